@@ -2,13 +2,7 @@
 // in dist/. Part of `npm run pack:client`. The client of `ws`, minified, is a module of its own in it, which only Node without a WebSocket
 // loads: installed as a package, `ws` alone would be half of the size that this package may have.
 
-import {
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { decode, encode } from "@jridgewell/sourcemap-codec";
@@ -32,19 +26,14 @@ const COMMON = {
 async function bundleClient() {
   const { outputFiles } = await build({
     ...COMMON,
-    entryPoints: ["index", "find-socket", "no-socket"].map(
-      (name) => `src/client/${name}.ts`,
-    ),
+    entryPoints: ["index", "find-socket", "no-socket"].map((name) => `src/client/${name}.ts`),
     outdir: OUT,
     sourcemap: "linked",
     plugins: [SOCKETS, NUMBERS],
     pure: ["Date.UTC"],
   });
   for (const { path, text } of outputFiles)
-    put(
-      basename(path),
-      path.endsWith(".map") ? smallMap(JSON.parse(text)) : text,
-    );
+    put(basename(path), path.endsWith(".map") ? smallMap(JSON.parse(text)) : text);
 }
 
 /** Bundlers for browsers replace a whole file, so these are files of their own. */
@@ -67,9 +56,7 @@ const NUMBERS = {
   setup(building) {
     building.onLoad({ filter: /\/src\/.*\.ts$/ }, ({ path }) => {
       let contents = readFileSync(path, "utf8");
-      const constants = contents.matchAll(
-        /^const ([A-Z][A-Z\d_]+) = ([\d_.* ]+);$/gm,
-      );
+      const constants = contents.matchAll(/^const ([A-Z][A-Z\d_]+) = ([\d_.* ]+);$/gm);
       for (const [line, name, value] of constants)
         contents = contents
           .replace(line, "")
@@ -107,8 +94,7 @@ function smallMap({ version, sources: found, mappings }) {
   const lines = decode(mappings).map((segments) =>
     segments
       .filter(
-        ([, source, line], n) =>
-          source !== segments[n - 1]?.[1] || line !== segments[n - 1]?.[2],
+        ([, source, line], n) => source !== segments[n - 1]?.[1] || line !== segments[n - 1]?.[2],
       )
       .map((segment) => segment.slice(0, 4)),
   );
@@ -122,9 +108,7 @@ function smallMap({ version, sources: found, mappings }) {
 }
 
 function withoutComments(source) {
-  return source
-    .replaceAll(/^ *(\/\/|\/?\*).*$/gm, "")
-    .replaceAll(/ +\/\/ .*$/gm, "");
+  return source.replaceAll(/^ *(\/\/|\/?\*).*$/gm, "").replaceAll(/ +\/\/ .*$/gm, "");
 }
 
 /** The declarations that the entry reaches. Compilers before 5.7 do not look for `.ts` in them. */
@@ -143,8 +127,7 @@ function manifest() {
   return {
     name: "jindou-client",
     version: own.version,
-    description:
-      "Client of the Jindou messaging broker, for browsers and Node.js",
+    description: "Client of the Jindou messaging broker, for browsers and Node.js",
     license: own.license,
     type: "module",
     engines: { node: ">=20" },

@@ -1,11 +1,6 @@
 // Puts typebox into dist/ as four files: loading its 683 is most of the time that a start takes. Part of `npm run build`.
 
-import {
-  copyFileSync,
-  readdirSync,
-  readFileSync,
-  writeFileSync,
-} from "node:fs";
+import { copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { build } from "esbuild";
 

@@ -24,12 +24,10 @@ const FOLDERS = ["src", "test", "bench", ".ci"];
 const BUNDLED = ["typebox", "typebox/compile", "typebox/value"];
 const COMMON = { format: "esm", platform: "node", target: "node20" };
 
-const bundleOf = (name) =>
-  join(OUT, "bundled", `${name.replace("/", "-")}.mjs`);
+const bundleOf = (name) => join(OUT, "bundled", `${name.replace("/", "-")}.mjs`);
 const outputOf = (source) => join(OUT, `${source.slice(0, -3)}.js`);
 /** In whole milliseconds: no more can be set. */
-const mtimeOf = (file) =>
-  Math.floor(statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0);
+const mtimeOf = (file) => Math.floor(statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0);
 
 /** Another run may be reading: a file is there as a whole or not at all. */
 function put(file, contents) {
@@ -132,9 +130,7 @@ if (!existsSync(STAMP) || readFileSync(STAMP, "utf8") !== madeBy()) {
   await bundleBig();
 }
 const sources = FOLDERS.flatMap(sourcesOf);
-const stale = sources.filter(
-  (source) => mtimeOf(outputOf(source)) !== mtimeOf(join(ROOT, source)),
-);
+const stale = sources.filter((source) => mtimeOf(outputOf(source)) !== mtimeOf(join(ROOT, source)));
 if (stale.length > 0) await compile(stale);
 removeOrphans(sources);
 if (!existsSync(STAMP)) put(STAMP, madeBy());

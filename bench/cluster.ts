@@ -18,12 +18,7 @@ import {
   type Setting,
   sends,
 } from "./support/cluster-loads.ts";
-import {
-  startNodes,
-  startPeers,
-  startRedis,
-  startRedisCluster,
-} from "./support/clusters.ts";
+import { startNodes, startPeers, startRedis, startRedisCluster } from "./support/clusters.ts";
 import {
   type Contender,
   contender,
@@ -237,8 +232,7 @@ async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
   return rowsOf(measured, toFirst([least, ...courses]), REDIS_CPU, redisUs);
 }
 
-const given = (message: Uint8Array | undefined) =>
-  message === undefined ? {} : { message };
+const given = (message: Uint8Array | undefined) => (message === undefined ? {} : { message });
 
 async function compareFanout(
   setting: Setting,
@@ -268,10 +262,7 @@ async function compareFanout(
  * What Redis costs at least where messages come one at a time, as from nodes that have a thousand
  * deliveries to make between two, and all nodes are subscribed.
  */
-function leastFanout(
-  { members }: Setting,
-  contenders: readonly Contender[],
-): Course {
+function leastFanout({ members }: Setting, contenders: readonly Contender[]): Course {
   const { nodes } = contenders.at(-1) ?? {};
   if (nodes?.redis === undefined) throw new Error("No node is on Redis");
   const count = nodes.servers.length;
@@ -340,8 +331,7 @@ function present(courses: readonly (Course | undefined)[]): readonly Course[] {
   return courses.filter((course) => course !== undefined);
 }
 
-const many = (contender: Contender): Course =>
-  fanout(contender, MANY_IN_FLIGHT);
+const many = (contender: Contender): Course => fanout(contender, MANY_IN_FLIGHT);
 const one = (contender: Contender): Course => fanout(contender, 1);
 
 const fanoutOf = ({ members }: Setting) => ({

@@ -47,10 +47,7 @@ export const connections: Benchmark = {
       measure(bench, { load, subject, count }),
     );
     const of = (key: keyof Costs) =>
-      [
-        baseline.map((costs) => costs[key]),
-        ours.map((costs) => costs[key]),
-      ] as const;
+      [baseline.map((costs) => costs[key]), ours.map((costs) => costs[key])] as const;
     return [
       row(
         {
@@ -61,22 +58,14 @@ export const connections: Benchmark = {
         bench.subjects,
         of("bytes"),
       ),
-      row(
-        { title: "connect rate", unit: "sessions/s" },
-        bench.subjects,
-        of("rate"),
-      ),
+      row({ title: "connect rate", unit: "sessions/s" }, bench.subjects, of("rate")),
     ];
   },
 };
 
 async function measure(
   bench: Bench,
-  {
-    load,
-    subject,
-    count,
-  }: { load: LoadClient; subject: Subject; count: number },
+  { load, subject, count }: { load: LoadClient; subject: Subject; count: number },
 ): Promise<Costs> {
   const { server, opening } = await start(bench, subject, count);
   const port = server.clientPort;
@@ -97,11 +86,7 @@ async function measure(
   };
 }
 
-async function start(
-  { workbench }: Bench,
-  subject: Subject,
-  count: number,
-): Promise<Contender> {
+async function start({ workbench }: Bench, subject: Subject, count: number): Promise<Contender> {
   if (subject.kind === "raw") {
     const server = await startRaw(workbench, "topics", new Uint8Array());
     return { server, opening: { upgrade: NATIVE_UPGRADE } };

@@ -3,13 +3,7 @@
 // HTTP, keeps 4 or 16 messages on their way; a message has arrived when all members have it.
 
 import { TOKEN } from "./support/backend.ts";
-import type {
-  Bench,
-  Benchmark,
-  Row,
-  Sample,
-  Subject,
-} from "./support/benchmark.ts";
+import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import {
   connectFrame,
   frameStart,
@@ -20,12 +14,7 @@ import {
   upgradeRequest,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
-import {
-  createMembers,
-  MEMBER,
-  memberName,
-  memberPost,
-} from "./support/members.ts";
+import { createMembers, MEMBER, memberName, memberPost } from "./support/members.ts";
 import { compare, startBoth } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
@@ -38,12 +27,8 @@ interface FanoutLoad {
   readonly atLeast: number;
 }
 
-const SMALL: readonly FanoutLoad[] = [
-  { publisher: "http", inFlight: 16, atLeast: 0.6 },
-];
-const MIDDLE: readonly FanoutLoad[] = [
-  { publisher: "http", inFlight: 16, atLeast: 0.75 },
-];
+const SMALL: readonly FanoutLoad[] = [{ publisher: "http", inFlight: 16, atLeast: 0.6 }];
+const MIDDLE: readonly FanoutLoad[] = [{ publisher: "http", inFlight: 16, atLeast: 0.75 }];
 const LARGE: readonly FanoutLoad[] = [
   { publisher: "socket", inFlight: 4, atLeast: 0.8 },
   { publisher: "socket", inFlight: 16, atLeast: 0.8 },
@@ -86,9 +71,7 @@ export const fanout: Benchmark = {
     const load = new LoadClient(bench.workbench, await compileLoad());
     const rows: Row[] = [];
     for (const [members, loads] of bench.plan.isQuick ? QUICK : GROUPS) {
-      const contenders = await startBoth(bench, (subject) =>
-        start(bench, subject, members),
-      );
+      const contenders = await startBoth(bench, (subject) => start(bench, subject, members));
       const setting = { load, contenders, members };
       for (const each of loads) rows.push(await measure(bench, setting, each));
       for (const { server } of contenders) await server.stop();
@@ -117,11 +100,7 @@ function push(members: number): Uint8Array {
   });
 }
 
-async function start(
-  { workbench }: Bench,
-  subject: Subject,
-  members: number,
-): Promise<Contender> {
+async function start({ workbench }: Bench, subject: Subject, members: number): Promise<Contender> {
   if (subject.kind === "raw") {
     const server = await startRaw(workbench, "fanout", push(members));
     return {
@@ -153,15 +132,12 @@ async function measure(
       depth: inFlight,
       opening,
       replyStart: frameStart(push(members)),
-      message: isSocket
-        ? sendFrame(GROUP, freshMessageNumber())
-        : memberPost(GROUP, members),
+      message: isSocket ? sendFrame(GROUP, freshMessageNumber()) : memberPost(GROUP, members),
       publishPort: isSocket ? server.clientPort : server.apiPort,
       publishOpening: isSocket ? publishOpening : undefined,
       plan: bench.plan,
     });
-  if (!bench.plan.isQuick)
-    for (const contender of contenders) await warmUp(() => run(contender));
+  if (!bench.plan.isQuick) for (const contender of contenders) await warmUp(() => run(contender));
   return compare(bench, contenders, {
     title: `${members} members, published over ${publisher}, ${inFlight} in flight`,
     unit: "deliveries/s",

@@ -39,9 +39,7 @@ const NATIVE: Format = {
   name: "native",
   settings: {},
   opening: { upgrade: NATIVE_UPGRADE, open: connectFrame(MEMBER, TOKEN) },
-  replyStart: frameStart(
-    sampleMessage({ channel: GROUP, fromUid: "u", clientMsgNo: "c" }),
-  ),
+  replyStart: frameStart(sampleMessage({ channel: GROUP, fromUid: "u", clientMsgNo: "c" })),
 };
 
 const jsonConnect = (more: object) =>
@@ -95,8 +93,7 @@ export const formats: Benchmark = {
     const rows: Row[] = [];
     const depths = bench.plan.isQuick ? IN_FLIGHT.slice(0, 1) : IN_FLIGHT;
     for (const format of FORMATS)
-      for (const inFlight of depths)
-        rows.push(await measure(bench, load, format, inFlight));
+      for (const inFlight of depths) rows.push(await measure(bench, load, format, inFlight));
     return rows;
   },
 };

@@ -13,12 +13,7 @@ import type {
   Sample,
   Subject,
 } from "./support/benchmark.ts";
-import {
-  freshMessageNumber,
-  httpRequest,
-  sampleSendAnswer,
-  sendBody,
-} from "./support/frames.ts";
+import { freshMessageNumber, httpRequest, sampleSendAnswer, sendBody } from "./support/frames.ts";
 import { compileLoad, type Latency, LoadClient } from "./support/load.ts";
 import { cpuSeconds } from "./support/proc.ts";
 import { compare, startBoth } from "./support/rounds.ts";
@@ -41,10 +36,7 @@ export const http: Benchmark = {
     const servers = await startBoth(bench, (subject) => start(bench, subject));
     const load = new LoadClient(bench.workbench, await compileLoad());
     for (const server of servers)
-      await shoot(
-        { ...bench.plan, seconds: WARMUP_S },
-        { server, text: body(undefined) },
-      );
+      await shoot({ ...bench.plan, seconds: WARMUP_S }, { server, text: body(undefined) });
     const rows: Row[] = [];
     for (const isNumbered of [true, false]) {
       const kind = isNumbered ? "client_msg_no for each" : "no client_msg_no";
@@ -83,20 +75,12 @@ function body(clientMsgNo: string | undefined): string {
 
 function start({ workbench }: Bench, subject: Subject): Promise<Server> {
   if (subject.kind === "broker") return startBroker(workbench, subject);
-  return startRaw(
-    workbench,
-    "http",
-    Buffer.from(sampleSendAnswer(freshMessageNumber())),
-  );
+  return startRaw(workbench, "http", Buffer.from(sampleSendAnswer(freshMessageNumber())));
 }
 
 function run(
   plan: Plan,
-  {
-    load,
-    server,
-    isNumbered,
-  }: { load: LoadClient; server: Server; isNumbered: boolean },
+  { load, server, isNumbered }: { load: LoadClient; server: Server; isNumbered: boolean },
 ): Promise<Sample> {
   const text = body(isNumbered ? freshMessageNumber() : undefined);
   return load.request({
@@ -123,9 +107,7 @@ async function shoot(
     body: text,
     idReplacement: text.includes(AUTOCANNON_ID),
     connections: CONNECTIONS,
-    ...(isQuick
-      ? { amount: QUICK_CALLS }
-      : { duration: Math.max(1, Math.round(seconds)) }),
+    ...(isQuick ? { amount: QUICK_CALLS } : { duration: Math.max(1, Math.round(seconds)) }),
   });
   const cpu = cpuSeconds(server.pid) - cpuBefore;
   const good = result["2xx"];

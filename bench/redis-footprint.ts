@@ -115,41 +115,26 @@ async function data(redis: RedisServer, backend: Backend): Promise<void> {
   await cost(redis, { title: "group with one member", count: COUNT }, () =>
     each(COUNT, (at) => backend.createGroup(`one${at}`, [uids[at] ?? ""])),
   );
-  await cost(
-    redis,
-    { title: `membership, groups of ${SIZE}`, count: COUNT },
-    () =>
-      each(groups, (at) =>
-        backend.createGroup(`g${at}`, uids.slice(at * SIZE, (at + 1) * SIZE)),
-      ),
+  await cost(redis, { title: `membership, groups of ${SIZE}`, count: COUNT }, () =>
+    each(groups, (at) => backend.createGroup(`g${at}`, uids.slice(at * SIZE, (at + 1) * SIZE))),
   );
   const inGroup = (at: number) => ({
     channel_id: `g${at % groups}`,
     from_uid: uids[(at % groups) * SIZE],
   });
-  await cost(
-    redis,
-    { title: `message of ${PAYLOAD.length} bytes`, count: COUNT },
-    () => each(COUNT, (at) => send(inGroup(at))),
+  await cost(redis, { title: `message of ${PAYLOAD.length} bytes`, count: COUNT }, () =>
+    each(COUNT, (at) => send(inGroup(at))),
   );
-  await cost(
-    redis,
-    { title: "the same with a client_msg_no to remember", count: COUNT },
-    () =>
-      each(COUNT, (at) =>
-        send({ ...inGroup(at), client_msg_no: `m-${at}-0123456789abcdef` }),
-      ),
+  await cost(redis, { title: "the same with a client_msg_no to remember", count: COUNT }, () =>
+    each(COUNT, (at) => send({ ...inGroup(at), client_msg_no: `m-${at}-0123456789abcdef` })),
   );
-  await cost(
-    redis,
-    { title: "first message of a personal channel", count: COUNT },
-    () =>
-      each(COUNT, (at) =>
-        send({
-          ...{ channel_type: 1, channel_id: uids[(at + 1) % COUNT] },
-          from_uid: uids[at],
-        }),
-      ),
+  await cost(redis, { title: "first message of a personal channel", count: COUNT }, () =>
+    each(COUNT, (at) =>
+      send({
+        ...{ channel_type: 1, channel_id: uids[(at + 1) % COUNT] },
+        from_uid: uids[at],
+      }),
+    ),
   );
 }
 
@@ -157,9 +142,7 @@ async function data(redis: RedisServer, backend: Backend): Promise<void> {
 async function heap({ child, apiPort }: Node): Promise<number> {
   process.kill(child.pid, "SIGUSR2");
   await pause(REST_MS);
-  const page = await (
-    await fetch(`http://127.0.0.1:${apiPort}/metrics`)
-  ).text();
+  const page = await (await fetch(`http://127.0.0.1:${apiPort}/metrics`)).text();
   return Number(/^nodejs_heap_size_used_bytes (\S+)$/m.exec(page)?.[1]);
 }
 
@@ -189,14 +172,8 @@ async function sessions(
     (after - before) / COUNT,
     `${us.toFixed(0)} µs, ${count} topics, ${Math.round(COUNT / held.connectSeconds)} connects/s`,
   );
-  print(
-    "session, on its node (resident)",
-    (residentBytes(node.child.pid) - resident) / COUNT,
-  );
-  print(
-    "session, on its node (live JavaScript objects)",
-    ((await heap(node)) - live) / COUNT,
-  );
+  print("session, on its node (resident)", (residentBytes(node.child.pid) - resident) / COUNT);
+  print("session, on its node (live JavaScript objects)", ((await heap(node)) - live) / COUNT);
   await held.release();
 }
 

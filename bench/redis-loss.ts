@@ -66,11 +66,7 @@ async function one(t: Teardown, args: readonly string[]): Promise<Place> {
 }
 
 /** `cutMs`: so long before its end the primary's replicas hear nothing from it. */
-async function replicated(
-  t: Teardown,
-  minReplicas: number,
-  cutMs = 0,
-): Promise<Place> {
+async function replicated(t: Teardown, minReplicas: number, cutMs = 0): Promise<Place> {
   const { url, name, password, primary, replicas } = await startSentinels(t, 2);
   return {
     settings: {
@@ -81,8 +77,7 @@ async function replicated(
     },
     async cut() {
       if (cutMs === 0) return;
-      for (const replica of replicas)
-        await replica.client().call("REPLICAOF", "127.0.0.1", "1");
+      for (const replica of replicas) await replica.client().call("REPLICAOF", "127.0.0.1", "1");
       await pause(cutMs);
     },
     kill: () => primary.stop("SIGKILL"),
@@ -101,10 +96,7 @@ const CASES: Readonly<Record<string, (t: Teardown) => Promise<Place>>> = {
   "cut, fail-over, minReplicas 1": (t) => replicated(t, 1, CUT_MS),
 };
 
-async function startNode(
-  workbench: Workbench,
-  settings: Place["settings"],
-): Promise<number> {
+async function startNode(workbench: Workbench, settings: Place["settings"]): Promise<number> {
   const node = workbench.spawn({
     name: "The node",
     command: process.execPath,
@@ -216,13 +208,10 @@ function get(port: number, path: string): Promise<Page> {
 
 const only = positionals[0] ?? "";
 
-for (const [title, open] of Object.entries(CASES).filter(([title]) =>
-  title.includes(only),
-))
+for (const [title, open] of Object.entries(CASES).filter(([title]) => title.includes(only)))
   for (let round = 0; round < ROUNDS; round++) {
     const teardowns: (() => unknown)[] = [];
-    const teardown = ((end: () => unknown) =>
-      teardowns.push(end)) as Teardown["teardown"]; // of tap's it needs no more
+    const teardown = ((end: () => unknown) => teardowns.push(end)) as Teardown["teardown"]; // of tap's it needs no more
     const workbench = new Workbench();
     try {
       const loss = await measure(workbench, await open({ teardown }));

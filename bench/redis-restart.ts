@@ -7,20 +7,8 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { Redis } from "ioredis";
 import { Backend, TOKEN } from "./support/backend.ts";
-import type {
-  Bench,
-  Benchmark,
-  Question,
-  Row,
-  Sample,
-  Subject,
-} from "./support/benchmark.ts";
-import {
-  type RedisPlace,
-  redisIsReady,
-  redisPlace,
-  spawnRedis,
-} from "./support/clusters.ts";
+import type { Bench, Benchmark, Question, Row, Sample, Subject } from "./support/benchmark.ts";
+import { type RedisPlace, redisIsReady, redisPlace, spawnRedis } from "./support/clusters.ts";
 import {
   CONNECTION_NUMBER,
   connectFrame,
@@ -152,11 +140,7 @@ export const redisRestart: Benchmark = {
       QUESTIONS.map(({ of, ...question }): Row => {
         const samples = (name: string): readonly Sample[] =>
           (measured.get(name) ?? []).map((one) => ({ value: of(one) }));
-        return row(
-          question,
-          [{ name: base }, { name: other }],
-          [samples(base), samples(other)],
-        );
+        return row(question, [{ name: base }, { name: other }], [samples(base), samples(other)]);
       }),
     );
   },
@@ -272,10 +256,7 @@ function divided(uids: readonly string[]): ReadonlyMap<string, string[]> {
   const half = Math.ceil(uids.length / GROUP_SIZE);
   const groups = new Map<string, string[]>();
   for (const [at, uid] of uids.entries())
-    for (const id of [
-      `a${Math.floor(at / NODES) % half}`,
-      `b${Math.floor(at / GROUP_SIZE)}`,
-    ]) {
+    for (const id of [`a${Math.floor(at / NODES) % half}`, `b${Math.floor(at / GROUP_SIZE)}`]) {
       const members = groups.get(id) ?? [];
       members.push(uid);
       groups.set(id, members);
@@ -331,15 +312,11 @@ async function whenAsked(world: World, outage: Outage) {
   return { presenceS, messagesS, asked };
 }
 
-async function untilPresent(
-  world: World,
-  seconds: () => number,
-): Promise<number> {
+async function untilPresent(world: World, seconds: () => number): Promise<number> {
   for (;;) {
     const missing = await absent(world).catch(() => Number.POSITIVE_INFINITY);
     if (missing === 0) return seconds();
-    if (seconds() > MOST_S)
-      throw new Error(`${missing} users are offline by their nodes`);
+    if (seconds() > MOST_S) throw new Error(`${missing} users are offline by their nodes`);
     await pause(AGAIN_MS);
   }
 }
@@ -379,8 +356,7 @@ async function untilEverywhere(
     const { least, most } = await world.held.status();
     if (most > world.sent) throw new Error("A message came twice");
     if (least === world.sent) return seconds();
-    if (seconds() > MOST_S)
-      throw new Error(`Of ${world.sent} messages a session has ${least}`);
+    if (seconds() > MOST_S) throw new Error(`Of ${world.sent} messages a session has ${least}`);
     await pause(LOOK_MS);
   }
 }
@@ -394,8 +370,7 @@ async function sendToAll({ servers, groups, sent }: World): Promise<void> {
       const clientMsgNo = `${id}-${sent}`;
       const channel = { id, type: 2 } as const;
       const body = JSON.parse(sendBody({ channel, fromUid, clientMsgNo }));
-      while (!(await isTaken(backend?.post("/message/send", body))))
-        await pause(AGAIN_MS);
+      while (!(await isTaken(backend?.post("/message/send", body)))) await pause(AGAIN_MS);
     }
   };
   await Promise.all(Array.from({ length: SENT_AT_ONCE }, work));

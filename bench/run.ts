@@ -16,13 +16,7 @@ import { redisRestart } from "./redis-restart.ts";
 import { socketSend } from "./socket-send.ts";
 import { storeAppend } from "./store-append.ts";
 import { stream } from "./stream.ts";
-import {
-  type Benchmark,
-  type Plan,
-  type Row,
-  reached,
-  type Subject,
-} from "./support/benchmark.ts";
+import { type Benchmark, type Plan, type Row, reached, type Subject } from "./support/benchmark.ts";
 import { buildCommit, buildHere, commitOf, ROOT } from "./support/builds.ts";
 import { hotSpots } from "./support/profile.ts";
 import { table } from "./support/table.ts";
@@ -98,20 +92,12 @@ try {
 async function runAll(line: CommandLine): Promise<void> {
   const directory = buildHere();
   if (line.against === "")
-    return runEach(
-      line,
-      { kind: "raw", name: "raw uWebSockets.js" },
-      directory,
-    );
+    return runEach(line, { kind: "raw", name: "raw uWebSockets.js" }, directory);
   const commit = await commitOf(line.against);
   const build = await buildCommit(commit, workbench);
   const name = `jindou ${commit}`;
   try {
-    await runEach(
-      line,
-      { kind: "broker", name, directory: build.directory },
-      directory,
-    );
+    await runEach(line, { kind: "broker", name, directory: build.directory }, directory);
   } finally {
     await build.remove();
   }
@@ -124,9 +110,7 @@ async function runEach(
 ): Promise<void> {
   for (const benchmark of chosen) {
     const loadBefore = loadavg()[0] ?? 0;
-    const profile = isProfiled
-      ? { profileFolder: workbench.folder("profile") }
-      : {};
+    const profile = isProfiled ? { profileFolder: workbench.folder("profile") } : {};
     const ours: Subject = {
       kind: "broker",
       name: "jindou",
@@ -142,11 +126,8 @@ async function runEach(
     const rows = baseline.kind === "raw" ? all : all.map(withoutTarget);
     print(table(benchmark, rows));
     if (loadBefore > QUIET_LOAD)
-      print(
-        `noisy: the machine's load average was ${loadBefore.toFixed(1)} before it began\n`,
-      );
-    if (profile.profileFolder !== undefined)
-      print(hotSpots(profile.profileFolder));
+      print(`noisy: the machine's load average was ${loadBefore.toFixed(1)} before it began\n`);
+    if (profile.profileFolder !== undefined) print(hotSpots(profile.profileFolder));
     writeResult(benchmark, { rows, plan, loadBefore });
   }
 }
@@ -162,11 +143,7 @@ function withoutTarget({ target: _, ...row }: Row): Row {
 
 function writeResult(
   benchmark: Benchmark,
-  {
-    rows,
-    plan,
-    loadBefore,
-  }: { rows: readonly Row[]; plan: Plan; loadBefore: number },
+  { rows, plan, loadBefore }: { rows: readonly Row[]; plan: Plan; loadBefore: number },
 ): void {
   mkdirSync(RESULTS, { recursive: true });
   const { name, question } = benchmark;
@@ -213,8 +190,7 @@ function parseCommandLine(args: readonly string[]): CommandLine | "help" {
     seconds: positive(values.seconds, base.seconds),
     sessions: positive(values.sessions, base.sessions),
   };
-  const chosen =
-    positionals.length === 0 ? BENCHMARKS : positionals.map(benchmarkOf);
+  const chosen = positionals.length === 0 ? BENCHMARKS : positionals.map(benchmarkOf);
   return { chosen, plan, against: values.against, isProfiled: values.profile };
 }
 

@@ -36,9 +36,7 @@ export const socketSend: Benchmark = {
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());
-    const contenders = await startBoth(bench, (subject) =>
-      start(bench, subject),
-    );
+    const contenders = await startBoth(bench, (subject) => start(bench, subject));
     const rows = [
       await measure(bench, {
         load,
@@ -53,10 +51,7 @@ export const socketSend: Benchmark = {
   },
 };
 
-async function start(
-  { workbench }: Bench,
-  subject: Subject,
-): Promise<Contender> {
+async function start({ workbench }: Bench, subject: Subject): Promise<Contender> {
   if (subject.kind === "raw") {
     const server = await startRaw(workbench, "echo", SENDACK);
     return { server, opening: { upgrade: NATIVE_UPGRADE } };

@@ -2,18 +2,8 @@
 // event loop? Without a network, against LMDB alone, which answers after its commit (or after the
 // disk has it). Each measurement is a process of its own.
 
-import {
-  type AppendFigures,
-  type Setting,
-  startAppend,
-} from "./support/append-process.ts";
-import type {
-  Bench,
-  Benchmark,
-  Row,
-  Sample,
-  Subject,
-} from "./support/benchmark.ts";
+import { type AppendFigures, type Setting, startAppend } from "./support/append-process.ts";
+import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import { alternate } from "./support/rounds.ts";
 import { row } from "./support/stats.ts";
 
@@ -38,38 +28,23 @@ function setting(title: string, over: Partial<Setting>): Setting {
 
 export const storeAppend: Benchmark = {
   name: "store-append",
-  question:
-    "one message through the embedded store, 150 bytes, with a client_msg_no",
+  question: "one message through the embedded store, 150 bytes, with a client_msg_no",
 
   async run(bench) {
     const rows: Row[] = [];
-    for (const setting of SETTINGS)
-      rows.push(...(await measure(bench, setting)));
+    for (const setting of SETTINGS) rows.push(...(await measure(bench, setting)));
     return rows;
   },
 };
 
-async function measure(
-  bench: Bench,
-  setting: Setting,
-): Promise<readonly Row[]> {
+async function measure(bench: Bench, setting: Setting): Promise<readonly Row[]> {
   const [base, ours] = bench.subjects;
   const baseline = base.kind === "raw" ? { name: "LMDB alone" } : base;
-  const samples = await alternate(bench, (subject) =>
-    figuresOf(bench, subject, setting),
-  );
-  const rowOf = (
-    what: string,
-    unit: string,
-    value: (figures: AppendFigures) => number,
-  ): Row => {
+  const samples = await alternate(bench, (subject) => figuresOf(bench, subject, setting));
+  const rowOf = (what: string, unit: string, value: (figures: AppendFigures) => number): Row => {
     const of = (figures: AppendFigures): Sample => ({ value: value(figures) });
     const title = `${setting.title}: ${what}`;
-    return row(
-      { title, unit },
-      [baseline, ours],
-      [samples[0].map(of), samples[1].map(of)],
-    );
+    return row({ title, unit }, [baseline, ours], [samples[0].map(of), samples[1].map(of)]);
   };
   const rows = [
     rowOf("processor time of all threads", "µs/message", (f) => f.cpuUs),
@@ -78,11 +53,7 @@ async function measure(
   ];
   // LMDB alone holds nothing.
   if (base.kind === "raw") return rows;
-  const held = rowOf(
-    "held in memory before a checkpoint",
-    "bytes/message",
-    (f) => f.heldBytes,
-  );
+  const held = rowOf("held in memory before a checkpoint", "bytes/message", (f) => f.heldBytes);
   return [...rows, held];
 }
 

@@ -5,13 +5,7 @@
 import { randomUUID } from "node:crypto";
 import { STREAM_START } from "../src/broker/model.ts";
 import { Backend, TOKEN } from "./support/backend.ts";
-import type {
-  Bench,
-  Benchmark,
-  Row,
-  Sample,
-  Subject,
-} from "./support/benchmark.ts";
+import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import {
   CONNECTION_NUMBER,
   chunkBody,
@@ -105,11 +99,10 @@ async function measureMany(
   const shares = samples.map((some) => some.map(shareOfCore));
   return [
     row({ title, unit: "chunks/s" }, bench.subjects, samples),
-    row(
-      { title: `${title}: processor time`, unit: "% of a core" },
-      bench.subjects,
-      [shares[0] ?? [], shares[1] ?? []],
-    ),
+    row({ title: `${title}: processor time`, unit: "% of a core" }, bench.subjects, [
+      shares[0] ?? [],
+      shares[1] ?? [],
+    ]),
   ];
 }
 

@@ -7,11 +7,7 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
 import { text } from "node:stream/consumers";
-import {
-  type CommandLine,
-  helpText,
-  parseCommandLine,
-} from "./config/command-line.ts";
+import { type CommandLine, helpText, parseCommandLine } from "./config/command-line.ts";
 import { ConfigError } from "./config/errors.ts";
 import { loadConfig } from "./config/load.ts";
 import type { Config } from "./config/schema.ts";
@@ -24,8 +20,7 @@ const NOT_VALID = 2;
 try {
   await run(parseCommandLine(process.argv.slice(2)));
 } catch (error) {
-  const problems =
-    error instanceof ConfigError ? error.problems : [`${reasonOf(error)}.`];
+  const problems = error instanceof ConfigError ? error.problems : [`${reasonOf(error)}.`];
   for (const problem of problems) process.stderr.write(`jindou: ${problem}\n`);
   process.exit(error instanceof ConfigError ? NOT_VALID : FAILED);
 }
@@ -39,9 +34,7 @@ async function run(line: CommandLine): Promise<void> {
     case "check-config":
       return checkConfig(configOf(line));
     case "print-config":
-      return print(
-        `${JSON.stringify(maskSecrets(configOf(line)), undefined, 2)}\n`,
-      );
+      return print(`${JSON.stringify(maskSecrets(configOf(line)), undefined, 2)}\n`);
     case "migrate":
       return migrate(line);
     case "hash-password":
@@ -57,8 +50,7 @@ async function run(line: CommandLine): Promise<void> {
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");
   const { problems, warnings } = await checkMachine(config);
-  for (const warning of warnings)
-    process.stderr.write(`jindou: warning: ${warning}\n`);
+  for (const warning of warnings) process.stderr.write(`jindou: warning: ${warning}\n`);
   if (problems.length > 0) throw new ConfigError(problems);
   print("The configuration is valid.\n");
 }
@@ -66,9 +58,7 @@ async function checkConfig(config: Config): Promise<void> {
 /** Imports late: the other commands need no sockets and no store. */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
-  const { fileProblems, libraryProblem } = await import(
-    "./server/preflight.ts"
-  );
+  const { fileProblems, libraryProblem } = await import("./server/preflight.ts");
   const library = await libraryProblem();
   if (library !== undefined) throw new ConfigError([library]);
   const problems = await fileProblems(config);
@@ -94,16 +84,14 @@ function configOf({ configFile, flags }: CommandLine) {
 
 async function hashPassword(): Promise<void> {
   const password = await readPassword();
-  if (password === "")
-    throw new ConfigError(["The password on standard input is empty."]);
+  if (password === "") throw new ConfigError(["The password on standard input is empty."]);
   const passwords = await import("./broker/passwords.ts");
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
 /** Standard input without its last newline; at a terminal one line, not echoed. */
 async function readPassword(): Promise<string> {
-  if (!process.stdin.isTTY)
-    return (await text(process.stdin)).replace(/\r?\n$/, "");
+  if (!process.stdin.isTTY) return (await text(process.stdin)).replace(/\r?\n$/, "");
   process.stderr.write("Password: ");
   const unseen = new Writable({ write: (_chunk, _encoding, done) => done() });
   const input = createInterface({

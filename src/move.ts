@@ -38,8 +38,7 @@ export async function moveData(config: Config): Promise<void> {
       compared = words.join(", ");
     },
   });
-  for (const signal of ["SIGINT", "SIGTERM"] as const)
-    process.on(signal, stopOnce(migration));
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, stopOnce(migration));
   try {
     await migration.once();
   } finally {
@@ -61,8 +60,7 @@ function waitingIn(
 ): (other: OtherMove) => void {
   let said: string | undefined;
   return ({ step, done, total, lastErr }) => {
-    if (said === undefined)
-      say("Another process moves the data; waiting for it.");
+    if (said === undefined) say("Another process moves the data; waiting for it.");
     if (lastErr !== undefined && lastErr !== said)
       say(`Its last try failed: ${lastErr}. Waiting for its next.`);
     said = lastErr ?? "";
@@ -81,8 +79,7 @@ function stopOnce(migration: Migration): () => void {
   let askedAtMs: number | undefined;
   return () => {
     const nowMs = performance.now();
-    if (askedAtMs !== undefined && nowMs - askedAtMs > ECHO_MS)
-      process.exit(FAILED);
+    if (askedAtMs !== undefined && nowMs - askedAtMs > ECHO_MS) process.exit(FAILED);
     askedAtMs ??= nowMs;
     migration.close();
   };

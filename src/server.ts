@@ -5,11 +5,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import type { Config } from "./config/schema.ts";
 import type { Gateway } from "./gateway/endpoint.ts";
 import { createHub, createNodeGateway } from "./server/client-side.ts";
-import {
-  createApi,
-  createNodeManagers,
-  createViewerApi,
-} from "./server/control-plane.ts";
+import { createApi, createNodeManagers, createViewerApi } from "./server/control-plane.ts";
 import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
@@ -77,8 +73,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   /** If data must be moved first: serves the progress, and resolves when all is moved. */
   async function moved(): Promise<Started | undefined> {
     const { migration, logger } = node;
-    if (migration === undefined || !(await migration.isPending()))
-      return undefined;
+    if (migration === undefined || !(await migration.isPending())) return undefined;
     const ports = await listen();
     logger.info(ports, "The node waits until its data has been moved");
     await migration.run();
@@ -113,11 +108,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   };
 }
 
-async function stop(
-  node: Node,
-  gateway: Gateway,
-  listeners: readonly Listener[],
-): Promise<void> {
+async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]): Promise<void> {
   const wasReady = node.status === "ready";
   node.status = "draining";
   if (wasReady) {

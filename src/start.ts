@@ -21,10 +21,7 @@ const ECHO_MS = 300;
  * Runs a node until a signal: the first drains and exits with 0, a later one exits with 1 at once.
  * Rejects if it cannot start.
  */
-export async function startNode(
-  config: Config,
-  version: string,
-): Promise<void> {
+export async function startNode(config: Config, version: string): Promise<void> {
   process.stderr.on("error", () => {}); // libraries print there, perhaps to a full disk
   const logger = createLogger(config.log);
   exitOnBug(logger);
@@ -41,17 +38,14 @@ export async function startNode(
   const ports = await server.start().catch((err: unknown) => {
     if (stopping.isAsked()) return undefined; // it waited for a move of data
     const isExplained =
-      err instanceof StartError ||
-      (err instanceof BrokerError && err.cause === undefined);
-    if (isExplained)
-      logger.fatal({ reason: err.message }, "The node cannot start");
+      err instanceof StartError || (err instanceof BrokerError && err.cause === undefined);
+    if (isExplained) logger.fatal({ reason: err.message }, "The node cannot start");
     else logger.fatal({ err }, "The node cannot start");
     throw err;
   });
   if (ports === undefined) return; // the process ends when the server is closed
   logger.info({ version, ...ports }, "The node is ready");
-  if (process.stderr.isTTY)
-    process.stderr.write(startSummary(config, ports, version));
+  if (process.stderr.isTTY) process.stderr.write(startSummary(config, ports, version));
 }
 
 /** To the terminal only: logs are kept and shipped, a password must not be. */
@@ -76,10 +70,7 @@ interface StopPlan {
   readonly timeoutMs: number;
 }
 
-function stopOnSignal(
-  server: Server,
-  plan: StopPlan,
-): { readonly isAsked: () => boolean } {
+function stopOnSignal(server: Server, plan: StopPlan): { readonly isAsked: () => boolean } {
   let stoppingSinceMs: number | undefined;
   const stop = (signal: NodeJS.Signals) => {
     const nowMs = performance.now();
@@ -96,10 +87,7 @@ function stopOnSignal(
   return { isAsked: () => stoppingSinceMs !== undefined };
 }
 
-async function closeAndExit(
-  server: Server,
-  { logger, timeoutMs }: StopPlan,
-): Promise<void> {
+async function closeAndExit(server: Server, { logger, timeoutMs }: StopPlan): Promise<void> {
   setTimeout(() => {
     logger.fatal({ timeoutMs }, "The node ends: closing took too long");
     process.exit(1);

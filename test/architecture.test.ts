@@ -152,13 +152,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   "server/": { local: WIRED, packages: [], node: "any" },
   "start.ts": {
-    local: [
-      ...COMMON,
-      "broker/errors.ts",
-      "config/",
-      "server.ts",
-      "server/start-error.ts",
-    ],
+    local: [...COMMON, "broker/errors.ts", "config/", "server.ts", "server/start-error.ts"],
     packages: [],
     node: "any",
   },
@@ -232,12 +226,9 @@ t.test("what is long is reported", async (t) => {
   t.comment(`${found.length} over the sizes of most files`);
 });
 
-t.test(
-  "a file opens with a comment, is no barrel and exports nothing as default",
-  async (t) => {
-    t.same(formViolations(files), []);
-  },
-);
+t.test("a file opens with a comment, is no barrel and exports nothing as default", async (t) => {
+  t.same(formViolations(files), []);
+});
 
 t.test("what the SDK takes along needs no Node.js", async (t) => {
   t.same(browserViolations(sources, BROWSER_SAFE), []);

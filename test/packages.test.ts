@@ -17,11 +17,8 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const MAX_PACKAGES = 3;
 const MAX_UNPACKED_BYTES = 300_000;
 const BIN = "node_modules/.bin";
-const NPM_INSTALL =
-  "npm install --offline --ignore-scripts --no-audit --no-fund";
-const { version } = JSON.parse(
-  readFileSync(join(ROOT, "package.json"), "utf8"),
-);
+const NPM_INSTALL = "npm install --offline --ignore-scripts --no-audit --no-fund";
+const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 
 /** An app's module, for Node and browsers. */
 const TALK = `import { connect, group, JindouError, type ReceivedMessage } from "jindou-client";
@@ -73,13 +70,9 @@ t.test("both packages work where they are installed", LONG, async (t) => {
   t.equal(line?.text, `npm install ./${basename(client)}`, "the guide says so");
   const url = await startInstalled(t, server);
   const app = await tempFolder(t);
-  await t.test("the client installs, and is small", (t) =>
-    installsSmall(t, app, client),
-  );
+  await t.test("the client installs, and is small", (t) => installsSmall(t, app, client));
   await t.test("TypeScript accepts its types", (t) => compiles(t, app));
-  await t.test("its source map leads to the sources' lines", (t) =>
-    leadsToSources(t, app),
-  );
+  await t.test("its source map leads to the sources' lines", (t) => leadsToSources(t, app));
   for (const node of [process.execPath, ...otherNodes()])
     await t.test(`it sends and receives in ${node}`, async (t) => {
       const shell = openTerminal(t, app);
@@ -87,11 +80,7 @@ t.test("both packages work where they are installed", LONG, async (t) => {
       t.equal(await shell.run(`${node} out/main.js ${url}`), SAID);
     });
   await t.test("it sends and receives in Chromium", async (t) => {
-    const page = await openPage(
-      t,
-      await launchBrowser(t),
-      join(app, "talk.ts"),
-    );
+    const page = await openPage(t, await launchBrowser(t), join(app, "talk.ts"));
     const said = await page.evaluate((url) => {
       type Page = { bundled: { talk(url: string): Promise<string> } };
       return (globalThis as unknown as Page).bundled.talk(url);
@@ -181,10 +170,7 @@ async function install(shell: Terminal, tarball: string): Promise<void> {
 }
 
 async function installsSmall(t: Test, app: string, tarball: string) {
-  await writeFile(
-    join(app, "package.json"),
-    '{"private":true,"type":"module"}',
-  );
+  await writeFile(join(app, "package.json"), '{"private":true,"type":"module"}');
   const shell = openTerminal(t, app, { npm_config_update_notifier: "false" });
   await install(shell, tarball);
   const modules = join(app, "node_modules");
@@ -244,9 +230,7 @@ async function leadsToSources(t: Test, app: string): Promise<void> {
     }
   }
   const shell = openTerminal(t, app);
-  const stack = await shell.run(
-    `${process.execPath} --enable-source-maps out/main.js`,
-  );
+  const stack = await shell.run(`${process.execPath} --enable-source-maps out/main.js`);
   const line = /src\/client\/options\.ts:(\d+)/.exec(stack)?.[1];
   const source = await readFile(join(ROOT, "src/client/options.ts"), "utf8");
   t.match(source.split("\n")[Number(line) - 1], /new JindouError\(/, stack);

@@ -225,10 +225,7 @@ async function openLmdb(path: string, setting: Setting): Promise<Target> {
   return {
     async append({ key, fromUid, clientMsgNo }) {
       const at = ++seq;
-      const committed = log.put(
-        `${key}\n${String(at).padStart(12, "0")}`,
-        value,
-      );
+      const committed = log.put(`${key}\n${String(at).padStart(12, "0")}`, value);
       void dedupe.put(`${key}\n${fromUid}\n${clientMsgNo}`, [at]);
       await committed;
       if (setting.durability === "disk") await env.flushed;

@@ -36,9 +36,7 @@ export class Backend {
   /** A new group of up to 10 000 members. */
   async createGroup(id: string, subscribers: readonly string[]): Promise<void> {
     if (subscribers.length > SUBSCRIBERS_PER_CALL)
-      throw new RangeError(
-        `A group of a bench has up to ${SUBSCRIBERS_PER_CALL} members`,
-      );
+      throw new RangeError(`A group of a bench has up to ${SUBSCRIBERS_PER_CALL} members`);
     await this.post("/channel", {
       channel_id: id,
       channel_type: 2,
@@ -70,10 +68,7 @@ export class Backend {
           });
           response.on("end", () => {
             if (response.statusCode === 200) resolve(answer);
-            else
-              reject(
-                new Error(`${path} answered ${response.statusCode}: ${answer}`),
-              );
+            else reject(new Error(`${path} answered ${response.statusCode}: ${answer}`));
           });
         },
       );

@@ -22,11 +22,7 @@ export function buildHere(): string {
 
 /** The short name of the commit that `ref` means. Rejects when there is no such commit. */
 export async function commitOf(ref: string): Promise<string> {
-  const { stdout } = await run(
-    "git",
-    ["rev-parse", "--short", `${ref}^{commit}`],
-    { cwd: ROOT },
-  );
+  const { stdout } = await run("git", ["rev-parse", "--short", `${ref}^{commit}`], { cwd: ROOT });
   return stdout.trim();
 }
 
@@ -39,10 +35,7 @@ export interface Build {
  * Compiles `commit` in a worktree. Where its lock file differs from this tree's, its own packages
  * are installed.
  */
-export async function buildCommit(
-  commit: string,
-  workbench: Workbench,
-): Promise<Build> {
+export async function buildCommit(commit: string, workbench: Workbench): Promise<Build> {
   const directory = join(workbench.folder("build"), "tree");
   await run("git", ["worktree", "prune"], { cwd: ROOT }); // of runs that were killed
   await run("git", ["worktree", "add", "--detach", directory, commit], {
@@ -76,12 +69,10 @@ async function hasOurPackages(commit: string): Promise<boolean> {
 
 async function compile(directory: string): Promise<void> {
   const tsc = join(directory, "node_modules/typescript/bin/tsc");
-  if (!existsSync(tsc))
-    throw new Error(`No packages are installed in ${directory}: run npm ci`);
+  if (!existsSync(tsc)) throw new Error(`No packages are installed in ${directory}: run npm ci`);
   await run(process.execPath, [tsc, "-p", "tsconfig.build.json"], {
     cwd: directory,
   });
   const copyLua = join(directory, ".ci/copy-lua.mjs");
-  if (existsSync(copyLua))
-    await run(process.execPath, [copyLua], { cwd: directory });
+  if (existsSync(copyLua)) await run(process.execPath, [copyLua], { cwd: directory });
 }

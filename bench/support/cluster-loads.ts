@@ -130,10 +130,7 @@ export function perDelivery(course: Course, members: number): Course {
 }
 
 /** Runs each course once a round. */
-export async function inTurn(
-  setting: Setting,
-  courses: readonly Course[],
-): Promise<Measured> {
+export async function inTurn(setting: Setting, courses: readonly Course[]): Promise<Measured> {
   const samples = new Map(courses.map((one) => [one, [] as ClusterSample[]]));
   for (let round = 0; round < setting.bench.plan.rounds; round++)
     for (const [course, its] of samples) its.push(await course.run(setting));
@@ -153,9 +150,7 @@ export function rowsOf(
   as: (sample: ClusterSample) => Sample = (sample) => sample,
 ): readonly Row[] {
   const of = (course: Course) => (measured.get(course) ?? []).map(as);
-  return pairs.map((pair) =>
-    row(question, pair, [of(pair[0]), of(pair[1])] as const),
-  );
+  return pairs.map((pair) => row(question, pair, [of(pair[0]), of(pair[1])] as const));
 }
 
 function pids({ servers, redis }: Nodes): readonly number[] {

@@ -75,10 +75,7 @@ export async function startRedis(bench: Bench): Promise<Redis> {
 }
 
 /** A Redis Cluster: `primaries` share the slots, none has a replica. */
-export async function startRedisCluster(
-  bench: Bench,
-  primaries: number,
-): Promise<Redis> {
+export async function startRedisCluster(bench: Bench, primaries: number): Promise<Redis> {
   const processes = await Promise.all(
     Array.from({ length: primaries }, async () => {
       const place = await redisPlace(bench);
@@ -105,11 +102,7 @@ const urlOf = (port: number): string => `redis://127.0.0.1:${port}`;
 export async function startNodes(
   { workbench }: Bench,
   build: Build,
-  {
-    name,
-    count,
-    redis,
-  }: { readonly name: string; readonly count: number; readonly redis: Redis },
+  { name, count, redis }: { readonly name: string; readonly count: number; readonly redis: Redis },
 ): Promise<Nodes> {
   const prefix = name.replaceAll(/\W/g, "");
   const servers = await Promise.all(

@@ -43,10 +43,7 @@ export interface Contender {
 }
 
 /** Our nodes; makes their users and groups. */
-export async function contender(
-  nodes: Nodes,
-  members: number,
-): Promise<Contender> {
+export async function contender(nodes: Nodes, members: number): Promise<Contender> {
   const uids = Array.from({ length: members }, (_, at) => memberName(at));
   const backend = new Backend(nodes.servers[0]?.apiPort ?? 0);
   await backend.registerUsers(uids);

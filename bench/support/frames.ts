@@ -3,17 +3,10 @@
 // replaces them, so no length in a frame changes.
 
 import { generateKeyPairSync, randomBytes } from "node:crypto";
-import {
-  type ChannelRef,
-  type Message,
-  STREAM_CONTENT,
-} from "../../src/broker/model.ts";
+import { type ChannelRef, type Message, STREAM_CONTENT } from "../../src/broker/model.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { createNativeProtocol } from "../../src/protocol/native/native.ts";
-import {
-  NATIVE_SUBPROTOCOL,
-  NATIVE_VERSION,
-} from "../../src/protocol/native/ops.ts";
+import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "../../src/protocol/native/ops.ts";
 
 /** Becomes the 10-digit number of the message. */
 export const MESSAGE_NUMBER = "{kkkkkkkk}";
@@ -93,16 +86,11 @@ export function eventBody(
 }
 
 export function chunkBody(stream: StreamName): string {
-  return JSON.stringify(
-    eventBody(stream, { type: STREAM_CONTENT, data: CHUNK }),
-  );
+  return JSON.stringify(eventBody(stream, { type: STREAM_CONTENT, data: CHUNK }));
 }
 
 /** An EVENT push of the size the broker's have; `channel` as the viewer names it. */
-export function sampleChunk(
-  { fromUid, clientMsgNo }: StreamName,
-  channel: ChannelRef,
-): Uint8Array {
+export function sampleChunk({ fromUid, clientMsgNo }: StreamName, channel: ChannelRef): Uint8Array {
   return bytes(
     codec().encodePush({
       kind: "event",
@@ -134,15 +122,11 @@ export function upgradeRequest(path = "/", subprotocol?: string): Uint8Array {
     `Sec-WebSocket-Key: ${Buffer.alloc(16, "jindou").toString("base64")}`,
     "Sec-WebSocket-Version: 13",
   ];
-  if (subprotocol !== undefined)
-    head.push(`Sec-WebSocket-Protocol: ${subprotocol}`);
+  if (subprotocol !== undefined) head.push(`Sec-WebSocket-Protocol: ${subprotocol}`);
   return Buffer.from(`${head.join("\r\n")}\r\n\r\n`);
 }
 
-export const NATIVE_UPGRADE: Uint8Array = upgradeRequest(
-  "/",
-  NATIVE_SUBPROTOCOL,
-);
+export const NATIVE_UPGRADE: Uint8Array = upgradeRequest("/", NATIVE_SUBPROTOCOL);
 
 /**
  * A frame as a client sends it, binary unless the payload is text. The mask is zero: legal, and it
@@ -154,9 +138,7 @@ export function clientFrame(content: Uint8Array | string): Uint8Array {
   const { length } = payload;
   if (length > 0xffff) throw new RangeError("A frame of a bench is short");
   const head =
-    length < 126
-      ? [first, 0x80 | length]
-      : [first, 0x80 | 126, length >> 8, length & 255];
+    length < 126 ? [first, 0x80 | length] : [first, 0x80 | 126, length >> 8, length & 255];
   return Buffer.concat([Buffer.from([...head, 0, 0, 0, 0]), payload]);
 }
 
@@ -192,10 +174,7 @@ export function wkprotoConnect(uid: string, token: string): Uint8Array {
   return clientFrame(Buffer.concat([Buffer.from([0x10, body.length]), body]));
 }
 
-export function sendFrame(
-  channel: ChannelRef,
-  clientMsgNo: string,
-): Uint8Array {
+export function sendFrame(channel: ChannelRef, clientMsgNo: string): Uint8Array {
   return clientFrame(
     encodeOperation({
       kind: "send",
@@ -281,7 +260,5 @@ function bytes(frame: Uint8Array | string): Uint8Array {
 
 function jsonPayload(length: number): Uint8Array {
   const empty = JSON.stringify({ type: 1, content: "" });
-  return Buffer.from(
-    JSON.stringify({ type: 1, content: "x".repeat(length - empty.length) }),
-  );
+  return Buffer.from(JSON.stringify({ type: 1, content: "x".repeat(length - empty.length) }));
 }

@@ -4,13 +4,7 @@
 
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import {
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -165,10 +159,7 @@ export class LoadClient {
   async request(run: RequestRun): Promise<ProcessSample> {
     const args = [...this.#args(run), "mode=request", `kind=${run.kind}`];
     if (run.kind === "ws")
-      args.push(
-        ...this.#opening(run.opening, ["upgrade", "open"]),
-        reply(run.replyStart),
-      );
+      args.push(...this.#opening(run.opening, ["upgrade", "open"]), reply(run.replyStart));
     return sample(await this.#finish(this.#start(args)));
   }
 
@@ -183,9 +174,7 @@ export class LoadClient {
       `publish=${run.publishOpening === undefined ? "http" : "ws"}`,
     ];
     if (run.publishOpening !== undefined)
-      args.push(
-        ...this.#opening(run.publishOpening, ["publishUpgrade", "publishOpen"]),
-      );
+      args.push(...this.#opening(run.publishOpening, ["publishUpgrade", "publishOpen"]));
     return sample(await this.#finish(this.#start(args)));
   }
 
@@ -251,8 +240,7 @@ export class LoadClient {
     [upgradeName, openName]: readonly [string, string],
   ): string[] {
     const args = [`${upgradeName}=${this.#file(upgrade)}`];
-    if (open !== undefined)
-      args.push(`${openName}=${this.#file(open)}`, `replies=${replies}`);
+    if (open !== undefined) args.push(`${openName}=${this.#file(open)}`, `replies=${replies}`);
     return args;
   }
 
@@ -279,13 +267,7 @@ function reply(start: Uint8Array): string {
   return `reply=${Buffer.from(start).toString("hex")}`;
 }
 
-function sample({
-  operations,
-  seconds,
-  cpuSeconds,
-  cpus,
-  latencyUs,
-}: Report): ProcessSample {
+function sample({ operations, seconds, cpuSeconds, cpus, latencyUs }: Report): ProcessSample {
   if (operations === 0) throw new Error("Nothing was measured: no reply came");
   return {
     value: operations / seconds,

@@ -22,10 +22,7 @@ export function memberName(index: number): string {
 export function memberPost(channel: ChannelRef, index: number): Uint8Array {
   const clientMsgNo = freshMessageNumber();
   const fromUid = memberName(index);
-  return httpRequest(
-    "/message/send",
-    sendBody({ channel, fromUid, clientMsgNo }),
-  );
+  return httpRequest("/message/send", sendBody({ channel, fromUid, clientMsgNo }));
 }
 
 /** Registers so many users and makes a group of them. */

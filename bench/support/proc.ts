@@ -9,8 +9,7 @@ const TICKS_PER_SECOND = 100;
 export function residentBytes(pid: number): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const found = /^VmRSS:\s+(\d+) kB$/m.exec(status);
-  if (found === null)
-    throw new Error(`The memory of process ${pid} cannot be read`);
+  if (found === null) throw new Error(`The memory of process ${pid} cannot be read`);
   return Number(found[1]) * 1024;
 }
 

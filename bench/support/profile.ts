@@ -39,27 +39,19 @@ export function hotSpots(folder: string): string {
   const lines = [...spent]
     .sort(([, a], [, b]) => b - a)
     .slice(0, SHOWN)
-    .map(
-      ([name, us]) => `${((us / busy) * 100).toFixed(1).padStart(5)}%  ${name}`,
-    );
+    .map(([name, us]) => `${((us / busy) * 100).toFixed(1).padStart(5)}%  ${name}`);
   return `share of the busy time (${(busy / 1e6).toFixed(1)} s)\n${lines.join("\n")}\n`;
 }
 
 function add(spent: Map<string, number>, profile: Profile): void {
-  const names = new Map(
-    profile.nodes.map(({ id, callFrame }) => [id, nameOf(callFrame)]),
-  );
+  const names = new Map(profile.nodes.map(({ id, callFrame }) => [id, nameOf(callFrame)]));
   profile.samples.forEach((id, at) => {
     const name = names.get(id) ?? "(unknown)";
     spent.set(name, (spent.get(name) ?? 0) + (profile.timeDeltas[at] ?? 0));
   });
 }
 
-function nameOf({
-  functionName,
-  url,
-  lineNumber,
-}: Profile["nodes"][number]["callFrame"]): string {
+function nameOf({ functionName, url, lineNumber }: Profile["nodes"][number]["callFrame"]): string {
   const name = functionName === "" ? "(anonymous)" : functionName;
   if (url === "") return name;
   return `${name} ${url.split("/").slice(-3).join("/")}:${lineNumber + 1}`;

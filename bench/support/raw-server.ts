@@ -117,8 +117,7 @@ function readJson(
 ): void {
   let body = Buffer.alloc(0);
   response.onData((chunk, isLast) => {
-    if (!isLast || body.length > 0)
-      body = Buffer.concat([body, Buffer.from(chunk)]);
+    if (!isLast || body.length > 0) body = Buffer.concat([body, Buffer.from(chunk)]);
     if (!isLast) return;
     const whole = body.length > 0 ? body : Buffer.from(chunk);
     done(JSON.parse(whole.toString()));

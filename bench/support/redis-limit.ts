@@ -27,20 +27,12 @@ export interface LimitLoad {
  * HINCRBY + XADD + SPUBLISH for each message, over a channel of its own for each connection; on a
  * Redis Cluster each is at the server of its channel's slot.
  */
-export function redisLimit(
-  redis: Redis,
-  { connections, depth, subscribers }: LimitLoad,
-): Course {
+export function redisLimit(redis: Redis, { connections, depth, subscribers }: LimitLoad): Course {
   return {
     name: `Redis alone, ${connections} × ${depth} in flight, ${subscribers} subscribed`,
     async run({ bench: { plan } }): Promise<ClusterSample> {
-      const topics = Array.from(
-        { length: connections },
-        (_, at) => `limit${at}`,
-      );
-      const sockets = await Promise.all(
-        topics.map((topic) => open(serverOf(redis, topic))),
-      );
+      const topics = Array.from({ length: connections }, (_, at) => `limit${at}`);
+      const sockets = await Promise.all(topics.map((topic) => open(serverOf(redis, topic))));
       const ears = await Promise.all(
         Array.from({ length: subscribers }, () => listen(redis, topics)),
       ).then((all) => all.flat());
@@ -93,17 +85,13 @@ async function open({ port }: RedisProcess): Promise<Socket> {
 }
 
 /** A subscriber that reads what comes and forgets it, at each server that has topics. */
-async function listen(
-  redis: Redis,
-  topics: readonly string[],
-): Promise<readonly Socket[]> {
+async function listen(redis: Redis, topics: readonly string[]): Promise<readonly Socket[]> {
   const servers = new Set(topics.map((topic) => serverOf(redis, topic)));
   return Promise.all(
     [...servers].map(async (server) => {
       const socket = await open(server);
       for (const topic of topics)
-        if (serverOf(redis, topic) === server)
-          socket.write(command("SSUBSCRIBE", topic));
+        if (serverOf(redis, topic) === server) socket.write(command("SSUBSCRIBE", topic));
       await new Promise((resolve) => socket.once("data", resolve));
       return socket.resume();
     }),
@@ -141,8 +129,6 @@ function messages(name: string, count: number) {
 }
 
 function command(...words: readonly string[]): string {
-  const bulks = words.map(
-    (word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`,
-  );
+  const bulks = words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`);
   return `*${words.length}\r\n${bulks.join("")}`;
 }

@@ -115,8 +115,6 @@ export function total(commands: Counts): number {
 async function commandsOf(client: Redis): Promise<Counts> {
   const stats = await client.info("commandstats");
   const rows = [...stats.matchAll(/^cmdstat_([^:]+):calls=(\d+)/gm)];
-  const counts = rows.map(
-    ([, name = "", calls]) => [name, Number(calls)] as const,
-  );
+  const counts = rows.map(([, name = "", calls]) => [name, Number(calls)] as const);
   return new Map(counts.filter(([name]) => !OWN.test(name)));
 }

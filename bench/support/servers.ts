@@ -56,8 +56,7 @@ export async function startBroker(
           ...{ JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_PREFIX: redis.prefix },
           JINDOU_REDIS_CLUSTER: `${redis.isCluster ?? false}`,
         };
-  const profiler =
-    profileFolder === undefined ? [] : profilerArgs(profileFolder);
+  const profiler = profileFolder === undefined ? [] : profilerArgs(profileFolder);
   const child = workbench.spawn({
     name: `The broker of ${directory}`,
     command: process.execPath,
@@ -66,10 +65,7 @@ export async function startBroker(
     env: { ...SETTINGS, ...addressLimit(directory), ...data, ...settings },
     isMeasured: true,
   });
-  const ready = JSON.parse(await child.line('"The node is ready"')) as Record<
-    string,
-    unknown
-  >;
+  const ready = JSON.parse(await child.line('"The node is ready"')) as Record<string, unknown>;
   return {
     pid: child.pid,
     apiPort: Number(ready.apiPort),

@@ -7,9 +7,7 @@ export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const high = sorted[Math.floor(sorted.length / 2)];
   const low = sorted[Math.ceil(sorted.length / 2) - 1];
-  return high === undefined || low === undefined
-    ? Number.NaN
-    : (high + low) / 2;
+  return high === undefined || low === undefined ? Number.NaN : (high + low) / 2;
 }
 
 /** (largest − smallest) ÷ median. */

@@ -2,16 +2,7 @@
 
 import { type Benchmark, type Figure, type Row, reached } from "./benchmark.ts";
 
-const HEAD = [
-  "",
-  "value",
-  "±",
-  "p50 ms",
-  "p99 ms",
-  "p99.9 ms",
-  "cpu µs",
-  "ratio",
-];
+const HEAD = ["", "value", "±", "p50 ms", "p99 ms", "p99.9 ms", "cpu µs", "ratio"];
 
 /** One block for a benchmark: each row's question, then baseline and ours under each other. */
 export function table(benchmark: Benchmark, rows: readonly Row[]): string {
@@ -25,8 +16,7 @@ export function table(benchmark: Benchmark, rows: readonly Row[]): string {
 
 function figureLine(figure: Figure, verdict: string): string[] {
   const { latency, cpuUs } = figure;
-  const ms = (us: number | undefined) =>
-    us === undefined ? "" : (us / 1000).toFixed(2);
+  const ms = (us: number | undefined) => (us === undefined ? "" : (us / 1000).toFixed(2));
   return [
     `  ${figure.subject}`,
     grouped(figure.value),
@@ -57,11 +47,7 @@ function grouped(value: number): string {
 /** The first column to the left, the others to the right; a title line spans the columns. */
 function aligned(lines: readonly (readonly string[])[]): string {
   const widths = HEAD.map((_, column) =>
-    Math.max(
-      ...lines
-        .filter((line) => line.length > 2)
-        .map((line) => line[column]?.length ?? 0),
-    ),
+    Math.max(...lines.filter((line) => line.length > 2).map((line) => line[column]?.length ?? 0)),
   );
   const text = (line: readonly string[]) =>
     line.length === 2
@@ -69,9 +55,7 @@ function aligned(lines: readonly (readonly string[])[]): string {
       : line
           .map((cell, at) => {
             const width = widths[at] ?? 0;
-            return at === 0 || at === HEAD.length - 1
-              ? cell.padEnd(width)
-              : cell.padStart(width);
+            return at === 0 || at === HEAD.length - 1 ? cell.padEnd(width) : cell.padStart(width);
           })
           .join("  ")
           .trimEnd();

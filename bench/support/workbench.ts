@@ -140,9 +140,7 @@ export class Workbench {
 
   spawn(spawn: Spawn): Child {
     const isOnFirst = this.#isPinned && spawn.isMeasured === true;
-    const child = new Child(
-      isOnFirst ? onCore(this.#cores[0] ?? 0, spawn) : spawn,
-    );
+    const child = new Child(isOnFirst ? onCore(this.#cores[0] ?? 0, spawn) : spawn);
     this.#children.add(child);
     return child;
   }
@@ -155,8 +153,7 @@ export class Workbench {
   }
 
   removeFolder(folder: string): void {
-    if (this.#folders.delete(folder))
-      rmSync(folder, { recursive: true, force: true });
+    if (this.#folders.delete(folder)) rmSync(folder, { recursive: true, force: true });
   }
 
   /** Safe to call twice. */

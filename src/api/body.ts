@@ -32,10 +32,7 @@ export type BodyCheck = (body: unknown) => HttpReply | undefined;
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** A reader of JSON bodies: content type, UTF-8, JSON, `adapt`, `first`, then the schema. */
-export function jsonReader<S extends TSchema>(
-  schema: S,
-  first?: BodyCheck,
-): Reader<Static<S>> {
+export function jsonReader<S extends TSchema>(schema: S, first?: BodyCheck): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const fields = fieldsOf(schema);
   return (request, adapt) => {
@@ -77,26 +74,16 @@ function fieldsOf(schema: TSchema): Fields | null {
 }
 
 /** The fields of a checked `value` unknown to its schema, as a header's value; undefined: none. */
-function ignoredFields(
-  fields: Fields | null,
-  value: unknown,
-): string | undefined {
+function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
   const found: string[] = [];
   if (fields !== null) collectIgnored(fields, value as object, "", found);
   if (found.length === 0) return undefined;
-  const names = found
-    .filter((name) => HEADER_SAFE.test(name))
-    .slice(0, MAX_IGNORED);
+  const names = found.filter((name) => HEADER_SAFE.test(name)).slice(0, MAX_IGNORED);
   const more = found.length - names.length;
   return [...names, ...(more > 0 ? [`${more} more`] : [])].join(", ");
 }
 
-function collectIgnored(
-  fields: Fields,
-  value: object,
-  path: string,
-  found: string[],
-): void {
+function collectIgnored(fields: Fields, value: object, path: string, found: string[]): void {
   for (const name in value) {
     const inner = fields.get(name);
     if (inner === undefined) found.push(path + name);
@@ -121,23 +108,17 @@ export function queryReader<S extends Type.TObject>(
   more = NO_VALUES,
 ): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
-  const properties = schema.properties as Readonly<
-    Record<string, { readonly type?: string }>
-  >;
+  const properties = schema.properties as Readonly<Record<string, { readonly type?: string }>>;
   return (request) => {
     const value: Record<string, unknown> = {};
     const take = (name: string, text: string) => {
-      const type = Object.hasOwn(properties, name)
-        ? properties[name]?.type
-        : undefined;
-      if (type !== undefined)
-        value[name] = type === "integer" ? toInteger(text) : text;
+      const type = Object.hasOwn(properties, name) ? properties[name]?.type : undefined;
+      if (type !== undefined) value[name] = type === "integer" ? toInteger(text) : text;
     };
     const pairs = request.query === "" ? NO_PAIRS : request.query.split("&");
     for (const pair of pairs) {
       const [name, text] = splitPair(pair);
-      if (text === undefined)
-        return refuse("The query string is not valid percent-encoding");
+      if (text === undefined) return refuse("The query string is not valid percent-encoding");
       take(name, text);
     }
     for (const [name, text] of Object.entries(more(request))) take(name, text);
@@ -145,11 +126,7 @@ export function queryReader<S extends Type.TObject>(
   };
 }
 
-function check<T>(
-  schema: TSchema,
-  validator: Validator,
-  value: unknown,
-): Read<T> {
+function check<T>(schema: TSchema, validator: Validator, value: unknown): Read<T> {
   // The check proves the cast; the validator's own type is too deep to pass through a generic.
   if (validator.Check(value)) return { value: value as T };
   const details = tooLong(schema, value) ?? explain(validator, value);
@@ -172,19 +149,14 @@ function refuse(message: string): Read<never> {
 /**
  * Arrays over their limit, found without their items: explaining 500,000 bad items takes a second.
  */
-function tooLong(
-  schema: TSchema,
-  value: unknown,
-  path = "",
-): readonly ErrorDetail[] | undefined {
+function tooLong(schema: TSchema, value: unknown, path = ""): readonly ErrorDetail[] | undefined {
   if (Type.IsArray(schema) && Array.isArray(value)) {
     const maxItems = "maxItems" in schema ? Number(schema.maxItems) : Infinity;
     return value.length > maxItems
       ? [{ path, message: `must not have more than ${maxItems} items` }]
       : undefined;
   }
-  if (!Type.IsObject(schema) || typeof value !== "object" || value === null)
-    return undefined;
+  if (!Type.IsObject(schema) || typeof value !== "object" || value === null) return undefined;
   for (const [name, property] of Object.entries(schema.properties)) {
     const found = tooLong(property, Reflect.get(value, name), name);
     if (found !== undefined) return found;
@@ -192,8 +164,7 @@ function tooLong(
   return undefined;
 }
 
-const ID_MESSAGE =
-  "must have 1 to 128 characters, no control characters and none of @ # &";
+const ID_MESSAGE = "must have 1 to 128 characters, no control characters and none of @ # &";
 const OPTIONAL_ID_MESSAGE =
   "must have at most 128 characters, no control characters and none of @ # &";
 const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
@@ -242,20 +213,14 @@ function withArticle(type: string): string {
 function isJson(contentType: string): boolean {
   if (contentType === "application/json" || contentType === "") return true;
   const mediaType = contentType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
-  return (
-    mediaType === "application/json" ||
-    /^application\/.+\+json$/.test(mediaType)
-  );
+  return mediaType === "application/json" || /^application\/.+\+json$/.test(mediaType);
 }
 
 function splitPair(pair: string): readonly [string, string | undefined] {
   const at = pair.indexOf("=");
-  const decode = (text: string) =>
-    decodeURIComponent(text.replaceAll("+", " "));
+  const decode = (text: string) => decodeURIComponent(text.replaceAll("+", " "));
   try {
-    return at < 0
-      ? [decode(pair), ""]
-      : [decode(pair.slice(0, at)), decode(pair.slice(at + 1))];
+    return at < 0 ? [decode(pair), ""] : [decode(pair.slice(0, at)), decode(pair.slice(at + 1))];
   } catch {
     return ["", undefined];
   }

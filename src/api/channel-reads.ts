@@ -81,11 +81,7 @@ export function createChannelReads(channels: Channels, maxUids: number) {
     },
 
     async members(query: Query<"members">) {
-      const {
-        channel_id: id,
-        channel_type: type,
-        list = "subscribers",
-      } = query;
+      const { channel_id: id, channel_type: type, list = "subscribers" } = query;
       const of = list === "subscribers" ? "members" : LISTS[list];
       const page = await channels.uids({ id, type }, of, boundsOf(query));
       return jsonReply(JSON.stringify({ uids: page.ids, ...cursorOf(page) }));

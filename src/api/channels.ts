@@ -3,11 +3,7 @@
 
 import { type Static, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
-import {
-  type ChannelFlags,
-  type ChannelRef,
-  GROUP_CHANNEL,
-} from "../broker/model.ts";
+import { type ChannelFlags, type ChannelRef, GROUP_CHANNEL } from "../broker/model.ts";
 import type { ChannelList, ListChange, Membership } from "../broker/ports.ts";
 import { errorReply } from "./errors.ts";
 import { channelId, channelType, flag, id, LOBBY, uids } from "./fields.ts";
@@ -18,16 +14,10 @@ const channelFlags = {
   ban: Type.Optional(flag("1: all members muted")),
   disband: Type.Optional(flag("1: disbands the channel; irreversible")),
   send_ban: Type.Optional(
-    flag(
-      "1: no member may send; the owner of a personal channel can receive only",
-    ),
+    flag("1: no member may send; the owner of a personal channel can receive only"),
   ),
-  allow_stranger: Type.Optional(
-    flag("1: strangers may send; personal channels only"),
-  ),
-  large: Type.Optional(
-    flag("1: a super-large group, for which nothing is kept per member"),
-  ),
+  allow_stranger: Type.Optional(flag("1: strangers may send; personal channels only")),
+  large: Type.Optional(flag("1: a super-large group, for which nothing is kept per member")),
 };
 
 export const channelBodies = (maxSubscribers: number) => ({
@@ -55,10 +45,7 @@ export const channelBodies = (maxSubscribers: number) => ({
     {
       channel_id: channelId,
       channel_type: Type.Optional(channelType),
-      subscribers: uids(
-        "Users to add; empty only with reset 1",
-        maxSubscribers,
-      ),
+      subscribers: uids("Users to add; empty only with reset 1", maxSubscribers),
       reset: Type.Optional(flag("1: replaces the list")),
       temp_subscriber: Type.Optional(flag("1: temporary subscribers")),
     },
@@ -76,9 +63,7 @@ export const channelBodies = (maxSubscribers: number) => ({
         maxItems: maxSubscribers,
         description: "Users to remove, all or none",
       }),
-      temp_subscriber: Type.Optional(
-        flag("Which membership is removed: 0 permanent, 1 temporary"),
-      ),
+      temp_subscriber: Type.Optional(flag("Which membership is removed: 0 permanent, 1 temporary")),
     },
     {
       title: "SubscriberRemoveRequest",
@@ -126,9 +111,7 @@ export function createListCalls(channels: Channels, list: ChannelList) {
     (kind: ListChange["kind"]) =>
     (body: Body<"target"> & { readonly uids?: readonly string[] }): Outcome => {
       const { uids = [] } = body;
-      return channels
-        .changeList(toRef(body), list, { kind, uids })
-        .then(okReply);
+      return channels.changeList(toRef(body), list, { kind, uids }).then(okReply);
     };
   return {
     add: changing("add"),
@@ -167,9 +150,7 @@ export function createChannelCalls(channels: Channels) {
         });
       const options = { membership: toMembership(body), reset };
       const channel = { id: body.channel_id, type: channel_type };
-      return channels
-        .addSubscribers(channel, subscribers, options)
-        .then(okReply);
+      return channels.addSubscribers(channel, subscribers, options).then(okReply);
     },
 
     removeSubscribers(body: Body<"removeSubscribers">): Outcome {
@@ -201,9 +182,7 @@ function givenFlags(body: Body<"update">): ChannelFlags {
     ...(ban === undefined ? {} : { ban: ban === 1 }),
     ...(disband === undefined ? {} : { disband: disband === 1 }),
     ...(send_ban === undefined ? {} : { sendBan: send_ban === 1 }),
-    ...(allow_stranger === undefined
-      ? {}
-      : { allowStranger: allow_stranger === 1 }),
+    ...(allow_stranger === undefined ? {} : { allowStranger: allow_stranger === 1 }),
     ...(large === undefined ? {} : { large: large === 1 }),
   };
 }
@@ -215,8 +194,6 @@ function toRef(body: {
   return { id: body.channel_id, type: body.channel_type };
 }
 
-function toMembership(body: {
-  readonly temp_subscriber?: 0 | 1 | undefined;
-}): Membership {
+function toMembership(body: { readonly temp_subscriber?: 0 | 1 | undefined }): Membership {
   return body.temp_subscriber === 1 ? "temporary" : "permanent";
 }

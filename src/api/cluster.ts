@@ -16,20 +16,17 @@ export const routeQuery = Type.Object({
   ),
 });
 
-export const routeBatchBody = uids(
-  "Users who want to connect",
-  MAX_LOOKUP_UIDS,
-  { title: "RouteRequest", examples: [["alice", "bob"]] },
-);
+export const routeBatchBody = uids("Users who want to connect", MAX_LOOKUP_UIDS, {
+  title: "RouteRequest",
+  examples: [["alice", "bob"]],
+});
 
 export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
   return {
     async nodes() {
       const nodes = await cluster.nodes();
       const nowMs = clock();
-      return jsonReply(
-        JSON.stringify(nodes.map((one) => nodeJson(one, nowMs))),
-      );
+      return jsonReply(JSON.stringify(nodes.map((one) => nodeJson(one, nowMs))));
     },
 
     /** The addresses `uid` should connect to; without one, those for any client. */
@@ -75,10 +72,7 @@ const SESSIONS_SLACK = 16;
  * decides, so that many uids are spread. If no node has an address, any node. Undefined: no node
  * takes sessions.
  */
-export function chooseNode(
-  nodes: readonly NodeInfo[],
-  uid: string,
-): NodeInfo | undefined {
+export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const open = nodes.filter((node) => !node.isDraining);
   const reachable = open.filter((node) => node.clientAddress !== "");
   const least = leastLoaded(reachable.length > 0 ? reachable : open);

@@ -50,9 +50,7 @@ export const kickBody = Type.Object(
 );
 
 export const connzQuery = Type.Object({
-  uid: Type.Optional(
-    Type.String({ maxLength: 128, description: "A part of the user id" }),
-  ),
+  uid: Type.Optional(Type.String({ maxLength: 128, description: "A part of the user id" })),
   sort: Type.Optional(
     Type.Enum([...SORTS], {
       type: "string",
@@ -60,12 +58,8 @@ export const connzQuery = Type.Object({
       description: "id or uptime; with Desc in falling order",
     }),
   ),
-  offset: Type.Optional(
-    Type.Integer({ minimum: 0, maximum: MAX_OFFSET, default: 0 }),
-  ),
-  limit: Type.Optional(
-    Type.Integer({ minimum: 1, maximum: MAX_PAGE, default: PAGE }),
-  ),
+  offset: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_OFFSET, default: 0 })),
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_PAGE, default: PAGE })),
 });
 
 export interface ConnectionParts {
@@ -118,8 +112,7 @@ type Order = (one: LocalConnection, other: LocalConnection) => number;
 
 /** Ids of a node count up: a longer one is later. */
 const byId: Order = ({ session: a }, { session: b }) =>
-  a.sessionId.length - b.sessionId.length ||
-  (a.sessionId < b.sessionId ? -1 : 1);
+  a.sessionId.length - b.sessionId.length || (a.sessionId < b.sessionId ? -1 : 1);
 const byUptime: Order = (a, b) => b.sinceMs - a.sinceMs || byId(a, b);
 
 const ORDERS: Readonly<Record<Sort, Order>> = {

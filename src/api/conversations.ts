@@ -5,14 +5,7 @@ import { type Static, Type } from "typebox";
 import type { Conversations } from "../broker/conversations.ts";
 import type { Messages } from "../broker/messages.ts";
 import type { ConversationHead, Message } from "../broker/model.ts";
-import {
-  channelId,
-  channelType,
-  flag,
-  id,
-  LOBBY,
-  MAX_TIME_MS,
-} from "./fields.ts";
+import { channelId, channelType, flag, id, LOBBY, MAX_TIME_MS } from "./fields.ts";
 import { type LastSeqs, readLastSeqs } from "./last-seqs.ts";
 import { messageJson } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
@@ -102,8 +95,7 @@ export const conversationBodies = {
       unread: Type.Integer({
         minimum: 0,
         maximum: Number.MAX_SAFE_INTEGER,
-        description:
-          "How many shall count as unread; as many as there are, at most",
+        description: "How many shall count as unread; as many as there are, at most",
       }),
     },
     {
@@ -113,9 +105,7 @@ export const conversationBodies = {
   ),
 };
 
-type Body<Name extends keyof typeof conversationBodies> = Static<
-  (typeof conversationBodies)[Name]
->;
+type Body<Name extends keyof typeof conversationBodies> = Static<(typeof conversationBodies)[Name]>;
 
 /** Beyond every sequence number: clipped to the channel's newest. */
 const NEWEST = Number.MAX_SAFE_INTEGER;
@@ -144,10 +134,8 @@ export function createConversationCalls(
       return jsonReply(await pageJson(messages, page, recents));
     },
 
-    clearUnread: (body: Body<"target">) =>
-      change(body, { kind: "read", seq: NEWEST }),
-    setUnread: (body: Body<"unread">) =>
-      change(body, { kind: "unread", unread: body.unread }),
+    clearUnread: (body: Body<"target">) => change(body, { kind: "read", seq: NEWEST }),
+    setUnread: (body: Body<"unread">) => change(body, { kind: "unread", unread: body.unread }),
     remove: (body: Body<"target">) => change(body, { kind: "delete" }),
   };
 }
@@ -159,9 +147,7 @@ function wantedBy({
   exclude_channel_types: excluded = [],
 }: Body<"sync">): (one: ConversationHead) => boolean {
   return ({ changedAtMs, unread, channel }) =>
-    changedAtMs >= version &&
-    (only_unread !== 1 || unread > 0) &&
-    !excluded.includes(channel.type);
+    changedAtMs >= version && (only_unread !== 1 || unread > 0) && !excluded.includes(channel.type);
 }
 
 /** Characters of all recents in one reply; further conversations have empty recents. */

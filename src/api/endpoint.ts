@@ -3,11 +3,7 @@
 // none.
 
 import type { ApiMetrics } from "../observe/metrics.ts";
-import type {
-  HttpEndpoint,
-  HttpReply,
-  HttpRequest,
-} from "../transport/types.ts";
+import type { HttpEndpoint, HttpReply, HttpRequest } from "../transport/types.ts";
 import { type Dialect, JINDOU } from "./dialect.ts";
 import { edgeReply, errorReply, NO_ROOM } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
@@ -42,10 +38,7 @@ export function createHttpEndpoint(parts: ApiParts): HttpEndpoint {
   const { settings, managers, log, observe } = parts;
   const guard = createGuard({ ...settings, managers });
   const limit = settings.maxSubscribersPerCall;
-  const dialect =
-    settings.dialect === "wukongim"
-      ? createWukongimDialect(parts, limit)
-      : JINDOU;
+  const dialect = settings.dialect === "wukongim" ? createWukongimDialect(parts, limit) : JINDOU;
   const serve = createServe({ guard, dialect, log, observe });
   const routes = dialect.rows(createRoutes(parts, limit));
   return {
@@ -76,11 +69,9 @@ export function createViewerEndpoint(
 function refusals({ reply }: Pick<Dialect, "reply">) {
   return {
     notFound: () => reply(edgeReply("not_found")),
-    wrongMethod: (request: HttpRequest, allow: string) =>
-      reply(refuseMethod(request, allow)),
+    wrongMethod: (request: HttpRequest, allow: string) => reply(refuseMethod(request, allow)),
     tooLarge: () => reply(edgeReply("body_too_large")),
-    malformed: (message: string) =>
-      reply(errorReply("bad_request", { message })),
+    malformed: (message: string) => reply(errorReply("bad_request", { message })),
     busy: () => reply(errorReply("overloaded", NO_ROOM)),
   };
 }

@@ -1,12 +1,7 @@
 // Error replies: the HTTP status of each error code and the one shape of an error body [decisions:
 // Error body, Other statuses]. State: none. Never shows the message of an unexpected exception.
 
-import {
-  BrokerError,
-  ERRORS,
-  type ErrorCode,
-  type ErrorDetail,
-} from "../broker/errors.ts";
+import { BrokerError, ERRORS, type ErrorCode, type ErrorDetail } from "../broker/errors.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { JSON_HEADERS } from "./reply.ts";
 
@@ -76,18 +71,14 @@ export const NO_ROOM = {
 } as const satisfies Particulars;
 
 /** The reply for an error code; `particulars` may replace its message. */
-export function errorReply(
-  code: ErrorCode,
-  particulars: Particulars = {},
-): HttpReply {
+export function errorReply(code: ErrorCode, particulars: Particulars = {}): HttpReply {
   const status = HTTP_STATUS[code];
   const { message = ERRORS[code].message, details } = particulars;
   const body = { error: message, code, status, details };
   const headers = extraHeaders(status, particulars.retryAfterS);
   return {
     status,
-    headers:
-      headers === undefined ? JSON_HEADERS : { ...JSON_HEADERS, ...headers },
+    headers: headers === undefined ? JSON_HEADERS : { ...JSON_HEADERS, ...headers },
     body: JSON.stringify(body),
   };
 }
@@ -108,8 +99,7 @@ export function edgeReply(
 
 /** The reply for anything a use case threw. */
 export function thrownReply(thrown: unknown): HttpReply {
-  if (!(thrown instanceof BrokerError) || thrown.code === "internal")
-    return errorReply("internal");
+  if (!(thrown instanceof BrokerError) || thrown.code === "internal") return errorReply("internal");
   return errorReply(thrown.code, thrown);
 }
 
@@ -118,7 +108,6 @@ function extraHeaders(
   retryAfterS = 1,
 ): Readonly<Record<string, string>> | undefined {
   if (status === 401) return { "www-authenticate": "Bearer" };
-  if (status === 429 || status === 503)
-    return { "retry-after": String(retryAfterS) };
+  if (status === 429 || status === 503) return { "retry-after": String(retryAfterS) };
   return undefined;
 }

@@ -24,9 +24,7 @@ const event = Type.Object({
     description:
       "___TextMessageStart, ___TextMessageContent, ___TextMessageEnd, ___ToolCallStart, ___ToolCallArgs, ___ToolCallEnd, ___ToolCallResult, or a name of your own that does not begin with ___",
   }),
-  data: Type.Optional(
-    Type.String({ default: "", description: "Its format depends on the type" }),
-  ),
+  data: Type.Optional(Type.String({ default: "", description: "Its format depends on the type" })),
   timestamp: Type.Optional(
     Type.Integer({
       minimum: 0,
@@ -101,16 +99,12 @@ export function createPostEvent(
   return (body, { force }) =>
     streams
       .post(toInput(body, force === "1"))
-      .then(({ state }) =>
-        state === undefined ? OK_REPLY : STREAM_REPLIES[state],
-      );
+      .then(({ state }) => (state === undefined ? OK_REPLY : STREAM_REPLIES[state]));
 }
 
 /** Refuses an event without a type before anything else [spec: Error messages of /event]. */
 export function refuseUntyped(body: unknown): HttpReply | undefined {
-  return isUntyped(body)
-    ? errorReply("event_type_empty", TYPE_EMPTY)
-    : undefined;
+  return isUntyped(body) ? errorReply("event_type_empty", TYPE_EMPTY) : undefined;
 }
 
 /** A body whose event has no type, or that has no event. */
@@ -142,7 +136,5 @@ function toInput(body: Body, force: boolean): EventInput {
 }
 
 function streamReply(state: StreamState): HttpReply {
-  return Object.freeze(
-    jsonReply(JSON.stringify({ status: "ok", stream: { state } })),
-  );
+  return Object.freeze(jsonReply(JSON.stringify({ status: "ok", stream: { state } })));
 }

@@ -3,12 +3,7 @@
 // its following, and the text written before. A feed takes no events while its connection is full;
 // the broker then merges them.
 
-import {
-  type ChannelEvent,
-  STREAM_CONTENT,
-  STREAM_END,
-  STREAM_START,
-} from "../broker/model.ts";
+import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
 import type { Following, StreamSink } from "../broker/stream-followers.ts";
 import type { HttpBody, HttpStream } from "../transport/types.ts";
 import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
@@ -22,10 +17,7 @@ export type MayStay = () => Promise<boolean>;
 
 export class Feeds {
   readonly #eventText = createEventText();
-  readonly #slots = Array.from(
-    { length: SLOTS },
-    () => new Map<StreamFeed, MayStay>(),
-  );
+  readonly #slots = Array.from({ length: SLOTS }, () => new Map<StreamFeed, MayStay>());
   readonly #tickMs: number;
   #count = 0;
   #next = 0;
@@ -96,10 +88,7 @@ class StreamFeed implements HttpStream, StreamSink {
   #isPaused = false;
   #isOver = false;
 
-  constructor(
-    eventText: (event: ChannelEvent) => string,
-    onClosed: () => void,
-  ) {
+  constructor(eventText: (event: ChannelEvent) => string, onClosed: () => void) {
     this.#eventText = eventText;
     this.#onClosed = onClosed;
   }

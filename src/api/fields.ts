@@ -19,19 +19,15 @@ export const MAX_TIME_MS = 8_640_000_000_000_000;
 /** The channel of examples. */
 export const LOBBY = { channel_id: "lobby", channel_type: 2 };
 
-export const id = (description: string) =>
-  Type.String({ pattern: ID_PATTERN, description });
-export const flag = (description: string) =>
-  Type.Enum([0, 1], { type: "integer", description });
+export const id = (description: string) => Type.String({ pattern: ID_PATTERN, description });
+export const flag = (description: string) => Type.Enum([0, 1], { type: "integer", description });
 export const uids = (
   description: string,
   maxItems: number,
   naming: { readonly title?: string; readonly examples?: string[][] } = {},
 ) => Type.Array(id("user id"), { maxItems, description, ...naming });
 
-export const channelId = id(
-  "Channel id; for a personal channel the user's uid",
-);
+export const channelId = id("Channel id; for a personal channel the user's uid");
 export const channelType = Type.Enum([1, 2], {
   type: "integer",
   description: "1 personal channel, 2 group channel",

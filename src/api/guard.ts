@@ -13,12 +13,7 @@ import { errorReply } from "./errors.ts";
  * required (it carries its own); `credential` any valid one; `bearer` an access token in any mode;
  * or one of these permissions.
  */
-export type Access =
-  | "public"
-  | "login"
-  | "credential"
-  | "bearer"
-  | readonly Permission[];
+export type Access = "public" | "login" | "credential" | "bearer" | readonly Permission[];
 
 /** The reply that refuses the call; undefined admits it. */
 export type Guard = (
@@ -54,15 +49,10 @@ export function createGuard(parts: {
   }
 
   function notFromPage(request: HttpRequest): HttpReply | undefined {
-    return isFromPage(request)
-      ? errorReply("forbidden", { message: NOT_FROM_PAGES })
-      : undefined;
+    return isFromPage(request) ? errorReply("forbidden", { message: NOT_FROM_PAGES }) : undefined;
   }
 
-  async function judge(
-    bearer: string,
-    access: Access,
-  ): Promise<HttpReply | undefined> {
+  async function judge(bearer: string, access: Access): Promise<HttpReply | undefined> {
     const account = await managers.authenticate(bearer);
     if (account === undefined) return unauthorized();
     if (typeof access === "string") return undefined;
@@ -73,14 +63,12 @@ export function createGuard(parts: {
 
   return (request, access) => {
     if (access === "public") return undefined;
-    if (access === "login")
-      return requiresCredential ? undefined : notFromPage(request);
+    if (access === "login") return requiresCredential ? undefined : notFromPage(request);
     const token = access === "bearer" ? "absent" : staticTokenOf(request);
     if (token === "right") return undefined;
     const bearer = bearerToken(request);
     if (bearer !== undefined) return judge(bearer, access);
-    const mayGoOn =
-      !requiresCredential && token === "absent" && access !== "bearer";
+    const mayGoOn = !requiresCredential && token === "absent" && access !== "bearer";
     if (!mayGoOn) return unauthorized();
     return notFromPage(request);
   };

@@ -5,8 +5,7 @@
 import type { ChannelRef } from "../broker/model.ts";
 
 /** Distinguishes equal ids of different types. */
-const nameOf = ({ type, id }: { type: number | string; id: string }) =>
-  `${type}:${id}`;
+const nameOf = ({ type, id }: { type: number | string; id: string }) => `${type}:${id}`;
 
 /** Longer than any id can be: 128 characters of two units each. */
 const MAX_ID_UNITS = 256;
@@ -16,10 +15,7 @@ const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 /** The seq the caller has of a channel; 0: none. */
 export type LastSeqs = (channel: ChannelRef) => number;
 
-export function readLastSeqs(
-  text: string,
-  known: readonly ChannelRef[],
-): LastSeqs {
+export function readLastSeqs(text: string, known: readonly ChannelRef[]): LastSeqs {
   const names = new Names(known);
   const ends = endsIn(text);
   const seqs = new Map<string, number>();
@@ -83,13 +79,10 @@ function longestKnown(
     readonly next: number;
   },
   names: Names,
-):
-  | { readonly name: string; readonly seq: number; readonly end: number }
-  | undefined {
+): { readonly name: string; readonly seq: number; readonly end: number } | undefined {
   const { text, at, ends, next } = place;
   let last = next;
-  while ((ends[last]?.idEnd ?? Number.POSITIVE_INFINITY) <= at + MAX_ID_UNITS)
-    last += 1;
+  while ((ends[last]?.idEnd ?? Number.POSITIVE_INFINITY) <= at + MAX_ID_UNITS) last += 1;
   for (let i = last - 1; i >= next; i--) {
     const one = ends[i];
     if (one === undefined || !names.hasLength(one.idEnd - at)) continue;

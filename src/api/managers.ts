@@ -18,14 +18,9 @@ export const loginBody = Type.Object(
   },
 );
 
-export function createManagerCalls(
-  managers: Pick<Managers, "login" | "logout">,
-) {
+export function createManagerCalls(managers: Pick<Managers, "login" | "logout">) {
   return {
-    async login(
-      { username, password }: Static<typeof loginBody>,
-      { remoteAddress }: HttpRequest,
-    ) {
+    async login({ username, password }: Static<typeof loginBody>, { remoteAddress }: HttpRequest) {
       const login = await managers.login(username, password, remoteAddress);
       const { account } = login;
       const body = {

@@ -7,10 +7,7 @@ import type { Messages } from "../broker/messages.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
 
-export function measuredMessages(
-  messages: Messages,
-  metrics: ApiMetrics,
-): Messages {
+export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messages {
   return {
     ...messages,
     async send(input) {
@@ -28,10 +25,7 @@ export function measuredMessages(
 }
 
 /** Counts refusals only: calls are counted and timed by the endpoint. */
-export function measuredStreams(
-  streams: Streams,
-  metrics: ApiMetrics,
-): Streams {
+export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams {
   return {
     ...streams,
     async post(input) {
@@ -45,10 +39,7 @@ export function measuredStreams(
   };
 }
 
-export function measuredManagers(
-  managers: Managers,
-  metrics: ApiMetrics,
-): Managers {
+export function measuredManagers(managers: Managers, metrics: ApiMetrics): Managers {
   return {
     ...managers,
     async login(username, password, clientAddress) {
@@ -57,8 +48,7 @@ export function measuredManagers(
         metrics.login("ok");
         return login;
       } catch (error) {
-        const isThrottled =
-          error instanceof BrokerError && error.code === "too_many_attempts";
+        const isThrottled = error instanceof BrokerError && error.code === "too_many_attempts";
         metrics.login(isThrottled ? "throttled" : "failed");
         throw error;
       }

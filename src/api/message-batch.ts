@@ -12,11 +12,7 @@ import type { Outcome } from "./route.ts";
 /** Messages under way. */
 const SENT_AT_ONCE = 200;
 /** They say the same of every user, and before anything is sent. */
-const OF_ALL: ReadonlySet<ErrorCode> = new Set([
-  "bad_payload",
-  "too_large",
-  "bad_request",
-]);
+const OF_ALL: ReadonlySet<ErrorCode> = new Set(["bad_payload", "too_large", "bad_request"]);
 
 export const sendBatchBody = (maxSubscribers: number) =>
   Type.Object(
@@ -54,9 +50,7 @@ interface Failures {
 
 type Body = Static<ReturnType<typeof sendBatchBody>>;
 
-export function createSendBatch(
-  messages: Pick<Messages, "send">,
-): (body: Body) => Outcome {
+export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) => Outcome {
   return (body) => {
     const payload = decodeBase64(body.payload);
     if (payload === undefined) return notBase64();
@@ -95,8 +89,7 @@ async function sendToEach(
     for (const [place, result] of sent.entries()) {
       if (result.status === "fulfilled") continue;
       const { reason: error } = result;
-      if (!(error instanceof BrokerError) || OF_ALL.has(error.code))
-        throw error;
+      if (!(error instanceof BrokerError) || OF_ALL.has(error.code)) throw error;
       failures.fail_uids.push(some[place] ?? "");
       failures.reason.push(error.message);
     }

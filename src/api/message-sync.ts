@@ -12,13 +12,7 @@ import {
   type StreamSnapshot,
   type StreamState,
 } from "../broker/model.ts";
-import {
-  channelId,
-  channelType,
-  id,
-  LOBBY,
-  OPTIONAL_ID_PATTERN,
-} from "./fields.ts";
+import { channelId, channelType, id, LOBBY, OPTIONAL_ID_PATTERN } from "./fields.ts";
 import { messageJson } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
 
@@ -38,8 +32,7 @@ const loginUid = Type.Optional(
     description: "Whose conversation it is; needed for a personal channel",
   }),
 );
-const seq = (description: string) =>
-  Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
+const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
 export const syncBodies = {
   messages: Type.Object(
@@ -77,12 +70,8 @@ export const syncBodies = {
       login_uid: loginUid,
       channel_id: channelId,
       channel_type: channelType,
-      message_seqs: Type.Optional(
-        Type.Array(seq("A sequence number"), { maxItems: MAX_WANTED }),
-      ),
-      message_ids: Type.Optional(
-        Type.Array(seq("A message id"), { maxItems: MAX_WANTED }),
-      ),
+      message_seqs: Type.Optional(Type.Array(seq("A sequence number"), { maxItems: MAX_WANTED })),
+      message_ids: Type.Optional(Type.Array(seq("A message id"), { maxItems: MAX_WANTED })),
       client_msg_nos: Type.Optional(
         Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
           maxItems: MAX_WANTED,
@@ -131,9 +120,7 @@ export const maxSeqQuery = Type.Object({
   channel_type: channelType,
 });
 
-type Body<Name extends keyof typeof syncBodies> = Static<
-  (typeof syncBodies)[Name]
->;
+type Body<Name extends keyof typeof syncBodies> = Static<(typeof syncBodies)[Name]>;
 
 export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
   return {
@@ -189,8 +176,7 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
 
 /** Inclusive bounds of a page that begins at `start` and ends before `end`. */
 function rangeOf(start: number, end: number, mode: 0 | 1) {
-  if (start === 0 && end === 0)
-    return { fromSeq: 1, toSeq: MAX_SEQ, reverse: true };
+  if (start === 0 && end === 0) return { fromSeq: 1, toSeq: MAX_SEQ, reverse: true };
   return mode === OLDER
     ? { fromSeq: end + 1, toSeq: start || MAX_SEQ, reverse: true }
     : {

@@ -2,11 +2,7 @@
 
 import { type Static, Type } from "typebox";
 import type { Messages, SendInput, Sent } from "../broker/messages.ts";
-import {
-  channelSeenBy,
-  type Message,
-  PERSON_CHANNEL,
-} from "../broker/model.ts";
+import { channelSeenBy, type Message, PERSON_CHANNEL } from "../broker/model.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 import {
@@ -225,14 +221,9 @@ export function decodeBase64(text: string): Uint8Array | undefined {
 
 /** A message of history, its channel as `uid` names it; undefined: as the sender named it. */
 export function messageJson(message: Message, uid: string | undefined) {
-  const channel =
-    uid === undefined ? message.channel : channelSeenBy(uid, message);
+  const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;
-  const bytes = Buffer.from(
-    payload.buffer,
-    payload.byteOffset,
-    payload.byteLength,
-  );
+  const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength);
   return {
     message_id: message.messageId,
     message_idstr: String(message.messageId),
@@ -253,8 +244,6 @@ export function messageJson(message: Message, uid: string | undefined) {
     tag_key: message.tagKey ?? "",
     ...message.passthrough,
     payload: bytes.toString("base64"),
-    ...(message.stream === undefined
-      ? {}
-      : { stream: streamJson(message.stream) }),
+    ...(message.stream === undefined ? {} : { stream: streamJson(message.stream) }),
   };
 }

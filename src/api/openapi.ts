@@ -25,11 +25,7 @@ interface About {
 }
 
 /** The row that serves the document of `routes` and itself; the text is made at the first call. */
-export function openApiRoute(
-  routes: readonly ApiRoute[],
-  about: About,
-  dialect: Errors,
-): ApiRoute {
+export function openApiRoute(routes: readonly ApiRoute[], about: About, dialect: Errors): ApiRoute {
   let text: string | undefined;
   const row = plainRoute({
     method: "GET",
@@ -49,11 +45,7 @@ export function openApiRoute(
 }
 
 /** The document as a value that JSON.stringify turns into it. */
-function openApiDocument(
-  routes: readonly ApiRoute[],
-  about: About,
-  dialect: Errors,
-): Json {
+function openApiDocument(routes: readonly ApiRoute[], about: About, dialect: Errors): Json {
   const paths: Record<string, Json> = {};
   for (const route of routes)
     paths[templateOf(route)] = {
@@ -119,10 +111,7 @@ function mapped(schema: object, schemas: Record<string, unknown>): Json {
     Object.entries(schema).map(([key, child]) => {
       if (DATA.has(key)) return [key, child];
       // names of properties, of which one may be `title`
-      return [
-        key,
-        key === "properties" ? mapped(child, schemas) : named(child, schemas),
-      ];
+      return [key, key === "properties" ? mapped(child, schemas) : named(child, schemas)];
     }),
   );
 }
@@ -135,9 +124,7 @@ function operationId({ path }: Pick<ApiRoute, "path">): string {
     .flatMap((part) => part.split(/[^A-Za-z0-9]+/))
     .filter((word) => word !== "");
   return words
-    .map((word, at) =>
-      at === 0 ? word : `${word.charAt(0).toUpperCase()}${word.slice(1)}`,
-    )
+    .map((word, at) => (at === 0 ? word : `${word.charAt(0).toUpperCase()}${word.slice(1)}`))
     .join("");
 }
 
@@ -156,8 +143,7 @@ function documentedErrors(
     const codes = found.get(status) ?? new Set<string>();
     found.set(status, codes.add(code));
   };
-  for (const code of [...route.errors, ...commonErrors(route)])
-    add(statusOf(code), code);
+  for (const code of [...route.errors, ...commonErrors(route)]) add(statusOf(code), code);
   if (route.method === "POST") add(413, "too_large");
   if (route.body !== undefined) add(415, "unsupported_media_type");
   return new Map([...found].sort(([a], [b]) => a - b));
@@ -165,22 +151,15 @@ function documentedErrors(
 
 function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal", "bad_request"];
-  if (route.body !== undefined || route.query !== undefined)
-    codes.push("unavailable");
-  if (route.method === "POST" || route.query !== undefined)
-    codes.push("overloaded");
+  if (route.body !== undefined || route.query !== undefined) codes.push("unavailable");
+  if (route.method === "POST" || route.query !== undefined) codes.push("overloaded");
   const { access } = route;
-  if (access !== "public" && access !== "login")
-    codes.push("unauthorized", "unavailable");
+  if (access !== "public" && access !== "login") codes.push("unauthorized", "unavailable");
   if (typeof access !== "string" || access === "login") codes.push("forbidden");
   return codes;
 }
 
-function operation(
-  route: ApiRoute,
-  { requiresCredential }: About,
-  dialect: Errors,
-): Json {
+function operation(route: ApiRoute, { requiresCredential }: About, dialect: Errors): Json {
   const { access, body, query } = route;
   return {
     operationId: operationId(route),
@@ -202,10 +181,7 @@ function operation(
 }
 
 /** An empty object among the alternatives means that none is required. */
-function security(
-  { access, admit }: ApiRoute,
-  required: boolean,
-): readonly Json[] {
+function security({ access, admit }: ApiRoute, required: boolean): readonly Json[] {
   if (access === "public" || access === "login") return [];
   if (access === "bearer") return [BEARER];
   const none = required ? [] : [{}];
@@ -236,8 +212,7 @@ function responses(route: ApiRoute, dialect: Errors): Json {
       },
     },
   };
-  if (success.nothing !== undefined)
-    all[204] = { description: success.nothing };
+  if (success.nothing !== undefined) all[204] = { description: success.nothing };
   for (const [status, codes] of documentedErrors(route, dialect))
     all[status] = {
       description: [...codes].join(", "),
@@ -254,9 +229,7 @@ function eventStream(description: string | undefined): Json {
 
 function headersOf(status: number): Json {
   if (status === 401) return { headers: header("WWW-Authenticate", "string") };
-  return status === 429 || status === 503
-    ? { headers: header("Retry-After", "integer") }
-    : {};
+  return status === 429 || status === 503 ? { headers: header("Retry-After", "integer") } : {};
 }
 
 function header(name: string, type: string): Json {

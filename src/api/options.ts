@@ -33,8 +33,7 @@ export const apiOptions = Type.Object(
         certFile: Type.String({
           default: "",
           unit: "path",
-          description:
-            "Certificate chain in PEM. Empty: no TLS on this listener.",
+          description: "Certificate chain in PEM. Empty: no TLS on this listener.",
         }),
         keyFile: Type.String({
           default: "",
@@ -186,15 +185,13 @@ export const managersOptions = Type.Array(
       }),
       permissions: Type.Array(Type.Enum([...PERMISSIONS]), {
         default: [],
-        description:
-          "Permissions in place of those of the role. Empty: the role's.",
+        description: "Permissions in place of those of the role. Empty: the role's.",
       }),
     },
     CLOSED,
   ),
   {
     default: [],
-    description:
-      "Accounts that may log in at /manager/login. Empty: one account, `admin`.",
+    description: "Accounts that may log in at /manager/login. Empty: one account, `admin`.",
   },
 );

@@ -11,11 +11,7 @@ export function credentialRule(facts: {
   readonly staticToken: string;
   readonly authApi: "auto" | "required";
 }): boolean {
-  return (
-    facts.listensBeyondLoopback ||
-    facts.staticToken !== "" ||
-    facts.authApi === "required"
-  );
+  return facts.listensBeyondLoopback || facts.staticToken !== "" || facts.authApi === "required";
 }
 
 /** The reason why the process must not start, with the keys to set; undefined: it may. */
@@ -27,9 +23,7 @@ export function refusalToStart(facts: {
   readonly managers: number;
 }): string | undefined {
   const hasCredential =
-    facts.staticToken !== "" ||
-    facts.adminPassword !== "" ||
-    facts.managers > 0;
+    facts.staticToken !== "" || facts.adminPassword !== "" || facts.managers > 0;
   if (!facts.listensBeyondLoopback || hasCredential) return undefined;
   return (
     "The HTTP API would be reachable beyond this machine without a configured credential. " +

@@ -88,16 +88,12 @@ export const uidsBody = Type.Object(
 
 export const channelsBody = Type.Object(
   {
-    channels: Type.Array(
-      Type.Object({ channel_id: Type.String(), channel_type: channelType }),
-    ),
+    channels: Type.Array(Type.Object({ channel_id: Type.String(), channel_type: channelType })),
     cursor,
   },
   {
     title: "ChannelPage",
-    examples: [
-      { channels: [{ channel_id: "lobby", channel_type: 2 }], cursor: "" },
-    ],
+    examples: [{ channels: [{ channel_id: "lobby", channel_type: 2 }], cursor: "" }],
   },
 );
 
@@ -253,26 +249,19 @@ export const sentBody = Type.Object(
   {
     title: "SentMessage",
     additionalProperties: false,
-    examples: [
-      { message_id: 4398046511105, message_seq: 1, client_msg_no: "first" },
-    ],
+    examples: [{ message_id: 4398046511105, message_seq: 1, client_msg_no: "first" }],
   },
 );
 
-const streamState = Type.Enum(
-  ["active", "closed", "cancelled", "interrupted"],
-  {
-    type: "string",
-  },
-);
+const streamState = Type.Enum(["active", "closed", "cancelled", "interrupted"], {
+  type: "string",
+});
 
 /** The success body of an event; `stream` where there is one. */
 export const eventBody = Type.Object(
   {
     status: Type.String(),
-    stream: Type.Optional(
-      Type.Object({ state: streamState }, { description: "Its state now" }),
-    ),
+    stream: Type.Optional(Type.Object({ state: streamState }, { description: "Its state now" })),
   },
   {
     title: "EventResult",
@@ -373,13 +362,9 @@ const message = Type.Object(
     setting: Type.Optional(
       Type.Integer({ description: "Bits that a WKProto client sent with it" }),
     ),
-    topic: Type.Optional(
-      Type.String({ description: "Text that such a client sent with it" }),
-    ),
+    topic: Type.Optional(Type.String({ description: "Text that such a client sent with it" })),
     payload: Type.String({ contentEncoding: "base64" }),
-    stream: Type.Optional(
-      Type.Object(stream, { description: "Of a stream's message" }),
-    ),
+    stream: Type.Optional(Type.Object(stream, { description: "Of a stream's message" })),
   },
   { title: "Message", examples: [MESSAGE_EXAMPLE] },
 );
@@ -406,13 +391,10 @@ const syncedMessage = Type.Object(
   {
     ...plainMessage,
     setting: Type.Integer({
-      description:
-        "Bits: those that a client sent, 2 a stream's message, 8 it has a topic",
+      description: "Bits: those that a client sent, 2 a stream's message, 8 it has a topic",
     }),
     end: Type.Optional(Type.Literal(1, { description: "The stream ended" })),
-    end_reason: Type.Optional(
-      Type.Integer({ description: "1 interrupted, 3 cancelled" }),
-    ),
+    end_reason: Type.Optional(Type.Integer({ description: "1 interrupted, 3 cancelled" })),
     error: Type.Optional(Type.String({ description: "The reason in words" })),
     stream_data: Type.Optional(
       Type.String({
@@ -492,8 +474,7 @@ export const conversationsBody = Type.Array(
       last_msg_seq: count,
       last_client_msg_no: Type.String(),
       offset_msg_seq: Type.Integer({
-        description:
-          "Messages through this one were deleted from the conversation",
+        description: "Messages through this one were deleted from the conversation",
       }),
       readed_to_msg_seq: Type.Integer({
         description: "Messages through this one count as read",
@@ -545,9 +526,7 @@ export const migrationBody = Type.Object(
   },
   {
     title: "MigrationResult",
-    examples: [
-      { status: "running", step: "message", last_err: null, try_count: 1 },
-    ],
+    examples: [{ status: "running", step: "message", last_err: null, try_count: 1 }],
   },
 );
 

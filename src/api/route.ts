@@ -4,13 +4,7 @@
 import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
 import type { HttpReply, HttpRequest, HttpStream } from "../transport/types.ts";
-import {
-  type Adapt,
-  type BodyCheck,
-  jsonReader,
-  queryReader,
-  type Reader,
-} from "./body.ts";
+import { type Adapt, type BodyCheck, jsonReader, queryReader, type Reader } from "./body.ts";
 import type { Access, Guard } from "./guard.ts";
 
 export type Answered = HttpReply | HttpStream;

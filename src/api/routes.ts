@@ -10,12 +10,7 @@ import type { Clock, NodeRegistry } from "../broker/ports.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { Users } from "../broker/users.ts";
 import { channelQueries, createChannelReads } from "./channel-reads.ts";
-import {
-  channelBodies,
-  createChannelCalls,
-  createListCalls,
-  LISTS,
-} from "./channels.ts";
+import { channelBodies, createChannelCalls, createListCalls, LISTS } from "./channels.ts";
 import { createClusterCalls, routeBatchBody, routeQuery } from "./cluster.ts";
 import {
   type ConnectionParts,
@@ -23,42 +18,20 @@ import {
   createConnectionCalls,
   kickBody,
 } from "./connections.ts";
-import {
-  conversationBodies,
-  createConversationCalls,
-} from "./conversations.ts";
-import {
-  createPostEvent,
-  eventBody,
-  eventQuery,
-  refuseUntyped,
-} from "./events.ts";
+import { conversationBodies, createConversationCalls } from "./conversations.ts";
+import { createPostEvent, eventBody, eventQuery, refuseUntyped } from "./events.ts";
 import { createManagerCalls, loginBody } from "./managers.ts";
 import { createSendBatch, sendBatchBody } from "./message-batch.ts";
 import { createSyncCalls, maxSeqQuery, syncBodies } from "./message-sync.ts";
 import { createMessageCalls, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
-import {
-  type ApiRoute,
-  plainRoute,
-  postQueryRoute,
-  postRoute,
-  queryRoute,
-} from "./route.ts";
+import { type ApiRoute, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
 import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
 import { createSystemCalls, type SystemParts } from "./system.ts";
-import {
-  createUserCalls,
-  devicesQuery,
-  type SystemUids,
-  userBodies,
-} from "./users.ts";
+import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
 
 /** The use cases the rows call. */
-export interface RouteParts
-  extends StreamRouteParts,
-    SystemParts,
-    ConnectionParts {
+export interface RouteParts extends StreamRouteParts, SystemParts, ConnectionParts {
   readonly users: Users;
   readonly systemAccounts: SystemUids;
   readonly channels: Channels;
@@ -84,10 +57,7 @@ const SEND_REFUSALS = [
 ] as const;
 
 /** All rows except /openapi.json, which is made from them. */
-export function createRoutes(
-  parts: RouteParts,
-  maxSubscribers: number,
-): readonly ApiRoute[] {
+export function createRoutes(parts: RouteParts, maxSubscribers: number): readonly ApiRoute[] {
   return [
     ...userRoutes(parts),
     ...channelRoutes(parts.channels, maxSubscribers),
@@ -179,10 +149,7 @@ function userRoutes(parts: RouteParts): readonly ApiRoute[] {
   ];
 }
 
-function channelRoutes(
-  useCases: Channels,
-  maxSubscribers: number,
-): readonly ApiRoute[] {
+function channelRoutes(useCases: Channels, maxSubscribers: number): readonly ApiRoute[] {
   const channels = createChannelCalls(useCases);
   const bodies = channelBodies(maxSubscribers);
   return [
@@ -190,8 +157,7 @@ function channelRoutes(
       path: "/channel",
       access: ["channels:write"],
       tag: "channels",
-      summary:
-        "Creates a channel; with disband 1 disbands one that exists already",
+      summary: "Creates a channel; with disband 1 disbands one that exists already",
       body: bodies.create,
       success: DONE,
       errors: ["bad_id", "channel_exists"],
@@ -224,12 +190,7 @@ function channelRoutes(
       summary: "Removes subscribers, all that are named or none",
       body: bodies.removeSubscribers,
       success: DONE,
-      errors: [
-        "bad_id",
-        "channel_not_found",
-        "not_in_channel",
-        "channel_disbanded",
-      ],
+      errors: ["bad_id", "channel_not_found", "not_in_channel", "channel_disbanded"],
       handle: channels.removeSubscribers,
     }),
     postRoute({
@@ -257,10 +218,7 @@ function channelRoutes(
   ];
 }
 
-function channelReadRoutes(
-  useCases: Channels,
-  maxSubscribers: number,
-): readonly ApiRoute[] {
+function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly ApiRoute[] {
   const reads = createChannelReads(useCases, maxSubscribers);
   const queries = channelQueries(maxSubscribers);
   const common = {
@@ -289,8 +247,7 @@ function channelReadRoutes(
     queryRoute({
       ...common,
       path: "/channel/whitelist",
-      summary:
-        "Lists the first users on the whitelist, as many as one call names",
+      summary: "Lists the first users on the whitelist, as many as one call names",
       query: queries.allowed,
       success: { description: "Users", body: replies.whitelistBody },
       handle: reads.allowed,
@@ -359,10 +316,7 @@ function listRoutes(
   });
 }
 
-function messageRoutes(
-  useCases: Messages,
-  maxSubscribers: number,
-): readonly ApiRoute[] {
+function messageRoutes(useCases: Messages, maxSubscribers: number): readonly ApiRoute[] {
   const messages = createMessageCalls(useCases);
   return [
     postRoute({
@@ -475,10 +429,7 @@ function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
 }
 
 function conversationRoutes(parts: RouteParts): readonly ApiRoute[] {
-  const conversations = createConversationCalls(
-    parts.conversations,
-    parts.messages,
-  );
+  const conversations = createConversationCalls(parts.conversations, parts.messages);
   const common = {
     access: ["messages:write"],
     tag: "conversations",

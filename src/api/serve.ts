@@ -45,14 +45,10 @@ export function createServe({
     const adapt = dialect.adaptOf(route);
     const serving = { fail, say, path, observe };
     const admit = served(
-      (request) =>
-        judge === undefined ? guard(request, access) : judge(request, guard),
+      (request) => (judge === undefined ? guard(request, access) : judge(request, guard)),
       serving,
     );
-    const handle = served(
-      (request) => route.run(request, guard, adapt),
-      serving,
-    );
+    const handle = served((request) => route.run(request, guard, adapt), serving);
     const isForPages = judge !== undefined;
     return {
       method,
@@ -101,16 +97,12 @@ function served<Result extends Answered | undefined>(
     } catch (thrown) {
       return failed(thrown);
     }
-    return outcome instanceof Promise
-      ? outcome.then(done, failed)
-      : done(outcome);
+    return outcome instanceof Promise ? outcome.then(done, failed) : done(outcome);
   };
 }
 
 /** Pages of any origin may read all replies: the calls carry a credential that no browser adds. */
-function openToPages<Result extends Answered | undefined>(
-  step: Step<Result>,
-): Step<Result> {
+function openToPages<Result extends Answered | undefined>(step: Step<Result>): Step<Result> {
   const open = (reply: Result): Result =>
     reply === undefined || "opened" in reply // has the header already
       ? reply
@@ -127,8 +119,7 @@ function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
   return (route, thrown) => {
     const code = thrown instanceof BrokerError ? thrown.code : "internal";
     const fields = { method: route.method, path: route.path, code };
-    if (HTTP_STATUS[code] === 500)
-      return log.error({ ...fields, err: thrown }, "A request failed");
+    if (HTTP_STATUS[code] === 500) return log.error({ ...fields, err: thrown }, "A request failed");
     const nowMs = performance.now();
     if (HTTP_STATUS[code] !== 503 || nowMs < nextOutageMs) return;
     nextOutageMs = nowMs + OUTAGE_LOG_MS;

@@ -2,11 +2,7 @@
 // and once to answer it. State: none.
 
 import { type Static, Type } from "typebox";
-import {
-  type ChannelRef,
-  type DeviceFlag,
-  GROUP_CHANNEL,
-} from "../broker/model.ts";
+import { type ChannelRef, type DeviceFlag, GROUP_CHANNEL } from "../broker/model.ts";
 import { hashToken } from "../broker/tokens.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { queryReader, type Read, type Reader } from "./body.ts";
@@ -79,9 +75,7 @@ export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, beside);
   return (request) => {
     const asked = read(request);
-    return "refused" in asked
-      ? asked
-      : toRequest(asked.value, request, audience);
+    return "refused" in asked ? asked : toRequest(asked.value, request, audience);
   };
 }
 
@@ -104,8 +98,7 @@ function beside({ params, headers }: HttpRequest): Record<string, string> {
     token: headers["x-token"],
     device_flag: headers["x-device-flag"],
   };
-  for (const [name, text = ""] of Object.entries(said))
-    if (text !== "") values[name] = text;
+  for (const [name, text = ""] of Object.entries(said)) if (text !== "") values[name] = text;
   return values;
 }
 
@@ -144,7 +137,5 @@ function uidMissing(isViewer: boolean) {
 }
 
 function acceptsEvents(accept: string): boolean {
-  return accept
-    .split(",")
-    .some((type) => /^\s*text\/event-stream\s*(;|$)/i.test(type));
+  return accept.split(",").some((type) => /^\s*text\/event-stream\s*(;|$)/i.test(type));
 }

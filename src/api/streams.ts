@@ -16,11 +16,7 @@ import {
   type StreamRequest,
   streamQuery,
 } from "./stream-request.ts";
-import {
-  type AdmissionParts,
-  createStreamAdmission,
-  STREAM_ACCESS,
-} from "./viewers.ts";
+import { type AdmissionParts, createStreamAdmission, STREAM_ACCESS } from "./viewers.ts";
 
 export interface StreamRouteParts extends AdmissionParts {
   readonly streams: Pick<Streams, "read">;
@@ -29,27 +25,19 @@ export interface StreamRouteParts extends AdmissionParts {
   readonly keepAliveMs?: number;
 }
 
-export function createStreamRoute(
-  parts: StreamRouteParts,
-  audience: Audience,
-): ApiRoute {
+export function createStreamRoute(parts: StreamRouteParts, audience: Audience): ApiRoute {
   const { streams, followers } = parts;
   const read = createStreamReader(audience);
   const admission = createStreamAdmission(parts, audience);
   const feeds = new Feeds(parts.keepAliveMs);
 
-  async function answer(
-    asked: StreamRequest,
-    mayStay: MayStay,
-  ): Promise<Answered> {
+  async function answer(asked: StreamRequest, mayStay: MayStay): Promise<Answered> {
     const { channel, uid, clientMsgNo, fromIndex } = asked;
     const view = { channel, uid };
     const stream = await streams.read(view, clientMsgNo);
-    if (!asked.follows)
-      return jsonReply(JSON.stringify(streamReplyJson(stream)));
+    if (!asked.follows) return jsonReply(JSON.stringify(streamReplyJson(stream)));
     // A browser's EventSource reconnects after the end; 204 stops it.
-    if (stream.state !== "active" && fromIndex === stream.nextIndex)
-      return NOTHING_REPLY;
+    if (stream.state !== "active" && fromIndex === stream.nextIndex) return NOTHING_REPLY;
     const viewer = asked.viewer && { uid: asked.viewer.uid, mayStay };
     const target = { view, clientMsgNo, fromIndex, viewer };
     return feeds.open((sink) => followers.follow(target, sink), mayStay);
@@ -71,8 +59,7 @@ export function createStreamRoute(
       body: streamBody,
       eventStream:
         "Events start, content, tool and end from the index asked for, live until the end; each id is the index behind the event",
-      nothing:
-        "Following: it is over, and all of it was before the index asked for",
+      nothing: "Following: it is over, and all of it was before the index asked for",
     },
     errors: ["bad_id", "stream_unknown", "not_in_channel", "rate_limited"],
     run(request, guard) {

@@ -63,9 +63,7 @@ export const userBodies = {
 
 export type SystemUids = Pick<SystemAccounts, "list" | "add" | "remove">;
 
-type Body<Name extends keyof typeof userBodies> = Static<
-  (typeof userBodies)[Name]
->;
+type Body<Name extends keyof typeof userBodies> = Static<(typeof userBodies)[Name]>;
 
 export const devicesQuery = Type.Object({ uid: id("User id") });
 
@@ -97,11 +95,9 @@ export function createUserCalls(users: Users, accounts: SystemUids) {
       return jsonReply(JSON.stringify(await accounts.list()));
     },
 
-    addSystemUids: ({ uids }: Body<"systemUids">) =>
-      accounts.add(uids).then(okReply),
+    addSystemUids: ({ uids }: Body<"systemUids">) => accounts.add(uids).then(okReply),
 
-    removeSystemUids: ({ uids }: Body<"systemUids">) =>
-      accounts.remove(uids).then(okReply),
+    removeSystemUids: ({ uids }: Body<"systemUids">) => accounts.remove(uids).then(okReply),
 
     setToken(body: Body<"token">): Outcome {
       const { uid, token, device_flag: flag, device_level: level = 0 } = body;

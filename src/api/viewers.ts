@@ -10,12 +10,7 @@ import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 import type { Access, Guard } from "./guard.ts";
 import type { ApiLog } from "./serve.ts";
-import {
-  type Audience,
-  createStreamReader,
-  presentsToken,
-  type Viewer,
-} from "./stream-request.ts";
+import { type Audience, createStreamReader, presentsToken, type Viewer } from "./stream-request.ts";
 
 export interface Viewers {
   /** Whether pages of `origin` may act for a viewer; "" is no page. */
@@ -43,8 +38,7 @@ export function createViewers(parts: ViewerParts): Viewers {
     if (uid !== SYSTEM_UID) {
       if (clientAuth === "none") return;
       const device = await store.device(uid, flag);
-      if (device !== undefined && hashesEqual(device.tokenHash, tokenHash))
-        return;
+      if (device !== undefined && hashesEqual(device.tokenHash, tokenHash)) return;
     }
     throw new BrokerError("unauthorized", {
       message: "uid, device_flag and token do not match",
@@ -66,20 +60,14 @@ export function createViewers(parts: ViewerParts): Viewers {
 }
 
 /** A stream is history, which needs the permission to write messages. */
-export const STREAM_ACCESS = [
-  "messages:write",
-  "events:write",
-] as const satisfies Access;
+export const STREAM_ACCESS = ["messages:write", "events:write"] as const satisfies Access;
 
 export interface AdmissionParts {
   readonly viewers: Viewers;
   readonly log: Pick<ApiLog, "error">;
 }
 
-export function createStreamAdmission(
-  { viewers, log }: AdmissionParts,
-  audience: Audience,
-) {
+export function createStreamAdmission({ viewers, log }: AdmissionParts, audience: Audience) {
   const read = createStreamReader(audience);
 
   async function admitViewer(
@@ -95,11 +83,7 @@ export function createStreamAdmission(
     return undefined;
   }
 
-  function judge(
-    request: HttpRequest,
-    guard: Guard,
-    isFirst: boolean,
-  ): ReturnType<Guard> {
+  function judge(request: HttpRequest, guard: Guard, isFirst: boolean): ReturnType<Guard> {
     const asked = read(request);
     // A request that cannot be read gets its 400 from `run`, but only if viewers may call.
     if ("refused" in asked)
@@ -127,10 +111,7 @@ export function createStreamAdmission(
       } catch (error) {
         // If the check fails the reader is ended too: it reconnects and is checked anew.
         if (!(error instanceof BrokerError))
-          log.error(
-            { err: error },
-            "A reader of a stream could not be checked",
-          );
+          log.error({ err: error }, "A reader of a stream could not be checked");
         return false;
       }
     },

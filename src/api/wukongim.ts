@@ -10,12 +10,7 @@ import { GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import type { Users } from "../broker/users.ts";
 import type { HttpReply } from "../transport/types.ts";
-import {
-  channelBodies,
-  createChannelCalls,
-  createListCalls,
-  LISTS,
-} from "./channels.ts";
+import { channelBodies, createChannelCalls, createListCalls, LISTS } from "./channels.ts";
 import type { Dialect } from "./dialect.ts";
 import { errorReply, HTTP_STATUS } from "./errors.ts";
 import { flag } from "./fields.ts";
@@ -33,10 +28,7 @@ interface WukongimParts {
   readonly clock: Clock;
 }
 
-export function createWukongimDialect(
-  parts: WukongimParts,
-  maxSubscribers: number,
-): Dialect {
+export function createWukongimDialect(parts: WukongimParts, maxSubscribers: number): Dialect {
   return {
     rows(table) {
       const own = [
@@ -49,13 +41,11 @@ export function createWukongimDialect(
         (REMOVALS.has(row.path) ? toleratingNone(row) : row);
       return table.map(ownOf).map(withOwnBody);
     },
-    adaptOf: ({ method, path }) =>
-      method === "POST" ? (body) => adapted(path, body) : undefined,
+    adaptOf: ({ method, path }) => (method === "POST" ? (body) => adapted(path, body) : undefined),
     reply: (reply, row) =>
       reply.status >= 400
         ? refusalReply(reply)
-        : (SUCCESSES.get(row?.path ?? "")?.(reply, parts.clock()) ??
-          successReply(reply, row)),
+        : (SUCCESSES.get(row?.path ?? "")?.(reply, parts.clock()) ?? successReply(reply, row)),
     errorBody,
     statusOf,
   };
@@ -95,9 +85,7 @@ const SUCCESS = '{"status":200';
 /** `"ok"` is the number 200 in the reply of a write; other replies have the shape of the table. */
 function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
   const { body } = reply;
-  return row?.method === "POST" &&
-    typeof body === "string" &&
-    body.startsWith(OK)
+  return row?.method === "POST" && typeof body === "string" && body.startsWith(OK)
     ? { ...reply, body: SUCCESS + body.slice(OK.length) }
     : reply;
 }
@@ -106,10 +94,7 @@ type Shape = (reply: HttpReply, nowMs: number) => HttpReply;
 
 /** Replies of another shape, by path. */
 const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
-  [
-    "/message/send",
-    (reply) => ({ ...reply, body: `${SUCCESS},"data":${reply.body}}` }),
-  ],
+  ["/message/send", (reply) => ({ ...reply, body: `${SUCCESS},"data":${reply.body}}` })],
   [
     "/manager/login",
     (reply, nowMs) => {
@@ -134,14 +119,8 @@ const errorBody = Type.Object(
 );
 
 const status = Type.Literal(200);
-const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<
-  TSchema | undefined,
-  TSchema
->([
-  [
-    replies.statusBody,
-    Type.Object({ status }, { title: "Done", examples: [{ status: 200 }] }),
-  ],
+const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | undefined, TSchema>([
+  [replies.statusBody, Type.Object({ status }, { title: "Done", examples: [{ status: 200 }] })],
   [
     replies.sentBody,
     Type.Object(
@@ -161,10 +140,7 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<
   ],
   [
     replies.eventBody,
-    Type.Object(
-      { status, stream: replies.eventBody.properties.stream },
-      { title: "EventResult" },
-    ),
+    Type.Object({ status, stream: replies.eventBody.properties.stream }, { title: "EventResult" }),
   ],
   [
     replies.loginBody,
@@ -218,10 +194,8 @@ function tolerant(body: Fields): Fields {
   const fields: (readonly [string, unknown])[] = [];
   for (const [name, value] of Object.entries(body)) {
     if (value === null) continue;
-    if (FLAGS.has(name) && Number.isInteger(value))
-      fields.push([name, value === 1 ? 1 : 0]);
-    else if (name === "header" && isRecord(value))
-      fields.push([name, tolerant(value)]);
+    if (FLAGS.has(name) && Number.isInteger(value)) fields.push([name, value === 1 ? 1 : 0]);
+    else if (name === "header" && isRecord(value)) fields.push([name, tolerant(value)]);
     else fields.push([name, value]);
   }
   return Object.fromEntries(fields);
@@ -244,8 +218,7 @@ const MEANINGS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
   ],
   [
     "/channel/subscriber_add",
-    (body) =>
-      body.channel_type === 0 ? { ...body, channel_type: GROUP_CHANNEL } : body,
+    (body) => (body.channel_type === 0 ? { ...body, channel_type: GROUP_CHANNEL } : body),
   ],
   [
     "/channel/subscriber_remove",
@@ -269,9 +242,7 @@ function isRecord(value: unknown): value is Fields {
 }
 
 function isBlank(value: unknown): boolean {
-  return (
-    value === undefined || (typeof value === "string" && value.trim() === "")
-  );
+  return value === undefined || (typeof value === "string" && value.trim() === "");
 }
 
 function isEmpty(value: unknown): boolean {
@@ -348,25 +319,17 @@ function channelRows(
       summary: "Adds subscribers; creates a missing channel",
       body: bodies.addSubscribers,
       handle: ({ channel_type = GROUP_CHANNEL, ...body }) =>
-        creating({ ...body, channel_type }, () =>
-          calls.addSubscribers({ ...body, channel_type }),
-        ),
+        creating({ ...body, channel_type }, () => calls.addSubscribers({ ...body, channel_type })),
     }),
     postRoute({
       ...docsOf("/channel/subscriber_remove", table),
       summary: "Removes subscribers; others are left out",
       body: bodies.removeSubscribers,
       async handle({ channel_id: id, channel_type: type, ...body }) {
-        const membership =
-          body.temp_subscriber === 1 ? "temporary" : "permanent";
+        const membership = body.temp_subscriber === 1 ? "temporary" : "permanent";
         try {
           const { subscribers } = body;
-          await channels.removeSubscribers(
-            { id, type },
-            subscribers,
-            membership,
-            "skip",
-          );
+          await channels.removeSubscribers({ id, type }, subscribers, membership, "skip");
         } catch (error) {
           if (!hasCode(error, "channel_not_found")) throw error;
         }
@@ -418,19 +381,14 @@ function toleratingNone(row: ApiRoute): ApiRoute {
 }
 
 /** A command to users without a channel is a personal one to each of them. */
-function sendRow(
-  messages: Messages,
-  maxSubscribers: number,
-  table: readonly ApiRoute[],
-): ApiRoute {
+function sendRow(messages: Messages, maxSubscribers: number, table: readonly ApiRoute[]): ApiRoute {
   const { send } = createMessageCalls(messages);
   const sendBatch = createSendBatch(messages);
   const { properties } = sendBody(maxSubscribers);
   const { channel_id, channel_type } = properties;
   return postRoute({
     ...docsOf("/message/send", table),
-    summary:
-      "Sends a message, or a command to users; answers once it is durable",
+    summary: "Sends a message, or a command to users; answers once it is durable",
     body: Type.Object(
       {
         ...properties,
@@ -463,10 +421,7 @@ const onlineBody = Type.Array(
   { title: "OnlineStatusList", description: "One record per live session" },
 );
 
-function onlineStatusRow(
-  users: Pick<Users, "liveSessions">,
-  table: readonly ApiRoute[],
-): ApiRoute {
+function onlineStatusRow(users: Pick<Users, "liveSessions">, table: readonly ApiRoute[]): ApiRoute {
   return postRoute({
     ...docsOf("/user/onlinestatus", table),
     summary: "Lists the live sessions of many users",

@@ -41,11 +41,7 @@ export class AccessTokens {
   async give(known: AccountIdentity, expiresAtMs: number): Promise<string> {
     const token = randomBytes(TOKEN_BYTES).toString("base64url");
     const hash = hashToken(token);
-    await this.#parts.store.putAccessToken(
-      hash,
-      ownerText(token, known),
-      expiresAtMs,
-    );
+    await this.#parts.store.putAccessToken(hash, ownerText(token, known), expiresAtMs);
     return token;
   }
 
@@ -60,8 +56,7 @@ export class AccessTokens {
 
     const revocations = this.#revocations;
     const owner = await this.#parts.store.accessTokenOwner(hash);
-    const account =
-      owner === undefined ? undefined : this.#accountFor(token, owner);
+    const account = owner === undefined ? undefined : this.#accountFor(token, owner);
     if (account === undefined) this.#owners.delete(key);
     else if (revocations === this.#revocations)
       this.#owners.renew(key, { account, untilMs: nowMs + CACHE_MS });
@@ -84,9 +79,7 @@ export class AccessTokens {
     const known = this.#parts.accountOf(usernameOf(owner));
     if (known === undefined) return undefined;
     const expected = Buffer.from(ownerText(token, known));
-    return hashesEqual(Buffer.from(owner), expected)
-      ? known.account
-      : undefined;
+    return hashesEqual(Buffer.from(owner), expected) ? known.account : undefined;
   }
 }
 
@@ -95,10 +88,7 @@ export class AccessTokens {
  * key is the token, which is stored nowhere, so that a reader of the store cannot try passwords
  * against it.
  */
-function ownerText(
-  token: string,
-  { account, fingerprint }: AccountIdentity,
-): string {
+function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);
   return `${mac.digest("base64url")}\n${account.username}`;
 }

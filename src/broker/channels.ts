@@ -78,11 +78,7 @@ export interface Channels {
    * Some members, or uids on a list, in the order of their UTF-16 units; none of an unknown
    * channel. One that is there all the time is in one page. Each page reads all of them.
    */
-  uids(
-    channel: ChannelRef,
-    of: "members" | ChannelList,
-    page: PageBounds,
-  ): Promise<Page>;
+  uids(channel: ChannelRef, of: "members" | ChannelList, page: PageBounds): Promise<Page>;
   /** Some of the groups `uid` is a member of, in the same way; disbanded ones left out. */
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
   /**
@@ -94,11 +90,7 @@ export interface Channels {
    * Changes who may send: counts from the next message on; members on the denylist still receive.
    * Throws `channel_not_found`, `channel_disbanded`, of a personal channel neither.
    */
-  changeList(
-    channel: ChannelRef,
-    list: ChannelList,
-    change: ListChange,
-  ): Promise<void>;
+  changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<void>;
 }
 
 export function createChannels(ports: {
@@ -107,22 +99,14 @@ export function createChannels(ports: {
 }): Channels {
   const { store, publisher } = ports;
 
-  async function announce(
-    channel: ChannelRef,
-    uids: readonly string[],
-  ): Promise<void> {
+  async function announce(channel: ChannelRef, uids: readonly string[]): Promise<void> {
     if (channel.type !== GROUP_CHANNEL) return; // a contact list has no sessions
     const channelId = channel.id;
-    await publisher.announce(
-      uids.map((uid) => ({ kind: "addition", uid, channelId })),
-    );
+    await publisher.announce(uids.map((uid) => ({ kind: "addition", uid, channelId })));
   }
 
   /** Notifies the members among `uids`. */
-  async function announceMembers(
-    channel: ChannelRef,
-    uids: readonly string[],
-  ): Promise<void> {
+  async function announceMembers(channel: ChannelRef, uids: readonly string[]): Promise<void> {
     if (channel.type !== GROUP_CHANNEL || uids.length === 0) return;
     if ((await store.channel(channel))?.disband !== false) return;
     await announce(channel, await store.membersAmong(channel, uids));
@@ -202,8 +186,7 @@ export function createChannels(ports: {
 
     async uids(channel, of, page) {
       assertId(channel.id, "channel_id");
-      const all =
-        of === "members" ? store.members(channel) : store.listed(channel, of);
+      const all = of === "members" ? store.members(channel) : store.listed(channel, of);
       return pageOf(await all, page);
     },
 
@@ -229,11 +212,7 @@ export function createChannels(ports: {
   };
 }
 
-function checkNames(
-  channel: ChannelRef,
-  uids: readonly string[],
-  field: string,
-): void {
+function checkNames(channel: ChannelRef, uids: readonly string[], field: string): void {
   assertId(channel.id, "channel_id");
   for (const uid of uids) assertId(uid, field);
 }
@@ -242,10 +221,7 @@ function checkNames(
 const MIN_PIECE = 1000;
 
 /** The least ids behind `after`: lists have no order, and a page holds no place in them. */
-async function pageOf(
-  ids: readonly string[],
-  { after, limit }: PageBounds,
-): Promise<Page> {
+async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Promise<Page> {
   const slice = new TimeSlice();
   let least: string[] = [];
   const size = Math.max(limit, MIN_PIECE);
@@ -257,12 +233,7 @@ async function pageOf(
   return { ids: least.slice(0, limit), more: least.length > limit };
 }
 
-async function missingOrDisbanded(
-  store: ChannelStore,
-  channel: ChannelRef,
-): Promise<BrokerError> {
+async function missingOrDisbanded(store: ChannelStore, channel: ChannelRef): Promise<BrokerError> {
   const info = await store.channel(channel);
-  return new BrokerError(
-    info === undefined ? "channel_not_found" : "channel_disbanded",
-  );
+  return new BrokerError(info === undefined ? "channel_not_found" : "channel_disbanded");
 }

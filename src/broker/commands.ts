@@ -36,19 +36,12 @@ export async function audienceOf(
 ): Promise<Audience> {
   const { channel, fromUid, noPersist, subscribers } = command;
   const listed =
-    subscribers === undefined
-      ? undefined
-      : await belonging(command, subscribers, store);
-  if (noPersist || (await isLarge(channel, store)))
-    return { kind: "tell", recipients: listed };
-  if (listed !== undefined)
-    return { kind: "keep", recipients: listed, alsoTell: [] };
+    subscribers === undefined ? undefined : await belonging(command, subscribers, store);
+  if (noPersist || (await isLarge(channel, store))) return { kind: "tell", recipients: listed };
+  if (listed !== undefined) return { kind: "keep", recipients: listed, alsoTell: [] };
   if (channel.type !== GROUP_CHANNEL && channel.id === fromUid)
     return { kind: "keep", recipients: withoutSystem([fromUid]), alsoTell: [] };
-  const all =
-    channel.type === GROUP_CHANNEL
-      ? await store.members(channel)
-      : [channel.id];
+  const all = channel.type === GROUP_CHANNEL ? await store.members(channel) : [channel.id];
   return {
     kind: "keep",
     recipients: withoutSystem(all).filter((uid) => uid !== fromUid),
@@ -62,8 +55,7 @@ async function belonging(
   store: Pick<ChannelStore, "membersAmong">,
 ): Promise<readonly string[]> {
   const listed = [...new Set(withoutSystem(subscribers))];
-  if (channel.type === GROUP_CHANNEL)
-    return store.membersAmong(channel, listed);
+  if (channel.type === GROUP_CHANNEL) return store.membersAmong(channel, listed);
   return listed.filter((uid) => uid === channel.id || uid === fromUid);
 }
 

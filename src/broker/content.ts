@@ -19,8 +19,7 @@ const isString = (value: unknown): boolean => typeof value === "string";
 const isInteger = (value: unknown): boolean => Number.isInteger(value);
 const isObject = (value: unknown): value is Content =>
   typeof value === "object" && value !== null && !Array.isArray(value);
-const isUids = (value: unknown): boolean =>
-  Array.isArray(value) && value.every(isString);
+const isUids = (value: unknown): boolean => Array.isArray(value) && value.every(isString);
 const optional =
   (is: (value: unknown) => boolean) =>
   (value: unknown): boolean =>
@@ -75,18 +74,14 @@ const KNOWN_TYPES: ReadonlyMap<number, readonly Field[]> = new Map([
 function isNamedUsers(value: unknown): boolean {
   return (
     Array.isArray(value) &&
-    value.every(
-      (one) => isObject(one) && isString(one.uid) && isString(one.name),
-    )
+    value.every((one) => isObject(one) && isString(one.uid) && isString(one.name))
   );
 }
 
 function isMention(value: unknown): boolean {
   if (!isObject(value)) return false;
   if (value.all === 1) return value.uids === undefined || isEmpty(value.uids);
-  return (
-    (value.all === undefined || value.all === 0) && optional(isUids)(value.uids)
-  );
+  return (value.all === undefined || value.all === 0) && optional(isUids)(value.uids);
 }
 
 function isEmpty(value: unknown): boolean {
@@ -110,10 +105,7 @@ const decoder = new TextDecoder();
 /**
  * The payload's `type`, or 0 if it is opaque and has none. Throws `bad_payload`.
  */
-export function contentType(
-  payload: Uint8Array,
-  validation: ContentValidation,
-): number {
+export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");
   if (type === undefined) {
     if (validation === "opaque") return 0;

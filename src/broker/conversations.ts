@@ -5,11 +5,7 @@ import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
-import type {
-  Announcer,
-  ConversationChange,
-  ConversationStore,
-} from "./ports.ts";
+import type { Announcer, ConversationChange, ConversationStore } from "./ports.ts";
 
 /** Lists made at once: each takes a slice of every turn of the event loop. */
 const LISTS_AT_ONCE = 4;
@@ -53,11 +49,7 @@ export interface Conversations {
    * Moves the read position or hides the messages; the user's other sessions are notified at once.
    * Throws `not_in_channel`, `bad_request`, `bad_id`.
    */
-  change(
-    by: ChangeOwner,
-    channel: ChannelRef,
-    change: ConversationChange,
-  ): Promise<Conversation>;
+  change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;
 }
 
 export function createConversations({

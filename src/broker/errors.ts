@@ -11,8 +11,7 @@ interface ErrorMeaning {
 export const ERRORS = {
   bad_request: { message: "The request is not valid", retry: false },
   bad_id: {
-    message:
-      "An id has 1 to 128 characters, no control characters and none of @ # &",
+    message: "An id has 1 to 128 characters, no control characters and none of @ # &",
     retry: false,
   },
   bad_payload: {
@@ -122,16 +121,13 @@ export class BrokerError extends Error {
     this.code = code;
     this.details = options.details;
     const { retryAfterMs } = options;
-    this.retryAfterMs =
-      retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs);
+    this.retryAfterMs = retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs);
   }
 
   /** The same in whole seconds, rounded up. */
   get retryAfterS(): number | undefined {
     const { retryAfterMs } = this;
-    return retryAfterMs === undefined
-      ? undefined
-      : Math.ceil(retryAfterMs / 1000);
+    return retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs / 1000);
   }
 }
 
@@ -162,9 +158,6 @@ export const CLOSE_REASONS = {
   logged_out: { code: 4204, message: "The device was logged out" },
   protocol_error: { code: 4205, message: "The client broke the protocol" },
   goodbye: { code: 4206, message: "The client said goodbye" },
-} as const satisfies Record<
-  string,
-  { readonly code: number; readonly message: string }
->;
+} as const satisfies Record<string, { readonly code: number; readonly message: string }>;
 
 export type CloseReason = keyof typeof CLOSE_REASONS;

@@ -24,11 +24,7 @@ export function assertId(value: string, what: string): void {
 
 /** A client_msg_no or label: 1 to 128 characters; only its length and well-formedness matter. */
 export function assertLabel(value: string, what: string): void {
-  if (
-    value.length === 0 ||
-    value.length > MAX_ID_LENGTH ||
-    !isWellFormed(value)
-  )
+  if (value.length === 0 || value.length > MAX_ID_LENGTH || !isWellFormed(value))
     throw new BrokerError("bad_request", {
       message: `${what} must have 1 to ${MAX_ID_LENGTH} characters`,
       details: [{ path: what, message: "has the wrong length" }],

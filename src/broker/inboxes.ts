@@ -43,9 +43,7 @@ export function createInboxes(
           limit: PAGE,
           maxBytes: MAX_BYTES,
         });
-        const seqs = page
-          .map(({ inboxSeq }) => inboxSeq)
-          .filter((seq) => seq <= lastSeq);
+        const seqs = page.map(({ inboxSeq }) => inboxSeq).filter((seq) => seq <= lastSeq);
         if (seqs.length === 0) return;
         await store.acknowledgeCommands(uid, seqs);
         after = page.at(-1)?.inboxSeq ?? lastSeq;

@@ -84,9 +84,7 @@ export class LoginGate {
         const isRight = await verify(rank);
         if (isRight) this.#known.right(network, username);
         else this.#known.wrong(network, username);
-        await (isRight
-          ? this.#throttle.clear(user)
-          : this.#count([user, state.key]));
+        await (isRight ? this.#throttle.clear(user) : this.#count([user, state.key]));
         return isRight;
       } finally {
         (rank < 0 ? state.known : state.others).pending -= 1;
@@ -101,8 +99,7 @@ export class LoginGate {
   #enter(network: string, isKnown: boolean): Network {
     const state = this.#networks.get(network) ?? newNetwork(network);
     const reserved = isKnown ? RESERVED_FOR_KNOWN : 0;
-    if (this.#underWay >= MAX_UNDER_WAY + reserved)
-      throw new BrokerError("overloaded");
+    if (this.#underWay >= MAX_UNDER_WAY + reserved) throw new BrokerError("overloaded");
     const own = isKnown ? state.known : state.others;
     if (own.underWay >= this.#mostOfNetwork(isKnown))
       throw new BrokerError("too_many_attempts", { retryAfterMs: 1000 });
@@ -120,23 +117,18 @@ export class LoginGate {
   #leave(network: string, state: Network, isKnown: boolean): void {
     this.#underWay -= 1;
     (isKnown ? state.known : state.others).underWay -= 1;
-    if (state.known.underWay + state.others.underWay === 0)
-      this.#networks.delete(network);
+    if (state.known.underWay + state.others.underWay === 0) this.#networks.delete(network);
   }
 
   /** Of a pair that logged in before and has failures left; else undefined. */
   #ownFailures(network: string, username: string): number | undefined {
     const failures = this.#known.failures(network, username);
-    return failures !== undefined && failures < this.#limits.attempts
-      ? failures
-      : undefined;
+    return failures !== undefined && failures < this.#limits.attempts ? failures : undefined;
   }
 
   async #count(keys: readonly string[]): Promise<void> {
     const windowMs = this.#limits.windowS * 1000;
-    await Promise.all(
-      keys.map((key) => this.#throttle.addFailure(key, windowMs)),
-    );
+    await Promise.all(keys.map((key) => this.#throttle.addFailure(key, windowMs)));
   }
 
   async #slowDown(user: string): Promise<void> {
@@ -149,11 +141,7 @@ export class LoginGate {
    * Waits while the attempts under way could use up the network's failures. Resolves with the
    * rank.
    */
-  async #admit(
-    state: Network,
-    network: string,
-    username: string,
-  ): Promise<number> {
+  async #admit(state: Network, network: string, username: string): Promise<number> {
     for (;;) {
       // Before the count is read, so that an attempt settling meanwhile wakes this one.
       const settled = state.settlement.promise;
@@ -171,10 +159,7 @@ export class LoginGate {
    * Pending is read before the count: an attempt that fails in between is counted twice for a
    * moment, never missed.
    */
-  async #decide(
-    state: Network,
-    ownFailures: number | undefined,
-  ): Promise<number | undefined> {
+  async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;
     const isKnown = ownFailures !== undefined;
     const own = isKnown ? state.known : state.others;

@@ -4,11 +4,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { BrokerError } from "./errors.ts";
 import type { ManagerAccount, ManagerRole } from "./model.ts";
-import {
-  hashPassword,
-  type PasswordHash,
-  parsePasswordHash,
-} from "./passwords.ts";
+import { hashPassword, type PasswordHash, parsePasswordHash } from "./passwords.ts";
 import type { ManagerStore } from "./ports.ts";
 
 /** Permissions of control-plane calls; `*` is all of them [decisions: Roles and permissions]. */
@@ -24,13 +20,7 @@ export type Permission = (typeof PERMISSIONS)[number];
 
 const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
   admin: ["*"],
-  operator: [
-    "users:write",
-    "channels:write",
-    "messages:write",
-    "events:write",
-    "system:read",
-  ],
+  operator: ["users:write", "channels:write", "messages:write", "events:write", "system:read"],
   viewer: ["system:read"],
 };
 
@@ -65,8 +55,7 @@ export async function knownAccounts(
 ): Promise<ReadonlyMap<string, KnownAccount>> {
   const known = new Map<string, KnownAccount>();
   for (const config of configured) {
-    if (known.has(config.username))
-      throw wrong(config.username, "is configured twice");
+    if (known.has(config.username)) throw wrong(config.username, "is configured twice");
     known.set(config.username, {
       ...identityOf(config),
       password: await kept(config),
@@ -85,8 +74,7 @@ export async function firstAdmin(
   store: ManagerStore,
   announce: (username: string, password: string) => void,
 ): Promise<ReadonlyMap<string, KnownAccount>> {
-  if (adminPassword !== "")
-    return knownAccounts([{ ...FIRST_ADMIN, password: adminPassword }]);
+  if (adminPassword !== "") return knownAccounts([{ ...FIRST_ADMIN, password: adminPassword }]);
   const { username } = FIRST_ADMIN;
   const password = randomBytes(18).toString("base64url");
   const mine = await hashPassword(password);
@@ -98,10 +86,7 @@ export async function firstAdmin(
 }
 
 /** Whether the account has `permission`. */
-export function allows(
-  account: ManagerAccount,
-  permission: Permission,
-): boolean {
+export function allows(account: ManagerAccount, permission: Permission): boolean {
   const { permissions } = account;
   return permissions.includes("*") || permissions.includes(permission);
 }
@@ -110,12 +95,8 @@ function toAccount(config: AccountConfig): ManagerAccount {
   const { username, role, permissions = [] } = config;
   for (const one of permissions)
     if (!PERMISSIONS.some((permission) => permission === one))
-      throw wrong(
-        username,
-        `has the unknown permission ${JSON.stringify(one)}`,
-      );
-  const granted =
-    permissions.length > 0 ? [...permissions] : ROLE_PERMISSIONS[role];
+      throw wrong(username, `has the unknown permission ${JSON.stringify(one)}`);
+  const granted = permissions.length > 0 ? [...permissions] : ROLE_PERMISSIONS[role];
   return { username, role, permissions: granted };
 }
 
@@ -125,9 +106,7 @@ function identityOf(config: AccountConfig): AccountIdentity {
   const { username, role, permissions } = account;
   const sorted = [...permissions].sort();
   const facts = [username, passwordHash, password, role, sorted];
-  const fingerprint = createHash("sha256")
-    .update(JSON.stringify(facts))
-    .digest();
+  const fingerprint = createHash("sha256").update(JSON.stringify(facts)).digest();
   return { account, fingerprint };
 }
 
@@ -135,14 +114,10 @@ async function kept(config: AccountConfig): Promise<PasswordHash> {
   const { username, passwordHash = "", password = "" } = config;
   if ((passwordHash === "") === (password === ""))
     throw wrong(username, "needs either passwordHash or password");
-  const text =
-    passwordHash === "" ? await hashPassword(password) : passwordHash;
+  const text = passwordHash === "" ? await hashPassword(password) : passwordHash;
   const parsed = parsePasswordHash(text);
   if (parsed === undefined)
-    throw wrong(
-      username,
-      "has a passwordHash that is not of the form scrypt$N$r$p$salt$hash",
-    );
+    throw wrong(username, "has a passwordHash that is not of the form scrypt$N$r$p$salt$hash");
   return parsed;
 }
 

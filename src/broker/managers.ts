@@ -36,11 +36,7 @@ export interface Managers {
    * Throws `bad_credentials`, `too_many_attempts` (with the seconds to wait), `overloaded`,
    * `unavailable`.
    */
-  login(
-    username: string,
-    password: string,
-    clientAddress: string,
-  ): Promise<Login>;
+  login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
    * The account of a valid token. A revoked token is refused at once here and within 5 s on other
    * nodes, as is an expired one. A token ends with its account, and with a change of the account's
@@ -103,12 +99,10 @@ export function createManagers(parts: ManagersParts): Managers {
     async login(username, password, clientAddress) {
       const known = accounts.get(username);
       const expected = known?.password ?? decoyOf(username);
-      const isRight = await gate.attempt(
-        { username, address: clientAddress },
-        (rank) => checker.matches(password, expected, rank),
+      const isRight = await gate.attempt({ username, address: clientAddress }, (rank) =>
+        checker.matches(password, expected, rank),
       );
-      if (!isRight || known === undefined)
-        throw new BrokerError("bad_credentials");
+      if (!isRight || known === undefined) throw new BrokerError("bad_credentials");
       const expiresAtMs = clock() + limits.tokenTtlS * 1000;
       const token = await tokens.give(known, expiresAtMs);
       return { token, expireS: limits.tokenTtlS, account: known.account };

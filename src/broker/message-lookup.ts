@@ -65,8 +65,7 @@ async function* lookups(
   const names = new Set(clientMsgNos);
   for (const name of names) {
     const id = messageIdOf(name);
-    const message =
-      id === undefined ? undefined : await byId(store, key, id, headSeq);
+    const message = id === undefined ? undefined : await byId(store, key, id, headSeq);
     if (message?.clientMsgNo !== name) continue;
     names.delete(name);
     yield message;

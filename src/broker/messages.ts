@@ -4,11 +4,7 @@
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
-import {
-  COMMAND_TYPE,
-  type ContentValidation,
-  contentType,
-} from "./content.ts";
+import { COMMAND_TYPE, type ContentValidation, contentType } from "./content.ts";
 import { BrokerError, type SendRefusal } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
 import { findMessages, type WantedMessages } from "./message-lookup.ts";
@@ -112,15 +108,11 @@ export function createMessages(
    */
   function sendMessage(draft: MessageDraft): Promise<Appended> {
     const turn = rule.turn(laneOf(draft.origin, draft));
-    return turn === undefined
-      ? store.append(draft)
-      : turn.then(() => store.append(draft));
+    return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
 
   /** Its audience, or the refusal, which is found without a list of members. */
-  async function judgeCommand(
-    input: SendInput,
-  ): Promise<SendRefusal | Audience> {
+  async function judgeCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header } = input;
     const refused = await rule.refusal(fromUid, channel, undefined);
     const { noPersist } = header;
@@ -128,10 +120,7 @@ export function createMessages(
   }
 
   /** A session's command waits for its user's earlier ones; a backend's does not wait. */
-  async function sendCommand(
-    input: SendInput,
-    draft: MessageDraft,
-  ): Promise<Appended> {
+  async function sendCommand(input: SendInput, draft: MessageDraft): Promise<Appended> {
     const { origin, fromUid } = input;
     if (origin === undefined) return issue(input, draft, judgeCommand(input));
     const pass = commands.enter(fromUid);
@@ -151,8 +140,7 @@ export function createMessages(
     pass?: Pass,
   ): Promise<Appended> {
     const audience = await rule.inTurn(laneOf(origin, draft), judged);
-    if (typeof audience === "string")
-      return store.append({ ...draft, permission: audience });
+    if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
     pass?.weigh(Math.max(1, recipients?.length ?? 0));
     if (audience.kind === "keep") {
@@ -204,10 +192,7 @@ export function createMessages(
 }
 
 /** One connection's sends into one channel keep their order; HTTP calls have no order. */
-function laneOf(
-  origin: string | undefined,
-  { key }: MessageDraft,
-): string | undefined {
+function laneOf(origin: string | undefined, { key }: MessageDraft): string | undefined {
   return origin === undefined ? undefined : `${origin} ${key}`;
 }
 
@@ -215,8 +200,7 @@ function laneOf(
 function checkMessage(input: SendInput, rules: MessageRules): boolean {
   assertId(input.fromUid, "from_uid");
   assertId(input.channel.id, "channel_id");
-  if (input.clientMsgNo !== undefined)
-    assertLabel(input.clientMsgNo, "client_msg_no");
+  if (input.clientMsgNo !== undefined) assertLabel(input.clientMsgNo, "client_msg_no");
   if (input.streamNo !== undefined) assertLabel(input.streamNo, "stream_no");
   if (input.tagKey !== undefined) assertLabel(input.tagKey, "tag_key");
   if (input.passthrough?.topic) assertLabel(input.passthrough.topic, "topic");

@@ -276,10 +276,7 @@ export interface Conversation {
 }
 
 /** A message without its content. */
-export type MessageHead = Pick<
-  Message,
-  "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs"
->;
+export type MessageHead = Pick<Message, "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs">;
 
 /**
  * A conversation that has a message to show, without that message's content: what lists are sorted
@@ -290,9 +287,7 @@ export interface ConversationHead extends Omit<Conversation, "last"> {
 }
 
 /** Unix milliseconds from which on `message` is no longer shown; Infinity = never. */
-export function expiresAtMs(
-  message: Pick<Message, "timestampMs" | "expireS">,
-): number {
+export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): number {
   return message.expireS === 0
     ? Number.POSITIVE_INFINITY
     : message.timestampMs + message.expireS * 1000;

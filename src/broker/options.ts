@@ -50,8 +50,7 @@ export const streamsOptions = Type.Object(
       minimum: 100,
       maximum: 86_400_000,
       unit: "milliseconds",
-      description:
-        "A stream without any event for so long ends as interrupted; its text is kept.",
+      description: "A stream without any event for so long ends as interrupted; its text is kept.",
     }),
     maxDataBytes: Type.Integer({
       default: 65_536,
@@ -88,8 +87,7 @@ export const commandsOptions = Type.Object(
       minimum: 1,
       maximum: 1_000_000,
       unit: "commands",
-      description:
-        "Commands kept for one user; with one more the oldest leaves.",
+      description: "Commands kept for one user; with one more the oldest leaves.",
     }),
     expireS: Type.Integer({
       default: 604_800,

@@ -78,11 +78,7 @@ export class PasswordChecker {
    * Whether `password` matches `kept`, in constant time. Throws `overloaded` if too many wait and
    * none of them has a higher rank; else the last of the highest rank is refused in its place.
    */
-  async matches(
-    password: string,
-    kept: PasswordHash,
-    rank = 0,
-  ): Promise<boolean> {
+  async matches(password: string, kept: PasswordHash, rank = 0): Promise<boolean> {
     if (this.#running < this.#maxRunning) this.#running++;
     else await this.#turn(rank);
     try {
@@ -98,16 +94,13 @@ export class PasswordChecker {
   #turn(rank: number): Promise<void> {
     if (this.#waiting.length >= this.#maxWaiting) {
       const last = this.#waiting.at(-1);
-      if (last === undefined || last.rank <= rank)
-        throw new BrokerError("overloaded");
+      if (last === undefined || last.rank <= rank) throw new BrokerError("overloaded");
       this.#waiting.pop();
       last.refuse(new BrokerError("overloaded"));
     }
     const higher = this.#waiting.findIndex((one) => one.rank > rank);
     const at = higher < 0 ? this.#waiting.length : higher;
-    return new Promise((go, refuse) =>
-      this.#waiting.splice(at, 0, { rank, go, refuse }),
-    );
+    return new Promise((go, refuse) => this.#waiting.splice(at, 0, { rank, go, refuse }));
   }
 }
 

@@ -4,12 +4,7 @@
 
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";
-import type {
-  GroupFacts,
-  MessageDraft,
-  PersonFacts,
-  SendCheck,
-} from "./ports.ts";
+import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.ts";
 
 /** What judging depends on beside the facts of a send. */
 export interface SendTerms {
@@ -26,8 +21,7 @@ export function checkOf(
   { friendsOnly, isSystem }: SendTerms,
 ): SendCheck {
   if (isSystem(fromUid)) return "check_exempt";
-  if (channel.type === PERSON_CHANNEL && isSystem(channel.id))
-    return "check_open";
+  if (channel.type === PERSON_CHANNEL && isSystem(channel.id)) return "check_open";
   return friendsOnly ? "check_friends" : "check";
 }
 
@@ -39,9 +33,7 @@ const CHECKS: ReadonlySet<string> = new Set<SendCheck>([
 ]);
 
 /** Whether a draft's permission is still to be judged. */
-export function isCheck(
-  permission: MessageDraft["permission"],
-): permission is SendCheck {
+export function isCheck(permission: MessageDraft["permission"]): permission is SendCheck {
   return CHECKS.has(permission);
 }
 

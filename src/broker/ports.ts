@@ -107,18 +107,12 @@ export interface ChannelStore {
    * Creates the channel with permanent subscribers in one atomic step; false when the id is taken
    * (nothing changes).
    */
-  createChannel(
-    info: ChannelInfo,
-    subscribers: readonly string[],
-  ): Promise<boolean>;
+  createChannel(info: ChannelInfo, subscribers: readonly string[]): Promise<boolean>;
   /**
    * Changes flags atomically and returns the new record; undefined when there is no such channel.
    * `disband` is never unset.
    */
-  updateChannel(
-    channel: ChannelRef,
-    flags: ChannelFlags,
-  ): Promise<ChannelInfo | undefined>;
+  updateChannel(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo | undefined>;
   /**
    * Adds members in one atomic step; false if there is no such channel or it is disbanded. Adding
    * twice is harmless. With `reset` the kind's list is replaced by the given one, and the step
@@ -144,11 +138,7 @@ export interface ChannelStore {
    * Changes a list of the channel in one atomic step; false: no such group, or it is disbanded. A
    * user has lists without a record too. Members and what they receive stay as they are.
    */
-  changeList(
-    channel: ChannelRef,
-    list: ChannelList,
-    change: ListChange,
-  ): Promise<boolean>;
+  changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<boolean>;
   channelSizes(channel: ChannelRef): Promise<ChannelSizes>;
   /** All uids on the list, in no order. */
   listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;
@@ -176,17 +166,11 @@ export interface ChannelStore {
    * For each uid the seq of the group's newest message when it became a member; undefined: the
    * group is not one of its `groupsOf`.
    */
-  joinSeqs(
-    channelId: string,
-    uids: readonly string[],
-  ): Promise<readonly (number | undefined)[]>;
+  joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]>;
   /** All members of either kind, in no order; empty when there is no such channel. */
   members(channel: ChannelRef): Promise<readonly string[]>;
   /** Those of `uids` that are members of either kind, in the given order, each once. */
-  membersAmong(
-    channel: ChannelRef,
-    uids: readonly string[],
-  ): Promise<readonly string[]>;
+  membersAmong(channel: ChannelRef, uids: readonly string[]): Promise<readonly string[]>;
 }
 
 /**
@@ -194,11 +178,7 @@ export interface ChannelStore {
  * system account sends, only disband counts. `check_open`: to a system account, whose lists and
  * contacts do not count.
  */
-export type SendCheck =
-  | "check"
-  | "check_friends"
-  | "check_exempt"
-  | "check_open";
+export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open";
 
 /**
  * A check: the store judges the sender in the step that appends. `granted`: the caller has judged.
@@ -302,11 +282,7 @@ export interface MessageStore {
    * The position of a reader that has the messages through `lastSeq`, none of them with an id
    * beyond `lastId` (0: any).
    */
-  resumeSeqs(
-    key: ChannelKey,
-    lastSeq: number,
-    lastId: number,
-  ): Promise<ResumeSeqs>;
+  resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): Promise<ResumeSeqs>;
 }
 
 /** A command before the store gave it its id. */
@@ -353,10 +329,7 @@ export interface InboxStore {
    * Removes copies durably; returns how many existed. Each unknown seq costs one lookup and no
    * write.
    */
-  acknowledgeCommands(
-    uid: string,
-    inboxSeqs: readonly number[],
-  ): Promise<number>;
+  acknowledgeCommands(uid: string, inboxSeqs: readonly number[]): Promise<number>;
 }
 
 /**
@@ -400,10 +373,7 @@ export interface ConversationStore {
     bounds: { readonly limit: number; readonly maxBytes: number },
   ): Promise<ConversationSlice>;
   /** One conversation, also without a message; undefined: a group the user is no member of. */
-  conversation(
-    uid: string,
-    channel: ChannelRef,
-  ): Promise<Conversation | undefined>;
+  conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
    * Applies the change in one atomic step and returns how it stands then; both ways, clipped to
    * the channel's seqs. Undefined as above.
@@ -444,13 +414,7 @@ export interface StreamDraft {
  * `done` can have changed anything.
  */
 export interface StreamStep {
-  readonly verdict:
-    | "done"
-    | "running"
-    | "missing"
-    | "closed"
-    | "taken"
-    | "stopped";
+  readonly verdict: "done" | "running" | "missing" | "closed" | "taken" | "stopped";
   /** The stream's state now; undefined when there is no such stream. */
   readonly state: StreamState | undefined;
 }
@@ -481,10 +445,7 @@ export interface StreamStore {
    * A stream as durable and published, active or ended; undefined: no such stream. A group's stream
    * is published before a read shows it.
    */
-  stream(
-    key: ChannelKey,
-    clientMsgNo: string,
-  ): MaybePromise<StreamSnapshot | undefined>;
+  stream(key: ChannelKey, clientMsgNo: string): MaybePromise<StreamSnapshot | undefined>;
   /** The active stream of a channel. */
   activeStream(key: ChannelKey): MaybePromise<StreamSnapshot | undefined>;
   /** The active streams of all personal channels of `uid`. */
@@ -603,11 +564,7 @@ export interface SessionStore {
    * not known is a login [decisions: resume is no login]. A session that was entered by a token is
    * in the answer of any `sessionsOf` that is called after the device got another one.
    */
-  login(
-    session: SessionRecord,
-    incarnation: Incarnation,
-    terms?: LoginTerms,
-  ): Promise<LoginResult>;
+  login(session: SessionRecord, incarnation: Incarnation, terms?: LoginTerms): Promise<LoginResult>;
   /** Removes a session that its node no longer serves; harmless if it is not in. */
   removeSession(session: SessionName): Promise<void>;
   /**
@@ -628,9 +585,7 @@ export interface SessionStore {
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]>;
   /** The sessions of each user, those of dead incarnations among them. */
-  sessionsOf(
-    uids: readonly string[],
-  ): Promise<readonly (readonly SessionEntry[])[]>;
+  sessionsOf(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]>;
 }
 
 /**
@@ -661,16 +616,9 @@ export interface StoredPassword {
 
 export interface ManagerStore {
   /** Stores the password of `username` unless one is there; returns the one that is there now. */
-  putPasswordOnce(
-    username: string,
-    password: StoredPassword,
-  ): Promise<StoredPassword>;
+  putPasswordOnce(username: string, password: StoredPassword): Promise<StoredPassword>;
   /** Stores an access token by its SHA-256 until `expiresAtMs`; `owner` is any text. */
-  putAccessToken(
-    tokenHash: Uint8Array,
-    owner: string,
-    expiresAtMs: number,
-  ): Promise<void>;
+  putAccessToken(tokenHash: Uint8Array, owner: string, expiresAtMs: number): Promise<void>;
   /** The owner that the token was stored with, until it ends or is removed. */
   accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined>;
   removeAccessToken(tokenHash: Uint8Array): Promise<void>;
@@ -683,10 +631,7 @@ export interface SystemAccountStore {
   /** The uids of the system accounts, in no order. */
   systemUids(): Promise<readonly string[]>;
   /** To add one that is there, or remove another, is harmless. */
-  changeSystemUids(
-    kind: "add" | "remove",
-    uids: readonly string[],
-  ): Promise<void>;
+  changeSystemUids(kind: "add" | "remove", uids: readonly string[]): Promise<void>;
 }
 
 export interface Store

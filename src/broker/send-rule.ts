@@ -6,12 +6,7 @@ import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, GROUP_CHANNEL } from "./model.ts";
-import {
-  checkOf,
-  refuseGroupSend,
-  refusePersonSend,
-  type SendTerms,
-} from "./permissions.ts";
+import { checkOf, refuseGroupSend, refusePersonSend, type SendTerms } from "./permissions.ts";
 import type { ChannelStore } from "./ports.ts";
 
 interface SendRule {
@@ -37,10 +32,7 @@ export function createSendRule(
 ): SendRule {
   const lanes = new KeyedSequencer();
 
-  function decide(
-    fromUid: string,
-    channel: ChannelRef,
-  ): MaybePromise<SendRefusal | undefined> {
+  function decide(fromUid: string, channel: ChannelRef): MaybePromise<SendRefusal | undefined> {
     const check = checkOf(fromUid, channel, terms);
     if (channel.type === GROUP_CHANNEL) {
       const facts = store.groupFacts(channel.id, fromUid);
@@ -50,9 +42,7 @@ export function createSendRule(
     }
     const facts = store.personFacts(fromUid, channel.id);
     return facts instanceof Promise
-      ? facts.then((known) =>
-          refusePersonSend(known, fromUid, channel.id, check),
-        )
+      ? facts.then((known) => refusePersonSend(known, fromUid, channel.id, check))
       : refusePersonSend(facts, fromUid, channel.id, check);
   }
 

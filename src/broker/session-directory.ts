@@ -29,10 +29,7 @@ import type {
 
 export interface SessionDirectoryParts {
   readonly store: SessionStore;
-  readonly cluster: Pick<
-    Cluster,
-    "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery"
-  >;
+  readonly cluster: Pick<Cluster, "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery">;
   /** Receives errors that no caller gets. */
   readonly onError: (error: unknown, what: string) => void;
   /** Interval in which every session is confirmed once, milliseconds; a minute by default. */
@@ -83,16 +80,12 @@ export class SessionDirectory {
    * Sets the listener of the cluster's events and the judge of missed group messages; once, before
    * the cluster starts.
    */
-  onEvent(
-    listener: (event: ClusterEvent) => void,
-    judgeGroup: GroupJudge,
-  ): void {
+  onEvent(listener: (event: ClusterEvent) => void, judgeGroup: GroupJudge): void {
     this.#notify = listener;
     this.#parts.cluster.onEvent(
       (event) => {
         if (event.kind === "end_session") this.#local.forget(event.sessionId);
-        if (event.kind === "credential")
-          this.#confirmSoon(this.#local.of(event.uid));
+        if (event.kind === "credential") this.#confirmSoon(this.#local.of(event.uid));
         listener(event);
       },
       {
@@ -104,10 +97,7 @@ export class SessionDirectory {
   }
 
   /** Logs in a session (`SessionStore.login`) that this node then serves. */
-  async login(
-    session: SessionRecord,
-    terms: LoginTerms = {},
-  ): Promise<LoginResult> {
+  async login(session: SessionRecord, terms: LoginTerms = {}): Promise<LoginResult> {
     const { store, cluster } = this.#parts;
     const { incarnation } = cluster;
     const losses = this.#losses;
@@ -172,8 +162,7 @@ export class SessionDirectory {
         this.#letGo(found.session, result.reason);
         return result.reason;
       } catch (error) {
-        if (!isTransient(error) || performance.now() > deadline)
-          return undefined; // the caller already reports an error
+        if (!isTransient(error) || performance.now() > deadline) return undefined; // the caller already reports an error
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS).unref());
       }
     }
@@ -191,29 +180,23 @@ export class SessionDirectory {
   }
 
   /** The sessions of each uid on nodes that live, in order. Throws `unavailable`. */
-  async liveSessions(
-    uids: readonly string[],
-  ): Promise<readonly (readonly SessionRecord[])[]> {
+  async liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]> {
     const different = [...new Set(uids)];
     const found = new Map<string, readonly SessionRecord[]>();
     for (let at = 0; at < different.length; at += LOOKUPS_AT_ONCE) {
       const some = different.slice(at, at + LOOKUPS_AT_ONCE);
       const entries = await this.#parts.store.sessionsOf(some);
-      for (const [place, uid] of some.entries())
-        found.set(uid, await this.#living(entries[place]));
+      for (const [place, uid] of some.entries()) found.set(uid, await this.#living(entries[place]));
     }
     return uids.map((uid) => found.get(uid) ?? []);
   }
 
-  async #living(
-    entries: readonly SessionEntry[] = [],
-  ): Promise<readonly SessionRecord[]> {
+  async #living(entries: readonly SessionEntry[] = []): Promise<readonly SessionRecord[]> {
     const { cluster } = this.#parts;
     const own = cluster.incarnation;
     const living: SessionRecord[] = [];
     for (const { session, incarnation } of entries)
-      if (incarnation === own || (await cluster.isLive(incarnation)))
-        living.push(session);
+      if (incarnation === own || (await cluster.isLive(incarnation))) living.push(session);
     return living;
   }
 
@@ -325,8 +308,7 @@ export class SessionDirectory {
           away += 1;
         } else unknown(one);
       }
-      if (away > 0 && away === some.length)
-        return left.concat(all.slice(at + CONFIRMED_AT_ONCE));
+      if (away > 0 && away === some.length) return left.concat(all.slice(at + CONFIRMED_AT_ONCE));
     }
     return left;
   }
@@ -382,17 +364,14 @@ export class SessionDirectory {
   }
 
   #failed(error: unknown): false {
-    if (!isTransient(error))
-      this.#parts.onError(error, "Sessions could not be confirmed");
+    if (!isTransient(error)) this.#parts.onError(error, "Sessions could not be confirmed");
     return false;
   }
 }
 
 /** A call that was refused before it was sent has no cause. */
 function mayHaveRun(error: unknown): boolean {
-  return (
-    isTransient(error) && error instanceof Error && error.cause !== undefined
-  );
+  return isTransient(error) && error instanceof Error && error.cause !== undefined;
 }
 
 /** The flag of the main session if there is one, else the lowest [decisions: Online status]. */
@@ -400,8 +379,6 @@ function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };
   const mains = sessions.filter((one) => one.level === MAIN_DEVICE);
   const candidates = mains.length > 0 ? mains : sessions;
-  const flag =
-    DEVICE_FLAGS.find((one) => candidates.some(({ flag }) => flag === one)) ??
-    0;
+  const flag = DEVICE_FLAGS.find((one) => candidates.some(({ flag }) => flag === one)) ?? 0;
   return { uid, online: true, flag };
 }

@@ -124,8 +124,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
       const mayStay = (await follower.viewer?.mayStay()) ?? true;
       if (follower.turn !== turn) return;
       if (!mayStay || snapshot === undefined) return finish(follower); // expired
-      for (const event of eventsFrom(snapshot, follower.cursor))
-        if (!give(follower, event)) return;
+      for (const event of eventsFrom(snapshot, follower.cursor)) if (!give(follower, event)) return;
       if (snapshot.state !== "active") return finish(follower);
     } while (follower.isBehind);
     follower.status = "live";
@@ -139,10 +138,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
   }
 
   /** A paused follower gets no events: it is ended or left as it is. */
-  async function judgePaused(
-    follower: Follower,
-    viewer: FollowViewer,
-  ): Promise<void> {
+  async function judgePaused(follower: Follower, viewer: FollowViewer): Promise<void> {
     const { turn } = follower;
     const mayStay = await viewer.mayStay();
     if (follower.turn === turn && !mayStay) finish(follower);
@@ -183,11 +179,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     const { key, clientMsgNo } = follower;
     const found = await store.stream(key, clientMsgNo);
     if (found === undefined) throw new BrokerError("stream_unknown");
-    const textOffset = await store.streamTextOffset(
-      key,
-      clientMsgNo,
-      fromIndex,
-    );
+    const textOffset = await store.streamTextOffset(key, clientMsgNo, fromIndex);
     if (textOffset === undefined) throw beyond(found);
     if (isOver(follower)) throw new BrokerError("unavailable"); // closed meanwhile
     follower.cursor = { index: fromIndex, textOffset };
@@ -259,12 +251,8 @@ function topicsOf(
   viewer: FollowViewer | undefined,
 ): ReadonlySet<Topic> {
   const ofChannel =
-    channel.type === GROUP_CHANNEL
-      ? groupTopic(channel.id)
-      : userTopic(uid ?? channel.id);
-  return new Set(
-    viewer === undefined ? [ofChannel] : [ofChannel, userTopic(viewer.uid)],
-  );
+    channel.type === GROUP_CHANNEL ? groupTopic(channel.id) : userTopic(uid ?? channel.id);
+  return new Set(viewer === undefined ? [ofChannel] : [ofChannel, userTopic(viewer.uid)]);
 }
 
 function beyond({ nextIndex }: StreamSnapshot): BrokerError {
@@ -324,26 +312,17 @@ class FollowerTable {
     remove(this.#byKey, key, follower);
     if (viewer !== undefined) remove(this.#byViewer, viewer.uid, follower);
     for (const topic of topics)
-      if (remove(this.#byTopic, topic, follower))
-        this.#interest.unlisten(topic);
+      if (remove(this.#byTopic, topic, follower)) this.#interest.unlisten(topic);
   }
 }
 
-function add(
-  map: Map<string, Set<Follower>>,
-  name: string,
-  follower: Follower,
-): void {
+function add(map: Map<string, Set<Follower>>, name: string, follower: Follower): void {
   const those = map.get(name) ?? new Set();
   map.set(name, those.add(follower));
 }
 
 /** Whether it was the last. */
-function remove(
-  map: Map<string, Set<Follower>>,
-  name: string,
-  follower: Follower,
-): boolean {
+function remove(map: Map<string, Set<Follower>>, name: string, follower: Follower): boolean {
   const those = map.get(name);
   those?.delete(follower);
   return those?.size === 0 && map.delete(name);

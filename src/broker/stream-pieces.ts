@@ -46,8 +46,7 @@ export function eventsFrom(
     take(STREAM_CONTENT, snapshot.text.slice(textOffset, toOffset), toIndex);
   }
 
-  if (index === 0 && snapshot.nextIndex > 0)
-    take(STREAM_START, snapshot.startData, 1);
+  if (index === 0 && snapshot.nextIndex > 0) take(STREAM_START, snapshot.startData, 1);
   for (const note of snapshot.notes) {
     if (note.index < index) continue;
     takeContent(note.index, note.textOffset);

@@ -44,11 +44,7 @@ export interface Streams {
    * A viewer's stop button; the viewer must be allowed to send. Resolves to the stream's state.
    * Throws `stream_unknown`, a `SendRefusal` code.
    */
-  cancel(
-    uid: string,
-    channel: ChannelRef,
-    clientMsgNo: string,
-  ): Promise<StreamState>;
+  cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
   /** Checks no permission: callers do. Throws `stream_unknown`, `bad_id`. */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
   /** Begins to end silent streams. */
@@ -176,8 +172,7 @@ export function classify(input: EventInput, maxDataBytes: number): EventClass {
   if (input.fromUid !== "") assertId(input.fromUid, "from_uid");
   if (input.eventId !== undefined) assertLabel(input.eventId, "event.id");
   if (found === "custom") assertLabel(type, "event.type");
-  if (!isWellFormed(data))
-    throw notAllowed("event.data", "Unicode with half of a character");
+  if (!isWellFormed(data)) throw notAllowed("event.data", "Unicode with half of a character");
   if (Buffer.byteLength(data) > maxDataBytes)
     throw new BrokerError("too_large", {
       message: `event.data exceeds ${maxDataBytes} bytes`,
@@ -187,17 +182,13 @@ export function classify(input: EventInput, maxDataBytes: number): EventClass {
 }
 
 /** Throws `bad_id`, `bad_request`. */
-export function assertStreamName(
-  channel: ChannelRef,
-  clientMsgNo: string,
-): void {
+export function assertStreamName(channel: ChannelRef, clientMsgNo: string): void {
   assertId(channel.id, "channel_id");
   assertLabel(clientMsgNo, "client_msg_no");
 }
 
 function classOf(type: string): EventClass | undefined {
-  if (type === STREAM_CONTENT || type === STREAM_START || type === STREAM_END)
-    return "stream";
+  if (type === STREAM_CONTENT || type === STREAM_START || type === STREAM_END) return "stream";
   if (TOOL_CALL_EVENTS.has(type)) return "tool_call";
   return type.startsWith(RESERVED_EVENT_PREFIX) ? undefined : "custom";
 }

@@ -69,10 +69,7 @@ export class SystemAccounts {
     await this.#change("remove", uids);
   }
 
-  async #change(
-    kind: "add" | "remove",
-    uids: readonly string[],
-  ): Promise<void> {
+  async #change(kind: "add" | "remove", uids: readonly string[]): Promise<void> {
     await this.#parts.store.changeSystemUids(kind, uids);
     this.#changes += 1;
     await this.list();

@@ -75,10 +75,7 @@ export class TokenGate {
    * The cluster shares the count; a node learns others' failures with its own next one. Throws
    * `rate_limited` with the seconds to wait, and what `check` throws.
    */
-  async attempt<T>(
-    { address, uid }: TokenBearer,
-    check: () => Promise<T>,
-  ): Promise<T> {
+  async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);
     const isKnown = this.#hasOwnRoom(network, uid);
     const key = isKnown ? `${network} ${uid}` : network; // addresses contain no space
@@ -92,11 +89,7 @@ export class TokenGate {
     return this.#judge(network, uid, check);
   }
 
-  async #judge<T>(
-    network: string,
-    uid: string,
-    check: () => Promise<T>,
-  ): Promise<T> {
+  async #judge<T>(network: string, uid: string, check: () => Promise<T>): Promise<T> {
     try {
       const checked = await check();
       this.#known.right(network, uid);
@@ -125,9 +118,7 @@ export class TokenGate {
 
   #isHeldOff(network: string, uid: string): boolean {
     const { count } = this.#failures(network);
-    return (
-      count >= this.#parts.limits.attempts && !this.#hasOwnRoom(network, uid)
-    );
+    return count >= this.#parts.limits.attempts && !this.#hasOwnRoom(network, uid);
   }
 
   #hasOwnRoom(network: string, uid: string): boolean {
@@ -149,8 +140,7 @@ export class TokenGate {
     const lane = this.#lanes.get(network) ?? { waiting: 0, nextMs: nowMs };
     if (lane.waiting >= MAX_WAITING)
       throw new BrokerError("rate_limited", {
-        message:
-          "Too many wrong tokens came from this network; try again later",
+        message: "Too many wrong tokens came from this network; try again later",
         retryAfterMs: MAX_WAITING * SLOW_MS,
       });
     this.#lanes.set(network, lane);
@@ -171,11 +161,8 @@ export class TokenGate {
       endsAtMs: before === NONE ? clock() + windowMs : before.endsAtMs,
     };
     this.#failing.set(network, own); // counts at once, before the cluster answers
-    const shared = await throttle
-      .addFailure(`token:${network}`, windowMs)
-      .catch(ignoreOutage);
-    if (shared === undefined || shared.count <= this.#failures(network).count)
-      return;
+    const shared = await throttle.addFailure(`token:${network}`, windowMs).catch(ignoreOutage);
+    if (shared === undefined || shared.count <= this.#failures(network).count) return;
     const endsAtMs = clock() + shared.retryAfterS * 1000;
     this.#failing.set(network, { count: shared.count, endsAtMs });
   }

@@ -37,9 +37,7 @@ export interface Users {
   /** One record per uid, in order, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
   /** The live sessions of each uid, in order, duplicates included. Throws `bad_id`. */
-  liveSessions(
-    uids: readonly string[],
-  ): Promise<readonly (readonly SessionRecord[])[]>;
+  liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]>;
   /** The registered device classes of a user. Throws `bad_id`. */
   devices(uid: string): Promise<readonly Device[]>;
   /**
@@ -120,9 +118,7 @@ export function createUsers(ports: {
 
     async devices(uid) {
       assertId(uid, "uid");
-      const found = await Promise.all(
-        DEVICE_FLAGS.map((flag) => store.device(uid, flag)),
-      );
+      const found = await Promise.all(DEVICE_FLAGS.map((flag) => store.device(uid, flag)));
       return found.filter((device) => device !== undefined);
     },
 

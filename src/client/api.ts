@@ -1,12 +1,7 @@
 // Types of the public interface: the client, its calls and its events.
 
 import type { CloseReason } from "../broker/errors.ts";
-import type {
-  ChannelRef,
-  Presence,
-  StreamNote,
-  StreamState,
-} from "../broker/model.ts";
+import type { ChannelRef, Presence, StreamNote, StreamState } from "../broker/model.ts";
 import type { JindouError } from "./errors.ts";
 
 /**
@@ -235,10 +230,7 @@ export interface Client {
     content: string | Content | Uint8Array,
     options?: SendOptions,
   ): Promise<Sent>;
-  history(
-    channel: ChannelRef,
-    options?: HistoryOptions,
-  ): Promise<HistoryResult>;
+  history(channel: ChannelRef, options?: HistoryOptions): Promise<HistoryResult>;
   /** Any stream of the channel, active or ended. Rejects with `stream_unknown`. */
   streamOf(channel: ChannelRef, clientMsgNo: string): Promise<Stream>;
   /** `limit`: 1 to 500, default 100. `offset`: how many of the newest to skip. */
@@ -258,10 +250,7 @@ export interface Client {
    * Calls `handler` with the presence of each user and with every change, until the returned
    * function is called. At most 200 users over all watches: throws `too_large`.
    */
-  watchPresence(
-    uids: readonly string[],
-    handler: (presence: Presence) => unknown,
-  ): () => void;
+  watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /** The position in each channel, most recently used last: an option of the next `connect`. */
   cursors(): readonly Cursor[];
   /** Ends the session; waiting calls are rejected with `closed`. Safe to call twice. */

@@ -12,12 +12,7 @@ import type { ResumePoint } from "../protocol/protocol.ts";
 import type { Cursor } from "./api.ts";
 import type { Ask, Connack } from "./connection.ts";
 import { isLost, JindouError } from "./errors.ts";
-import {
-  type MessageRange,
-  type Position,
-  Sequencer,
-  type SequencerParts,
-} from "./sequencer.ts";
+import { type MessageRange, type Position, Sequencer, type SequencerParts } from "./sequencer.ts";
 
 interface ChannelsParts extends SequencerParts {
   readonly uid: string;
@@ -41,10 +36,7 @@ export class Channels {
   constructor(parts: ChannelsParts) {
     this.#parts = parts;
     for (const cursor of parts.cursors)
-      this.#sequencers.set(
-        this.#keyOf(cursor.channel),
-        this.#make(cursor.channel, cursor),
-      );
+      this.#sequencers.set(this.#keyOf(cursor.channel), this.#make(cursor.channel, cursor));
   }
 
   /** Most recently used first. */
@@ -59,8 +51,7 @@ export class Channels {
   opened({ serverTimeMs, resume }: Connack): void {
     this.#resumed = new Set(resume.map(({ channel }) => this.#keyOf(channel)));
     for (const { channel, status, headSeq } of resume)
-      if (status === "ok")
-        this.#sequencers.get(this.#keyOf(channel))?.resumed(headSeq);
+      if (status === "ok") this.#sequencers.get(this.#keyOf(channel))?.resumed(headSeq);
       else this.#denied(channel);
     const isFirst = this.#sinceMs === undefined;
     this.#sinceMs ??= serverTimeMs;
@@ -98,8 +89,7 @@ export class Channels {
       ask: this.#parts.ask,
       sinceMs: this.#sinceMs ?? 0,
       all: isPartial,
-      hasCursor: (channel) =>
-        this.#sequencers.get(this.#keyOf(channel))?.hasCursor,
+      hasCursor: (channel) => this.#sequencers.get(this.#keyOf(channel))?.hasCursor,
     });
     try {
       for await (const { channel, afterSeq, headSeq } of found) {
@@ -115,8 +105,7 @@ export class Channels {
     }
     if (epoch !== this.#epoch) return;
     this.#isCatchingUp = false;
-    for (const sequencer of this.#sequencers.values())
-      sequencer.release(undefined);
+    for (const sequencer of this.#sequencers.values()) sequencer.release(undefined);
   }
 
   /** The user left the group while offline. */
@@ -221,8 +210,7 @@ async function startOf(
     });
     const newer = messages.filter((one) => one.timestampMs > sinceMs);
     afterSeq = (newer.at(-1)?.messageSeq ?? afterSeq + 1) - 1;
-    if (newer.length < messages.length || !more || afterSeq <= deletedSeq)
-      break;
+    if (newer.length < messages.length || !more || afterSeq <= deletedSeq) break;
   }
   return afterSeq;
 }

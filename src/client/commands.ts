@@ -105,8 +105,7 @@ export class Commands {
   #failed(entry: Entry): void {
     entry.failures += 1;
     const isLast = entry.failures > MAX_RETRIES || entry.inboxSeq === 0;
-    if (isLast || this.#isClosed)
-      return void this.#open.delete(entry.command.messageId);
+    if (isLast || this.#isClosed) return void this.#open.delete(entry.command.messageId);
     entry.timer = setTimeout(
       () => {
         this.#queue.push(entry);

@@ -4,10 +4,7 @@
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
-import {
-  decodeServerFrame,
-  type ServerFrame,
-} from "../protocol/native/client-decode.ts";
+import { decodeServerFrame, type ServerFrame } from "../protocol/native/client-decode.ts";
 import { encodeOperation } from "../protocol/native/client-encode.ts";
 import { MAX_UINT32 } from "../protocol/native/ops.ts";
 import type { Operation, Push, Reply } from "../protocol/protocol.ts";
@@ -35,10 +32,7 @@ export type Request<K extends RequestKind> = Omit<
   "ref"
 > & { readonly kind: K };
 
-export type ReplyTo<K extends RequestKind> = Extract<
-  Reply,
-  { readonly kind: ReplyKinds[K] }
->;
+export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: ReplyKinds[K] }>;
 
 /**
  * Sends a request; rejects with JindouError. `seen` gets the answer in its order among the pushes;
@@ -98,10 +92,7 @@ export class Connection {
     const { socket, timeouts } = parts;
     this.#parts = parts;
     this.#requests = new OpenRequests(timeouts.requestMs);
-    this.#timer = setTimeout(
-      () => this.fail(new JindouError("timeout")),
-      timeouts.connectMs,
-    );
+    this.#timer = setTimeout(() => this.fail(new JindouError("timeout")), timeouts.connectMs);
     socket.binaryType = "arraybuffer";
     socket.onopen = () => {
       this.#isConnectSent = true;
@@ -182,8 +173,7 @@ export class Connection {
   }
 
   #take(frame: ServerFrame): void {
-    if (frame.kind === "disconnect")
-      this.#end({ code: CLOSE_REASONS[frame.reason].code });
+    if (frame.kind === "disconnect") this.#end({ code: CLOSE_REASONS[frame.reason].code });
     else if (this.#status === "opening") this.#handshake(frame);
     else if ("ref" in frame) this.#requests.settle(frame);
     else this.#parts.pushed(frame);
@@ -211,8 +201,7 @@ export class Connection {
   #heartbeat(silenceMs: number): void {
     const { pongMs } = this.#parts.timeouts;
     const now = performance.now();
-    const isLate =
-      this.#pingedAt !== undefined && now - this.#pingedAt >= pongMs;
+    const isLate = this.#pingedAt !== undefined && now - this.#pingedAt >= pongMs;
     if (isLate) return this.fail(new JindouError("timeout"));
     if (this.#pingedAt === undefined && now - this.#lastFrameAt >= silenceMs) {
       this.#pingedAt = now;

@@ -28,10 +28,7 @@ interface ConnectorParts {
   lost(): void;
   /** The client is closed permanently; everything that waits is rejected with `error`. */
   closed(error: JindouError): void;
-  emit<E extends "status" | "kicked" | "error">(
-    event: E,
-    value: ClientEvents[E],
-  ): void;
+  emit<E extends "status" | "kicked" | "error">(event: E, value: ClientEvents[E]): void;
 }
 
 /** A session that lasted this long resets the reconnect delay. */
@@ -132,10 +129,7 @@ export class Connector {
 
   #attemptWith(token: string): Attempt {
     const { settings, resume } = this.#parts;
-    const resumePoints = fitting(
-      resume(this.#resumeLimit),
-      this.#maxFrameBytes * RESUME_SHARE,
-    );
+    const resumePoints = fitting(resume(this.#resumeLimit), this.#maxFrameBytes * RESUME_SHARE);
     const connectFrame = encodeOperation({
       kind: "connect",
       ref: 1,
@@ -164,8 +158,7 @@ export class Connector {
     this.#maxFrameBytes = connack.limits.maxFrameBytes;
     this.#become("online");
     // a status handler may have closed it
-    if (this.#connection === connection)
-      this.#parts.opened(connection, connack);
+    if (this.#connection === connection) this.#parts.opened(connection, connack);
   }
 
   #ended(end: ConnectionEnd, { resumed, connectFrame, token }: Attempt): void {
@@ -245,10 +238,7 @@ export class Connector {
 }
 
 /** The resume points that `maxBytes` hold. */
-function fitting(
-  points: readonly ResumePoint[],
-  maxBytes: number,
-): readonly ResumePoint[] {
+function fitting(points: readonly ResumePoint[], maxBytes: number): readonly ResumePoint[] {
   const encoder = new TextEncoder();
   let bytes = 0;
   return points.filter(({ channel }) => {

@@ -1,11 +1,7 @@
 // Every error of the SDK is a JindouError with a code: one of the server's codes, the reason of a
 // permanent close, or a code of the SDK itself. No state.
 
-import {
-  CLOSE_REASONS,
-  type CloseReason,
-  type ErrorCode,
-} from "../broker/errors.ts";
+import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
 import { closeReasonOf } from "../protocol/native/errors.ts";
 
 /** The codes of the SDK itself. */
@@ -83,10 +79,7 @@ export function isLost(error: unknown): boolean {
 }
 
 /** Wraps any other error as a JindouError with `code`. */
-export function asJindouError(
-  error: unknown,
-  code: ClientErrorCode,
-): JindouError {
+export function asJindouError(error: unknown, code: ClientErrorCode): JindouError {
   if (error instanceof JindouError) return error;
   const message = error instanceof Error ? error.message : String(error);
   return new JindouError(code, { message, cause: error });

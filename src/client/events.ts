@@ -27,10 +27,7 @@ export class Events {
    * Adds a handler; the returned function removes it. Added twice it is called twice. Throws
    * `bad_option`.
    */
-  on<E extends EventName>(
-    event: E,
-    handler: Handler<ClientEvents[E]>,
-  ): () => void {
+  on<E extends EventName>(event: E, handler: Handler<ClientEvents[E]>): () => void {
     checkName("on", event, Object.keys(this.#handlers).join(" "));
     if (typeof handler !== "function")
       throw badOption(`on: the handler of ${event} must be a function`);
@@ -49,17 +46,14 @@ export class Events {
 
   /** Calls the handlers of this moment, in the order of `on`. */
   emit<E extends EventName>(event: E, value: ClientEvents[E]): void {
-    for (const handler of this.handlers(event))
-      this.call(handler, value, event);
+    for (const handler of this.handlers(event)) this.call(handler, value, event);
   }
 
   /** Calls one handler as if it had been added. */
   call<T>(handler: Handler<T>, value: T, event?: EventName): void {
     const failed = (error: unknown) => this.#failed(error, event);
     try {
-      const result = handler(value) as
-        | Partial<PromiseLike<unknown>>
-        | undefined; // anything; a promise is recognised by its `then`
+      const result = handler(value) as Partial<PromiseLike<unknown>> | undefined; // anything; a promise is recognised by its `then`
       result?.then?.(undefined, failed);
     } catch (error) {
       failed(error);

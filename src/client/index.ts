@@ -2,11 +2,7 @@
 // exports; docs/sdk.md is its guide. Below that the client: its parts, what each lifecycle event
 // and each push means to them, and the calls of the app. State: none but that of its parts.
 
-import {
-  type ChannelRef,
-  GROUP_CHANNEL,
-  PERSON_CHANNEL,
-} from "../broker/model.ts";
+import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
 import type { Client, ConversationView } from "./api.ts";
 import { Channels } from "./channels.ts";
@@ -16,12 +12,7 @@ import { Connector } from "./connector.ts";
 import type { JindouError } from "./errors.ts";
 import { Events } from "./events.ts";
 import { createReceiver, draftOf, type Receiver } from "./messages.ts";
-import {
-  type ConnectOptions,
-  checkNames,
-  type Settings,
-  settle,
-} from "./options.ts";
+import { type ConnectOptions, checkNames, type Settings, settle } from "./options.ts";
 import { Outbox } from "./outbox.ts";
 import { PresenceWatches } from "./presence.ts";
 import { Background, Calls } from "./requests.ts";
@@ -60,8 +51,7 @@ export function connect(options: ConnectOptions): Client {
   const settings = settle(options);
   const { uid, deviceId } = settings;
   const parts = createParts(settings);
-  const { events, calls, outbox, streams, channels, commands, presence } =
-    parts;
+  const { events, calls, outbox, streams, channels, commands, presence } = parts;
   const connector = createConnector(settings, parts);
   const stopListening = onNetworkReturn(() => connector.connectNow());
   events.on("status", (status) => {
@@ -80,8 +70,7 @@ export function connect(options: ConnectOptions): Client {
       return off;
     },
     ready: () => calls.connected(),
-    send: async (channel, content, options = {}) =>
-      outbox.send(draftOf(channel, content, options)),
+    send: async (channel, content, options = {}) => outbox.send(draftOf(channel, content, options)),
     ...createQueries(calls.call, parts.receiver),
     streamOf: (channel, clientMsgNo) => streams.of(channel, clientMsgNo),
     watchPresence: (uids, handler) => presence.watch(uids, handler),
@@ -163,8 +152,7 @@ function createConnector(settings: Settings, parts: Parts): Connector {
     },
     pushed: (push) => route(push, parts),
     lost() {
-      for (const one of [background, channels, calls, outbox, streams])
-        one.lost();
+      for (const one of [background, channels, calls, outbox, streams]) one.lost();
     },
     closed(error) {
       background.lost();
@@ -201,12 +189,7 @@ function route(push: Push, parts: Parts): void {
 
 type Queries = Pick<
   Client,
-  | "history"
-  | "conversations"
-  | "markRead"
-  | "setUnread"
-  | "deleteConversation"
-  | "presence"
+  "history" | "conversations" | "markRead" | "setUnread" | "deleteConversation" | "presence"
 >;
 
 /** Requests of the app; each may be repeated without harm. */

@@ -16,10 +16,7 @@ import type { Stream, StreamEnd } from "./api.ts";
 import type { JindouError } from "./errors.ts";
 
 /** The stream that a message starts, if any. */
-export type StreamFor = (
-  channel: ChannelRef,
-  message: Message,
-) => Stream | undefined;
+export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
 
 type StreamFields = Omit<StreamSnapshot, "key" | "channel" | "clientMsgNo">;
 
@@ -45,11 +42,7 @@ export class LiveStream implements Stream {
   /** Resolves at the next change; exists while a reader waits. */
   #change: Deferred<void> | undefined;
 
-  constructor(
-    channel: ChannelRef,
-    clientMsgNo: string,
-    cancel: () => Promise<StreamState>,
-  ) {
+  constructor(channel: ChannelRef, clientMsgNo: string, cancel: () => Promise<StreamState>) {
     this.channel = { id: channel.id, type: channel.type };
     this.clientMsgNo = clientMsgNo;
     this.cancel = cancel;
@@ -170,8 +163,7 @@ function changeBy(
 ): Partial<StreamFields> {
   if (index === 0) return { fromUid, messageSeq, startData: data };
   if (type === STREAM_END) return { endData: data };
-  if (type === STREAM_CONTENT)
-    return { text: text + data.slice(text.length - textOffset) }; // merged content may overlap
+  if (type === STREAM_CONTENT) return { text: text + data.slice(text.length - textOffset) }; // merged content may overlap
   const note = { index, textOffset, eventId, type, data, timestampMs };
   return { notes: [...notes, note] };
 }

@@ -8,13 +8,7 @@ import {
   channelSeenBy,
   type Message,
 } from "../broker/model.ts";
-import type {
-  Command,
-  Content,
-  ConversationView,
-  ReceivedMessage,
-  SendOptions,
-} from "./api.ts";
+import type { Command, Content, ConversationView, ReceivedMessage, SendOptions } from "./api.ts";
 import type { Request } from "./connection.ts";
 import { JindouError } from "./errors.ts";
 import type { StreamFor } from "./live-stream.ts";
@@ -59,11 +53,7 @@ function payloadOf(content: string | Content | Uint8Array): Uint8Array {
 }
 
 /** The key of a message or stream among those of all channels of user `uid`. */
-export function messageKey(
-  uid: string,
-  channel: ChannelRef,
-  clientMsgNo: string,
-): string {
+export function messageKey(uid: string, channel: ChannelRef, clientMsgNo: string): string {
   return `${channelKey(channel, uid)}\n${clientMsgNo}`;
 }
 
@@ -90,10 +80,7 @@ export function createReceiver(uid: string, streamFor: StreamFor): Receiver {
   };
 }
 
-export function receivedCommand(
-  channel: ChannelRef,
-  message: Message,
-): Command {
+export function receivedCommand(channel: ChannelRef, message: Message): Command {
   const { messageId, fromUid, clientMsgNo, timestampMs, payload } = message;
   return {
     channel,
@@ -120,9 +107,6 @@ function contentOf(payload: Uint8Array): Content | undefined {
 
 function isContent(value: unknown): value is Content {
   return (
-    typeof value === "object" &&
-    value !== null &&
-    "type" in value &&
-    Number.isInteger(value.type)
+    typeof value === "object" && value !== null && "type" in value && Number.isInteger(value.type)
   );
 }

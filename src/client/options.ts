@@ -1,12 +1,7 @@
 // The options of `connect`, checked and completed once; checks for the names and ids that an app
 // passes, which types do not enforce in JavaScript. No state.
 
-import {
-  type DeviceFlag,
-  GROUP_CHANNEL,
-  isId,
-  PERSON_CHANNEL,
-} from "../broker/model.ts";
+import { type DeviceFlag, GROUP_CHANNEL, isId, PERSON_CHANNEL } from "../broker/model.ts";
 import type { Cursor } from "./api.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import type { SocketConstructor } from "./socket.ts";
@@ -68,8 +63,7 @@ export interface Settings {
   readonly timeouts: Timeouts;
 }
 
-const OPTIONS =
-  "url uid token deviceFlag deviceId cursors webSocket reconnect maxQueued timeouts";
+const OPTIONS = "url uid token deviceFlag deviceId cursors webSocket reconnect maxQueued timeouts";
 const RECONNECT = "minMs maxMs";
 /** The defaults; `sendMs` alone may be 0. */
 const TIMEOUTS: Timeouts = {
@@ -113,11 +107,7 @@ function timeoutsOf(given: Partial<Timeouts>): Timeouts {
   checkNames("timeouts", given, names.join(" "));
   const settled = { ...TIMEOUTS };
   for (const name of names)
-    settled[name] = whole(
-      name,
-      given[name] ?? TIMEOUTS[name],
-      Math.min(TIMEOUTS[name], 1),
-    );
+    settled[name] = whole(name, given[name] ?? TIMEOUTS[name], Math.min(TIMEOUTS[name], 1));
   return settled;
 }
 
@@ -136,11 +126,8 @@ async function tokenWithin(
 }
 
 function whole(option: string, value: number, least = 1): number {
-  if (Number.isInteger(value) && value >= least && value <= MAX_NUMBER)
-    return value;
-  throw badOption(
-    `${option} must be a whole number from ${least} to ${MAX_NUMBER}`,
-  );
+  if (Number.isInteger(value) && value >= least && value <= MAX_NUMBER) return value;
+  throw badOption(`${option} must be a whole number from ${least} to ${MAX_NUMBER}`);
 }
 
 function deviceFlagOf(flag: DeviceFlag): DeviceFlag {
@@ -149,11 +136,8 @@ function deviceFlagOf(flag: DeviceFlag): DeviceFlag {
 }
 
 function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
-  const isChannel =
-    [PERSON_CHANNEL, GROUP_CHANNEL].includes(channel?.type) && isId(channel.id);
-  const isPosition = [lastSeq, lastId].every(
-    (one) => Number.isSafeInteger(one) && one >= 0,
-  );
+  const isChannel = [PERSON_CHANNEL, GROUP_CHANNEL].includes(channel?.type) && isId(channel.id);
+  const isPosition = [lastSeq, lastId].every((one) => Number.isSafeInteger(one) && one >= 0);
   if (isChannel && isPosition) return { channel, lastSeq, lastId };
   throw badOption("cursors must be what cursors() gave");
 }
@@ -166,8 +150,7 @@ function socketUrl(url: string): string {
 
 /** Throws `bad_option` unless `given` is an object with names of `known` only (space-separated). */
 export function checkNames(what: string, given: unknown, known: string): void {
-  if (typeof given !== "object" || given === null)
-    throw badOption(`${what} must be an object`);
+  if (typeof given !== "object" || given === null) throw badOption(`${what} must be an object`);
   for (const name of Object.keys(given)) checkName(what, name, known);
 }
 

@@ -2,11 +2,7 @@
 // a channel is in flight at a time, so that no refusal or lost connection can reorder them. A
 // message keeps its clientMsgNo, so that repeating it is harmless.
 
-import {
-  type ChannelKey,
-  type ChannelRef,
-  channelKey,
-} from "../broker/model.ts";
+import { type ChannelKey, type ChannelRef, channelKey } from "../broker/model.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Sent } from "./api.ts";
 import type { Connection, Request } from "./connection.ts";
@@ -67,10 +63,7 @@ export class Outbox {
     const answer = deferred<Sent>();
     const entry: Entry = { id, key, draft, answer };
     if (sendMs > 0)
-      entry.timer = setTimeout(
-        () => this.#reject(entry, new JindouError("timeout")),
-        sendMs,
-      );
+      entry.timer = setTimeout(() => this.#reject(entry, new JindouError("timeout")), sendMs);
     this.#entries.set(id, entry);
     const queue = this.#queues.get(key);
     if (queue !== undefined) queue.push(entry);
@@ -112,8 +105,7 @@ export class Outbox {
   #sendReady(): void {
     for (const key of this.#ready) {
       const isFull = this.#sending.size >= MAX_IN_FLIGHT;
-      if (this.#connection === undefined || this.#hold.isRunning || isFull)
-        return;
+      if (this.#connection === undefined || this.#hold.isRunning || isFull) return;
       this.#ready.delete(key);
       const entry = this.#queues.get(key)?.[0];
       if (entry === undefined || this.#sending.has(key)) continue;

@@ -61,8 +61,7 @@ export class PresenceWatches {
 
   take(presences: readonly Presence[]): void {
     const union = this.#union();
-    for (const presence of presences)
-      if (union.has(presence.uid)) this.#notify(presence);
+    for (const presence of presences) if (union.has(presence.uid)) this.#notify(presence);
   }
 
   #notify(presence: Presence): void {
@@ -85,8 +84,7 @@ export class PresenceWatches {
   #changed(): void {
     this.#isStale = true;
     const union = this.#union();
-    for (const uid of [...this.#known.keys()])
-      if (!union.has(uid)) this.#known.delete(uid);
+    for (const uid of [...this.#known.keys()]) if (!union.has(uid)) this.#known.delete(uid);
     if (!this.#isSending) void this.#send();
   }
 
@@ -98,9 +96,7 @@ export class PresenceWatches {
       this.#isStale = false;
       try {
         const uids = [...this.#union()];
-        await this.#parts.ask({ kind: "watch", uids }, ({ presence }) =>
-          this.take(presence),
-        );
+        await this.#parts.ask({ kind: "watch", uids }, ({ presence }) => this.take(presence));
       } catch (error) {
         // the next connection sends it again; `ask` rejects with nothing else
         if (!isLost(error)) this.#parts.onError(error as JindouError);

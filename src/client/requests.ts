@@ -5,13 +5,7 @@
 // it, since its senders start again with the next one. State: the requests without an answer.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
-import type {
-  Ask,
-  Connection,
-  ReplyTo,
-  Request,
-  RequestKind,
-} from "./connection.ts";
+import type { Ask, Connection, ReplyTo, Request, RequestKind } from "./connection.ts";
 import { asJindouError, isLost, JindouError } from "./errors.ts";
 import { sleep, Timer, within } from "./waiting.ts";
 
@@ -50,16 +44,14 @@ export class Calls {
     seen?: (reply: ReplyTo<K>) => void,
   ) => {
     if (this.#closed !== undefined) throw this.#closed;
-    if (this.#open.size >= this.#limits.maxQueued)
-      throw new JindouError("queue_full");
+    if (this.#open.size >= this.#limits.maxQueued) throw new JindouError("queue_full");
     const { promise, resolve, reject } = deferred<ReplyTo<K>>();
     const send = (connection: Connection): void => {
       connection.request(request, seen).then(resolve, (error) => {
         if (isLost(error)) return; // the next connection repeats it
         const refusal = asJindouError(error, "connection_lost");
         if (refusal.code !== "rate_limited") reject(refusal);
-        else if (connection === this.#connection)
-          this.#retry(open, refusal.retryAfterMs);
+        else if (connection === this.#connection) this.#retry(open, refusal.retryAfterMs);
       });
     };
     const open: Call = { send, reject };
@@ -128,11 +120,7 @@ const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 /** The longest delay: 32 s. */
 const MAX_DOUBLINGS = 6;
 /** Codes that concern the server, not the request: all requests wait. */
-const SLOW_DOWN: readonly string[] = [
-  "rate_limited",
-  "overloaded",
-  "unavailable",
-];
+const SLOW_DOWN: readonly string[] = ["rate_limited", "overloaded", "unavailable"];
 
 export class Background {
   #connection: Connection | undefined;
@@ -195,8 +183,7 @@ export class Background {
       if (turn === undefined) return;
       this.#inFlight += 1;
       this.#sent += 1;
-      if (this.#sent % PACE_REQUESTS === 0 && this.#paceMs > 0)
-        this.#hold.start(this.#paceMs);
+      if (this.#sent % PACE_REQUESTS === 0 && this.#paceMs > 0) this.#hold.start(this.#paceMs);
       turn.resolve();
     }
   }

@@ -137,8 +137,7 @@ export class Sequencer {
 
   /** A new connection is open. A `headSeq` below the cursor means a forked history. */
   resumed(headSeq: number): void {
-    if (this.#cursor !== undefined)
-      this.#cursor = Math.min(this.#cursor, headSeq);
+    if (this.#cursor !== undefined) this.#cursor = Math.min(this.#cursor, headSeq);
   }
 
   /** The connection is lost: the next one delivers again what is buffered. */
@@ -191,16 +190,13 @@ export class Sequencer {
    */
   #start(): number | undefined {
     if (this.#headSeq === 0) return undefined;
-    return (
-      Math.min(...this.#buffer.keys(), ...this.#own.keys(), this.#headSeq) - 1
-    );
+    return Math.min(...this.#buffer.keys(), ...this.#own.keys(), this.#headSeq) - 1;
   }
 
   #deliver(message: Message): void {
     if (this.#isDelivered(message)) return;
     const { messageSeq, messageId } = message;
-    const isOwn =
-      this.#own.get(messageSeq) === messageId || this.#parts.isOwn(message);
+    const isOwn = this.#own.get(messageSeq) === messageId || this.#parts.isOwn(message);
     this.#lastId = Math.max(this.#lastId, messageId);
     this.#moveTo(messageSeq);
     this.lastTimestampMs = message.timestampMs;
@@ -211,18 +207,15 @@ export class Sequencer {
     if (seq <= (this.#cursor ?? -1)) return;
     this.#cursor = seq;
     this.#lastId = Math.max(this.#lastId, this.#own.get(seq) ?? 0);
-    for (const [at, id] of this.#own)
-      if (at <= seq || id <= this.#lastId) this.#own.delete(at); // passed, or lost: ids grow
-    for (const at of this.#buffer.keys())
-      if (at <= seq) this.#buffer.delete(at);
+    for (const [at, id] of this.#own) if (at <= seq || id <= this.#lastId) this.#own.delete(at); // passed, or lost: ids grow
+    for (const at of this.#buffer.keys()) if (at <= seq) this.#buffer.delete(at);
   }
 
   /** Reads history page by page through `#headSeq`; pages without progress are delayed. */
   async #fillGap(): Promise<void> {
     const epoch = this.#epoch;
     this.#isFilling = true;
-    if (this.#own.size > 0 || this.#parts.isSending(this.channel))
-      await sleep(SENDACK_DELAY_MS);
+    if (this.#own.size > 0 || this.#parts.isSending(this.channel)) await sleep(SENDACK_DELAY_MS);
     let failures = 0;
     while (epoch === this.#epoch && this.#headSeq > (this.#cursor ?? 0)) {
       const cursor = this.#cursor ?? 0;

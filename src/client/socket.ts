@@ -20,10 +20,7 @@ export interface SocketLike {
 
 type SocketHandler<T> = { handle(event: T): void }["handle"];
 
-export type SocketConstructor = new (
-  url: string,
-  protocols: string[],
-) => SocketLike;
+export type SocketConstructor = new (url: string, protocols: string[]) => SocketLike;
 
 /** A connecting socket. Rejects with `no_websocket`, or `bad_option` for an invalid address. */
 export async function openSocket(
@@ -55,7 +52,6 @@ export function drop(socket: SocketLike): void {
   socket.onmessage = null;
   socket.onclose = null;
   socket.onerror = () => undefined; // `ws` throws an error without a handler
-  if ("terminate" in socket && typeof socket.terminate === "function")
-    socket.terminate();
+  if ("terminate" in socket && typeof socket.terminate === "function") socket.terminate();
   else socket.close();
 }

@@ -57,16 +57,14 @@ export class Streams {
   }
 
   /** The stream that a message starts, if any. */
-  readonly ofMessage: StreamFor = (channel, { stream }) =>
-    stream && this.snapshot(channel, stream);
+  readonly ofMessage: StreamFor = (channel, { stream }) => stream && this.snapshot(channel, stream);
 
   /** A snapshot, pushed or in a message or a reply. */
   snapshot(channel: ChannelRef, snapshot: StreamSnapshot): Stream {
     const { clientMsgNo, state } = snapshot;
     const found = this.#tracked.get(this.#keyOf(channel, clientMsgNo));
     if (found !== undefined) return this.#replace(found, snapshot);
-    if (state === "active")
-      return this.#replace(this.#track(channel, clientMsgNo), snapshot);
+    if (state === "active") return this.#replace(this.#track(channel, clientMsgNo), snapshot);
     const ended = this.#make(channel, clientMsgNo);
     ended.replace(snapshot);
     return ended;
@@ -116,8 +114,7 @@ export class Streams {
 
   #resyncAll(isDue: (tracked: Tracked) => boolean): void {
     for (const tracked of this.#tracked.values())
-      if (tracked.buffer === undefined && isDue(tracked))
-        void this.#resync(tracked);
+      if (tracked.buffer === undefined && isDue(tracked)) void this.#resync(tracked);
     this.#sweep.start(SWEEP_MS * (1 + Math.random() / 4));
   }
 
@@ -153,9 +150,7 @@ export class Streams {
     tracked.buffer = first === undefined ? [] : [first];
     try {
       const request = { kind: "stream", channel, clientMsgNo } as const;
-      await this.#parts.ask(request, ({ snapshot }) =>
-        this.#resynced(tracked, snapshot),
-      );
+      await this.#parts.ask(request, ({ snapshot }) => this.#resynced(tracked, snapshot));
     } catch (error) {
       tracked.buffer = undefined;
       // the next connection asks again; `ask` rejects with nothing else
@@ -176,8 +171,7 @@ export class Streams {
     const { channel, fromUid, clientMsgNo } = stream;
     const notes = stream.replace(snapshot);
     if (tracked.isKnown)
-      for (const note of notes)
-        this.#emit(channel, { fromUid, clientMsgNo, ...note }, stream);
+      for (const note of notes) this.#emit(channel, { fromUid, clientMsgNo, ...note }, stream);
     this.#announce(tracked);
     this.#forgetEnded(tracked);
     return stream;

@@ -49,8 +49,7 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
     if (token.kind === "positional") words.push(token.value);
     else if (token.kind === "option") {
       const asked = SWITCHES.get(token.name);
-      if (asked !== undefined)
-        return { command: asked, configFile: undefined, flags: [] };
+      if (asked !== undefined) return { command: asked, configFile: undefined, flags: [] };
       flags.push(readFlag(token));
     }
   }
@@ -58,9 +57,7 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
   return {
     command,
     configFile: flags.findLast((flag) => flag.name === "config")?.value,
-    flags: flags
-      .filter((flag) => flag.name !== "config")
-      .map((flag) => inFull(flag, command)),
+    flags: flags.filter((flag) => flag.name !== "config").map((flag) => inFull(flag, command)),
   };
 }
 
@@ -72,11 +69,7 @@ function inFull({ name, value }: Flag, command: Command): Flag {
 }
 
 function optionsOf() {
-  const taking = [
-    "config",
-    ...SHORT.keys(),
-    ...CONFIG_KEYS.map((key) => key.name),
-  ];
+  const taking = ["config", ...SHORT.keys(), ...CONFIG_KEYS.map((key) => key.name)];
   return {
     ...Object.fromEntries(taking.map((name) => [name, { type: "string" }])),
     help: { type: "boolean", short: "h" },
@@ -92,13 +85,9 @@ function readFlag(token: {
 }): Flag {
   const { name, rawName, value, inlineValue } = token;
   const isKnown =
-    name === "config" ||
-    SHORT.has(name) ||
-    CONFIG_KEYS.some((key) => key.name === name);
+    name === "config" || SHORT.has(name) || CONFIG_KEYS.some((key) => key.name === name);
   if (!rawName.startsWith("--"))
-    throw new ConfigError([
-      `${rawName} is not a known flag; see jindou --help.`,
-    ]);
+    throw new ConfigError([`${rawName} is not a known flag; see jindou --help.`]);
   if (!isKnown) throw new ConfigError([unknownFlag(name)]);
   const isNextFlag = inlineValue === false && value?.startsWith("--");
   if (value === undefined || isNextFlag)
@@ -115,16 +104,12 @@ function readCommand(words: readonly string[]): Command {
   if (word === "help") return word;
   if (Object.hasOwn(COMMANDS, word)) return word as keyof typeof COMMANDS;
   const meant = nearest(word, Object.keys(COMMANDS));
-  throw new ConfigError([
-    `${JSON.stringify(word)} is not a command of jindou${didYouMean(meant)}`,
-  ]);
+  throw new ConfigError([`${JSON.stringify(word)} is not a command of jindou${didYouMean(meant)}`]);
 }
 
 /** The output of `jindou --help`. */
 export function helpText(): string {
-  const commands = Object.entries(COMMANDS).map(
-    ([name, text]) => `  ${name.padEnd(15)} ${text}`,
-  );
+  const commands = Object.entries(COMMANDS).map(([name, text]) => `  ${name.padEnd(15)} ${text}`);
   return `Usage: jindou [command] [--config <file>] [--<key>=<value> …]
 
 Commands:

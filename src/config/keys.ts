@@ -33,10 +33,7 @@ export interface ConfigKey {
 }
 
 /** All keys below `schema`, in the order they are declared. */
-export function keysOf(
-  schema: OptionSchema,
-  path: readonly string[] = [],
-): readonly ConfigKey[] {
+export function keysOf(schema: OptionSchema, path: readonly string[] = []): readonly ConfigKey[] {
   if (schema.properties === undefined) return [keyAt(schema, path)];
   return Object.entries(schema.properties).flatMap(([name, child]) =>
     keysOf(child, [...path, name]),
@@ -78,9 +75,7 @@ export function describe(schema: OptionSchema): string {
     case "boolean":
       return "true or false";
     case "array":
-      return schema.items?.type === "object"
-        ? "a list of objects"
-        : "a list of strings";
+      return schema.items?.type === "object" ? "a list of objects" : "a list of strings";
     case "object":
       return "an object";
     default:
@@ -101,15 +96,13 @@ const UNITS: Readonly<Record<string, string>> = {
 };
 
 function range({ minimum, maximum }: OptionSchema): string {
-  if (minimum !== undefined && maximum !== undefined)
-    return ` from ${minimum} to ${maximum}`;
+  if (minimum !== undefined && maximum !== undefined) return ` from ${minimum} to ${maximum}`;
   if (minimum !== undefined) return ` of at least ${minimum}`;
   return maximum === undefined ? "" : ` of at most ${maximum}`;
 }
 
 function bound({ maxLength, pattern }: OptionSchema): string {
-  const length =
-    maxLength === undefined ? "" : ` of at most ${maxLength} characters`;
+  const length = maxLength === undefined ? "" : ` of at most ${maxLength} characters`;
   return pattern === undefined ? length : `${length} matching ${pattern}`;
 }
 

@@ -48,16 +48,12 @@ function latest(settings: readonly Setting[]): ReadonlyMap<string, Setting> {
 /** The first schema error of a setting: the others follow from it. Holds no secret value. */
 function objections({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);
-  const unknown = errors.find(
-    (error) => error.keyword === "additionalProperties",
-  );
+  const unknown = errors.find((error) => error.keyword === "additionalProperties");
   if (unknown?.keyword === "additionalProperties") {
     const at = `${key.name}${dotted(unknown.instancePath)}`;
     const name = unknown.params.additionalProperties[0] ?? "";
     const known = Object.keys(key.schema.items?.properties ?? {});
-    return [
-      `${at} (from ${place}) has an unknown key ${name}${didYouMean(nearest(name, known))}`,
-    ];
+    return [`${at} (from ${place}) has an unknown key ${name}${didYouMean(nearest(name, known))}`];
   }
   const error = errors[0];
   if (error === undefined) return [];

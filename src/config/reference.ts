@@ -1,13 +1,7 @@
 // The reference page and the default file, made from the schemas. Pure: `npm run config:docs`
 // writes them, and a test fails when the files are stale.
 
-import {
-  type ConfigKey,
-  describe,
-  type OptionSchema,
-  place,
-  unitOf,
-} from "./keys.ts";
+import { type ConfigKey, describe, type OptionSchema, place, unitOf } from "./keys.ts";
 
 import { CONFIG_KEYS } from "./schema.ts";
 

@@ -2,12 +2,7 @@
 
 import { isIP } from "node:net";
 import { refusalToStart } from "../api/protected-mode.ts";
-import {
-  type Address,
-  isLoopback,
-  parseAddress,
-  sameAddress,
-} from "../lib/address.ts";
+import { type Address, isLoopback, parseAddress, sameAddress } from "../lib/address.ts";
 import type { Config } from "./schema.ts";
 
 /** A frame carries more than the payload: ids, header, framing. */
@@ -46,10 +41,7 @@ function isPossible({ host }: Address): boolean {
   return !isLiteral || isIP(host) !== 0;
 }
 
-function tlsPair(
-  section: string,
-  tls: Config["api"]["tls"],
-): readonly string[] {
+function tlsPair(section: string, tls: Config["api"]["tls"]): readonly string[] {
   const { certFile, keyFile, caFile, passphrase } = tls;
   const name = `${section}.tls`;
   if ((certFile === "") !== (keyFile === ""))

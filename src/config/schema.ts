@@ -2,12 +2,7 @@
 // process, and the type of the loaded value. No state.
 
 import { type Static, Type } from "typebox";
-import {
-  adminOptions,
-  apiOptions,
-  authOptions,
-  managersOptions,
-} from "../api/options.ts";
+import { adminOptions, apiOptions, authOptions, managersOptions } from "../api/options.ts";
 import {
   commandsOptions,
   contentOptions,

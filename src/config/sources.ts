@@ -64,27 +64,18 @@ function addFile(source: Source, path: string, readFile: ReadFile): void {
   try {
     text = readFile(path);
   } catch (error) {
-    problems.push(
-      `The configuration file ${path} cannot be read: ${reasonOf(error)}.`,
-    );
+    problems.push(`The configuration file ${path} cannot be read: ${reasonOf(error)}.`);
     return;
   }
   try {
     addObject(source, path, JSON.parse(text), []);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    problems.push(
-      `The configuration file ${path} is not valid JSON${lineOf(error, text)}.`,
-    );
+    problems.push(`The configuration file ${path} is not valid JSON${lineOf(error, text)}.`);
   }
 }
 
-function addObject(
-  source: Source,
-  place: string,
-  value: unknown,
-  path: readonly string[],
-): void {
+function addObject(source: Source, place: string, value: unknown, path: readonly string[]): void {
   const { settings, problems } = source;
   const name = path.join(".");
   const key = keyNamed(name);
@@ -92,17 +83,11 @@ function addObject(
     settings.push({ key, value, place });
     return;
   }
-  const isSection =
-    name === "" ||
-    CONFIG_KEYS.some((other) => other.name.startsWith(`${name}.`));
+  const isSection = name === "" || CONFIG_KEYS.some((other) => other.name.startsWith(`${name}.`));
   if (!isSection) {
-    problems.push(
-      `${place} has an unknown key ${name}${didYouMean(nearestKey(name))}`,
-    );
+    problems.push(`${place} has an unknown key ${name}${didYouMean(nearestKey(name))}`);
   } else if (!isObject(value)) {
-    problems.push(
-      `${name || "The whole document"} in ${place} must be an object.`,
-    );
+    problems.push(`${name || "The whole document"} in ${place} must be an object.`);
   } else {
     for (const [part, child] of Object.entries(value))
       addObject(source, place, child, [...path, part]);
@@ -121,26 +106,18 @@ function lineOf(error: SyntaxError, text: string): string {
 }
 
 /** An empty variable counts as absent: `${NAME:-}` in a compose file makes one. */
-function addEnvironment(
-  source: Source,
-  env: Environment,
-  readFile: ReadFile,
-): void {
+function addEnvironment(source: Source, env: Environment, readFile: ReadFile): void {
   const byEnv = new Map(CONFIG_KEYS.map((key) => [key.env, key]));
   for (const [name, text] of Object.entries(env)) {
-    if (!name.startsWith("JINDOU_") || text === undefined || text === "")
-      continue;
+    if (!name.startsWith("JINDOU_") || text === undefined || text === "") continue;
     if (name === CONFIG_FILE_ENV) continue;
     const key = byEnv.get(name);
     const owner = byEnv.get(name.replace(/_FILE$/, ""));
     if (key !== undefined)
       addText(source, key, { text, place: `the environment variable ${name}` });
     else if (owner?.secret && env[owner.env])
-      source.problems.push(
-        `${owner.env} and ${name} are both set; set one of them.`,
-      );
-    else if (owner?.secret)
-      addSecretFile(source, owner, { path: text, name, readFile });
+      source.problems.push(`${owner.env} and ${name} are both set; set one of them.`);
+    else if (owner?.secret) addSecretFile(source, owner, { path: text, name, readFile });
     else if (!isServiceLink(name, text))
       source.problems.push(
         `The environment variable ${name} is not a known setting${didYouMean(nearest(name, byEnv.keys()))}`,
@@ -171,9 +148,7 @@ function addSecretFile(
   try {
     text = from.readFile(from.path).replace(/\r?\n$/, "");
   } catch (error) {
-    source.problems.push(
-      `${key.name}: ${place} cannot be read: ${reasonOf(error)}.`,
-    );
+    source.problems.push(`${key.name}: ${place} cannot be read: ${reasonOf(error)}.`);
     return;
   }
   if (text === "") source.problems.push(`${key.name}: ${place} is empty.`);
@@ -259,16 +234,13 @@ function nearestKey(name: string): string | undefined {
     path.slice(0, -1).map((_, last) => path.slice(0, last + 1).join(".")),
   );
   return (
-    names.find((known) => known.endsWith(`.${name}`)) ??
-    nearest(name, [...sections, ...names])
+    names.find((known) => known.endsWith(`.${name}`)) ?? nearest(name, [...sections, ...names])
   );
 }
 
 /** Ends a sentence about an unknown name with a suggestion, or with a pointer to the help. */
 export function didYouMean(name: string | undefined): string {
-  return name === undefined
-    ? "; see jindou --help."
-    : `; did you mean ${name}?`;
+  return name === undefined ? "; see jindou --help." : `; did you mean ${name}?`;
 }
 
 /** The system's message, as the end of a sentence without its full stop. */

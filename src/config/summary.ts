@@ -14,11 +14,7 @@ interface Ports {
 }
 
 /** The start banner: addresses, access, the places of data and metrics. */
-export function startSummary(
-  config: Config,
-  ports: Ports,
-  version: string,
-): string {
+export function startSummary(config: Config, ports: Ports, version: string): string {
   const { api, client } = config;
   const apiUrl = url("http", api, ports.apiPort);
   return [
@@ -42,24 +38,19 @@ function url(
 }
 
 function dataPlace({ store, redis }: Config): string {
-  if (redis.url !== "")
-    return `Redis, keys ${redis.prefix}:…  (one of the nodes that share it)`;
+  if (redis.url !== "") return `Redis, keys ${redis.prefix}:…  (one of the nodes that share it)`;
   const survives = store.durability === "disk" ? "machine" : "process";
   return `${resolve(store.path)}  (survives the death of the ${survives})`;
 }
 
 function apiAccess({ api, auth }: Config): string {
-  const listensBeyondLoopback = !isLoopback(
-    parseAddress(api.listen)?.host ?? "",
-  );
+  const listensBeyondLoopback = !isLoopback(parseAddress(api.listen)?.host ?? "");
   const isNeeded = credentialRule({
     listensBeyondLoopback,
     staticToken: api.token,
     authApi: auth.api,
   });
-  return isNeeded
-    ? "credential required"
-    : "this machine only, no credential needed";
+  return isNeeded ? "credential required" : "this machine only, no credential needed";
 }
 
 function clientAccess({ auth }: Config): string {
@@ -79,8 +70,7 @@ export function maskSecrets(config: Config): unknown {
 function mask(value: unknown, schema: OptionSchema): unknown {
   if (schema.secret === true) return value === "" ? "" : MASK;
   const { items, properties } = schema;
-  if (Array.isArray(value) && items !== undefined)
-    return value.map((item) => mask(item, items));
+  if (Array.isArray(value) && items !== undefined) return value.map((item) => mask(item, items));
   if (properties === undefined) return value;
   return Object.fromEntries(
     Object.entries(value as Record<string, unknown>).map(([name, child]) => [

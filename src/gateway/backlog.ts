@@ -64,8 +64,7 @@ const NO_STREAMS: ReadonlyMap<string, PendingStream> = new Map();
 /** All personal channels of a session; its backlog hangs on the session. */
 export const PERSONAL: Place = {
   key: undefined,
-  backlogOf: ({ personal }) =>
-    personal instanceof Backlog ? personal : undefined,
+  backlogOf: ({ personal }) => (personal instanceof Backlog ? personal : undefined),
   add: (backlog) => backlog.release(),
   fallBehind(backlog) {
     backlog.session.personal = backlog;
@@ -87,9 +86,7 @@ export class Backlog implements Withheld {
   /** It resumes from where its client is, not from where its user became a member. */
   isResumed = false;
   /** Through where each channel was given. */
-  #given:
-    | Map<ChannelKey, { readonly seq: number; readonly id: number }>
-    | undefined;
+  #given: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
   /** Messages, and events that are kept nowhere else, in order of arrival. */
   #held: (Message | ChannelEvent)[] = [];
@@ -121,8 +118,7 @@ export class Backlog implements Withheld {
 
   /** What is withheld is not all there is to push. */
   get mustRead(): boolean {
-    for (const { mustRead } of this.#streams.values())
-      if (mustRead) return true;
+    for (const { mustRead } of this.#streams.values()) if (mustRead) return true;
     return false;
   }
 
@@ -170,12 +166,9 @@ export class Backlog implements Withheld {
     const { status, session } = this;
     if (session.ended !== undefined) return;
     if (status === "early") {
-      if (event.stream === undefined && session.isWelcome)
-        this.#pushEvent(event);
-    } else if (status === "holding" && event.stream === undefined)
-      this.#hold(event);
-    else if (status === "holding" || status === "streams")
-      this.#withhold(event);
+      if (event.stream === undefined && session.isWelcome) this.#pushEvent(event);
+    } else if (status === "holding" && event.stream === undefined) this.#hold(event);
+    else if (status === "holding" || status === "streams") this.#withhold(event);
   }
 
   /** From now on messages are held. */
@@ -195,9 +188,7 @@ export class Backlog implements Withheld {
 
   /** The user left the group: nothing of it goes out any more. */
   forgetGroup(channelId: string): void {
-    this.#forget(
-      ({ channel: { id, type } }) => type === GROUP_CHANNEL && id === channelId,
-    );
+    this.#forget(({ channel: { id, type } }) => type === GROUP_CHANNEL && id === channelId);
   }
 
   /**
@@ -262,8 +253,7 @@ export class Backlog implements Withheld {
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const place = this.#events.findIndex(
-      (event) =>
-        event.stream !== undefined && streamName(event) === streamName(name),
+      (event) => event.stream !== undefined && streamName(event) === streamName(name),
     );
     const before = this.#events.splice(0, place + 1);
     for (const event of before) this.#pushWithheld(event); // the last one is of the stream, whose snapshot holds it
@@ -274,10 +264,7 @@ export class Backlog implements Withheld {
    * Pushes everything there is, given what was read after `keepAll` and, where it joins, what is
    * active. Then it may go live. Returns how many streams were caught up with from the store.
    */
-  settle(
-    active: readonly StreamSnapshot[],
-    read: readonly StreamSnapshot[],
-  ): number {
+  settle(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const rest = new Map(read.map((one) => [streamName(one), one]));
     for (const snapshot of active) {
       const { key, clientMsgNo } = snapshot;
@@ -368,11 +355,9 @@ export class Backlog implements Withheld {
   #pushRest(snapshot: StreamSnapshot): void {
     const pending = this.#streams.get(streamName(snapshot));
     if (pending === undefined) return;
-    for (const event of eventsFrom(snapshot, pending.cursor))
-      this.#pushEvent(event);
+    for (const event of eventsFrom(snapshot, pending.cursor)) this.#pushEvent(event);
     pending.mustRead = false;
-    if (pending.cursor.index < snapshot.nextIndex)
-      pending.cursor = cursorAtEnd(snapshot);
+    if (pending.cursor.index < snapshot.nextIndex) pending.cursor = cursorAtEnd(snapshot);
   }
 
   #pushMessage(message: Message): void {

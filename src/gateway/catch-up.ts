@@ -11,12 +11,7 @@ import {
   GROUP_CHANNEL,
   type StreamSnapshot,
 } from "../broker/model.ts";
-import type {
-  ChannelStore,
-  Cluster,
-  MessageStore,
-  StreamStore,
-} from "../broker/ports.ts";
+import type { ChannelStore, Cluster, MessageStore, StreamStore } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -99,10 +94,7 @@ export class CatchUps {
    * the groups it is about to join, at once or where it resumes after it read what it missed.
    * Rejects `unavailable`.
    */
-  async connect(
-    session: Session,
-    resumedPersonal: readonly ChannelRef[],
-  ): Promise<void> {
+  async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#parts;
     const resumed: Backlog[] = [];
     const slice = groups.slice();
@@ -129,9 +121,7 @@ export class CatchUps {
     const { metrics } = this.#parts;
     metrics.catchingUp(1);
     try {
-      await this.#messageTurns.run(session.sessionId, () =>
-        this.#join(session, channelId),
-      );
+      await this.#messageTurns.run(session.sessionId, () => this.#join(session, channelId));
     } finally {
       metrics.catchingUp(-1);
     }
@@ -147,10 +137,7 @@ export class CatchUps {
   }
 
   /** See `ChannelStore`. Few are read at once. */
-  joinSeqs(
-    channelId: string,
-    uids: readonly string[],
-  ): Promise<readonly (number | undefined)[]> {
+  joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]> {
     const { store } = this.#parts;
     return this.#judgements.run(() => store.joinSeqs(channelId, uids));
   }
@@ -185,8 +172,7 @@ export class CatchUps {
   shown(session: Session, snapshot: StreamSnapshot | undefined): void {
     if (snapshot === undefined) return;
     const { id, type } = snapshot.channel;
-    const place =
-      type === GROUP_CHANNEL ? this.#parts.groups.get(id) : PERSONAL;
+    const place = type === GROUP_CHANNEL ? this.#parts.groups.get(id) : PERSONAL;
     place?.backlogOf(session)?.shown(snapshot);
   }
 
@@ -198,8 +184,7 @@ export class CatchUps {
     backlog.hold();
     try {
       await groups.listen(channelId);
-      if (await this.#begin(backlog, channelId))
-        await this.#run(backlog, channelsOf(backlog));
+      if (await this.#begin(backlog, channelId)) await this.#run(backlog, channelsOf(backlog));
     } finally {
       if (!session.follows(channelId)) groups.takeOut(session, channelId);
     }
@@ -213,9 +198,7 @@ export class CatchUps {
     const { store, cluster } = this.#parts;
     const { session } = backlog;
     const key = channelKey({ id: channelId, type: GROUP_CHANNEL }, session.uid);
-    const [joinSeq] = await this.#reads.run(() =>
-      store.joinSeqs(channelId, [session.uid]),
-    );
+    const [joinSeq] = await this.#reads.run(() => store.joinSeqs(channelId, [session.uid]));
     if (joinSeq === undefined || backlog.isOver) return false;
     const had = session.takeHad(channelId);
     backlog.advance(key, had?.seq ?? joinSeq);
@@ -224,9 +207,7 @@ export class CatchUps {
     await cluster.barrier(); // what was sent while its user was not a member has come
     backlog.forgetGroup(channelId); // and what is stored since is read
     const isAhead = had.seq > joinSeq;
-    const headSeq = isAhead
-      ? await this.#reads.run(() => store.headSeq(key))
-      : 0;
+    const headSeq = isAhead ? await this.#reads.run(() => store.headSeq(key)) : 0;
     const isLost = isAhead && had.seq > headSeq; // in a fail-over: others have or get those seqs
     if (isLost || !(isAhead || had.isResumed)) backlog.advance(key, joinSeq);
     return true;
@@ -246,8 +227,8 @@ export class CatchUps {
     const { metrics } = this.#parts;
     backlog.place.add(backlog);
     metrics.catchingUp(1);
-    void this.#guarded(backlog.session, () => this.#startStreams(backlog)).then(
-      () => metrics.catchingUp(-1),
+    void this.#guarded(backlog.session, () => this.#startStreams(backlog)).then(() =>
+      metrics.catchingUp(-1),
     );
   }
 
@@ -306,10 +287,8 @@ export class CatchUps {
       throughSeq,
       messages,
     });
-    if (last !== undefined && channel.type !== GROUP_CHANNEL)
-      session.noteRead(key, last);
-    for (const { stream } of messages)
-      if (stream !== undefined) backlog.shown(stream);
+    if (last !== undefined && channel.type !== GROUP_CHANNEL) session.noteRead(key, last);
+    for (const { stream } of messages) if (stream !== undefined) backlog.shown(stream);
     return more;
   }
 
@@ -317,9 +296,7 @@ export class CatchUps {
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
     const { store, cluster } = this.#parts;
-    const [joinSeq] = await this.#reads.run(() =>
-      store.joinSeqs(id, [session.uid]),
-    );
+    const [joinSeq] = await this.#reads.run(() => store.joinSeqs(id, [session.uid]));
     if (joinSeq !== undefined) return true;
     await cluster.barrier(); // the removal is delivered, and ends the catch-up, unless the user is back
     return false;
@@ -343,11 +320,7 @@ export class CatchUps {
     });
   }
 
-  async #recover(
-    session: Session,
-    fallen: readonly Backlog[],
-    slice: TimeSlice,
-  ): Promise<void> {
+  async #recover(session: Session, fallen: readonly Backlog[], slice: TimeSlice): Promise<void> {
     await this.#streamTurns.run(session.sessionId, async () => {
       for (const backlog of fallen) {
         if (slice.isUsedUp()) await slice.rest();
@@ -385,9 +358,7 @@ export class CatchUps {
   async #readLast(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#active(backlog) : [];
-    const read = await Promise.all(
-      backlog.unread.map((name) => this.#stream(name)),
-    );
+    const read = await Promise.all(backlog.unread.map((name) => this.#stream(name)));
     await this.#parts.cluster.barrier(); // what the snapshots hold has come, and is left out
     const found = read.filter((one) => one !== undefined);
     const streams = finish(backlog, active, found);
@@ -401,24 +372,16 @@ export class CatchUps {
     return found;
   }
 
-  async #stream({
-    key,
-    clientMsgNo,
-  }: StreamName): Promise<StreamSnapshot | undefined> {
+  async #stream({ key, clientMsgNo }: StreamName): Promise<StreamSnapshot | undefined> {
     const { store, cluster } = this.#parts;
-    return readJudged(cluster, concernOfAll(key), () =>
-      store.stream(key, clientMsgNo),
-    );
+    return readJudged(cluster, concernOfAll(key), () => store.stream(key, clientMsgNo));
   }
 
   #lags({ connection }: Session): boolean {
     return connection.bufferedBytes() > this.#maxUnreadBytes;
   }
 
-  async #active({
-    place,
-    session,
-  }: Backlog): Promise<readonly StreamSnapshot[]> {
+  async #active({ place, session }: Backlog): Promise<readonly StreamSnapshot[]> {
     const { store } = this.#parts;
     if (place.key === undefined) return store.personalStreamsOf(session.uid);
     const found = await store.activeStream(place.key);

@@ -10,12 +10,7 @@ import {
   isTransient,
 } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
-import {
-  type Codec,
-  FrameError,
-  type Operation,
-  type Ref,
-} from "../protocol/protocol.ts";
+import { type Codec, FrameError, type Operation, type Ref } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
 import {
   admit,
@@ -26,12 +21,7 @@ import {
   refusalReason,
   welcome,
 } from "./opening.ts";
-import {
-  costOf,
-  type OperationPorts,
-  operate,
-  storedBytes,
-} from "./operations.ts";
+import { costOf, type OperationPorts, operate, storedBytes } from "./operations.ts";
 import {
   ConnectionRate,
   connecting,
@@ -74,11 +64,7 @@ export class Client implements ConnectionHandler {
   #record: SessionRecord | undefined;
   #inFlight = 0;
 
-  constructor(
-    connection: Connection,
-    codec: Codec | CodecChoice,
-    context: ClientContext,
-  ) {
+  constructor(connection: Connection, codec: Codec | CodecChoice, context: ClientContext) {
     const { authTimeoutMs } = context.limits;
     this.#connection = connection;
     this.#codec = codec;
@@ -97,14 +83,10 @@ export class Client implements ConnectionHandler {
     const waitMs = this.#rate.frame(data.length, nowMs);
     if (waitMs > 0 && this.#rate.isExhausted) return this.end("rate_limited");
     try {
-      const codec =
-        typeof this.#codec === "function"
-          ? this.#codec(data, isText)
-          : this.#codec;
+      const codec = typeof this.#codec === "function" ? this.#codec(data, isText) : this.#codec;
       this.#codec = codec;
       if (waitMs > 0) {
-        for (const ref of codec.refsOf(data, isText))
-          this.#error(ref, "rate_limited", { waitMs });
+        for (const ref of codec.refsOf(data, isText)) this.#error(ref, "rate_limited", { waitMs });
         return;
       }
       const requests = codec.decode(data, isText);
@@ -123,8 +105,7 @@ export class Client implements ConnectionHandler {
   }
 
   lagging(): void {
-    if (this.#session !== undefined)
-      this.#context.opening.catchUps.lag(this.#session);
+    if (this.#session !== undefined) this.#context.opening.catchUps.lag(this.#session);
   }
 
   closed(code: number): void {
@@ -169,12 +150,7 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  #operate(
-    session: Session,
-    operation: Operation,
-    bytes: number,
-    nowMs: number,
-  ): void {
+  #operate(session: Session, operation: Operation, bytes: number, nowMs: number): void {
     if (this.#inFlight >= this.#context.limits.maxInFlightOperations)
       return this.#error(operation.ref, "overloaded");
     const stored = storedBytes(operation, bytes);
@@ -245,9 +221,7 @@ export class Client implements ConnectionHandler {
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
       const wishes = { candidates: groups, points: connect.resume };
-      const plan = await opening.inTurn(() =>
-        planJoin(session, wishes, opening),
-      );
+      const plan = await opening.inTurn(() => planJoin(session, wishes, opening));
       this.#connected(joining(plan.groups));
       await welcome(session, { name, ref: connect.ref, plan }, opening);
     } catch (error) {
@@ -283,10 +257,7 @@ export class Client implements ConnectionHandler {
       await this.#context.opening.directory.remove(record);
     } catch (error) {
       if (error instanceof BrokerError) return; // it is taken out when that can be done
-      this.#context.onError(
-        error,
-        "A session could not be taken out of the store",
-      );
+      this.#context.onError(error, "A session could not be taken out of the store");
     }
   }
 

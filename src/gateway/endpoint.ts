@@ -4,12 +4,7 @@
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { type Codec, FrameError, type Protocol } from "../protocol/protocol.ts";
-import type {
-  Connection,
-  ConnectionHandler,
-  SocketEndpoint,
-  Upgrade,
-} from "../transport/types.ts";
+import type { Connection, ConnectionHandler, SocketEndpoint, Upgrade } from "../transport/types.ts";
 import { lagBytesOf } from "./catch-up.ts";
 import { Client, type ClientContext } from "./client.ts";
 import { isOriginAllowed } from "./origins.ts";
@@ -51,13 +46,10 @@ export function createGateway(
     if (isDraining) return { status: 503 };
     if (options.maxConnections > 0 && clients.size >= options.maxConnections)
       return { status: 503 };
-    if (!isOriginAllowed(upgrade.origin, options.allowedOrigins))
-      return { status: 403 };
+    if (!isOriginAllowed(upgrade.origin, options.allowedOrigins)) return { status: 403 };
     if (upgrade.subprotocols.length === 0) return { subprotocol: undefined };
     const chosen = chosenBy(upgrade);
-    return chosen === undefined
-      ? { status: 400 }
-      : { subprotocol: chosen.name };
+    return chosen === undefined ? { status: 400 } : { subprotocol: chosen.name };
   }
 
   function chosenBy({ subprotocols }: Upgrade): Protocol | undefined {
@@ -93,14 +85,9 @@ export function createGateway(
       const startMs = performance.now();
       while (clients.size > 0) {
         const nextMs = performance.now() - startMs + DRAIN_STEP_MS;
-        const staying = Math.max(
-          0,
-          Math.floor(count * (1 - nextMs / spreadMs)),
-        );
-        for (const client of take(clients, clients.size - staying))
-          client.end("draining");
-        if (clients.size > 0)
-          await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
+        const staying = Math.max(0, Math.floor(count * (1 - nextMs / spreadMs)));
+        for (const client of take(clients, clients.size - staying)) client.end("draining");
+        if (clients.size > 0) await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
       }
     },
   };

@@ -70,10 +70,7 @@ export class Groups {
    * The session is about to join these groups: once resolved, what is published there from then on
    * reaches the node. Throws `unavailable`.
    */
-  async subscribe(
-    session: Session,
-    channelIds: readonly string[],
-  ): Promise<void> {
+  async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
     await this.slice().each(channelIds, async (id) => {
       if (session.ended !== undefined) return;
       this.expect(session, id);
@@ -213,27 +210,19 @@ export class Group implements Place {
 
   /** What the session has of the group; undefined: that is not known. */
   hadBy(session: Session): Had | undefined {
-    if (session.follows(this.channelId))
-      return { seq: this.lastSeq, isResumed: false };
+    if (session.follows(this.channelId)) return { seq: this.lastSeq, isResumed: false };
     const backlog = this.#joining.get(session);
     if (backlog === undefined) return undefined;
     const { status, isResumed } = backlog;
-    if (status === "early" && session.isWelcome)
-      return { seq: this.lastSeq, isResumed };
-    return backlog.hasBegun
-      ? { seq: backlog.seqOf(this.key), isResumed }
-      : undefined;
+    if (status === "early" && session.isWelcome) return { seq: this.lastSeq, isResumed };
+    return backlog.hasBegun ? { seq: backlog.seqOf(this.key), isResumed } : undefined;
   }
 
   /**
    * Encodes once per format and publishes; `origin` gets nothing. Returns how many sessions it went
    * to.
    */
-  deliver(
-    message: Message,
-    origin: Session | undefined,
-    publisher: TopicPublisher,
-  ): number {
+  deliver(message: Message, origin: Session | undefined, publisher: TopicPublisher): number {
     let early = 0;
     for (const [session, backlog] of this.#joining)
       if (session !== origin) early += backlog.takeMessage(message);
@@ -245,8 +234,7 @@ export class Group implements Place {
       const isOrigins = origin?.codec.format === format.codec.format;
       const from = isMember && isOrigins ? origin.connection : publisher;
       publishFrames(from, format.topic, format.codec.encodePush(push));
-      for (const one of format.acknowledging ?? [])
-        if (one !== origin) one.noteGiven(push);
+      for (const one of format.acknowledging ?? []) if (one !== origin) one.noteGiven(push);
     }
     for (const one of this.#private ?? []) if (one !== origin) one.push(push);
     return this.members + early - (isMember ? 1 : 0);
@@ -259,8 +247,7 @@ export class Group implements Place {
     for (const { codec, eventTopic } of this.#formats.values())
       publishFrames(publisher, eventTopic, codec.encodePush(push));
     const behind = this.#streamBacklogs;
-    for (const one of this.#private ?? [])
-      if (!behind?.has(one)) one.push(push);
+    for (const one of this.#private ?? []) if (!behind?.has(one)) one.push(push);
     if (behind === undefined) return this.members;
     for (const one of behind.values()) one.takeEvent(event); // may end the session, which then leaves
     return this.members - behind.size;
@@ -274,8 +261,7 @@ export class Group implements Place {
   fallBehind(backlog: Backlog): void {
     const { connection, codec } = backlog.session;
     if (!backlog.session.follows(this.channelId)) return;
-    if (!codec.isPrivate)
-      connection.unsubscribe(this.#format(codec).eventTopic);
+    if (!codec.isPrivate) connection.unsubscribe(this.#format(codec).eventTopic);
     this.#withhold(backlog);
   }
 

@@ -25,19 +25,13 @@ import {
 } from "./user-delivery.ts";
 import type { PresenceWatch } from "./watch.ts";
 
-type EventOf<K extends ClusterEvent["kind"]> = Extract<
-  ClusterEvent,
-  { readonly kind: K }
->;
+type EventOf<K extends ClusterEvent["kind"]> = Extract<ClusterEvent, { readonly kind: K }>;
 
 interface HubParts {
   readonly cluster: Pick<Cluster, "subscribe" | "unlisten">;
   readonly groups: Groups;
   readonly publisher: Parameters<Group["deliver"]>[2];
-  readonly catchUps: Pick<
-    CatchUps,
-    "enter" | "join" | "rejoin" | "joinSeqs" | "shown"
-  >;
+  readonly catchUps: Pick<CatchUps, "enter" | "join" | "rejoin" | "joinSeqs" | "shown">;
   readonly resync: Pick<Resync, "missed" | "inbox" | "memberships">;
   readonly watch: Pick<PresenceWatch, "heard" | "leave">;
   readonly metrics: Pick<GatewayMetrics, "eventPushed" | "commandsPushed">;
@@ -79,8 +73,7 @@ export class Hub {
    * `unavailable`.
    */
   async subscribe({ ended, uid }: Session): Promise<void> {
-    if (ended === undefined)
-      await this.#parts.cluster.subscribe(userTopic(uid));
+    if (ended === undefined) await this.#parts.cluster.subscribe(userTopic(uid));
   }
 
   /** Forgets a session that ended; harmless when it is not in. */
@@ -90,8 +83,7 @@ export class Hub {
     const left = this.sessionsOf(uid).filter((one) => one !== session);
     this.#parts.watch.leave(session);
     if (left.length > 0) this.#byUid.set(uid, left);
-    else if (this.#byUid.delete(uid))
-      this.#parts.cluster.unlisten(userTopic(uid));
+    else if (this.#byUid.delete(uid)) this.#parts.cluster.unlisten(userTopic(uid));
   }
 
   /** The listener of the cluster's events. */
@@ -121,8 +113,7 @@ export class Hub {
         this.#include(event);
         break;
       case "removal":
-        for (const uid of event.uids ?? [])
-          this.#exclude(uid, event.channelId, false);
+        for (const uid of event.uids ?? []) this.#exclude(uid, event.channelId, false);
         break;
       case "missed":
         this.#resync(event.topic);
@@ -133,8 +124,7 @@ export class Hub {
   /** See `GroupJudge`. */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();
-    for (const { uid } of this.#parts.groups.get(channelId)?.sessions() ?? [])
-      uids.add(uid);
+    for (const { uid } of this.#parts.groups.get(channelId)?.sessions() ?? []) uids.add(uid);
     if (uids.size === 0) return;
     const asked = [...uids];
     const joinSeqs = await this.#parts.catchUps.joinSeqs(channelId, asked);
@@ -152,8 +142,7 @@ export class Hub {
     const origin = this.#find(fromUid, event.origin);
     if (event.recipients === undefined && channel.type === GROUP_CHANNEL) {
       const group = this.#parts.groups.get(channel.id);
-      this.#deliveries +=
-        group?.deliver(message, origin, this.#parts.publisher) ?? 0;
+      this.#deliveries += group?.deliver(message, origin, this.#parts.publisher) ?? 0;
       return;
     }
     const uids = event.recipients ?? pairOf(message);
@@ -162,8 +151,7 @@ export class Hub {
   }
 
   #deliverEvent(event: ChannelEvent): number {
-    if (event.channel.type !== GROUP_CHANNEL)
-      return deliverEvent(event, this.sessionsOf);
+    if (event.channel.type !== GROUP_CHANNEL) return deliverEvent(event, this.sessionsOf);
     const group = this.#parts.groups.get(event.channel.id);
     return group?.deliverEvent(event, this.#parts.publisher) ?? 0;
   }
@@ -218,8 +206,7 @@ export class Hub {
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#parts.watch.heard(uid);
-    if (topic === userTopic(uid))
-      this.#parts.resync.missed(uid, this.sessionsOf);
+    if (topic === userTopic(uid)) this.#parts.resync.missed(uid, this.sessionsOf);
   }
 
   #find(uid: string, sessionId: string | undefined): Session | undefined {

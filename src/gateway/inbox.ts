@@ -33,10 +33,7 @@ export interface InboxParts {
  * Gives the session what is in its inbox, then what comes. Call after the connack; what came since
  * the session entered is seen to.
  */
-export async function pullInbox(
-  session: Session,
-  parts: InboxParts,
-): Promise<void> {
+export async function pullInbox(session: Session, parts: InboxParts): Promise<void> {
   const { inbox } = session;
   if (inbox === undefined) return;
   do {
@@ -68,8 +65,7 @@ async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
   if (session.ended !== undefined) return false;
   for (const { inboxSeq, message } of page) {
     session.inboxSeq = inboxSeq;
-    if (!isLive(session, inboxSeq))
-      session.push(pushOf(uid, inboxSeq, message));
+    if (!isLive(session, inboxSeq)) session.push(pushOf(uid, inboxSeq, message));
   }
   skipLive(session);
   metrics.commandsPushed(page.length);
@@ -125,8 +121,7 @@ export function noteLostCommands(session: Session): void {
 /** A session that has every command as it came lacks none of an inbox whose newest has this seq. */
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
   const { inbox, inboxSeq, inboxLive } = session;
-  const isBegun =
-    inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
+  const isBegun = inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
   return inbox !== undefined || !isBegun || isBehind(session, newestSeq); // not begun: the first that came may not be the first after what it read
 }
 
@@ -175,8 +170,7 @@ function wait(session: Session, inbox: UnreadInbox, push: CommandPush): void {
 }
 
 function pushOf(uid: string, inboxSeq: number, found: Message): CommandPush {
-  const message =
-    found.messageSeq === inboxSeq ? found : { ...found, messageSeq: inboxSeq };
+  const message = found.messageSeq === inboxSeq ? found : { ...found, messageSeq: inboxSeq };
   const channel = channelSeenBy(uid, message);
   return { kind: "command", channel, inboxSeq, message };
 }

@@ -3,12 +3,7 @@
 // afterwards; nothing is sent to one that is.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
-import {
-  type ChannelRef,
-  channelKey,
-  GROUP_CHANNEL,
-  messageTimeMs,
-} from "../broker/model.ts";
+import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
 import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Opened, Sessions } from "../broker/sessions.ts";
@@ -35,8 +30,7 @@ export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 
 /** What planning asks. */
 export interface PlanPorts {
-  readonly store: Pick<ChannelStore, "groupsAmong"> &
-    Pick<MessageStore, "resumeSeqs">;
+  readonly store: Pick<ChannelStore, "groupsAmong"> & Pick<MessageStore, "resumeSeqs">;
   readonly hub: Pick<Hub, "subscribe">;
   readonly groups: Groups;
   readonly directory: Pick<SessionDirectory, "check">;
@@ -157,8 +151,7 @@ async function takeRoom(
   { hub, cluster, maxSessionsPerUser: most }: OpeningContext,
 ): Promise<void> {
   const isThere = (one: Session) => one.isAdmitted && one.ended === undefined;
-  const isFull = () =>
-    most > 0 && hub.sessionsOf(session.uid).filter(isThere).length >= most;
+  const isFull = () => most > 0 && hub.sessionsOf(session.uid).filter(isThere).length >= most;
   if (isFull()) await cluster.barrier();
   if (isFull())
     throw new BrokerError("overloaded", {
@@ -178,10 +171,7 @@ export async function planJoin(
   { store, hub, groups, directory }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid } = session;
-  await Promise.all([
-    hub.subscribe(session),
-    groups.subscribe(session, candidates),
-  ]);
+  await Promise.all([hub.subscribe(session), groups.subscribe(session, candidates)]);
   const may = new Set(candidates);
   const [, { groups: found, isAll }, stands] = await Promise.all([
     groups.listenAll(session),
@@ -207,8 +197,7 @@ export async function planJoin(
     if (slice.isUsedUp()) await slice.rest();
     const backlog = groups.get(id)?.backlogOf(session);
     if (!mine.has(id)) groups.takeOut(session, id);
-    else if (backlog !== undefined)
-      backlog.status = backlog.isResumed ? "reading" : "early";
+    else if (backlog !== undefined) backlog.status = backlog.isResumed ? "reading" : "early";
   }
   const results = named.map(({ result }) => result);
   return { groups: found.length, personal: resumed, results };
@@ -288,11 +277,7 @@ async function stand(
  */
 export async function welcome(
   session: Session,
-  {
-    name,
-    ref,
-    plan,
-  }: { readonly name: string; readonly ref: Ref; readonly plan: JoinPlan },
+  { name, ref, plan }: { readonly name: string; readonly ref: Ref; readonly plan: JoinPlan },
   context: OpeningContext,
 ): Promise<void> {
   if (session.ended !== undefined) return;

@@ -5,17 +5,8 @@
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
-import {
-  type ChannelRef,
-  GROUP_CHANNEL,
-  messageTimeMs,
-} from "../broker/model.ts";
-import type {
-  ChannelStore,
-  Clock,
-  Cluster,
-  InboxStore,
-} from "../broker/ports.ts";
+import { type ChannelRef, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
+import type { ChannelStore, Clock, Cluster, InboxStore } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { FairSemaphore } from "../lib/fair-semaphore.ts";
@@ -33,8 +24,7 @@ export interface OperationPorts {
   readonly messages: Messages;
   readonly streams: Streams;
   readonly conversations: Conversations;
-  readonly store: Pick<ChannelStore, "groupFacts"> &
-    Pick<InboxStore, "acknowledgeCommands">;
+  readonly store: Pick<ChannelStore, "groupFacts"> & Pick<InboxStore, "acknowledgeCommands">;
   readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly catchUps: Pick<CatchUps, "shown">;
@@ -116,8 +106,7 @@ const OPERATIONS: OperationTable = {
     run(session, { messageId }, { clock, metrics }) {
       session.acknowledged(messageId);
       const delayMs = clock() - messageTimeMs(messageId);
-      if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS)
-        metrics.acknowledged(delayMs);
+      if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS) metrics.acknowledged(delayMs);
     },
   },
 
@@ -135,8 +124,7 @@ const OPERATIONS: OperationTable = {
         ports.messages.history(view, range),
       );
       const bytes = session.reply({ kind: "history", ref, channel, ...page });
-      for (const { stream } of page.messages)
-        ports.catchUps.shown(session, stream);
+      for (const { stream } of page.messages) ports.catchUps.shown(session, stream);
       return reading(page.messages.length, bytes);
     },
   },
@@ -186,9 +174,7 @@ const OPERATIONS: OperationTable = {
       const mine = concernOf(uid);
       const page = await readJudged(
         ports.cluster,
-        (topic) =>
-          mine(topic) ||
-          (topic.startsWith("g:") && session.follows(topic.slice(2))),
+        (topic) => mine(topic) || (topic.startsWith("g:") && session.follows(topic.slice(2))),
         () => ports.conversations.list(uid, part),
       );
       const { conversations, more, looked } = page;
@@ -199,8 +185,7 @@ const OPERATIONS: OperationTable = {
         more,
       } as const;
       const bytes = session.reply(reply);
-      for (const { last } of conversations)
-        ports.catchUps.shown(session, last?.stream);
+      for (const { last } of conversations) ports.catchUps.shown(session, last?.stream);
       return lookups(looked) + reading(conversations.length, bytes);
     },
   },
@@ -208,11 +193,7 @@ const OPERATIONS: OperationTable = {
   conversation: {
     async run(session, { ref, channel, change }, ports) {
       const by = { uid: session.uid, origin: session.sessionId };
-      const conversation = await ports.conversations.change(
-        by,
-        channel,
-        change,
-      );
+      const conversation = await ports.conversations.change(by, channel, change);
       session.reply({ kind: "conversation", ref, conversation });
       ports.catchUps.shown(session, conversation.last?.stream);
     },

@@ -22,8 +22,7 @@ export const clientOptions = Type.Object(
         certFile: Type.String({
           default: "",
           unit: "path",
-          description:
-            "Certificate chain in PEM. Empty: no TLS on this listener.",
+          description: "Certificate chain in PEM. Empty: no TLS on this listener.",
         }),
         keyFile: Type.String({
           default: "",
@@ -54,8 +53,7 @@ export const clientOptions = Type.Object(
       minimum: 100,
       maximum: 600_000,
       unit: "milliseconds",
-      description:
-        "A socket that has not connected with a valid credential by then is closed.",
+      description: "A socket that has not connected with a valid credential by then is closed.",
     }),
     idleTimeoutS: Type.Integer({
       default: 120,

@@ -4,10 +4,7 @@
  * `allowed` holds exact origins (`https://app.example.com`) or host patterns (`*.example.com`);
  * empty allows all, an absent origin passes.
  */
-export function isOriginAllowed(
-  origin: string,
-  allowed: readonly string[],
-): boolean {
+export function isOriginAllowed(origin: string, allowed: readonly string[]): boolean {
   if (allowed.length === 0 || origin === "") return true;
   return allowed.some((pattern) =>
     pattern.startsWith("*.")

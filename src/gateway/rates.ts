@@ -50,8 +50,7 @@ export const reading = (rows: number, bytes: number): number =>
 const copying = (copies: number): number => copies / COPIES_PER_FRAME;
 
 /** A CONNECT with so many channels to resume. */
-export const connecting = (channels: number): number =>
-  CONNECT_WORK + channels / ROWS_PER_FRAME;
+export const connecting = (channels: number): number => CONNECT_WORK + channels / ROWS_PER_FRAME;
 
 /** The session joins so many groups. */
 export const joining = (groups: number): number => groups / ROWS_PER_FRAME;
@@ -142,8 +141,7 @@ export class ConnectionRate implements Rate {
     const nowMs = this.#clock();
     const ownMs = this.#own.waitMs(nowMs, 0);
     const waitMs = Math.max(ownMs, this.#user?.work.waitMs(nowMs, 0) ?? 0);
-    if (waitMs > 0)
-      throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
+    if (waitMs > 0) throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
   }
 
   /**

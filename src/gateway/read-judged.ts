@@ -17,8 +17,7 @@ type Concern = (topic: Topic) => boolean;
 /** Of what a user reads in a channel; without one of what is the user's own. */
 export function concernOf(uid: string, channel?: ChannelRef): Concern {
   const user = userTopic(uid);
-  const group =
-    channel?.type === GROUP_CHANNEL ? groupTopic(channel.id) : undefined;
+  const group = channel?.type === GROUP_CHANNEL ? groupTopic(channel.id) : undefined;
   return (topic) => topic === user || topic === group;
 }
 

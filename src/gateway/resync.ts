@@ -9,12 +9,7 @@ import type { ChannelStore, UserState, UserStore } from "../broker/ports.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Groups } from "./groups.ts";
-import {
-  type InboxParts,
-  mayLackCommands,
-  noteLostCommands,
-  pullInbox,
-} from "./inbox.ts";
+import { type InboxParts, mayLackCommands, noteLostCommands, pullInbox } from "./inbox.ts";
 import type { Session } from "./session.ts";
 import type { SessionsOf } from "./user-delivery.ts";
 
@@ -50,9 +45,7 @@ export class Resync {
     const { metrics, limits, store, cluster } = parts;
     const readInbox: InboxParts["store"]["readInbox"] = (uid, afterSeq, page) =>
       this.#inboxReads.read(`${afterSeq} ${uid}`, (begin) =>
-        this.#reads.run(() =>
-          begin(() => store.readInbox(uid, afterSeq, page)),
-        ),
+        this.#reads.run(() => begin(() => store.readInbox(uid, afterSeq, page))),
       ); // no permit is held while the client is waited for
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
@@ -97,9 +90,7 @@ export class Resync {
       void this.#resync(all.slice(at, at + USERS_PER_READ));
   }
 
-  async #resync(
-    users: readonly (readonly [string, SessionsOf])[],
-  ): Promise<void> {
+  async #resync(users: readonly (readonly [string, SessionsOf])[]): Promise<void> {
     const { store, retryMs, onError } = this.#parts;
     let states: readonly (UserState | undefined)[] = [];
     try {
@@ -122,10 +113,8 @@ export class Resync {
    * the group's topic, too.
    */
   #compare(session: Session, state: UserState | undefined): void {
-    if (state === undefined || mayLackCommands(session, state.inboxSeq))
-      this.inbox(session);
-    if (state === undefined || !hasGroups(session, state.groups))
-      void this.memberships(session);
+    if (state === undefined || mayLackCommands(session, state.inboxSeq)) this.inbox(session);
+    if (state === undefined || !hasGroups(session, state.groups)) void this.memberships(session);
   }
 
   async #settle(session: Session): Promise<void> {
@@ -149,8 +138,7 @@ export class Resync {
    * caller reads them again.
    */
   async #adopt(session: Session, channelIds: readonly string[]): Promise<void> {
-    const isOutdated = () =>
-      session.membershipsStale || session.ended !== undefined;
+    const isOutdated = () => session.membershipsStale || session.ended !== undefined;
     const { groups, catchUps } = this.#parts;
     const wanted = new Set(channelIds);
     const slice = groups.slice();
@@ -188,9 +176,7 @@ export class Resync {
 /** The session has joined, and follows exactly these groups. */
 function hasGroups(session: Session, channelIds: readonly string[]): boolean {
   const isSame = session.groups.size === channelIds.length;
-  return (
-    session.hasJoined && isSame && channelIds.every((id) => session.follows(id))
-  );
+  return session.hasJoined && isSame && channelIds.every((id) => session.follows(id));
 }
 
 /** Reads of one name that are asked for before the first of them has begun are one. */

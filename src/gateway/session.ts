@@ -15,13 +15,7 @@ import {
 } from "../broker/model.ts";
 import { restOf, type StreamCursor } from "../broker/stream-pieces.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
-import type {
-  Codec,
-  Frame,
-  Frames,
-  Push,
-  Reply,
-} from "../protocol/protocol.ts";
+import type { Codec, Frame, Frames, Push, Reply } from "../protocol/protocol.ts";
 import type { Connection, TopicPublisher } from "../transport/types.ts";
 import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
@@ -97,11 +91,7 @@ export function sendFrames(connection: Connection, frames: Frames): number {
 }
 
 /** Publishes each of the frames on the topic. */
-export function publishFrames(
-  publisher: TopicPublisher,
-  topic: string,
-  frames: Frames,
-): void {
+export function publishFrames(publisher: TopicPublisher, topic: string, frames: Frames): void {
   if (isOne(frames)) publisher.publish(topic, frames);
   else for (const frame of frames) publisher.publish(topic, frame);
 }
@@ -202,11 +192,7 @@ export class Session {
    * The same, encoded once for all sessions that share `encoded`; `key` names the frames there, and
    * holds their format.
    */
-  pushShared(
-    push: Push,
-    encoded: Map<string, Frames>,
-    key = this.codec.format,
-  ): void {
+  pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
     const frames = encoded.get(key) ?? this.codec.encodePush(push);
     encoded.set(key, frames);
@@ -228,9 +214,7 @@ export class Session {
     const isStored = push.message.messageSeq > 0;
     if (this.#resendAfterMs === 0 || !isStored) return;
     if (this.#ended !== undefined) return;
-    this.#unacknowledged ??= new Unacknowledged(this.#resendAfterMs, (one) =>
-      this.#resend(one),
-    );
+    this.#unacknowledged ??= new Unacknowledged(this.#resendAfterMs, (one) => this.#resend(one));
     this.#unacknowledged.add(push);
   }
 
@@ -249,8 +233,7 @@ export class Session {
     const { channel, message } = push;
     if (this.connection.bufferedBytes() > MAX_RESEND_BEHIND_BYTES) return;
     if (push.kind === "message" && channel.type === GROUP_CHANNEL)
-      if (!this.follows(channel.id))
-        return this.acknowledged(message.messageId);
+      if (!this.follows(channel.id)) return this.acknowledged(message.messageId);
     if (expiresAtMs(message) <= Date.now()) return;
     this.pushFrames(this.codec.encodePush(push));
   }
@@ -370,8 +353,7 @@ export class Session {
 
   /** It has resumed: from now on a group that its user is back in begins with the membership. */
   endResume(): void {
-    for (const [id, had] of this.#had ?? [])
-      this.#had?.set(id, { ...had, isResumed: false });
+    for (const [id, had] of this.#had ?? []) this.#had?.set(id, { ...had, isResumed: false });
   }
 
   /** What it has of a group that it left and is back in; from now on that is not remembered. */

@@ -13,10 +13,7 @@ const FEW = 8;
 const MAX_BYTES = 1_048_576;
 const MAX_RESENDS = 5;
 
-export type Resendable = Extract<
-  Push,
-  { readonly kind: "message" | "command" }
->;
+export type Resendable = Extract<Push, { readonly kind: "message" | "command" }>;
 
 export class Unacknowledged {
   readonly #afterMs: number;
@@ -59,9 +56,7 @@ export class Unacknowledged {
   }
 
   confirmCommand(inboxSeq: number): void {
-    this.#removeOne(
-      (push) => push.kind === "command" && push.inboxSeq === inboxSeq,
-    );
+    this.#removeOne((push) => push.kind === "command" && push.inboxSeq === inboxSeq);
   }
 
   /** Nothing more is sent again. */
@@ -84,8 +79,7 @@ export class Unacknowledged {
       else if (push !== undefined) due.push(push);
     }
     for (const push of due) this.#resend(push); // may confirm it, or end the session
-    if (this.#first < this.#next)
-      this.#timer = setTimeout(this.#nextRound, this.#afterMs).unref();
+    if (this.#first < this.#next) this.#timer = setTimeout(this.#nextRound, this.#afterMs).unref();
   };
 
   #removeOne(isIt: (push: Resendable) => boolean): void {
@@ -103,19 +97,16 @@ export class Unacknowledged {
     this.#given[number & mask] = undefined;
     this.#count -= 1;
     this.#bytes -= push.message.payload.length;
-    while (
-      this.#first < this.#next &&
-      this.#given[this.#first & mask] === undefined
-    )
+    while (this.#first < this.#next && this.#given[this.#first & mask] === undefined)
       this.#first += 1;
   }
 
   /** Numbers them anew, without gaps, in a ring that is at most half full. */
   #makeRoom(): void {
     const size = this.#given.length;
-    const given = new Array<Resendable | undefined>(
-      2 * this.#count > size ? 2 * size : size,
-    ).fill(undefined);
+    const given = new Array<Resendable | undefined>(2 * this.#count > size ? 2 * size : size).fill(
+      undefined,
+    );
     const rounds = this.#rounds.map(() => 0);
     let next = 0;
     for (let number = this.#first; number < this.#next; number++) {
@@ -123,8 +114,7 @@ export class Unacknowledged {
       if (push === undefined) continue;
       given[next] = push;
       next += 1;
-      for (const [at, before] of this.#rounds.entries())
-        if (number < before) rounds[at] = next;
+      for (const [at, before] of this.#rounds.entries()) if (number < before) rounds[at] = next;
     }
     this.#given = given;
     this.#rounds = rounds;

@@ -1,20 +1,12 @@
 // What goes to users' sessions and not to a group's: personal and restricted messages, events of
 // personal channels, changes of conversations. Encoded once per wire format and view. State: none.
 
-import {
-  type ChannelEvent,
-  channelSeenBy,
-  GROUP_CHANNEL,
-  type Message,
-} from "../broker/model.ts";
+import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 import type { Frames } from "../protocol/protocol.ts";
 import type { Session } from "./session.ts";
 
-type ConversationEvent = Extract<
-  ClusterEvent,
-  { readonly kind: "conversation" }
->;
+type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }>;
 
 /** The sessions of a user on this node. */
 export type SessionsOf = (uid: string) => readonly Session[];
@@ -56,10 +48,7 @@ export function deliverMessage(
 /**
  * Takes an event of a personal channel to all sessions of both users. Returns how many they are.
  */
-export function deliverEvent(
-  event: ChannelEvent,
-  sessionsOf: SessionsOf,
-): number {
+export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;
   for (const uid of pairOf(event)) {
     const sessions = sessionsOf(uid);
@@ -101,11 +90,7 @@ export function deliverConversation(
 }
 
 /** The message as the sessions of one view and format get it is encoded on first use. */
-function pushMessage(
-  session: Session,
-  message: Message,
-  frames: Map<string, Frames>,
-): void {
+function pushMessage(session: Session, message: Message, frames: Map<string, Frames>): void {
   const { format, acknowledges } = session.codec;
   const found = acknowledges ? undefined : frames.get(format);
   if (found !== undefined) return session.pushFrames(found);

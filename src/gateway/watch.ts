@@ -95,8 +95,7 @@ export class PresenceWatch {
       const watchers = this.#watchers.get(uid) ?? new Set();
       this.#watchers.set(uid, watchers.add(session));
     }
-    for (const uid of before?.keys() ?? [])
-      if (!lastSent.has(uid)) this.#forget(session, uid);
+    for (const uid of before?.keys() ?? []) if (!lastSent.has(uid)) this.#forget(session, uid);
     this.#lastSent.set(session, lastSent);
     return lastSent;
   }
@@ -132,8 +131,7 @@ export class PresenceWatch {
     const changed = [...this.#changed];
     this.#changed.clear();
     const uids = new Set(changed);
-    for (const request of requests)
-      for (const uid of request.uids) uids.add(uid);
+    for (const request of requests) for (const uid of request.uids) uids.add(uid);
     try {
       const found = await this.#parts.directory.presence([...uids]);
       const byUid = new Map(found.map((one) => [one.uid, one]));
@@ -142,8 +140,7 @@ export class PresenceWatch {
       return true;
     } catch (error) {
       for (const { fail } of requests) fail(error);
-      for (const uid of changed)
-        if (this.#watchers.has(uid)) this.#changed.add(uid);
+      for (const uid of changed) if (this.#watchers.has(uid)) this.#changed.add(uid);
       if (!(error instanceof BrokerError))
         this.#parts.onError(error, "A watched presence could not be read");
       return false;
@@ -158,22 +155,15 @@ export class PresenceWatch {
     return this.#requests.splice(0, count);
   }
 
-  #answer(
-    { session, uids, answer }: Request,
-    byUid: ReadonlyMap<string, Presence>,
-  ): void {
+  #answer({ session, uids, answer }: Request, byUid: ReadonlyMap<string, Presence>): void {
     const presence = uids.flatMap((uid) => byUid.get(uid) ?? []);
     const lastSent = this.#lastSent.get(session);
-    for (const one of presence)
-      if (lastSent?.has(one.uid)) lastSent.set(one.uid, one);
+    for (const one of presence) if (lastSent?.has(one.uid)) lastSent.set(one.uid, one);
     answer(presence);
   }
 
   /** A session that was sent nothing yet of a user has its answer coming. */
-  #pushChanges(
-    uids: readonly string[],
-    byUid: ReadonlyMap<string, Presence>,
-  ): void {
+  #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
     for (const uid of uids)
       for (const session of this.#watchers.get(uid) ?? []) {
@@ -187,8 +177,7 @@ export class PresenceWatch {
         presence.push(now);
         changes.set(session, presence);
       }
-    for (const [session, presence] of changes)
-      session.push({ kind: "presence", presence });
+    for (const [session, presence] of changes) session.push({ kind: "presence", presence });
   }
 }
 

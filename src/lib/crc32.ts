@@ -7,16 +7,14 @@ type Crc32 = (data: Uint8Array, seed?: number) => number;
 
 const table = new Uint32Array(256).map((_, byte) => {
   let crc = byte;
-  for (let bit = 0; bit < 8; bit++)
-    crc = crc & 1 ? (crc >>> 1) ^ 0xedb88320 : crc >>> 1;
+  for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0xedb88320 : crc >>> 1;
   return crc;
 });
 
 /** The table-driven form; exported so that both can be compared. */
 export function crc32ByTable(data: Uint8Array, seed = 0): number {
   let crc = ~seed;
-  for (const byte of data)
-    crc = (table[(crc ^ byte) & 0xff] as number) ^ (crc >>> 8); // the index is below 256
+  for (const byte of data) crc = (table[(crc ^ byte) & 0xff] as number) ^ (crc >>> 8); // the index is below 256
   return ~crc >>> 0;
 }
 

@@ -36,10 +36,7 @@ export class FairQueue<Item extends Sized> {
   /** A key may queue as much as is free, so that a single one takes half of the queue. */
   isFull(key: string): boolean {
     const { size, bytes } = this.#flows.get(key) ?? { size: 0, bytes: 0 };
-    return (
-      size >= this.#max.size - this.#size ||
-      bytes >= this.#max.bytes - this.#bytes
-    );
+    return size >= this.#max.size - this.#size || bytes >= this.#max.bytes - this.#bytes;
   }
 
   push(key: string, item: Item): void {
@@ -80,8 +77,7 @@ export class FairQueue<Item extends Sized> {
     for (const [key, flow] of this.#flows)
       for (;;) {
         const item = flow.items[flow.head];
-        if (item === undefined || item.size > Math.min(left, flow.credit))
-          break;
+        if (item === undefined || item.size > Math.min(left, flow.credit)) break;
         this.#remove(key, flow, item);
         left -= item.size;
         taken.push(item);
@@ -104,8 +100,7 @@ export class FairQueue<Item extends Sized> {
 
   /** Advances to the turn of `next`, which is `rounds` full rounds away. */
   #advance(next: Flow<Item>, rounds: number): void {
-    if (rounds > 0)
-      for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;
+    if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;
     for (const [key, flow] of this.#flows) {
       if (flow === next) return;
       flow.credit += QUANTUM;

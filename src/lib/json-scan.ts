@@ -29,10 +29,7 @@ const NULL = [0x6e, 0x75, 0x6c, 0x6c];
 
 /** Bytes that may follow a backslash, beside `u`, and what they stand for. */
 const ESCAPES: ReadonlyMap<number, number> = new Map(
-  [...'"\\/bfnrt'].map((letter, i) => [
-    letter.charCodeAt(0),
-    '"\\/\b\f\n\r\t'.charCodeAt(i),
-  ]),
+  [...'"\\/bfnrt'].map((letter, i) => [letter.charCodeAt(0), '"\\/\b\f\n\r\t'.charCodeAt(i)]),
 );
 
 /** Not the end of anything. */
@@ -47,10 +44,7 @@ let isAscii = true;
  * `JSON.parse`). Undefined: `bytes` are not the UTF-8 text of one JSON object, or the object has no
  * such field, or the value is not an integer.
  */
-export function integerField(
-  bytes: Uint8Array,
-  name: string,
-): number | undefined {
+export function integerField(bytes: Uint8Array, name: string): number | undefined {
   let at = skipSpace(bytes, 0);
   isAscii = true;
   if (bytes[at] !== OPEN_OBJECT) return undefined;
@@ -68,8 +62,7 @@ export function integerField(
       depth += 1;
       isNamed = false;
       at = skipSpace(bytes, at + 1);
-      const isEmpty =
-        bytes[at] === (byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_ARRAY);
+      const isEmpty = bytes[at] === (byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_ARRAY);
       if (!isEmpty) {
         if (byte === OPEN_ARRAY) continue;
         const nameAt = at;
@@ -99,8 +92,7 @@ export function integerField(
         at = skipSpace(bytes, at + 1);
         if (depth > 0) continue;
         if (at !== bytes.length) return undefined;
-        if (foundAt === INVALID || !(isAscii || isUtf8(bytes)))
-          return undefined;
+        if (foundAt === INVALID || !(isAscii || isUtf8(bytes))) return undefined;
         return integerIn(bytes, foundAt, foundEnd);
       }
       if (next !== COMMA) return undefined;
@@ -126,8 +118,7 @@ function skipSpace(bytes: Uint8Array, from: number): number {
   let at = from;
   for (;;) {
     const byte = bytes[at];
-    if (byte === SPACE || byte === 0x0a || byte === 0x0d || byte === 0x09)
-      at += 1;
+    if (byte === SPACE || byte === 0x0a || byte === 0x0d || byte === 0x09) at += 1;
     else return at;
   }
 }
@@ -171,18 +162,12 @@ function endOfString(bytes: Uint8Array, from: number): number {
     at += 1;
     if (ESCAPES.has(escaped)) continue;
     if (escaped !== LETTER_U) return INVALID;
-    for (const end = at + 4; at < end; at++)
-      if (!isHex(bytes[at])) return INVALID;
+    for (const end = at + 4; at < end; at++) if (!isHex(bytes[at])) return INVALID;
   }
 }
 
-function endOfWord(
-  bytes: Uint8Array,
-  from: number,
-  word: readonly number[],
-): number {
-  for (let i = 0; i < word.length; i++)
-    if (bytes[from + i] !== word[i]) return INVALID;
+function endOfWord(bytes: Uint8Array, from: number, word: readonly number[]): number {
+  for (let i = 0; i < word.length; i++) if (bytes[from + i] !== word[i]) return INVALID;
   return from + word.length;
 }
 
@@ -246,15 +231,10 @@ function unitOf(bytes: Uint8Array, at: number): number {
   return unit;
 }
 
-function integerIn(
-  bytes: Uint8Array,
-  from: number,
-  to: number,
-): number | undefined {
+function integerIn(bytes: Uint8Array, from: number, to: number): number | undefined {
   const first = bytes[from];
   if (first === QUOTE || !(isDigit(first) || first === MINUS)) return undefined;
-  const value =
-    to === from + 1 ? (first ?? 0) - ZERO : Number(textOf(bytes, from, to));
+  const value = to === from + 1 ? (first ?? 0) - ZERO : Number(textOf(bytes, from, to));
   return Number.isInteger(value) ? value : undefined;
 }
 

@@ -1,10 +1,7 @@
 // Finds the closest name, for did-you-mean suggestions. Pure.
 
 /** The candidate closest to `name`, ignoring case and separators; undefined if none is close. */
-export function nearest(
-  name: string,
-  candidates: Iterable<string>,
-): string | undefined {
+export function nearest(name: string, candidates: Iterable<string>): string | undefined {
   const wanted = plain(name);
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(wanted.length / 3)) + 1;

@@ -12,9 +12,7 @@ export function networkOf(address: string): string {
 function expand(address: string): readonly string[] {
   const [head = "", tail] = address.toLowerCase().split("::");
   const split = (part: string): string[] =>
-    part === ""
-      ? []
-      : part.split(":").map((one) => one.replace(/^0+(?=.)/, ""));
+    part === "" ? [] : part.split(":").map((one) => one.replace(/^0+(?=.)/, ""));
   if (tail === undefined) return split(head);
   const [left, right] = [split(head), split(tail)];
   const missing = 8 - left.length - right.length;

@@ -13,8 +13,7 @@ const WORDS_PER_BLOCK = 8;
 
 /** Odd factors that take a different bit of the same hash for each word. */
 const SALTS = new Int32Array([
-  0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b,
-  0x9efc4947, 0x5c6bfb31,
+  0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 ]);
 
 export class PairFilter {

@@ -11,7 +11,6 @@ const END = 0x10000;
 /** Hash of a string, or of several: each but the first takes the hash of those before it. */
 export function hashText(text: string, hash = SEED): number {
   let mixed = hash;
-  for (let i = 0; i < text.length; i++)
-    mixed = Math.imul(mixed ^ charCode(text, i), PRIME);
+  for (let i = 0; i < text.length; i++) mixed = Math.imul(mixed ^ charCode(text, i), PRIME);
   return Math.imul(mixed ^ END, PRIME);
 }

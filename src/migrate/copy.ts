@@ -64,17 +64,13 @@ export async function copyAll(parts: CopyParts): Promise<void> {
   const { differing, counts } = await compare(parts, tables);
   if (differing === "") return parts.onCompared(counts);
   await save({ watermark: undefined, rows: 0, differing });
-  if (record.differing === differing)
-    throw new MoveStuck(differing, record.beganAtMs);
+  if (record.differing === differing) throw new MoveStuck(differing, record.beganAtMs);
   throw new BrokerError("internal", {
     message: `What is in Redis is not what is in the folder; the next try moves everything again. It is: ${differing}`,
   });
 }
 
-async function copy(
-  parts: CopyParts,
-  tables: readonly MoveTable[],
-): Promise<void> {
+async function copy(parts: CopyParts, tables: readonly MoveTable[]): Promise<void> {
   const { target, record, save, onProgress } = parts;
   const { watermark: from } = record;
   let step = tables.find(({ name }) => name === from?.table)?.step;
@@ -123,10 +119,7 @@ async function compare(
   };
   await advance(0);
   await eachPage(parts, pagesOf(tables), async ([, rows]) => {
-    const [words] = await Promise.all([
-      target.differing(factsOf(rows)),
-      counts.take(rows),
-    ]);
+    const [words] = await Promise.all([target.differing(factsOf(rows)), counts.take(rows)]);
     note(words);
     await advance(rows.length);
   });
@@ -168,9 +161,7 @@ function* pagesOf(
   for (const table of tables.slice(Math.max(first, 0))) {
     let rows: MoveRow[] = [];
     let bytes = 0;
-    for (const row of table.rows(
-      table.name === watermark?.table ? watermark.at : "",
-    )) {
+    for (const row of table.rows(table.name === watermark?.table ? watermark.at : "")) {
       rows.push(row);
       for (const one of row.facts ?? []) bytes += bytesOf(one);
       if (rows.length < MAX_ROWS && bytes < MAX_BYTES) continue;

@@ -12,25 +12,12 @@ const IMPORT = loadScript(new URL("./lua/import.lua", import.meta.url));
 /** See `lua/import.lua`. */
 export interface Fact {
   readonly key: string;
-  readonly how:
-    | "HSET"
-    | "SADD"
-    | "ZADD"
-    | "LT"
-    | "SET"
-    | "RPUSH"
-    | "XADD"
-    | "XNEW";
+  readonly how: "HSET" | "SADD" | "ZADD" | "LT" | "SET" | "RPUSH" | "XADD" | "XNEW";
   readonly items: readonly Arg[];
   readonly keepMs: number;
 }
 
-export function fact(
-  how: Fact["how"],
-  key: string,
-  items: readonly Arg[],
-  keepMs = 0,
-): Fact {
+export function fact(how: Fact["how"], key: string, items: readonly Arg[], keepMs = 0): Fact {
   return { how, key, items, keepMs };
 }
 

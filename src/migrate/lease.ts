@@ -15,9 +15,7 @@ const RENEW_MS = 400;
 const keyOf = ({ keys }: Pick<RedisLink, "keys">) => keys.shared("migrating");
 
 /** Whether a process has the lease now. Throws as the link does. */
-export async function isHeld(
-  link: Pick<RedisLink, "call" | "keys">,
-): Promise<boolean> {
+export async function isHeld(link: Pick<RedisLink, "call" | "keys">): Promise<boolean> {
   return (await link.call("exists", keyOf(link))) === 1;
 }
 
@@ -126,7 +124,6 @@ export class Lease {
 /** Another process may move by now. */
 export function lostLease(): BrokerError {
   return new BrokerError("unavailable", {
-    message:
-      "The lease of the move was lost: it was not renewed in time, or Redis lost it",
+    message: "The lease of the move was lost: it was not renewed in time, or Redis lost it",
   });
 }

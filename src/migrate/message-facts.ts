@@ -14,11 +14,7 @@ import {
 import { bucketOf, usersOf } from "../redis/keys.ts";
 import type { Arg } from "../redis/script.ts";
 import { encodeRecord, STREAM_STATES } from "../redis/wire.ts";
-import type {
-  FirstRow,
-  LogRow,
-  SourceStream,
-} from "../store/embedded/export.ts";
+import type { FirstRow, LogRow, SourceStream } from "../store/embedded/export.ts";
 import { snapshotBytes } from "../store/held-bytes.ts";
 import { dedupeKey, otherUser } from "../store/redis/steps/channel-names.ts";
 import { encodeNote, eventHead } from "../store/redis/steps/stream-record.ts";
@@ -27,11 +23,7 @@ import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 const NO_TEXT = streamPayload("");
 
 /** When the sweep is to look at the channel. */
-function due(
-  { link: { keys } }: MoveContext,
-  channel: ChannelKey,
-  atMs: number | "+inf",
-): Fact {
+function due({ link: { keys } }: MoveContext, channel: ChannelKey, atMs: number | "+inf"): Fact {
   return fact("LT", keys.bucket("due", bucketOf(channel)), [atMs, channel]);
 }
 
@@ -40,12 +32,7 @@ function entry(
   key: string,
   [id, fields, keepMs = 0]: readonly [string, readonly Arg[], number?],
 ): Fact {
-  return fact(
-    isFirst ? "XNEW" : "XADD",
-    key,
-    [id, fields.length, ...fields],
-    keepMs,
-  );
+  return fact(isFirst ? "XNEW" : "XADD", key, [id, fields.length, ...fields], keepMs);
 }
 
 /** `isFirst`: the oldest message that its channel keeps. */
@@ -68,8 +55,7 @@ export function messageFacts(
     facts.push(fact("ZADD", keys.channel("expiry", key), [endMs, id]));
     facts.push(due(context, key, endMs));
     const redDots = keys.channel("redDots", key);
-    if (message.header.redDot)
-      facts.push(fact("ZADD", redDots, [seq, `${seq}:${endMs}`]));
+    if (message.header.redDot) facts.push(fact("ZADD", redDots, [seq, `${seq}:${endMs}`]));
   }
   return [...facts, entry(isFirst, keys.channel("log", key), [id, fields])];
 }
@@ -88,9 +74,7 @@ export function headFacts(
     readonly key: ChannelKey;
     readonly head: number;
     readonly counted: number;
-    readonly edges:
-      | readonly [oldestAtMs: number, newestAtMs: number]
-      | undefined;
+    readonly edges: readonly [oldestAtMs: number, newestAtMs: number] | undefined;
   },
 ): readonly Fact[] {
   const { key, head: seq, counted, edges } = row;
@@ -146,10 +130,7 @@ export function copyFacts(
   ];
   const copies = entry(isFirst, inbox, [`${seq}-0`, fields, leftMs + SPACE_MS]);
   if (endMs !== expiresAtMs(message)) return [copies];
-  return [
-    copies,
-    fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`]),
-  ];
+  return [copies, fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`])];
 }
 
 export function streamFacts(
@@ -169,8 +150,7 @@ export function streamFacts(
     fact("SET", of("streamOffsets"), [packed(offsets)]),
   ];
   if (text !== "") facts.push(fact("SET", of("streamText"), [text]));
-  if (notes.length > 0)
-    facts.push(fact("RPUSH", of("streamNotes"), notes.map(encodeNote)));
+  if (notes.length > 0) facts.push(fact("RPUSH", of("streamNotes"), notes.map(encodeNote)));
   // Retries of events of an ended stream are known for as long as those of messages.
   const areKnown = isActive || startedAtMs + dedupeWindowMs > clock();
   const keepMs = isActive ? 0 : dedupeWindowMs + SPACE_MS;
@@ -182,9 +162,7 @@ export function streamFacts(
     ...facts,
     fact("SET", keys.channel("activeStream", key), [no]),
     fact("ZADD", streams, [beganAtMs, `${key}\n${no}`]),
-    ...usersOf(key).map((uid) =>
-      fact("SADD", keys.user("streams", uid), [key]),
-    ),
+    ...usersOf(key).map((uid) => fact("SADD", keys.user("streams", uid), [key])),
   ];
 }
 
@@ -218,7 +196,6 @@ function boundBytes(snapshot: SourceStream["snapshot"]): number {
 
 function packed(offsets: readonly number[]): Buffer {
   const bytes = Buffer.alloc(4 * offsets.length);
-  for (const [at, offset] of offsets.entries())
-    bytes.writeUInt32BE(offset, 4 * at);
+  for (const [at, offset] of offsets.entries()) bytes.writeUInt32BE(offset, 4 * at);
   return bytes;
 }

@@ -9,11 +9,7 @@ import type { RedisSettings } from "../redis/client.ts";
 import { UnusableRedis } from "../redis/format.ts";
 import { RedisLink } from "../redis/link.ts";
 import { ReplicationBarrier } from "../redis/replication.ts";
-import {
-  lookInto,
-  openMoveSource,
-  type SourceLook,
-} from "../store/embedded/export.ts";
+import { lookInto, openMoveSource, type SourceLook } from "../store/embedded/export.ts";
 import { accessTokenOwner } from "../store/redis/steps/managers.ts";
 import { type CopyParts, copyAll, MoveStuck } from "./copy.ts";
 import { MoveTarget } from "./facts.ts";
@@ -39,10 +35,9 @@ interface MoveSettings {
   /** A move without a process for so long is reported as abandoned. */
   readonly abandonedAfterMs?: number;
   /** The settings of the store on the folder. */
-  readonly store: Omit<
-    FolderOptions,
-    "path" | "clock" | "onError" | "onLost"
-  > & { readonly retentionS: number };
+  readonly store: Omit<FolderOptions, "path" | "clock" | "onError" | "onLost"> & {
+    readonly retentionS: number;
+  };
 }
 
 /** Notifications about the move. */
@@ -108,11 +103,7 @@ export class Migration {
   #look: SourceLook | undefined;
 
   /** Nothing is opened yet. `clock`: Unix milliseconds. */
-  constructor(
-    settings: MoveSettings,
-    events: MoveEvents,
-    clock: () => number = Date.now,
-  ) {
+  constructor(settings: MoveSettings, events: MoveEvents, clock: () => number = Date.now) {
     this.#settings = settings;
     this.#events = events;
     this.#clock = clock;
@@ -182,9 +173,7 @@ export class Migration {
     const link = this.#link?.isUp === true ? this.#link : undefined;
     if (this.#look !== undefined && !(areMoved && link)) {
       const known = this.#look.tokens.get(Buffer.from(hash).toString("hex"));
-      return known && this.#clock() < known.expiresAtMs
-        ? known.owner
-        : undefined;
+      return known && this.#clock() < known.expiresAtMs ? known.owner : undefined;
     }
     const parts = { link, clock: this.#clock };
     const owner = link && (await accessTokenOwner({ ...parts, link }, hash));
@@ -304,11 +293,7 @@ export class Migration {
     }
   }
 
-  async #move(
-    link: RedisLink,
-    lease: Lease,
-    source: CopyParts["source"],
-  ): Promise<boolean> {
+  async #move(link: RedisLink, lease: Lease, source: CopyParts["source"]): Promise<boolean> {
     const { deadAfterMs, store } = this.#settings;
     const record = await enterMove({
       ...{ link, lease, source: source.id, nowMs: this.#clock(), deadAfterMs },
@@ -377,11 +362,7 @@ export class Migration {
     return record?.beganAtMs === stuck?.beganAtMs ? stuck?.message : undefined;
   }
 
-  #setStatus(
-    status: MigrationStatus["status"],
-    step = "",
-    lastErr: string | null = null,
-  ): void {
+  #setStatus(status: MigrationStatus["status"], step = "", lastErr: string | null = null): void {
     this.#state = { status, step, lastErr };
   }
 

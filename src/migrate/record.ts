@@ -8,9 +8,7 @@ import { loadScript } from "../redis/script.ts";
 import { isHeld, type Lease, lostLease } from "./lease.ts";
 
 const enterScript = loadScript(new URL("./lua/enter.lua", import.meta.url));
-const saveScript = loadScript(
-  new URL("./lua/save_record.lua", import.meta.url),
-);
+const saveScript = loadScript(new URL("./lua/save_record.lua", import.meta.url));
 
 const FORMAT = "1";
 /** Keys per SCAN. */
@@ -60,8 +58,7 @@ export type RecordChange = Partial<Omit<MoveRecord, "source" | "beganAtMs">>;
 
 type Link = Pick<RedisLink, "call" | "keys">;
 
-const keyOf = ({ keys }: Pick<Link, "keys">): string =>
-  keys.shared("migration");
+const keyOf = ({ keys }: Pick<Link, "keys">): string => keys.shared("migration");
 
 /** A move as other processes see it. */
 export interface MoveNow {
@@ -194,8 +191,7 @@ async function heartbeats(link: Link): Promise<Map<string, string>> {
   const reply = await link.call("zrange", key, 0, -1, "WITHSCORES");
   const texts = (reply as readonly unknown[]).map(String); // members and scores in turn
   const found = new Map<string, string>();
-  for (let at = 0; at + 1 < texts.length; at += 2)
-    found.set(texts[at] ?? "", texts[at + 1] ?? "");
+  for (let at = 0; at + 1 < texts.length; at += 2) found.set(texts[at] ?? "", texts[at + 1] ?? "");
   return found;
 }
 
@@ -210,10 +206,7 @@ async function assertEmpty(link: RedisLink): Promise<void> {
       cursor = next;
       const foreign = found.find((key) => !OURS.test(key));
       if (foreign !== undefined)
-        throw refusal(
-          `Redis is not empty: it holds ${JSON.stringify(foreign)}`,
-          link,
-        );
+        throw refusal(`Redis is not empty: it holds ${JSON.stringify(foreign)}`, link);
     } while (cursor !== "0");
   }
 }

@@ -19,19 +19,10 @@ import {
   PERMANENT,
   TEMPORARY,
 } from "../store/embedded/steps/channel-tables.ts";
-import {
-  commandOf,
-  expiryOf,
-  readState,
-} from "../store/embedded/steps/inbox-rows.ts";
+import { commandOf, expiryOf, readState } from "../store/embedded/steps/inbox-rows.ts";
 import { ownerOf } from "../store/embedded/steps/managers.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
-import {
-  encodeInfo,
-  LIST_BITS,
-  ownField,
-  recordKey,
-} from "../store/redis/steps/channel-record.ts";
+import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps/channel-record.ts";
 import * as managers from "../store/redis/steps/managers.ts";
 import { systemUidsKey } from "../store/redis/steps/system-accounts.ts";
 import { encodeDevice } from "../store/redis/steps/users.ts";
@@ -43,13 +34,7 @@ import {
   type RowFacts,
   SPACE_MS,
 } from "./facts.ts";
-import {
-  copyFacts,
-  firstFacts,
-  headFacts,
-  messageFacts,
-  streamFacts,
-} from "./message-facts.ts";
+import { copyFacts, firstFacts, headFacts, messageFacts, streamFacts } from "./message-facts.ts";
 
 /** In the order of the move: a later step needs the data of the earlier ones. */
 export const MOVE_STEPS = ["user", "channel", "message"] as const;
@@ -81,16 +66,12 @@ function table<K, V>(
   return {
     ...{ name, step, total: folder.entriesOf(of) },
     *rows(place) {
-      for (const row of folder.rowsOf<K, V>(of, place, range))
-        yield { ...read(row), at: row.at };
+      for (const row of folder.rowsOf<K, V>(of, place, range)) yield { ...read(row), at: row.at };
     },
   };
 }
 
-export function moveTables(
-  source: folder.MoveSource,
-  context: MoveContext,
-): readonly MoveTable[] {
+export function moveTables(source: folder.MoveSource, context: MoveContext): readonly MoveTable[] {
   return [
     ...userTables(source, context),
     ...channelTables(source, context),
@@ -116,45 +97,33 @@ function userTables(
         };
       },
     ),
-    table<string, Stored>(
-      ["user", "managers"],
-      tables.managers,
-      ({ key: username, value }) => {
-        const key = managers.passwordsKey(keys);
-        const password = managers.encodePassword(String(fieldsOf(value)[0]));
-        return {
-          facts: [fact("HSET", key, [username, password])],
-          ...{ counts: ["managers"], sizes: [["managers", key]] },
-        };
-      },
-    ),
-    table<string, Stored>(
-      ["user", "systemUids"],
-      tables.systemUids,
-      ({ key: uid }) => {
-        const key = systemUidsKey(keys);
-        return {
-          facts: [fact("SADD", key, [uid])],
-          ...{ counts: ["systemUids"], sizes: [["systemUids", key]] },
-        };
-      },
-    ),
-    table<string, Stored>(
-      ["user", "tokens"],
-      tables.tokens,
-      ({ key: hash, value }) => {
-        const { owner, expiresAtMs: endMs } = ownerOf(value);
-        const key = managers.accessTokenKey(keys, hash);
-        const leftMs = endMs - clock();
-        const sizes = [["tokens", key]] as const;
-        if (leftMs <= 0) return { expired: ["tokens"], sizes };
-        const token = managers.encodeToken(owner, endMs);
-        return {
-          facts: [fact("SET", key, [token], leftMs + SPACE_MS)],
-          ...{ counts: ["tokens"], sizes },
-        };
-      },
-    ),
+    table<string, Stored>(["user", "managers"], tables.managers, ({ key: username, value }) => {
+      const key = managers.passwordsKey(keys);
+      const password = managers.encodePassword(String(fieldsOf(value)[0]));
+      return {
+        facts: [fact("HSET", key, [username, password])],
+        ...{ counts: ["managers"], sizes: [["managers", key]] },
+      };
+    }),
+    table<string, Stored>(["user", "systemUids"], tables.systemUids, ({ key: uid }) => {
+      const key = systemUidsKey(keys);
+      return {
+        facts: [fact("SADD", key, [uid])],
+        ...{ counts: ["systemUids"], sizes: [["systemUids", key]] },
+      };
+    }),
+    table<string, Stored>(["user", "tokens"], tables.tokens, ({ key: hash, value }) => {
+      const { owner, expiresAtMs: endMs } = ownerOf(value);
+      const key = managers.accessTokenKey(keys, hash);
+      const leftMs = endMs - clock();
+      const sizes = [["tokens", key]] as const;
+      if (leftMs <= 0) return { expired: ["tokens"], sizes };
+      const token = managers.encodeToken(owner, endMs);
+      return {
+        facts: [fact("SET", key, [token], leftMs + SPACE_MS)],
+        ...{ counts: ["tokens"], sizes },
+      };
+    }),
   ];
 }
 
@@ -163,10 +132,7 @@ function channelTables(
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
   /** A uid of a channel with bits, each of which is a set in Redis. */
-  const uidTable = (
-    name: "members" | "lists",
-    sets: Readonly<Partial<Record<Part, number>>>,
-  ) =>
+  const uidTable = (name: "members" | "lists", sets: Readonly<Partial<Record<Part, number>>>) =>
     table<[type: ChannelType, id: string, uid: string], Stored>(
       ["channel", name],
       tables[name],
@@ -176,9 +142,7 @@ function channelTables(
         const parts = all.flatMap(([part, bit]) => (bits & bit ? part : []));
         const key = recordKey({ type, id });
         return {
-          facts: parts.map((part) =>
-            fact("SADD", keys.channel(part, key), [uid]),
-          ),
+          facts: parts.map((part) => fact("SADD", keys.channel(part, key), [uid])),
           counts: parts,
         };
       },
@@ -189,9 +153,7 @@ function channelTables(
       tables.channels,
       ({ key: [type, id], value }) => {
         const name = recordKey({ type, id });
-        const [ban, disband, sendBan, allowStranger, large] = fieldsOf(
-          value,
-        ) as boolean[]; // as written
+        const [ban, disband, sendBan, allowStranger, large] = fieldsOf(value) as boolean[]; // as written
         const info = encodeInfo({
           ...{ ban: ban === true, disband: disband === true },
           ...{ sendBan: sendBan === true, large: large === true },
@@ -202,9 +164,7 @@ function channelTables(
           type === GROUP_CHANNEL
             ? ["permanent", "temporary", "joinSeqs"]
             : ["permanent", "temporary"];
-        const sizes = members.map(
-          (part) => [part, keys.channel(part, name)] as const,
-        );
+        const sizes = members.map((part) => [part, keys.channel(part, name)] as const);
         return {
           facts: [fact("HSET", head, ["info", info])],
           ...{ counts: ["info"], sizes: [["info", head], ...sizes] },
@@ -218,9 +178,7 @@ function channelTables(
       ({ key: [type, id], value }) => {
         const name = recordKey({ type, id });
         const [denied, allowed] = fieldsOf(value).map(Number);
-        const lists =
-          (denied ? LIST_BITS.denylist : 0) +
-          (allowed ? LIST_BITS.allowlist : 0);
+        const lists = (denied ? LIST_BITS.denylist : 0) + (allowed ? LIST_BITS.allowlist : 0);
         const head = keys.channel("head", name);
         return {
           facts: [fact("HSET", head, ["lists", `${lists}`])],
@@ -252,10 +210,7 @@ function channelTables(
   ];
 }
 
-function messageTables(
-  source: folder.MoveSource,
-  context: MoveContext,
-): readonly MoveTable[] {
+function messageTables(source: folder.MoveSource, context: MoveContext): readonly MoveTable[] {
   const { tables, lastMessageId } = source;
   const { link, clock } = context;
   const { keys } = link;
@@ -288,23 +243,17 @@ function messageTables(
         };
       },
     ),
-    table<Buffer, Buffer>(
-      ["message", "inbox"],
-      tables.inbox,
-      ({ key, value, before }) => {
-        const command = commandOf(value);
-        const record = tables.commands.get(command);
-        if (record === undefined) return {}; // expired and removed
-        const { uid, seq } = folder.copyOf(key);
-        const isFirst = !before || folder.copyOf(before).uid !== uid;
-        const endMs = expiryOf(command);
-        const { message } = decodeRecord(record);
-        const facts = copyFacts(context, { uid, seq, endMs, isFirst, message });
-        return endMs <= clock()
-          ? { facts, expired: ["inbox"] }
-          : { facts, counts: ["inbox"] };
-      },
-    ),
+    table<Buffer, Buffer>(["message", "inbox"], tables.inbox, ({ key, value, before }) => {
+      const command = commandOf(value);
+      const record = tables.commands.get(command);
+      if (record === undefined) return {}; // expired and removed
+      const { uid, seq } = folder.copyOf(key);
+      const isFirst = !before || folder.copyOf(before).uid !== uid;
+      const endMs = expiryOf(command);
+      const { message } = decodeRecord(record);
+      const facts = copyFacts(context, { uid, seq, endMs, isFirst, message });
+      return endMs <= clock() ? { facts, expired: ["inbox"] } : { facts, counts: ["inbox"] };
+    }),
     table<Buffer, Buffer>(["message", "inboxes"], tables.inboxes, (row) => {
       const uid = folder.uidOf(row.key);
       const key = keys.user("inboxSeq", uid);
@@ -394,10 +343,7 @@ function* headRows(
     const parts = ["log", "positions", "activeStream"] as const;
     yield {
       facts: headFacts(context, { ...row, key, edges }),
-      sizes: [
-        ["own", head],
-        ...parts.map((part) => [part, keys.channel(part, key)] as const),
-      ],
+      sizes: [["own", head], ...parts.map((part) => [part, keys.channel(part, key)] as const)],
       at: done,
     };
   }

@@ -3,16 +3,9 @@
 
 import type { Registry } from "prom-client";
 import { Cell, createRegistry, Family, Histogram } from "./registry.ts";
-import {
-  DURATION_BOUNDS_S,
-  METRICS,
-  type MetricKey,
-  type MetricRow,
-} from "./table.ts";
+import { DURATION_BOUNDS_S, METRICS, type MetricKey, type MetricRow } from "./table.ts";
 
-type SeriesOf<Row extends MetricRow> = Row["kind"] extends "histogram"
-  ? Histogram
-  : Cell;
+type SeriesOf<Row extends MetricRow> = Row["kind"] extends "histogram" ? Histogram : Cell;
 
 /** Every metric of the table, by its key there. */
 type Families = {

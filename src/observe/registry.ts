@@ -78,8 +78,7 @@ export class Family<Series> {
     const known = this.#series.get(key);
     if (known !== undefined) return known.series;
     const others = this.row.labels.map(() => "other");
-    if (this.#series.size >= MAX_SERIES && key !== others.join("\0"))
-      return this.of(...others);
+    if (this.#series.size >= MAX_SERIES && key !== others.join("\0")) return this.of(...others);
     const series = this.#make();
     this.#series.set(key, { labels, series });
     return series;
@@ -94,9 +93,7 @@ export class Family<Series> {
 }
 
 /** A registry that reads the families at each scrape. */
-export function createRegistry(
-  families: Iterable<Family<Cell> | Family<Histogram>>,
-): Registry {
+export function createRegistry(families: Iterable<Family<Cell> | Family<Histogram>>): Registry {
   const registry = new Registry();
   for (const family of families) {
     const { name, help, kind } = family.row;
@@ -121,14 +118,10 @@ interface Sample {
   readonly metricName?: string;
 }
 
-function samplesOf(
-  family: Family<Cell> | Family<Histogram>,
-): readonly Sample[] {
+function samplesOf(family: Family<Cell> | Family<Histogram>): readonly Sample[] {
   const { name, labels: names } = family.row;
   return [...family.entries()].flatMap(({ labels: values, series }) => {
-    const labels = Object.fromEntries(
-      names.map((label, index) => [label, values[index] ?? ""]),
-    );
+    const labels = Object.fromEntries(names.map((label, index) => [label, values[index] ?? ""]));
     return series instanceof Cell
       ? [{ labels, value: series.value }]
       : buckets(name, labels, series);

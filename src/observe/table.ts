@@ -10,8 +10,7 @@ export interface MetricRow {
 
 /** From 100 µs to 10 s: an ack takes about 1 ms, a slow disk or a distant client much longer. */
 export const DURATION_BOUNDS_S: readonly number[] = [
-  0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
-  0.5, 1, 2.5, 5, 10,
+  0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 ];
 
 function counter<const Name extends string>(
@@ -57,29 +56,18 @@ export const METRICS = {
     "Connections closed as soon as they were accepted (max: the node is full; address: too many unauthenticated ones of one address; descriptors: the process or the system has no more)",
     ["reason"],
   ),
-  bodiesPending: gauge(
-    "http_bodies_pending_bytes",
-    "Memory of partially received request bodies",
-  ),
+  bodiesPending: gauge("http_bodies_pending_bytes", "Memory of partially received request bodies"),
 
   connections: gauge("connections", "Open client sockets"),
-  connectionsOpened: counter(
-    "connections_opened_total",
-    "Client sockets accepted since the start",
-  ),
-  sessions: gauge("sessions", "Authenticated sessions by device", [
-    "device_flag",
-  ]),
+  connectionsOpened: counter("connections_opened_total", "Client sockets accepted since the start"),
+  sessions: gauge("sessions", "Authenticated sessions by device", ["device_flag"]),
   connectionsEnded: counter(
     "connections_ended_total",
     "Connections closed by the server, by close reason (slow_reader: too many unread bytes; kicked: another main device)",
     ["reason"],
   ),
   framesReceived: counter("frames_received_total", "Frames from clients"),
-  bytesReceived: counter(
-    "frames_received_bytes_total",
-    "Bytes of frames from clients",
-  ),
+  bytesReceived: counter("frames_received_bytes_total", "Bytes of frames from clients"),
   workCharged: counter(
     "work_charged_total",
     "Work charged to clients, by operation, in frames: a PING costs 1, a history of 500 messages about 130",
@@ -99,33 +87,22 @@ export const METRICS = {
     "Requests of clients and backends answered with an error, by code",
     ["code", "source"],
   ),
-  sendDuration: histogram(
-    "send_duration_seconds",
-    "From receiving a message until it is durable",
-    ["source"],
-  ),
+  sendDuration: histogram("send_duration_seconds", "From receiving a message until it is durable", [
+    "source",
+  ]),
   recvackDelay: histogram(
     "recvack_delay_seconds",
     "From accepting a message to a receiver's RECVACK",
   ),
   fanouts: counter("fanouts_total", "Pushes encoded and published to sessions"),
-  deliveries: counter(
-    "deliveries_total",
-    "Sessions that received those pushes",
-  ),
-  resumeRuns: counter(
-    "resume_runs_total",
-    "Ranges of missed messages sent after reconnects",
-  ),
+  deliveries: counter("deliveries_total", "Sessions that received those pushes"),
+  resumeRuns: counter("resume_runs_total", "Ranges of missed messages sent after reconnects"),
   resumeMessages: counter("resume_messages_total", "Messages in those ranges"),
   eventFanouts: counter(
     "event_fanouts_total",
     "Stream, tool-call and custom events delivered to sessions of this node",
   ),
-  eventDeliveries: counter(
-    "event_deliveries_total",
-    "Sessions that received those events live",
-  ),
+  eventDeliveries: counter("event_deliveries_total", "Sessions that received those events live"),
   streamCatchUps: counter(
     "stream_catch_ups_total",
     "Streams whose missed part was read from the store and sent merged, to sessions that lagged or joined",
@@ -143,18 +120,13 @@ export const METRICS = {
     "Commands that clients acknowledged",
   ),
 
-  httpRequests: counter("http_requests_total", "Control-plane requests", [
-    "route",
-    "status",
-  ]),
+  httpRequests: counter("http_requests_total", "Control-plane requests", ["route", "status"]),
   httpDuration: histogram(
     "http_request_duration_seconds",
     "From the complete request to its answer",
     ["route"],
   ),
-  logins: counter("manager_logins_total", "Logins of managers by outcome", [
-    "outcome",
-  ]),
+  logins: counter("manager_logins_total", "Logins of managers by outcome", ["outcome"]),
 
   streamsActive: gauge("streams_active", "Active streams"),
   streamsActiveBytes: gauge(
@@ -175,28 +147,16 @@ export const METRICS = {
     "store_tail_records",
     "Messages in the journal and not yet in the database",
   ),
-  storeTailBytes: gauge(
-    "store_tail_bytes",
-    "Memory those messages take, in bytes",
-  ),
-  storeJournalBytes: gauge(
-    "store_journal_bytes",
-    "Size of the journal's files, in bytes",
-  ),
+  storeTailBytes: gauge("store_tail_bytes", "Memory those messages take, in bytes"),
+  storeJournalBytes: gauge("store_journal_bytes", "Size of the journal's files, in bytes"),
 
   storeUnreadable: counter(
     "store_unreadable_records_total",
     "Reads of a record in Redis that cannot be decoded, such as one of a newer build; it is skipped",
   ),
 
-  redisUp: gauge(
-    "redis_up",
-    "1 while Redis accepts this node's commands, else 0",
-  ),
-  redisInFlight: gauge(
-    "redis_commands_in_flight",
-    "Commands that wait for an answer of Redis",
-  ),
+  redisUp: gauge("redis_up", "1 while Redis accepts this node's commands, else 0"),
+  redisInFlight: gauge("redis_commands_in_flight", "Commands that wait for an answer of Redis"),
   clusterRepairs: counter(
     "cluster_repairs_total",
     "Channels with a lost or reordered publication, read from Redis instead",

@@ -339,10 +339,7 @@ export interface Codec {
    * The requests that are complete with this frame, in order; refused ones among them. Copies what
    * it keeps of `data`. Throws FrameError for a frame that holds no request that can be read.
    */
-  decode(
-    data: Uint8Array,
-    isText: boolean,
-  ): readonly (Operation | FrameError)[];
+  decode(data: Uint8Array, isText: boolean): readonly (Operation | FrameError)[];
   /**
    * The refs of the requests in a frame that are all refused; reads no more than that takes. Throws
    * FrameError.

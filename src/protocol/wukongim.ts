@@ -23,11 +23,7 @@ export interface ClientEvent {
 }
 
 /** Events whose id is the stream's name, by which clients match them [decisions: Event id]. */
-const STREAM_EVENTS: ReadonlySet<string> = new Set([
-  STREAM_START,
-  STREAM_CONTENT,
-  STREAM_END,
-]);
+const STREAM_EVENTS: ReadonlySet<string> = new Set([STREAM_START, STREAM_CONTENT, STREAM_END]);
 
 export function clientEvent(event: ChannelEvent): ClientEvent {
   const { type, timestampMs, data, clientMsgNo, eventId } = event;
@@ -36,9 +32,7 @@ export function clientEvent(event: ChannelEvent): ClientEvent {
 }
 
 /** The stream so far: its start, the text as one piece, and its end unless it goes on. */
-export function snapshotEvents(
-  snapshot: StreamSnapshot,
-): readonly ClientEvent[] {
+export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[] {
   const { clientMsgNo: id, startData, text, state, endData = "" } = snapshot;
   const timestampMs = messageTimeMs(snapshot.messageId);
   const parts = [{ type: STREAM_START, data: startData }];
@@ -51,7 +45,6 @@ export function snapshotEvents(
 export function nodeNumber(nodeId: string): number {
   if (/^\d{1,9}$/.test(nodeId)) return Number(nodeId);
   let number = 0;
-  for (const letter of nodeId)
-    number = (number * 31 + (letter.codePointAt(0) ?? 0)) % 0x7fff_ffff;
+  for (const letter of nodeId) number = (number * 31 + (letter.codePointAt(0) ?? 0)) % 0x7fff_ffff;
   return number;
 }

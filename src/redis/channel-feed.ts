@@ -52,8 +52,5 @@ export interface ChannelFeed {
    * Personal channels of `uid` with a message since about that time (a few seconds more is
    * harmless), Unix milliseconds.
    */
-  personalChannelsSince(
-    uid: string,
-    sinceMs: number,
-  ): Promise<readonly ChannelKey[]>;
+  personalChannelsSince(uid: string, sinceMs: number): Promise<readonly ChannelKey[]>;
 }

@@ -4,13 +4,7 @@
 
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
-import {
-  Cluster,
-  type ClusterOptions,
-  Command,
-  Redis,
-  type RedisOptions,
-} from "ioredis";
+import { Cluster, type ClusterOptions, Command, Redis, type RedisOptions } from "ioredis";
 import type { Arg } from "./script.ts";
 
 /** Plain values of the configuration (see `options.ts`). */
@@ -42,15 +36,10 @@ const MAX_RECONNECT_MS = 2000;
  */
 const REFUSED_MS = 1000;
 
-const reconnectMs = (times: number): number =>
-  Math.min(times * RECONNECT_MS, MAX_RECONNECT_MS);
+const reconnectMs = (times: number): number => Math.min(times * RECONNECT_MS, MAX_RECONNECT_MS);
 
 /** Whether the settings name a Redis Cluster. */
-export function isClustered({
-  url,
-  cluster,
-  sentinelName,
-}: RedisSettings): boolean {
+export function isClustered({ url, cluster, sentinelName }: RedisSettings): boolean {
   return sentinelName === "" && (cluster || url.includes(","));
 }
 
@@ -59,10 +48,7 @@ export function isClustered({
  * takes commands only, no subscriptions. Throws an Error with a message for the operator when the
  * address cannot be read.
  */
-export function createClient(
-  settings: RedisSettings,
-  name: string,
-): RedisClient {
+export function createClient(settings: RedisSettings, name: string): RedisClient {
   const urls = settings.url.split(",").map((text) => parse(text.trim()));
   const [first] = urls;
   if (first === undefined) throw new Error("redis.url is empty");
@@ -83,9 +69,7 @@ export function createClient(
   const { tls } = shared;
   return new Redis({
     ...one,
-    ...(tls === undefined
-      ? {}
-      : { sentinelTLS: tls, enableTLSForSentinelMode: true }),
+    ...(tls === undefined ? {} : { sentinelTLS: tls, enableTLSForSentinelMode: true }),
     sentinels: hosts,
     name: settings.sentinelName,
     sentinelCommandTimeout: settings.timeoutMs,
@@ -99,10 +83,7 @@ export function createClient(
  * Throws when it is not ready in time, or when all Sentinels refuse, with the reason as far as it
  * is known.
  */
-export async function connected(
-  client: RedisClient,
-  timeoutMs: number,
-): Promise<void> {
+export async function connected(client: RedisClient, timeoutMs: number): Promise<void> {
   const sentinels = client.options as Pick<RedisOptions, "sentinels">; // absent from a Cluster's
   const sentinelCount = sentinels.sentinels?.length ?? 0;
   let reason = "";
@@ -112,10 +93,7 @@ export async function connected(
   const failure = new Promise<never>((_, reject) => {
     fail = reject;
   });
-  const timer = setTimeout(
-    () => fail(new Error("it is not ready in time")),
-    timeoutMs,
-  );
+  const timer = setTimeout(() => fail(new Error("it is not ready in time")), timeoutMs);
   const noteSentinel = ({ message }: Error): void => {
     refusals.push(...refusalsIn(message));
   };

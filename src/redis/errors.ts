@@ -18,8 +18,7 @@ export function isMissingScript(error: unknown): boolean {
  * comes at once.
  */
 export function isUnanswered(error: unknown): boolean {
-  if (!(error instanceof BrokerError) || error.code !== "unavailable")
-    return false;
+  if (!(error instanceof BrokerError) || error.code !== "unavailable") return false;
   return error.cause instanceof Error && error.cause.name !== "ReplyError";
 }
 

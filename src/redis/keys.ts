@@ -102,9 +102,7 @@ function topicsOfChannel(key: ChannelKey): readonly Topic[] {
 export function topicsOf(event: ClusterEvent): readonly Topic[] {
   switch (event.kind) {
     case "message":
-      return (
-        event.recipients?.map(userTopic) ?? topicsOfChannel(event.message.key)
-      );
+      return event.recipients?.map(userTopic) ?? topicsOfChannel(event.message.key);
     case "event":
       return topicsOfChannel(event.event.key);
     case "command":

@@ -112,11 +112,8 @@ export class RedisLink {
     if (this.#status !== "new") throw new BrokerError("unavailable");
     this.#status = "down";
     const client = this.#client;
-    client.on("error", (error) =>
-      this.#report(asBrokerError(error), CONNECTION_FAILED),
-    );
-    if (client instanceof Cluster)
-      client.on("+node", (node: Redis) => this.#joined(node));
+    client.on("error", (error) => this.#report(asBrokerError(error), CONNECTION_FAILED));
+    if (client instanceof Cluster) client.on("+node", (node: Redis) => this.#joined(node));
     try {
       await connected(client, Math.max(this.settings.timeoutMs, START_MS));
       await this.#prepare();
@@ -188,8 +185,7 @@ export class RedisLink {
   #enter({ isVital, isGathered }: StepSending): void {
     if (this.#status !== "up") throw new BrokerError("unavailable");
     const isFree = isVital === true || isGathered === true;
-    if (!isFree && this.#inFlight >= this.settings.maxInFlight)
-      throw new BrokerError("overloaded");
+    if (!isFree && this.#inFlight >= this.settings.maxInFlight) throw new BrokerError("overloaded");
     this.#inFlight += 1;
   }
 
@@ -220,11 +216,7 @@ export class RedisLink {
   }
 
   /** Sends a script ahead of its first call on a connection; undefined: it was sent before. */
-  #load(
-    script: Script,
-    server: Redis,
-    how: Sending,
-  ): Promise<unknown> | undefined {
+  #load(script: Script, server: Redis, how: Sending): Promise<unknown> | undefined {
     let loaded = this.#loaded.get(server);
     if (loaded === undefined) {
       const scripts = new Set<Script>();
@@ -281,8 +273,7 @@ export class RedisLink {
   }
 
   #retry(): void {
-    if (this.#status === "down" && this.#client.status === "ready")
-      this.#cameBack();
+    if (this.#status === "down" && this.#client.status === "ready") this.#cameBack();
   }
 
   #joined(node: Redis): void {

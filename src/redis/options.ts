@@ -37,8 +37,7 @@ export const redisOptions = Type.Object(
     prefix: Type.String({
       default: "jd",
       pattern: "^[A-Za-z0-9._-]{1,32}$",
-      description:
-        "First part of every key: clusters with different prefixes can share one Redis.",
+      description: "First part of every key: clusters with different prefixes can share one Redis.",
     }),
     minReplicas: Type.Integer({
       default: 0,
@@ -53,8 +52,7 @@ export const redisOptions = Type.Object(
       minimum: 100,
       maximum: 60_000,
       unit: "milliseconds",
-      description:
-        "How long Redis may take to answer before the call is refused as unavailable.",
+      description: "How long Redis may take to answer before the call is refused as unavailable.",
     }),
     maxInFlight: Type.Integer({
       default: 20_000,

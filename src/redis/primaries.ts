@@ -26,8 +26,7 @@ export class Primaries {
 
   constructor(cluster: Cluster) {
     this.#cluster = cluster;
-    for (const event of ["+node", "-node", "refresh"])
-      cluster.on(event, () => this.#nodes.clear());
+    for (const event of ["+node", "-node", "refresh"]) cluster.on(event, () => this.#nodes.clear());
   }
 
   /** From now on, until `close`, slots that moved are noticed. */
@@ -60,8 +59,7 @@ export class Primaries {
 
   /** Must be called with every failure of a command. */
   failed(error: unknown): void {
-    if (error instanceof Error && MISPLACED.test(error.message))
-      this.#refresh();
+    if (error instanceof Error && MISPLACED.test(error.message)) this.#refresh();
   }
 
   #at(address: string | undefined): Redis | undefined {

@@ -144,10 +144,7 @@ class PrimaryWaits {
 
   async #connect(): Promise<boolean> {
     await this.#side.connect();
-    const [one, other] = await Promise.all([
-      runIdOf(this.#primary),
-      runIdOf(this.#side),
-    ]);
+    const [one, other] = await Promise.all([runIdOf(this.#primary), runIdOf(this.#side)]);
     return one !== undefined && one === other;
   }
 

@@ -14,19 +14,13 @@ export interface Script {
   readonly sha: string;
 }
 
-const shared = readFileSync(
-  new URL("./lua/shared.lua", import.meta.url),
-  "utf8",
-);
+const shared = readFileSync(new URL("./lua/shared.lua", import.meta.url), "utf8");
 
 /**
  * The script of a Lua file, behind what it shares with others of its room: files, or text that was
  * made. Its header says what KEYS, ARGV and the reply are.
  */
-export function loadScript(
-  file: URL,
-  ...before: readonly (URL | string)[]
-): Script {
+export function loadScript(file: URL, ...before: readonly (URL | string)[]): Script {
   const parts = [...before, file].map((part) =>
     typeof part === "string" ? part : readFileSync(part, "utf8"),
   );
@@ -55,13 +49,10 @@ const WORD = /\w+/g;
  */
 function withConstants(source: string): string {
   const values = new Map<string, string>();
-  const rest = source.replace(
-    CONSTANT,
-    (_line, name: string, value: string) => {
-      values.set(name, value.startsWith("-") ? `(${value})` : value);
-      return "";
-    },
-  );
+  const rest = source.replace(CONSTANT, (_line, name: string, value: string) => {
+    values.set(name, value.startsWith("-") ? `(${value})` : value);
+    return "";
+  });
   return rest.replace(WORD, (word) => values.get(word) ?? word);
 }
 
@@ -149,8 +140,6 @@ function withoutUnused(source: string): string {
     used.add(name);
     named.push(...(words.get(name) ?? []));
   }
-  const kept = source.replace(FUNCTION, (body, name: string) =>
-    used.has(name) ? body : "",
-  );
+  const kept = source.replace(FUNCTION, (body, name: string) => (used.has(name) ? body : ""));
   return kept.replace(/\n+/g, "\n");
 }

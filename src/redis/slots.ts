@@ -5,8 +5,7 @@ export const SLOTS = 16_384;
 
 const table = new Uint16Array(256).map((_, byte) => {
   let crc = byte << 8;
-  for (let bit = 0; bit < 8; bit++)
-    crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
+  for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
   return crc;
 });
 

@@ -38,10 +38,7 @@ import {
 import type { ClusterEvent } from "../broker/ports.ts";
 
 /** What a channel publishes in turn. */
-export type OrderedEvent = Extract<
-  ClusterEvent,
-  { kind: "message" | "event" | "removal" }
->;
+export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" | "removal" }>;
 
 /** The newest format this build writes and reads, of frames, records and keys alike. */
 export const WIRE_VERSION = 2;
@@ -113,10 +110,7 @@ interface MessageExtra {
 }
 
 /** A message as kept in a channel's log and in inboxes. `timestampMs`: when it was accepted. */
-export function encodeRecord(
-  message: RecordedMessage,
-  timestampMs: number,
-): Buffer {
+export function encodeRecord(message: RecordedMessage, timestampMs: number): Buffer {
   const { channel, header, streamNo, tagKey, passthrough, payload } = message;
   const fields = [
     WIRE_VERSION,
@@ -131,8 +125,7 @@ export function encodeRecord(
     tagKey ?? null,
     Buffer.from(payload.buffer, payload.byteOffset, payload.length),
   ];
-  if (passthrough !== undefined)
-    fields.push(passthrough.setting, passthrough.topic);
+  if (passthrough !== undefined) fields.push(passthrough.setting, passthrough.topic);
   return packr.pack(fields);
 }
 
@@ -196,12 +189,8 @@ function copied(bytes: Uint8Array): Uint8Array {
 /** An event of a stream without its place. */
 export type RecordedEvent = Omit<ChannelEvent, "key" | "stream">;
 
-function decodeEvent(
-  record: Uint8Array,
-  stream: ChannelEvent["stream"],
-): ChannelEvent {
-  const [, type, id, from, clientMsgNo, eventId, kind, data, timestampMs] =
-    unpackVersioned(record);
+function decodeEvent(record: Uint8Array, stream: ChannelEvent["stream"]): ChannelEvent {
+  const [, type, id, from, clientMsgNo, eventId, kind, data, timestampMs] = unpackVersioned(record);
   const channel = channelOf(type, id);
   const fromUid = text(from);
   return {
@@ -222,8 +211,7 @@ export function encodeExtra(extra: MessageExtra): Buffer {
   const stream = isStream ? "" : null;
   const fields = [origin ?? null, recipients ?? null, stream];
   if (idBefore !== undefined) return packr.pack([...fields, idBefore]);
-  if (origin === undefined && recipients === undefined)
-    if (!isStream) return NO_EXTRA; // every message over HTTP
+  if (origin === undefined && recipients === undefined) if (!isStream) return NO_EXTRA; // every message over HTTP
   return packr.pack(fields);
 }
 
@@ -264,25 +252,16 @@ export function messagePublication(parts: {
   head.writeDoubleBE(parts.messageSeq, 18);
   return Buffer.concat([
     Buffer.from([FIXED_LIST | PARTS]),
-    ...[head, parts.record, parts.extra].flatMap((part) => [
-      stringHead(part.length),
-      part,
-    ]),
+    ...[head, parts.record, parts.extra].flatMap((part) => [stringHead(part.length), part]),
   ]);
 }
 
 export function looseFrame(id: string, event: ClusterEvent): Buffer {
-  return Buffer.concat([
-    Buffer.from([WIRE_VERSION, LOOSE_FRAME]),
-    packr.pack([id, event]),
-  ]);
+  return Buffer.concat([Buffer.from([WIRE_VERSION, LOOSE_FRAME]), packr.pack([id, event])]);
 }
 
 export function markFrame(mark: string): Buffer {
-  return Buffer.concat([
-    Buffer.from([WIRE_VERSION, MARK_FRAME]),
-    Buffer.from(mark),
-  ]);
+  return Buffer.concat([Buffer.from([WIRE_VERSION, MARK_FRAME]), Buffer.from(mark)]);
 }
 
 /** One user's copy of a command: it goes to the user's topic only. */
@@ -311,8 +290,7 @@ export function kindOf(frame: Buffer): number | undefined {
 }
 
 /** The publication's number of a message's or an event's frame. */
-export const publicationSeqOf = (frame: Buffer): number =>
-  frame.readDoubleBE(2);
+export const publicationSeqOf = (frame: Buffer): number => frame.readDoubleBE(2);
 
 /** Of a message's frame, without reading the record. */
 export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
@@ -379,8 +357,7 @@ export function framesOf(messages: Buffer): {
     const start = contentAt(messages, at);
     const recordAt = endOfString(messages, at);
     const end = endOfString(messages, endOfString(messages, recordAt));
-    if (!(end <= messages.length) || recordAt - start !== MESSAGE_RECORD_AT)
-      break;
+    if (!(end <= messages.length) || recordAt - start !== MESSAGE_RECORD_AT) break;
     frames.push(messages.subarray(start, end));
     at = end;
   }
@@ -549,14 +526,11 @@ function unpackList(source: Uint8Array): readonly unknown[] {
 
 function assertVersion(version: unknown): void {
   if (typeof version !== "number" || version > WIRE_VERSION)
-    throw unreadable(
-      `format ${String(version)}; this build reads up to ${WIRE_VERSION}`,
-    );
+    throw unreadable(`format ${String(version)}; this build reads up to ${WIRE_VERSION}`);
 }
 
 function channelOf(type: unknown, id: unknown): ChannelRef {
-  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
-    throw unreadable("a channel's type");
+  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL) throw unreadable("a channel's type");
   return { id: text(id), type };
 }
 

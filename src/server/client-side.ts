@@ -130,10 +130,7 @@ export function createNodeGateway(
     maxCommandAcks: MAX_COMMAND_ACKS,
   };
   const protocols = [
-    createWkproto(
-      { ...limits, maxPacketBytes: client.maxFrameBytes },
-      protocol.wkproto,
-    ),
+    createWkproto({ ...limits, maxPacketBytes: client.maxFrameBytes }, protocol.wkproto),
     createJsonRpcProtocol(limits),
     createNativeProtocol(limits), // takes every first frame
   ];
@@ -222,10 +219,7 @@ function workLimits(client: Config["client"]): WorkLimits {
 function readLimits(client: Config["client"]): ReadLimits {
   const pageBytes = runBytes(client);
   return {
-    pageMessages: Math.min(
-      RUN_MESSAGES,
-      Math.floor(pageBytes / MESSAGE_OVERHEAD_BYTES),
-    ),
+    pageMessages: Math.min(RUN_MESSAGES, Math.floor(pageBytes / MESSAGE_OVERHEAD_BYTES)),
     pageBytes,
     maxUnreadBytes: client.maxBufferedBytes / 4,
   };

@@ -2,11 +2,7 @@
 
 import type { LocalSession } from "../api/connections.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
-import {
-  measuredManagers,
-  measuredMessages,
-  measuredStreams,
-} from "../api/measured.ts";
+import { measuredManagers, measuredMessages, measuredStreams } from "../api/measured.ts";
 import { credentialRule } from "../api/protected-mode.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
 import { createChannels } from "../broker/channels.ts";
@@ -58,11 +54,7 @@ export interface LocalFacts {
   vitals(): { readonly connections: number; readonly deliveries: number };
 }
 
-export function createApi(
-  node: Node,
-  managers: Managers,
-  local: LocalFacts,
-): HttpEndpoint {
+export function createApi(node: Node, managers: Managers, local: LocalFacts): HttpEndpoint {
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
   const { host } = addressOf(config.api.listen);

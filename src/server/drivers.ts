@@ -40,9 +40,7 @@ export interface Drivers {
 }
 
 export function createDrivers(parts: DriverParts): Drivers {
-  return parts.config.redis.url === ""
-    ? createEmbeddedDrivers(parts)
-    : createRedisDrivers(parts);
+  return parts.config.redis.url === "" ? createEmbeddedDrivers(parts) : createRedisDrivers(parts);
 }
 
 /** The share of a client's buffer that one stream may take. */
@@ -131,10 +129,7 @@ function createRedisDrivers(parts: DriverParts): Drivers {
   const clockCheck = new ClockCheck({
     clock: Date.now,
     onApart: (offsetMs) =>
-      clusterLog.warn(
-        { offsetMs },
-        "The clocks of this node and of Redis differ",
-      ),
+      clusterLog.warn({ offsetMs }, "The clocks of this node and of Redis differ"),
   });
   const { deadAfterMs } = config.cluster;
   const cluster = createRedisCluster({

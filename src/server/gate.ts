@@ -22,16 +22,12 @@ const REFUSAL = {
 } as const;
 
 /** The endpoint; until `isOpen` it serves only a few paths. */
-export function gatedHttp(
-  endpoint: HttpEndpoint,
-  isOpen: () => boolean,
-): HttpEndpoint {
+export function gatedHttp(endpoint: HttpEndpoint, isOpen: () => boolean): HttpEndpoint {
   const routes = endpoint.routes.map((route) => {
     if (ALWAYS.has(route.path)) return route;
     const gated: HttpRoute = {
       ...route,
-      admit: (request) =>
-        isOpen() ? route.admit?.(request) : errorReply("unavailable", REFUSAL),
+      admit: (request) => (isOpen() ? route.admit?.(request) : errorReply("unavailable", REFUSAL)),
     };
     return gated;
   });
@@ -39,10 +35,7 @@ export function gatedHttp(
 }
 
 /** The endpoint; until `isOpen` sockets are closed with a code to reconnect later. */
-export function gatedSockets(
-  endpoint: SocketEndpoint,
-  isOpen: () => boolean,
-): SocketEndpoint {
+export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {
   return {
     ...endpoint,
     open: (connection, upgrade) =>

@@ -36,8 +36,7 @@ export function createListeners(
   const shared = {
     limits: createLimits(node),
     bodies: createBodies(node),
-    onError: (error: unknown, where: string) =>
-      log.error({ err: error }, where),
+    onError: (error: unknown, where: string) => log.error({ err: error }, where),
   };
   const api = {
     ...shared,
@@ -76,10 +75,7 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
     capacity() {
       const capacity = socketCapacity();
       if (max > capacity)
-        log.warn(
-          { max, capacity },
-          "The option sockets.max is beyond the limit of open files",
-        );
+        log.warn({ max, capacity }, "The option sockets.max is beyond the limit of open files");
       return max === 0 ? capacity : Math.min(max, capacity);
     },
     onRefused(reason, address) {

@@ -39,15 +39,8 @@ export function nodeMigration(
     onError: (error, what) => log.warn({ err: error }, what),
     onFailure(error, retryMs) {
       if (retryMs === undefined)
-        log.error(
-          { err: error },
-          "The migration failed and is not tried again",
-        );
-      else
-        log.error(
-          { err: error, retryMs },
-          "The migration failed and is tried again",
-        );
+        log.error({ err: error }, "The migration failed and is not tried again");
+      else log.error({ err: error, retryMs }, "The migration failed and is tried again");
     },
     onProgress(progress) {
       if (progress.step === said.step) return;
@@ -59,14 +52,10 @@ export function nodeMigration(
       if (words === said.other) return;
       said.other = words;
       if (isAbandoned)
-        log.warn(
-          { step, lastErr },
-          "The migration by another process was abandoned",
-        );
+        log.warn({ step, lastErr }, "The migration by another process was abandoned");
       else log.info({ step, lastErr }, "Another process migrates the data");
     },
-    onCompared: (counts) =>
-      log.info({ counts }, "The migrated data was compared"),
+    onCompared: (counts) => log.info({ counts }, "The migrated data was compared"),
     onLost,
   });
 }

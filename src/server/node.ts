@@ -2,19 +2,13 @@
 // State: the node's status.
 
 import { randomBytes } from "node:crypto";
-import {
-  type Conversations,
-  createConversations,
-} from "../broker/conversations.ts";
+import { type Conversations, createConversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
 import { createMessages, type Messages } from "../broker/messages.ts";
 import type { Cluster, Store, Throttle } from "../broker/ports.ts";
 import { SessionDirectory } from "../broker/session-directory.ts";
-import {
-  createStreamFollowers,
-  type StreamFollowers,
-} from "../broker/stream-followers.ts";
+import { createStreamFollowers, type StreamFollowers } from "../broker/stream-followers.ts";
 import { createStreams, type Streams } from "../broker/streams.ts";
 import { SystemAccounts } from "../broker/system-accounts.ts";
 import { TokenGate } from "../broker/token-gate.ts";
@@ -78,14 +72,12 @@ export function createNode(config: Config, deps: ServerDeps): Node {
       isDraining: () => node.status === "draining",
       sessions: () => node.directory.size,
     },
-    onNewIncarnation: () =>
-      void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
+    onNewIncarnation: () => void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
     onLost: deps.onUnfit,
   });
   const { store, cluster, throttle } = drivers;
   const log = roomLogger(logger, "broker");
-  const onError = (error: unknown, what: string) =>
-    log.error({ err: error }, what);
+  const onError = (error: unknown, what: string) => log.error({ err: error }, what);
   const systemAccounts = new SystemAccounts({ store, onError });
   const isSystem = systemAccounts.has;
   const messages = createMessages(store, {
@@ -150,8 +142,7 @@ export function hasData({ status }: Pick<Node, "status">): boolean {
 export async function readiness(
   node: Node,
 ): Promise<{ readonly ready: boolean; readonly reason: string }> {
-  if (node.status !== "ready")
-    return { ready: false, reason: `The node is ${node.status}` };
+  if (node.status !== "ready") return { ready: false, reason: `The node is ${node.status}` };
   try {
     await node.store.ping();
     await node.cluster.ping();

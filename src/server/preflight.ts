@@ -18,13 +18,9 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
     tlsProblem("client", config.client.tls),
     redis.caFile === ""
       ? undefined
-      : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () =>
-          readFile(redis.caFile),
-        ),
+      : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () => readFile(redis.caFile)),
     redis.url === ""
-      ? problemOf("store.path (JINDOU_STORE_PATH)", () =>
-          assertFolderCanBe(resolve(store.path)),
-        )
+      ? problemOf("store.path (JINDOU_STORE_PATH)", () => assertFolderCanBe(resolve(store.path)))
       : undefined,
   ]);
   return found.filter((problem) => problem !== undefined);
@@ -58,9 +54,7 @@ export async function checkMachine(config: Config): Promise<MachineReport> {
   const missing =
     from === ""
       ? undefined
-      : await problemOf("migrate.from (JINDOU_MIGRATE_FROM)", () =>
-          readdir(from),
-        );
+      : await problemOf("migrate.from (JINDOU_MIGRATE_FROM)", () => readdir(from));
   if (missing !== undefined) warnings.push(missing);
   for (const section of ["api", "client"] as const) {
     const address = parseAddress(config[section].listen);
@@ -90,10 +84,7 @@ async function tlsProblem(
   );
 }
 
-async function problemOf(
-  name: string,
-  check: () => Promise<unknown>,
-): Promise<string | undefined> {
+async function problemOf(name: string, check: () => Promise<unknown>): Promise<string | undefined> {
   try {
     await check();
     return undefined;

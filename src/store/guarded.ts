@@ -15,8 +15,7 @@ export function guarded<
 ): Pick<Part, Name> {
   const calls = names.map((name) => [
     name,
-    (...asked: readonly unknown[]) =>
-      use((running) => call(part(running), name, asked)),
+    (...asked: readonly unknown[]) => use((running) => call(part(running), name, asked)),
   ]);
   return Object.fromEntries(calls) as Pick<Part, Name>; // the same names, arguments and replies
 }
@@ -34,11 +33,7 @@ type Methods<Name extends string> = {
   readonly [Each in Name]: (...asked: readonly unknown[]) => unknown;
 };
 
-function call<Name extends string>(
-  part: object,
-  name: Name,
-  asked: readonly unknown[],
-): unknown {
+function call<Name extends string>(part: object, name: Name, asked: readonly unknown[]): unknown {
   const methods = part as Methods<Name>; // the type of `guarded` names them
   return methods[name](...asked);
 }

@@ -39,8 +39,7 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;
   if (type === STREAM_CONTENT) return Math.max(1, jsonBytes(data));
-  if (type === STREAM_START || type === STREAM_END)
-    return Math.max(1, Buffer.byteLength(data));
+  if (type === STREAM_START || type === STREAM_END) return Math.max(1, Buffer.byteLength(data));
   return noteBytes(event);
 }
 

@@ -42,12 +42,9 @@ export function createLifecycle<Running extends object>({
   let underWay = 0;
   let onIdle = () => {};
 
-  const notRunning = () =>
-    new BrokerError("unavailable", { message: `The store is ${status}` });
+  const notRunning = () => new BrokerError("unavailable", { message: `The store is ${status}` });
 
-  async function use<T>(
-    step: (running: Running) => T | Promise<T>,
-  ): Promise<T> {
+  async function use<T>(step: (running: Running) => T | Promise<T>): Promise<T> {
     if (status !== "running" || running === undefined) throw notRunning();
     underWay++;
     try {
@@ -59,11 +56,8 @@ export function createLifecycle<Running extends object>({
     }
   }
 
-  function useNow<T>(
-    step: (running: Running) => MaybePromise<T>,
-  ): MaybePromise<T> {
-    if (status !== "running" || running === undefined)
-      return Promise.reject(notRunning());
+  function useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T> {
+    if (status !== "running" || running === undefined) return Promise.reject(notRunning());
     try {
       return step(running);
     } catch (error) {
@@ -125,7 +119,5 @@ export function createLifecycle<Running extends object>({
 
 /** What is no BrokerError is `internal`. */
 export function toBrokerError(error: unknown): BrokerError {
-  return error instanceof BrokerError
-    ? error
-    : new BrokerError("internal", { cause: error });
+  return error instanceof BrokerError ? error : new BrokerError("internal", { cause: error });
 }

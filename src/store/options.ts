@@ -32,8 +32,7 @@ export const storeOptions = Type.Object(
     retentionS: Type.Integer({
       default: 0,
       minimum: 0,
-      description:
-        "Seconds after which every message leaves history; 0 = never.",
+      description: "Seconds after which every message leaves history; 0 = never.",
     }),
     maxChannelMessages: Type.Integer({
       default: 0,

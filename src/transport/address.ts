@@ -10,9 +10,7 @@ export function addressText(bytes: ArrayBuffer): string {
   if (bytes.byteLength === 4) return new Uint8Array(bytes).join(".");
   if (bytes.byteLength !== 16) return "";
   const view = new DataView(bytes);
-  const hextets = Array.from({ length: HEXTETS }, (_, i) =>
-    view.getUint16(i * 2),
-  );
+  const hextets = Array.from({ length: HEXTETS }, (_, i) => view.getUint16(i * 2));
   if (isMapped(hextets)) return new Uint8Array(bytes, 12).join(".");
   return compressed(hextets);
 }

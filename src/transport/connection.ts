@@ -7,12 +7,7 @@ import type { WebSocket } from "uWebSockets.js";
 import type { GracefulCloses } from "./graceful-closes.ts";
 import { frameBytes, type Reader } from "./slow-readers.ts";
 import type { TurnEnd, TurnTask } from "./turn-end.ts";
-import type {
-  Connection,
-  ConnectionHandler,
-  ListenerSpec,
-  SocketEndpoint,
-} from "./types.ts";
+import type { Connection, ConnectionHandler, ListenerSpec, SocketEndpoint } from "./types.ts";
 
 type Frame = Uint8Array | string;
 
@@ -66,11 +61,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   static #lastId = 0;
 
   /** `release` ends the count against its address. */
-  constructor(
-    remoteAddress: string,
-    release: () => void,
-    context: ConnectionContext,
-  ) {
+  constructor(remoteAddress: string, release: () => void, context: ConnectionContext) {
     SocketConnection.#lastId += 1;
     this.id = SocketConnection.#lastId;
     this.remoteAddress = remoteAddress;
@@ -111,8 +102,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but may still publish to others.
-    if (socket === undefined || this.#endCode !== 0)
-      return this.#context.publish(topic, frame);
+    if (socket === undefined || this.#endCode !== 0) return this.#context.publish(topic, frame);
     // The native method publishes nothing for a socket that never subscribed.
     if (!this.#isSubscriber) return this.#context.publish(topic, frame);
     socket.publish(topic, frame, typeof frame !== "string");
@@ -132,10 +122,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   // --- For the native events ---
 
   /** The handshake is complete; the handler that `open` returns gets all later events. */
-  opened(
-    socket: WebSocket<SocketData>,
-    open: (connection: Connection) => ConnectionHandler,
-  ): void {
+  opened(socket: WebSocket<SocketData>, open: (connection: Connection) => ConnectionHandler): void {
     this.#socket = socket;
     try {
       this.#handler = open(this);
@@ -159,8 +146,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   drained(): void {
     if (this.#socket === undefined) return;
-    if (this.#endCode !== 0)
-      return this.#context.gracefulCloses.drained(this.#socket);
+    if (this.#endCode !== 0) return this.#context.gracefulCloses.drained(this.#socket);
     if (this.#lag !== NOT_LAGGING && this.bufferedBytes() <= this.#lagEndBytes)
       this.#lag = NOT_LAGGING;
     try {
@@ -183,8 +169,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   /** The native socket is gone. */
   closed(code: number): void {
-    if (this.#socket !== undefined)
-      this.#context.gracefulCloses.closed(this.#socket);
+    if (this.#socket !== undefined) this.#context.gracefulCloses.closed(this.#socket);
     this.#socket = undefined;
     this.#queue = undefined;
     this.#queuedBytes = 0;
@@ -212,8 +197,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#context;
     if (this.#socket === undefined || this.#endCode !== 0) return;
     const bytes = this.#socket.getBufferedAmount();
-    if (bytes > maxBufferedBytes)
-      this.#stop(slowReader.code, slowReader.message);
+    if (bytes > maxBufferedBytes) this.#stop(slowReader.code, slowReader.message);
     else if (bytes > lagBytes && this.#lag === NOT_LAGGING) this.#lag = LAGGING;
     else return;
     turnEnd.add(this);

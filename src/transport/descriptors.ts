@@ -36,9 +36,7 @@ function openFiles(): number {
 export function socketCapacity(): number {
   const limit = fileLimit();
   const reserve = openFiles() + RESERVED + Math.floor(limit / RESERVED_SHARE);
-  return limit === Number.POSITIVE_INFINITY
-    ? limit
-    : Math.max(1, limit - reserve);
+  return limit === Number.POSITIVE_INFINITY ? limit : Math.max(1, limit - reserve);
 }
 
 const KEPT = 8;

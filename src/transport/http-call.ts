@@ -2,10 +2,7 @@
 // and the call's count against its address. Must never touch the response after its answer or
 // abort, nor the native request after construction.
 
-import type {
-  HttpResponse,
-  HttpRequest as NativeRequest,
-} from "uWebSockets.js";
+import type { HttpResponse, HttpRequest as NativeRequest } from "uWebSockets.js";
 import { addressText, networkText } from "./address.ts";
 import type { AnnouncedBody, HeadCheck } from "./http-head.ts";
 import {
@@ -19,13 +16,7 @@ import {
 import { StreamBody } from "./http-stream.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 import type { TurnEnd } from "./turn-end.ts";
-import type {
-  HttpReply,
-  HttpRequest,
-  HttpRoute,
-  HttpStream,
-  ListenerSpec,
-} from "./types.ts";
+import type { HttpReply, HttpRequest, HttpRoute, HttpStream, ListenerSpec } from "./types.ts";
 
 const NO_BODY = new Uint8Array(0);
 
@@ -67,9 +58,7 @@ export class HttpCall implements HttpRequest {
   #release: (() => void) | undefined;
   #isBodyOver = false;
   /** A refusal that waits for the rest of the body. */
-  #refusal:
-    | { readonly reply: HttpReply; readonly timer: NodeJS.Timeout }
-    | undefined;
+  #refusal: { readonly reply: HttpReply; readonly timer: NodeJS.Timeout } | undefined;
 
   constructor(res: HttpResponse, req: NativeRequest, target: CallTarget) {
     this.method = target.method;
@@ -77,8 +66,7 @@ export class HttpCall implements HttpRequest {
     this.params = target.params;
     this.query = req.getQuery() ?? ""; // undefined without a "?", against its type
     const headers: Record<string, string> = {};
-    for (const name of target.headerNames)
-      headers[name] = target.head.value(name);
+    for (const name of target.headerNames) headers[name] = target.head.value(name);
     this.headers = headers;
     this.#onError = target.onError;
     this.#turnEnd = target.turnEnd;
@@ -127,9 +115,7 @@ export class HttpCall implements HttpRequest {
   }
 
   /** The refusal by `check`, if any; a bare 500 when it throws against its contract. */
-  admit(
-    check: HttpRoute["admit"],
-  ): HttpReply | undefined | Promise<HttpReply | undefined> {
+  admit(check: HttpRoute["admit"]): HttpReply | undefined | Promise<HttpReply | undefined> {
     if (check === undefined) return undefined;
     try {
       const verdict = check(this);
@@ -160,10 +146,7 @@ export class HttpCall implements HttpRequest {
   }
 
   /** As `refuse`, with the reply that `reply` makes for the call. */
-  refuseWith(
-    reply: (request: HttpRequest) => HttpReply,
-    rest: AnnouncedBody,
-  ): void {
+  refuseWith(reply: (request: HttpRequest) => HttpReply, rest: AnnouncedBody): void {
     try {
       this.refuse(reply(this), rest);
     } catch (error) {
@@ -175,10 +158,7 @@ export class HttpCall implements HttpRequest {
    * Runs the handler and answers, at once or when its promise settles; an error becomes a bare 500.
    * Call it in a native callback only, where the socket is corked.
    */
-  run(
-    handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
-    write = writeReply,
-  ): void {
+  run(handle: (request: HttpRequest) => Outcome | Promise<Outcome>, write = writeReply): void {
     try {
       const outcome = handle(this);
       if (outcome instanceof Promise)

@@ -60,8 +60,7 @@ export class HeadCheck {
     if (codings > 1 || (codings === 1 && !isChunked(coding)))
       return "The only Transfer-Encoding accepted is chunked";
     if (lengths > 1) return "There must be no more than one Content-Length";
-    if (lengths === 1 && !/^\d+$/.test(length))
-      return "Content-Length must be a number";
+    if (lengths === 1 && !/^\d+$/.test(length)) return "Content-Length must be a number";
     return undefined;
   }
 

@@ -39,8 +39,7 @@ export function writeHead(
   res: HttpResponse,
   { status, headers }: Pick<HttpReply, "status" | "headers">,
 ): void {
-  if (status !== 200)
-    res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
+  if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
   for (const name in headers) {
     const value = headers[name];
     if (value !== undefined) res.writeHeader(name, value);
@@ -48,11 +47,7 @@ export function writeHead(
 }
 
 /** `reply` with one more header (lower case), unless it has it. */
-export function withHeader(
-  reply: HttpReply,
-  name: string,
-  value: string,
-): HttpReply {
+export function withHeader(reply: HttpReply, name: string, value: string): HttpReply {
   const headers = reply.headers ?? {};
   const isThere = Object.keys(headers).some((n) => n.toLowerCase() === name);
   return isThere ? reply : { ...reply, headers: { ...headers, [name]: value } };

@@ -4,29 +4,15 @@
 // connection with a request sent before an awaited answer (pipelining); behind a synchronous answer
 // the request is served.
 
-import type {
-  HttpResponse,
-  HttpRequest as NativeRequest,
-  TemplatedApp,
-} from "uWebSockets.js";
+import type { HttpResponse, HttpRequest as NativeRequest, TemplatedApp } from "uWebSockets.js";
 import { networkText } from "./address.ts";
 import { type BodyBudget, BodyCollector, type BodyOwner } from "./http-body.ts";
 import { HttpCall } from "./http-call.ts";
 import { type AnnouncedBody, HeadCheck } from "./http-head.ts";
-import {
-  type WriteReply,
-  withHeader,
-  writeReply,
-  writeReplyAndClose,
-} from "./http-reply.ts";
+import { type WriteReply, withHeader, writeReply, writeReplyAndClose } from "./http-reply.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
-import type {
-  HttpEndpoint,
-  HttpReply,
-  HttpRoute,
-  ListenerSpec,
-} from "./types.ts";
+import type { HttpEndpoint, HttpReply, HttpRoute, ListenerSpec } from "./types.ts";
 
 /** Shared by all calls of a listener. */
 interface HttpContext {
@@ -113,8 +99,7 @@ function servePost(route: HttpRoute, context: HttpContext): NativeHandler {
     // Else uWebSockets.js would let a refused caller send without end.
     if (rest !== "large") post.collect(res);
     const verdict = call.admit(steps.admit);
-    if (verdict !== undefined && !(verdict instanceof Promise))
-      return post.refuse(verdict);
+    if (verdict !== undefined && !(verdict instanceof Promise)) return post.refuse(verdict);
     if (isTooLarge) return post.refuse(endpoint.tooLarge(call));
     if (rest === "large") post.collect(res);
     post.start(verdict);
@@ -154,10 +139,7 @@ class PostCall implements BodyOwner {
   constructor(
     call: HttpCall,
     steps: Steps,
-    {
-      context,
-      rest,
-    }: { readonly context: HttpContext; readonly rest: AnnouncedBody },
+    { context, rest }: { readonly context: HttpContext; readonly rest: AnnouncedBody },
   ) {
     this.#call = call;
     this.#steps = steps;
@@ -173,8 +155,7 @@ class PostCall implements BodyOwner {
 
   start(verdict: Promise<HttpReply | undefined> | undefined): void {
     this.#isAdmitted = verdict === undefined;
-    if (verdict !== undefined)
-      void verdict.then((refused) => this.#admitted(refused));
+    if (verdict !== undefined) void verdict.then((refused) => this.#admitted(refused));
   }
 
   aborted(): void {
@@ -204,8 +185,7 @@ class PostCall implements BodyOwner {
       this.#call.body = body;
       return this.#call.run(this.#steps.handle, this.#steps.write);
     }
-    if (!this.#context.bodies.take(body.length))
-      return this.rejected("no_room");
+    if (!this.#context.bodies.take(body.length)) return this.rejected("no_room");
     this.#whole = body;
   }
 
@@ -263,10 +243,7 @@ function callOpener(
   };
 }
 
-function readParams(
-  req: NativeRequest,
-  count: number,
-): readonly string[] | undefined {
+function readParams(req: NativeRequest, count: number): readonly string[] | undefined {
   const params: string[] = [];
   for (let i = 0; i < count; i++) {
     const part = decodePart(req.getParameter(i) ?? "");
@@ -277,11 +254,7 @@ function readParams(
 }
 
 /** A path or method without a route. The body, if any, is not read. */
-function serveOther(
-  res: HttpResponse,
-  req: NativeRequest,
-  context: HttpContext,
-): void {
+function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext): void {
   const { endpoint, allowed, onError, turnEnd, limits, head } = context;
   if (isMalformed(res, req, context)) return;
   const path = req.getUrl();

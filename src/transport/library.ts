@@ -22,8 +22,7 @@ export function thisMachine(): Machine {
 }
 
 /** Puts the release for Node 20 to 25 in the place of the pinned one. */
-const NEWER =
-  "npm install --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0";
+const NEWER = "npm install --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0";
 const NEWER_GLIBC = "2.38";
 const NEWER_NODES = [20, 22, 24, 25];
 const PINNED = "npm install --save-exact uWebSockets.js@npm:uws-pack@20.0.8";
@@ -49,12 +48,9 @@ function remedy(machine: Machine): string {
   if (platform === "linux" && glibc === undefined)
     return "It needs a system with glibc, such as Debian or Ubuntu.";
   const fits =
-    platform !== "linux" ||
-    (glibc ?? "").localeCompare(NEWER_GLIBC, "en", { numeric: true }) >= 0;
-  if (fits && NEWER_NODES.includes(major))
-    return `Run in the folder of Jindou: ${NEWER}`;
-  if (PINNED_NODES.includes(major))
-    return `Run in the folder of Jindou: ${PINNED}`;
+    platform !== "linux" || (glibc ?? "").localeCompare(NEWER_GLIBC, "en", { numeric: true }) >= 0;
+  if (fits && NEWER_NODES.includes(major)) return `Run in the folder of Jindou: ${NEWER}`;
+  if (PINNED_NODES.includes(major)) return `Run in the folder of Jindou: ${PINNED}`;
   if (fits) return "Use Node 20, 22 or 24.";
   return `Use Node 20 or 22. Node 24 needs glibc ${NEWER_GLIBC} or newer, as in Debian 13 and Ubuntu 24.04, and there: ${NEWER}`;
 }

@@ -15,10 +15,7 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 /** The error to report after listening failed. */
-export async function whyCannotListen(
-  host: string,
-  port: number,
-): Promise<Error> {
+export async function whyCannotListen(host: string, port: number): Promise<Error> {
   const refusal = await probeAddress(host, port);
   const where = `${host.includes(":") ? `[${host}]` : host}:${port}`;
   const reason = refusal?.reason ?? "the system refused it";
@@ -36,16 +33,11 @@ export async function probeAddress(
   return { code, reason: REASONS[code] ?? error.message };
 }
 
-function tryListening(
-  host: string,
-  port: number,
-): Promise<NodeJS.ErrnoException | undefined> {
+function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException | undefined> {
   return new Promise((resolve) => {
     const server = createServer();
     server.once("error", resolve);
-    server.listen({ host, port, exclusive: true }, () =>
-      server.close(() => resolve(undefined)),
-    );
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
   });
 }
 

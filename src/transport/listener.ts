@@ -28,9 +28,7 @@ const CLOSE_TIMEOUT_MS = 5000;
 /** Nothing happens before `start`. `closeTimeoutMs` is an argument for tests. */
 export function createListener(
   spec: ListenerSpec,
-  {
-    closeTimeoutMs = CLOSE_TIMEOUT_MS,
-  }: { readonly closeTimeoutMs?: number } = {},
+  { closeTimeoutMs = CLOSE_TIMEOUT_MS }: { readonly closeTimeoutMs?: number } = {},
 ): Listener {
   const host = spec.host.replace(/^\[(.*)\]$/, "$1");
   let status: "new" | "starting" | "listening" | "stopped" | "closed" = "new";
@@ -95,10 +93,7 @@ export function createListener(
 }
 
 /** Closes each connection beyond the limits as soon as it is accepted. */
-function countConnections(
-  app: TemplatedApp,
-  { limits, spareSockets }: ListenerSpec,
-): void {
+function countConnections(app: TemplatedApp, { limits, spareSockets }: ListenerSpec): void {
   const opened = (res: HttpResponse) => {
     const network = networkText(res.getRemoteAddress());
     const release = limits.accepted(network, spareSockets);
@@ -111,11 +106,7 @@ function countConnections(
   attach((res, change) => (Number(change) > 0 ? opened(res) : limits.closed()));
 }
 
-function listen(
-  app: TemplatedApp,
-  host: string,
-  port: number,
-): us_listen_socket | undefined {
+function listen(app: TemplatedApp, host: string, port: number): us_listen_socket | undefined {
   let listening: us_listen_socket | undefined;
   // The native function takes options before its callback; its types lack that form.
   const native = app.listen as unknown as (

@@ -78,11 +78,7 @@ export class SocketLimits {
     this.#parts.reserve.start();
     this.#max = this.#parts.capacity();
     const { maxUnauthenticatedPerAddress: limit } = this.#parts;
-    if (limit > 0)
-      this.#maxPerAddress = Math.max(
-        1,
-        Math.min(limit, Math.floor(this.#max / 2)),
-      );
+    if (limit > 0) this.#maxPerAddress = Math.max(1, Math.min(limit, Math.floor(this.#max / 2)));
   }
 
   /** Safe to call again. */
@@ -98,18 +94,15 @@ export class SocketLimits {
    */
   accepted(address: string, spare: number): (() => void) | undefined {
     this.#open += 1;
-    if (this.#parts.reserve.isExhausted)
-      return this.#refuse("descriptors", address);
+    if (this.#parts.reserve.isExhausted) return this.#refuse("descriptors", address);
     const left = Math.min(spare, this.#max / SPARE_SHARE);
     if (this.#open > this.#max - left) return this.#refuse("max", address);
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return nothing;
     const tally = this.#tally(address);
     if (tally === undefined) return this.#refuse("max", address);
-    if (total(tally) >= this.#maxPerAddress)
-      return this.#refuse("address", address);
+    if (total(tally) >= this.#maxPerAddress) return this.#refuse("address", address);
     tally.young += 1;
-    if (total(tally) * WATCHED_SHARE > this.#maxPerAddress)
-      this.#isWatching = true;
+    if (total(tally) * WATCHED_SHARE > this.#maxPerAddress) this.#isWatching = true;
     const round = this.#round;
     return () => {
       if (round === this.#round) tally.young = decremented(tally.young);
@@ -140,8 +133,7 @@ export class SocketLimits {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return nothing;
     const tally = this.#tally(address);
     if (tally === undefined) return this.#refuse("max", address);
-    if (total(tally) >= this.#maxPerAddress)
-      return this.#refuse("address", address);
+    if (total(tally) >= this.#maxPerAddress) return this.#refuse("address", address);
     tally.held += 1;
     return () => {
       tally.held -= 1;
@@ -153,8 +145,7 @@ export class SocketLimits {
   closesLater(address: string): boolean {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return true;
     const tally = this.#tally(address);
-    if (tally === undefined || total(tally) >= this.#maxPerAddress)
-      return false;
+    if (tally === undefined || total(tally) >= this.#maxPerAddress) return false;
     tally.young += 1;
     return true;
   }
@@ -164,8 +155,7 @@ export class SocketLimits {
     const known = this.#tallies.get(address);
     if (known !== undefined) return known;
     if (this.#tallies.size >= MAX_ADDRESSES) return undefined;
-    if (this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES)
-      this.#isWatching = true;
+    if (this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES) this.#isWatching = true;
     const tally: Tally = { young: 0, old: 0, held: 0 };
     this.#tallies.set(address, tally);
     this.#rounds ??= setInterval(() => this.#nextRound(), ROUND_MS).unref();
@@ -173,8 +163,7 @@ export class SocketLimits {
   }
 
   #dropEmpty(address: string, tally: Tally): void {
-    if (total(tally) === 0 && this.#tallies.get(address) === tally)
-      this.#tallies.delete(address);
+    if (total(tally) === 0 && this.#tallies.get(address) === tally) this.#tallies.delete(address);
   }
 
   #nextRound(): void {
@@ -184,8 +173,7 @@ export class SocketLimits {
       tally.old = tally.young;
       tally.young = 0;
       if (total(tally) === 0) this.#tallies.delete(address);
-      else if (total(tally) * WATCHED_SHARE > this.#maxPerAddress)
-        this.#isWatching = true;
+      else if (total(tally) * WATCHED_SHARE > this.#maxPerAddress) this.#isWatching = true;
     }
     if (this.#tallies.size > 0) return;
     clearInterval(this.#rounds);

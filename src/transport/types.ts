@@ -70,13 +70,9 @@ export interface HttpRoute {
    * Checks the caller by the headers, before the body: the reply to a refused call, or undefined.
    * Absent: all are admitted. Must not throw or reject. A refused call's connection is closed.
    */
-  admit?(
-    request: HttpRequest,
-  ): HttpReply | undefined | Promise<HttpReply | undefined>;
+  admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
   /** Must not throw or reject. */
-  handle(
-    request: HttpRequest,
-  ): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
+  handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
 }
 
 /** What a listener serves over HTTP. */

@@ -5,23 +5,13 @@
 
 import type { TemplatedApp } from "uWebSockets.js";
 import { addressText, networkText } from "./address.ts";
-import {
-  type ConnectionContext,
-  SocketConnection,
-  type SocketData,
-} from "./connection.ts";
+import { type ConnectionContext, SocketConnection, type SocketData } from "./connection.ts";
 import { GracefulCloses } from "./graceful-closes.ts";
 import { HeadCheck } from "./http-head.ts";
 import { BARE_500, writeReplyAndClose } from "./http-reply.ts";
 import { nativeLimit, SlowReaders } from "./slow-readers.ts";
 import { TurnEnd } from "./turn-end.ts";
-import type {
-  HttpReply,
-  ListenerSpec,
-  SocketEndpoint,
-  TopicPublisher,
-  Upgrade,
-} from "./types.ts";
+import type { HttpReply, ListenerSpec, SocketEndpoint, TopicPublisher, Upgrade } from "./types.ts";
 
 /** The only version there is [RFC 6455 4.1]. */
 const VERSION = "13";
@@ -30,12 +20,7 @@ const WRONG_VERSION: HttpReply = {
   headers: { "sec-websocket-version": VERSION },
   body: "",
 };
-const HEADERS = [
-  "origin",
-  "sec-websocket-key",
-  "sec-websocket-protocol",
-  "sec-websocket-version",
-];
+const HEADERS = ["origin", "sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version"];
 const MALFORMED: HttpReply = { status: 400, body: "" };
 
 /** Mounts the endpoint on every path of `app`. `closeTimeoutMs` is that of graceful closes. */
@@ -48,10 +33,7 @@ export function serveSockets(
   const { http, limits, onError } = spec;
   const { maxBufferedBytes, lagBytes, slowReader } = endpoint;
   const connections = new Set<SocketConnection>();
-  const slowReaders = new SlowReaders(
-    connections,
-    Math.min(lagBytes, maxBufferedBytes),
-  );
+  const slowReaders = new SlowReaders(connections, Math.min(lagBytes, maxBufferedBytes));
   const context: ConnectionContext = {
     turnEnd: new TurnEnd(),
     gracefulCloses: new GracefulCloses(closeTimeoutMs),

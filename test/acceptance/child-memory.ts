@@ -44,10 +44,7 @@ export function memoryMib(pid: number | undefined): number {
  * What it owns, in MiB, once that stops falling: garbage is collected until it has found no new low
  * for 3 s, or owns no more than `enoughMib`. The process needs `MEASURED`.
  */
-export async function settledMib(
-  pid: number | undefined,
-  enoughMib = 0,
-): Promise<number> {
+export async function settledMib(pid: number | undefined, enoughMib = 0): Promise<number> {
   if (pid === undefined) throw new Error("there is no process");
   let lowest = Number.POSITIVE_INFINITY;
   for (let calm = 0; calm < CALM_LOOKS && lowest > enoughMib; calm++) {

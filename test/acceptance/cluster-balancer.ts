@@ -3,13 +3,7 @@
 // connections, whose turn it is, who is ready. It knows nothing of what passes through.
 
 import { once } from "node:events";
-import {
-  type AddressInfo,
-  connect,
-  createServer,
-  type Server,
-  type Socket,
-} from "node:net";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
 import type { ClusterNodes } from "./cluster-nodes.ts";
@@ -70,9 +64,7 @@ export class Balancer {
 
   async #watch(at: number): Promise<void> {
     while (this.#server.listening) {
-      const answer = await this.#nodes
-        .callOf(at, "/readyz")
-        .catch(() => undefined); // gone: not ready
+      const answer = await this.#nodes.callOf(at, "/readyz").catch(() => undefined); // gone: not ready
       if (answer?.status === 200) this.#ready.add(at);
       else this.#ready.delete(at);
       await pause(CHECK_MS);

@@ -24,9 +24,7 @@ export class ClusterCommands {
     this.#nodes = nodes;
     const parts = { stage: nodes, ledger: this.ledger, random };
     this.#devices = USERS.flatMap((uid) =>
-      ["phone", "laptop"].map(
-        (kind) => new CommandDevice(`${uid}'s ${kind}`, uid, parts),
-      ),
+      ["phone", "laptop"].map((kind) => new CommandDevice(`${uid}'s ${kind}`, uid, parts)),
     );
   }
 
@@ -62,8 +60,7 @@ export class ClusterCommands {
     for (const device of this.#devices) device.stop();
     await this.#running;
     for (const uid of USERS)
-      if (!this.ledger.hasAll(uid))
-        this.ledger.problems.push(`${uid} was not shown everything`);
+      if (!this.ledger.hasAll(uid)) this.ledger.problems.push(`${uid} was not shown everything`);
     return this.ledger.problems;
   }
 }

@@ -41,20 +41,14 @@ async function failOver(
   return { world, losses };
 }
 
-t.test(
-  "with redis.minReplicas = 1 fail-overs lose nothing that was acknowledged",
-  async (t) => {
-    const { world, losses } = await failOver(t, 1);
-    t.same(losses.lost.slice(0, 10), []);
-    t.same(losses.wrong.slice(0, 10), []);
-    await world.judgeRest(t);
-  },
-);
+t.test("with redis.minReplicas = 1 fail-overs lose nothing that was acknowledged", async (t) => {
+  const { world, losses } = await failOver(t, 1);
+  t.same(losses.lost.slice(0, 10), []);
+  t.same(losses.wrong.slice(0, 10), []);
+  await world.judgeRest(t);
+});
 
-t.test(
-  "with asynchronous replication fail-overs double and disorder nothing",
-  async (t) => {
-    const { losses } = await failOver(t, 0);
-    t.same(losses.wrong.slice(0, 10), []);
-  },
-);
+t.test("with asynchronous replication fail-overs double and disorder nothing", async (t) => {
+  const { losses } = await failOver(t, 0);
+  t.same(losses.wrong.slice(0, 10), []);
+});

@@ -37,8 +37,7 @@ export class Failovers {
     const dead = this.#random.pick(primaries);
     const others = this.#members.filter((one) => !primaries.includes(one));
     const startedMs = performance.now();
-    if (this.cutOff === 0 || this.#random.flip())
-      await this.#cutOff(dead, others);
+    if (this.cutOff === 0 || this.#random.flip()) await this.#cutOff(dead, others);
     await dead.server.stop("SIGKILL");
     for (const { server } of others) server.signal("SIGCONT");
     await until("a replica takes over", async () => {
@@ -71,10 +70,7 @@ async function roleOf({ client }: Member): Promise<string> {
   return role;
 }
 
-async function until(
-  what: string,
-  holds: () => Promise<boolean>,
-): Promise<void> {
+async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + WAIT_MS;
   while (!(await holds())) {
     if (Date.now() > deadline) throw new Error(`never: ${what}`);

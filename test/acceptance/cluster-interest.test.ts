@@ -90,9 +90,7 @@ async function cost(
     if (status !== 200) throw new Error(String(status));
   }
   for (const [at, one] of all.entries())
-    await one.waitFor(
-      ({ messages }) => messages.length === (had[at] ?? 0) + MESSAGES,
-    );
+    await one.waitFor(({ messages }) => messages.length === (had[at] ?? 0) + MESSAGES);
   const after = await statistics();
   return {
     seconds: after.seconds - before.seconds,
@@ -124,8 +122,7 @@ t.test("nodes listen to what their sessions are concerned with", async (t) => {
     return first === 2 && last === 1;
   });
   t.equal(await listeners(keys.topic("g:hall")), 3);
-  for (const uid of [...MEMBERS, STRANGER])
-    t.equal(await listeners(keys.topic(`u:${uid}`)), 1);
+  for (const uid of [...MEMBERS, STRANGER]) t.equal(await listeners(keys.topic(`u:${uid}`)), 1);
 });
 
 for (const [from, who] of [

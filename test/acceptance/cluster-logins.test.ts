@@ -9,12 +9,7 @@ import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { volume } from "../support/volume.ts";
 import { CALM, ClusterNodes } from "./cluster-nodes.ts";
-import {
-  type Contender,
-  eventually,
-  farewellOf,
-  logInAtOnce,
-} from "./logins.ts";
+import { type Contender, eventually, farewellOf, logInAtOnce } from "./logins.ts";
 
 const ROUNDS = volume(500, "JINDOU_TEST_ROUNDS");
 /** Users whose devices log in side by side. */
@@ -46,9 +41,7 @@ async function standing(uid: string) {
 }
 
 function isKicked({ client, closeCode }: Contender): boolean {
-  return (
-    closeCode === CLOSE_REASONS.kicked.code && farewellOf(client) === "kicked"
-  );
+  return closeCode === CLOSE_REASONS.kicked.code && farewellOf(client) === "kicked";
 }
 
 /** One round after the other for one user; gives what was wrong. */
@@ -65,10 +58,8 @@ async function race(uid: string, rounds: number): Promise<readonly string[]> {
     const devices = numbers.map(() => ({ uid, token: TOKEN }));
     const impatient = round % 2 === 0;
     const { left, ended } = await logInAtOnce(broker, devices, { impatient });
-    if (left.length !== 1)
-      wrong.push(`${uid} ${round}: ${left.length} are left`);
-    if (!ended.every(isKicked))
-      wrong.push(`${uid} ${round}: not all are kicked`);
+    if (left.length !== 1) wrong.push(`${uid} ${round}: ${left.length} are left`);
+    if (!ended.every(isKicked)) wrong.push(`${uid} ${round}: not all are kicked`);
     const found = await standing(uid);
     if (JSON.stringify(found) !== JSON.stringify(all))
       wrong.push(`${uid} ${round}: ${JSON.stringify(found)}`);

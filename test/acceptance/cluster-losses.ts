@@ -2,12 +2,7 @@
 // were shown against history. A primary that dies may take with it what its replica did not have
 // yet; here that is told apart from what may never be. Pure.
 
-import type {
-  Acknowledgement,
-  Run,
-  Sending,
-  Shown,
-} from "../support/history-checker.ts";
+import type { Acknowledgement, Run, Sending, Shown } from "../support/history-checker.ts";
 
 export interface Losses {
   /** Acknowledged and not in history. */
@@ -52,8 +47,7 @@ export function lossesOf({ acks, histories, shown }: Witnessed): Losses {
   }
   return {
     lost: lost.map(
-      ({ key, clientMsgNo, messageId }) =>
-        `${clientMsgNo} of ${key}, id ${messageId}`,
+      ({ key, clientMsgNo, messageId }) => `${clientMsgNo} of ${key}, id ${messageId}`,
     ),
     takenBack,
     wrong,
@@ -68,39 +62,25 @@ function faultsOf(key: string, messages: readonly Shown[]): string[] {
     const name = `${one.fromUid}/${one.clientMsgNo}`;
     if (names.has(name)) faults.push(`${key}: ${name} twice in history`);
     names.add(name);
-    if (
-      one.messageSeq !== last.messageSeq + 1 ||
-      one.messageId <= last.messageId
-    )
-      faults.push(
-        `${key}: ${name} at ${one.messageSeq} after ${last.messageSeq}`,
-      );
+    if (one.messageSeq !== last.messageSeq + 1 || one.messageId <= last.messageId)
+      faults.push(`${key}: ${name} at ${one.messageSeq} after ${last.messageSeq}`);
     last = one;
   }
   return faults;
 }
 
 /** The reader was shown exactly this, in this order. */
-function differences(
-  where: string,
-  shown: readonly Shown[],
-  all: readonly Shown[],
-): string[] {
+function differences(where: string, shown: readonly Shown[], all: readonly Shown[]): string[] {
   const faults: string[] = [];
   const count = new Map<number, number>();
-  for (const { messageId } of shown)
-    count.set(messageId, (count.get(messageId) ?? 0) + 1);
+  for (const { messageId } of shown) count.set(messageId, (count.get(messageId) ?? 0) + 1);
   for (const { messageId, messageSeq, clientMsgNo } of all) {
     const times = count.get(messageId) ?? 0;
-    if (times !== 1)
-      faults.push(
-        `${where}: ${clientMsgNo} at ${messageSeq} shown ${times} times`,
-      );
+    if (times !== 1) faults.push(`${where}: ${clientMsgNo} at ${messageSeq} shown ${times} times`);
   }
   for (const [at, one] of shown.entries()) {
     const before = shown[at - 1]?.messageSeq ?? 0;
-    if (one.messageSeq < before)
-      faults.push(`${where}: ${one.messageSeq} shown after ${before}`);
+    if (one.messageSeq < before) faults.push(`${where}: ${one.messageSeq} shown after ${before}`);
   }
   return faults;
 }

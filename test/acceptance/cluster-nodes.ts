@@ -4,11 +4,7 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
-import {
-  type ChildBroker,
-  type Settings,
-  spawnBroker,
-} from "../support/broker.ts";
+import { type ChildBroker, type Settings, spawnBroker } from "../support/broker.ts";
 import type { Random } from "../support/random.ts";
 import { freePort } from "../support/redis.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
@@ -66,10 +62,7 @@ export class ClusterNodes {
     this.#seats = seats;
   }
 
-  static async start(
-    t: Test,
-    options: ClusterNodesOptions,
-  ): Promise<ClusterNodes> {
+  static async start(t: Test, options: ClusterNodesOptions): Promise<ClusterNodes> {
     const { redisUrl, random, count = 3, settings = {} } = options;
     const { firstRedisUrl = redisUrl } = options;
     const numbers = Array.from({ length: count }, (_, at) => at);
@@ -117,10 +110,9 @@ export class ClusterNodes {
         seat.broker = await spawnBroker(this.#t, seat.settings, dataPath);
         return;
       } catch (error) {
-        const isSlow =
-          /Redis cannot be used: (Command timed out|it is not ready in time)/.test(
-            `${error}`,
-          );
+        const isSlow = /Redis cannot be used: (Command timed out|it is not ready in time)/.test(
+          `${error}`,
+        );
         if (!isSlow || tries === MOST_STARTS) throw error; // else as a supervisor does: a full machine is no fault here
       }
   }
@@ -184,8 +176,7 @@ export class ClusterNodes {
     for (;;) {
       const answer = await this.call(path, body).catch((error: Error) => error);
       if (!(answer instanceof Error) && answer.status !== 503) return answer;
-      if (Date.now() > deadline)
-        throw new Error(`${path} is never answered`, { cause: answer });
+      if (Date.now() > deadline) throw new Error(`${path} is never answered`, { cause: answer });
       await pause(AGAIN_MS);
     }
   }
@@ -193,17 +184,12 @@ export class ClusterNodes {
   /** Insists on 200. */
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
     const { status, body: answer } = await this.insist(path, body);
-    if (status !== 200)
-      throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
+    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
     return answer;
   }
 
   /** Insists on the group being there: a try that was not answered in time may have made it. */
-  async createGroup(
-    id: string,
-    subscribers: readonly string[],
-    type = 2,
-  ): Promise<void> {
+  async createGroup(id: string, subscribers: readonly string[], type = 2): Promise<void> {
     const channel = { channel_id: id, channel_type: type, subscribers };
     const { status, body } = await this.insist("/channel", channel);
     if (status === 200 || body.code === "channel_exists") return;

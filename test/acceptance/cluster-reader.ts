@@ -4,12 +4,7 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
-import {
-  type HistoryChecker,
-  Reader,
-  type Run,
-  type Shown,
-} from "../support/history-checker.ts";
+import { type HistoryChecker, Reader, type Run, type Shown } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
@@ -127,9 +122,7 @@ export class ClusterReader {
       );
       if (behind.length === 0) return;
       if (Date.now() > deadline) {
-        const where = behind.map(
-          ([key, { seenSeq }]) => `${key} ${seenSeq} of ${heads.get(key)}`,
-        );
+        const where = behind.map(([key, { seenSeq }]) => `${key} ${seenSeq} of ${heads.get(key)}`);
         throw new Error(`${this.uid} (${this.temper}) has ${where.join(", ")}`);
       }
       await pause(10);
@@ -146,9 +139,7 @@ export class ClusterReader {
     while (Date.now() < deadline) {
       this.#collect();
       const seen = new Set(
-        this.#runs.flatMap(({ run }) =>
-          run.messages.map(({ messageId }) => messageId),
-        ),
+        this.#runs.flatMap(({ run }) => run.messages.map(({ messageId }) => messageId)),
       );
       if (newest.every((id) => seen.has(id))) return;
       await pause(50);
@@ -158,19 +149,14 @@ export class ClusterReader {
   /** Hands everything it was shown to the checker. Everything sent must be acknowledged. */
   judge(checker: HistoryChecker): void {
     this.#collect();
-    for (const { reader, run } of this.#runs.splice(0))
-      checker.check(reader, run);
+    for (const { reader, run } of this.#runs.splice(0)) checker.check(reader, run);
     for (const { reader } of this.#followed.values()) checker.checkEnd(reader);
   }
 
   /** How a stream stands, asked for where it did not hear of its end. */
-  async streamText(
-    channel: ChannelRef,
-    clientMsgNo: string,
-  ): Promise<string | undefined> {
+  async streamText(channel: ChannelRef, clientMsgNo: string): Promise<string | undefined> {
     const view = () => this.streams.of(channel, clientMsgNo);
-    if (view()?.ended !== true)
-      await this.#client?.stream(channel, clientMsgNo);
+    if (view()?.ended !== true) await this.#client?.stream(channel, clientMsgNo);
     return view()?.text;
   }
 
@@ -198,8 +184,7 @@ export class ClusterReader {
     const gone = client.closed.then(() => "gone" as const);
     if (this.temper === "steady") return void (await gone);
     for (;;) {
-      const most =
-        this.temper === "roaming" ? 100 + this.#random.below(900) : PING_MS;
+      const most = this.temper === "roaming" ? 100 + this.#random.below(900) : PING_MS;
       if ((await Promise.race([gone, pause(most)])) === "gone") return;
       if (this.temper === "roaming" && !this.#isCalm) return;
       const answer = client.ping().then(

@@ -25,9 +25,7 @@ const RESTARTS = [
 
 t.test("restarts of Redis lose and double nothing", async (t) => {
   const { fsync, ends } = new Random(SEED).pick(RESTARTS);
-  const redis = await startRedis(t, [
-    ...["--appendonly", "yes", "--appendfsync", fsync],
-  ]);
+  const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", fsync]]);
   const world = await ClusterWorld.open(t, { redisUrl: redis.url, seed: SEED });
   const restarts = await world.suffer(SECONDS, async () => {
     await redis.stop(world.random.pick(ends));

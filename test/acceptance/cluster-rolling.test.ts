@@ -29,9 +29,7 @@ const nodes = await ClusterNodes.start(t, {
 const balancer = await Balancer.start(t, nodes);
 const url = `ws://127.0.0.1:${balancer.port}`;
 await nodes.createGroup(TEAM, TALKERS);
-const talkers = TALKERS.map(
-  (uid, at) => new Talker(uid, { url, team: TEAM, peer: peerOf(at) }),
-);
+const talkers = TALKERS.map((uid, at) => new Talker(uid, { url, team: TEAM, peer: peerOf(at) }));
 t.teardown(() => Promise.all(talkers.map(({ client }) => client.close())));
 
 /** Whom a talker writes to. */
@@ -66,8 +64,7 @@ t.test("a rolling restart under load", async (t) => {
   await running;
 
   const wanted = talkers.reduce(
-    (sum, { sent }) =>
-      sum + sent.filter(({ channel }) => channel.type === 2).length,
+    (sum, { sent }) => sum + sent.filter(({ channel }) => channel.type === 2).length,
     0,
   );
   for (const [at, talker] of talkers.entries()) {
@@ -76,9 +73,7 @@ t.test("a rolling restart under load", async (t) => {
     const own = sent.filter(({ channel }) => channel.type === 2);
     const team = () => [...talker.heardIn(group(TEAM))];
     const letters = () => [...talker.heardIn(person(writer?.uid ?? ""))];
-    const posted = (writer?.sent ?? []).filter(
-      ({ channel }) => channel.id === uid,
-    );
+    const posted = (writer?.sent ?? []).filter(({ channel }) => channel.id === uid);
     await eventually(`${uid} has everything`, () => {
       const hasTeam = team().length + own.length >= wanted;
       return hasTeam && letters().length >= posted.length;
@@ -89,9 +84,7 @@ t.test("a rolling restart under load", async (t) => {
     assertWhole(t, `${uid}: letters`, [letters()]);
     t.equal(letters().length, posted.length);
   }
-  const numbers = talkers.flatMap(({ sent }) =>
-    sent.map((one) => one.clientMsgNo),
-  );
+  const numbers = talkers.flatMap(({ sent }) => sent.map((one) => one.clientMsgNo));
   const { body } = await nodes.call(
     `/channel/messages?channel_id=${TEAM}&channel_type=2&limit=1&order=desc`,
   );

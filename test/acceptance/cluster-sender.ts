@@ -5,16 +5,9 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import { textPayload } from "../support/broker.ts";
-import type {
-  Acknowledgement,
-  HistoryChecker,
-  Sending,
-} from "../support/history-checker.ts";
+import type { Acknowledgement, HistoryChecker, Sending } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-} from "../support/native-session.ts";
+import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
 import type { ClusterNodes } from "./cluster-nodes.ts";
 
@@ -91,11 +84,8 @@ export class ClusterSender {
     const deadline = Date.now() + MOST_INSISTING_MS;
     for (;;) {
       const ack =
-        kind === "http"
-          ? await this.#post(channel, sending)
-          : await this.#say(channel, sending);
-      if (ack !== undefined)
-        return checker.acknowledged(sending, ack, Date.now());
+        kind === "http" ? await this.#post(channel, sending) : await this.#say(channel, sending);
+      if (ack !== undefined) return checker.acknowledged(sending, ack, Date.now());
       this.failures += 1;
       if (Date.now() > deadline)
         throw new Error(
@@ -105,10 +95,7 @@ export class ClusterSender {
     }
   }
 
-  async #post(
-    channel: ChannelRef,
-    sending: Sending,
-  ): Promise<Acknowledgement | undefined> {
+  async #post(channel: ChannelRef, sending: Sending): Promise<Acknowledgement | undefined> {
     const { nodes } = this.#parts;
     const message = {
       ...{ from_uid: this.uid, payload: textPayload(sending.text) },
@@ -116,9 +103,7 @@ export class ClusterSender {
       client_msg_no: sending.clientMsgNo,
       header: { no_persist: sending.noPersist ? 1 : 0 },
     };
-    const answer = await nodes
-      .call("/message/send", message)
-      .catch((error: Error) => error); // gone, or too slow: what came of it is told by the retry
+    const answer = await nodes.call("/message/send", message).catch((error: Error) => error); // gone, or too slow: what came of it is told by the retry
     if (answer instanceof Error || answer.status === 503) {
       this.#refusal = answer instanceof Error ? answer : answer.body.code;
       return undefined;
@@ -128,10 +113,7 @@ export class ClusterSender {
     return { messageId: body.message_id, messageSeq: body.message_seq };
   }
 
-  async #say(
-    channel: ChannelRef,
-    sending: Sending,
-  ): Promise<Acknowledgement | undefined> {
+  async #say(channel: ChannelRef, sending: Sending): Promise<Acknowledgement | undefined> {
     const connecting = this.#connected();
     const client = await connecting.catch((error: unknown) => {
       this.#refuse(error);

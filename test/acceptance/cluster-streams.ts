@@ -57,9 +57,7 @@ export class ClusterStreams {
    * and how it names it.
    */
   async problems(
-    viewers: (
-      channel: ChannelRef,
-    ) => readonly { reader: ClusterReader; sees: ChannelRef }[],
+    viewers: (channel: ChannelRef) => readonly { reader: ClusterReader; sees: ChannelRef }[],
   ): Promise<readonly string[]> {
     const problems: string[] = [];
     for (const show of this.#shows) {
@@ -70,10 +68,8 @@ export class ClusterStreams {
       const { text } = await this.#nodes.ok(show.path);
       for (const { reader, sees } of viewers(channel)) {
         const held = await reader.streamText(sees, clientMsgNo);
-        if (held !== text)
-          problems.push(`${what} at ${reader.uid}: ${held} is not ${text}`);
-        for (const problem of reader.streams.of(sees, clientMsgNo)?.problems ??
-          [])
+        if (held !== text) problems.push(`${what} at ${reader.uid}: ${held} is not ${text}`);
+        for (const problem of reader.streams.of(sees, clientMsgNo)?.problems ?? [])
           problems.push(`${what} at ${reader.uid}: ${problem}`);
       }
     }

@@ -35,10 +35,7 @@ export class Talker {
   #count = 0;
   #waiting = 0;
 
-  constructor(
-    uid: string,
-    { url, team, peer }: { url: string; team: string; peer: string },
-  ) {
+  constructor(uid: string, { url, team, peer }: { url: string; team: string; peer: string }) {
     this.uid = uid;
     this.#channels = [group(team), person(peer)];
     this.client = connect({ url, uid, reconnect: RECONNECT });
@@ -46,9 +43,7 @@ export class Talker {
     this.client.on("error", (error) =>
       this.surprises.push(`error ${error.code}: ${error.message}`),
     );
-    this.client.on("kicked", ({ reason }) =>
-      this.surprises.push(`kicked ${reason}`),
-    );
+    this.client.on("kicked", ({ reason }) => this.surprises.push(`kicked ${reason}`));
     this.client.on("status", (status) => {
       if (status === "online") this.visits += 1;
     });
@@ -67,9 +62,7 @@ export class Talker {
 
   /** Of one channel, what it heard in order. */
   heardIn({ type, id }: ChannelRef): readonly Heard[] {
-    return this.heard.filter(
-      ({ channel }) => channel.type === type && channel.id === id,
-    );
+    return this.heard.filter(({ channel }) => channel.type === type && channel.id === id);
   }
 
   async #send(channel: ChannelRef): Promise<void> {

@@ -22,23 +22,9 @@ import { ClusterStreams } from "./cluster-streams.ts";
 import { judgeHistory, readHistory } from "./history-judge.ts";
 
 const GROUPS = ["alpha", "beta", "gamma"];
-const SENDERS = [
-  "http-0",
-  "http-1",
-  "http-2",
-  "socket-0",
-  "socket-1",
-  "socket-2",
-];
+const SENDERS = ["http-0", "http-1", "http-2", "socket-0", "socket-1", "socket-2"];
 const TEMPERS: readonly Temper[] = ["steady", "watchful", "roaming"];
-const READERS = [
-  "reader-0",
-  "reader-1",
-  "reader-2",
-  "reader-3",
-  "reader-4",
-  "reader-5",
-];
+const READERS = ["reader-0", "reader-1", "reader-2", "reader-3", "reader-4", "reader-5"];
 const ACTOR = "actor";
 const STAGE: ChannelRef = { id: "stage", type: 2 };
 const MOST_PAUSE_MS = 30;
@@ -101,10 +87,7 @@ export class ClusterWorld {
   }
 
   /** Everybody is there and the load has begun. */
-  static async open(
-    t: Test,
-    options: ClusterWorldOptions,
-  ): Promise<ClusterWorld> {
+  static async open(t: Test, options: ClusterWorldOptions): Promise<ClusterWorld> {
     const { redisUrl, seed, settings = {} } = options;
     t.comment(`seed ${seed}`);
     const random = new Random(seed + 3);
@@ -154,8 +137,7 @@ export class ClusterWorld {
   async histories(): Promise<ReadonlyMap<string, Run>> {
     const call = (path: string) => this.#page(this.nodes.any(), path);
     const found = new Map<string, Run>();
-    for (const key of allKeys())
-      found.set(key, await readHistory({ call }, { key, afterSeq: 0 }));
+    for (const key of allKeys()) found.set(key, await readHistory({ call }, { key, afterSeq: 0 }));
     return found;
   }
 
@@ -185,8 +167,7 @@ export class ClusterWorld {
     t.same(problems.slice(0, 10), [], "streams");
     const orders = await this.commands.finish();
     t.same(orders.slice(0, 10), [], "commands");
-    for (let at = 0; at < this.nodes.count; at++)
-      await this.#untilOnline(at, READERS);
+    for (let at = 0; at < this.nodes.count; at++) await this.#untilOnline(at, READERS);
     const failures = this.senders.reduce((sum, one) => sum + one.failures, 0);
     const visits = this.readers.reduce((sum, one) => sum + one.visits, 0);
     t.comment(
@@ -197,15 +178,13 @@ export class ClusterWorld {
   async #begin(hasOnlyMessages: boolean): Promise<void> {
     const { nodes, checker } = this;
     const subscribers = [...SENDERS, ...READERS, ACTOR];
-    for (const { id, type } of [...groups, STAGE])
-      await nodes.createGroup(id, subscribers, type);
+    for (const { id, type } of [...groups, STAGE]) await nodes.createGroup(id, subscribers, type);
     if (!hasOnlyMessages) await this.commands.prepare();
     this.#readings = Promise.all(this.readers.map((reader) => reader.run()));
     const isOver = () => this.#isOver;
     this.#loads.push(...this.senders.map((sender) => sender.run(isOver)));
     if (!hasOnlyMessages) this.#loads.push(...this.#play(isOver));
-    for (const one of [this.#readings, ...this.#loads])
-      one.catch(() => undefined); // `settle` and `#close` tell
+    for (const one of [this.#readings, ...this.#loads]) one.catch(() => undefined); // `settle` and `#close` tell
     const begun = async () => {
       const deadline = Date.now() + WAIT_MS;
       while (checker.acknowledgedCount < LOAD_BEGUN) {
@@ -219,9 +198,7 @@ export class ClusterWorld {
   /** Streams and commands. */
   #play(isOver: () => boolean): readonly Promise<void>[] {
     const stages = [STAGE, ...persons(READERS.slice(0, 2))];
-    const plays = stages.map((channel) =>
-      this.streams.run({ channel, fromUid: ACTOR }, isOver),
-    );
+    const plays = stages.map((channel) => this.streams.run({ channel, fromUid: ACTOR }, isOver));
     return [...plays, this.commands.run(isOver)];
   }
 
@@ -247,8 +224,7 @@ export class ClusterWorld {
       const { body } = await this.nodes.callOf(at, "/user/onlinestatus", uids);
       const off = body.filter((one: { online: number }) => one.online !== 1);
       if (off.length === 0) return;
-      if (Date.now() > deadline)
-        throw new Error(`node ${at} sees ${JSON.stringify(off)}`);
+      if (Date.now() > deadline) throw new Error(`node ${at} sees ${JSON.stringify(off)}`);
       await pause(50);
     }
   }

@@ -5,10 +5,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { connectNative } from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-} from "../support/native-session.ts";
+import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
 import type { CommandLedger, Sitting } from "./command-ledger.ts";
 import type { Stage } from "./stage.ts";
@@ -79,10 +76,7 @@ export class CommandDevice {
       while (this.#isWanted) {
         this.#take(seat);
         if (this.#due.length === 0)
-          await client.waitFor(
-            ({ pushes }) => pushes.length > seat.taken,
-            "a command",
-          );
+          await client.waitFor(({ pushes }) => pushes.length > seat.taken, "a command");
         else if (cuts && random.below(8) === 0) return this.#cut(seat);
         else await this.#acknowledge(seat);
       }

@@ -46,8 +46,7 @@ export class CommandLedger {
     this.#unanswered.delete(no);
     const first = this.#messageIds.get(no) ?? messageId;
     this.#messageIds.set(no, first);
-    if (first !== messageId)
-      this.#problem(`${no} has ids ${first}, ${messageId}`);
+    if (first !== messageId) this.#problem(`${no} has ids ${first}, ${messageId}`);
     if (messageSeq !== 0) this.#problem(`${no} has seq ${messageSeq}`);
   }
 
@@ -68,8 +67,7 @@ export class CommandLedger {
     const no = message.clientMsgNo;
     const what = `${device}: ${no} at ${inboxSeq}`;
     if (!inbox.expected.has(no)) this.#problem(`${what} was not for ${uid}`);
-    if (inboxSeq <= sitting.lastSeq)
-      this.#problem(`${what} after ${sitting.lastSeq}`);
+    if (inboxSeq <= sitting.lastSeq) this.#problem(`${what} after ${sitting.lastSeq}`);
     sitting.lastSeq = inboxSeq;
     if ((inbox.bySeq.get(inboxSeq) ?? no) !== no)
       this.#problem(`${what} was ${inbox.bySeq.get(inboxSeq)}`);
@@ -91,11 +89,7 @@ export class CommandLedger {
     for (const seq of inboxSeqs) this.#inbox(uid).unheard.add(seq);
   }
 
-  acknowledged(
-    { uid, device }: Sitting,
-    inboxSeqs: readonly number[],
-    count: number,
-  ): void {
+  acknowledged({ uid, device }: Sitting, inboxSeqs: readonly number[], count: number): void {
     const inbox = this.#inbox(uid);
     inbox.counted += count;
     this.#clock += 1;
@@ -117,18 +111,13 @@ export class CommandLedger {
 
   /** Nothing is left to be shown or acknowledged, and the server counted each command once. */
   judge(uid: string): void {
-    const { expected, seqOf, acknowledged, counted, unheard } =
-      this.#inbox(uid);
-    for (const no of expected)
-      if (!seqOf.has(no)) this.#problem(`${uid} never got ${no}`);
+    const { expected, seqOf, acknowledged, counted, unheard } = this.#inbox(uid);
+    for (const no of expected) if (!seqOf.has(no)) this.#problem(`${uid} never got ${no}`);
     for (const seq of seqOf.values())
-      if (!acknowledged.has(seq) && !unheard.has(seq))
-        this.#problem(`${uid} has ${seq} left`);
+      if (!acknowledged.has(seq) && !unheard.has(seq)) this.#problem(`${uid} has ${seq} left`);
     const most = expected.size;
     if (counted > most || counted < most - unheard.size)
-      this.#problem(
-        `${uid}: the server counted ${counted} of ${most}, ${unheard.size} unheard`,
-      );
+      this.#problem(`${uid}: the server counted ${counted} of ${most}, ${unheard.size} unheard`);
   }
 
   #inbox(uid: string): Inbox {

@@ -41,8 +41,7 @@ let count = 0;
 let isDaveIn = true;
 
 const parts = { stage, ledger, random };
-const device = (name: string, uid: string) =>
-  new CommandDevice(name, uid, parts);
+const device = (name: string, uid: string) => new CommandDevice(name, uid, parts);
 const phone = device("alice's phone", "alice");
 const laptop = device("alice's laptop", "alice");
 const bob = device("bob's phone", "bob");
@@ -87,11 +86,7 @@ t.test("what is left is acknowledged, and then nothing is left", async (t) => {
 });
 
 /** Its inbox was empty, and the new command leaves it with its acknowledgement. */
-async function isShownOnly(
-  t: Test,
-  client: NativeClient,
-  no: string,
-): Promise<void> {
+async function isShownOnly(t: Test, client: NativeClient, no: string): Promise<void> {
   const push = await client.nextPush(({ kind }) => kind === "command");
   if (push.kind !== "command") throw new Error("filtered");
   t.equal(push.message.clientMsgNo, no, `${client.uid} is shown only that`);
@@ -112,10 +107,7 @@ async function sendToAll(): Promise<string> {
 /**
  * Several senders at once; the broker is killed somewhere among it, unless `round` is undefined.
  */
-async function send(
-  commands: number,
-  round: number | undefined,
-): Promise<void> {
+async function send(commands: number, round: number | undefined): Promise<void> {
   let left = commands;
   const killAt = round === undefined ? -1 : random.below(commands - 20) + 10;
   let restart: Promise<void> | undefined;
@@ -156,9 +148,7 @@ function draft(at: number, kind = random.below(4)): Command {
   const isListed = kind === TO_LISTED;
   const recipients = isPerson
     ? [to]
-    : members.filter((uid) =>
-        isListed ? listed.includes(uid) : uid !== fromUid,
-      );
+    : members.filter((uid) => (isListed ? listed.includes(uid) : uid !== fromUid));
   const content = { type: 99, cmd: "memberUpdate", param: { no } };
   const signal = { type: 1001, content: no, extra: [] };
   const isSignal = random.flip();
@@ -176,18 +166,14 @@ function draft(at: number, kind = random.below(4)): Command {
 }
 
 async function toggleDave(): Promise<void> {
-  const path = isDaveIn
-    ? "/channel/subscriber_remove"
-    : "/channel/subscriber_add";
+  const path = isDaveIn ? "/channel/subscriber_remove" : "/channel/subscriber_add";
   const channel = { channel_id: "team", channel_type: GROUP_CHANNEL };
   await stage.ok(path, { ...channel, subscribers: ["dave"] });
   isDaveIn = !isDaveIn;
 }
 
 function allShown(): Promise<void> {
-  return eventually("all commands shown", () =>
-    USERS.every((uid) => ledger.hasAll(uid)),
-  );
+  return eventually("all commands shown", () => USERS.every((uid) => ledger.hasAll(uid)));
 }
 
 async function eventually(what: string, holds: () => boolean): Promise<void> {

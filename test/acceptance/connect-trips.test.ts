@@ -7,10 +7,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { spawnBroker } from "../support/broker.ts";
-import {
-  type NativeClientOptions,
-  openNative,
-} from "../support/native-client.ts";
+import { type NativeClientOptions, openNative } from "../support/native-client.ts";
 import { freePort, startRedis } from "../support/redis.ts";
 
 const LATE_MS = 250;
@@ -94,8 +91,7 @@ t.test("a connect waits for three answers of Redis", async (t) => {
     t.comment(`round trips of each: ${trips.join(", ")}`);
     return Math.min(...trips);
   };
-  const names = (word: string) =>
-    Array.from({ length: CONNECTS }, (_, at) => `${word}-${at}`);
+  const names = (word: string) => Array.from({ length: CONNECTS }, (_, at) => `${word}-${at}`);
   const [lone, members, resuming] = [
     ...[names("lone"), names("member"), names("resuming")],
   ] as const;

@@ -90,10 +90,7 @@ export class Control {
     t.ok(this.#token.settle(accepted[0]), "the token is the last one set");
     const [club] = await memberships(broker, ["club"]);
     t.ok(this.#isMember.settle(club), "membership is as last changed");
-    t.ok(
-      this.#isBanned.settle(await isBanned(broker)),
-      "the flag is as last set",
-    );
+    t.ok(this.#isBanned.settle(await isBanned(broker)), "the flag is as last set");
     await this.#verifyChannels(t, broker);
     await this.#verifyManagers(t, broker);
   }
@@ -113,9 +110,7 @@ export class Control {
   async #changeFlag(broker: Broker): Promise<void> {
     const ban = !this.#isBanned.possible[0];
     const body = { ...HALL, ban: ban ? 1 : 0 };
-    await this.#isBanned.change(ban, () =>
-      ok(call(broker, "/channel/info", body)),
-    );
+    await this.#isBanned.change(ban, () => ok(call(broker, "/channel/info", body)));
   }
 
   async #createChannel(broker: Broker): Promise<void> {
@@ -148,8 +143,7 @@ export class Control {
       this.#channels.push(id);
     }
     const newest = this.#channels.at(-1);
-    if (newest !== undefined)
-      t.equal((await createRoom(broker, newest)).status, 409);
+    if (newest !== undefined) t.equal((await createRoom(broker, newest)).status, 409);
     const held = await memberships(broker, this.#channels.slice(-500));
     t.notOk(held.includes(false), "every channel has the member it was given");
   }
@@ -165,20 +159,12 @@ export class Control {
 }
 
 /** Registers a user's token. Throws unless it is answered with 200. */
-export async function setToken(
-  broker: Broker,
-  uid: string,
-  token: string,
-): Promise<void> {
+export async function setToken(broker: Broker, uid: string, token: string): Promise<void> {
   await ok(call(broker, "/user/token", { uid, token, device_flag: 0 }));
 }
 
 /** A call with the static API token. */
-export function call(
-  broker: Broker,
-  path: string,
-  body?: unknown,
-): Promise<Answer> {
+export function call(broker: Broker, path: string, body?: unknown): Promise<Answer> {
   return broker.call(path, body, { token: STATIC_TOKEN });
 }
 
@@ -203,17 +189,13 @@ async function isAccepted(broker: Broker, token: string): Promise<boolean> {
     await client.close();
     return true;
   } catch (error) {
-    if (error instanceof NativeClientError && error.code === "unauthorized")
-      return false;
+    if (error instanceof NativeClientError && error.code === "unauthorized") return false;
     throw error;
   }
 }
 
 /** Whether the witness is a member, by what a connect with these channels is told. */
-async function memberships(
-  broker: Broker,
-  ids: readonly string[],
-): Promise<readonly boolean[]> {
+async function memberships(broker: Broker, ids: readonly string[]): Promise<readonly boolean[]> {
   const client = await connectNative(undefined, {
     uid: WITNESS,
     port: broker.clientPort,

@@ -9,11 +9,7 @@ import {
   PERSON_CHANNEL,
 } from "../../src/broker/model.ts";
 import { type Broker, textPayload } from "../support/broker.ts";
-import type {
-  Acknowledgement,
-  HistoryChecker,
-  Sending,
-} from "../support/history-checker.ts";
+import type { Acknowledgement, HistoryChecker, Sending } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { NativeClientError } from "../support/native-session.ts";
@@ -106,8 +102,7 @@ export class Sender {
     while (again.length > 0) {
       const queue = again.splice(0);
       const worker = async () => {
-        for (let next = queue.shift(); next; next = queue.shift())
-          await this.#sendOnce(next);
+        for (let next = queue.shift(); next; next = queue.shift()) await this.#sendOnce(next);
       };
       await Promise.all(Array.from({ length: RETRY_WINDOW }, worker));
       again.push(...this.#checker.unanswered.filter(mine));

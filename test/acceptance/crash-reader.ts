@@ -5,12 +5,7 @@
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import type { Push } from "../../src/protocol/protocol.ts";
 import type { Broker } from "../support/broker.ts";
-import {
-  type HistoryChecker,
-  liveRun,
-  Reader,
-  type Run,
-} from "../support/history-checker.ts";
+import { type HistoryChecker, liveRun, Reader, type Run } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
@@ -46,9 +41,10 @@ export class Follower {
     const { uid } = this;
     const port = broker.clientPort;
     const timeoutMs = 30_000;
-    const resume = [...this.#followed.values()].map(
-      ({ channel, seenSeq: lastSeq }) => ({ channel, lastSeq }),
-    );
+    const resume = [...this.#followed.values()].map(({ channel, seenSeq: lastSeq }) => ({
+      channel,
+      lastSeq,
+    }));
     this.#client = await connectNative(undefined, {
       ...{ uid, port, timeoutMs, resume, token: TOKEN },
     });
@@ -78,9 +74,7 @@ export class Follower {
   async level(heads: ReadonlyMap<string, number>): Promise<void> {
     const isLevel = () => {
       this.#collect();
-      return [...this.#followed].every(
-        ([key, { seenSeq }]) => seenSeq >= (heads.get(key) ?? 0),
-      );
+      return [...this.#followed].every(([key, { seenSeq }]) => seenSeq >= (heads.get(key) ?? 0));
     };
     await this.#client?.waitFor(isLevel, "being level");
   }
@@ -88,8 +82,7 @@ export class Follower {
   /** Hands everything it was shown to the checker. Everything sent must be acknowledged. */
   judge(checker: HistoryChecker): void {
     this.#collect();
-    for (const { reader, run } of this.#unjudged.splice(0))
-      checker.check(reader, run);
+    for (const { reader, run } of this.#unjudged.splice(0)) checker.check(reader, run);
     for (const { reader } of this.#followed.values()) checker.checkEnd(reader);
   }
 
@@ -110,9 +103,7 @@ export class Follower {
 }
 
 /** A push as the checker takes it. */
-export function runOf(
-  push: Extract<Push, { readonly kind: "message" | "messages" }>,
-): Run {
+export function runOf(push: Extract<Push, { readonly kind: "message" | "messages" }>): Run {
   const atMs = Date.now();
   if (push.kind === "message") {
     const { message } = push;

@@ -3,11 +3,7 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
-import {
-  type ChannelRef,
-  GROUP_CHANNEL,
-  PERSON_CHANNEL,
-} from "../../src/broker/model.ts";
+import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import {
   type Broker,
   type ChildBroker,
@@ -78,28 +74,19 @@ export class CrashWorld {
     const channels = [...groups, ...persons(READERS)];
     const sender = (kind: "http" | "socket") => (uid: string) =>
       new Sender(uid, { kind, channels, checker, random });
-    this.#senders = [
-      ...HTTP_SENDERS.map(sender("http")),
-      ...SOCKET_SENDERS.map(sender("socket")),
-    ];
-    const follower = (uid: string) =>
-      new Follower(uid, [...groups, ...persons(SENDERS)]);
+    this.#senders = [...HTTP_SENDERS.map(sender("http")), ...SOCKET_SENDERS.map(sender("socket"))];
+    const follower = (uid: string) => new Follower(uid, [...groups, ...persons(SENDERS)]);
     this.#followers = [follower("reader-0"), follower("reader-1")];
     this.#histories = allKeys().map((key) => new Reader("history", key));
   }
 
   /** A first start on an empty folder, with all users, groups and connections. */
-  static async found(
-    t: Test,
-    random: Random,
-    settings: Settings,
-  ): Promise<CrashWorld> {
+  static async found(t: Test, random: Random, settings: Settings): Promise<CrashWorld> {
     const broker = await spawnBroker(t, { ...SETTINGS, ...settings });
     const world = new CrashWorld(t, random, broker);
     await prepareUsers(broker);
     await world.#control.prepare(broker);
-    for (const one of [...world.#senders, ...world.#followers])
-      await one.connect(broker);
+    for (const one of [...world.#senders, ...world.#followers]) await one.connect(broker);
     return world;
   }
 
@@ -125,11 +112,7 @@ export class CrashWorld {
       const reader = new Reader("the whole history", key);
       await judgeHistory(this.#broker, { checker: this.checker, reader });
     }
-    this.#t.same(
-      this.checker.problems.slice(0, 20),
-      [],
-      "the whole history is sound",
-    );
+    this.#t.same(this.checker.problems.slice(0, 20), [], "the whole history is sound");
   }
 
   async close(): Promise<void> {
@@ -148,9 +131,7 @@ export class CrashWorld {
     ]);
     await this.#loadBegun();
     await pause(this.#random.below(MOST_LOAD_MS));
-    const volley = Promise.allSettled(
-      this.#senders.map((sender) => sender.volley(VOLLEY, doom)),
-    );
+    const volley = Promise.allSettled(this.#senders.map((sender) => sender.volley(VOLLEY, doom)));
     await pause(this.#random.below(MOST_VOLLEY_MS));
     const killed = this.#broker.kill();
     doom.isNear = true;
@@ -172,10 +153,7 @@ export class CrashWorld {
   }
 
   /** A start that does not get to its end: recovery must be safe to repeat. */
-  async #killWhileStarting(
-    settings: Settings,
-    launch: Launch | undefined,
-  ): Promise<void> {
+  async #killWhileStarting(settings: Settings, launch: Launch | undefined): Promise<void> {
     const { dataPath } = this.#broker;
     const start = await launchBroker(this.#t, settings, dataPath, launch);
     await pause(200 + this.#random.below(400));
@@ -212,11 +190,7 @@ export class CrashWorld {
       await follower.level(heads);
       follower.judge(checker);
     }
-    this.#t.same(
-      checker.problems.slice(0, 20),
-      [],
-      "what was acknowledged and shown holds",
-    );
+    this.#t.same(checker.problems.slice(0, 20), [], "what was acknowledged and shown holds");
     await this.#control.verify(this.#t, this.#broker);
   }
 }
@@ -225,15 +199,11 @@ function allKeys(): readonly string[] {
   const pairs = READERS.flatMap((reader) =>
     SENDERS.map((sender) => [reader, sender].sort().join("@")),
   );
-  return [
-    ...GROUPS.map((id) => `2:${id}`),
-    ...pairs.map((pair) => `1:${pair}`),
-  ];
+  return [...GROUPS.map((id) => `2:${id}`), ...pairs.map((pair) => `1:${pair}`)];
 }
 
 async function prepareUsers(broker: Broker): Promise<void> {
-  for (const uid of [...SENDERS, ...READERS])
-    await setToken(broker, uid, TOKEN);
+  for (const uid of [...SENDERS, ...READERS]) await setToken(broker, uid, TOKEN);
   for (const { id, type } of groups)
     await ok(
       call(broker, "/channel", {

@@ -6,12 +6,7 @@ import t, { type Test } from "tap";
 import { FORMATS } from "../behaviour/formats/formats.ts";
 import { joinFormat } from "../behaviour/formats/join.ts";
 import { group, range, wire, worldOf } from "../behaviour/world.ts";
-import {
-  BUSY_STORE,
-  type Settings,
-  spawnBroker,
-  tempFolder,
-} from "../support/broker.ts";
+import { BUSY_STORE, type Settings, spawnBroker, tempFolder } from "../support/broker.ts";
 import { Random } from "../support/random.ts";
 import { volume } from "../support/volume.ts";
 import { CrashWorld } from "./crash-world.ts";
@@ -32,11 +27,7 @@ const SWEEPING: Settings = { JINDOU_STORE_SWEEP_INTERVAL_MS: "100" };
 const DISK: Settings = { JINDOU_STORE_DURABILITY: "disk" };
 
 /** Every second start of the broker is with a store that is always busy. */
-async function crashRepeatedly(
-  t: Test,
-  rounds: number,
-  settings: Settings,
-): Promise<void> {
+async function crashRepeatedly(t: Test, rounds: number, settings: Settings): Promise<void> {
   t.comment(`seed ${SEED}`);
   const world = await CrashWorld.found(t, new Random(SEED), settings);
   const busy = { ...settings, ...SWEEPING };

@@ -21,10 +21,7 @@ export interface Closing {
  * Opens so many sockets of as many users; every tenth never says CONNECT. The broker asks no client
  * for a token.
  */
-export async function openCrowd(
-  broker: Broker,
-  count: number,
-): Promise<readonly NativeClient[]> {
+export async function openCrowd(broker: Broker, count: number): Promise<readonly NativeClient[]> {
   const port = broker.clientPort;
   const crowd: NativeClient[] = [];
   const openOne = async (no: number) => {
@@ -43,9 +40,7 @@ export async function openCrowd(
 }
 
 /** Resolves with all closings, in the order they came. */
-export async function watchClosings(
-  crowd: readonly NativeClient[],
-): Promise<readonly Closing[]> {
+export async function watchClosings(crowd: readonly NativeClient[]): Promise<readonly Closing[]> {
   const closings: Closing[] = [];
   const watch = async (client: NativeClient) => {
     const { code } = await client.closed;
@@ -56,10 +51,7 @@ export async function watchClosings(
 }
 
 /** The greatest share of all closings that fell into one window of `windowMs`. */
-export function densest(
-  closings: readonly Closing[],
-  windowMs: number,
-): number {
+export function densest(closings: readonly Closing[], windowMs: number): number {
   let most = 0;
   let from = 0;
   closings.forEach(({ atMs }, to) => {
@@ -87,6 +79,5 @@ export async function watchReadiness(
 
 /** Resolves when the process says that it is stopping. */
 export async function stopping(child: ChildBroker): Promise<void> {
-  while (!child.output().includes('"msg":"The node is stopping"'))
-    await pause(2);
+  while (!child.output().includes('"msg":"The node is stopping"')) await pause(2);
 }

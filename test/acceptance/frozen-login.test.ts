@@ -7,10 +7,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { connectNative } from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-} from "../support/native-session.ts";
+import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
@@ -134,11 +131,7 @@ t.test(`${FREEZES} freezes right after the CONNACK`, async (t) => {
     const [unused, winner] = (await makeUser(other)) as [SdkDevice, SdkDevice];
     const [left, spare] = (await makeUser(third)) as [SdkDevice, SdkDevice];
     await Promise.all([nodes.untilReady(), unused.close(), spare.close()]);
-    const [client] = await Promise.all([
-      plain(other),
-      old.logIn(),
-      left.logIn(),
-    ]);
+    const [client] = await Promise.all([plain(other), old.logIn(), left.logIn()]);
     const isCut = round % 2 === 1;
     const frozen = await freeze([uid, other, third], isCut, async () => {
       await Promise.all([late.logIn(), winner.logIn(), visit(third, MAIN)]);
@@ -149,10 +142,7 @@ t.test(`${FREEZES} freezes right after the CONNACK`, async (t) => {
       "one of the two to be ended",
       () => old.endedBy !== undefined || late.endedBy !== undefined,
     );
-    await eventually(
-      "the one whose follower left to be ended",
-      () => left.endedBy !== undefined,
-    );
+    await eventually("the one whose follower left to be ended", () => left.endedBy !== undefined);
     const what = `after ${frozen.ms} ms${isCut ? ", cut" : ""}`;
     t.equal(old.endedBy, "kicked", what);
     t.equal(left.endedBy, "kicked", `${what}, the newer main session is gone`);

@@ -1,12 +1,7 @@
 // Reading a channel's whole history over HTTP and having it judged. No state.
 
 import type { Broker } from "../support/broker.ts";
-import type {
-  HistoryChecker,
-  Reader,
-  Run,
-  Shown,
-} from "../support/history-checker.ts";
+import type { HistoryChecker, Reader, Run, Shown } from "../support/history-checker.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
 
 const PAGE = 500;

@@ -6,9 +6,7 @@ import { Random } from "../support/random.ts";
 type Fields = Readonly<Record<string, unknown>>;
 
 /** A right body of every call that reads one, by path. */
-export const RIGHT_BODIES: Readonly<
-  Record<string, Fields | readonly string[]>
-> = {
+export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> = {
   "/user/token": { uid: "u", token: "t", device_flag: 0, device_level: 1 },
   "/user/device_quit": { uid: "u", device_flag: 0 },
   "/user/onlinestatus": ["a", "b"],
@@ -116,10 +114,7 @@ export const RIGHT_BODIES: Readonly<
 };
 
 /** Fields that hold an id, and how a body with another one there looks. */
-export const ID_FIELDS: readonly (readonly [
-  string,
-  (id: string) => unknown,
-])[] = [
+export const ID_FIELDS: readonly (readonly [string, (id: string) => unknown])[] = [
   ["/user/token", (uid) => ({ uid, token: "t", device_flag: 0 })],
   ["/user/device_quit", (uid) => ({ uid, device_flag: 0 })],
   ["/user/onlinestatus", (uid) => ["a", uid]],
@@ -127,10 +122,7 @@ export const ID_FIELDS: readonly (readonly [
   ["/channel", (id) => ({ channel_id: id, channel_type: 2 })],
   ["/channel", (uid) => group({ channel_id: "x", subscribers: [uid] })],
   ["/channel/info", (id) => group({ channel_id: id, ban: 1 })],
-  [
-    "/channel/subscriber_add",
-    (id) => group({ channel_id: id, subscribers: ["a"] }),
-  ],
+  ["/channel/subscriber_add", (id) => group({ channel_id: id, subscribers: ["a"] })],
   ["/channel/subscriber_add", (uid) => group({ subscribers: ["a", uid] })],
   ["/channel/subscriber_remove", (uid) => group({ subscribers: ["a", uid] })],
   ["/user/systemuids_add", (uid) => ({ uids: ["a", uid] })],
@@ -144,20 +136,14 @@ export const ID_FIELDS: readonly (readonly [
   ["/message/sendbatch", (uid) => ({ ...batch(), subscribers: [uid] })],
   ["/message/send", (uid) => ({ ...message(), from_uid: uid })],
   ["/message/send", (id) => ({ ...message(), channel_id: id })],
-  [
-    "/message/send",
-    (id) => ({ ...message(), channel_id: id, channel_type: 1 }),
-  ],
+  ["/message/send", (id) => ({ ...message(), channel_id: id, channel_type: 1 })],
   // an empty sender of an event is the system
   ["/event", (uid) => ({ ...event(), from_uid: uid || "@" })],
   ["/event", (id) => ({ ...event(), channel_id: id })],
   ["/conversation/sync", (uid) => ({ uid })],
   ["/conversations/clearUnread", (uid) => conversation({ uid })],
   ["/conversations/delete", (id) => conversation({ channel_id: id })],
-  [
-    "/conversations/setUnread",
-    (uid) => conversation({ uid, channel_type: 1, unread: 0 }),
-  ],
+  ["/conversations/setUnread", (uid) => conversation({ uid, channel_type: 1, unread: 0 })],
 ];
 
 const event = () => RIGHT_BODIES["/event"];
@@ -179,10 +165,7 @@ export const FORBIDDEN_IDS: readonly string[] = [
   "a\udfff",
   ...["@", "#", "&"].map((sign) => `a${sign}b`),
   ...Array.from({ length: 0x20 }, (_, code) => `a${String.fromCharCode(code)}`),
-  ...Array.from(
-    { length: 0x21 },
-    (_, i) => `${String.fromCharCode(0x7f + i)}a`,
-  ),
+  ...Array.from({ length: 0x21 }, (_, i) => `${String.fromCharCode(0x7f + i)}a`),
 ];
 
 const KINDS = [
@@ -238,11 +221,7 @@ function isPlainObject(value: unknown): boolean {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function replaced(
-  right: Fields | readonly string[],
-  name: string,
-  value: unknown,
-) {
+function replaced(right: Fields | readonly string[], name: string, value: unknown) {
   if (Array.isArray(right)) return right.with(Number(name), value);
   return { ...right, [name]: value };
 }
@@ -251,8 +230,7 @@ function replaced(
 export function damagedBody(path: string, seed: number): Uint8Array {
   const random = new Random(seed);
   const bytes = Buffer.from(JSON.stringify(RIGHT_BODIES[path]));
-  for (let i = 0; i <= random.below(4); i++)
-    bytes[random.below(bytes.length)] = random.below(256);
+  for (let i = 0; i <= random.below(4); i++) bytes[random.below(bytes.length)] = random.below(256);
   return bytes;
 }
 

@@ -62,8 +62,7 @@ function nested(depth: number): unknown {
 export function* wrongTypes(): Iterable<Uint8Array> {
   for (const { array } of OPERATIONS)
     for (const at of array.keys())
-      for (const value of HOSTILE_VALUES)
-        yield packr.pack(array.with(at, value));
+      for (const value of HOSTILE_VALUES) yield packr.pack(array.with(at, value));
 }
 
 /** Each operation cut short before each of its bytes. */
@@ -77,8 +76,7 @@ export function* truncations(): Iterable<Uint8Array> {
 /** Frames whose lengths are lies or whose nesting is as deep as a frame can hold. */
 export function* liesAndDepths(): Iterable<Uint8Array> {
   for (const lie of ["ddffffffff", "dcffff", "9f", "dbffffffff", "c6ffffffff"])
-    for (const head of ["", "9401", "98010101", "94050a"])
-      yield fromHex(head + lie);
+    for (const head of ["", "9401", "98010101", "94050a"]) yield fromHex(head + lie);
   const deep = new Uint8Array(MAX_FRAME_BYTES).fill(0x91);
   yield deep;
   yield Uint8Array.from([0x93, 6, 1, ...deep.subarray(3, MAX_FRAME_BYTES / 2)]);
@@ -98,8 +96,7 @@ export function randomFrame(seed: number): Uint8Array {
 /** A right frame with some bytes changed. */
 function damaged(random: Random): Uint8Array {
   const bytes = fromHex(random.pick(OPERATIONS).hex);
-  for (let i = 0; i <= random.below(3); i++)
-    bytes[random.below(bytes.length)] = random.below(256);
+  for (let i = 0; i <= random.below(3); i++) bytes[random.below(bytes.length)] = random.below(256);
   return bytes;
 }
 

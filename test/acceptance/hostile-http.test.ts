@@ -42,10 +42,7 @@ const SLOW_MS = 60_000;
  */
 const MEMORY_TOLERANCE_MIB = 8;
 
-const CODES: ReadonlySet<string> = new Set([
-  ...Object.keys(ERRORS),
-  ...Object.keys(EDGE_ERRORS),
-]);
+const CODES: ReadonlySet<string> = new Set([...Object.keys(ERRORS), ...Object.keys(EDGE_ERRORS)]);
 
 const broker = await spawnBroker(t, MEASURED);
 const { pid } = broker.process;
@@ -77,42 +74,36 @@ t.test("bodies that are wrong in any one way are refused", async (t) => {
 t.test("an id that nobody may have is refused wherever one goes", async (t) => {
   for (const [path, bodyWith] of ID_FIELDS) {
     const bodies = FORBIDDEN_IDS.map((id) => JSON.stringify(bodyWith(id)));
-    const isBadId = (reply: Reply) =>
-      isRefusal(reply) && reply.code === "bad_id";
+    const isBadId = (reply: Reply) => isRefusal(reply) && reply.code === "bad_id";
     t.same(await attack(path, bodies, isBadId), [], path);
   }
 });
 
 t.test("right bodies with bytes changed are served or refused", async (t) => {
   for (const path of PATHS) {
-    const bodies = seeds(DAMAGED_PER_CALL).map((seed) =>
-      damagedBody(path, seed),
-    );
+    const bodies = seeds(DAMAGED_PER_CALL).map((seed) => damagedBody(path, seed));
     const isSound = (reply: Reply) => reply.status === 200 || isRefusal(reply);
     t.same(await attack(path, bodies, isSound), [], path);
   }
 });
 
-t.test(
-  "huge bodies are refused, whether they say their length or not",
-  async (t) => {
-    for (const path of PATHS) {
-      const full = [
-        `[${'"",'.repeat(300_000)}""]`,
-        `{"uid":"${"x".repeat(1_000_000)}"}`,
-        new Uint8Array(MAX_BODY_BYTES),
-      ];
-      t.same(await attack(path, full, isRefusal), [], path);
-      const request = `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n`;
-      const length = `Content-Length: ${MAX_BODY_BYTES + 1}\r\n\r\n`;
-      t.equal(await statusOf(broker.apiPort, request + length), 413, path);
-      const chunk = `10000\r\n${"x".repeat(0x10000)}\r\n`;
-      const chunks = `Transfer-Encoding: chunked\r\n\r\n${chunk.repeat(17)}`;
-      const status = await statusOf(broker.apiPort, request + chunks);
-      t.ok(status === 413 || status === undefined, `${path}: ${status}`);
-    }
-  },
-);
+t.test("huge bodies are refused, whether they say their length or not", async (t) => {
+  for (const path of PATHS) {
+    const full = [
+      `[${'"",'.repeat(300_000)}""]`,
+      `{"uid":"${"x".repeat(1_000_000)}"}`,
+      new Uint8Array(MAX_BODY_BYTES),
+    ];
+    t.same(await attack(path, full, isRefusal), [], path);
+    const request = `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n`;
+    const length = `Content-Length: ${MAX_BODY_BYTES + 1}\r\n\r\n`;
+    t.equal(await statusOf(broker.apiPort, request + length), 413, path);
+    const chunk = `10000\r\n${"x".repeat(0x10000)}\r\n`;
+    const chunks = `Transfer-Encoding: chunked\r\n\r\n${chunk.repeat(17)}`;
+    const status = await statusOf(broker.apiPort, request + chunks);
+    t.ok(status === 413 || status === undefined, `${path}: ${status}`);
+  }
+});
 
 t.test("keys that reach for prototypes change nothing", async (t) => {
   const send = { from_uid: "a", channel_id: "p", channel_type: 2 };
@@ -142,37 +133,27 @@ t.test("queries that are wrong, unknown paths and wrong methods", async (t) => {
       const reply = await call(path, { method: "GET", headers: { accept } });
       t.ok(isRefusal(reply), `${path}: ${reply.status} ${reply.code}`);
     }
-  for (const path of [
-    "/",
-    "/%00",
-    "//",
-    "/__proto__",
-    "/user/token/",
-    "/../etc",
-  ])
+  for (const path of ["/", "/%00", "//", "/__proto__", "/user/token/", "/../etc"])
     t.equal((await post(path, "{}")).code, "not_found", path);
   for (const path of PATHS)
     for (const method of ["GET", "PUT", "DELETE", "PATCH"])
       t.equal((await call(path, { method })).code, "method_not_allowed");
 });
 
-t.test(
-  "what is no HTTP request is refused or cut off, on either port",
-  async (t) => {
-    for (const port of [broker.apiPort, broker.clientPort]) {
-      for (const [name, bytes] of Object.entries(BROKEN_REQUESTS)) {
-        const status = await statusOf(port, bytes);
-        t.ok(isCutOrRefused(status), `${name}: ${status}`);
-      }
-      const odd = new Set<number | undefined>();
-      await inParallel(seeds(RANDOM_REQUESTS), async (seed) => {
-        const status = await statusOf(port, randomRequest(seed));
-        if (status !== 200 && !isCutOrRefused(status)) odd.add(status);
-      });
-      t.same([...odd], []);
+t.test("what is no HTTP request is refused or cut off, on either port", async (t) => {
+  for (const port of [broker.apiPort, broker.clientPort]) {
+    for (const [name, bytes] of Object.entries(BROKEN_REQUESTS)) {
+      const status = await statusOf(port, bytes);
+      t.ok(isCutOrRefused(status), `${name}: ${status}`);
     }
-  },
-);
+    const odd = new Set<number | undefined>();
+    await inParallel(seeds(RANDOM_REQUESTS), async (seed) => {
+      const status = await statusOf(port, randomRequest(seed));
+      if (status !== 200 && !isCutOrRefused(status)) odd.add(status);
+    });
+    t.same([...odd], []);
+  }
+});
 
 t.test("the API port opens no WebSocket", async (t) => {
   await t.rejects(new RawSocket(broker.apiPort).upgraded(), /HTTP\/1.1 4\d\d/);
@@ -207,10 +188,7 @@ interface Call {
 }
 
 /** Not with `fetch`, which takes three times the processor time. */
-async function call(
-  path: string,
-  { body: sent, ...options }: Call,
-): Promise<Reply> {
+async function call(path: string, { body: sent, ...options }: Call): Promise<Reply> {
   const url = new URL(`http://127.0.0.1:${broker.apiPort}${path}`);
   const calling = request(url, { ...options, agent });
   calling.end(sent);
@@ -253,14 +231,10 @@ async function attack(
   return problems;
 }
 
-async function inParallel<T>(
-  items: Iterable<T>,
-  work: (item: T) => Promise<void>,
-): Promise<void> {
+async function inParallel<T>(items: Iterable<T>, work: (item: T) => Promise<void>): Promise<void> {
   const queue = items[Symbol.iterator]();
   const lane = async () => {
-    for (let next = queue.next(); !next.done; next = queue.next())
-      await work(next.value);
+    for (let next = queue.next(); !next.done; next = queue.next()) await work(next.value);
   };
   await Promise.all(Array.from({ length: AT_ONCE }, lane));
 }
@@ -269,17 +243,12 @@ async function inParallel<T>(
  * Sends bytes on a connection of their own and stops; the status of the first answer, or undefined
  * when there was none.
  */
-async function statusOf(
-  port: number,
-  bytes: Uint8Array | string,
-): Promise<number | undefined> {
+async function statusOf(port: number, bytes: Uint8Array | string): Promise<number | undefined> {
   const socket = await new RawSocket(port).connected();
   socket.write(bytes);
   socket.endWriting();
   await socket.cut();
-  const status = /^HTTP\/1\.1 (\d{3}) /.exec(
-    socket.received.toString("latin1"),
-  );
+  const status = /^HTTP\/1\.1 (\d{3}) /.exec(socket.received.toString("latin1"));
   return status === null ? undefined : Number(status[1]);
 }
 

@@ -20,17 +20,9 @@ export const BROKEN_REQUESTS: Readonly<Record<string, string | Uint8Array>> = {
   "NUL in a header": head("GET /healthz HTTP/1.1", "Host: x", "A: \0"),
   "NUL in the path": head("GET /health\0z HTTP/1.1", "Host: x"),
   "line feeds only": "GET /healthz HTTP/1.1\nHost: x\n\n",
-  "huge header": head(
-    "GET /healthz HTTP/1.1",
-    "Host: x",
-    `A: ${"b".repeat(100_000)}`,
-  ),
+  "huge header": head("GET /healthz HTTP/1.1", "Host: x", `A: ${"b".repeat(100_000)}`),
   "huge path": head(`GET /${"a".repeat(100_000)} HTTP/1.1`, "Host: x"),
-  "1000 headers": head(
-    "GET /healthz HTTP/1.1",
-    "Host: x",
-    ...Array<string>(1000).fill("A: b"),
-  ),
+  "1000 headers": head("GET /healthz HTTP/1.1", "Host: x", ...Array<string>(1000).fill("A: b")),
   "negative length": post("Content-Length: -1"),
   "length of words": post("Content-Length: many"),
   "length beyond numbers": post("Content-Length: 99999999999999999999999"),
@@ -43,20 +35,14 @@ export const BROKEN_REQUESTS: Readonly<Record<string, string | Uint8Array>> = {
   "TLS hello": Buffer.from("160301020001000001fc0303", "hex"),
   noise: new Random(1).bytes(4000),
   zeros: new Uint8Array(4000),
-  "WebSocket frames": Buffer.from(
-    "8280000000008a80000000008880000000000",
-    "hex",
-  ),
+  "WebSocket frames": Buffer.from("8280000000008a80000000008880000000000", "hex"),
 };
 
 /** Noise that begins as a request does. */
 export function randomRequest(seed: number): Uint8Array {
   const random = new Random(seed);
-  const bytes = Buffer.from(
-    `${post("Content-Length: 7", "Token: x")}["a"]\r\n`,
-  );
-  for (let i = 0; i <= random.below(6); i++)
-    bytes[random.below(bytes.length)] = random.below(256);
+  const bytes = Buffer.from(`${post("Content-Length: 7", "Token: x")}["a"]\r\n`);
+  for (let i = 0; i <= random.below(6); i++) bytes[random.below(bytes.length)] = random.below(256);
   return bytes.subarray(0, random.below(bytes.length) + 1);
 }
 

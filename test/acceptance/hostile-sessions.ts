@@ -9,12 +9,7 @@ import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { connectFrame } from "./attacker.ts";
 import { OPCODES, webSocketFrame } from "./raw-socket.ts";
 
-const READS_AND_BYTES = [
-  "history",
-  "presence",
-  "send",
-  "conversations",
-] as const;
+const READS_AND_BYTES = ["history", "presence", "send", "conversations"] as const;
 const ALL = [...READS_AND_BYTES, "commandack", "command"] as const;
 
 type Attack = (typeof ALL)[number];
@@ -70,9 +65,7 @@ function frameOf(attack: Attack): Uint8Array {
         ...send,
         channel: { type: GROUP_CHANNEL, id: ARCHIVE },
         header: { noPersist: true, redDot: false, syncOnce: false },
-        payload: payload(
-          `{"type":1,"content":"","x":[${items.join(",")}]}`.slice(0, 65_000),
-        ),
+        payload: payload(`{"type":1,"content":"","x":[${items.join(",")}]}`.slice(0, 65_000)),
       });
     }
     case "conversations":
@@ -83,17 +76,12 @@ function frameOf(attack: Attack): Uint8Array {
 function volleyOf(attack: Attack): Buffer {
   const frame = webSocketFrame(frameOf(attack), OPCODES.binary);
   const count = Math.floor(VOLLEY_BYTES / frame.length);
-  return Buffer.concat(
-    Array<Buffer>(Math.min(MAX_VOLLEY, Math.max(1, count))).fill(frame),
-  );
+  return Buffer.concat(Array<Buffer>(Math.min(MAX_VOLLEY, Math.max(1, count))).fill(frame));
 }
 
 function run(port: number, uid: string, attack: Attack): void {
   const volley = volleyOf(attack);
-  const login = webSocketFrame(
-    connectFrame({ uid, token: "t" }),
-    OPCODES.binary,
-  );
+  const login = webSocketFrame(connectFrame({ uid, token: "t" }), OPCODES.binary);
   const attackOn = (socket: Socket) => {
     if (socket.destroyed) return;
     if (socket.writableLength < MAX_UNSENT_BYTES) {

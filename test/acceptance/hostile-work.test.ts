@@ -13,10 +13,7 @@ import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import { spawnBroker, textPayload } from "../support/broker.ts";
 import { endsWithParent, TYPESCRIPT } from "../support/child.ts";
 import { connectNative } from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-} from "../support/native-session.ts";
+import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import { ARCHIVE, CROWD } from "./hostile-sessions.ts";
 import { KeepAlive } from "./keep-alive.ts";
 
@@ -61,9 +58,7 @@ const range = (length: number) => Array.from({ length }, (_, i) => i);
 const hostile = range(SESSIONS).map((i) => `hostile-${i}`);
 const good = ["alice", "bob"];
 
-await all([...hostile, ...good], (uid) =>
-  call("/user/token", { uid, token: "t", device_flag: 0 }),
-);
+await all([...hostile, ...good], (uid) => call("/user/token", { uid, token: "t", device_flag: 0 }));
 const post = (from: string, id: string) =>
   call("/message/send", {
     ...{ from_uid: from, channel_id: id, channel_type: GROUP_CHANNEL },
@@ -95,9 +90,7 @@ interface Rounds {
 t.test("ten hostile sessions do not slow a good client down", async (t) => {
   const port = broker.clientPort;
   const [alice, bob] = await Promise.all(
-    good.map((uid) =>
-      connectNative(t, { port, uid, token: "t", timeoutMs: TIMEOUT_MS }),
-    ),
+    good.map((uid) => connectNative(t, { port, uid, token: "t", timeoutMs: TIMEOUT_MS })),
   );
   if (alice === undefined || bob === undefined) throw new Error("no client");
   const calm = await roundTrips(alice, bob, (done) => done < CALM_ROUNDS);
@@ -107,9 +100,7 @@ t.test("ten hostile sessions do not slow a good client down", async (t) => {
   const counts = await attack.stop();
   const afterMs = await recovered(alice, bob);
   t.comment(`calm: ${figures(calm)}`);
-  t.comment(
-    `under attack: ${figures(rounds)}; ${refused} refused as overloaded`,
-  );
+  t.comment(`under attack: ${figures(rounds)}; ${refused} refused as overloaded`);
   t.comment(`the attack: ${counts}`);
   t.comment(`first round after it: ${afterMs.toFixed(0)} ms`);
   for (const what of ["sends", "commands", "acknowledgements"] as const) {
@@ -117,17 +108,13 @@ t.test("ten hostile sessions do not slow a good client down", async (t) => {
     t.ok(times.length > 0, `${what} were answered`);
     const median = percentile(times, 0.5);
     const most = SLOWDOWN * percentile(calm[what], 0.99) + ALLOWANCE_MS;
-    t.ok(
-      median < most,
-      `${what}: p50 ${median.toFixed(0)} of ${most.toFixed(0)} ms`,
-    );
+    t.ok(median < most, `${what}: p50 ${median.toFixed(0)} of ${most.toFixed(0)} ms`);
     const p99 = percentile(times, 0.99);
     if (IS_QUIET) t.ok(p99 < MAX_P99_MS, `${what}: p99 ${p99.toFixed(0)} ms`);
   }
   const { body } = await broker.call("/metrics");
   t.match(body, /code="rate_limited",source="socket"\} \d{3}/);
-  if (IS_QUIET)
-    t.match(body, /connections_ended_total\{reason="rate_limited"\} \d/); // else attackers may be too slow for that
+  if (IS_QUIET) t.match(body, /connections_ended_total\{reason="rate_limited"\} \d/); // else attackers may be too slow for that
   t.equal(await broker.terminate(), 0, "it ends in order");
 });
 
@@ -152,8 +139,7 @@ async function roundTrips(
     const push = await bob.nextPush(({ kind }) => kind === "command");
     const ackMs = performance.now();
     rounds.commands.push(ackMs - commandMs);
-    if (push.kind === "command")
-      await accepted(() => bob.acknowledge([push.inboxSeq]));
+    if (push.kind === "command") await accepted(() => bob.acknowledge([push.inboxSeq]));
     rounds.acknowledgements.push(performance.now() - ackMs);
     await delay(PAUSE_MS);
   }
@@ -167,8 +153,7 @@ async function accepted(ask: () => Promise<unknown>): Promise<void> {
       await ask();
       return;
     } catch (error) {
-      const isBusy =
-        error instanceof NativeClientError && error.code === "overloaded";
+      const isBusy = error instanceof NativeClientError && error.code === "overloaded";
       if (!isBusy) throw error;
       refused += 1;
       await delay(PAUSE_MS);
@@ -187,14 +172,7 @@ async function startAttack(t: Test) {
   const child = spawn(
     // Attackers come from other machines: what they take of this one's processors is not the
     // broker's to give.
-    ...endsWithParent("nice", [
-      "-n",
-      "19",
-      process.execPath,
-      ...TYPESCRIPT,
-      file,
-      ...args,
-    ]),
+    ...endsWithParent("nice", ["-n", "19", process.execPath, ...TYPESCRIPT, file, ...args]),
     { stdio: ["pipe", "pipe", "inherit"] },
   );
   t.teardown(() => child.kill("SIGKILL"));
@@ -221,9 +199,7 @@ function percentile(times: readonly number[], share: number): number {
 function figures(rounds: Rounds): string {
   return Object.entries(rounds)
     .map(([what, times]) => {
-      const [p50, p99, max] = [0.5, 0.99, 1].map((share) =>
-        percentile(times, share).toFixed(1),
-      );
+      const [p50, p99, max] = [0.5, 0.99, 1].map((share) => percentile(times, share).toFixed(1));
       return `${what} p50 ${p50} p99 ${p99} max ${max} ms of ${times.length}`;
     })
     .join("; ");

@@ -43,8 +43,7 @@ const broker = await spawnBroker(t, {
 const { clientPort: port } = broker;
 const { pid } = broker.process;
 const fuzzers = Array.from({ length: ATTACKERS }, (_, i) => `fuzzer-${i}`);
-for (const uid of fuzzers)
-  await broker.call("/user/token", { uid, token: "t", device_flag: 0 });
+for (const uid of fuzzers) await broker.call("/user/token", { uid, token: "t", device_flag: 0 });
 // Those that the frames of test/wire/native-samples.ts speak of, so that some of what is thrown is
 // right.
 await broker.call("/user/token", {
@@ -66,20 +65,17 @@ t.test("warm-up", async (t) => {
   warmMib = await settledMib(pid);
 });
 
-t.test(
-  "a frame cut short before any byte is an error and an end",
-  async (t) => {
-    for (const attacker of [stranger(), member()]) {
-      const endings = new Map<unknown, number>();
-      for (const frame of truncations()) {
-        const ending = await attacker.throwAll([frame]);
-        endings.set(ending, (endings.get(ending) ?? 0) + 1);
-      }
-      t.same([...endings.keys()], [CLOSE_REASONS.protocol_error.code]);
-      t.same([...attacker.errors.keys()], ["malformed_frame"]);
+t.test("a frame cut short before any byte is an error and an end", async (t) => {
+  for (const attacker of [stranger(), member()]) {
+    const endings = new Map<unknown, number>();
+    for (const frame of truncations()) {
+      const ending = await attacker.throwAll([frame]);
+      endings.set(ending, (endings.get(ending) ?? 0) + 1);
     }
-  },
-);
+    t.same([...endings.keys()], [CLOSE_REASONS.protocol_error.code]);
+    t.same([...attacker.errors.keys()], ["malformed_frame"]);
+  }
+});
 
 t.test(
   "every field of every operation takes every hostile value, before and after connecting",
@@ -111,15 +107,12 @@ t.test("lengths that lie, deep nesting and huge frames", async (t) => {
   t.notOk(OUR_CODES.has(await tooBig.ended()), "the transport cuts it off");
 });
 
-t.test(
-  `${FRAMES} random frames, while others open connections and then dawdle`,
-  async (t) => {
-    const dawdling = dawdle(t);
-    await fuzz(t, FRAMES);
-    const slowestMs = await dawdling;
-    t.comment(`the last dawdler was gone after ${slowestMs.toFixed(0)} ms`);
-  },
-);
+t.test(`${FRAMES} random frames, while others open connections and then dawdle`, async (t) => {
+  const dawdling = dawdle(t);
+  await fuzz(t, FRAMES);
+  const slowestMs = await dawdling;
+  t.comment(`the last dawdler was gone after ${slowestMs.toFixed(0)} ms`);
+});
 
 t.test("what is no WebSocket message ends the connection", async (t) => {
   const empty = new Uint8Array(0);
@@ -131,21 +124,12 @@ t.test("what is no WebSocket message ends the connection", async (t) => {
     "continuation of nothing": webSocketFrame(empty, OPCODES.continuation),
     "fragmented ping": webSocketFrame(empty, OPCODES.ping, 0),
     "long ping": webSocketFrame(new Uint8Array(126), OPCODES.ping),
-    "length of 2^63": Buffer.concat([
-      Buffer.from([0x82, 0xff, 0x80]),
-      Buffer.alloc(15),
-    ]),
+    "length of 2^63": Buffer.concat([Buffer.from([0x82, 0xff, 0x80]), Buffer.alloc(15)]),
     "close with half a code": webSocketFrame(new Uint8Array(1), OPCODES.close),
-    "close with a reserved code": webSocketFrame(
-      Buffer.from([3, 237]),
-      OPCODES.close,
-    ),
+    "close with a reserved code": webSocketFrame(Buffer.from([3, 237]), OPCODES.close),
     "text that is no UTF-8": webSocketFrame(Buffer.from([0xc3]), OPCODES.text),
     text: webSocketFrame(Buffer.from("hello"), OPCODES.text),
-    "a message within a message": Buffer.concat([
-      webSocketFrame(empty, OPCODES.binary, 0),
-      huge,
-    ]),
+    "a message within a message": Buffer.concat([webSocketFrame(empty, OPCODES.binary, 0), huge]),
     HTTP: Buffer.from("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
   };
   for (const [name, bytes] of Object.entries(broken)) {
@@ -168,21 +152,15 @@ t.test("pings without end are answered and keep nothing", async (t) => {
   socket.kill();
 });
 
-t.test(
-  `${CONNECTS} connections that come and go leave nobody behind`,
-  async (t) => {
-    await comeAndGo(CONNECTS);
-    await until(
-      "all are gone",
-      async () => (await metric("connections")) === 0,
-    );
-    const { body } = await broker.call("/user/onlinestatus", fuzzers);
-    t.same(
-      body.filter(({ online }: { online: number }) => online === 1),
-      [],
-    );
-  },
-);
+t.test(`${CONNECTS} connections that come and go leave nobody behind`, async (t) => {
+  await comeAndGo(CONNECTS);
+  await until("all are gone", async () => (await metric("connections")) === 0);
+  const { body } = await broker.call("/user/onlinestatus", fuzzers);
+  t.same(
+    body.filter(({ online }: { online: number }) => online === 1),
+    [],
+  );
+});
 
 t.test("a normal client is served, and the memory is flat", async (t) => {
   const [alice, bob] = await Promise.all(
@@ -196,11 +174,7 @@ t.test("a normal client is served, and the memory is flat", async (t) => {
   const nowMib = await settledMib(pid, limitMib);
   t.comment(`${warmMib.toFixed(1)} MiB warm, ${nowMib.toFixed(1)} MiB now`);
   t.ok(nowMib <= limitMib);
-  t.notMatch(
-    broker.output(),
-    /"level":"(error|fatal)"/,
-    "nothing was logged as error",
-  );
+  t.notMatch(broker.output(), /"level":"(error|fatal)"/, "nothing was logged as error");
   t.equal(await broker.terminate(), 0);
 });
 
@@ -216,15 +190,13 @@ async function fuzz(t: Test, frames: number): Promise<void> {
       const volley = Array.from({ length: VOLLEY }, () => randomFrame(++seed));
       const outcome = await attacker.throwAll(volley);
       if (!isSoundEnding(outcome)) unsound.add(outcome);
-      if (round % 20 === 0)
-        isDone ||= (await metric("frames_received_total")) >= target;
+      if (round % 20 === 0) isDone ||= (await metric("frames_received_total")) >= target;
     }
     attacker.stop();
   };
   await Promise.all(attackers.map(work));
   t.same([...unsound], []);
-  for (const attacker of attackers)
-    judgeErrors(t, attacker, ["malformed_frame"]);
+  for (const attacker of attackers) judgeErrors(t, attacker, ["malformed_frame"]);
 }
 
 /** Connections in every stage of being opened, dropped at once. */
@@ -271,9 +243,7 @@ async function dawdle(t: Test): Promise<number> {
   });
   const unfinished = many.map(async () => {
     const socket = await new RawSocket(port).upgraded();
-    socket.write(
-      webSocketFrame(new Uint8Array(100), OPCODES.binary).subarray(0, 20),
-    );
+    socket.write(webSocketFrame(new Uint8Array(100), OPCODES.binary).subarray(0, 20));
     return socket;
   });
   const upgraded = await Promise.all([...unauthenticated, ...unfinished]);
@@ -297,17 +267,11 @@ function member(i = 0): Attacker {
  * Only codes of the table, none of them ours to be ashamed of; and `expected` ones, else nothing
  * was attacked.
  */
-function judgeErrors(
-  t: Test,
-  { errors }: Attacker,
-  expected: readonly string[],
-) {
+function judgeErrors(t: Test, { errors }: Attacker, expected: readonly string[]) {
   const ashamed = ["internal", "unavailable", "overloaded"];
   const found = [...errors.keys()];
   t.same(
-    found.filter(
-      (code) => ashamed.includes(code) || !Object.hasOwn(ERRORS, code),
-    ),
+    found.filter((code) => ashamed.includes(code) || !Object.hasOwn(ERRORS, code)),
     [],
   );
   for (const code of expected) t.ok(errors.has(code), code);

@@ -66,8 +66,7 @@ class Line {
       `${method} ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${length}${HEAD_END}${text}`,
     );
     return new Promise((resolve, reject) => {
-      this.#settle = (answer) =>
-        answer instanceof Error ? reject(answer) : resolve(answer);
+      this.#settle = (answer) => (answer instanceof Error ? reject(answer) : resolve(answer));
       if (this.#isOver) this.#done(new Error("the connection broke"));
     });
   }
@@ -78,8 +77,7 @@ class Line {
 
   #take(data: Buffer): void {
     const { length } = this.#received;
-    this.#received =
-      length === 0 ? data : Buffer.concat([this.#received, data]);
+    this.#received = length === 0 ? data : Buffer.concat([this.#received, data]);
     const headEnd = this.#received.indexOf(HEAD_END);
     if (headEnd < 0) return;
     const head = this.#received.subarray(0, headEnd).toString("latin1");

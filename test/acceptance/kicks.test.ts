@@ -35,8 +35,7 @@ const OFFLINE = { online: 0, flag: 0, sessions: 0, connections: 0 };
 /** True when every one of them was told that it is kicked, and closed so. */
 function allKicked(ended: readonly Contender[]): boolean {
   return ended.every(
-    ({ client, closeCode }) =>
-      closeCode === KICKED && farewellOf(client) === "kicked",
+    ({ client, closeCode }) => closeCode === KICKED && farewellOf(client) === "kicked",
   );
 }
 
@@ -110,42 +109,36 @@ t.test(
   },
 );
 
-t.test(
-  "secondary devices at the same instant all stay, beside a main one of two",
-  async (t) => {
-    const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
-    const device = (level: DeviceLevel): Device => ({ uid: "ann", level });
-    const main = device(MAIN_DEVICE);
-    const secondary = device(SECONDARY_DEVICE);
-    for (let round = 0; round < VARIANT_ROUNDS; round++) {
-      const devices = [secondary, main, secondary, main];
-      const { left, ended } = await logInAtOnce(broker, devices, {
-        survivors: 3,
-      });
-      t.ok(allKicked(ended));
-      t.equal(ended.length, 1);
-      const during = { online: 1, flag: 0, sessions: 3, connections: 3 };
-      t.same(await standingOf(broker, "ann"), during);
-      for (const client of left) await client.goodbye();
-      t.same(await standingOf(broker, "ann"), OFFLINE);
-    }
-  },
-);
-
-t.test(
-  "main devices of different flags at the same instant all stay",
-  async (t) => {
-    const broker = await spawnBroker(t);
-    for (const flag of DEVICE_FLAGS) await registerMain(broker, "ann", flag);
-    const devices = DEVICE_FLAGS.map((flag) => ({
-      ...{ uid: "ann", token: TOKEN, flag },
-    }));
-    const { left } = await logInAtOnce(broker, devices, { survivors: 3 });
+t.test("secondary devices at the same instant all stay, beside a main one of two", async (t) => {
+  const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
+  const device = (level: DeviceLevel): Device => ({ uid: "ann", level });
+  const main = device(MAIN_DEVICE);
+  const secondary = device(SECONDARY_DEVICE);
+  for (let round = 0; round < VARIANT_ROUNDS; round++) {
+    const devices = [secondary, main, secondary, main];
+    const { left, ended } = await logInAtOnce(broker, devices, {
+      survivors: 3,
+    });
+    t.ok(allKicked(ended));
+    t.equal(ended.length, 1);
     const during = { online: 1, flag: 0, sessions: 3, connections: 3 };
     t.same(await standingOf(broker, "ann"), during);
     for (const client of left) await client.goodbye();
-  },
-);
+    t.same(await standingOf(broker, "ann"), OFFLINE);
+  }
+});
+
+t.test("main devices of different flags at the same instant all stay", async (t) => {
+  const broker = await spawnBroker(t);
+  for (const flag of DEVICE_FLAGS) await registerMain(broker, "ann", flag);
+  const devices = DEVICE_FLAGS.map((flag) => ({
+    ...{ uid: "ann", token: TOKEN, flag },
+  }));
+  const { left } = await logInAtOnce(broker, devices, { survivors: 3 });
+  const during = { online: 1, flag: 0, sessions: 3, connections: 3 };
+  t.same(await standingOf(broker, "ann"), during);
+  for (const client of left) await client.goodbye();
+});
 
 t.test(
   "the same device id at the same instant, whatever the level: one remains, the other is closed in silence",
@@ -166,24 +159,21 @@ t.test(
   },
 );
 
-t.test(
-  "a device that hangs up at the instant it is kicked leaves nothing behind",
-  async (t) => {
-    const broker = await spawnBroker(t);
-    await registerMain(broker, "ann");
-    const device = { uid: "ann", token: TOKEN };
-    for (let round = 0; round < VARIANT_ROUNDS; round++) {
-      const loser = await logIn(broker, device);
-      const login = logIn(broker, device);
-      if (round % 3 === 0) loser.kill();
-      else void loser.close();
-      const winner = await login;
-      await eventually("the loser to be gone", async () => {
-        const standing = await standingOf(broker, "ann");
-        return standing.connections === 1 && standing.sessions === 1;
-      });
-      await winner.goodbye();
-      t.same(await standingOf(broker, "ann"), OFFLINE);
-    }
-  },
-);
+t.test("a device that hangs up at the instant it is kicked leaves nothing behind", async (t) => {
+  const broker = await spawnBroker(t);
+  await registerMain(broker, "ann");
+  const device = { uid: "ann", token: TOKEN };
+  for (let round = 0; round < VARIANT_ROUNDS; round++) {
+    const loser = await logIn(broker, device);
+    const login = logIn(broker, device);
+    if (round % 3 === 0) loser.kill();
+    else void loser.close();
+    const winner = await login;
+    await eventually("the loser to be gone", async () => {
+      const standing = await standingOf(broker, "ann");
+      return standing.connections === 1 && standing.sessions === 1;
+    });
+    await winner.goodbye();
+    t.same(await standingOf(broker, "ann"), OFFLINE);
+  }
+});

@@ -103,9 +103,7 @@ async function play(world: World, seed: number): Promise<readonly string[]> {
     ] as const;
     return facts
       .filter(([, seen, expected]) => seen !== expected)
-      .map(
-        ([what, seen]) => `seed ${seed}: ${what}: ${seen}; ${did.join(", ")}`,
-      );
+      .map(([what, seen]) => `seed ${seed}: ${what}: ${seen}; ${did.join(", ")}`);
   } finally {
     for (const device of devices) device.close();
   }
@@ -164,10 +162,7 @@ async function startAlone(t: Test) {
   };
 }
 
-async function registerMain(
-  node: Pick<ChildBroker, "call">,
-  uid: string,
-): Promise<void> {
+async function registerMain(node: Pick<ChildBroker, "call">, uid: string): Promise<void> {
   const { status } = await node.call("/user/token", {
     ...{ uid, token: TOKEN, device_flag: 0, device_level: 1 },
   });
@@ -182,9 +177,10 @@ t.test("one node that is killed: the last login wins", async (t) => {
     t.test(`the ${first} device is back first`, async (t) => {
       const uid = `the-${first}`;
       await registerMain(node, uid);
-      const [old, late] = [0, 1].map(
-        () => new SdkDevice({ uid, token: TOKEN, port }),
-      ) as [SdkDevice, SdkDevice];
+      const [old, late] = [0, 1].map(() => new SdkDevice({ uid, token: TOKEN, port })) as [
+        SdkDevice,
+        SdkDevice,
+      ];
       t.teardown(() => {
         for (const one of [old, late]) one.close();
       });
@@ -198,10 +194,7 @@ t.test("one node that is killed: the last login wins", async (t) => {
       const order = first === "older" ? [old, late] : [late, old];
       for (const device of order) {
         device.hasNetwork = true;
-        await eventually(
-          "it to come back",
-          () => device.isOnline || device.endedBy !== undefined,
-        );
+        await eventually("it to come back", () => device.isOnline || device.endedBy !== undefined);
       }
       t.equal(old.endedBy, "kicked");
       t.equal(late.endedBy, undefined);

@@ -3,27 +3,13 @@
 // JINDOU_TEST_VIEWERS and JINDOU_TEST_CHUNKS scale it, JINDOU_TEST_SEED repeats its choices.
 
 import t, { type Test } from "tap";
-import {
-  type ChannelRef,
-  GROUP_CHANNEL,
-  PERSON_CHANNEL,
-} from "../../src/broker/model.ts";
+import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import type { Settings } from "../support/broker.ts";
 import { Random } from "../support/random.ts";
 import { volume } from "../support/volume.ts";
 import { Stage } from "./stage.ts";
-import {
-  HABITS,
-  preparePadding,
-  readOverHttp,
-  Spectator,
-} from "./stream-audience.ts";
-import {
-  differenceOf,
-  pictureOf,
-  pictureOfJson,
-  writeScript,
-} from "./stream-picture.ts";
+import { HABITS, preparePadding, readOverHttp, Spectator } from "./stream-audience.ts";
+import { differenceOf, pictureOf, pictureOfJson, writeScript } from "./stream-picture.ts";
 import { Show } from "./stream-show.ts";
 import { StreamViewer } from "./stream-viewer.ts";
 
@@ -57,23 +43,16 @@ const HALLS: readonly Hall[] = [
   pair("ben", 24),
 ];
 
-t.test(
-  `${VIEWERS} viewers who come late, drop, lag and ask see exactly the stored text`,
-  (t) => perform(t, SEED, []),
+t.test(`${VIEWERS} viewers who come late, drop, lag and ask see exactly the stored text`, (t) =>
+  perform(t, SEED, []),
 );
 
-t.test("they do when the broker is killed in the middle", (t) =>
-  perform(t, SEED + 1, [0.35, 0.7]),
-);
+t.test("they do when the broker is killed in the middle", (t) => perform(t, SEED + 1, [0.35, 0.7]));
 
 /**
  * All streams at once, with their audiences; the broker is killed when the first show is so far.
  */
-async function perform(
-  t: Test,
-  seed: number,
-  kills: readonly number[],
-): Promise<void> {
+async function perform(t: Test, seed: number, kills: readonly number[]): Promise<void> {
   t.comment(`seed ${seed}`);
   const random = new Random(seed);
   const stage = await Stage.open(t, SETTINGS);
@@ -152,10 +131,7 @@ function seat(show: Show, hallAt: number, random: Random): Spectator[] {
  * Readers of server-sent events, from the first event and from random ones on; each begins when the
  * stream is there.
  */
-function addReaders(
-  show: Show,
-  random: Random,
-): (() => Promise<string | undefined>)[] {
+function addReaders(show: Show, random: Random): (() => Promise<string | undefined>)[] {
   return Array.from({ length: HTTP_READERS }, (_, i) => {
     const from = i === 0 ? 0 : random.below(show.length - 1);
     const drops = [random.below(show.length), random.below(show.length)];
@@ -184,9 +160,7 @@ function planKills(
       };
       restarts.push(stage.restart(look));
     });
-  return () => [
-    Promise.all(restarts).then(() => found.find((loss) => loss !== undefined)),
-  ];
+  return () => [Promise.all(restarts).then(() => found.find((loss) => loss !== undefined))];
 }
 
 /** GET /stream and history show what was played. */
@@ -206,7 +180,6 @@ async function judgeStored(show: Show): Promise<string | undefined> {
     return `${channel.id}: the message in history has another text`;
   if (history.messages.length !== 1) return `${channel.id}: several messages`;
   return (
-    differenceOf(pictureOfJson(read), wanted) ??
-    differenceOf(pictureOfJson(message.stream), wanted)
+    differenceOf(pictureOfJson(read), wanted) ?? differenceOf(pictureOfJson(message.stream), wanted)
   );
 }

@@ -9,11 +9,7 @@ import { spawnBroker, textPayload } from "../support/broker.ts";
 import { connectEars } from "../support/ears.ts";
 import { connectNative } from "../support/native-client.ts";
 import { textOf } from "../support/native-session.ts";
-import {
-  type RedisClusterServers,
-  startRedis,
-  startRedisCluster,
-} from "../support/redis.ts";
+import { type RedisClusterServers, startRedis, startRedisCluster } from "../support/redis.ts";
 
 const ALICE = { id: "alice", type: 1 } as const;
 

@@ -7,10 +7,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-} from "../support/native-session.ts";
+import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import { watchPace } from "../support/pace.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
@@ -49,8 +46,7 @@ let names = 0;
 
 async function call(path: string, body: object): Promise<void> {
   const { status, body: answer } = await nodes.callOf(ELSEWHERE, path, body);
-  if (status !== 200)
-    throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
+  if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
 }
 
 const setToken = (uid: string, token: string) =>
@@ -112,8 +108,7 @@ class Scene {
   async play(): Promise<readonly string[]> {
     const group = { channel_id: this.group, channel_type: 2 };
     if (this.loss === "token") await setToken(this.uid, "another");
-    else if (this.loss === "kicked")
-      this.#newer = await connect(this.uid, ELSEWHERE);
+    else if (this.loss === "kicked") this.#newer = await connect(this.uid, ELSEWHERE);
     else
       await call("/channel/subscriber_remove", {
         ...{ ...group, subscribers: [this.uid], temp_subscriber: 0 },
@@ -201,8 +196,7 @@ function textsIn(value: unknown): readonly string[] {
 t.test("what is read while the removal is on its way", async (t) => {
   for (let round = 0; round < ROUNDS; round++) {
     const scenes: Scene[] = [];
-    for (const loss of LOSSES)
-      scenes.push(new Scene(loss, await newUser(), await newUser()));
+    for (const loss of LOSSES) scenes.push(new Scene(loss, await newUser(), await newUser()));
     await Promise.all(scenes.map((scene) => scene.open()));
     proxy.delay(DELAY_MS);
     const wrong = await Promise.all(scenes.map((scene) => scene.play()));
@@ -232,10 +226,7 @@ async function lostLast(t: Test, lose: (uid: string) => void): Promise<void> {
       await client.waitFor(() => textsIn(client.pushes).some(isLast), "last");
     }
     const tookMs = performance.now() - since;
-    t.ok(
-      tookMs < NOTICED_MS + 10 * pace.lostMs(),
-      `${what}: ${Math.round(tookMs)} ms`,
-    );
+    t.ok(tookMs < NOTICED_MS + 10 * pace.lostMs(), `${what}: ${Math.round(tookMs)} ms`);
     client.kill();
     await nodes.untilReady();
   }

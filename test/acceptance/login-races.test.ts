@@ -98,28 +98,25 @@ t.test(
   },
 );
 
-t.test(
-  "two that log in at once and resume: the one that remains gets everything",
-  async (t) => {
-    const broker = await spawnBroker(t, SHORT_RUNS);
-    await registerMain(broker, "ann");
-    await createTeam(broker);
-    await fillTeam(broker, BACKLOG);
-    const device = { ...ANN, resume: [{ channel: TEAM, lastSeq: 0 }] };
-    for (let round = 0; round < 5; round++) {
-      const { left, ended } = await logInAtOnce(broker, [device, device]);
-      for (const { client } of ended) {
-        t.equal(farewellOf(client), "kicked");
-        resumedThrough(t, client);
-      }
-      for (const winner of left) {
-        await winner.waitFor(() => winner.messages.length >= BACKLOG);
-        t.equal(resumedThrough(t, winner), BACKLOG);
-        await winner.goodbye();
-      }
+t.test("two that log in at once and resume: the one that remains gets everything", async (t) => {
+  const broker = await spawnBroker(t, SHORT_RUNS);
+  await registerMain(broker, "ann");
+  await createTeam(broker);
+  await fillTeam(broker, BACKLOG);
+  const device = { ...ANN, resume: [{ channel: TEAM, lastSeq: 0 }] };
+  for (let round = 0; round < 5; round++) {
+    const { left, ended } = await logInAtOnce(broker, [device, device]);
+    for (const { client } of ended) {
+      t.equal(farewellOf(client), "kicked");
+      resumedThrough(t, client);
     }
-  },
-);
+    for (const winner of left) {
+      await winner.waitFor(() => winner.messages.length >= BACKLOG);
+      t.equal(resumedThrough(t, winner), BACKLOG);
+      await winner.goodbye();
+    }
+  }
+});
 
 t.test(
   "a device kicked while it sends: what was acknowledged is stored, in order and once, and nothing is answered after its farewell",
@@ -145,11 +142,7 @@ t.test(
       const all = await textsAfter(winner, head);
       head += all.length;
       const stored = all.filter((one) => one.startsWith(`round ${round} `));
-      t.equal(
-        stored.length,
-        all.length,
-        "nothing of a round before comes late",
-      );
+      t.equal(stored.length, all.length, "nothing of a round before comes late");
       const expected = stored.map((_, no) => text(no));
       t.same(stored, expected, "stored in the order sent, each once");
       t.ok(stored.length >= acknowledged, "nothing acknowledged is missing");
@@ -160,10 +153,7 @@ t.test(
 );
 
 /** The texts of the whole history after a seq. */
-async function textsAfter(
-  client: NativeClient,
-  afterSeq: number,
-): Promise<readonly string[]> {
+async function textsAfter(client: NativeClient, afterSeq: number): Promise<readonly string[]> {
   const texts: string[] = [];
   let more = true;
   while (more) {
@@ -268,20 +258,14 @@ t.test(
   },
 );
 
-t.test(
-  "registering the same token at the instant of a login ends nobody",
-  async (t) => {
-    const broker = await spawnBroker(t);
-    await registerMain(broker, "ann");
-    for (let round = 0; round < ROUNDS; round++) {
-      const [client] = await Promise.all([
-        logIn(broker, ANN),
-        registerMain(broker, "ann"),
-      ]);
-      await client.ping();
-      t.equal(farewellOf(client), undefined);
-      t.same(await standingOf(broker, "ann"), ONLINE);
-      await client.goodbye();
-    }
-  },
-);
+t.test("registering the same token at the instant of a login ends nobody", async (t) => {
+  const broker = await spawnBroker(t);
+  await registerMain(broker, "ann");
+  for (let round = 0; round < ROUNDS; round++) {
+    const [client] = await Promise.all([logIn(broker, ANN), registerMain(broker, "ann")]);
+    await client.ping();
+    t.equal(farewellOf(client), undefined);
+    t.same(await standingOf(broker, "ann"), ONLINE);
+    await client.goodbye();
+  }
+});

@@ -5,15 +5,8 @@ import { setTimeout as pause } from "node:timers/promises";
 import type { CloseReason } from "../../src/broker/errors.ts";
 import type { DeviceFlag } from "../../src/broker/model.ts";
 import type { Broker } from "../support/broker.ts";
-import {
-  connectNative,
-  type NativeClientOptions,
-  openNative,
-} from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-} from "../support/native-session.ts";
+import { connectNative, type NativeClientOptions, openNative } from "../support/native-client.ts";
+import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 
 export const TOKEN = "the-token";
 const TIMEOUT_MS = 120_000;
@@ -142,10 +135,7 @@ export interface Standing {
   readonly connections: number;
 }
 
-export async function standingOf(
-  broker: Broker,
-  uid: string,
-): Promise<Standing> {
+export async function standingOf(broker: Broker, uid: string): Promise<Standing> {
   const { body } = await broker.call("/user/onlinestatus", [uid]);
   const metrics = await readMetrics(broker);
   const { online, device_flag: flag } = body[0];
@@ -154,10 +144,7 @@ export async function standingOf(
 }
 
 /** How many connections the server ended for `reason` since its start. */
-export async function endedFor(
-  broker: Broker,
-  reason: CloseReason,
-): Promise<number> {
+export async function endedFor(broker: Broker, reason: CloseReason): Promise<number> {
   const metrics = await readMetrics(broker);
   return metrics(`jindou_connections_ended_total{reason="${reason}"}`);
 }
@@ -171,8 +158,7 @@ async function readMetrics(broker: Broker): Promise<(name: string) => number> {
     for (const line of lines)
       if (line.startsWith(`${name} `) || line.startsWith(`${name}{`))
         sum += Number(line.slice(line.lastIndexOf(" ") + 1));
-      else if (name.endsWith("}") && line.startsWith(name))
-        sum += Number(line.slice(name.length));
+      else if (name.endsWith("}") && line.startsWith(name)) sum += Number(line.slice(name.length));
     return sum;
   };
 }

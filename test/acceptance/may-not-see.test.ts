@@ -10,16 +10,9 @@ import type { Redis } from "ioredis";
 import t, { type Test } from "tap";
 import { textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-} from "../support/native-session.ts";
+import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
-import {
-  type RedisServer,
-  startRedis,
-  startRedisCluster,
-} from "../support/redis.ts";
+import { type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
 import { volume } from "../support/volume.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
 import { eventually } from "./logins.ts";
@@ -46,24 +39,13 @@ const TOKEN = "a-token";
 const LATER = "later";
 const AGAIN = "again";
 
-t.setTimeout(
-  120_000 +
-    ROUNDS * 2000 +
-    FREEZES * 20_000 +
-    LONG_CUTS * (LONG_CUT_MS + 10_000) * 2,
-);
+t.setTimeout(120_000 + ROUNDS * 2000 + FREEZES * 20_000 + LONG_CUTS * (LONG_CUT_MS + 10_000) * 2);
 
 /**
  * `readded`: removed, and added again after a while. `replaced`: left out of a new list of members.
  * `kicked`: by a later main device.
  */
-type Loss =
-  | "removed"
-  | "readded"
-  | "token"
-  | "kicked"
-  | "replaced"
-  | WhileConnecting;
+type Loss = "removed" | "readded" | "token" | "kicked" | "replaced" | WhileConnecting;
 /** The same while its session begins. */
 type WhileConnecting = "removed-connecting" | "replaced-connecting";
 
@@ -83,10 +65,7 @@ interface World {
 }
 
 /** Runs while rights are lost; resolves when the interruption is over. */
-type Interruption = (
-  world: World,
-  meanwhile: () => Promise<void>,
-) => Promise<void>;
+type Interruption = (world: World, meanwhile: () => Promise<void>) => Promise<void>;
 
 let users = 0;
 
@@ -139,9 +118,7 @@ class Round {
     this.#reader.read(port, path).catch((error) => {
       this.#fault = `${error}`;
     });
-    await eventually("the reader to read", () =>
-      this.#reader.text.includes("early"),
-    );
+    await eventually("the reader to read", () => this.#reader.text.includes("early"));
   }
 
   /** Takes the right away, and then sends what the user may not see. */
@@ -151,8 +128,7 @@ class Round {
       await pause(this.#random.below(MOST_PAUSE_MS));
     }
     if (this.loss === "token") await this.#setToken(this.#uid, "another");
-    else if (this.loss === "kicked")
-      this.#newer = await this.#connect(this.#uid, ELSEWHERE);
+    else if (this.loss === "kicked") this.#newer = await this.#connect(this.#uid, ELSEWHERE);
     else if (this.loss.startsWith("replaced"))
       await this.#membership("subscriber_add", this.#witness, { reset: 1 });
     else await this.#membership("subscriber_remove", this.#uid);
@@ -205,8 +181,7 @@ class Round {
       await eventually("the reader, whose token is right, to go on", () =>
         this.#reader.text.includes(LATER),
       );
-    else if (this.#reader.text.includes(LATER))
-      leaks.push("a reader of the stream");
+    else if (this.#reader.text.includes(LATER)) leaks.push("a reader of the stream");
     if (this.#fault !== undefined) leaks.push(`the reader: ${this.#fault}`);
     if (loss === "readded" && !saw.includes(AGAIN))
       leaks.push("what came after the return is missing");
@@ -227,11 +202,7 @@ class Round {
     await this.#call("/user/token", device);
   }
 
-  async #membership(
-    change: string,
-    uid: string,
-    over: object = {},
-  ): Promise<void> {
+  async #membership(change: string, uid: string, over: object = {}): Promise<void> {
     await this.#call(`/channel/${change}`, {
       ...{ channel_id: this.#group, channel_type: 2 },
       ...{ subscribers: [uid], temp_subscriber: 0, ...over },
@@ -246,10 +217,7 @@ class Round {
   }
 
   async #event(type: string, data: string): Promise<void> {
-    const { status, body } = await this.#ask(
-      "/event",
-      this.#eventBody(type, data),
-    );
+    const { status, body } = await this.#ask("/event", this.#eventBody(type, data));
     if (status !== 200) throw new Error(`${type}: ${JSON.stringify(body)}`);
   }
 
@@ -262,8 +230,7 @@ class Round {
 
   async #call(path: string, body: object): Promise<void> {
     const { status, body: answer } = await this.#ask(path, body);
-    if (status !== 200)
-      throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
+    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
   }
 
   /** Until the node answers with anything but "later". */
@@ -311,16 +278,14 @@ async function play(
     const count = Math.min(AT_ONCE, rounds - played);
     const batch = Array.from(
       { length: count },
-      (_, at) =>
-        new Round(world, losses[(played + at) % losses.length] as Loss),
+      (_, at) => new Round(world, losses[(played + at) % losses.length] as Loss),
     );
     await world.nodes.untilReady();
     await Promise.all(batch.map((round) => round.open()));
     await interrupt(world, async () => {
       await Promise.all(batch.map((round) => round.lose()));
     });
-    for (const found of await Promise.all(batch.map((one) => one.wrong())))
-      wrong.push(...found);
+    for (const found of await Promise.all(batch.map((one) => one.wrong()))) wrong.push(...found);
     for (const round of batch) round.close();
     played += count;
   }
@@ -328,9 +293,7 @@ async function play(
 }
 
 async function cut({ redis }: World): Promise<void> {
-  await Promise.all(
-    redis.map((one) => one.call("CLIENT", "KILL", "TYPE", "pubsub")),
-  );
+  await Promise.all(redis.map((one) => one.call("CLIENT", "KILL", "TYPE", "pubsub")));
 }
 
 const once: Interruption = async (world, meanwhile) => {
@@ -371,11 +334,7 @@ function freeze(isCutToo: boolean): Interruption {
   };
 }
 
-async function start(
-  t: Test,
-  url: string,
-  servers: readonly RedisServer[],
-): Promise<World> {
+async function start(t: Test, url: string, servers: readonly RedisServer[]): Promise<World> {
   const random = new Random(SEED);
   const nodes = await ClusterNodes.start(t, {
     ...{ redisUrl: url, random, count: 2 },

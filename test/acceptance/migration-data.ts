@@ -44,9 +44,7 @@ export async function fillLarge(store: Store, size: Size): Promise<void> {
   await each(channels, async (i) => {
     const { channel } = channelOf(i, size);
     if (channel.type === 1) return;
-    const members = Array.from({ length: MEMBERS }, (_, at) =>
-      uidOf((i + at * 7) % users),
-    );
+    const members = Array.from({ length: MEMBERS }, (_, at) => uidOf((i + at * 7) % users));
     await store.createChannel(group(channel.id), members);
   });
   await each(messages, (i) => {
@@ -65,10 +63,7 @@ export async function fillLarge(store: Store, size: Size): Promise<void> {
 }
 
 /** One number per channel and per user: equal ones say the same. */
-export async function checksums(
-  store: Store,
-  size: Size,
-): Promise<ReadonlyMap<string, number>> {
+export async function checksums(store: Store, size: Size): Promise<ReadonlyMap<string, number>> {
   const found = new Map<string, number>();
   const note = (name: string, what: unknown) =>
     found.set(name, crc32(Buffer.from(JSON.stringify(what))));
@@ -105,10 +100,7 @@ export async function checksums(
   return found;
 }
 
-async function each(
-  count: number,
-  step: (i: number) => Promise<unknown>,
-): Promise<void> {
+async function each(count: number, step: (i: number) => Promise<unknown>): Promise<void> {
   for (let first = 0; first < count; first += AT_ONCE) {
     const length = Math.min(AT_ONCE, count - first);
     await Promise.all(Array.from({ length }, (_, at) => step(first + at)));

@@ -35,9 +35,7 @@ t.test(
     const from = testFolder(t);
     const filled = await openStore(t, from);
     await timed(t, "filling", () => fillLarge(filled, SIZE));
-    const before = await timed(t, "reading the folder", () =>
-      checksums(filled, SIZE),
-    );
+    const before = await timed(t, "reading the folder", () => checksums(filled, SIZE));
     await filled.close();
 
     const redis = await startRedis(t);
@@ -68,9 +66,7 @@ t.test(
       t.match(seen, { ...RUNNING, try_count: index + 1 });
       t.ok(STEPS.indexOf(seen.step) >= STEPS.indexOf(step), seen.step); // it goes on meanwhile
       const { rows } = await progress();
-      t.comment(
-        `killed at ${step}, row ${rows}, ${seconds(startMs)} s after its start`,
-      );
+      t.comment(`killed at ${step}, row ${rows}, ${seconds(startMs)} s after its start`);
       await launched.kill();
     }
 
@@ -86,15 +82,9 @@ t.test(
     t.equal((await node.call("/user/onlinestatus", ["a"])).status, 200);
     await last.stop("SIGTERM");
 
-    const store = await redisStore(
-      t,
-      redisSettings(redis.url, { timeoutMs: 60_000 }),
-      Date.now,
-    );
+    const store = await redisStore(t, redisSettings(redis.url, { timeoutMs: 60_000 }), Date.now);
     const after = await timed(t, "reading Redis", () => checksums(store, SIZE));
-    const differing = [...before].filter(
-      ([name, sum]) => after.get(name) !== sum,
-    );
+    const differing = [...before].filter(([name, sum]) => after.get(name) !== sum);
     t.same(differing.slice(0, 3), []);
     t.equal(after.size, before.size);
 
@@ -141,11 +131,7 @@ async function resultOf(node: Broker): Promise<Result> {
   return (await node.call("/migrate/result")).body;
 }
 
-async function timed<T>(
-  t: Test,
-  what: string,
-  run: () => Promise<T>,
-): Promise<T> {
+async function timed<T>(t: Test, what: string, run: () => Promise<T>): Promise<T> {
   const startMs = performance.now();
   const value = await run();
   t.comment(`${what}: ${seconds(startMs)} s`);

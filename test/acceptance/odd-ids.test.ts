@@ -35,12 +35,9 @@ const ODD_IDS = [
 const TIMEOUT_MS = 120_000;
 
 const broker = await startBroker(t);
-for (const uid of ODD_IDS)
-  await broker.call("/user/token", { uid, token: uid, device_flag: 0 });
+for (const uid of ODD_IDS) await broker.call("/user/token", { uid, token: uid, device_flag: 0 });
 /** Each talks to the next. */
-const PAIRS = ODD_IDS.map(
-  (id, i) => [id, ODD_IDS[(i + 1) % ODD_IDS.length] ?? ""] as const,
-);
+const PAIRS = ODD_IDS.map((id, i) => [id, ODD_IDS[(i + 1) % ODD_IDS.length] ?? ""] as const);
 
 const open = (t: { teardown(clean: () => unknown): unknown }, uid: string) =>
   connectNative(t, {

@@ -28,8 +28,7 @@ const settings = {
   JINDOU_REDIS_TIMEOUT_MS: "1500",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
-const spawnNode = (id: string) =>
-  spawnBroker(t, { ...settings, JINDOU_NODE_ID: id });
+const spawnNode = (id: string) => spawnBroker(t, { ...settings, JINDOU_NODE_ID: id });
 const [here, there] = await Promise.all([spawnNode("here"), spawnNode("n2")]);
 
 async function register(uid: string, token = TOKEN): Promise<void> {
@@ -79,76 +78,69 @@ async function isOnline(node: ChildBroker, uid: string): Promise<boolean> {
 const until = (what: string, holds: () => boolean | Promise<boolean>) =>
   eventually(what, async () => holds());
 
-t.test(
-  "a node is killed: its sessions are offline, watchers are told",
-  async (t) => {
-    const doomed = await spawnNode("doomed");
-    const uids = ["killed 1", "killed 2", "both"];
-    for (const uid of uids) await register(uid);
-    for (const uid of uids) await connect(doomed, uid, "there");
-    const watcher = await watcherOf(uids);
-    t.same(
-      watcher.presence.map(({ online }) => online),
-      [true, true, true],
-      "all are online",
+t.test("a node is killed: its sessions are offline, watchers are told", async (t) => {
+  const doomed = await spawnNode("doomed");
+  const uids = ["killed 1", "killed 2", "both"];
+  for (const uid of uids) await register(uid);
+  for (const uid of uids) await connect(doomed, uid, "there");
+  const watcher = await watcherOf(uids);
+  t.same(
+    watcher.presence.map(({ online }) => online),
+    [true, true, true],
+    "all are online",
+  );
+  await doomed.kill();
+  await until("all to be offline", async () => {
+    const states = await Promise.all(
+      uids.flatMap((uid) => [isOnline(here, uid), isOnline(there, uid)]),
     );
-    await doomed.kill();
-    await until("all to be offline", async () => {
-      const states = await Promise.all(
-        uids.flatMap((uid) => [isOnline(here, uid), isOnline(there, uid)]),
-      );
-      return !states.includes(true);
-    });
-    for (const uid of uids)
-      await until("the push", () => watcher.told(uid).join() === "false");
-    const back = await connect(there, "both", "there");
-    await until("it online", () => watcher.told("both").length === 2);
-    t.same(watcher.told("both"), [false, true], "each change once");
-    await back.goodbye();
-    await until("it offline", () => watcher.told("both").length === 3);
-    t.same(watcher.told("both"), [false, true, false], "and its end");
-  },
-);
+    return !states.includes(true);
+  });
+  for (const uid of uids) await until("the push", () => watcher.told(uid).join() === "false");
+  const back = await connect(there, "both", "there");
+  await until("it online", () => watcher.told("both").length === 2);
+  t.same(watcher.told("both"), [false, true], "each change once");
+  await back.goodbye();
+  await until("it offline", () => watcher.told("both").length === 3);
+  t.same(watcher.told("both"), [false, true, false], "and its end");
+});
 
-t.test(
-  "a node is frozen: its sessions are offline, then online or ended",
-  async (t) => {
-    const frozen = await spawnNode("frozen");
-    const uids = ["stays", "kicked", "logged out"];
-    for (const uid of uids) await register(uid);
-    const [stays, kicked, out] = (await Promise.all(
-      uids.map((uid) => connect(frozen, uid)),
-    )) as [NativeClient, NativeClient, NativeClient];
-    const watcher = await watcherOf(uids);
-    frozen.process.kill("SIGSTOP");
-    await until("all to be offline", () =>
-      uids.every((uid) => watcher.told(uid).at(-1) === false),
-    );
-    const later = await connect(there, "kicked");
-    const quit = { uid: "logged out", device_flag: 0 };
-    t.equal((await there.call("/user/device_quit", quit)).status, 200, "quit");
-    frozen.process.kill("SIGCONT");
-    await until("it online", () => watcher.told("stays").at(-1) === true);
-    t.equal((await stays.ping()).kind, "pong", "the session goes on");
-    const { code } = await kicked.closed;
-    t.equal(code, CLOSE_REASONS.kicked.code, "the older login is ended");
-    t.equal(farewellOf(kicked), "kicked", "and told why");
-    const { logged_out: loggedOut } = CLOSE_REASONS;
-    t.equal((await out.closed).code, loggedOut.code, "so is the one that quit");
-    t.equal((await later.ping()).kind, "pong", "the newer login goes on");
-    t.notOk(await isOnline(here, "logged out"), "nor is it online");
-    t.equal(watcher.told("logged out").at(-1), false, "for watchers, too");
-  },
-);
+t.test("a node is frozen: its sessions are offline, then online or ended", async (t) => {
+  const frozen = await spawnNode("frozen");
+  const uids = ["stays", "kicked", "logged out"];
+  for (const uid of uids) await register(uid);
+  const [stays, kicked, out] = (await Promise.all(uids.map((uid) => connect(frozen, uid)))) as [
+    NativeClient,
+    NativeClient,
+    NativeClient,
+  ];
+  const watcher = await watcherOf(uids);
+  frozen.process.kill("SIGSTOP");
+  await until("all to be offline", () => uids.every((uid) => watcher.told(uid).at(-1) === false));
+  const later = await connect(there, "kicked");
+  const quit = { uid: "logged out", device_flag: 0 };
+  t.equal((await there.call("/user/device_quit", quit)).status, 200, "quit");
+  frozen.process.kill("SIGCONT");
+  await until("it online", () => watcher.told("stays").at(-1) === true);
+  t.equal((await stays.ping()).kind, "pong", "the session goes on");
+  const { code } = await kicked.closed;
+  t.equal(code, CLOSE_REASONS.kicked.code, "the older login is ended");
+  t.equal(farewellOf(kicked), "kicked", "and told why");
+  const { logged_out: loggedOut } = CLOSE_REASONS;
+  t.equal((await out.closed).code, loggedOut.code, "so is the one that quit");
+  t.equal((await later.ping()).kind, "pong", "the newer login goes on");
+  t.notOk(await isOnline(here, "logged out"), "nor is it online");
+  t.equal(watcher.told("logged out").at(-1), false, "for watchers, too");
+});
 
 t.test("Redis forgets a session: it is online again", async (t) => {
   const uids = ["forgotten", "revoked"];
   for (const uid of uids) await register(uid);
-  const [stays, gone] = (await Promise.all(
-    uids.map((uid) => connect(there, uid)),
-  )) as [NativeClient, NativeClient];
-  for (const uid of uids)
-    await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
+  const [stays, gone] = (await Promise.all(uids.map((uid) => connect(there, uid)))) as [
+    NativeClient,
+    NativeClient,
+  ];
+  for (const uid of uids) await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
   t.notOk(await isOnline(here, "forgotten"), "Redis forgot it");
   await raw.hset(keys.user("devices", "revoked"), "0", Buffer.from([1, 1])); // a logout of which nobody was told
   await raw.call("CLIENT", "KILL", "TYPE", "pubsub");

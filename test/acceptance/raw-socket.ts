@@ -42,10 +42,7 @@ export class RawSocket {
   #closeCode: number | undefined;
   #error: Error | undefined;
 
-  constructor(
-    port: number,
-    options: { readonly allowHalfOpen?: boolean } = {},
-  ) {
+  constructor(port: number, options: { readonly allowHalfOpen?: boolean } = {}) {
     this.#socket = connect({ host: "127.0.0.1", port, ...options });
     this.#socket.setNoDelay(true);
     this.#socket.on("connect", () => this.#becomes("open"));
@@ -69,10 +66,7 @@ export class RawSocket {
   }
 
   async connected(): Promise<this> {
-    await this.#waiters.until(
-      "a connection",
-      () => this.#status !== "connecting",
-    );
+    await this.#waiters.until("a connection", () => this.#status !== "connecting");
     if (this.isOver) throw new Error("no connection", { cause: this.#error });
     return this;
   }
@@ -80,16 +74,12 @@ export class RawSocket {
   /** Becomes a WebSocket. Rejects unless the server agrees. */
   async upgraded(subprotocol?: string): Promise<this> {
     await this.connected();
-    const chosen =
-      subprotocol === undefined
-        ? ""
-        : `Sec-WebSocket-Protocol: ${subprotocol}\r\n`;
+    const chosen = subprotocol === undefined ? "" : `Sec-WebSocket-Protocol: ${subprotocol}\r\n`;
     this.write(HANDSHAKE.replace(/\r\n$/, `${chosen}\r\n`));
     const end = () => this.#received.indexOf("\r\n\r\n");
     await this.#waiters.until("an upgrade", () => end() >= 0 || this.isOver);
     const head = this.#received.subarray(0, end() + 4).toString("latin1");
-    if (!head.startsWith("HTTP/1.1 101"))
-      throw new Error(`no upgrade: ${head}`);
+    if (!head.startsWith("HTTP/1.1 101")) throw new Error(`no upgrade: ${head}`);
     this.#received = this.#received.subarray(end() + 4);
     return this;
   }
@@ -109,9 +99,7 @@ export class RawSocket {
     let found: Buffer | undefined;
     await this.#waiters.until("a frame", () => {
       found = this.#takeDataFrame();
-      return (
-        found !== undefined || this.isOver || this.#closeCode !== undefined
-      );
+      return found !== undefined || this.isOver || this.#closeCode !== undefined;
     });
     return found;
   }
@@ -159,11 +147,7 @@ export class RawSocket {
 }
 
 /** A masked frame; the mask is 0, which leaves the payload as it is. */
-export function webSocketFrame(
-  payload: Uint8Array,
-  opcode: number,
-  firstBits = 0x80,
-): Buffer {
+export function webSocketFrame(payload: Uint8Array, opcode: number, firstBits = 0x80): Buffer {
   const { length } = payload;
   const size = length < 126 ? 0 : length < 65_536 ? 2 : 8;
   const frame = Buffer.alloc(6 + size + length);
@@ -181,11 +165,7 @@ function splitFrame(bytes: Buffer) {
   const start = short < 126 ? 2 : short === 126 ? 4 : 10;
   if (bytes.length < start) return undefined;
   const length =
-    short < 126
-      ? short
-      : short === 126
-        ? bytes.readUInt16BE(2)
-        : Number(bytes.readBigUInt64BE(2));
+    short < 126 ? short : short === 126 ? bytes.readUInt16BE(2) : Number(bytes.readBigUInt64BE(2));
   if (bytes.length < start + length) return undefined;
   return {
     opcode: bytes.readUInt8(0) & 0x0f,

@@ -3,24 +3,10 @@
 
 import type { Test } from "tap";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
-import {
-  type Answer,
-  type ChildBroker,
-  spawnBroker,
-  textPayload,
-} from "../support/broker.ts";
-import {
-  HistoryChecker,
-  liveRun,
-  Reader,
-  type Sending,
-} from "../support/history-checker.ts";
+import { type Answer, type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
+import { HistoryChecker, liveRun, Reader, type Sending } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-  textOf,
-} from "../support/native-session.ts";
+import { type NativeClient, NativeClientError, textOf } from "../support/native-session.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 
 const PATIENCE_MS = 120_000;
@@ -47,30 +33,21 @@ export class AwayWorld {
   readonly #loops: Promise<void>[] = [];
   #isOver = false;
 
-  private constructor(
-    redis: RedisServer,
-    nodes: readonly [ChildBroker, ChildBroker],
-  ) {
+  private constructor(redis: RedisServer, nodes: readonly [ChildBroker, ChildBroker]) {
     this.redis = redis;
     this.nodes = nodes;
   }
 
   static async open(t: Test): Promise<AwayWorld> {
-    const redis = await startRedis(t, [
-      ...["--appendonly", "yes", "--appendfsync", "always"],
-    ]);
+    const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", "always"]]);
     const settings = { ...SETTINGS, JINDOU_REDIS_URL: redis.url };
-    const nodes = await Promise.all([
-      spawnBroker(t, settings),
-      spawnBroker(t, settings),
-    ]);
+    const nodes = await Promise.all([spawnBroker(t, settings), spawnBroker(t, settings)]);
     const world = new AwayWorld(redis, nodes);
     await nodes[0].call("/channel", {
       ...{ channel_id: GROUP.id, channel_type: GROUP.type },
       subscribers: [...READERS, ...WRITERS],
     });
-    for (const [at, uid] of [...READERS, ...WRITERS].entries())
-      await world.#connect(t, uid, at);
+    for (const [at, uid] of [...READERS, ...WRITERS].entries()) await world.#connect(t, uid, at);
     world.#write();
     t.teardown(() => {
       world.#isOver = true;
@@ -115,8 +92,7 @@ export class AwayWorld {
           .send({ id: "nobody", type: 1 }, "x")
           .then(
             () => "ok",
-            (error: unknown) =>
-              error instanceof NativeClientError ? error.code : String(error),
+            (error: unknown) => (error instanceof NativeClientError ? error.code : String(error)),
           ),
       ),
     );
@@ -126,17 +102,13 @@ export class AwayWorld {
   async flood(count: number, path?: string): Promise<readonly number[]> {
     const call = (node: ChildBroker) =>
       path === undefined ? this.#post(node, "flood") : node.call(path);
-    const calls = this.nodes.flatMap((node) =>
-      Array.from({ length: count }, () => call(node)),
-    );
+    const calls = this.nodes.flatMap((node) => Array.from({ length: count }, () => call(node)));
     return (await Promise.all(calls)).map(({ status }) => status);
   }
 
   /** Commands that wait for Redis, of both nodes. */
   async inFlight(): Promise<number> {
-    const pages = await Promise.all(
-      this.nodes.map(({ call }) => call("/metrics")),
-    );
+    const pages = await Promise.all(this.nodes.map(({ call }) => call("/metrics")));
     return pages
       .map(({ body }) => /^jindou_redis_commands_in_flight (\d+)$/m.exec(body))
       .reduce((sum, found) => sum + Number(found?.[1] ?? Number.NaN), 0);
@@ -166,8 +138,7 @@ export class AwayWorld {
     this.#isOver = true;
     await Promise.all(this.#loops);
     for (const uid of READERS)
-      for (const channel of uid === "bob" ? [GROUP, BOB] : [GROUP])
-        await this.#judge(uid, channel);
+      for (const channel of uid === "bob" ? [GROUP, BOB] : [GROUP]) await this.#judge(uid, channel);
   }
 
   async #judge(uid: string, channel: ChannelRef): Promise<void> {
@@ -178,10 +149,7 @@ export class AwayWorld {
     const { headSeq } = await client.history(
       channel.type === 1 ? { id: "alice", type: 1 } : channel,
     );
-    await until(
-      `${uid} has everything`,
-      () => (mine().at(-1)?.messageSeq ?? 0) >= headSeq,
-    );
+    await until(`${uid} has everything`, () => (mine().at(-1)?.messageSeq ?? 0) >= headSeq);
     for (const message of mine()) {
       const shown = { ...message, text: textOf(message) };
       this.#checker.check(reader, liveRun(shown, Date.now()));
@@ -243,9 +211,7 @@ export class AwayWorld {
     fromUid: string,
     channel: ChannelRef,
     name: string,
-    send: (
-      sending: Sending,
-    ) => Promise<{ messageId: number; messageSeq: number } | undefined>,
+    send: (sending: Sending) => Promise<{ messageId: number; messageSeq: number } | undefined>,
   ): void {
     const key = channelKey(channel, fromUid);
     const run = async () => {
@@ -273,10 +239,7 @@ export class AwayWorld {
   }
 }
 
-async function until(
-  what: string,
-  holds: () => boolean | Promise<boolean>,
-): Promise<void> {
+async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
   const deadline = performance.now() + PATIENCE_MS;
   while (!(await holds())) {
     if (performance.now() > deadline) throw new Error(`never: ${what}`);

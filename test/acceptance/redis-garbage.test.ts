@@ -6,11 +6,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { Message } from "../../src/broker/model.ts";
-import {
-  type ChildBroker,
-  spawnBroker,
-  textPayload,
-} from "../support/broker.ts";
+import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
@@ -77,8 +73,7 @@ t.test(
     }
     t.comment(JSON.stringify([...published]));
     t.same([...published.keys()], TOPIC_KINDS, "no topic of another kind");
-    for (const [kind, count] of published)
-      t.ok(count > FRAMES / 50, `${kind}: ${count} frames`);
+    for (const [kind, count] of published) t.ok(count > FRAMES / 50, `${kind}: ${count} frames`);
     await arrive(t, people, texts);
     t.equal(node.process.exitCode, null, "the node lives");
     t.equal((await node.call("/readyz")).status, 200, "and is ready");
@@ -86,39 +81,32 @@ t.test(
   },
 );
 
-t.test(
-  "a frame that claims another place in its channel holds up and hides nothing",
-  async (t) => {
-    const redis = await startRedis(t);
-    const settings = { ...SETTINGS, JINDOU_REDIS_URL: redis.url };
-    const node = await spawnBroker(t, settings);
-    const people = await gather(t, node);
-    const publisher = redis.client();
-    const texts: string[] = [];
-    const say = async () => {
-      texts.push(`place ${texts.length}`);
-      await speak(people, texts.at(-1) ?? "");
-    };
-    for (const forge of forgeries()) {
-      const fresh = await capture(redis, say);
-      for (const { name, frame } of fresh)
-        await publisher.spublish(name, forge(frame));
-      await say();
-    }
+t.test("a frame that claims another place in its channel holds up and hides nothing", async (t) => {
+  const redis = await startRedis(t);
+  const settings = { ...SETTINGS, JINDOU_REDIS_URL: redis.url };
+  const node = await spawnBroker(t, settings);
+  const people = await gather(t, node);
+  const publisher = redis.client();
+  const texts: string[] = [];
+  const say = async () => {
+    texts.push(`place ${texts.length}`);
+    await speak(people, texts.at(-1) ?? "");
+  };
+  for (const forge of forgeries()) {
+    const fresh = await capture(redis, say);
+    for (const { name, frame } of fresh) await publisher.spublish(name, forge(frame));
     await say();
-    await arrive(t, people, texts);
-    t.equal(node.process.exitCode, null, "the node lives");
-    const reports = await rejected(node);
-    t.ok(
-      (reports.get("disproved") ?? 0) > 0,
-      "what the store denied is counted",
-    );
-    const repairs = await metric(node, "jindou_cluster_repairs_total");
-    await pause(500);
-    const later = await metric(node, "jindou_cluster_repairs_total");
-    t.equal(later, repairs, "nothing is read again and again");
-  },
-);
+  }
+  await say();
+  await arrive(t, people, texts);
+  t.equal(node.process.exitCode, null, "the node lives");
+  const reports = await rejected(node);
+  t.ok((reports.get("disproved") ?? 0) > 0, "what the store denied is counted");
+  const repairs = await metric(node, "jindou_cluster_repairs_total");
+  await pause(500);
+  const later = await metric(node, "jindou_cluster_repairs_total");
+  t.equal(later, repairs, "nothing is read again and again");
+});
 
 interface People {
   readonly alice: NativeClient;
@@ -140,10 +128,7 @@ async function gather(t: Test, node: ChildBroker): Promise<People> {
 }
 
 /** Everything that is published while `act` runs, and one frame at least for each topic. */
-async function capture(
-  redis: RedisServer,
-  act: () => Promise<void>,
-): Promise<readonly Captured[]> {
+async function capture(redis: RedisServer, act: () => Promise<void>): Promise<readonly Captured[]> {
   const listener = redis.client();
   const captured: Captured[] = [];
   listener.on("smessageBuffer", (name: Buffer, frame: Buffer) =>
@@ -158,17 +143,11 @@ async function capture(
 }
 
 /** Whatever makes a node publish, once or twice. */
-async function act(
-  t: Test,
-  node: ChildBroker,
-  { alice, bob }: People,
-): Promise<void> {
+async function act(t: Test, node: ChildBroker, { alice, bob }: People): Promise<void> {
   const ok = async (path: string, body: unknown) => {
     const answer = await node.call(path, body);
     if (answer.status !== 200)
-      throw new Error(
-        `${path}: ${answer.status} ${JSON.stringify(answer.body)}`,
-      );
+      throw new Error(`${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
   };
   for (const channel of [TEAM, BOB]) {
     await alice.send(channel, "first");
@@ -234,11 +213,7 @@ async function speak({ alice }: People, text: string): Promise<void> {
  * All of them, each first after the one before it; both clients have what they are to have. A
  * forged copy of an earlier one may stand between.
  */
-async function arrive(
-  t: Test,
-  { alice, bob }: People,
-  texts: readonly string[],
-): Promise<void> {
+async function arrive(t: Test, { alice, bob }: People, texts: readonly string[]): Promise<void> {
   const shown = (type: number) => {
     const all = bob.messages.filter(({ channel }) => channel.type === type);
     const wanted = new Set(texts);
@@ -251,8 +226,7 @@ async function arrive(
   }
   await alice.send(BOB, "command after", { syncOnce: true });
   await bob.waitFor(
-    () =>
-      bob.commands.some(({ message }) => readable(message) === "command after"),
+    () => bob.commands.some(({ message }) => readable(message) === "command after"),
     "the command",
   );
 }
@@ -271,9 +245,7 @@ async function judgeReports(t: Test, node: ChildBroker): Promise<void> {
   t.ok(lines.length < FRAMES / 20, `${lines.length} lines`);
 }
 
-async function rejected(
-  node: ChildBroker,
-): Promise<ReadonlyMap<string, number>> {
+async function rejected(node: ChildBroker): Promise<ReadonlyMap<string, number>> {
   const { body } = await node.call("/metrics");
   const rows = String(body).matchAll(
     /^jindou_cluster_frames_rejected_total\{reason="(\w+)"\} (\d+)$/gm,
@@ -309,8 +281,7 @@ function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
     () => 1,
   ];
   for (let one = 0; one < 3; one++)
-    for (const change of changes)
-      yield (frame) => changed(frame, [one, change]);
+    for (const change of changes) yield (frame) => changed(frame, [one, change]);
   // The next number and an id of long ago or of days ahead. One of about now is a message as any
   // node may send it.
   for (const change of changes.slice(2))
@@ -332,18 +303,13 @@ function changed(
   }
   for (const [which, change] of changes) {
     const at = places[which];
-    if (at !== undefined)
-      bytes.writeDoubleBE(change(bytes.readDoubleBE(at)), at);
+    if (at !== undefined) bytes.writeDoubleBE(change(bytes.readDoubleBE(at)), at);
   }
   return bytes;
 }
 
 /** One frame that nobody publishes. */
-function damaged(
-  random: Random,
-  frame: Buffer,
-  others: readonly Captured[],
-): Buffer {
+function damaged(random: Random, frame: Buffer, others: readonly Captured[]): Buffer {
   const bytes = Buffer.from(frame);
   const at = random.below(bytes.length);
   switch (random.below(8)) {
@@ -355,10 +321,7 @@ function damaged(
       return Buffer.from(random.bytes(random.below(80)));
     case 3: {
       const other = random.pick(others).frame;
-      return Buffer.concat([
-        bytes.subarray(0, at),
-        other.subarray(random.below(other.length)),
-      ]);
+      return Buffer.concat([bytes.subarray(0, at), other.subarray(random.below(other.length))]);
     }
     case 4: // a number that lies
       for (let i = 0; i <= random.below(2); i++)
@@ -369,8 +332,7 @@ function damaged(
           );
       return bytes;
     case 5: // the same where numbers are likely to stand
-      if (bytes.length >= 26)
-        bytes.writeDoubleBE(random.pick(NUMBERS), 2 + 8 * random.below(3));
+      if (bytes.length >= 26) bytes.writeDoubleBE(random.pick(NUMBERS), 2 + 8 * random.below(3));
       return bytes;
     default:
       for (let i = 0; i <= random.below(4); i++)

@@ -57,17 +57,14 @@ t.test("a resync asks for what has changed", async (t) => {
     header: { sync_once: 1 },
   });
   const ofUser = (uid: string) => sessions.filter((one) => one.uid === uid);
-  for (const one of ofUser("u2"))
-    await one.waitFor(({ commands }) => commands.length === 1);
+  for (const one of ofUser("u2")) await one.waitFor(({ commands }) => commands.length === 1);
   await raw.copy(userKey("inbox", "u2"), userKey("inbox", "u1")); // as if it had been told in vain
   await raw.config("RESETSTAT");
 
   const since = performance.now();
   t.equal(await raw.call("CLIENT", "KILL", "TYPE", "pubsub"), 1);
-  for (const one of ofUser("u0"))
-    await one.waitFor(({ messages }) => messages.length === 1);
-  for (const one of ofUser("u1"))
-    await one.waitFor(({ commands }) => commands.length === 1);
+  for (const one of ofUser("u0")) await one.waitFor(({ messages }) => messages.length === 1);
+  for (const one of ofUser("u1")) await one.waitFor(({ commands }) => commands.length === 1);
   await quiet(raw);
   const beats = Math.ceil((performance.now() - since) / 1000);
 

@@ -134,8 +134,7 @@ class Wire implements SocketLike {
   }
 
   send(data: Uint8Array): void {
-    if (!this.#isLost && this.#socket.readyState === WebSocket.OPEN)
-      this.#socket.send(data);
+    if (!this.#isLost && this.#socket.readyState === WebSocket.OPEN) this.#socket.send(data);
   }
 
   close(): void {
@@ -151,8 +150,7 @@ class Wire implements SocketLike {
   }
 
   lose(): void {
-    if (this.#isLost || this.#socket.readyState !== WebSocket.OPEN)
-      return this.cut();
+    if (this.#isLost || this.#socket.readyState !== WebSocket.OPEN) return this.cut();
     this.#isLost = true;
     this.#socket.pause();
     this.#closed(1006);

@@ -4,15 +4,9 @@
 
 import { WebSocket } from "ws";
 import type { ChannelRef, Message } from "../../src/broker/model.ts";
-import {
-  decodeServerFrame,
-  type ServerFrame,
-} from "../../src/protocol/native/client-decode.ts";
+import { decodeServerFrame, type ServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
-import {
-  NATIVE_SUBPROTOCOL,
-  NATIVE_VERSION,
-} from "../../src/protocol/native/ops.ts";
+import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "../../src/protocol/native/ops.ts";
 import { Waiters } from "../support/waiters.ts";
 
 export interface SeqReaderOptions {
@@ -51,11 +45,9 @@ export class SeqReader {
     this.#options = options;
     this.#lastSeq = options.lastSeq;
     this.#waiters = new Waiters(options.timeoutMs ?? TIMEOUT_MS);
-    this.#socket = new WebSocket(
-      `ws://127.0.0.1:${options.port}`,
-      NATIVE_SUBPROTOCOL,
-      { perMessageDeflate: false },
-    );
+    this.#socket = new WebSocket(`ws://127.0.0.1:${options.port}`, NATIVE_SUBPROTOCOL, {
+      perMessageDeflate: false,
+    });
     this.#socket.on("open", () => this.#connect());
     this.#socket.on("message", (data: Buffer) => this.#received(data));
     this.#socket.on("error", () => undefined); // the close that follows tells
@@ -189,7 +181,6 @@ export class SeqReader {
   }
 
   #expect(found: number, wanted: number, what: string): void {
-    if (found !== wanted)
-      this.#fault ??= `${this.uid}: ${what} was ${found}, not ${wanted}`;
+    if (found !== wanted) this.#fault ??= `${this.uid}: ${what} was ${found}, not ${wanted}`;
   }
 }

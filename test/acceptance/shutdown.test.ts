@@ -22,13 +22,7 @@ import { connectNative, openNative } from "../support/native-client.ts";
 import { watchPace } from "../support/pace.ts";
 import { Random } from "../support/random.ts";
 import { type Doom, Sender } from "./crash-load.ts";
-import {
-  densest,
-  openCrowd,
-  stopping,
-  watchClosings,
-  watchReadiness,
-} from "./drain-watch.ts";
+import { densest, openCrowd, stopping, watchClosings, watchReadiness } from "./drain-watch.ts";
 import { judgeHistory } from "./history-judge.ts";
 import { farewellOf, standingOf } from "./logins.ts";
 

@@ -3,11 +3,7 @@
 // killed in between.
 
 import t, { type Test } from "tap";
-import {
-  type ChannelRef,
-  GROUP_CHANNEL,
-  PERSON_CHANNEL,
-} from "../../src/broker/model.ts";
+import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import { type Pace, watchPace } from "../support/pace.ts";
 import { SseReader } from "./sse-reader.ts";
 import { Stage } from "./stage.ts";
@@ -41,9 +37,7 @@ t.test("a silent producer over a restart of the broker", async (t) => {
   const backMs = performance.now();
   await viewer.until("the cut", () => !viewer.isOpen);
   await viewer.connect(stage.clientPort);
-  await viewer.until("the stream", () =>
-    Boolean(viewer.view("before the kill")),
-  );
+  await viewer.until("the stream", () => Boolean(viewer.view("before the kill")));
   t.equal(viewer.view("before the kill")?.picture.state, "active");
   await viewer.ended("before the kill");
   const tookMs = performance.now() - backMs;
@@ -101,11 +95,7 @@ async function fallSilent(t: Test, channel: ChannelRef): Promise<void> {
 const inTime = (pace: Pace) => IDLE_MS + SLACK_MS + 10 * pace.lostMs();
 
 /** What holds from then on: the text, and what its producer hears if it wakes up. */
-async function afterwards(
-  t: Test,
-  channel: ChannelRef,
-  name: string,
-): Promise<void> {
+async function afterwards(t: Test, channel: ChannelRef, name: string): Promise<void> {
   const read = await stage.ok(pathOf(channel, name));
   t.equal(read.state, "interrupted");
   t.equal(read.text, TEXT);
@@ -140,10 +130,7 @@ async function begin(channel: ChannelRef, name: string): Promise<void> {
     type: "___TextMessageContent",
     data,
   }));
-  for (const event of [
-    { type: "___TextMessageStart", data: "" },
-    ...contents,
-  ]) {
+  for (const event of [{ type: "___TextMessageStart", data: "" }, ...contents]) {
     const { status, body } = await post(channel, name, event);
     if (status !== 200) throw new Error(`${status} ${body.code}`);
   }
@@ -174,11 +161,7 @@ function seenBy(uid: string, channel: ChannelRef): ChannelRef {
     : channel;
 }
 
-async function watch(
-  t: Test,
-  uid: string,
-  channel: ChannelRef,
-): Promise<StreamViewer> {
+async function watch(t: Test, uid: string, channel: ChannelRef): Promise<StreamViewer> {
   const viewer = new StreamViewer(uid, uid, channel);
   t.teardown(() => viewer.drop());
   await viewer.connect(stage.clientPort);

@@ -81,21 +81,15 @@ t.test(
     do {
       without.push(await timedRun(t, []));
       with_.push(await timedRun(t, ["stalled-0"]));
-    } while (
-      without.length < LEAST_PAIRS ||
-      (ratio() > 2 && without.length < MOST_PAIRS)
-    );
+    } while (without.length < LEAST_PAIRS || (ratio() > 2 && without.length < MOST_PAIRS));
     t.comment(`p99 without ${format(without)} ms, with ${format(with_)} ms`);
     t.ok(ratio() <= 2, `ratio of medians ${ratio().toFixed(2)}`);
   },
 );
 
-t.test(
-  "eight readers that stop at once are all cut off and all come back",
-  async (t) => {
-    await timedRun(t, STALLED);
-  },
-);
+t.test("eight readers that stop at once are all cut off and all come back", async (t) => {
+  await timedRun(t, STALLED);
+});
 
 t.test(
   "a reader that stops while 50 MB of personal messages come is cut off; another device of the user is not",
@@ -167,11 +161,7 @@ t.test("the server's memory returns to where it was", async (t) => {
   const nowMib = await settledMib(pid, limitMib);
   t.comment(`${warmMib.toFixed(1)} MiB warm, ${nowMib.toFixed(1)} MiB now`);
   t.ok(nowMib <= limitMib);
-  t.notMatch(
-    broker.output(),
-    /"level":"(error|fatal)"/,
-    "nothing was logged as error",
-  );
+  t.notMatch(broker.output(), /"level":"(error|fatal)"/, "nothing was logged as error");
 });
 
 /**
@@ -183,9 +173,7 @@ async function timedRun(t: Test, stalled: readonly string[]): Promise<number> {
   const sentAtMs = new Map<string, number>();
   const delaysMs: number[] = [];
   const onLive = ({ clientMsgNo }: Message) =>
-    delaysMs.push(
-      performance.now() - (sentAtMs.get(clientMsgNo) ?? Number.NaN),
-    );
+    delaysMs.push(performance.now() - (sentAtMs.get(clientMsgNo) ?? Number.NaN));
   const group = { channel: GROUP, lastSeq };
   const [members, readers] = await Promise.all([
     Promise.all(MEMBERS.map((uid) => openReader(t, { ...group, uid, onLive }))),
@@ -204,10 +192,7 @@ async function timedRun(t: Test, stalled: readonly string[]): Promise<number> {
 /**
  * Sends 50 MB, some at a time in flight, and resolves with the last seq once all are acknowledged.
  */
-async function sendRun(
-  channel: ChannelRef,
-  sentAtMs = new Map<string, number>(),
-): Promise<number> {
+async function sendRun(channel: ChannelRef, sentAtMs = new Map<string, number>()): Promise<number> {
   let head = 0;
   let sent = 0;
   const lane = async () => {

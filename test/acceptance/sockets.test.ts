@@ -68,20 +68,15 @@ t.test("a broker with few descriptors", { skip }, async (t) => {
         return left > 0 && left <= MAX_FILES / 2;
       });
       t.ok((await idleShare(pid)) < IDLE_CPU, "the process is idle");
-      for (let n = 0; n < 60; n++)
-        t.equal(await send(n), "200", "sent on a connection of its own");
-      const refused = await metric(
-        'jindou_sockets_refused_total{reason="address"}',
-      );
+      for (let n = 0; n < 60; n++) t.equal(await send(n), "200", "sent on a connection of its own");
+      const refused = await metric('jindou_sockets_refused_total{reason="address"}');
       t.ok(refused >= SILENT - MAX_FILES / 2, `${refused} were refused`);
       const max = await metric("jindou_sockets_max");
       t.ok(max > 0 && max < MAX_FILES, `${max} sockets at most`);
       t.ok((await metric("jindou_sockets")) <= max);
       for (const one of silent) one.socket.destroy();
       await until("its address may come again", async () =>
-        (await rawCall(port, "GET", "/healthz", "", "127.0.0.2")).startsWith(
-          "HTTP/1.1 200",
-        ),
+        (await rawCall(port, "GET", "/healthz", "", "127.0.0.2")).startsWith("HTTP/1.1 200"),
       );
     },
   );
@@ -159,11 +154,7 @@ t.test("a broker with few descriptors", { skip }, async (t) => {
         "Host: a b",
         "Host: user@127.0.0.1",
       ])
-        for (const line of [
-          "POST /message/send",
-          "GET /healthz",
-          "GET /none",
-        ]) {
+        for (const line of ["POST /message/send", "GET /healthz", "GET /none"]) {
           const answer = await rawRequest(
             port,
             `${line} HTTP/1.1\r\n${lines}\r\n\r\n3\r\nabc\r\n0\r\n\r\n`,
@@ -172,12 +163,7 @@ t.test("a broker with few descriptors", { skip }, async (t) => {
         }
       for (const host of ["127.0.0.1", "LOCALHOST:1", "[::1]:5001", "a-b.c_d"])
         t.equal(
-          statusOf(
-            await rawRequest(
-              port,
-              `GET /healthz HTTP/1.1\r\nHost: ${host}\r\n\r\n`,
-            ),
-          ),
+          statusOf(await rawRequest(port, `GET /healthz HTTP/1.1\r\nHost: ${host}\r\n\r\n`)),
           "200",
           host,
         );
@@ -192,32 +178,29 @@ t.test("a broker with few descriptors", { skip }, async (t) => {
   });
 });
 
-t.test(
-  "who calls is judged by the headers: a body is not waited for",
-  async (t) => {
-    const broker = await startBroker(t, { JINDOU_API_TOKEN: "secret" });
-    for (const [credential, status] of [
-      ["X: y", "401"],
-      ["token: wrong", "401"],
-      ["Authorization: Bearer wrong", "401"],
-    ] as const) {
-      const half = `POST /message/send HTTP/1.1\r\nHost: a\r\n${credential}\r\nContent-Length: 1000\r\n\r\n{`;
-      const answer = await rawRequest(broker.apiPort, half);
-      t.equal(statusOf(answer), status, credential);
-      t.match(answer, /^connection: close\r$/im, credential);
-    }
-    const [right] = openSockets(t, 1, { port: broker.apiPort });
-    if (right === undefined) throw new Error("no socket");
-    right.socket.write(
-      "POST /user/onlinestatus HTTP/1.1\r\nHost: a\r\ntoken: secret\r\nContent-Length: 5\r\n\r\n[",
-    );
-    t.equal((await broker.call("/healthz")).status, 200);
-    t.equal(right.text, "", "with the right one it is");
-    right.socket.write('"a"]');
-    await until("the answer", () => isWhole(right.text));
-    t.equal(statusOf(right.text), "200");
-  },
-);
+t.test("who calls is judged by the headers: a body is not waited for", async (t) => {
+  const broker = await startBroker(t, { JINDOU_API_TOKEN: "secret" });
+  for (const [credential, status] of [
+    ["X: y", "401"],
+    ["token: wrong", "401"],
+    ["Authorization: Bearer wrong", "401"],
+  ] as const) {
+    const half = `POST /message/send HTTP/1.1\r\nHost: a\r\n${credential}\r\nContent-Length: 1000\r\n\r\n{`;
+    const answer = await rawRequest(broker.apiPort, half);
+    t.equal(statusOf(answer), status, credential);
+    t.match(answer, /^connection: close\r$/im, credential);
+  }
+  const [right] = openSockets(t, 1, { port: broker.apiPort });
+  if (right === undefined) throw new Error("no socket");
+  right.socket.write(
+    "POST /user/onlinestatus HTTP/1.1\r\nHost: a\r\ntoken: secret\r\nContent-Length: 5\r\n\r\n[",
+  );
+  t.equal((await broker.call("/healthz")).status, 200);
+  t.equal(right.text, "", "with the right one it is");
+  right.socket.write('"a"]');
+  await until("the answer", () => isWhole(right.text));
+  t.equal(statusOf(right.text), "200");
+});
 
 t.test("a slow reader that was cut off is counted as one", async (t) => {
   const broker = await startBroker(t, {
@@ -240,8 +223,7 @@ t.test("a slow reader that was cut off is counted as one", async (t) => {
   const payload = { type: 1, content: "x".repeat(40_000) };
   const counted = async () => (await ended("slow_reader")) > 0;
   while (!(await counted()))
-    for (let n = 0; n < 20; n++)
-      await sender.send({ type: 1, id: "reader" }, payload);
+    for (let n = 0; n < 20; n++) await sender.send({ type: 1, id: "reader" }, payload);
   t.equal(await ended("slow_reader"), 1);
   t.equal(await ended("goodbye"), 0);
 });
@@ -279,11 +261,7 @@ function openSockets(
  * One request on a connection of its own, and all that comes back until the server has answered or
  * closed.
  */
-async function rawRequest(
-  port: number,
-  request: string,
-  from = "127.0.0.1",
-): Promise<string> {
+async function rawRequest(port: number, request: string, from = "127.0.0.1"): Promise<string> {
   const socket = connect({ host: "127.0.0.1", port, localAddress: from });
   let text = "";
   socket.on("data", (data) => {
@@ -322,10 +300,7 @@ function statusOf(answer: string): string {
   return answer.slice("HTTP/1.1 ".length, "HTTP/1.1 200".length);
 }
 
-async function until(
-  what: string,
-  holds: () => boolean | Promise<boolean>,
-): Promise<void> {
+async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
   const deadlineMs = performance.now() + TIMEOUT_MS;
   while (!(await holds())) {
     if (performance.now() > deadlineMs) throw new Error(`timed out: ${what}`);

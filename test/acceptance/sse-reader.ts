@@ -77,8 +77,7 @@ export class SseReader {
     const event = JSON.parse(data);
     if (event.index !== this.#nextIndex)
       throw new Error(`event ${event.index}, not ${this.#nextIndex}`);
-    if (id !== String(event.next_index))
-      throw new Error(`id ${id}, not ${event.next_index}`);
+    if (id !== String(event.next_index)) throw new Error(`id ${id}, not ${event.next_index}`);
     this.firstOffset ??= event.text_offset;
     if (event.text_offset !== (this.firstOffset ?? 0) + this.text.length)
       throw new Error(`offset ${event.text_offset}`);

@@ -2,12 +2,7 @@
 // is back. State: the process that runs now, the kept HTTP connections, how often it was killed.
 
 import type { Test } from "tap";
-import {
-  type ChildBroker,
-  type Launch,
-  type Settings,
-  spawnBroker,
-} from "../support/broker.ts";
+import { type ChildBroker, type Launch, type Settings, spawnBroker } from "../support/broker.ts";
 import { type JsonAnswer, KeepAlive } from "./keep-alive.ts";
 
 const SETTINGS: Settings = {
@@ -39,11 +34,7 @@ export class Stage {
     this.#broker = broker;
   }
 
-  static async open(
-    t: Test,
-    given: Settings = {},
-    launch: Launch = {},
-  ): Promise<Stage> {
+  static async open(t: Test, given: Settings = {}, launch: Launch = {}): Promise<Stage> {
     const settings = { ...SETTINGS, ...given };
     const broker = await spawnBroker(t, settings, undefined, launch);
     const stage = new Stage(t, { settings, launch }, broker);
@@ -77,12 +68,7 @@ export class Stage {
     this.#back = (async () => {
       await this.#broker.kill();
       const { dataPath } = this.#broker;
-      this.#broker = await spawnBroker(
-        this.#t,
-        this.#settings,
-        dataPath,
-        this.#launch,
-      );
+      this.#broker = await spawnBroker(this.#t, this.#settings, dataPath, this.#launch);
       await look();
     })();
     return this.#back;
@@ -114,9 +100,7 @@ export class Stage {
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
     const answer = await this.insist(path, body);
     if (answer.status !== 200)
-      throw new Error(
-        `${path}: ${answer.status} ${JSON.stringify(answer.body)}`,
-      );
+      throw new Error(`${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
     return answer.body;
   }
 

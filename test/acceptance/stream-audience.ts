@@ -34,10 +34,7 @@ const PADDED = { id: "padded", type: GROUP_CHANNEL } as const;
 const PAD_MESSAGES = 1;
 
 /** A channel whose history is one message of 62.5 kB, open to these users. */
-export async function preparePadding(
-  stage: Stage,
-  uids: readonly string[],
-): Promise<void> {
+export async function preparePadding(stage: Stage, uids: readonly string[]): Promise<void> {
   await stage.createGroup(PADDED.id, uids);
   const content = { type: 1, content: "x".repeat(62_500) };
   for (let i = 0; i < PAD_MESSAGES; i++)
@@ -73,8 +70,7 @@ export class Spectator {
       later.forEach((at, i) => {
         this.#cue(at, () => (i % 2 === 0 ? this.#leave() : this.#come()));
       });
-    if (this.habit === "asks")
-      for (const at of later) this.#cue(at, () => this.#ask());
+    if (this.habit === "asks") for (const at of later) this.#cue(at, () => this.#ask());
     const [pause = 0, resume = length] = later;
     if (this.habit === "trickles")
       this.#cue(pause, async () => {
@@ -146,8 +142,7 @@ export class Spectator {
 
   async #ask(): Promise<void> {
     if (!this.viewer.isOpen && this.#isWanted) await this.#come();
-    if (this.#show.acknowledged > 0)
-      await this.viewer.ask(this.#show.parts.clientMsgNo);
+    if (this.#show.acknowledged > 0) await this.viewer.ask(this.#show.parts.clientMsgNo);
   }
 }
 
@@ -164,8 +159,7 @@ export async function readOverHttp(
   // What is due already runs with the next event: behind the last one it would cut off who reads
   // the end.
   for (const at of drops)
-    if (at < show.length - 1 && from < show.length - 2)
-      show.cue(at, () => reader.drop());
+    if (at < show.length - 1 && from < show.length - 2) show.cue(at, () => reader.drop());
   while (!reader.isDone) {
     await stage.up();
     const { kills } = stage;
@@ -177,16 +171,12 @@ export async function readOverHttp(
   }
   const before = pictureOf(script, from);
   const whole = pictureOf(script);
-  if (before.text + reader.text !== whole.text)
-    return `the reader from ${from} has another text`;
+  if (before.text + reader.text !== whole.text) return `the reader from ${from} has another text`;
   const wanted = [
     ...(from === 0 ? [{ index: 0, data: whole.startData }] : []),
-    ...whole.notes
-      .filter(({ index }) => index >= from)
-      .map(({ index, data }) => ({ index, data })),
+    ...whole.notes.filter(({ index }) => index >= from).map(({ index, data }) => ({ index, data })),
     { index: script.length - 1, data: whole.endData },
   ];
-  if (JSON.stringify(reader.others) === JSON.stringify(wanted))
-    return undefined;
+  if (JSON.stringify(reader.others) === JSON.stringify(wanted)) return undefined;
   return `the reader from ${from} has other notes`;
 }

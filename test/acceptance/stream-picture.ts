@@ -50,13 +50,10 @@ export function writeScript(
   const block = () => random.text(Math.min(maxUnits, 64));
   const body = Array.from({ length: chunks }, () => {
     const data =
-      random.below(10) === 0
-        ? ""
-        : block().repeat(Math.max(1, Math.floor(maxUnits / 64)));
+      random.below(10) === 0 ? "" : block().repeat(Math.max(1, Math.floor(maxUnits / 64)));
     return { type: STREAM_CONTENT, data };
   });
-  const call = () =>
-    TOOL_CALL.map((type) => ({ type, data: random.text(40) || "{}" }));
+  const call = () => TOOL_CALL.map((type) => ({ type, data: random.text(40) || "{}" }));
   const withCalls = body.flatMap((chunk) =>
     random.below(150) === 0 ? [chunk, ...call()] : [chunk],
   );
@@ -68,18 +65,14 @@ export function writeScript(
 }
 
 /** The stream after the first `count` events of its script. */
-export function pictureOf(
-  script: readonly ScriptEvent[],
-  count = script.length,
-): StreamPicture {
+export function pictureOf(script: readonly ScriptEvent[], count = script.length): StreamPicture {
   let text = "";
   let endData: string | undefined;
   const notes: PictureNote[] = [];
   script.slice(0, count).forEach(({ type, data }, index) => {
     if (type === STREAM_CONTENT) text += data;
     else if (type === STREAM_END) endData = data;
-    else if (type !== STREAM_START)
-      notes.push({ index, textOffset: text.length, type, data });
+    else if (type !== STREAM_START) notes.push({ index, textOffset: text.length, type, data });
   });
   const state = endData === undefined ? "active" : "closed";
   const startData = count > 0 ? (script[0]?.data ?? "") : "";
@@ -118,10 +111,7 @@ export function pictureOfJson(body: any): StreamPicture {
 }
 
 /** Where two pictures differ, in a line; undefined: they are the same. Texts may be long. */
-export function differenceOf(
-  found: StreamPicture,
-  wanted: StreamPicture,
-): string | undefined {
+export function differenceOf(found: StreamPicture, wanted: StreamPicture): string | undefined {
   if (found.text !== wanted.text) {
     let at = 0;
     while (found.text[at] === wanted.text[at]) at += 1;

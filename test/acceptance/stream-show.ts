@@ -5,12 +5,7 @@
 import type { ChannelRef } from "../../src/broker/model.ts";
 import type { Random } from "../support/random.ts";
 import type { Stage } from "./stage.ts";
-import {
-  differenceOf,
-  pictureOf,
-  pictureOfJson,
-  type ScriptEvent,
-} from "./stream-picture.ts";
+import { differenceOf, pictureOf, pictureOfJson, type ScriptEvent } from "./stream-picture.ts";
 
 /** Something that happens when so many events are acknowledged. */
 export interface Cue {
@@ -112,12 +107,10 @@ export class Show<S extends Producing = Stage> {
   async #repeat(index: number): Promise<void> {
     const event = this.parts.script[index];
     if (this.isEnding && index === 0) return;
-    if (event !== undefined && index < this.length - 1)
-      await this.#post(index, event);
+    if (event !== undefined && index < this.length - 1) await this.#post(index, event);
   }
 
   #runCues(index: number): void {
-    while ((this.#cues[0]?.at ?? Number.NaN) <= index)
-      this.#cues.shift()?.run();
+    while ((this.#cues[0]?.at ?? Number.NaN) <= index) this.#cues.shift()?.run();
   }
 }

@@ -10,15 +10,9 @@ import type {
   StreamPlace,
   StreamSnapshot,
 } from "../../src/broker/model.ts";
-import {
-  decodeServerFrame,
-  type ServerFrame,
-} from "../../src/protocol/native/client-decode.ts";
+import { decodeServerFrame, type ServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
-import {
-  NATIVE_SUBPROTOCOL,
-  NATIVE_VERSION,
-} from "../../src/protocol/native/ops.ts";
+import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "../../src/protocol/native/ops.ts";
 import { Waiters } from "../support/waiters.ts";
 import { StrictView } from "./strict-view.ts";
 
@@ -187,8 +181,7 @@ export class StreamViewer {
         this.#lastSeq = Math.max(this.#lastSeq, frame.throughSeq);
         return;
       case "stream":
-        if (!("ref" in frame))
-          return this.#viewOf(frame.snapshot).replace(frame.snapshot);
+        if (!("ref" in frame)) return this.#viewOf(frame.snapshot).replace(frame.snapshot);
         this.#asked = undefined;
         return this.#viewOf(frame.snapshot).answer(frame.snapshot);
       case "event": {

@@ -10,11 +10,7 @@ import {
   type StreamPlace,
   type StreamSnapshot,
 } from "../../src/broker/model.ts";
-import {
-  type PictureNote,
-  pictureOfSnapshot,
-  type StreamPicture,
-} from "./stream-picture.ts";
+import { type PictureNote, pictureOfSnapshot, type StreamPicture } from "./stream-picture.ts";
 
 export class StrictView {
   readonly #clientMsgNo: string;
@@ -82,16 +78,11 @@ export class StrictView {
   }
 
   /** The next event. */
-  apply({
-    type,
-    data,
-    stream,
-  }: ChannelEvent & { readonly stream: StreamPlace }): void {
+  apply({ type, data, stream }: ChannelEvent & { readonly stream: StreamPlace }): void {
     const { index, nextIndex, textOffset, state } = stream;
     if (nextIndex <= this.#answeredIndex) return;
     if (this.isEnded) throw this.#fault(`event ${index} after the end`);
-    if (index !== this.#nextIndex)
-      throw this.#fault(`event ${index}, not ${this.#nextIndex}`);
+    if (index !== this.#nextIndex) throw this.#fault(`event ${index}, not ${this.#nextIndex}`);
     if (textOffset !== this.#text.length)
       throw this.#fault(`offset ${textOffset}, not ${this.#text.length}`);
     if (nextIndex <= index) throw this.#fault(`event ${index} has no length`);

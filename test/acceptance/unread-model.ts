@@ -2,11 +2,7 @@
 // each time it is asked. State: those lists. It is what `ConversationStore` promises, written as
 // slowly and as simply as can be.
 
-import {
-  type ChannelRef,
-  channelKey,
-  GROUP_CHANNEL,
-} from "../../src/broker/model.ts";
+import { type ChannelRef, channelKey, GROUP_CHANNEL } from "../../src/broker/model.ts";
 
 export interface ModelMessage {
   readonly seq: number;
@@ -118,9 +114,7 @@ export class UnreadModel {
         ({ seq, expiresAtMs }) => seq > deletedSeq && expiresAtMs > nowMs,
       );
       if (last === undefined) return [];
-      const unread = channel.isLarge
-        ? 0
-        : unreadBehind(channel, readSeq, nowMs).length;
+      const unread = channel.isLarge ? 0 : unreadBehind(channel, readSeq, nowMs).length;
       const { id, seq: lastSeq } = last;
       const one = { channel: name, unread, readSeq, deletedSeq, lastSeq };
       return [{ id, one }];
@@ -131,9 +125,7 @@ export class UnreadModel {
   /** Whether something expires in that span: what was asked in it is not certain. */
   isUncertain(fromMs: number, toMs: number): boolean {
     return [...this.#channels.values()].some(({ messages }) =>
-      messages.some(
-        ({ expiresAtMs }) => expiresAtMs >= fromMs && expiresAtMs <= toMs,
-      ),
+      messages.some(({ expiresAtMs }) => expiresAtMs >= fromMs && expiresAtMs <= toMs),
     );
   }
 
@@ -170,8 +162,7 @@ function unreadBehind(
   nowMs: number,
 ): readonly ModelMessage[] {
   return messages.filter(
-    ({ seq, redDot, expiresAtMs }) =>
-      seq > position && redDot && expiresAtMs > nowMs,
+    ({ seq, redDot, expiresAtMs }) => seq > position && redDot && expiresAtMs > nowMs,
   );
 }
 

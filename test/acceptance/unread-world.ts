@@ -14,11 +14,7 @@ import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
 import { Stage } from "./stage.ts";
-import {
-  type ModelChange,
-  type ModelConversation,
-  UnreadModel,
-} from "./unread-model.ts";
+import { type ModelChange, type ModelConversation, UnreadModel } from "./unread-model.ts";
 
 const USERS = ["ann", "ben", "cat", "dan"] as const;
 const GROUPS: readonly ChannelRef[] = ["g0", "g1", "hall"].map((id) => ({
@@ -143,9 +139,7 @@ export class UnreadWorld {
    * Resolves with what the device was answered and what the user's other device was told;
    * undefined: the change was not certain.
    */
-  async changeOnDevice(): Promise<
-    { readonly own: object; readonly other: object } | undefined
-  > {
+  async changeOnDevice(): Promise<{ readonly own: object; readonly other: object } | undefined> {
     const [uid, channel] = this.#pair();
     const change = this.#randomChange(uid, channel);
     this.#count(`${change.kind} on a device`);
@@ -172,10 +166,8 @@ export class UnreadWorld {
     const body = { uid, ...wire(channel) };
     const { nowMs } = await this.#certain(() => {
       for (const device of this.#devicesOf(uid)) this.#owe(device);
-      if (change.kind === "read")
-        return this.#stage.ok("/conversations/clearUnread", body);
-      if (change.kind === "delete")
-        return this.#stage.ok("/conversations/delete", body);
+      if (change.kind === "read") return this.#stage.ok("/conversations/clearUnread", body);
+      if (change.kind === "delete") return this.#stage.ok("/conversations/delete", body);
       const { unread } = change;
       return this.#stage.ok("/conversations/setUnread", { ...body, unread });
     });
@@ -201,8 +193,7 @@ export class UnreadWorld {
 
   /** Resolves when no message is left that expires soon. */
   async everythingExpires(): Promise<void> {
-    while (Date.now() <= this.#lastExpiryMs)
-      await new Promise((go) => setTimeout(go, 20));
+    while (Date.now() <= this.#lastExpiryMs) await new Promise((go) => setTimeout(go, 20));
   }
 
   /** Where lists over HTTP and on a device differ from the model's. */
@@ -221,8 +212,7 @@ export class UnreadWorld {
       const http = answer.http.map(ofJson);
       const socket = answer.socket.map(ofConversation);
       for (const [via, list] of Object.entries({ http, socket }))
-        if (JSON.stringify(list) !== JSON.stringify(wanted))
-          found.push({ uid, via, list, wanted });
+        if (JSON.stringify(list) !== JSON.stringify(wanted)) found.push({ uid, via, list, wanted });
     }
     return found;
   }
@@ -298,8 +288,7 @@ export class UnreadWorld {
   }
 
   #disconnect(): void {
-    for (const devices of this.#devices.values())
-      for (const device of devices) device.kill();
+    for (const devices of this.#devices.values()) for (const device of devices) device.kill();
   }
 
   #newNumber(): string {

@@ -32,11 +32,7 @@ t.test(`${STEPS} random steps agree with a plain model`, async (t) => {
   t.notMatch(world.output(), /"level":"(error|fatal)"/, "no error was logged");
 });
 
-async function takeStep(
-  t: Test,
-  world: UnreadWorld,
-  random: Random,
-): Promise<void> {
+async function takeStep(t: Test, world: UnreadWorld, random: Random): Promise<void> {
   const dice = random.below(100);
   if (dice < 50) await world.send();
   else if (dice < 54) await world.stream();
@@ -49,11 +45,7 @@ async function takeStep(
 }
 
 /** Says where the broker and the model differ; then further steps tell nothing. */
-async function agrees(
-  t: Test,
-  world: UnreadWorld,
-  step: number,
-): Promise<boolean> {
+async function agrees(t: Test, world: UnreadWorld, step: number): Promise<boolean> {
   const differences = await world.differences();
   if (differences.length === 0) return true;
   t.fail(`after step ${step} of seed ${SEED}`);

@@ -6,11 +6,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import { textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-  textOf,
-} from "../support/native-session.ts";
+import { type NativeClient, NativeClientError, textOf } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { ClusterNodes, DEAD_AFTER_MS } from "./cluster-nodes.ts";
@@ -43,8 +39,7 @@ async function connected(uid: string): Promise<NativeClient> {
     try {
       return await connectNative(t, { uid, port });
     } catch (error) {
-      const isLater =
-        error instanceof NativeClientError && error.code === "closed_4102";
+      const isLater = error instanceof NativeClientError && error.code === "closed_4102";
       if (!isLater) throw error;
       await pause(100);
     }
@@ -52,29 +47,23 @@ async function connected(uid: string): Promise<NativeClient> {
 
 const textsOf = ({ messages }: NativeClient) => messages.map(textOf);
 
-t.test(
-  "a node that wakes delivers no unstored message of before",
-  async (t) => {
-    await nodes.untilReady();
-    const [known, fresh] = await Promise.all([
-      connected("known"),
-      connected("fresh"),
-    ]);
-    await send("known", "before");
-    await known.waitFor(() => textsOf(known).includes("before"));
-    nodes.signal(FROZEN, "SIGSTOP");
-    await pause(DEAD_AFTER_MS);
-    for (const uid of ["known", "fresh"])
-      for (const text of ["one", "two"]) await send(uid, text, UNSTORED);
-    await pause(DEAD_AFTER_MS);
-    nodes.signal(FROZEN, "SIGCONT");
-    await nodes.untilReady();
-    for (const uid of ["known", "fresh"]) await send(uid, "after");
-    for (const client of [known, fresh])
-      await client.waitFor(() => textsOf(client).includes("after"));
-    t.same(textsOf(known), ["before", "after"], "of a known channel");
-    t.same(textsOf(fresh), ["after"], "of one that it had not heard of");
-    await send("fresh", "unstored again", UNSTORED);
-    await fresh.waitFor(() => textsOf(fresh).includes("unstored again"));
-  },
-);
+t.test("a node that wakes delivers no unstored message of before", async (t) => {
+  await nodes.untilReady();
+  const [known, fresh] = await Promise.all([connected("known"), connected("fresh")]);
+  await send("known", "before");
+  await known.waitFor(() => textsOf(known).includes("before"));
+  nodes.signal(FROZEN, "SIGSTOP");
+  await pause(DEAD_AFTER_MS);
+  for (const uid of ["known", "fresh"])
+    for (const text of ["one", "two"]) await send(uid, text, UNSTORED);
+  await pause(DEAD_AFTER_MS);
+  nodes.signal(FROZEN, "SIGCONT");
+  await nodes.untilReady();
+  for (const uid of ["known", "fresh"]) await send(uid, "after");
+  for (const client of [known, fresh])
+    await client.waitFor(() => textsOf(client).includes("after"));
+  t.same(textsOf(known), ["before", "after"], "of a known channel");
+  t.same(textsOf(fresh), ["after"], "of one that it had not heard of");
+  await send("fresh", "unstored again", UNSTORED);
+  await fresh.waitFor(() => textsOf(fresh).includes("unstored again"));
+});

@@ -51,29 +51,23 @@ t.test("GET /route: addresses of the node to connect to", async (t) => {
   t.equal((await inject(api, "GET /route?uid=a%40b")).status, 400);
 });
 
-t.test(
-  "POST /route/batch: the uids by the node they should go to",
-  async (t) => {
-    const api = await startApi();
-    api.nodes = [nodeOf("a"), nodeOf("b"), nodeOf("c", { load: 0.9 })];
-    const uids = Array.from({ length: 40 }, (_, at) => `u${at}`);
-    const { json } = await inject(api, "POST /route/batch", { body: uids });
-    t.same(json.map((one: { ws_addr: string }) => one.ws_addr).sort(), [
-      "ws://a:5200",
-      "ws://b:5200",
-    ]);
-    t.same(
-      json.flatMap((one: { uids: string[] }) => one.uids).sort(),
-      [...uids].sort(),
-    );
-    const [first] = json;
-    const alone = await inject(api, `GET /route?uid=${first.uids[0]}`);
-    t.equal(alone.json.ws_addr, first.ws_addr, "as if asked one by one");
-    t.same((await inject(api, "POST /route/batch", { body: [] })).json, []);
-    for (const body of [{}, ["a@b"], "u", [1]])
-      t.equal((await inject(api, "POST /route/batch", { body })).status, 400);
-  },
-);
+t.test("POST /route/batch: the uids by the node they should go to", async (t) => {
+  const api = await startApi();
+  api.nodes = [nodeOf("a"), nodeOf("b"), nodeOf("c", { load: 0.9 })];
+  const uids = Array.from({ length: 40 }, (_, at) => `u${at}`);
+  const { json } = await inject(api, "POST /route/batch", { body: uids });
+  t.same(json.map((one: { ws_addr: string }) => one.ws_addr).sort(), [
+    "ws://a:5200",
+    "ws://b:5200",
+  ]);
+  t.same(json.flatMap((one: { uids: string[] }) => one.uids).sort(), [...uids].sort());
+  const [first] = json;
+  const alone = await inject(api, `GET /route?uid=${first.uids[0]}`);
+  t.equal(alone.json.ws_addr, first.ws_addr, "as if asked one by one");
+  t.same((await inject(api, "POST /route/batch", { body: [] })).json, []);
+  for (const body of [{}, ["a@b"], "u", [1]])
+    t.equal((await inject(api, "POST /route/batch", { body })).status, 400);
+});
 
 t.test("no node that takes sessions, or none that can tell: 503", async (t) => {
   const api = await startApi();
@@ -92,14 +86,7 @@ t.test("no node that takes sessions, or none that can tell: 503", async (t) => {
 
 t.test("the least loaded node is chosen", async (t) => {
   const chosen = (...nodes: NodeInfo[]) =>
-    [
-      ...new Set(
-        Array.from(
-          { length: 100 },
-          (_, at) => chooseNode(nodes, `u${at}`)?.nodeId,
-        ),
-      ),
-    ]
+    [...new Set(Array.from({ length: 100 }, (_, at) => chooseNode(nodes, `u${at}`)?.nodeId))]
       .sort()
       .join();
   t.equal(chosen(nodeOf("a"), nodeOf("b")), "a,b", "a crowd is spread");
@@ -120,17 +107,10 @@ t.test("the least loaded node is chosen", async (t) => {
     "b",
     "one that can be reached before one that says no address",
   );
-  t.equal(
-    chosen(nodeOf("a", { isDraining: true }), nodeOf("b", { load: 1 })),
-    "b",
-  );
+  t.equal(chosen(nodeOf("a", { isDraining: true }), nodeOf("b", { load: 1 })), "b");
   t.equal(chooseNode([], "u"), undefined);
   const two = [nodeOf("a"), nodeOf("b")];
-  t.equal(
-    chooseNode(two, "u1"),
-    chooseNode([...two].reverse(), "u1"),
-    "whichever node is asked",
-  );
+  t.equal(chooseNode(two, "u1"), chooseNode([...two].reverse(), "u1"), "whichever node is asked");
 });
 
 t.test("an address is read by its scheme", async (t) => {

@@ -25,35 +25,32 @@ function connection(sessionId: string, uid: string, ageMs: number) {
   return one;
 }
 
-t.test(
-  "GET /user/devices: device classes and sessions, never a token",
-  async (t) => {
-    const api = await startApi();
-    const device = { uid: "alice", flag: 1, level: 1 } as const;
-    api.devices = [
-      { ...device, tokenHash: Buffer.from("secret-hash") },
-      { ...device, flag: 2, tokenHash: new Uint8Array() },
-    ];
-    api.sessions = [SESSION];
-    const answer = await inject(api, "GET /user/devices?uid=alice");
-    t.same(answer.json, {
-      devices: [
-        { device_flag: 1, device_level: 1, has_token: 1 },
-        { device_flag: 2, device_level: 1, has_token: 0 },
-      ],
-      sessions: [
-        {
-          session_id: "n1-1",
-          node_id: "n1",
-          device_flag: 1,
-          device_level: 1,
-          device_id: "browser",
-        },
-      ],
-    });
-    t.notMatch(answer.text, /secret/);
-  },
-);
+t.test("GET /user/devices: device classes and sessions, never a token", async (t) => {
+  const api = await startApi();
+  const device = { uid: "alice", flag: 1, level: 1 } as const;
+  api.devices = [
+    { ...device, tokenHash: Buffer.from("secret-hash") },
+    { ...device, flag: 2, tokenHash: new Uint8Array() },
+  ];
+  api.sessions = [SESSION];
+  const answer = await inject(api, "GET /user/devices?uid=alice");
+  t.same(answer.json, {
+    devices: [
+      { device_flag: 1, device_level: 1, has_token: 1 },
+      { device_flag: 2, device_level: 1, has_token: 0 },
+    ],
+    sessions: [
+      {
+        session_id: "n1-1",
+        node_id: "n1",
+        device_flag: 1,
+        device_level: 1,
+        device_id: "browser",
+      },
+    ],
+  });
+  t.notMatch(answer.text, /secret/);
+});
 
 t.test("POST /conn/kick: names user and session", async (t) => {
   const api = await startApi();
@@ -78,10 +75,7 @@ t.test("GET /connz: a page in the order asked for", async (t) => {
   ];
   const ids = async (query: string) => {
     const { json } = await inject(api, `GET /connz?${query}`);
-    return [
-      json.total,
-      ...json.connections.map((one: { id: string }) => one.id),
-    ];
+    return [json.total, ...json.connections.map((one: { id: string }) => one.id)];
   };
   t.same(await ids(""), [3, "n1-2", "n1-9", "n1-10"]);
   t.same(await ids("sort=idDesc"), [3, "n1-10", "n1-9", "n1-2"]);

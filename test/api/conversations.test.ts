@@ -28,10 +28,7 @@ function message(seq: number, given: Partial<Message> = {}): Message {
   };
 }
 
-function conversation(
-  id: string,
-  given: Partial<Conversation> = {},
-): Conversation {
+function conversation(id: string, given: Partial<Conversation> = {}): Conversation {
   return {
     channel: { id, type: 2 },
     headSeq: 9,
@@ -46,8 +43,7 @@ function conversation(
 
 const sync = async (api: TestApi, body: object = {}) =>
   (await inject(api, SYNC, { body: { uid: "alice", ...body } })).json;
-const idsOf = (list: readonly { channel_id: string }[]) =>
-  list.map((one) => one.channel_id);
+const idsOf = (list: readonly { channel_id: string }[]) => list.map((one) => one.channel_id);
 const historyAsked = (api: TestApi) =>
   api.asked.filter(({ call }) => call === "history").map(({ args }) => args);
 
@@ -73,10 +69,7 @@ t.test("sync: each conversation in WuKongIM's shape", async (t) => {
 
 t.test("sync: one without anything to show is left out", async (t) => {
   const api = await startApi();
-  api.conversations = [
-    conversation("a", { last: undefined }),
-    conversation("b"),
-  ];
+  api.conversations = [conversation("a", { last: undefined }), conversation("b")];
   t.same(idsOf(await sync(api)), ["b"]);
 });
 
@@ -107,11 +100,7 @@ t.test("sync: by type, and by what changed since", async (t) => {
   t.equal(await list({ exclude_channel_types: [1] }), "new,old");
   t.equal(await list({ exclude_channel_types: [2, 7] }), "bob");
   t.equal(await list({ version: 0 }), "new,bob,old");
-  t.equal(
-    await list({ version: 20 }),
-    "new,bob",
-    "that very moment comes again",
-  );
+  t.equal(await list({ version: 20 }), "new,bob", "that very moment comes again");
   t.equal(await list({ version: 31 }), "");
 });
 
@@ -152,9 +141,7 @@ t.test("sync: a personal channel has the name the user calls it", async (t) => {
   const api = await startApi();
   const channel = { id: "alice", type: 1 } as const;
   const last = message(3, { channel, fromUid: "bob" });
-  api.conversations = [
-    conversation("bob", { channel: { id: "bob", type: 1 }, last }),
-  ];
+  api.conversations = [conversation("bob", { channel: { id: "bob", type: 1 }, last })];
   api.page = { messages: [last], headSeq: 3, more: false };
   const [one] = await sync(api, { msg_count: 1 });
   t.match(one, { channel_id: "bob", recents: [{ channel_id: "bob" }] });

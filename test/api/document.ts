@@ -45,18 +45,14 @@ export async function holdToDocument(
 /** The schema with what its references name in their place. */
 export function dereferenced(schema: OpenApi, document: OpenApi): OpenApi {
   if (typeof schema !== "object" || schema === null) return schema;
-  if (Array.isArray(schema))
-    return schema.map((item) => dereferenced(item, document));
+  if (Array.isArray(schema)) return schema.map((item) => dereferenced(item, document));
   const { $ref } = schema;
   if (typeof $ref === "string") {
     const name = $ref.replace("#/components/schemas/", "");
     return dereferenced(document.components.schemas[name], document);
   }
   return Object.fromEntries(
-    Object.entries(schema).map(([key, value]) => [
-      key,
-      dereferenced(value, document),
-    ]),
+    Object.entries(schema).map(([key, value]) => [key, dereferenced(value, document)]),
   );
 }
 
@@ -72,10 +68,7 @@ function compile(schema: TSchema): (value: unknown) => boolean {
   return (value) => validator.Check(value);
 }
 
-export function holdToHeaders(
-  { status, headers, json }: Answer,
-  dialect: string,
-): void {
+export function holdToHeaders({ status, headers, json }: Answer, dialect: string): void {
   assert.equal(headers["cache-control"], "no-store");
   assert.equal(headers["x-content-type-options"], "nosniff");
   if (status < 300) return;
@@ -87,10 +80,7 @@ export function holdToHeaders(
     assert.match(json.msg, /^\S.+/);
     assert.deepEqual(Object.keys(json), ["msg", "status"]);
   }
-  assert.equal(
-    headers["www-authenticate"],
-    status === 401 ? "Bearer" : undefined,
-  );
+  assert.equal(headers["www-authenticate"], status === 401 ? "Bearer" : undefined);
   const mayRetry = status === 429 || status === 503;
   assert.equal(headers["retry-after"] !== undefined, mayRetry);
 }

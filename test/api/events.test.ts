@@ -61,36 +61,28 @@ t.test("POST /event: every field is passed on [spec: Event]", async (t) => {
   });
 });
 
-t.test(
-  "POST /event: force is 1 or it is not [spec: Query parameter]",
-  async (t) => {
-    const api = await startApi();
-    for (const [query, force] of [
-      ["", false],
-      ["?force=0", false],
-      ["?force=1", true],
-      ["?x=1", false],
-    ] as const) {
-      await inject(api, `${TARGET}${query}`, { body: EVENT });
-      t.equal(posted(api).force, force, query);
-    }
-    for (const query of ["?force=", "?force=true", "?force=2", "?force=%zz"])
-      t.match((await inject(api, `${TARGET}${query}`, { body: EVENT })).json, {
-        code: "bad_request",
-      });
-  },
-);
+t.test("POST /event: force is 1 or it is not [spec: Query parameter]", async (t) => {
+  const api = await startApi();
+  for (const [query, force] of [
+    ["", false],
+    ["?force=0", false],
+    ["?force=1", true],
+    ["?x=1", false],
+  ] as const) {
+    await inject(api, `${TARGET}${query}`, { body: EVENT });
+    t.equal(posted(api).force, force, query);
+  }
+  for (const query of ["?force=", "?force=true", "?force=2", "?force=%zz"])
+    t.match((await inject(api, `${TARGET}${query}`, { body: EVENT })).json, {
+      code: "bad_request",
+    });
+});
 
 t.test(
   "POST /event: the answer tells how the stream stands, where there is one [issue 3: Stop button]",
   async (t) => {
     const api = await startApi();
-    for (const state of [
-      "active",
-      "closed",
-      "cancelled",
-      "interrupted",
-    ] as const) {
+    for (const state of ["active", "closed", "cancelled", "interrupted"] as const) {
       api.state = state;
       const { json } = await inject(api, TARGET, { body: EVENT });
       t.same(json, { status: "ok", stream: { state } });

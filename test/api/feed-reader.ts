@@ -19,8 +19,7 @@ export function bodyOf(raw: Buffer): { text: string; isWhole: boolean } {
     const lineEnd = raw.indexOf("\r\n", at);
     if (at < 4 || lineEnd < 0) break;
     const size = Number.parseInt(raw.toString("latin1", at, lineEnd), 16);
-    if (size === 0)
-      return { text: Buffer.concat(pieces).toString(), isWhole: true };
+    if (size === 0) return { text: Buffer.concat(pieces).toString(), isWhole: true };
     pieces.push(raw.subarray(lineEnd + 2, lineEnd + 2 + size));
     at = lineEnd + 2 + size + 2;
     if (at > raw.length) break;
@@ -64,8 +63,7 @@ export class FeedReader {
     const { path = "/stream/2/g/answer", lastId, authorization } = given;
     this.client = new RawClient(t, port);
     const resume = lastId === undefined ? "" : `last-event-id: ${lastId}\r\n`;
-    const credential =
-      authorization === undefined ? "" : `authorization: ${authorization}\r\n`;
+    const credential = authorization === undefined ? "" : `authorization: ${authorization}\r\n`;
     this.client.write(
       `GET ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n${resume}${credential}\r\n`,
     );

@@ -2,10 +2,7 @@
 // broker's followers and a store of one stream.
 
 import type { Test } from "tap";
-import {
-  type ApiSettings,
-  createViewerEndpoint,
-} from "../../src/api/endpoint.ts";
+import { type ApiSettings, createViewerEndpoint } from "../../src/api/endpoint.ts";
 import type { Viewers } from "../../src/api/viewers.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { StreamState } from "../../src/broker/model.ts";
@@ -37,10 +34,7 @@ interface FeedSettings {
 
 const forbid = () => Promise.reject(new BrokerError("unauthorized"));
 
-export async function startFeeds(
-  t: Test,
-  settings: FeedSettings = {},
-): Promise<FeedWorld> {
+export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<FeedWorld> {
   const { maxFollowers = 100, keepAliveMs = 60_000, admit = forbid } = settings;
   const store = new HeldStore();
   const { followers } = world(store, maxFollowers);

@@ -52,23 +52,20 @@ t.test("a viewer whose right may have changed is judged at once", async (t) => {
   t.notMatch(viewer.text, "secret");
 });
 
-t.test(
-  "who follows with a manager's token is let go when that ends",
-  async (t) => {
-    const { port, say, api } = await startFeeds(t, {
-      api: { requiresCredential: true },
-      keepAliveMs: 15,
-    });
-    say(STREAM_START, "");
-    const authorization = await api.login();
-    const manager = new FeedReader(t, port, { authorization });
-    await manager.has(1);
-    await until(() => manager.text.endsWith(":\n\n:\n\n"));
-    t.notOk(manager.isWhole, "it stays while the token is valid");
-    await api.managers.logout(authorization.slice("Bearer ".length));
-    await until(() => manager.isWhole);
-    const back = new FeedReader(t, port, { authorization });
-    await back.client.has("unauthorized");
-    t.equal(back.status, 401);
-  },
-);
+t.test("who follows with a manager's token is let go when that ends", async (t) => {
+  const { port, say, api } = await startFeeds(t, {
+    api: { requiresCredential: true },
+    keepAliveMs: 15,
+  });
+  say(STREAM_START, "");
+  const authorization = await api.login();
+  const manager = new FeedReader(t, port, { authorization });
+  await manager.has(1);
+  await until(() => manager.text.endsWith(":\n\n:\n\n"));
+  t.notOk(manager.isWhole, "it stays while the token is valid");
+  await api.managers.logout(authorization.slice("Bearer ".length));
+  await until(() => manager.isWhole);
+  const back = new FeedReader(t, port, { authorization });
+  await back.client.has("unauthorized");
+  t.equal(back.status, 401);
+});

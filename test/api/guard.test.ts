@@ -2,10 +2,7 @@
 // Access token, Who needs it, Roles].
 
 import { bearerToken } from "../../src/api/guard.ts";
-import {
-  credentialRule,
-  refusalToStart,
-} from "../../src/api/protected-mode.ts";
+import { credentialRule, refusalToStart } from "../../src/api/protected-mode.ts";
 import { STREAM_PATH } from "../../src/api/stream-request.ts";
 import { t } from "../support/suite.ts";
 import { inject, LIST_CALLS, startApi } from "./harness.ts";
@@ -18,10 +15,7 @@ t.test(
     const loopback = { listensBeyondLoopback: false, staticToken: "" };
     t.equal(credentialRule({ ...loopback, authApi: "auto" }), false);
     t.equal(credentialRule({ ...loopback, authApi: "required" }), true);
-    t.equal(
-      credentialRule({ ...loopback, staticToken: "s", authApi: "auto" }),
-      true,
-    );
+    t.equal(credentialRule({ ...loopback, staticToken: "s", authApi: "auto" }), true);
     t.equal(
       credentialRule({
         ...loopback,
@@ -51,10 +45,7 @@ t.test(
       "JINDOU_ADMIN_PASSWORD",
     ])
       t.ok(sentence?.includes(key), key);
-    t.equal(
-      refusalToStart({ ...bare, listensBeyondLoopback: false }),
-      undefined,
-    );
+    t.equal(refusalToStart({ ...bare, listensBeyondLoopback: false }), undefined);
     t.equal(refusalToStart({ ...bare, staticToken: "s" }), undefined);
     t.equal(refusalToStart({ ...bare, adminPassword: "p" }), undefined);
     t.equal(refusalToStart({ ...bare, managers: 1 }), undefined);
@@ -66,15 +57,9 @@ t.test(
   async (t) => {
     const api = await startApi();
     t.equal((await inject(api, "GET /migrate/result")).status, 200);
-    t.equal(
-      (await inject(api, "POST /user/onlinestatus", { body: [] })).status,
-      200,
-    );
+    t.equal((await inject(api, "POST /user/onlinestatus", { body: [] })).status, 200);
     const headers = { token: "unconfigured", authorization: "Basic eDp5" };
-    t.equal(
-      (await inject(api, "GET /migrate/result", { headers })).status,
-      200,
-    );
+    t.equal((await inject(api, "GET /migrate/result", { headers })).status, 200);
   },
 );
 
@@ -87,12 +72,7 @@ t.test(
         headers: { authorization },
         body: { channel_id: "g", channel_type: 2 },
       });
-    for (const invalid of [
-      "Bearer",
-      "Bearer ",
-      "Bearer x",
-      `bearer ${"a".repeat(43)}`,
-    ]) {
+    for (const invalid of ["Bearer", "Bearer ", "Bearer x", `bearer ${"a".repeat(43)}`]) {
       const { status, json, headers } = await call(invalid);
       t.equal(status, 401, invalid);
       t.equal(json.code, "unauthorized");
@@ -130,17 +110,13 @@ t.test(
       requiresCredential: true,
       staticToken: "s3cret",
     });
-    const read = (token: string) =>
-      inject(api, "GET /migrate/result", { headers: { token } });
+    const read = (token: string) => inject(api, "GET /migrate/result", { headers: { token } });
     t.equal((await read("s3cret")).status, 200);
     for (const token of ["", "s", "s3cres", "s3cret2", "S3CRET"])
       t.equal((await read(token)).status, 401, token);
     const headers = { token: "s3cret" };
     const body = { channel_id: "g", channel_type: 2 };
-    t.equal(
-      (await inject(api, "POST /channel", { body, headers })).status,
-      200,
-    );
+    t.equal((await inject(api, "POST /channel", { body, headers })).status, 200);
     const bearer = { token: "wrong", authorization: await api.login() };
     t.equal(
       (await inject(api, "GET /migrate/result", { headers: bearer })).status,
@@ -155,11 +131,7 @@ const CONVERSATION = { uid: "u", ...GROUP };
 const EVERYONE = ["admin", "ops", "view"];
 const WRITERS = ["admin", "ops"];
 const LOBBY = "channel_id=g&channel_type=2";
-const ALLOWED: readonly [
-  target: string,
-  who: readonly string[],
-  body?: unknown,
-][] = [
+const ALLOWED: readonly [target: string, who: readonly string[], body?: unknown][] = [
   ["POST /user/token", WRITERS, { uid: "u", token: "t", device_flag: 0 }],
   ["POST /user/device_quit", WRITERS, { uid: "u", device_flag: 0 }],
   ["POST /user/onlinestatus", EVERYONE, ["u"]],
@@ -173,23 +145,17 @@ const ALLOWED: readonly [
   ["POST /user/systemuids_remove", WRITERS, { uids: ["u"] }],
   ["POST /channel", WRITERS, { channel_id: "g", channel_type: 2 }],
   ["POST /channel/info", WRITERS, { channel_id: "g", channel_type: 2 }],
-  [
-    "POST /channel/subscriber_add",
-    WRITERS,
-    { channel_id: "g", subscribers: ["u"] },
-  ],
+  ["POST /channel/subscriber_add", WRITERS, { channel_id: "g", subscribers: ["u"] }],
   [
     "POST /channel/subscriber_remove",
     WRITERS,
     { channel_id: "g", channel_type: 2, subscribers: ["u"] },
   ],
-  ...["subscriber_remove_all", "delete", ...LIST_CALLS].map(
-    (name): (typeof ALLOWED)[number] => [
-      `POST /channel/${name}`,
-      WRITERS,
-      { channel_id: "g", channel_type: 2, uids: ["u"] },
-    ],
-  ),
+  ...["subscriber_remove_all", "delete", ...LIST_CALLS].map((name): (typeof ALLOWED)[number] => [
+    `POST /channel/${name}`,
+    WRITERS,
+    { channel_id: "g", channel_type: 2, uids: ["u"] },
+  ]),
   ...["state", "members", "whitelist"].map((name): (typeof ALLOWED)[number] => [
     `GET /channel/${name}?${LOBBY}`,
     EVERYONE,
@@ -201,11 +167,7 @@ const ALLOWED: readonly [
     { payload: "e30=", from_uid: "u", channel_id: "g", channel_type: 2 },
   ],
   [`GET /channel/messages?${LOBBY}`, WRITERS],
-  [
-    "POST /message/sendbatch",
-    WRITERS,
-    { payload: "e30=", from_uid: "u", subscribers: ["v"] },
-  ],
+  ["POST /message/sendbatch", WRITERS, { payload: "e30=", from_uid: "u", subscribers: ["v"] }],
   ["POST /channel/messagesync", WRITERS, GROUP],
   [`GET /channel/max_message_seq?${LOBBY}`, WRITERS],
   ["POST /messages", WRITERS, GROUP],
@@ -250,11 +212,7 @@ t.test(
       const headers = { authorization: await api.login(username, password) };
       for (const [target, who, body] of ALLOWED) {
         const { status } = await inject(api, target, { headers, body });
-        t.equal(
-          status,
-          who.includes(username) ? 200 : 403,
-          `${username} ${target}`,
-        );
+        t.equal(status, who.includes(username) ? 200 : 403, `${username} ${target}`);
         covered.add(routeOf(target));
       }
     }
@@ -323,7 +281,6 @@ t.test(
     const authorization = await open.login();
     t.equal(await login({ ...page, authorization }), 403);
     const needing = await startApi({ requiresCredential: true });
-    for (const headers of [page, rebound])
-      t.equal(await login(headers, needing), 200);
+    for (const headers of [page, rebound]) t.equal(await login(headers, needing), 200);
   },
 );

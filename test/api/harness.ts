@@ -5,11 +5,7 @@
 import { scryptSync } from "node:crypto";
 import pino from "pino";
 import type { LocalConnection } from "../../src/api/connections.ts";
-import {
-  type ApiParts,
-  type ApiSettings,
-  createHttpEndpoint,
-} from "../../src/api/endpoint.ts";
+import { type ApiParts, type ApiSettings, createHttpEndpoint } from "../../src/api/endpoint.ts";
 import type { ChannelState, Page } from "../../src/broker/channels.ts";
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
 import type { ManagersParts } from "../../src/broker/managers.ts";
@@ -24,11 +20,7 @@ import type {
   StreamState,
 } from "../../src/broker/model.ts";
 import type { NodeInfo } from "../../src/broker/ports.ts";
-import type {
-  HttpEndpoint,
-  HttpReply,
-  HttpRequest,
-} from "../../src/transport/types.ts";
+import type { HttpEndpoint, HttpReply, HttpRequest } from "../../src/transport/types.ts";
 import { type TestManagers, testManagers } from "../broker/manager-store.ts";
 import { ModelStream } from "../broker/stream-model.ts";
 import { holdToDocument, holdToHeaders, type OpenApi } from "./document.ts";
@@ -170,9 +162,7 @@ const ACCOUNTS: readonly AccountConfig[] = [
   { username: "view", passwordHash: cheapHash("p"), role: "viewer" },
 ];
 
-function useCases(
-  stage: Backstage,
-): Omit<ApiParts, "managers" | "settings" | "log"> {
+function useCases(stage: Backstage): Omit<ApiParts, "managers" | "settings" | "log"> {
   const note =
     <T>(call: string, answer: () => T) =>
     async (...args: unknown[]): Promise<T> => {
@@ -242,8 +232,7 @@ function useCases(
       }),
     },
     *localSessions() {
-      for (const one of stage.connections)
-        yield { uid: one.session.uid, connection: () => one };
+      for (const one of stage.connections) yield { uid: one.session.uid, connection: () => one };
     },
     vitals: () => ({
       ...{ nodeId: "n1", version: "1.2.3", clientAddress: "chat:5200" },
@@ -269,9 +258,7 @@ function useCases(
   };
 }
 
-function isHead(
-  one: Conversation,
-): one is Conversation & { readonly last: Message } {
+function isHead(one: Conversation): one is Conversation & { readonly last: Message } {
   return one.last !== undefined;
 }
 
@@ -316,46 +303,31 @@ export async function statusOf(
   return (await respond(api.endpoint, request)).status;
 }
 
-function toRequest(
-  endpoint: HttpEndpoint,
-  target: string,
-  call: Call,
-): HttpRequest {
+function toRequest(endpoint: HttpEndpoint, target: string, call: Call): HttpRequest {
   const [method = "", url = ""] = target.split(" ");
   const [path = "", query = ""] = url.split("?");
   const given: Call["headers"] = { host: "127.0.0.1:5001", ...call.headers };
-  const headers = [
-    ...endpoint.headers,
-    ...endpoint.routes.flatMap((one) => one.headers ?? []),
-  ];
+  const headers = [...endpoint.headers, ...endpoint.routes.flatMap((one) => one.headers ?? [])];
   return {
     method,
     path,
     query,
     remoteAddress: call.remoteAddress ?? "127.0.0.1",
-    headers: Object.fromEntries(
-      headers.map((name) => [name, given[name] ?? ""]),
-    ),
+    headers: Object.fromEntries(headers.map((name) => [name, given[name] ?? ""])),
     params: paramsOf(endpoint, path) ?? [],
     body: toBytes(call.body),
   };
 }
 
-async function respond(
-  endpoint: HttpEndpoint,
-  request: HttpRequest,
-): Promise<HttpReply> {
-  const here = endpoint.routes.filter(
-    (one) => paramsIn(one.path, request.path) !== undefined,
-  );
+async function respond(endpoint: HttpEndpoint, request: HttpRequest): Promise<HttpReply> {
+  const here = endpoint.routes.filter((one) => paramsIn(one.path, request.path) !== undefined);
   if (here.length === 0) return endpoint.notFound(request);
   const route = here.find((one) => one.method === request.method);
   if (route === undefined)
     return endpoint.wrongMethod(request, here.map((one) => one.method).join());
   const refused = await route.admit?.(request);
   if (refused !== undefined) return refused;
-  if (request.body.length > endpoint.maxBodyBytes)
-    return endpoint.tooLarge(request);
+  if (request.body.length > endpoint.maxBodyBytes) return endpoint.tooLarge(request);
   const answer = await route.handle(request);
   if ("opened" in answer) throw new Error("a stream needs a real listener");
   return answer;
@@ -366,13 +338,9 @@ function paramsIn(pattern: string, path: string): string[] | undefined {
   const wanted = pattern.split("/");
   const parts = path.split("/");
   if (parts.length !== wanted.length) return undefined;
-  const fits = wanted.every(
-    (part, at) => part.startsWith(":") || part === parts[at],
-  );
+  const fits = wanted.every((part, at) => part.startsWith(":") || part === parts[at]);
   if (!fits) return undefined;
-  return parts
-    .filter((_, at) => wanted[at]?.startsWith(":"))
-    .map(decodeURIComponent);
+  return parts.filter((_, at) => wanted[at]?.startsWith(":")).map(decodeURIComponent);
 }
 
 function paramsOf(endpoint: HttpEndpoint, path: string): string[] | undefined {

@@ -103,16 +103,11 @@ function random(seed: number): () => number {
   };
 }
 
-async function refusals(
-  api: TestApi,
-  target: string,
-  bodies: readonly (string | Uint8Array)[],
-) {
+async function refusals(api: TestApi, target: string, bodies: readonly (string | Uint8Array)[]) {
   const through: string[] = [];
   for (const body of bodies) {
     const status = await statusOf(api, target, { body });
-    if (!isRefusal(status))
-      through.push(`${status} ${String(body).slice(0, 100)}`);
+    if (!isRefusal(status)) through.push(`${status} ${String(body).slice(0, 100)}`);
   }
   return through;
 }
@@ -126,11 +121,7 @@ t.test(
       .map((one) => `POST ${one.path}`);
     t.same(TARGETS.toSorted(), posts.sort());
     for (const target of TARGETS)
-      t.equal(
-        await statusOf(api, target, { body: VALID[target] }),
-        200,
-        target,
-      );
+      t.equal(await statusOf(api, target, { body: VALID[target] }), 200, target);
   },
 );
 
@@ -157,27 +148,19 @@ t.test("a body of the wrong kind is a refusal", async (t) => {
     '{"length":1}',
     "{}",
   ];
-  for (const target of TARGETS)
-    t.same(await refusals(api, target, kinds), [], target);
+  for (const target of TARGETS) t.same(await refusals(api, target, kinds), [], target);
 });
 
-t.test(
-  "deep nesting, in place of the body, of a field or of an item, is a refusal",
-  async (t) => {
-    const api = await startApi();
-    const deep = `${"[".repeat(200_000)}${"]".repeat(200_000)}`;
-    const nested = `${'{"a":'.repeat(100_000)}1${"}".repeat(100_000)}`;
-    for (const target of DIFFERENT) {
-      const [field] = Object.keys(VALID[target] as object);
-      const inField = `{${JSON.stringify(field)}:${deep}}`;
-      t.same(
-        await refusals(api, target, [deep, nested, inField, `[${deep}]`]),
-        [],
-        target,
-      );
-    }
-  },
-);
+t.test("deep nesting, in place of the body, of a field or of an item, is a refusal", async (t) => {
+  const api = await startApi();
+  const deep = `${"[".repeat(200_000)}${"]".repeat(200_000)}`;
+  const nested = `${'{"a":'.repeat(100_000)}1${"}".repeat(100_000)}`;
+  for (const target of DIFFERENT) {
+    const [field] = Object.keys(VALID[target] as object);
+    const inField = `{${JSON.stringify(field)}:${deep}}`;
+    t.same(await refusals(api, target, [deep, nested, inField, `[${deep}]`]), [], target);
+  }
+});
 
 t.test("deep nesting in an unknown field is ignored", async (t) => {
   const api = await startApi();
@@ -215,19 +198,7 @@ t.test(
   "a valid body with any one value replaced by one of another type is a refusal",
   async (t) => {
     const api = await startApi();
-    const others = [
-      null,
-      true,
-      1.5,
-      -7,
-      1e21,
-      "\ud800",
-      "@",
-      {},
-      [[]],
-      [null],
-      [{}],
-    ];
+    const others = [null, true, 1.5, -7, 1e21, "\ud800", "@", {}, [[]], [null], [{}]];
     for (const target of TARGETS) {
       const valid = VALID[target] as Readonly<Record<string, unknown>>;
       const bodies = Object.keys(valid).flatMap((name) =>
@@ -251,23 +222,14 @@ function isFree(name: string, value: unknown): boolean {
     : value === "\ud800" && name === "token";
 }
 
-function replaced(
-  valid: Readonly<Record<string, unknown>>,
-  name: string,
-  value: unknown,
-) {
-  return Array.isArray(valid)
-    ? valid.with(Number(name), value)
-    : { ...valid, [name]: value };
+function replaced(valid: Readonly<Record<string, unknown>>, name: string, value: unknown) {
+  return Array.isArray(valid) ? valid.with(Number(name), value) : { ...valid, [name]: value };
 }
 
 t.test(
   "valid bodies with random bytes changed never end in anything but 200 or a refusal",
   async (t) => {
-    const api = await startApi(
-      {},
-      { limits: { attempts: 1e9, windowS: 60, tokenTtlS: 60 } },
-    );
+    const api = await startApi({}, { limits: { attempts: 1e9, windowS: 60, tokenTtlS: 60 } });
     const next = random(SEED);
     const seen = new Set<number>();
     for (const target of TARGETS) {
@@ -279,9 +241,7 @@ t.test(
         seen.add(await statusOf(api, target, { body }));
       }
     }
-    const surprising = [...seen].filter(
-      (status) => status !== 200 && !isRefusal(status),
-    );
+    const surprising = [...seen].filter((status) => status !== 200 && !isRefusal(status));
     t.same(surprising, [], `seed ${SEED}`);
     t.ok(seen.has(400));
   },

@@ -22,22 +22,14 @@ t.test("ids may contain | and :", async (t) => {
 
 t.test("the longest id there is counts", async (t) => {
   const text = "a:2:1|b:2:7";
-  t.same(
-    [group("a"), group("b")].map(readLastSeqs(text, [group("a"), group("b")])),
-    [1, 7],
-  );
+  t.same([group("a"), group("b")].map(readLastSeqs(text, [group("a"), group("b")])), [1, 7]);
   const joined = group("a:2:1|b");
   t.equal(readLastSeqs(text, [group("b"), joined])(joined), 7);
 });
 
 t.test("what is broken spoils itself only", async (t) => {
   const known = [group("a"), group("b")];
-  for (const text of [
-    "a:2|b:2:7",
-    "a:2:x|b:2:7",
-    "::|b:2:7|",
-    "a:2:|b:2:7|:2:1",
-  ])
+  for (const text of ["a:2|b:2:7", "a:2:x|b:2:7", "::|b:2:7|", "a:2:|b:2:7|:2:1"])
     t.same(known.map(readLastSeqs(text, known)), [0, 7], text);
 });
 
@@ -51,9 +43,7 @@ t.test("a list of any text is read at once", async (t) => {
   ];
   const lengths = Array.from({ length: 128 }, (_, at) => at + 1);
   const plain = lengths.map((length) => person("x".repeat(length)));
-  const alike = lengths.map((length) =>
-    person(ends.repeat(26).slice(0, length)),
-  );
+  const alike = lengths.map((length) => person(ends.repeat(26).slice(0, length)));
   for (const text of texts)
     for (const known of [[], plain, alike]) {
       const before = process.cpuUsage(); // a busy machine is no fault of it

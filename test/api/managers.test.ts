@@ -44,30 +44,26 @@ t.test(
   },
 );
 
-t.test(
-  "POST /manager/login: username and password are required strings, 400",
-  async (t) => {
-    const api = await startApi();
-    for (const body of [
-      {},
-      { username: "admin" },
-      { password: "right" },
-      { ...RIGHT, username: "" },
-      { ...RIGHT, password: 5 },
-      { ...RIGHT, password: null },
-      { ...RIGHT, username: "x".repeat(129) },
-      { ...RIGHT, password: "x".repeat(1025) },
-    ])
-      t.equal((await login(api, body)).status, 400);
-  },
-);
+t.test("POST /manager/login: username and password are required strings, 400", async (t) => {
+  const api = await startApi();
+  for (const body of [
+    {},
+    { username: "admin" },
+    { password: "right" },
+    { ...RIGHT, username: "" },
+    { ...RIGHT, password: 5 },
+    { ...RIGHT, password: null },
+    { ...RIGHT, username: "x".repeat(129) },
+    { ...RIGHT, password: "x".repeat(1025) },
+  ])
+    t.equal((await login(api, body)).status, 400);
+});
 
 t.test(
   "POST /manager/login: 5 failures of a username from anywhere do not refuse the right password [decisions: Failed credentials]",
   async (t) => {
     const api = await startApi();
-    for (let i = 0; i < 5; i++)
-      t.equal((await login(api, WRONG, `10.0.0.${i}`)).status, 401);
+    for (let i = 0; i < 5; i++) t.equal((await login(api, WRONG, `10.0.0.${i}`)).status, 401);
     t.equal((await login(api, RIGHT, "10.0.1.1")).status, 200);
   },
 );
@@ -76,8 +72,7 @@ t.test(
   "POST /manager/login: the sixth attempt after 5 failures is 429, per client address [decisions: Login throttling]",
   async (t) => {
     const api = await startApi();
-    for (let i = 0; i < 5; i++)
-      await login(api, { username: `n${i}`, password: "x" });
+    for (let i = 0; i < 5; i++) await login(api, { username: `n${i}`, password: "x" });
     api.pass(15_000);
     const { status, headers, json } = await login(api, RIGHT);
     t.equal(status, 429);
@@ -99,8 +94,7 @@ t.test(
 
 t.test("POST /manager/login: an unreachable store is 503", async (t) => {
   const api = await startApi();
-  api.store.putAccessToken = () =>
-    Promise.reject(new BrokerError("unavailable"));
+  api.store.putAccessToken = () => Promise.reject(new BrokerError("unavailable"));
   t.equal((await login(api, RIGHT)).status, 503);
 });
 
@@ -129,9 +123,6 @@ t.test(
     t.equal((await inject(open, "POST /manager/logout")).status, 401);
     const api = await startApi({ requiresCredential: true, staticToken: "s" });
     const headers = { token: "s" };
-    t.equal(
-      (await inject(api, "POST /manager/logout", { headers })).status,
-      401,
-    );
+    t.equal((await inject(api, "POST /manager/logout", { headers })).status, 401);
   },
 );

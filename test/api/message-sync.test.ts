@@ -122,56 +122,50 @@ t.test("a stream's message says how it ended", async (t) => {
   }
 });
 
-t.test(
-  "setting has the bits of the sender, of a topic and of a stream",
-  async (t) => {
-    const api = await startApi();
-    const stream = api.stream.snapshot();
-    const sent = { setting: 0x80, topic: "news" };
-    const messages = [
-      message(1, { passthrough: sent }),
-      message(2, { passthrough: sent, stream }),
-      message(3, { passthrough: { setting: 0x80, topic: "" } }),
-    ];
-    api.page = { messages, headSeq: 3, more: false };
-    api.inbox = messages.map((one) => ({ inboxSeq: 1, message: one }));
-    const body = { ...GROUP, uid: "a", start_message_seq: 1, pull_mode: 1 };
-    for (const path of ["/channel/messagesync", "/messages", "/message/sync"]) {
-      const { json } = await inject(api, `POST ${path}`, { body });
-      const found: readonly Json[] = json.messages ?? json;
-      t.same(
-        found.map(({ setting, topic }) => [setting, topic]),
-        [
-          [0x88, "news"],
-          [0x8a, "news"],
-          [0x80, undefined],
-        ],
-      );
-    }
-  },
-);
+t.test("setting has the bits of the sender, of a topic and of a stream", async (t) => {
+  const api = await startApi();
+  const stream = api.stream.snapshot();
+  const sent = { setting: 0x80, topic: "news" };
+  const messages = [
+    message(1, { passthrough: sent }),
+    message(2, { passthrough: sent, stream }),
+    message(3, { passthrough: { setting: 0x80, topic: "" } }),
+  ];
+  api.page = { messages, headSeq: 3, more: false };
+  api.inbox = messages.map((one) => ({ inboxSeq: 1, message: one }));
+  const body = { ...GROUP, uid: "a", start_message_seq: 1, pull_mode: 1 };
+  for (const path of ["/channel/messagesync", "/messages", "/message/sync"]) {
+    const { json } = await inject(api, `POST ${path}`, { body });
+    const found: readonly Json[] = json.messages ?? json;
+    t.same(
+      found.map(({ setting, topic }) => [setting, topic]),
+      [
+        [0x88, "news"],
+        [0x8a, "news"],
+        [0x80, undefined],
+      ],
+    );
+  }
+});
 
-t.test(
-  "the calls of one channel need login_uid for a personal one",
-  async (t) => {
-    const person = { channel_id: "b", channel_type: 1 };
-    for (const path of ["/channel/messagesync", "/messages"]) {
-      const api = await startApi();
-      const { json } = await inject(api, `POST ${path}`, { body: person });
-      t.match(json, { status: 400, details: [{ path: "login_uid" }] });
-      const body = { ...person, login_uid: "a" };
-      const { status } = await inject(api, `POST ${path}`, { body });
-      t.equal(status, 200);
-      t.match(api.asked[0]?.args[0], { uid: "a", channel: { type: 1 } });
-    }
+t.test("the calls of one channel need login_uid for a personal one", async (t) => {
+  const person = { channel_id: "b", channel_type: 1 };
+  for (const path of ["/channel/messagesync", "/messages"]) {
     const api = await startApi();
-    api.page = { messages: [], headSeq: 8, more: false };
-    const target = "GET /channel/max_message_seq?channel_id=b&channel_type=1";
-    t.equal((await inject(api, target)).status, 400);
-    const { json } = await inject(api, `${target}&login_uid=a`);
-    t.same(json, { message_seq: 8 });
-  },
-);
+    const { json } = await inject(api, `POST ${path}`, { body: person });
+    t.match(json, { status: 400, details: [{ path: "login_uid" }] });
+    const body = { ...person, login_uid: "a" };
+    const { status } = await inject(api, `POST ${path}`, { body });
+    t.equal(status, 200);
+    t.match(api.asked[0]?.args[0], { uid: "a", channel: { type: 1 } });
+  }
+  const api = await startApi();
+  api.page = { messages: [], headSeq: 8, more: false };
+  const target = "GET /channel/max_message_seq?channel_id=b&channel_type=1";
+  t.equal((await inject(api, target)).status, 400);
+  const { json } = await inject(api, `${target}&login_uid=a`);
+  t.same(json, { message_seq: 8 });
+});
 
 t.test("POST /messages: by seqs, ids and numbers, at most 100", async (t) => {
   const api = await startApi();
@@ -219,10 +213,7 @@ t.test(
       ],
     );
     const zero = { uid: "a", last_message_seq: 0 };
-    t.equal(
-      (await inject(api, "POST /message/syncack", { body: zero })).status,
-      400,
-    );
+    t.equal((await inject(api, "POST /message/syncack", { body: zero })).status, 400);
   },
 );
 

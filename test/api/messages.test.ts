@@ -65,42 +65,36 @@ t.test(
   },
 );
 
-t.test(
-  "POST /message/send: every field is passed on [spec: POST /message/send]",
-  async (t) => {
-    const api = await startApi();
-    const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
-    const more = {
-      client_msg_no: "c1",
-      stream_no: "s1",
-      expire: 60,
+t.test("POST /message/send: every field is passed on [spec: POST /message/send]", async (t) => {
+  const api = await startApi();
+  const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
+  const more = {
+    client_msg_no: "c1",
+    stream_no: "s1",
+    expire: 60,
+    subscribers: ["b"],
+    tag_key: "k",
+  };
+  await inject(api, TARGET, { body: { ...SEND, header, ...more } });
+  t.match(api.asked[0]?.args, [
+    {
+      clientMsgNo: "c1",
+      header: { noPersist: true, redDot: true, syncOnce: true },
+      expireS: 60,
+      streamNo: "s1",
+      tagKey: "k",
       subscribers: ["b"],
-      tag_key: "k",
-    };
-    await inject(api, TARGET, { body: { ...SEND, header, ...more } });
-    t.match(api.asked[0]?.args, [
-      {
-        clientMsgNo: "c1",
-        header: { noPersist: true, redDot: true, syncOnce: true },
-        expireS: 60,
-        streamNo: "s1",
-        tagKey: "k",
-        subscribers: ["b"],
-      },
-    ]);
-  },
-);
+    },
+  ]);
+});
 
-t.test(
-  "POST /message/send: an empty stream_no or tag_key says the same as none",
-  async (t) => {
-    const api = await startApi();
-    await inject(api, TARGET, {
-      body: { ...SEND, stream_no: "", tag_key: "" },
-    });
-    t.match(api.asked[0]?.args, [{ streamNo: undefined, tagKey: undefined }]);
-  },
-);
+t.test("POST /message/send: an empty stream_no or tag_key says the same as none", async (t) => {
+  const api = await startApi();
+  await inject(api, TARGET, {
+    body: { ...SEND, stream_no: "", tag_key: "" },
+  });
+  t.match(api.asked[0]?.args, [{ streamNo: undefined, tagKey: undefined }]);
+});
 
 t.test(
   "POST /message/send: payload that is not canonical standard base64 is refused with 400 [decisions: payload]",
@@ -130,30 +124,22 @@ t.test(
       t.match(json, { code: "bad_payload", details: [{ path: "payload" }] });
     }
     for (const payload of ["", null, 1, { type: 1 }])
-      t.equal(
-        (await inject(api, TARGET, { body: { ...SEND, payload } })).status,
-        400,
-      );
+      t.equal((await inject(api, TARGET, { body: { ...SEND, payload } })).status, 400);
     t.same(api.asked, []);
   },
 );
 
-t.test(
-  "POST /message/send: any bytes of any length arrive unchanged",
-  async (t) => {
-    const api = await startApi();
-    for (let length = 1; length < 300; length++) {
-      const bytes = Buffer.from(
-        Array.from({ length }, (_, i) => (i * 7 + length) & 255),
-      );
-      const body = { ...SEND, payload: bytes.toString("base64") };
-      await inject(api, TARGET, { body });
-      const input = lastSend(api);
-      if (!bytes.equals(input.payload)) t.fail(`length ${length}`);
-    }
-    t.equal(api.asked.length, 299);
-  },
-);
+t.test("POST /message/send: any bytes of any length arrive unchanged", async (t) => {
+  const api = await startApi();
+  for (let length = 1; length < 300; length++) {
+    const bytes = Buffer.from(Array.from({ length }, (_, i) => (i * 7 + length) & 255));
+    const body = { ...SEND, payload: bytes.toString("base64") };
+    await inject(api, TARGET, { body });
+    const input = lastSend(api);
+    if (!bytes.equals(input.payload)) t.fail(`length ${length}`);
+  }
+  t.equal(api.asked.length, 299);
+});
 
 t.test(
   "POST /message/send: wrong fields are refused with 400 and named [spec: POST /message/send]",
@@ -244,10 +230,7 @@ t.test(
   async (t) => {
     const api = await startApi();
     api.page = { messages: [MESSAGE], headSeq: 9, more: true };
-    const { json } = await inject(
-      api,
-      "GET /channel/messages?channel_id=b&channel_type=1&uid=a",
-    );
+    const { json } = await inject(api, "GET /channel/messages?channel_id=b&channel_type=1&uid=a");
     t.same(json, {
       messages: [
         {
@@ -278,15 +261,9 @@ t.test(
   async (t) => {
     const api = await startApi();
     api.page = { messages: [MESSAGE], headSeq: 4, more: false };
-    const seen = await inject(
-      api,
-      "GET /channel/messages?channel_id=a&channel_type=1&uid=b",
-    );
+    const seen = await inject(api, "GET /channel/messages?channel_id=a&channel_type=1&uid=b");
     t.match(seen.json, { messages: [{ channel_id: "a" }], more: 0 });
-    const blind = await inject(
-      api,
-      "GET /channel/messages?channel_id=a&channel_type=1",
-    );
+    const blind = await inject(api, "GET /channel/messages?channel_id=a&channel_type=1");
     t.match(blind.json, { status: 400, details: [{ path: "uid" }] });
     t.equal(api.asked.length, 1);
   },
@@ -315,33 +292,30 @@ t.test(
   },
 );
 
-t.test(
-  "GET /channel/messages: wrong parameters are refused with 400 and named",
-  async (t) => {
-    const api = await startApi();
-    for (const [query, path] of [
-      ["", "channel_id"],
-      ["channel_id=g", "channel_type"],
-      ["channel_type=2", "channel_id"],
-      ["channel_id=&channel_type=2", "channel_id"],
-      ["channel_id=a%40b&channel_type=2", "channel_id"],
-      ["channel_id=g&channel_type=3", "channel_type"],
-      ["channel_id=g&channel_type=2.0", "channel_type"],
-      ["channel_id=g&channel_type=2&limit=0", "limit"],
-      ["channel_id=g&channel_type=2&limit=501", "limit"],
-      ["channel_id=g&channel_type=2&limit=", "limit"],
-      ["channel_id=g&channel_type=2&limit=1e2", "limit"],
-      ["channel_id=g&channel_type=2&from_seq=-1", "from_seq"],
-      ["channel_id=g&channel_type=2&to_seq=9007199254740992", "to_seq"],
-      ["channel_id=g&channel_type=2&to_seq=99999999999999999", "to_seq"],
-      ["channel_id=g&channel_type=2&order=up", "order"],
-      ["channel_id=g&channel_type=2&uid=%23", "uid"],
-    ]) {
-      const { json } = await inject(api, `GET /channel/messages?${query}`);
-      t.match(json, { status: 400, details: [{ path }] });
-    }
-    const broken = "channel_id=%ff&channel_type=2";
-    t.equal((await inject(api, `GET /channel/messages?${broken}`)).status, 400);
-    t.same(api.asked, []);
-  },
-);
+t.test("GET /channel/messages: wrong parameters are refused with 400 and named", async (t) => {
+  const api = await startApi();
+  for (const [query, path] of [
+    ["", "channel_id"],
+    ["channel_id=g", "channel_type"],
+    ["channel_type=2", "channel_id"],
+    ["channel_id=&channel_type=2", "channel_id"],
+    ["channel_id=a%40b&channel_type=2", "channel_id"],
+    ["channel_id=g&channel_type=3", "channel_type"],
+    ["channel_id=g&channel_type=2.0", "channel_type"],
+    ["channel_id=g&channel_type=2&limit=0", "limit"],
+    ["channel_id=g&channel_type=2&limit=501", "limit"],
+    ["channel_id=g&channel_type=2&limit=", "limit"],
+    ["channel_id=g&channel_type=2&limit=1e2", "limit"],
+    ["channel_id=g&channel_type=2&from_seq=-1", "from_seq"],
+    ["channel_id=g&channel_type=2&to_seq=9007199254740992", "to_seq"],
+    ["channel_id=g&channel_type=2&to_seq=99999999999999999", "to_seq"],
+    ["channel_id=g&channel_type=2&order=up", "order"],
+    ["channel_id=g&channel_type=2&uid=%23", "uid"],
+  ]) {
+    const { json } = await inject(api, `GET /channel/messages?${query}`);
+    t.match(json, { status: 400, details: [{ path }] });
+  }
+  const broken = "channel_id=%ff&channel_type=2";
+  t.equal((await inject(api, `GET /channel/messages?${broken}`)).status, 400);
+  t.same(api.asked, []);
+});

@@ -5,31 +5,21 @@ import { Compile } from "typebox/compile";
 import { errorBody } from "../../src/api/reply-schemas.ts";
 import { t } from "../support/suite.ts";
 import { dereferenced, type OpenApi } from "./document.ts";
-import {
-  documentOf,
-  inject,
-  LIST_CALLS,
-  SETTINGS,
-  startApi,
-} from "./harness.ts";
+import { documentOf, inject, LIST_CALLS, SETTINGS, startApi } from "./harness.ts";
 
-t.test(
-  "GET /openapi.json: is OpenAPI 3.1 and names exactly the served routes",
-  async (t) => {
-    const api = await startApi();
-    const { json } = await inject(api, "GET /openapi.json");
-    t.equal(json.openapi, "3.1.0");
-    t.equal(json.info.version, SETTINGS.version);
-    const documented = Object.entries<object>(json.paths).flatMap(
-      ([path, methods]) =>
-        Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
-    );
-    const served = api.endpoint.routes.map(
-      ({ method, path }) => `${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}`,
-    );
-    t.same(documented.sort(), served.sort());
-  },
-);
+t.test("GET /openapi.json: is OpenAPI 3.1 and names exactly the served routes", async (t) => {
+  const api = await startApi();
+  const { json } = await inject(api, "GET /openapi.json");
+  t.equal(json.openapi, "3.1.0");
+  t.equal(json.info.version, SETTINGS.version);
+  const documented = Object.entries<object>(json.paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  const served = api.endpoint.routes.map(
+    ({ method, path }) => `${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}`,
+  );
+  t.same(documented.sort(), served.sort());
+});
 
 /**
  * Every status that each call may answer with, from the specification and the decisions; 413
@@ -45,20 +35,12 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["POST /user/systemuids_remove", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["POST /channel", [200, 400, 401, 403, 409, 413, 415, 500, 503]],
   ["POST /channel/info", [200, 400, 401, 403, 404, 413, 415, 500, 503]],
-  [
-    "POST /channel/subscriber_add",
+  ["POST /channel/subscriber_add", [200, 400, 401, 403, 404, 413, 415, 500, 503]],
+  ["POST /channel/subscriber_remove", [200, 400, 401, 403, 404, 413, 415, 500, 503]],
+  ...["subscriber_remove_all", "delete", ...LIST_CALLS].map((name): [string, number[]] => [
+    `POST /channel/${name}`,
     [200, 400, 401, 403, 404, 413, 415, 500, 503],
-  ],
-  [
-    "POST /channel/subscriber_remove",
-    [200, 400, 401, 403, 404, 413, 415, 500, 503],
-  ],
-  ...["subscriber_remove_all", "delete", ...LIST_CALLS].map(
-    (name): [string, number[]] => [
-      `POST /channel/${name}`,
-      [200, 400, 401, 403, 404, 413, 415, 500, 503],
-    ],
-  ),
+  ]),
   ["GET /channel/state", [200, 400, 401, 403, 404, 500, 503]],
   ["GET /channel/members", [200, 400, 401, 403, 500, 503]],
   ["GET /channel/whitelist", [200, 400, 401, 403, 500, 503]],
@@ -77,14 +59,8 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
     [200, 204, 400, 401, 403, 404, 429, 500, 503],
   ],
   ["POST /conversation/sync", [200, 400, 401, 403, 413, 415, 500, 503]],
-  [
-    "POST /conversations/clearUnread",
-    [200, 400, 401, 403, 404, 413, 415, 500, 503],
-  ],
-  [
-    "POST /conversations/setUnread",
-    [200, 400, 401, 403, 404, 413, 415, 500, 503],
-  ],
+  ["POST /conversations/clearUnread", [200, 400, 401, 403, 404, 413, 415, 500, 503]],
+  ["POST /conversations/setUnread", [200, 400, 401, 403, 404, 413, 415, 500, 503]],
   ["POST /conversations/delete", [200, 400, 401, 403, 404, 413, 415, 500, 503]],
   ["POST /manager/login", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["POST /manager/logout", [200, 400, 401, 413, 500, 503]],
@@ -107,13 +83,12 @@ t.test(
   async (t) => {
     const { endpoint } = await startApi();
     const { paths } = await documentOf(endpoint);
-    const documented = Object.entries<Record<string, { responses: object }>>(
-      paths,
-    ).flatMap(([path, methods]) =>
-      Object.entries(methods).map(([method, { responses }]) => [
-        `${method.toUpperCase()} ${path}`,
-        Object.keys(responses).map(Number),
-      ]),
+    const documented = Object.entries<Record<string, { responses: object }>>(paths).flatMap(
+      ([path, methods]) =>
+        Object.entries(methods).map(([method, { responses }]) => [
+          `${method.toUpperCase()} ${path}`,
+          Object.keys(responses).map(Number),
+        ]),
     );
     t.same(documented, STATUSES);
     for (const [call, statuses] of STATUSES)
@@ -130,14 +105,10 @@ t.test(
     t.equal(title, "Error");
     t.same(components.schemas.Error, error);
     const ids = new Set<string>();
-    const operations = Object.values<object>(paths).flatMap((one) =>
-      Object.values(one),
-    );
+    const operations = Object.values<object>(paths).flatMap((one) => Object.values(one));
     for (const { operationId, responses } of operations) {
       ids.add(operationId);
-      for (const [status, response] of Object.entries<{ content: object }>(
-        responses,
-      ))
+      for (const [status, response] of Object.entries<{ content: object }>(responses))
         if (Number(status) >= 400)
           t.same(response.content, {
             "application/json": {
@@ -161,11 +132,7 @@ t.test(
     const open = await document(false);
     const closed = await document(true);
     const both = [{ bearer: [] }, { staticToken: [] }];
-    t.same(Object.keys(open.components.securitySchemes), [
-      "bearer",
-      "staticToken",
-      "deviceToken",
-    ]);
+    t.same(Object.keys(open.components.securitySchemes), ["bearer", "staticToken", "deviceToken"]);
     t.same(open.paths["/channel"].post.security, [{}, ...both]);
     t.same(closed.paths["/channel"].post.security, both);
     const stream = "/stream/{channel_type}/{channel_id}/{client_msg_no}";
@@ -185,10 +152,7 @@ t.test("a stream is named in its path; 204 has no body", async (t) => {
     paths["/stream/{channel_type}/{channel_id}/{client_msg_no}"].get;
   const inPath = parameters.filter((one: { in: string }) => one.in === "path");
   t.same(
-    inPath.map((one: { name: string; required: boolean }) => [
-      one.name,
-      one.required,
-    ]),
+    inPath.map((one: { name: string; required: boolean }) => [one.name, one.required]),
     [
       ["channel_type", true],
       ["channel_id", true],
@@ -199,43 +163,34 @@ t.test("a stream is named in its path; 204 has no body", async (t) => {
   t.notOk(responses[204].content);
 });
 
-t.test(
-  "bodies and replies are named schemas with examples that fit them",
-  async (t) => {
-    const { endpoint } = await startApi();
-    const document = await documentOf(endpoint);
-    const operations = Object.values<OpenApi>(document.paths).flatMap((one) =>
-      Object.values<OpenApi>(one),
-    );
-    const inJson = operations.flatMap(({ requestBody, responses }) =>
-      [requestBody, ...Object.values<OpenApi>(responses)]
-        .map((one) => one?.content?.["application/json"]?.schema)
-        .filter((schema) => schema !== undefined),
-    );
-    t.ok(inJson.length > 40, "there are schemas to look at");
-    const unnamed = inJson.filter((schema) => schema.$ref === undefined);
-    t.same(unnamed, [{}], "all are named but the document's own");
-    for (const [name, schema] of Object.entries(document.components.schemas)) {
-      const whole = dereferenced(schema, document);
-      t.ok(whole.examples?.length > 0, `${name} has an example`);
-      const validator = Compile(whole);
-      for (const example of whole.examples)
-        t.ok(validator.Check(example), `the example of ${name} fits it`);
-    }
-  },
-);
+t.test("bodies and replies are named schemas with examples that fit them", async (t) => {
+  const { endpoint } = await startApi();
+  const document = await documentOf(endpoint);
+  const operations = Object.values<OpenApi>(document.paths).flatMap((one) =>
+    Object.values<OpenApi>(one),
+  );
+  const inJson = operations.flatMap(({ requestBody, responses }) =>
+    [requestBody, ...Object.values<OpenApi>(responses)]
+      .map((one) => one?.content?.["application/json"]?.schema)
+      .filter((schema) => schema !== undefined),
+  );
+  t.ok(inJson.length > 40, "there are schemas to look at");
+  const unnamed = inJson.filter((schema) => schema.$ref === undefined);
+  t.same(unnamed, [{}], "all are named but the document's own");
+  for (const [name, schema] of Object.entries(document.components.schemas)) {
+    const whole = dereferenced(schema, document);
+    t.ok(whole.examples?.length > 0, `${name} has an example`);
+    const validator = Compile(whole);
+    for (const example of whole.examples)
+      t.ok(validator.Check(example), `the example of ${name} fits it`);
+  }
+});
 
 t.test("operations are named after their paths", async (t) => {
   const { paths } = await documentOf((await startApi()).endpoint);
   const stream = "/stream/{channel_type}/{channel_id}/{client_msg_no}";
-  t.equal(
-    paths["/conversations/clearUnread"].post.operationId,
-    "conversationsClearUnread",
-  );
-  t.equal(
-    paths["/channel/subscriber_add"].post.operationId,
-    "channelSubscriberAdd",
-  );
+  t.equal(paths["/conversations/clearUnread"].post.operationId, "conversationsClearUnread");
+  t.equal(paths["/channel/subscriber_add"].post.operationId, "channelSubscriberAdd");
   t.equal(paths[stream].get.operationId, "stream");
 });
 

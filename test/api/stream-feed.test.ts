@@ -2,11 +2,7 @@
 // followers, over a store of one stream.
 
 import { BrokerError } from "../../src/broker/errors.ts";
-import {
-  STREAM_CONTENT,
-  STREAM_END,
-  STREAM_START,
-} from "../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../src/broker/model.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 import { HOST, RawClient, until } from "../transport/support.ts";
@@ -26,9 +22,7 @@ t.test(
     t.match(reader.client.text, /content-type: text\/event-stream/);
     t.match(reader.client.text, /access-control-allow-origin: \*/);
     t.match(reader.text, /^retry: \d{4}\n\n/);
-    t.same(observed, [
-      ["/stream/:channel_type/:channel_id/:client_msg_no", 200],
-    ]);
+    t.same(observed, [["/stream/:channel_type/:channel_id/:client_msg_no", 200]]);
     say("___ToolCallStart", '{"tool":"x"}');
     say(STREAM_CONTENT, "!");
     say(STREAM_END, "bye", "closed");
@@ -76,9 +70,7 @@ t.test("a reader begins at from; Last-Event-ID counts before it", async (t) => {
   const first = new FeedReader(t, port, { path });
   t.match(await first.has(1), [{ id: 4, data: { index: 2, data: "bc" } }]);
   const again = new FeedReader(t, port, { path, lastId: 3 });
-  t.match(await again.has(1), [
-    { id: 4, data: { index: 3, text_offset: 2, data: "c" } },
-  ]);
+  t.match(await again.has(1), [{ id: 4, data: { index: 3, text_offset: 2, data: "c" } }]);
   const level = new FeedReader(t, port, { lastId: 4 });
   await level.client.has("retry");
   say(STREAM_CONTENT, "d");
@@ -257,33 +249,28 @@ t.test(
     const texts = Array.from({ length: 20 }, read);
     for (let i = 0; i < 600; i++) {
       say(STREAM_CONTENT, random.text(12));
-      if (random.below(3) === 0)
-        await new Promise((resolve) => setImmediate(resolve));
+      if (random.below(3) === 0) await new Promise((resolve) => setImmediate(resolve));
     }
     say(STREAM_END, "", "closed");
-    for (const text of await Promise.all(texts))
-      t.ok(text === store.stream.text);
+    for (const text of await Promise.all(texts)) t.ok(text === store.stream.text);
   },
 );
 
-t.test(
-  "a second call on a reader's connection ends that reader only",
-  async (t) => {
-    const { port, say, store } = await startFeeds(t);
-    say(STREAM_START, "");
-    const readers = Array.from({ length: 50 }, () => new FeedReader(t, port));
-    for (const reader of readers) await reader.has(1);
-    const [first] = readers;
-    first?.client.write("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
-    await first?.client.closed();
-    say(STREAM_CONTENT, "for all");
-    for (const reader of readers.slice(1)) await reader.has(2);
-    say(STREAM_END, "", "cancelled");
-    for (const reader of readers.slice(1)) await until(() => reader.isWhole);
-    await until(() => store.listening.size === 0);
-    const client = new RawClient(t, port);
-    client.write("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
-    await client.has("ok");
-    t.pass("and goes on");
-  },
-);
+t.test("a second call on a reader's connection ends that reader only", async (t) => {
+  const { port, say, store } = await startFeeds(t);
+  say(STREAM_START, "");
+  const readers = Array.from({ length: 50 }, () => new FeedReader(t, port));
+  for (const reader of readers) await reader.has(1);
+  const [first] = readers;
+  first?.client.write("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+  await first?.client.closed();
+  say(STREAM_CONTENT, "for all");
+  for (const reader of readers.slice(1)) await reader.has(2);
+  say(STREAM_END, "", "cancelled");
+  for (const reader of readers.slice(1)) await until(() => reader.isWhole);
+  await until(() => store.listening.size === 0);
+  const client = new RawClient(t, port);
+  client.write("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+  await client.has("ok");
+  t.pass("and goes on");
+});

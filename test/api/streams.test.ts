@@ -3,11 +3,7 @@
 
 import { createViewers } from "../../src/api/viewers.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
-import {
-  STREAM_CONTENT,
-  STREAM_END,
-  STREAM_START,
-} from "../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../src/broker/model.ts";
 import { hashToken } from "../../src/broker/tokens.ts";
 import { t } from "../support/suite.ts";
 import { inject, startApi, type TestApi } from "./harness.ts";
@@ -64,30 +60,27 @@ t.test("GET /stream: the parts of its path are decoded", async (t) => {
   });
 });
 
-t.test(
-  "GET /stream: a personal channel needs uid; what is wrong is named",
-  async (t) => {
-    const api = await startApi();
-    for (const [target, path] of [
-      ["GET /stream/1/bob/answer", "uid"],
-      ["GET /stream/3/g1/answer", "channel_type"],
-      ["GET /stream/two/g1/answer", "channel_type"],
-      ["GET /stream/2/a%40b/answer", "channel_id"],
-      [`GET /stream/2/g1/${"x".repeat(129)}`, "client_msg_no"],
-      [`${TARGET}?from=-1`, "from"],
-      [`${TARGET}?from=x`, "from"],
-      [`${TARGET}?token=t`, "uid"],
-      [`${TARGET}?token=t&uid=a&device_flag=3`, "device_flag"],
-    ] as const) {
-      const { status, json } = await inject(api, target);
-      t.equal(status, 400, target);
-      t.equal(json.details[0].path, path, target);
-    }
-    const headers = { "last-event-id": "nonsense" };
-    t.equal((await inject(api, TARGET, { headers })).status, 400);
-    t.same(api.asked, []);
-  },
-);
+t.test("GET /stream: a personal channel needs uid; what is wrong is named", async (t) => {
+  const api = await startApi();
+  for (const [target, path] of [
+    ["GET /stream/1/bob/answer", "uid"],
+    ["GET /stream/3/g1/answer", "channel_type"],
+    ["GET /stream/two/g1/answer", "channel_type"],
+    ["GET /stream/2/a%40b/answer", "channel_id"],
+    [`GET /stream/2/g1/${"x".repeat(129)}`, "client_msg_no"],
+    [`${TARGET}?from=-1`, "from"],
+    [`${TARGET}?from=x`, "from"],
+    [`${TARGET}?token=t`, "uid"],
+    [`${TARGET}?token=t&uid=a&device_flag=3`, "device_flag"],
+  ] as const) {
+    const { status, json } = await inject(api, target);
+    t.equal(status, 400, target);
+    t.equal(json.details[0].path, path, target);
+  }
+  const headers = { "last-event-id": "nonsense" };
+  t.equal((await inject(api, TARGET, { headers })).status, 400);
+  t.same(api.asked, []);
+});
 
 t.test("GET /stream: an unknown one is 404", async (t) => {
   const api = await startApi();
@@ -113,10 +106,7 @@ t.test("GET /stream: history shows a stream with its message", async (t) => {
     payload: Buffer.from('{"type":1,"content":"Hello world"}'),
   };
   api.page = { messages: [message], headSeq: 7, more: false };
-  const { json } = await inject(
-    api,
-    "GET /channel/messages?channel_id=g1&channel_type=2",
-  );
+  const { json } = await inject(api, "GET /channel/messages?channel_id=g1&channel_type=2");
   t.match(json.messages[0].stream, { state: "active", text: "Hello world" });
 });
 
@@ -146,57 +136,48 @@ const closed = () =>
     return api;
   });
 
-t.test(
-  "a viewer reads with the token of a device, in the query or in headers",
-  async (t) => {
-    const api = await closed();
-    const query = "uid=carol&token=carols";
-    const origin = { origin: "https://app.example" };
-    const headers = { "x-uid": "carol", "x-token": "carols" };
-    for (const [target, given] of [
-      [`${TARGET}?${query}`, {}],
-      [`${TARGET}?${query}&device_flag=1`, origin],
-      [TARGET, headers],
-      [TARGET, { ...headers, "x-device-flag": "1" }],
-      [`${TARGET}?uid=mallory&token=x`, headers],
-      [`GET /stream/1/bob/answer?${query}`, {}],
-    ] as const) {
-      const answer = await inject(api, target, { headers: given });
-      t.equal(answer.status, 200, `${target} ${JSON.stringify(given)}`);
-      t.equal(answer.headers["access-control-allow-origin"], "*");
-    }
-    t.same(api.asked.at(-1)?.args, [
-      { channel: { id: "bob", type: 1 }, uid: "carol" },
-      "answer",
-    ]);
-  },
-);
+t.test("a viewer reads with the token of a device, in the query or in headers", async (t) => {
+  const api = await closed();
+  const query = "uid=carol&token=carols";
+  const origin = { origin: "https://app.example" };
+  const headers = { "x-uid": "carol", "x-token": "carols" };
+  for (const [target, given] of [
+    [`${TARGET}?${query}`, {}],
+    [`${TARGET}?${query}&device_flag=1`, origin],
+    [TARGET, headers],
+    [TARGET, { ...headers, "x-device-flag": "1" }],
+    [`${TARGET}?uid=mallory&token=x`, headers],
+    [`GET /stream/1/bob/answer?${query}`, {}],
+  ] as const) {
+    const answer = await inject(api, target, { headers: given });
+    t.equal(answer.status, 200, `${target} ${JSON.stringify(given)}`);
+    t.equal(answer.headers["access-control-allow-origin"], "*");
+  }
+  t.same(api.asked.at(-1)?.args, [{ channel: { id: "bob", type: 1 }, uid: "carol" }, "answer"]);
+});
 
-t.test(
-  "who is no viewer learns nothing, and pages can read that",
-  async (t) => {
-    const api = await closed();
-    for (const [target, status, code] of [
-      [TARGET, 401, "unauthorized"],
-      [`${TARGET}?uid=carol`, 401, "unauthorized"],
-      [`${TARGET}?uid=carol&token=`, 401, "unauthorized"],
-      [`${TARGET}?uid=carol&token=other`, 401, "unauthorized"],
-      [`${TARGET}?uid=carol&token=carols&device_flag=0`, 401, "unauthorized"],
-      [`${TARGET}?uid=dave&token=carols`, 401, "unauthorized"],
-      [`${TARGET}?uid=____system&token=carols`, 401, "unauthorized"],
-      ["GET /stream/2/g2/answer?uid=carol&token=carols", 404, "not_in_channel"],
-      [`${TARGET}?uid=a%40b&token=carols`, 400, "bad_id"],
-    ] as const) {
-      const { json, headers } = await inject(api, target);
-      t.match(json, { status, code }, target);
-      t.equal(headers["access-control-allow-origin"], "*");
-    }
-    const headers = { origin: "https://evil.example" };
-    const target = `${TARGET}?uid=carol&token=carols`;
-    t.equal((await inject(api, target, { headers })).status, 403);
-    t.same(api.asked, [], "the stream was not looked at");
-  },
-);
+t.test("who is no viewer learns nothing, and pages can read that", async (t) => {
+  const api = await closed();
+  for (const [target, status, code] of [
+    [TARGET, 401, "unauthorized"],
+    [`${TARGET}?uid=carol`, 401, "unauthorized"],
+    [`${TARGET}?uid=carol&token=`, 401, "unauthorized"],
+    [`${TARGET}?uid=carol&token=other`, 401, "unauthorized"],
+    [`${TARGET}?uid=carol&token=carols&device_flag=0`, 401, "unauthorized"],
+    [`${TARGET}?uid=dave&token=carols`, 401, "unauthorized"],
+    [`${TARGET}?uid=____system&token=carols`, 401, "unauthorized"],
+    ["GET /stream/2/g2/answer?uid=carol&token=carols", 404, "not_in_channel"],
+    [`${TARGET}?uid=a%40b&token=carols`, 400, "bad_id"],
+  ] as const) {
+    const { json, headers } = await inject(api, target);
+    t.match(json, { status, code }, target);
+    t.equal(headers["access-control-allow-origin"], "*");
+  }
+  const headers = { origin: "https://evil.example" };
+  const target = `${TARGET}?uid=carol&token=carols`;
+  t.equal((await inject(api, target, { headers })).status, 403);
+  t.same(api.asked, [], "the stream was not looked at");
+});
 
 t.test("the system is no viewer even where any token will do", async (t) => {
   const open = createViewers({
@@ -212,8 +193,7 @@ t.test("the system is no viewer even where any token will do", async (t) => {
     tokens: { attempt: (_bearer, check) => check() },
   });
   const api = await startApi({}, {}, { viewers: open });
-  const status = async (uid: string) =>
-    (await inject(api, `${TARGET}?token=&uid=${uid}`)).status;
+  const status = async (uid: string) => (await inject(api, `${TARGET}?token=&uid=${uid}`)).status;
   t.equal(await status("anybody"), 200);
   t.equal(await status("____system"), 401);
 });

@@ -71,10 +71,7 @@ t.test(
       ["uid", "token", "device_flag"],
     );
     const empty = { ...TOKEN, token: "" };
-    t.equal(
-      (await inject(api, "POST /user/token", { body: empty })).status,
-      400,
-    );
+    t.equal((await inject(api, "POST /user/token", { body: empty })).status, 400);
   },
 );
 
@@ -103,11 +100,7 @@ t.test(
     t.same(api.asked, []);
     for (const uid of ["x", "x".repeat(128), "名前-é😀", " a b ", "../%2e"]) {
       const body = { ...TOKEN, uid };
-      t.equal(
-        (await inject(api, "POST /user/token", { body })).status,
-        200,
-        uid,
-      );
+      t.equal((await inject(api, "POST /user/token", { body })).status, 200, uid);
     }
   },
 );
@@ -125,40 +118,31 @@ t.test(
   },
 );
 
-t.test(
-  "POST /user/device_quit: a flag means that device class, -1 all three",
-  async (t) => {
-    const api = await startApi();
-    for (const [device_flag, flags] of [
-      [-1, [0, 1, 2]],
-      [0, [0]],
-      [2, [2]],
-    ]) {
-      const body = { uid: "u1", device_flag };
-      const answer = await inject(api, "POST /user/device_quit", { body });
-      t.equal(answer.text, '{"status":"ok"}');
-      t.same(api.asked.at(-1), { call: "quitDevice", args: ["u1", flags] });
-    }
-  },
-);
+t.test("POST /user/device_quit: a flag means that device class, -1 all three", async (t) => {
+  const api = await startApi();
+  for (const [device_flag, flags] of [
+    [-1, [0, 1, 2]],
+    [0, [0]],
+    [2, [2]],
+  ]) {
+    const body = { uid: "u1", device_flag };
+    const answer = await inject(api, "POST /user/device_quit", { body });
+    t.equal(answer.text, '{"status":"ok"}');
+    t.same(api.asked.at(-1), { call: "quitDevice", args: ["u1", flags] });
+  }
+});
 
-t.test(
-  "POST /user/device_quit: a missing or unknown flag is refused with 400",
-  async (t) => {
-    const api = await startApi();
-    for (const body of [
-      { uid: "u1" },
-      { uid: "u1", device_flag: -2 },
-      { uid: "u1", device_flag: 3 },
-      { device_flag: 0 },
-    ])
-      t.equal(
-        (await inject(api, "POST /user/device_quit", { body })).status,
-        400,
-      );
-    t.same(api.asked, []);
-  },
-);
+t.test("POST /user/device_quit: a missing or unknown flag is refused with 400", async (t) => {
+  const api = await startApi();
+  for (const body of [
+    { uid: "u1" },
+    { uid: "u1", device_flag: -2 },
+    { uid: "u1", device_flag: 3 },
+    { device_flag: 0 },
+  ])
+    t.equal((await inject(api, "POST /user/device_quit", { body })).status, 400);
+  t.same(api.asked, []);
+});
 
 t.test(
   "POST /user/onlinestatus: takes an array and answers one record per uid in order [spec: POST /user/onlinestatus]",
@@ -181,30 +165,18 @@ t.test(
   },
 );
 
-t.test(
-  "POST /user/onlinestatus: an empty array gives [] [decisions: Online status]",
-  async (t) => {
-    const api = await startApi();
-    const answer = await inject(api, "POST /user/onlinestatus", { body: [] });
-    t.equal(answer.status, 200);
-    t.equal(answer.text, "[]");
-  },
-);
+t.test("POST /user/onlinestatus: an empty array gives [] [decisions: Online status]", async (t) => {
+  const api = await startApi();
+  const answer = await inject(api, "POST /user/onlinestatus", { body: [] });
+  t.equal(answer.status, 200);
+  t.equal(answer.text, "[]");
+});
 
 t.test(
   "POST /user/onlinestatus: what is not an array of ids is refused with 400 [spec: POST /user/onlinestatus]",
   async (t) => {
     const api = await startApi();
-    for (const body of [
-      {},
-      { uids: ["a"] },
-      "null",
-      '"a"',
-      "1",
-      [1],
-      [null],
-      [["a"]],
-    ]) {
+    for (const body of [{}, { uids: ["a"] }, "null", '"a"', "1", [1], [null], [["a"]]]) {
       const { status } = await inject(api, "POST /user/onlinestatus", { body });
       t.equal(status, 400, JSON.stringify(body));
     }
@@ -223,9 +195,7 @@ t.test(
     const uids = Array.from({ length: 10_001 }, (_, i) => `u${i}`);
     const over = await inject(api, "POST /user/onlinestatus", { body: uids });
     t.equal(over.status, 400);
-    t.same(over.json.details, [
-      { path: "", message: "must not have more than 10000 items" },
-    ]);
+    t.same(over.json.details, [{ path: "", message: "must not have more than 10000 items" }]);
     const full = await inject(api, "POST /user/onlinestatus", {
       body: uids.slice(1),
     });

@@ -62,46 +62,40 @@ t.test("a refusal is 400 with msg and status", async (t) => {
   const { status, json } = await inject(api, "POST /user/token", {
     body: { uid: "u", token: "t", device_flag: 4 },
   });
-  t.same(
-    [status, json],
-    [400, { msg: "device_flag must be one of 0, 1, 2", status: 400 }],
-  );
+  t.same([status, json], [400, { msg: "device_flag must be one of 0, 1, 2", status: 400 }]);
 });
 
-t.test(
-  "what concerns HTTP or the node keeps its status, and 401 has no body",
-  async (t) => {
-    t.match(
-      await refused("unavailable", "POST /message/send", { body: SEND }),
-      [503, { msg: "why", status: 503 }],
-    );
-    const api = await start();
-    const path = await inject(api, "GET /nothing");
-    t.match(path, { status: 404, json: { status: 404 } });
-    const method = await inject(api, "GET /channel");
-    t.match(method, { status: 405, json: { status: 405 } });
-    t.equal(method.headers.allow, "POST");
-    const headers = { "content-type": "text/plain" };
-    const type = await inject(api, "POST /channel", { headers, body: GROUP });
-    t.match(type, { status: 415, json: { status: 415 } });
-    const { endpoint } = api;
-    const large = endpoint.tooLarge({} as never);
-    t.match(large, { status: 413, body: '"status":413' });
-    const strict = await startApi({
-      dialect: "wukongim",
-      requiresCredential: true,
-    });
-    const anonymous = await inject(strict, "POST /channel", { body: GROUP });
-    t.equal(anonymous.status, 401);
-    t.equal(anonymous.text, "");
-    const authorization = await strict.login("view", "p");
-    const viewer = await inject(strict, "POST /channel", {
-      headers: { authorization },
-      body: GROUP,
-    });
-    t.match(viewer, { status: 400, json: { status: 403 } });
-  },
-);
+t.test("what concerns HTTP or the node keeps its status, and 401 has no body", async (t) => {
+  t.match(await refused("unavailable", "POST /message/send", { body: SEND }), [
+    503,
+    { msg: "why", status: 503 },
+  ]);
+  const api = await start();
+  const path = await inject(api, "GET /nothing");
+  t.match(path, { status: 404, json: { status: 404 } });
+  const method = await inject(api, "GET /channel");
+  t.match(method, { status: 405, json: { status: 405 } });
+  t.equal(method.headers.allow, "POST");
+  const headers = { "content-type": "text/plain" };
+  const type = await inject(api, "POST /channel", { headers, body: GROUP });
+  t.match(type, { status: 415, json: { status: 415 } });
+  const { endpoint } = api;
+  const large = endpoint.tooLarge({} as never);
+  t.match(large, { status: 413, body: '"status":413' });
+  const strict = await startApi({
+    dialect: "wukongim",
+    requiresCredential: true,
+  });
+  const anonymous = await inject(strict, "POST /channel", { body: GROUP });
+  t.equal(anonymous.status, 401);
+  t.equal(anonymous.text, "");
+  const authorization = await strict.login("view", "p");
+  const viewer = await inject(strict, "POST /channel", {
+    headers: { authorization },
+    body: GROUP,
+  });
+  t.match(viewer, { status: 400, json: { status: 403 } });
+});
 
 t.test("a login is answered flat, with the time of its end", async (t) => {
   const api = await start();
@@ -262,70 +256,64 @@ function channelsOf(own: Partial<Channels>): Channels {
   };
 }
 
-t.test(
-  "lists of a missing channel: adding creates it, removing is done",
-  async (t) => {
-    const asked: string[] = [];
-    let there = false;
-    const missing = async (name: string) => {
-      asked.push(name);
-      if (!there) throw new BrokerError("channel_not_found");
+t.test("lists of a missing channel: adding creates it, removing is done", async (t) => {
+  const asked: string[] = [];
+  let there = false;
+  const missing = async (name: string) => {
+    asked.push(name);
+    if (!there) throw new BrokerError("channel_not_found");
+  };
+  const channels = channelsOf({
+    async create() {
+      asked.push("create");
+      there = true;
+    },
+    changeList: (_channel, list, { kind }) => missing(`${kind} ${list}`),
+    removeAllSubscribers: () => missing("removeAll"),
+    update: async (channel) => {
+      await missing("update");
+      return { ...channel, ...OFF, disband: false };
+    },
+  });
+  const api = await start({ channels });
+  const done = async (name: string) => {
+    const body = { ...GROUP, uids: ["a"] };
+    const { json } = await inject(api, `POST /channel/${name}`, { body });
+    t.same(json, { status: 200 }, name);
+    return asked.splice(0);
+  };
+  t.same(await done("blacklist_remove"), ["remove denylist"]);
+  t.same(await done("whitelist_remove_all"), ["replace allowlist"]);
+  t.same(await done("subscriber_remove_all"), ["removeAll"]);
+  t.same(await done("delete"), ["update"]);
+  const added = ["add denylist", "create", "add denylist"];
+  t.same(await done("blacklist_add"), added);
+  there = false;
+  const set = ["replace allowlist", "create", "replace allowlist"];
+  t.same(await done("whitelist_set"), set);
+  t.same(await done("whitelist_set"), ["replace allowlist"]);
+});
+
+t.test("a channel that another call creates meanwhile keeps its flags", async (t) => {
+  for (const call of ["subscriber_add", "blacklist_add"]) {
+    let adds = 0;
+    const add = async () => {
+      adds += 1;
+      if (adds === 1) throw new BrokerError("channel_not_found");
     };
     const channels = channelsOf({
       async create() {
-        asked.push("create");
-        there = true;
+        throw new BrokerError("channel_exists");
       },
-      changeList: (_channel, list, { kind }) => missing(`${kind} ${list}`),
-      removeAllSubscribers: () => missing("removeAll"),
-      update: async (channel) => {
-        await missing("update");
-        return { ...channel, ...OFF, disband: false };
-      },
-    });
+      addSubscribers: add,
+      changeList: add,
+    }); // an update is not expected
     const api = await start({ channels });
-    const done = async (name: string) => {
-      const body = { ...GROUP, uids: ["a"] };
-      const { json } = await inject(api, `POST /channel/${name}`, { body });
-      t.same(json, { status: 200 }, name);
-      return asked.splice(0);
-    };
-    t.same(await done("blacklist_remove"), ["remove denylist"]);
-    t.same(await done("whitelist_remove_all"), ["replace allowlist"]);
-    t.same(await done("subscriber_remove_all"), ["removeAll"]);
-    t.same(await done("delete"), ["update"]);
-    const added = ["add denylist", "create", "add denylist"];
-    t.same(await done("blacklist_add"), added);
-    there = false;
-    const set = ["replace allowlist", "create", "replace allowlist"];
-    t.same(await done("whitelist_set"), set);
-    t.same(await done("whitelist_set"), ["replace allowlist"]);
-  },
-);
-
-t.test(
-  "a channel that another call creates meanwhile keeps its flags",
-  async (t) => {
-    for (const call of ["subscriber_add", "blacklist_add"]) {
-      let adds = 0;
-      const add = async () => {
-        adds += 1;
-        if (adds === 1) throw new BrokerError("channel_not_found");
-      };
-      const channels = channelsOf({
-        async create() {
-          throw new BrokerError("channel_exists");
-        },
-        addSubscribers: add,
-        changeList: add,
-      }); // an update is not expected
-      const api = await start({ channels });
-      const body = { ...GROUP, subscribers: ["a"], uids: ["a"] };
-      const { json } = await inject(api, `POST /channel/${call}`, { body });
-      t.same(json, { status: 200 }, call);
-    }
-  },
-);
+    const body = { ...GROUP, subscribers: ["a"], uids: ["a"] };
+    const { json } = await inject(api, `POST /channel/${call}`, { body });
+    t.same(json, { status: 200 }, call);
+  }
+});
 
 /** An endpoint whose channel exists, and what was asked of it. */
 async function existing() {

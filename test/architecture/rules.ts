@@ -31,8 +31,7 @@ export function roomViolations(
     const place = path.slice("src/".length);
     const name = roomOf(place, rooms);
     const room = name === undefined ? undefined : rooms[name];
-    if (name === undefined || room === undefined)
-      return [`${path} is in no room of the table`];
+    if (name === undefined || room === undefined) return [`${path} is in no room of the table`];
     return imports
       .filter((item) => !isAllowed(item, room, name))
       .map((item) => `${path} may not import ${item.specifier}`);
@@ -43,10 +42,7 @@ function sourcesOf(files: readonly FileFacts[]): readonly FileFacts[] {
   return files.filter((file) => file.path.startsWith("src/"));
 }
 
-function roomOf(
-  place: string,
-  rooms: Readonly<Record<string, Room>>,
-): string | undefined {
+function roomOf(place: string, rooms: Readonly<Record<string, Room>>): string | undefined {
   return Object.keys(rooms)
     .filter((name) => isUnder(place, name))
     .sort((a, b) => b.length - a.length)[0];
@@ -62,16 +58,13 @@ function isAllowed(item: Import, room: Room, own: string): boolean {
     const place = file.startsWith("src/") ? file.slice("src/".length) : "";
     return [own, ...room.local].some((name) => isUnder(place, name));
   }
-  if (specifier.startsWith("node:"))
-    return room.node === "any" || room.node.includes(specifier);
+  if (specifier.startsWith("node:")) return room.node === "any" || room.node.includes(specifier);
   return room.packages.includes(specifier);
 }
 
 /** Chains of imports that come back to where they began, types included. */
 export function importCycles(files: readonly FileFacts[]): readonly string[] {
-  const imports = new Map(
-    files.map((file) => [file.path, file.imports.flatMap(localFile)]),
-  );
+  const imports = new Map(files.map((file) => [file.path, file.imports.flatMap(localFile)]));
   const done = new Set<string>();
   const cycles: string[] = [];
   const visit = (path: string, trail: readonly string[]): void => {
@@ -116,10 +109,7 @@ export function deadExports(
 }
 
 /** Files and functions over a limit. */
-export function sizeViolations(
-  files: readonly FileFacts[],
-  limits: Limits,
-): readonly string[] {
+export function sizeViolations(files: readonly FileFacts[], limits: Limits): readonly string[] {
   const tooLong = files
     .filter((file) => file.lines > limits.fileLines)
     .map((file) => ({ at: file.path, what: `${file.lines} lines` }));
@@ -135,9 +125,7 @@ export function sizeViolations(
       })),
     ),
   );
-  return [...tooLong, ...tooMany, ...functions].map(
-    ({ at, what }) => `${at} has ${what}`,
-  );
+  return [...tooLong, ...tooMany, ...functions].map(({ at, what }) => `${at} has ${what}`);
 }
 
 function localImports(file: FileFacts): number {
@@ -147,8 +135,7 @@ function localImports(file: FileFacts): number {
 function functionExcess(item: FunctionFacts, limits: Limits): string[] {
   const excess: string[] = [];
   if (item.lines > limits.functionLines) excess.push(`${item.lines} lines`);
-  if (item.parameters > limits.parameters)
-    excess.push(`${item.parameters} parameters`);
+  if (item.parameters > limits.parameters) excess.push(`${item.parameters} parameters`);
   return excess;
 }
 
@@ -178,15 +165,12 @@ export function browserViolations(
     reached.add(path);
     for (const next of file.imports.flatMap(localFile)) follow(next);
   };
-  for (const { path } of files)
-    if (folders.some((folder) => path.startsWith(folder))) follow(path);
+  for (const { path } of files) if (folders.some((folder) => path.startsWith(folder))) follow(path);
   return [...reached].flatMap((path) => needsOf(path, byPath.get(path)));
 }
 
 function needsOf(path: string, file: FileFacts | undefined): string[] {
-  const modules = file?.imports.filter(({ specifier }) =>
-    specifier.startsWith("node:"),
-  );
+  const modules = file?.imports.filter(({ specifier }) => specifier.startsWith("node:"));
   const needs = [
     ...(modules ?? []).map((item) => item.specifier),
     ...new Set(file?.nodeGlobals ?? []),

@@ -64,9 +64,7 @@ export function readProject(folder: string): readonly FileFacts[] {
 }
 
 /** The facts of files that exist only here: what the rules' own tests judge. */
-export function readTexts(
-  texts: Readonly<Record<string, string>>,
-): readonly FileFacts[] {
+export function readTexts(texts: Readonly<Record<string, string>>): readonly FileFacts[] {
   const files = { "/p/tsconfig.json": '{"include":["**/*.ts"]}' };
   const sources = Object.fromEntries(
     Object.entries(texts).map(([path, text]) => [`/p/${path}`, text]),
@@ -102,9 +100,7 @@ function factsOf(path: string, source: SourceFile): FileFacts {
     hasDefaultExport: nodes.some(isDefaultExport),
     isBarrel:
       statements.length > 0 &&
-      statements.every(
-        (node) => isExportDeclaration(node) && node.moduleSpecifier,
-      ),
+      statements.every((node) => isExportDeclaration(node) && node.moduleSpecifier),
     imports: nodes.flatMap((node) => importOf(node, path)),
     exports: statements.flatMap((node) => exportedNames(node, source)),
     functions: nodes.flatMap((node) => functionOf(node, source)),
@@ -159,33 +155,24 @@ function takenNames(node: Node): readonly string[] | "all" {
 function namesIn(clause: Node | undefined): readonly string[] | "all" {
   if (clause === undefined) return "all";
   if (!isNamedImports(clause) && !isNamedExports(clause)) return "all";
-  return clause.elements.map(
-    ({ propertyName, name }) => (propertyName ?? name).text,
-  );
+  return clause.elements.map(({ propertyName, name }) => (propertyName ?? name).text);
 }
 
 function exportedNames(node: Node, source: SourceFile): readonly string[] {
   const modifiers = "modifiers" in node ? node.modifiers : undefined;
   const isExported =
-    Array.isArray(modifiers) &&
-    modifiers.some(({ kind }) => kind === SyntaxKind.ExportKeyword);
+    Array.isArray(modifiers) && modifiers.some(({ kind }) => kind === SyntaxKind.ExportKeyword);
   if (!isExported) return [];
-  const declared = isVariableStatement(node)
-    ? node.declarationList.declarations
-    : [node];
+  const declared = isVariableStatement(node) ? node.declarationList.declarations : [node];
   return declared.map((one) => nameOf(one, source));
 }
 
 /** What `import … from`, `export … from`, `import("…")` as an expression or as a type name. */
 function specifierOf(node: Node): string | undefined {
-  if (isImportDeclaration(node) || isExportDeclaration(node))
-    return literal(node.moduleSpecifier);
+  if (isImportDeclaration(node) || isExportDeclaration(node)) return literal(node.moduleSpecifier);
   if (isImportTypeNode(node))
-    return isLiteralTypeNode(node.argument)
-      ? literal(node.argument.literal)
-      : undefined;
-  const isDynamic =
-    isCallExpression(node) && node.expression.kind === SyntaxKind.ImportKeyword;
+    return isLiteralTypeNode(node.argument) ? literal(node.argument.literal) : undefined;
+  const isDynamic = isCallExpression(node) && node.expression.kind === SyntaxKind.ImportKeyword;
   return isDynamic ? literal(node.arguments[0]) : undefined;
 }
 
@@ -195,8 +182,7 @@ function literal(node: Node | undefined): string | undefined {
 
 function functionOf(node: Node, source: SourceFile): readonly FunctionFacts[] {
   if (!isFunctionLikeDeclaration(node) || node.body === undefined) return [];
-  const lineAt = (position: number) =>
-    source.getLineAndCharacterOfPosition(position).line + 1;
+  const lineAt = (position: number) => source.getLineAndCharacterOfPosition(position).line + 1;
   const firstLine = lineAt(node.getStart(source));
   const name = nameOf(node, source);
   const parameters = node.parameters.filter(
@@ -222,12 +208,7 @@ function* outermostFunctions(node: Node): Generator<Node> {
   }
 }
 
-const NODE_GLOBALS = new Set([
-  "Buffer",
-  "process",
-  "setImmediate",
-  "__dirname",
-]);
+const NODE_GLOBALS = new Set(["Buffer", "process", "setImmediate", "__dirname"]);
 
 /** A free name, not a property (`x.process`) nor a name being declared. */
 function nodeGlobalOf(node: Node): readonly string[] {

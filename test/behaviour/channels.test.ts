@@ -5,15 +5,7 @@ import type { Test } from "tap";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { tempFolder } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
-import {
-  codeOf,
-  group,
-  person,
-  received,
-  receives,
-  startWorld,
-  wire,
-} from "./world.ts";
+import { codeOf, group, person, received, receives, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 const ADD = "/channel/subscriber_add";
@@ -104,10 +96,7 @@ t.test(
         JSON.stringify(change),
       );
     for (const change of [{ channel_id: "a&b" }, { subscribers: ["a", ""] }])
-      t.equal(
-        await world.refusal("/channel", { ...right, ...change }),
-        "400 bad_id",
-      );
+      t.equal(await world.refusal("/channel", { ...right, ...change }), "400 bad_id");
     await world.ok("/channel", right);
   },
 );
@@ -134,8 +123,7 @@ t.test(
       const { body } = await world.send(alice, channel, "hello");
       return body.code;
     };
-    const change = (flags: object) =>
-      world.ok("/channel/info", { ...wire(channel), ...flags });
+    const change = (flags: object) => world.ok("/channel/info", { ...wire(channel), ...flags });
     t.same(await change({ ban: 0 }), { status: "ok" });
     t.equal(await code(), "send_banned");
     await change({ send_ban: 0 });
@@ -189,10 +177,7 @@ t.test(
     const body = { channel_id: world.name("none"), channel_type: 2 };
     const add = { ...body, subscribers: ["bob"] };
     t.equal(await world.refusal(ADD, add), "404 channel_not_found");
-    t.equal(
-      await world.refusal(ADD, { ...body, subscribers: [] }),
-      "400 bad_request",
-    );
+    t.equal(await world.refusal(ADD, { ...body, subscribers: [] }), "400 bad_request");
   },
 );
 
@@ -225,9 +210,7 @@ t.test(
     const uids = ["a", "b", "c"].map((word) => world.name(word));
     const channel = await world.newGroup(uids);
     await world.ok(REMOVE, { ...wire(channel), subscribers: uids.slice(1) });
-    const statuses = uids.map(
-      async (uid) => (await world.send(uid, channel, "x")).status,
-    );
+    const statuses = uids.map(async (uid) => (await world.send(uid, channel, "x")).status);
     t.same(await Promise.all(statuses), [200, 403, 403]);
   },
 );
@@ -355,13 +338,10 @@ t.test(
     const gone = await world.newGroup([first]);
     await world.ok("/channel/delete", wire(gone));
     const groups = [wire(channel), wire(other)];
-    t.same(
-      await world.call(`/user/channels?uid=${first}`).then((a) => a.body),
-      {
-        channels: groups.sort((a, b) => (a.channel_id < b.channel_id ? -1 : 1)),
-        cursor: "",
-      },
-    );
+    t.same(await world.call(`/user/channels?uid=${first}`).then((a) => a.body), {
+      channels: groups.sort((a, b) => (a.channel_id < b.channel_id ? -1 : 1)),
+      cursor: "",
+    });
     const none = { channel_id: world.name("none") };
     t.same(await read(members, none), { uids: [], cursor: "" });
     t.equal((await read("/channel/state", none)).code, "channel_not_found");
@@ -392,8 +372,7 @@ t.test(
     const record = wire(person(owner));
     await world.ok("/channel", { ...record, subscribers: [friend] });
     const stranger = world.name("stranger");
-    const from = async (uid: string) =>
-      (await world.send(uid, person(owner), "x")).status;
+    const from = async (uid: string) => (await world.send(uid, person(owner), "x")).status;
     t.same([await from(friend), await from(stranger)], [200, 403]);
     await world.ok(ADD, { ...record, subscribers: [stranger] });
     await world.ok(REMOVE, { ...record, subscribers: [friend] });
@@ -401,23 +380,20 @@ t.test(
   },
 );
 
-t.test(
-  "channels, flags and members survive a restart [issue: Members survive]",
-  async (t) => {
-    const folder = await tempFolder(t);
-    const before = await startWorld(t, {}, folder);
-    const open = await before.newGroup(["alice", "bob"]);
-    const banned = await before.newGroup(["alice"], { ban: 1 });
-    const gone = await before.newGroup(["alice"], { disband: 1 });
-    const remove = { ...wire(open), subscribers: ["bob"] };
-    await before.ok(REMOVE, remove);
-    await before.close();
-    const after = await startWorld(t, {}, folder);
-    const code = async (uid: string, channel: typeof open) =>
-      (await after.send(uid, channel, "x")).body.code;
-    t.equal(await code("alice", open), undefined);
-    t.equal(await code("bob", open), "not_subscriber");
-    t.equal(await code("alice", banned), "channel_banned");
-    t.equal(await code("alice", gone), "channel_disbanded");
-  },
-);
+t.test("channels, flags and members survive a restart [issue: Members survive]", async (t) => {
+  const folder = await tempFolder(t);
+  const before = await startWorld(t, {}, folder);
+  const open = await before.newGroup(["alice", "bob"]);
+  const banned = await before.newGroup(["alice"], { ban: 1 });
+  const gone = await before.newGroup(["alice"], { disband: 1 });
+  const remove = { ...wire(open), subscribers: ["bob"] };
+  await before.ok(REMOVE, remove);
+  await before.close();
+  const after = await startWorld(t, {}, folder);
+  const code = async (uid: string, channel: typeof open) =>
+    (await after.send(uid, channel, "x")).body.code;
+  t.equal(await code("alice", open), undefined);
+  t.equal(await code("bob", open), "not_subscriber");
+  t.equal(await code("alice", banned), "channel_banned");
+  t.equal(await code("alice", gone), "channel_disbanded");
+});

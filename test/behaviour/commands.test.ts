@@ -5,23 +5,18 @@ import { textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
 import { command, gets, got, pulled } from "./inboxes.ts";
-import {
-  codeOf,
-  eventually,
-  person,
-  range,
-  startWorld,
-  wire,
-} from "./world.ts";
+import { codeOf, eventually, person, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
 t.test(
   "a command is pushed to every online device of each recipient, with the seq of its inbox [spec: payload type 99; spec: header sync_once; decisions: sync_once 1, or payload type 99]",
   async (t) => {
-    const [alice, bob, eve] = ["alice", "bob", "eve"].map((word) =>
-      world.name(word),
-    ) as [string, string, string];
+    const [alice, bob, eve] = ["alice", "bob", "eve"].map((word) => world.name(word)) as [
+      string,
+      string,
+      string,
+    ];
     const channel = await world.newGroup([alice, bob]);
     const [phone, laptop, stranger] = [
       await world.join(t, bob),
@@ -29,12 +24,7 @@ t.test(
       await world.join(t, eve),
     ];
     const first = await command(world, alice, channel, "by type");
-    shows(
-      t,
-      first,
-      { status: 200, body: { message_seq: 0 } },
-      "the sender's side of it",
-    );
+    shows(t, first, { status: 200, body: { message_seq: 0 } }, "the sender's side of it");
     const header = { header: { sync_once: 1 } };
     await world.send(alice, channel, "by header", header);
     await world.send(alice, person(bob), "personal", header);
@@ -80,49 +70,32 @@ t.test(
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const phone = await world.join(t, bob);
     const laptop = await world.join(t, bob, { flag: 2 });
-    for (const text of ["one", "two", "three"])
-      await command(world, alice, person(bob), text);
+    for (const text of ["one", "two", "three"]) await command(world, alice, person(bob), text);
     await gets(phone, 3);
-    t.same(
-      await pulled(t, bob, world),
-      ["1 one", "2 two", "3 three"],
-      "nobody acknowledged",
-    );
+    t.same(await pulled(t, bob, world), ["1 one", "2 two", "3 three"], "nobody acknowledged");
     t.equal((await phone.acknowledge([1, 3])).count, 2);
-    t.equal(
-      (await laptop.acknowledge([1, 3])).count,
-      0,
-      "one device did it for all",
-    );
+    t.equal((await laptop.acknowledge([1, 3])).count, 0, "one device did it for all");
     t.same(await pulled(t, bob, world), ["2 two"]);
-    t.equal(
-      (await laptop.acknowledge([2, 99])).count,
-      1,
-      "unknown ones are harmless",
-    );
+    t.equal((await laptop.acknowledge([2, 99])).count, 1, "unknown ones are harmless");
     t.same(await pulled(t, bob, world), []);
     await command(world, alice, person(bob), "four");
     t.same(await pulled(t, bob, world), ["4 four"]);
   },
 );
 
-t.test(
-  "acknowledging is for one's own inbox [issue: Inbox acknowledge]",
-  async (t) => {
-    const [alice, bob, carol] = ["alice", "bob", "carol"].map((word) =>
-      world.name(word),
-    ) as [string, string, string];
-    const channel = await world.newGroup([alice, bob, carol]);
-    const [first, second] = [
-      await world.join(t, bob),
-      await world.join(t, carol),
-    ];
-    await command(world, alice, channel, "c");
-    await Promise.all([gets(first, 1), gets(second, 1)]);
-    t.equal((await first.acknowledge([1])).count, 1);
-    t.same(await pulled(t, carol, world), ["1 c"]);
-  },
-);
+t.test("acknowledging is for one's own inbox [issue: Inbox acknowledge]", async (t) => {
+  const [alice, bob, carol] = ["alice", "bob", "carol"].map((word) => world.name(word)) as [
+    string,
+    string,
+    string,
+  ];
+  const channel = await world.newGroup([alice, bob, carol]);
+  const [first, second] = [await world.join(t, bob), await world.join(t, carol)];
+  await command(world, alice, channel, "c");
+  await Promise.all([gets(first, 1), gets(second, 1)]);
+  t.equal((await first.acknowledge([1])).count, 1);
+  t.same(await pulled(t, carol, world), ["1 c"]);
+});
 
 t.test(
   "the sender keeps no copy; its other devices are told, with nothing to acknowledge [decisions: sync_once 1, or payload type 99]",
@@ -156,8 +129,8 @@ t.test(
 t.test(
   "subscribers: kept for the listed that belong to the channel and for nobody else [spec: subscribers of a message; decisions: subscribers on send]",
   async (t) => {
-    const [alice, bob, carol, eve] = ["alice", "bob", "carol", "eve"].map(
-      (word) => world.name(word),
+    const [alice, bob, carol, eve] = ["alice", "bob", "carol", "eve"].map((word) =>
+      world.name(word),
     ) as [string, string, string, string];
     const channel = await world.newGroup([alice, bob, carol]);
     const more = { subscribers: [bob, eve, alice] };
@@ -165,11 +138,7 @@ t.test(
     await command(world, alice, channel, "all");
     for (const uid of [alice, bob, carol, eve]) await world.register(uid);
     t.same(await pulled(t, bob, world), ["1 listed", "2 all"]);
-    t.same(
-      await pulled(t, alice, world),
-      ["1 listed"],
-      "the sender when it is listed",
-    );
+    t.same(await pulled(t, alice, world), ["1 listed"], "the sender when it is listed");
     t.same(await pulled(t, carol, world), ["1 all"]);
     t.same(await pulled(t, eve, world), []);
   },
@@ -178,9 +147,11 @@ t.test(
 t.test(
   "subscribers of a personal channel are its two users [decisions: subscribers on send]",
   async (t) => {
-    const [alice, bob, eve] = ["alice", "bob", "eve"].map((word) =>
-      world.name(word),
-    ) as [string, string, string];
+    const [alice, bob, eve] = ["alice", "bob", "eve"].map((word) => world.name(word)) as [
+      string,
+      string,
+      string,
+    ];
     const [first, second, third] = [
       await world.join(t, alice),
       await world.join(t, bob),
@@ -218,10 +189,7 @@ t.test(
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const online = await world.join(t, bob);
     const more = { header: { no_persist: 1, sync_once: 1 } };
-    t.equal(
-      (await command(world, alice, person(bob), "now", more)).body.message_seq,
-      0,
-    );
+    t.equal((await command(world, alice, person(bob), "now", more)).body.message_seq, 0);
     t.equal(textOf(await online.nextMessage()), "now");
     const late = await world.connect(t, bob);
     t.same([await got(late, world), late.messages], [[], []]);
@@ -244,9 +212,11 @@ t.test(
 t.test(
   "commands go to who is a member when they are sent [decisions: sync_once 1, or payload type 99]",
   async (t) => {
-    const [alice, bob, carol] = ["alice", "bob", "carol"].map((word) =>
-      world.name(word),
-    ) as [string, string, string];
+    const [alice, bob, carol] = ["alice", "bob", "carol"].map((word) => world.name(word)) as [
+      string,
+      string,
+      string,
+    ];
     const channel = await world.newGroup([alice, bob]);
     await command(world, alice, channel, "before");
     await world.ok("/channel/subscriber_add", {
@@ -264,53 +234,47 @@ t.test(
   },
 );
 
-t.test(
-  "who may not send may not send commands [spec: POST /message/send 403]",
-  async (t) => {
-    const [alice, bob, eve] = ["alice", "bob", "eve"].map((word) =>
-      world.name(word),
-    ) as [string, string, string];
-    const channel = await world.newGroup([alice, bob]);
-    const online = await world.join(t, bob);
-    shows(t, await command(world, eve, channel, "c"), {
-      status: 403,
-      body: { code: "not_subscriber" },
-    });
-    const stranger = await world.join(t, eve);
-    const refused = stranger.send(channel, "c", { syncOnce: true });
-    t.equal(await codeOf(refused), "not_subscriber");
-    t.same(await got(online, world), []);
-  },
-);
+t.test("who may not send may not send commands [spec: POST /message/send 403]", async (t) => {
+  const [alice, bob, eve] = ["alice", "bob", "eve"].map((word) => world.name(word)) as [
+    string,
+    string,
+    string,
+  ];
+  const channel = await world.newGroup([alice, bob]);
+  const online = await world.join(t, bob);
+  shows(t, await command(world, eve, channel, "c"), {
+    status: 403,
+    body: { code: "not_subscriber" },
+  });
+  const stranger = await world.join(t, eve);
+  const refused = stranger.send(channel, "c", { syncOnce: true });
+  t.equal(await codeOf(refused), "not_subscriber");
+  t.same(await got(online, world), []);
+});
 
-t.test(
-  "the commands in use reach clients as they were sent [spec: Command names]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const client = await world.join(t, bob);
-    const commands = [
-      { type: 99, cmd: "cmd", param: { any: "thing" } },
-      { type: 99, cmd: "groupUpdate", param: { group_no: "g" } },
-      { type: 99, cmd: "memberUpdate", param: { group_no: "g" } },
-      {
-        type: 99,
-        cmd: "unreadClear",
-        param: { channel_id: "g", channel_type: 2 },
-      },
-    ];
-    for (const content of commands) {
-      const payload = Buffer.from(JSON.stringify(content)).toString("base64");
-      await world.send(alice, person(bob), "", { payload });
-    }
-    await client.waitFor(() => client.commands.length === 4, "commands");
-    t.same(
-      client.commands.map(({ message }) =>
-        JSON.parse(Buffer.from(message.payload).toString()),
-      ),
-      commands,
-    );
-  },
-);
+t.test("the commands in use reach clients as they were sent [spec: Command names]", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const client = await world.join(t, bob);
+  const commands = [
+    { type: 99, cmd: "cmd", param: { any: "thing" } },
+    { type: 99, cmd: "groupUpdate", param: { group_no: "g" } },
+    { type: 99, cmd: "memberUpdate", param: { group_no: "g" } },
+    {
+      type: 99,
+      cmd: "unreadClear",
+      param: { channel_id: "g", channel_type: 2 },
+    },
+  ];
+  for (const content of commands) {
+    const payload = Buffer.from(JSON.stringify(content)).toString("base64");
+    await world.send(alice, person(bob), "", { payload });
+  }
+  await client.waitFor(() => client.commands.length === 4, "commands");
+  t.same(
+    client.commands.map(({ message }) => JSON.parse(Buffer.from(message.payload).toString())),
+    commands,
+  );
+});
 
 t.test(
   "an inbox outlives a restart, and so does what was acknowledged [issue: Inbox survives]",
@@ -340,8 +304,7 @@ t.test(
     const small = await startWorld(t, { JINDOU_COMMANDS_MAX_INBOX: "3" });
     await small.register("bob");
     await small.register("carol");
-    for (const n of range(1, 5))
-      await command(small, "alice", person("bob"), `c${n}`);
+    for (const n of range(1, 5)) await command(small, "alice", person("bob"), `c${n}`);
     t.same(await pulled(t, "bob", small), ["3 c3", "4 c4", "5 c5"]);
     const { body } = await small.call("/metrics");
     t.match(String(body), /^jindou_commands_dropped_total 2$/m);

@@ -29,8 +29,7 @@ const PING = encodeOperation({ kind: "ping", ref: 1 });
 
 /** A socket that has said nothing yet. */
 /** For what is about native frames. */
-const joinNative = (t: Test, to: World, uid: string) =>
-  to.join(t, uid, { wire: nativeWire(uid) });
+const joinNative = (t: Test, to: World, uid: string) => to.join(t, uid, { wire: nativeWire(uid) });
 
 const open = (to: World, options: object = {}) =>
   openNative(t, {
@@ -172,9 +171,7 @@ t.test(
       JINDOU_CLIENT_USER_RATE_FACTOR: "0",
     });
     const client = await slow.join(t, "alice"); // takes one of the four
-    const codes = await Promise.all(
-      range(1, 12).map(() => codeOf(client.ping())),
-    );
+    const codes = await Promise.all(range(1, 12).map(() => codeOf(client.ping())));
     t.same(codes.slice(0, 3), ["ok", "ok", "ok"]);
     const refused = codes.filter((code) => code !== "ok");
     t.equal(refused[0], "rate_limited");
@@ -200,10 +197,7 @@ t.test(
   "frames count by the work they ask for; what was not there to read is given back [decisions: Rate]",
   async (t) => {
     const alice = await thrifty.join(t, "alice");
-    t.same(await ask(alice, 6), [
-      ...range(1, 5).map(() => "ok"),
-      "rate_limited",
-    ]);
+    t.same(await ask(alice, 6), [...range(1, 5).map(() => "ok"), "rate_limited"]);
     t.ok(alice.errors.every(({ retryAfterMs }) => retryAfterMs > 1000));
     const bob = await thrifty.join(t, "bob");
     for (const _ of range(1, 8))
@@ -249,15 +243,11 @@ t.test(
   "an app that resumes, lists and scrolls is never too fast by default [issue 8: point 8]",
   async (t) => {
     await world.register("reader");
-    const groups = await Promise.all(
-      range(1, 200).map(() => world.newGroup(["reader"])),
-    );
+    const groups = await Promise.all(range(1, 200).map(() => world.newGroup(["reader"])));
     const [archive = person("nobody")] = groups;
     await Promise.all(groups.map((one) => world.send("reader", one, "hi")));
     for (const _ of range(1, 10))
-      await Promise.all(
-        range(1, 30).map(() => world.send("reader", archive, "x".repeat(500))),
-      );
+      await Promise.all(range(1, 30).map(() => world.send("reader", archive, "x".repeat(500))));
     const app = connect({
       url: `ws://127.0.0.1:${world.clientPort}`,
       uid: "reader",
@@ -329,9 +319,7 @@ t.test(
     await small.register("carol");
     t.equal(await codeOf(small.connect(t, "carol")), "http_503");
     await first.close();
-    await eventually(
-      async () => (await codeOf(small.connect(t, "carol"))) === "ok",
-    );
+    await eventually(async () => (await codeOf(small.connect(t, "carol"))) === "ok");
   },
 );
 

@@ -12,14 +12,9 @@ const RED = { header: { red_dot: 1 } };
 const names = (...words: string[]) =>
   words.map((word) => world.name(word)) as [string, string, string];
 
-const sync = (uid: string, more: object = {}) =>
-  world.ok("/conversation/sync", { uid, ...more });
-const change = (
-  call: string,
-  uid: string,
-  channel: ChannelRef,
-  more: object = {},
-) => world.ok(`/conversations/${call}`, { uid, ...wire(channel), ...more });
+const sync = (uid: string, more: object = {}) => world.ok("/conversation/sync", { uid, ...more });
+const change = (call: string, uid: string, channel: ChannelRef, more: object = {}) =>
+  world.ok(`/conversations/${call}`, { uid, ...wire(channel), ...more });
 
 /** `id unread` of each. */
 const briefly = (list: readonly { channel_id: string; unread: number }[]) =>
@@ -54,8 +49,7 @@ t.test(
   "msg_count: so many recents of each, newest first; absent or 0 none, and still the conversations [issue: conversation/sync]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
-    for (const n of range(1, 5))
-      await world.send(bob, person(alice), `m${n}`, RED);
+    for (const n of range(1, 5)) await world.send(bob, person(alice), `m${n}`, RED);
     const recents = async (more: object) => {
       const [{ recents }] = await sync(alice, more);
       return recents.map(
@@ -93,17 +87,14 @@ t.test(
     const alice = world.name("alice");
     const odd = [`a:1:2|b-${alice}`, `|:${alice}`];
     for (const uid of odd)
-      for (const n of range(1, 3))
-        await world.send(uid, person(alice), `m${n}`);
+      for (const n of range(1, 3)) await world.send(uid, person(alice), `m${n}`);
     const last_msg_seqs = odd.map((uid, at) => `${uid}:1:${at + 1}`).join("|");
     const list = await sync(alice, { msg_count: 9, last_msg_seqs });
     const seqs = Object.fromEntries(
-      list.map(
-        (one: { channel_id: string; recents: { message_seq: number }[] }) => [
-          one.channel_id,
-          one.recents.map(({ message_seq }) => message_seq),
-        ],
-      ),
+      list.map((one: { channel_id: string; recents: { message_seq: number }[] }) => [
+        one.channel_id,
+        one.recents.map(({ message_seq }) => message_seq),
+      ]),
     );
     t.same(seqs, { [odd[0] ?? ""]: [3, 2], [odd[1] ?? ""]: [3] });
   },
@@ -114,8 +105,7 @@ t.test(
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const channel = await world.newGroup([alice, bob]);
-    for (const n of range(1, 3))
-      await world.send(`${alice}-${n}`, person(alice), "x", RED);
+    for (const n of range(1, 3)) await world.send(`${alice}-${n}`, person(alice), "x", RED);
     await world.send(bob, channel, "x", RED);
     await change("clearUnread", alice, person(`${alice}-2`));
     const who = async (more: object) => {
@@ -136,8 +126,7 @@ t.test(
   "version: what changed since, by a message or by the user [issue: conversation/sync]",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
-    for (const uid of [bob, carol])
-      await world.send(uid, person(alice), "x", RED);
+    for (const uid of [bob, carol]) await world.send(uid, person(alice), "x", RED);
     const all: { version: number; channel_id: string }[] = await sync(alice);
     const version = Math.max(...all.map((one) => one.version)) + 1;
     t.same(await sync(alice, { version }), []);
@@ -149,30 +138,20 @@ t.test(
   },
 );
 
-t.test(
-  "POST /conversations/clearUnread: everything is read [issue: clearUnread]",
-  async (t) => {
-    const [alice, bob] = names("alice", "bob");
-    for (const n of range(1, 3))
-      await world.send(bob, person(alice), String(n), RED);
-    t.same(await change("clearUnread", alice, person(bob)), { status: "ok" });
-    shows(t, await sync(alice), [{ unread: 0, readed_to_msg_seq: 3 }]);
-    await world.send(bob, person(alice), "4", RED);
-    shows(
-      t,
-      await sync(alice),
-      [{ unread: 1, readed_to_msg_seq: 3 }],
-      "it does not come back",
-    );
-  },
-);
+t.test("POST /conversations/clearUnread: everything is read [issue: clearUnread]", async (t) => {
+  const [alice, bob] = names("alice", "bob");
+  for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
+  t.same(await change("clearUnread", alice, person(bob)), { status: "ok" });
+  shows(t, await sync(alice), [{ unread: 0, readed_to_msg_seq: 3 }]);
+  await world.send(bob, person(alice), "4", RED);
+  shows(t, await sync(alice), [{ unread: 1, readed_to_msg_seq: 3 }], "it does not come back");
+});
 
 t.test(
   "POST /conversations/setUnread: both ways, as far as there are messages [issue: setUnread]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
-    for (const n of range(1, 5))
-      await world.send(bob, person(alice), String(n), RED);
+    for (const n of range(1, 5)) await world.send(bob, person(alice), String(n), RED);
     for (const [unread, shown] of [
       [2, 2],
       [4, 4],
@@ -183,9 +162,7 @@ t.test(
       t.same(await change("setUnread", alice, person(bob), { unread }), {
         status: "ok",
       });
-      shows(t, await sync(alice), [
-        { unread: shown, readed_to_msg_seq: 5 - (shown ?? 0) },
-      ]);
+      shows(t, await sync(alice), [{ unread: shown, readed_to_msg_seq: 5 - (shown ?? 0) }]);
     }
   },
 );
@@ -194,24 +171,16 @@ t.test(
   "POST /conversations/delete: hidden until a new message comes, without the old ones [issue: conversations/delete]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
-    for (const n of range(1, 3))
-      await world.send(bob, person(alice), String(n), RED);
+    for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
     t.same(await change("delete", alice, person(bob)), { status: "ok" });
     t.same(await sync(alice), []);
-    shows(
-      t,
-      await sync(bob),
-      [{ channel_id: alice, unread: 0 }],
-      "the other's own",
-    );
+    shows(t, await sync(bob), [{ channel_id: alice, unread: 0 }], "the other's own");
     await world.send(bob, person(alice), "4", RED);
     const [one, ...more] = await sync(alice, { msg_count: 9 });
     t.same(more, []);
     shows(t, one, { unread: 1, last_msg_seq: 4, offset_msg_seq: 3 });
     t.same(
-      one.recents.map(
-        ({ message_seq }: { message_seq: number }) => message_seq,
-      ),
+      one.recents.map(({ message_seq }: { message_seq: number }) => message_seq),
       [4],
     );
   },
@@ -221,10 +190,7 @@ t.test(
   "every device of the user hears of a change over HTTP at once [issue: Told at once]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
-    const [phone, laptop] = [
-      await world.join(t, alice),
-      await world.join(t, alice, { flag: 2 }),
-    ];
+    const [phone, laptop] = [await world.join(t, alice), await world.join(t, alice, { flag: 2 })];
     const other = await world.join(t, bob);
     await world.send(bob, person(alice), "x", RED);
     await change("clearUnread", alice, person(bob));
@@ -253,9 +219,7 @@ t.test(
       msg_count: 1,
     });
     t.equal(last_client_msg_no, "s1");
-    shows(t, recents, [
-      { stream: { state: "active", text: "so far", next_index: 2 } },
-    ]);
+    shows(t, recents, [{ stream: { state: "active", text: "so far", next_index: 2 } }]);
   },
 );
 
@@ -280,29 +244,12 @@ t.test(
     const right = { uid: alice, ...wire(person(bob)), unread: 1 };
     for (const call of ["clearUnread", "setUnread", "delete"]) {
       const path = `/conversations/${call}`;
-      for (const change of [
-        { uid: undefined },
-        { channel_id: undefined },
-        { channel_type: 3 },
-      ])
-        t.equal(
-          await refused(path, { ...right, ...change }),
-          "400 bad_request",
-        );
-      t.equal(
-        await refused(path, { ...right, ...wire(group("none")) }),
-        "404 not_in_channel",
-      );
-      t.equal(
-        (await world.call(path, right)).status,
-        200,
-        "a conversation without a message",
-      );
+      for (const change of [{ uid: undefined }, { channel_id: undefined }, { channel_type: 3 }])
+        t.equal(await refused(path, { ...right, ...change }), "400 bad_request");
+      t.equal(await refused(path, { ...right, ...wire(group("none")) }), "404 not_in_channel");
+      t.equal((await world.call(path, right)).status, 200, "a conversation without a message");
     }
     for (const unread of [undefined, -1, 1.5, "1"])
-      t.equal(
-        await refused("/conversations/setUnread", { ...right, unread }),
-        "400 bad_request",
-      );
+      t.equal(await refused("/conversations/setUnread", { ...right, unread }), "400 bad_request");
   },
 );

@@ -6,23 +6,13 @@ import { type NativeClient, textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
 import { startStage } from "./stages.ts";
-import {
-  codeOf,
-  eventually,
-  person,
-  range,
-  startWorld,
-  wire,
-} from "./world.ts";
+import { codeOf, eventually, person, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 const RED = { header: { red_dot: 1 } };
 
 /** `id unread last` of each, newest first. */
-async function listOf(
-  client: NativeClient,
-  page = {},
-): Promise<readonly string[]> {
+async function listOf(client: NativeClient, page = {}): Promise<readonly string[]> {
   const { conversations } = await client.conversations(page);
   return conversations.map(({ channel, unread, last }) => {
     const text = last === undefined ? "-" : textOf(last);
@@ -31,10 +21,7 @@ async function listOf(
 }
 
 /** How one of them stands: `unread/readSeq/headSeq`. */
-async function standing(
-  client: NativeClient,
-  channel: ChannelRef,
-): Promise<string> {
+async function standing(client: NativeClient, channel: ChannelRef): Promise<string> {
   const { conversations } = await client.conversations();
   const found = conversations.find(({ channel: { id } }) => id === channel.id);
   return found ? `${found.unread}/${found.readSeq}/${found.headSeq}` : "none";
@@ -42,12 +29,8 @@ async function standing(
 
 const names = (...words: string[]) =>
   words.map((word) => world.name(word)) as [string, string, string];
-const write = (
-  from: string,
-  to: ChannelRef,
-  text: string,
-  more: object = RED,
-) => world.send(from, to, text, more);
+const write = (from: string, to: ChannelRef, text: string, more: object = RED) =>
+  world.send(from, to, text, more);
 const read = (client: NativeClient, channel: ChannelRef, seq: number) =>
   client.changeConversation(channel, { kind: "read", seq });
 
@@ -62,11 +45,7 @@ t.test(
     await write(carol, person(alice), "hi");
     await write(bob, channel, "all");
     await write(bob, person(alice), "again");
-    t.same(await listOf(client), [
-      `${bob} 2 again`,
-      `${channel.id} 1 all`,
-      `${carol} 1 hi`,
-    ]);
+    t.same(await listOf(client), [`${bob} 2 again`, `${channel.id} 1 all`, `${carol} 1 hi`]);
     const { conversations } = await client.conversations();
     shows(t, conversations[0], {
       channel: person(bob),
@@ -105,26 +84,21 @@ t.test(
   },
 );
 
-t.test(
-  "a burst of lists is answered one after the other [issue: Conversation list]",
-  async (t) => {
-    const unlimited = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
-    const world = await startWorld(t, unlimited); // lists of 200 kB each cost more than a client may ask for at once
-    const alice = world.name("alice");
-    const client = await world.join(t, alice);
-    for (const n of range(1, 4))
-      await world.send(`${alice}-${n}`, person(alice), "x".repeat(50_000), RED);
-    const asked = range(1, 300).map((n) => client.conversations({ limit: n }));
-    const counts = (await Promise.all(asked)).map(
-      ({ conversations }) => conversations.length,
-    );
-    t.same(
-      counts.map((listed) => Math.min(listed, 2)),
-      [1, ...Array(299).fill(2)],
-    );
-    t.match(await client.conversations({ limit: 1 }), { more: true });
-  },
-);
+t.test("a burst of lists is answered one after the other [issue: Conversation list]", async (t) => {
+  const unlimited = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
+  const world = await startWorld(t, unlimited); // lists of 200 kB each cost more than a client may ask for at once
+  const alice = world.name("alice");
+  const client = await world.join(t, alice);
+  for (const n of range(1, 4))
+    await world.send(`${alice}-${n}`, person(alice), "x".repeat(50_000), RED);
+  const asked = range(1, 300).map((n) => client.conversations({ limit: n }));
+  const counts = (await Promise.all(asked)).map(({ conversations }) => conversations.length);
+  t.same(
+    counts.map((listed) => Math.min(listed, 2)),
+    [1, ...Array(299).fill(2)],
+  );
+  t.match(await client.conversations({ limit: 1 }), { more: true });
+});
 
 t.test("the list comes in pages [issue: Conversation list]", async (t) => {
   const alice = world.name("alice");
@@ -138,13 +112,7 @@ t.test("the list comes in pages [issue: Conversation list]", async (t) => {
     return `${conversations.map(({ channel }) => channel.id.at(-1)).join("")} ${more}`;
   };
   t.same(
-    [
-      await page(0, 3),
-      await page(3, 3),
-      await page(6, 3),
-      await page(7, 3),
-      await page(0, 7),
-    ],
+    [await page(0, 3), await page(3, 3), await page(6, 3), await page(7, 3), await page(0, 7)],
     ["765 true", "432 true", "1 false", " false", "7654321 false"],
   );
   t.equal(await codeOf(client.conversations({ limit: 0 })), "bad_request");
@@ -187,13 +155,8 @@ t.test(
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
     for (const n of range(1, 5)) await write(bob, person(alice), String(n));
-    const change = async (
-      wish: Parameters<typeof client.changeConversation>[1],
-    ) => {
-      const { conversation } = await client.changeConversation(
-        person(bob),
-        wish,
-      );
+    const change = async (wish: Parameters<typeof client.changeConversation>[1]) => {
+      const { conversation } = await client.changeConversation(person(bob), wish);
       t.equal(
         await standing(client, person(bob)),
         `${conversation.unread}/${conversation.readSeq}/5`,
@@ -203,11 +166,7 @@ t.test(
     t.equal(await change({ kind: "read", seq: 3 }), "2/3");
     t.equal(await change({ kind: "read", seq: 1 }), "4/1", "back");
     t.equal(await change({ kind: "read", seq: 99 }), "0/5");
-    t.equal(
-      await change({ kind: "unread", unread: 2 }),
-      "2/3",
-      "marked unread",
-    );
+    t.equal(await change({ kind: "unread", unread: 2 }), "2/3", "marked unread");
     t.equal(await change({ kind: "unread", unread: 99 }), "5/0");
     t.equal(await change({ kind: "unread", unread: 0 }), "0/5");
   },
@@ -238,10 +197,7 @@ t.test(
       },
     ]);
     await Promise.all([phone.ping(), other.ping()]);
-    t.same(
-      [phone.pushed("conversation"), other.pushed("conversation")],
-      [[], []],
-    );
+    t.same([phone.pushed("conversation"), other.pushed("conversation")], [[], []]);
   },
 );
 
@@ -302,21 +258,15 @@ t.test(
   },
 );
 
-t.test(
-  "an expired message neither counts nor is last [issue: Unread; spec: expire]",
-  async (t) => {
-    const [alice, bob] = names("alice", "bob");
-    const client = await world.join(t, alice);
-    await write(bob, person(alice), "stays");
-    await write(bob, person(alice), "goes", { ...RED, expire: 1 });
-    t.same(await listOf(client), [`${bob} 2 goes`]);
-    await eventually(
-      async () => (await listOf(client)).join() === `${bob} 1 stays`,
-      100,
-    );
-    t.equal(await standing(client, person(bob)), "1/0/2");
-  },
-);
+t.test("an expired message neither counts nor is last [issue: Unread; spec: expire]", async (t) => {
+  const [alice, bob] = names("alice", "bob");
+  const client = await world.join(t, alice);
+  await write(bob, person(alice), "stays");
+  await write(bob, person(alice), "goes", { ...RED, expire: 1 });
+  t.same(await listOf(client), [`${bob} 2 goes`]);
+  await eventually(async () => (await listOf(client)).join() === `${bob} 1 stays`, 100);
+  t.equal(await standing(client, person(bob)), "1/0/2");
+});
 
 t.test(
   "what is not persisted, and commands, are no conversation [issue: Conversation list]",
@@ -356,44 +306,32 @@ t.test(
   },
 );
 
-t.test(
-  "positions and unread outlive a restart [issue: Conversations survive]",
-  async (t) => {
-    const before = await startWorld(t);
-    await before.register("alice");
-    for (const n of range(1, 4))
-      await before.send("bob", person("alice"), String(n), RED);
-    for (const n of range(1, 2))
-      await before.send("carol", person("alice"), String(n), RED);
-    const first = await before.connect(t, "alice");
-    await read(first, person("bob"), 3);
-    await first.changeConversation(person("carol"), { kind: "delete" });
-    await before.close();
-    const after = await startWorld(t, {}, before.dataPath);
-    const second = await after.connect(t, "alice");
-    t.same(await listOf(second), ["bob 1 4"]);
-    await after.send("carol", person("alice"), "3", RED);
-    t.same(await listOf(second), ["carol 1 3", "bob 1 4"]);
-  },
-);
+t.test("positions and unread outlive a restart [issue: Conversations survive]", async (t) => {
+  const before = await startWorld(t);
+  await before.register("alice");
+  for (const n of range(1, 4)) await before.send("bob", person("alice"), String(n), RED);
+  for (const n of range(1, 2)) await before.send("carol", person("alice"), String(n), RED);
+  const first = await before.connect(t, "alice");
+  await read(first, person("bob"), 3);
+  await first.changeConversation(person("carol"), { kind: "delete" });
+  await before.close();
+  const after = await startWorld(t, {}, before.dataPath);
+  const second = await after.connect(t, "alice");
+  t.same(await listOf(second), ["bob 1 4"]);
+  await after.send("carol", person("alice"), "3", RED);
+  t.same(await listOf(second), ["carol 1 3", "bob 1 4"]);
+});
 
-t.test(
-  "what cannot be changed is refused [issue: Read position]",
-  async (t) => {
-    const client = await world.join(t, world.name("alice"));
-    const none = { id: world.name("none"), type: 2 } as const;
-    t.equal(await codeOf(read(client, none, 1)), "not_in_channel");
-    t.equal(await codeOf(read(client, person("a@b"), 1)), "bad_id");
-    const { conversation } = await read(
-      client,
-      person(world.name("silent")),
-      5,
-    );
-    shows(
-      t,
-      conversation,
-      { headSeq: 0, readSeq: 0, unread: 0, last: undefined },
-      "nothing there yet",
-    );
-  },
-);
+t.test("what cannot be changed is refused [issue: Read position]", async (t) => {
+  const client = await world.join(t, world.name("alice"));
+  const none = { id: world.name("none"), type: 2 } as const;
+  t.equal(await codeOf(read(client, none, 1)), "not_in_channel");
+  t.equal(await codeOf(read(client, person("a@b"), 1)), "bad_id");
+  const { conversation } = await read(client, person(world.name("silent")), 5);
+  shows(
+    t,
+    conversation,
+    { headSeq: 0, readSeq: 0, unread: 0, last: undefined },
+    "nothing there yet",
+  );
+});

@@ -41,10 +41,7 @@ t.test("every row that a title names is on the list", async (t) => {
 
 t.test("every behaviour test runs on one node and on three", async (t) => {
   const listed = Object.values(SUITES).flat();
-  const runners = Object.keys(SUITES).flatMap((about) => [
-    `embedded-${about}`,
-    `three-${about}`,
-  ]);
+  const runners = Object.keys(SUITES).flatMap((about) => [`embedded-${about}`, `three-${about}`]);
   const there = readdirSync(FOLDER)
     .filter((name) => name.endsWith(".test.ts"))
     .map((name) => name.slice(0, -".test.ts".length));

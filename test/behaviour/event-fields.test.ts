@@ -17,21 +17,12 @@ t.test(
       code: "event_type_empty",
       status: 400,
     };
-    for (const event of [
-      { type: "" },
-      { type: undefined },
-      { type: "", data: 5 },
-    ]) {
+    for (const event of [{ type: "" }, { type: undefined }, { type: "", data: 5 }]) {
       const answer = await stage.post("s1", START, "", { event });
       shows(t, [answer.status, answer.body], [400, sentence]);
     }
     const bare = await world.call("/event", { event: { type: "" } });
-    shows(
-      t,
-      [bare.status, bare.body],
-      [400, sentence],
-      "nothing else was looked at",
-    );
+    shows(t, [bare.status, bare.body], [400, sentence], "nothing else was looked at");
     t.same(await stage.told(stage.bob), []);
   },
 );
@@ -106,11 +97,7 @@ t.test(
         "400 bad_request",
         JSON.stringify(body).slice(0, 60),
       );
-    for (const body of [
-      { channel_id: "" },
-      { channel_id: "a@b" },
-      { from_uid: "a#b" },
-    ])
+    for (const body of [{ channel_id: "" }, { channel_id: "a@b" }, { from_uid: "a#b" }])
       t.equal(
         outcome(await stage.post("s1", START, "", { body })),
         "400 bad_id",
@@ -124,10 +111,7 @@ t.test(
 t.test(
   "client_msg_no names the stream within its channel: the same one elsewhere is another stream [spec: Event client_msg_no]",
   async (t) => {
-    const [one, other] = [
-      await startStage(t, world),
-      await startStage(t, world),
-    ];
+    const [one, other] = [await startStage(t, world), await startStage(t, world)];
     for (const stage of [one, other]) {
       await stage.start("same");
       await stage.say("same", stage.channel.id);
@@ -144,10 +128,7 @@ t.test(
     const { alice, bob } = stage;
     await stage.post("s1", "mine", "");
     for (const from_uid of ["", undefined])
-      t.equal(
-        outcome(await stage.post("s1", "system", "", { body: { from_uid } })),
-        "200 -",
-      );
+      t.equal(outcome(await stage.post("s1", "system", "", { body: { from_uid } })), "200 -");
     await bob.ping();
     t.same(
       bob.events.map(({ fromUid }) => fromUid),
@@ -172,10 +153,7 @@ t.test(
         outcome(await stage.post("s1", "status", "", { event: { data } })),
         "400 bad_request",
       );
-    t.equal(
-      outcome(await stage.post("s1", "status", "x".repeat(65_537))),
-      "400 too_large",
-    );
+    t.equal(outcome(await stage.post("s1", "status", "x".repeat(65_537))), "400 too_large");
     t.equal(
       outcome(await stage.post("s1", "status", "é".repeat(32_769))),
       "400 too_large",
@@ -197,17 +175,12 @@ t.test(
     await stage.say("s1", "x");
     await stage.post("s1", "status", "", { event: { timestamp: 0 } });
     await stage.bob.ping();
-    const [start, content, custom] = stage.bob.events.map(
-      ({ timestampMs }) => timestampMs,
-    );
+    const [start, content, custom] = stage.bob.events.map(({ timestampMs }) => timestampMs);
     t.equal(start, 1_700_000_000_123);
     t.equal(custom, 0);
     t.ok(Math.abs((content ?? 0) - Date.now()) < 60_000);
     for (const timestamp of ["now", 1.5, -1, "1700000000123"])
-      t.equal(
-        outcome(await stage.say("s1", "y", { event: { timestamp } })),
-        "400 bad_request",
-      );
+      t.equal(outcome(await stage.say("s1", "y", { event: { timestamp } })), "400 bad_request");
   },
 );
 
@@ -230,10 +203,7 @@ t.test(
     t.equal(new Set(ids).size, 6);
     t.notOk(ids.includes(""));
     for (const id of ["", "x".repeat(129), 5])
-      t.equal(
-        outcome(await stage.say("s1", "z", { event: { id } })),
-        "400 bad_request",
-      );
+      t.equal(outcome(await stage.say("s1", "z", { event: { id } })), "400 bad_request");
   },
 );
 
@@ -255,11 +225,7 @@ t.test(
     const types = [START, "___ToolCallStart", "status"];
     const all = async (expected: string, body: object = {}) => {
       for (const type of types)
-        t.equal(
-          outcome(await stage.post("s1", type, "", { body })),
-          expected,
-          type,
-        );
+        t.equal(outcome(await stage.post("s1", type, "", { body })), expected, type);
     };
     await all("403 not_subscriber", { from_uid: eve.uid });
     await all("403 not_subscriber", { channel_id: world.name("none") });

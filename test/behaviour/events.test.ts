@@ -2,15 +2,7 @@
 
 import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
-import {
-  CONTENT,
-  END,
-  KINDS,
-  outcome,
-  outcomeOf,
-  START,
-  startStage,
-} from "./stages.ts";
+import { CONTENT, END, KINDS, outcome, outcomeOf, START, startStage } from "./stages.ts";
 import { person, startWorld, textsOf, wire } from "./world.ts";
 
 const world = await startWorld(t);
@@ -76,8 +68,7 @@ for (const kind of KINDS) {
       const stage = await startStage(t, world, kind);
       await stage.start("s1");
       const chunks = ["Hé", "llo \n", "", '"👋" ', "中文", "\\u0000 \t", " "];
-      for (const chunk of chunks)
-        t.equal(await outcomeOf(stage.say("s1", chunk)), "200 active");
+      for (const chunk of chunks) t.equal(await outcomeOf(stage.say("s1", chunk)), "200 active");
       for (const viewer of [stage.alice, stage.bob]) {
         const view = await stage.seen(viewer, "s1");
         t.equal(view.text, chunks.join(""));
@@ -241,11 +232,7 @@ t.test(
   async (t) => {
     const stage = await startStage(t, world);
     for (const type of ["___Other", "___", "____system", "___textmessagestart"])
-      t.equal(
-        outcome(await stage.post("s1", type, "x")),
-        "400 bad_request",
-        type,
-      );
+      t.equal(outcome(await stage.post("s1", type, "x")), "400 bad_request", type);
     t.same(await stage.told(stage.bob), []);
   },
 );
@@ -258,17 +245,9 @@ t.test(
     await stage.start("s1");
     const back = { from_uid: bob.uid, ...wire(person(alice.uid)) };
     const other = await stage.start("s2", { body: back });
-    t.equal(
-      outcome(other),
-      "400 stream_running",
-      "one stream in their channel",
-    );
-    t.equal(
-      await outcomeOf(stage.say("s1", "by bob", { body: back })),
-      "200 active",
-    );
-    for (const viewer of [alice, bob])
-      t.equal((await stage.seen(viewer, "s1")).text, "by bob");
+    t.equal(outcome(other), "400 stream_running", "one stream in their channel");
+    t.equal(await outcomeOf(stage.say("s1", "by bob", { body: back })), "200 active");
+    for (const viewer of [alice, bob]) t.equal((await stage.seen(viewer, "s1")).text, "by bob");
     const texts = textsOf((await alice.history(person(bob.uid))).messages);
     t.same(texts, ["by bob"]);
   },

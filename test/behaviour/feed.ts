@@ -58,9 +58,7 @@ async function readAll(response: Response, events: FeedEvent[]): Promise<void> {
   const decoder = new TextDecoder();
   let rest = "";
   for await (const bytes of response.body ?? []) {
-    const blocks = (rest + decoder.decode(bytes, { stream: true })).split(
-      "\n\n",
-    );
+    const blocks = (rest + decoder.decode(bytes, { stream: true })).split("\n\n");
     rest = blocks.pop() ?? "";
     for (const block of blocks) {
       const event = eventOf(block);

@@ -7,15 +7,7 @@ import { t } from "../support/suite.ts";
 import type { FormatClient } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusedAs } from "./formats/join.ts";
-import {
-  group,
-  person,
-  range,
-  receives,
-  sendUntilOffline,
-  startWorld,
-  wire,
-} from "./world.ts";
+import { group, person, range, receives, sendUntilOffline, startWorld, wire } from "./world.ts";
 
 const AUTH_FAILED = 2;
 const NOT_SUBSCRIBER = 3;
@@ -52,11 +44,8 @@ async function remaining(client: FormatClient): Promise<readonly number[]> {
 
 for (const format of FORMATS) {
   const { name } = format;
-  const join = (
-    t: Test,
-    uid: string,
-    options?: Parameters<typeof joinFormat>[4],
-  ) => joinFormat(t, world, format, uid, options);
+  const join = (t: Test, uid: string, options?: Parameters<typeof joinFormat>[4]) =>
+    joinFormat(t, world, format, uid, options);
 
   t.test(`${name}: each rule refuses a send with its reason`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
@@ -113,9 +102,7 @@ for (const format of FORMATS) {
     const peer = await world.join(t, ben);
     const client = await join(t, ann);
     const texts = range(1, SENDS).map((number) => `text ${number}`);
-    const seqs = await Promise.all(
-      texts.map((text) => client.send(channel, text)),
-    );
+    const seqs = await Promise.all(texts.map((text) => client.send(channel, text)));
     t.same(seqs, range(1, SENDS));
     t.same(await receives(peer, SENDS), texts);
   });
@@ -149,27 +136,23 @@ for (const format of FORMATS) {
     t.match(await again.nextMessage(), { text: "to the new one" });
 
     await world.ok("/user/device_quit", { uid: ann, device_flag: 0 });
-    for (const one of [again, tablet])
-      t.match(await one.closed, { code: 4204 }, "logged out");
+    for (const one of [again, tablet]) t.match(await one.closed, { code: 4204 }, "logged out");
     const refusal = await refusedAs(join(t, ann, { token: `token-${ann}` }));
     t.equal(refusal.reason, AUTH_FAILED, "its token is worthless");
   });
 
-  t.test(
-    `${name}: a client that does not read is cut off, without a gap before`,
-    async (t) => {
-      const [ann, ben] = [world.name("ann"), world.name("ben")];
-      const channel = await world.newGroup([ann, ben]);
-      const client = await join(t, ben);
-      client.pause();
-      await sendUntilOffline(world, { from: ann, to: ben, channel });
-      client.resume();
-      const { code } = await client.closed;
-      t.ok(code === 4001 || code === 1006, `closed with ${code}`);
-      const got = await remaining(client);
-      t.same(got, range(1, got.length));
-    },
-  );
+  t.test(`${name}: a client that does not read is cut off, without a gap before`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([ann, ben]);
+    const client = await join(t, ben);
+    client.pause();
+    await sendUntilOffline(world, { from: ann, to: ben, channel });
+    client.resume();
+    const { code } = await client.closed;
+    t.ok(code === 4001 || code === 1006, `closed with ${code}`);
+    const got = await remaining(client);
+    t.same(got, range(1, got.length));
+  });
 
   t.test(`${name}: what is not stored comes without a seq`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
@@ -190,9 +173,7 @@ t.test("members of all formats hear each other in one order", async (t) => {
   );
   const sent = await Promise.all(
     clients.map((client) =>
-      Promise.all(
-        range(1, EACH).map((number) => client.send(channel, `${number}`)),
-      ),
+      Promise.all(range(1, EACH).map((number) => client.send(channel, `${number}`))),
     ),
   );
   const all = range(1, EACH * clients.length);

@@ -6,14 +6,7 @@ import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusedAs } from "./formats/join.ts";
-import {
-  eventually,
-  person,
-  receives,
-  seqs,
-  startWorld,
-  wire,
-} from "./world.ts";
+import { eventually, person, receives, seqs, startWorld, wire } from "./world.ts";
 
 const AUTH_FAILED = 2;
 const NOT_SUBSCRIBER = 3;
@@ -31,9 +24,7 @@ for (const format of FORMATS) {
   t.test(`${name}: a wrong token is refused with a reason`, async (t) => {
     const uid = world.name("ann");
     await world.register(uid);
-    const refusal = await refusedAs(
-      joinFormat(t, world, format, uid, { token: "wrong" }),
-    );
+    const refusal = await refusedAs(joinFormat(t, world, format, uid, { token: "wrong" }));
     t.equal(refusal.reason, AUTH_FAILED, "authentication failed");
     t.equal(refusal.closed, 4201, "closed: do not reconnect");
     t.match(await world.status(uid), { online: 0 });
@@ -126,29 +117,26 @@ for (const format of FORMATS) {
     });
   });
 
-  t.test(
-    `${name}: a kicked client is closed and nothing is taken`,
-    async (t) => {
-      const [ann, ben] = [world.name("ann"), world.name("ben")];
-      const main = { level: 1 } as const;
-      const old = await joinFormat(t, world, format, ann, {
-        ...main,
-        deviceId: "old",
-      });
-      await old.send(person(ben), "before");
-      const newer = await joinFormat(t, world, format, ann, {
-        ...main,
-        deviceId: "new",
-      });
-      t.match(await old.closed, { code: 4200 }, "the socket is closed");
-      t.ok(old.isKicked(), "and it was said before that it is a kick");
-      old.sendBlindly(person(ben), "after");
-      await newer.ping();
-      const reader = await world.join(t, ben);
-      const { messages } = await reader.history(person(ann));
-      t.same(seqs(messages), [1], "only what was sent before");
-    },
-  );
+  t.test(`${name}: a kicked client is closed and nothing is taken`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const main = { level: 1 } as const;
+    const old = await joinFormat(t, world, format, ann, {
+      ...main,
+      deviceId: "old",
+    });
+    await old.send(person(ben), "before");
+    const newer = await joinFormat(t, world, format, ann, {
+      ...main,
+      deviceId: "new",
+    });
+    t.match(await old.closed, { code: 4200 }, "the socket is closed");
+    t.ok(old.isKicked(), "and it was said before that it is a kick");
+    old.sendBlindly(person(ben), "after");
+    await newer.ping();
+    const reader = await world.join(t, ben);
+    const { messages } = await reader.history(person(ann));
+    t.same(seqs(messages), [1], "only what was sent before");
+  });
 
   t.test(`${name}: a client that was cut off connects again`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
@@ -166,22 +154,17 @@ for (const format of FORMATS) {
 }
 
 if (DRIVER === "embedded")
-  t.test(
-    "with pings, a connection outlives the idle time-out in every format",
-    async (t) => {
-      const short = await startWorld(t, {
-        JINDOU_CLIENT_IDLE_TIMEOUT_S: `${IDLE_S}`,
-      });
-      const clients = await Promise.all(
-        FORMATS.map((format) =>
-          joinFormat(t, short, format, short.name("ann")),
-        ),
-      );
-      const untilMs = performance.now() + (IDLE_S + 1) * 1000;
-      await eventually(async () => {
-        await Promise.all(clients.map((client) => client.ping()));
-        return performance.now() > untilMs;
-      }, 1000);
-      t.pass("each ping was answered");
-    },
-  );
+  t.test("with pings, a connection outlives the idle time-out in every format", async (t) => {
+    const short = await startWorld(t, {
+      JINDOU_CLIENT_IDLE_TIMEOUT_S: `${IDLE_S}`,
+    });
+    const clients = await Promise.all(
+      FORMATS.map((format) => joinFormat(t, short, format, short.name("ann"))),
+    );
+    const untilMs = performance.now() + (IDLE_S + 1) * 1000;
+    await eventually(async () => {
+      await Promise.all(clients.map((client) => client.ping()));
+      return performance.now() > untilMs;
+    }, 1000);
+    t.pass("each ping was answered");
+  });

@@ -50,29 +50,23 @@ async function connect(attempt: Attempt, opened = open(attempt)) {
 
 function follow({ uid, token, from }: Attempt) {
   const path = `/stream/2/none/none?uid=${uid}&token=${token}`;
-  return new Promise<{ status: number; retryAfter: string }>(
-    (resolve, reject) => {
-      get(
-        { host: "127.0.0.1", port: apiPort, path, localAddress: from },
-        (response) => {
-          response.resume();
-          const { statusCode = 0, headers } = response;
-          resolve({
-            status: statusCode,
-            retryAfter: headers["retry-after"] ?? "",
-          });
-        },
-      ).on("error", reject);
-    },
-  );
+  return new Promise<{ status: number; retryAfter: string }>((resolve, reject) => {
+    get({ host: "127.0.0.1", port: apiPort, path, localAddress: from }, (response) => {
+      response.resume();
+      const { statusCode = 0, headers } = response;
+      resolve({
+        status: statusCode,
+        retryAfter: headers["retry-after"] ?? "",
+      });
+    }).on("error", reject);
+  });
 }
 
 const guess = (uid: string, from = GUESSER): Attempt => ({
   ...{ uid, token: "guess", from },
 });
 /** So many that are held off may have been checked since `startMs`. */
-const mostTurns = (startMs: number) =>
-  Math.ceil((performance.now() - startMs) / SLOW_MS) + 1;
+const mostTurns = (startMs: number) => Math.ceil((performance.now() - startMs) / SLOW_MS) + 1;
 const right = (uid: string, from: string): Attempt => ({
   ...{ uid, token: `token-${uid}`, from },
 });
@@ -82,12 +76,9 @@ t.test(
   async (t) => {
     for (const uid of ["known", "new", "far"]) await world.register(uid);
     t.equal((await connect(right("known", GUESSER))).code, "ok");
-    for (let i = 0; i < LIMIT; i++)
-      t.equal((await connect(guess("far"))).code, "unauthorized");
+    for (let i = 0; i < LIMIT; i++) t.equal((await connect(guess("far"))).code, "unauthorized");
     const startMs = performance.now();
-    const guesses = Array.from({ length: CROWD }, (_, at) =>
-      connect(guess(`victim${at}`)),
-    );
+    const guesses = Array.from({ length: CROWD }, (_, at) => connect(guess(`victim${at}`)));
     t.equal((await connect(right("far", OTHER))).code, "ok");
     t.equal((await connect(right("known", GUESSER))).code, "ok");
     const answers = await Promise.all(guesses);
@@ -95,15 +86,12 @@ t.test(
     t.same([...codes].sort(), ["rate_limited", "unauthorized"]);
     const refused = answers.find(({ code }) => code === "rate_limited");
     t.ok(Number(refused?.waitMs) >= 1000, `${refused?.waitMs} ms`);
-    if (refused !== undefined)
-      t.equal(await farewell(refused.client), "rate_limited 4100");
+    if (refused !== undefined) t.equal(await farewell(refused.client), "rate_limited 4100");
     const held = answers.filter(({ code }) => code === "rate_limited").length;
     const checked = CROWD - held;
     t.ok(checked <= mostTurns(startMs), `${checked} of ${CROWD} were checked`);
     t.equal((await connect(right("new", GUESSER))).code, "ok", "in its turn");
-    const own = await Promise.all(
-      Array.from({ length: LIMIT }, () => connect(guess("known"))),
-    );
+    const own = await Promise.all(Array.from({ length: LIMIT }, () => connect(guess("known"))));
     t.equal(own.length, LIMIT, "its own room is used up");
     const after = Array.from({ length: CROWD }, () => connect(guess("known")));
     const last = (await Promise.all(after)).map(({ code }) => code);
@@ -114,15 +102,11 @@ t.test(
 t.test(
   "of 100 CONNECTs with wrong tokens at once at a limit of 3 most are held off [decisions: Failed credentials]",
   async (t) => {
-    const attempts = Array.from({ length: 100 }, (_, at) =>
-      guess(`victim${at}`, "127.0.0.6"),
-    );
+    const attempts = Array.from({ length: 100 }, (_, at) => guess(`victim${at}`, "127.0.0.6"));
     const sockets = await Promise.all(attempts.map(open));
     const startMs = performance.now();
     const answers = await Promise.all(
-      attempts.map((one, at) =>
-        connect(one, Promise.resolve(sockets[at] ?? open(one))),
-      ),
+      attempts.map((one, at) => connect(one, Promise.resolve(sockets[at] ?? open(one)))),
     );
     const checked = answers.filter(({ code }) => code === "unauthorized");
     const most = LIMIT + MAX_CHECKS + MAX_WAITING + mostTurns(startMs);
@@ -138,12 +122,9 @@ t.test(
   async (t) => {
     const guesser = "127.0.0.4";
     await world.register("carol", { flag: 1 });
-    for (let i = 0; i < LIMIT; i++)
-      t.equal((await follow(guess("carol", guesser))).status, 401);
+    for (let i = 0; i < LIMIT; i++) t.equal((await follow(guess("carol", guesser))).status, 401);
     const startMs = performance.now();
-    const guesses = Array.from({ length: CROWD }, (_, at) =>
-      follow(guess(`victim${at}`, guesser)),
-    );
+    const guesses = Array.from({ length: CROWD }, (_, at) => follow(guess(`victim${at}`, guesser)));
     t.equal((await follow(right("carol", OTHER))).status, 404);
     const answers = await Promise.all(guesses);
     const held = answers.filter(({ status }) => status === 429);
@@ -177,8 +158,7 @@ t.test(
     }
     t.ok(checked < 60, `held off after ${checked}`);
     const startMs = performance.now();
-    for (let i = 0; i < 4; i++)
-      await follow({ uid: "dave", token: "guess", from });
+    for (let i = 0; i < 4; i++) await follow({ uid: "dave", token: "guess", from });
     t.ok(performance.now() - startMs >= 1000, "slowly at streams too");
   },
 );

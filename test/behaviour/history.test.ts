@@ -205,16 +205,13 @@ t.test(
   },
 );
 
-t.test(
-  "history on the socket is for members only [issue: History]",
-  async (t) => {
-    const { channel } = await filled(1);
-    const eve = await world.join(t, world.name("eve"));
-    t.equal(await codeOf(eve.history(channel)), "not_in_channel");
-    const none = group(world.name("none"));
-    t.equal(await codeOf(eve.history(none)), "not_in_channel");
-  },
-);
+t.test("history on the socket is for members only [issue: History]", async (t) => {
+  const { channel } = await filled(1);
+  const eve = await world.join(t, world.name("eve"));
+  t.equal(await codeOf(eve.history(channel)), "not_in_channel");
+  const none = group(world.name("none"));
+  t.equal(await codeOf(eve.history(none)), "not_in_channel");
+});
 
 t.test(
   "history survives a restart, and the sequence goes on [issue: Messages survive]",
@@ -263,8 +260,7 @@ t.test(
     });
     const channel = await short.newGroup(["alice"]);
     await short.send("alice", channel, "stays");
-    for (const n of range(1, 5))
-      await short.send("alice", channel, `${n}`, { expire: 1 });
+    for (const n of range(1, 5)) await short.send("alice", channel, `${n}`, { expire: 1 });
     await eventually(async () => {
       const { body } = await get(short, channel);
       return body.messages.length === 1;

@@ -33,36 +33,20 @@ function listed(client: NativeClient): readonly string[] {
  * All that came, and all that was to come: a command of the user's own, which its sessions are told
  * of behind the inbox, marks the end.
  */
-export async function got(
-  client: NativeClient,
-  on: World,
-): Promise<readonly string[]> {
+export async function got(client: NativeClient, on: World): Promise<readonly string[]> {
   marks += 1;
   const mark = `${MARK}${marks}`;
   await command(on, client.uid, person("nobody"), mark);
-  await client.waitFor(
-    () => client.commands.some(({ message }) => textOf(message) === mark),
-    mark,
-  );
+  await client.waitFor(() => client.commands.some(({ message }) => textOf(message) === mark), mark);
   return listed(client);
 }
 
-export async function gets(
-  client: NativeClient,
-  count: number,
-): Promise<readonly string[]> {
-  await client.waitFor(
-    () => listed(client).length >= count,
-    `${count} commands`,
-  );
+export async function gets(client: NativeClient, count: number): Promise<readonly string[]> {
+  await client.waitFor(() => listed(client).length >= count, `${count} commands`);
   return listed(client);
 }
 
 /** What a new device of `uid` is given. */
-export async function pulled(
-  t: Test,
-  uid: string,
-  on: World,
-): Promise<readonly string[]> {
+export async function pulled(t: Test, uid: string, on: World): Promise<readonly string[]> {
   return got(await on.connect(t, uid), on);
 }

@@ -3,11 +3,7 @@
 
 import { readFileSync } from "node:fs";
 import type { Test } from "tap";
-import {
-  type Json,
-  type JsonRpcClient,
-  openJsonRpc,
-} from "../support/jsonrpc-client.ts";
+import { type Json, type JsonRpcClient, openJsonRpc } from "../support/jsonrpc-client.ts";
 import { t } from "../support/suite.ts";
 import { base64 } from "./formats/jsonrpc.ts";
 import { group, person, startWorld, type World, wire } from "./world.ts";
@@ -19,10 +15,7 @@ interface Golden {
 }
 
 const { sessions } = JSON.parse(
-  readFileSync(
-    new URL("../wire/jsonrpc-goldens.json", import.meta.url),
-    "utf8",
-  ),
+  readFileSync(new URL("../wire/jsonrpc-goldens.json", import.meta.url), "utf8"),
 ) as { sessions: readonly { name: string; frames: readonly Golden[] }[] };
 
 const world = await startWorld(t);
@@ -66,12 +59,10 @@ for (const { name, frames } of sessions.filter(
 ))
   t.test(`${name} is answered as by WuKongIM, or better`, async (t) => {
     const expected =
-      HERE[name] ??
-      frames.filter(({ dir }) => dir === "s>c").map(({ text }) => gist(text));
+      HERE[name] ?? frames.filter(({ dir }) => dir === "s>c").map(({ text }) => gist(text));
     const first: Json = JSON.parse(frames[0]?.text ?? "");
     const { uid = "", deviceFlag: flag = 0 } = first.params;
-    if (/^\w+$/.test(uid))
-      await world.register(uid, { flag, token: `tok-${uid}` });
+    if (/^\w+$/.test(uid)) await world.register(uid, { flag, token: `tok-${uid}` });
     const client = await openJsonRpc(t, { port: world.clientPort });
     const answers = () => client.texts.filter(isAnswer).map(gist);
     let sent = 0;
@@ -82,17 +73,11 @@ for (const { name, frames } of sessions.filter(
     }
     await client.waitFor(() => answers().length >= expected.length);
     t.same(answers().sort(), [...expected].sort());
-    if (CLOSES.test(name))
-      t.match(await client.closed, { code: /^(4201|4205)$/ }, "and it ends");
+    if (CLOSES.test(name)) t.match(await client.closed, { code: /^(4201|4205)$/ }, "and it ends");
   });
 
 /** The sessions' clients, connected as they did. */
-async function replay(
-  t: Test,
-  at: World,
-  names: readonly string[],
-  level: 0 | 1 = 0,
-) {
+async function replay(t: Test, at: World, names: readonly string[], level: 0 | 1 = 0) {
   const clients = [];
   for (const name of names) {
     const frames = sessions.find((one) => one.name === name)?.frames ?? [];
@@ -130,8 +115,7 @@ const notificationsIn = (frames: readonly Golden[], methods: RegExp) =>
     .map(comparable);
 
 /** Each channel and each inbox has an order of its own. */
-const inAnyOrder = (all: readonly Json[]) =>
-  all.map((one) => JSON.stringify(one)).sort();
+const inAnyOrder = (all: readonly Json[]) => all.map((one) => JSON.stringify(one)).sort();
 
 async function hears(
   t: Test,
@@ -139,8 +123,7 @@ async function hears(
   methods: RegExp,
 ): Promise<void> {
   const expected = notificationsIn(frames, methods);
-  const heard = () =>
-    client.notifications.filter(({ method }) => methods.test(`${method} `));
+  const heard = () => client.notifications.filter(({ method }) => methods.test(`${method} `));
   await client.waitFor(() => heard().length >= expected.length);
   t.same(inAnyOrder(heard().map(comparable)), inAnyOrder(expected));
 }
@@ -237,8 +220,7 @@ t.test("a client of the extended form resumes where it was", async (t) => {
   const { sessionId } = await first.request("connect", login);
   await world.following();
   await world.send(ben, channel, "1");
-  const { messageSeq: lastSeq, messageId: lastId } =
-    await first.next("message");
+  const { messageSeq: lastSeq, messageId: lastId } = await first.next("message");
   first.kill();
   for (const text of ["2", "3"]) await world.send(ben, channel, text);
   const again = await openJsonRpc(t, { port: world.clientPort });

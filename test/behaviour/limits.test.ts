@@ -26,8 +26,7 @@ t.test(
     const { error, details, ...rest } = wrong.body;
     t.type(error, "string");
     t.same(rest, { code: "bad_request", status: 400 });
-    for (const one of details)
-      t.same(Object.keys(one).sort(), ["message", "path"]);
+    for (const one of details) t.same(Object.keys(one).sort(), ["message", "path"]);
     t.ok(details.some(({ path }: { path: string }) => path === "uid"));
     const missing = await world.call("/channel/info", {
       ...wire(person("none")),
@@ -45,11 +44,7 @@ t.test(
         status: 415,
         body: { code: "unsupported_media_type" },
       });
-    for (const type of [
-      undefined,
-      "application/json",
-      "application/json; charset=utf-8",
-    ])
+    for (const type of [undefined, "application/json", "application/json; charset=utf-8"])
       t.same(await post(path, "[]", type), { status: 200, body: [] });
   },
 );
@@ -113,18 +108,15 @@ t.test(
   },
 );
 
-t.test(
-  "client_msg_no has 1 to 128 characters [decisions: Limits]",
-  async (t) => {
-    const send = async (client_msg_no: string) => {
-      const bob = person(world.name("bob"));
-      return (await world.send("alice", bob, "x", { client_msg_no })).status;
-    };
-    t.equal(await send("@".repeat(128)), 200);
-    t.equal(await send("@".repeat(129)), 400);
-    t.equal(await send(""), 400);
-  },
-);
+t.test("client_msg_no has 1 to 128 characters [decisions: Limits]", async (t) => {
+  const send = async (client_msg_no: string) => {
+    const bob = person(world.name("bob"));
+    return (await world.send("alice", bob, "x", { client_msg_no })).status;
+  };
+  t.equal(await send("@".repeat(128)), 200);
+  t.equal(await send("@".repeat(129)), 400);
+  t.equal(await send(""), 400);
+});
 
 t.test(
   "10000 subscribers in a call and 10000 uids in a status call are taken, one more is 400 [decisions: Limits]",
@@ -134,14 +126,8 @@ t.test(
     const channel = { channel_id: world.name("group"), channel_type: 2 };
     const calls = [
       ["/channel", (subscribers: string[]) => ({ ...channel, subscribers })],
-      [
-        "/channel/subscriber_add",
-        (subscribers: string[]) => ({ ...channel, subscribers }),
-      ],
-      [
-        "/channel/subscriber_remove",
-        (subscribers: string[]) => ({ ...channel, subscribers }),
-      ],
+      ["/channel/subscriber_add", (subscribers: string[]) => ({ ...channel, subscribers })],
+      ["/channel/subscriber_remove", (subscribers: string[]) => ({ ...channel, subscribers })],
       ["/user/onlinestatus", (uids: string[]) => uids],
     ] as const;
     for (const [path, bodyOf] of calls) {

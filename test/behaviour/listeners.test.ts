@@ -15,8 +15,7 @@ import { freePort } from "../support/redis.ts";
 import { t } from "../support/suite.ts";
 import { codeOf, PATIENCE_MS, person, startWorld } from "./world.ts";
 
-const file = (name: string) =>
-  fileURLToPath(new URL(`../support/tls/${name}`, import.meta.url));
+const file = (name: string) => fileURLToPath(new URL(`../support/tls/${name}`, import.meta.url));
 const certFile = file("cert.pem");
 const ca = readFileSync(certFile);
 

@@ -20,10 +20,7 @@ const WRITES: readonly [path: string, body: object][] = [
   ["/channel", { channel_id: "g", channel_type: 2, disband: 0 }],
   ["/channel/info", { channel_id: "g", channel_type: 2 }],
   ["/channel/subscriber_add", { channel_id: "g", subscribers: ["u"] }],
-  [
-    "/channel/subscriber_remove",
-    { channel_id: "g", channel_type: 2, subscribers: ["u"] },
-  ],
+  ["/channel/subscriber_remove", { channel_id: "g", channel_type: 2, subscribers: ["u"] }],
   [
     "/message/send",
     {
@@ -58,13 +55,10 @@ function loginFrom(world: World, localAddress: string, body: object) {
     const method = "POST";
     const headers = { "content-type": "application/json" };
     const host = "127.0.0.1";
-    request(
-      { host, port, path: LOGIN, method, headers, localAddress },
-      (response) => {
-        response.resume();
-        resolve(response.statusCode ?? 0);
-      },
-    )
+    request({ host, port, path: LOGIN, method, headers, localAddress }, (response) => {
+      response.resume();
+      resolve(response.statusCode ?? 0);
+    })
       .on("error", reject)
       .end(JSON.stringify(body));
   });
@@ -120,10 +114,7 @@ t.test(
       t.type(answer.body.error, "string");
     }
     t.same(wrong.body, unknown.body, "which of the two is not told");
-    t.equal(
-      await world.refusal(LOGIN, { username: "admin" }),
-      "400 bad_request",
-    );
+    t.equal(await world.refusal(LOGIN, { username: "admin" }), "400 bad_request");
   },
 );
 
@@ -146,9 +137,7 @@ t.test(
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = { username: "nobody", password: "wrong" };
-    const guesses = Array.from({ length: 200 }, () =>
-      loginFrom(world, "127.0.0.2", wrong),
-    );
+    const guesses = Array.from({ length: 200 }, () => loginFrom(world, "127.0.0.2", wrong));
     t.equal(await loginFrom(world, "127.0.0.3", RIGHT), 200);
     const statuses = await Promise.all(guesses);
     const tried = statuses.filter((status) => status === 401).length;
@@ -170,8 +159,7 @@ t.test(
     }
     t.equal(await loginFrom(world, "127.0.0.2", RIGHT), 429);
     t.equal(await loginFrom(world, "127.0.0.3", RIGHT), 200);
-    for (let i = 0; i < 5; i++)
-      await world.call(LOGIN, { ...RIGHT, username: "f" });
+    for (let i = 0; i < 5; i++) await world.call(LOGIN, { ...RIGHT, username: "f" });
     const closed = await world.call(LOGIN, RIGHT);
     t.match(closed, { status: 429, body: { code: "too_many_attempts" } });
     const seconds = Number(closed.headers.get("retry-after"));
@@ -192,10 +180,7 @@ t.test(
     t.equal(await loginFrom(world, "127.0.0.3", RIGHT), 200);
     t.equal(await loginFrom(world, "127.0.0.4", wrong), 401, "the first again");
     for (let i = 0; i < 2; i++)
-      t.equal(
-        (await world.call(LOGIN, { ...wrong, username: "f" })).status,
-        401,
-      );
+      t.equal((await world.call(LOGIN, { ...wrong, username: "f" })).status, 401);
     const closed = await world.call(LOGIN, RIGHT);
     t.equal(closed.status, 429);
     const waitMs = Number(closed.headers.get("retry-after")) * 1000;
@@ -224,8 +209,7 @@ t.test(
         t.equal(status === 403, username === "view", message);
         t.not(status, 401, message);
       }
-      for (const path of READS)
-        t.equal((await world.call(path, undefined, headers)).status, 200);
+      for (const path of READS) t.equal((await world.call(path, undefined, headers)).status, 200);
       const status = await world.call("/user/onlinestatus", ["u"], headers);
       t.equal(status.status, 200, "online status is reading");
     }
@@ -259,19 +243,14 @@ t.test(
       ...{ username, password: "p", role: "viewer" },
       permissions: [permission],
     });
-    const accounts = [
-      named("events", "events:write"),
-      named("messages", "messages:write"),
-    ];
+    const accounts = [named("events", "events:write"), named("messages", "messages:write")];
     const world = await startWorld(t, {
       JINDOU_AUTH_API: "required",
       JINDOU_MANAGERS: JSON.stringify(accounts),
     });
-    const posted = async (headers: Settings) =>
-      (await world.call("/event", EVENT, headers)).status;
+    const posted = async (headers: Settings) => (await world.call("/event", EVENT, headers)).status;
     const stream = "/stream/1/v/c?uid=u";
-    const read = async (headers: Settings) =>
-      (await world.call(stream, undefined, headers)).status;
+    const read = async (headers: Settings) => (await world.call(stream, undefined, headers)).status;
     const [first, second] = [
       await login(world, { username: "events", password: "p" }),
       await login(world, { username: "messages", password: "p" }),
@@ -375,8 +354,7 @@ t.test(
     await before.close();
     const settings = { ...PROTECTED, JINDOU_ADMIN_PASSWORD: "changed" };
     const after = await startWorld(t, settings, folder);
-    const read = (headers: Settings) =>
-      after.call("/metrics", undefined, headers);
+    const read = (headers: Settings) => after.call("/metrics", undefined, headers);
     t.equal((await read(old)).status, 401);
     const again = await login(after, { ...RIGHT, password: "changed" });
     t.equal((await read(again)).status, 200);
@@ -403,17 +381,14 @@ t.test(
   },
 );
 
-t.test(
-  "a password configured as a scrypt hash logs in [decisions: Managers]",
-  async (t) => {
-    const { hashPassword } = await import("../../src/broker/passwords.ts");
-    const passwordHash = await hashPassword("right");
-    const manager = { username: "admin", passwordHash, role: "admin" };
-    const world = await startWorld(t, {
-      JINDOU_MANAGERS: JSON.stringify([manager]),
-    });
-    t.equal((await world.call(LOGIN, RIGHT)).status, 200);
-    const wrong = { ...RIGHT, password: passwordHash };
-    t.equal((await world.call(LOGIN, wrong)).status, 401);
-  },
-);
+t.test("a password configured as a scrypt hash logs in [decisions: Managers]", async (t) => {
+  const { hashPassword } = await import("../../src/broker/passwords.ts");
+  const passwordHash = await hashPassword("right");
+  const manager = { username: "admin", passwordHash, role: "admin" };
+  const world = await startWorld(t, {
+    JINDOU_MANAGERS: JSON.stringify([manager]),
+  });
+  t.equal((await world.call(LOGIN, RIGHT)).status, 200);
+  const wrong = { ...RIGHT, password: passwordHash };
+  t.equal((await world.call(LOGIN, wrong)).status, 401);
+});

@@ -3,14 +3,7 @@
 
 import { t } from "../support/suite.ts";
 import { command, got } from "./inboxes.ts";
-import {
-  person,
-  range,
-  receives,
-  startWorld,
-  type World,
-  wire,
-} from "./world.ts";
+import { person, range, receives, startWorld, type World, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
@@ -21,8 +14,7 @@ interface Synced {
   readonly client_msg_no: string;
 }
 
-const seqsOf = (messages: readonly Synced[]) =>
-  messages.map(({ message_seq }) => message_seq);
+const seqsOf = (messages: readonly Synced[]) => messages.map(({ message_seq }) => message_seq);
 
 t.test(
   "POST /channel/messagesync pages through a channel both ways [issue: channel/messagesync]",
@@ -31,8 +23,7 @@ t.test(
     for (const channel of [await world.newGroup([alice]), person(bob)]) {
       const at = { ...wire(channel), login_uid: alice };
       for (const seq of range(1, 7)) await world.send(alice, channel, `${seq}`);
-      const page = (more: object) =>
-        world.ok("/channel/messagesync", { ...at, ...more });
+      const page = (more: object) => world.ok("/channel/messagesync", { ...at, ...more });
       const newest = await page({ limit: 3 });
       t.same(seqsOf(newest.messages), [5, 6, 7]);
       t.equal(newest.more, 1);
@@ -52,9 +43,7 @@ t.test(
       messages: [],
     });
     t.match(
-      await world.call(
-        `/channel/max_message_seq?channel_id=${nothing.channel_id}&channel_type=2`,
-      ),
+      await world.call(`/channel/max_message_seq?channel_id=${nothing.channel_id}&channel_type=2`),
       { status: 200, body: { message_seq: 0 } },
     );
   },
@@ -71,9 +60,7 @@ t.test(
       sent.push((await world.send(alice, channel, `${seq}`, more)).body);
     }
     const find = async (more: object) =>
-      seqsOf(
-        (await world.ok("/messages", { ...wire(channel), ...more })).messages,
-      );
+      seqsOf((await world.ok("/messages", { ...wire(channel), ...more })).messages);
     const ids = sent.map(({ message_id }) => message_id);
     t.same(await find({ message_seqs: [19, 3, 3, 99] }), [3, 19]);
     t.same(await find({ message_ids: ids }), range(1, 20));
@@ -91,8 +78,7 @@ t.test(
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
-    for (const text of ["one", "two"])
-      await command(world, alice, channel, text);
+    for (const text of ["one", "two"]) await command(world, alice, channel, text);
     await command(world, alice, person(bob), "three");
     t.same(await texts(world, bob), ["1 one", "2 two", "3 three"]);
     t.same(await texts(world, bob, 2), ["1 one", "2 two"]);
@@ -120,11 +106,7 @@ async function texts(on: World, uid: string, limit = 0) {
 t.test(
   "POST /message/sendbatch: every user gets a message of its own, and refusals are listed [issue: message/sendbatch]",
   async (t) => {
-    const [alice, bob, eve] = [
-      world.name("alice"),
-      world.name("bob"),
-      world.name("eve"),
-    ];
+    const [alice, bob, eve] = [world.name("alice"), world.name("bob"), world.name("eve")];
     const client = await world.join(t, bob);
     await world.ok("/channel", { ...wire(person(eve)), ban: 1 });
     const { body } = await world.call("/message/sendbatch", {

@@ -4,16 +4,7 @@
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
-import {
-  group,
-  person,
-  range,
-  received,
-  receives,
-  seqs,
-  startWorld,
-  wire,
-} from "./world.ts";
+import { group, person, range, received, receives, seqs, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 const SEND = "/message/send";
@@ -75,9 +66,7 @@ t.test(
     const [conversation] = await world.ok("/conversation/sync", body);
     t.equal(conversation.last_client_msg_no, stored.at(-1));
     t.same(
-      conversation.recents.map(
-        (one: { readonly client_msg_no: string }) => one.client_msg_no,
-      ),
+      conversation.recents.map((one: { readonly client_msg_no: string }) => one.client_msg_no),
       [...stored].reverse(),
     );
   },
@@ -244,8 +233,7 @@ t.test(
     const a = await world.join(t, alice);
     const b = await world.join(t, bob);
     const channel = await world.newGroup([alice, bob]);
-    const seq = async (sent: ReturnType<typeof a.send>) =>
-      (await sent).messageSeq;
+    const seq = async (sent: ReturnType<typeof a.send>) => (await sent).messageSeq;
     t.equal(await seq(a.send(person(bob), "1")), 1);
     t.equal(await seq(b.send(person(alice), "2")), 2);
     t.equal(await seq(a.send(channel, "1")), 1);
@@ -277,13 +265,9 @@ t.test(
     const senders = ["a", "b", "c"].map((word) => world.name(word));
     const watchers = [world.name("w"), world.name("w")];
     const channel = await world.newGroup([...senders, ...watchers]);
-    const reading = await Promise.all(
-      watchers.map((uid) => world.join(t, uid)),
-    );
+    const reading = await Promise.all(watchers.map((uid) => world.join(t, uid)));
     await Promise.all(
-      senders.flatMap((uid) =>
-        range(1, 20).map((n) => world.send(uid, channel, `${uid} ${n}`)),
-      ),
+      senders.flatMap((uid) => range(1, 20).map((n) => world.send(uid, channel, `${uid} ${n}`))),
     );
     for (const client of reading) {
       await receives(client, 60);

@@ -20,8 +20,7 @@ interface Node {
   readonly draining: number;
 }
 
-const nodes = async (): Promise<Node[]> =>
-  (await world.call("/cluster/nodes")).body;
+const nodes = async (): Promise<Node[]> => (await world.call("/cluster/nodes")).body;
 
 /** What all nodes carry together. */
 async function sessions(): Promise<number> {
@@ -58,9 +57,6 @@ t.test(
     const { status, body } = await world.call("/route/batch", uids);
     t.equal(status, 200);
     for (const record of body) t.match(record, addresses);
-    t.same(
-      body.flatMap((record: { uids: string[] }) => record.uids).sort(),
-      [...uids].sort(),
-    );
+    t.same(body.flatMap((record: { uids: string[] }) => record.uids).sort(), [...uids].sort());
   },
 );

@@ -61,8 +61,7 @@ for (const [row, content] of Object.entries(KINDS))
 t.test(
   "a message that everyone is mentioned in has all 1 and no uids [spec: payload type 1]",
   async (t) => {
-    const say = (mention: object) =>
-      post(strict, json({ type: 1, content: "x", mention }));
+    const say = (mention: object) => post(strict, json({ type: 1, content: "x", mention }));
     t.equal(await say({ all: 1, uids: [] }), "200 undefined");
     t.equal(await say({ all: 1, uids: ["u1"] }), "400 bad_payload");
   },
@@ -146,24 +145,17 @@ t.test(
       { type: 1001 },
       { type: 1001, content: "c", extra: [{ uid: "u1" }] },
     ])
-      t.equal(
-        await post(strict, json(content)),
-        "400 bad_payload",
-        JSON.stringify(content),
-      );
+      t.equal(await post(strict, json(content)), "400 bad_payload", JSON.stringify(content));
     t.equal(await post(strict, json({ type: 77 })), "200 undefined");
     t.equal(await post(strict, json([1])), "400 bad_payload");
   },
 );
 
-t.test(
-  "content.validation opaque: any bytes, but base64 still [decisions: payload]",
-  async (t) => {
-    const bytes = Buffer.from([0, 255, 1]).toString("base64");
-    t.equal(await post(opaque, bytes), "200 undefined");
-    t.equal(await post(opaque, "%%%"), "400 bad_payload");
-  },
-);
+t.test("content.validation opaque: any bytes, but base64 still [decisions: payload]", async (t) => {
+  const bytes = Buffer.from([0, 255, 1]).toString("base64");
+  t.equal(await post(opaque, bytes), "200 undefined");
+  t.equal(await post(opaque, "%%%"), "400 bad_payload");
+});
 
 t.test(
   "the payload limit counts decoded bytes: 65536 pass, one more is 400, on the socket too_large [decisions: Limits]",
@@ -176,8 +168,7 @@ t.test(
     t.equal(await post(world, base64(ofSize(65_536))), "200 undefined");
     t.equal(await post(world, base64(ofSize(65_537))), "400 too_large");
     const alice = await world.join(t, world.name("alice"));
-    const send = (bytes: number) =>
-      alice.send(person("bob"), Buffer.from(ofSize(bytes)));
+    const send = (bytes: number) => alice.send(person("bob"), Buffer.from(ofSize(bytes)));
     t.equal((await send(65_536)).kind, "sendack");
     await t.rejects(send(65_537), { code: "too_large" });
   },

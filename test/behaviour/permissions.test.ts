@@ -5,15 +5,7 @@ import type { Test } from "tap";
 import { type ChannelRef, SYSTEM_UID } from "../../src/broker/model.ts";
 import { textPayload } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
-import {
-  codeOf,
-  group,
-  person,
-  receives,
-  startWorld,
-  type World,
-  wire,
-} from "./world.ts";
+import { codeOf, group, person, receives, startWorld, type World, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
@@ -64,19 +56,16 @@ t.test(
   },
 );
 
-t.test(
-  "a temporary subscriber may send as a permanent one [spec: temp_subscriber]",
-  async (t) => {
-    const guest = world.name("guest");
-    const channel = await world.newGroup(["alice"]);
-    await world.ok("/channel/subscriber_add", {
-      ...wire(channel),
-      subscribers: [guest],
-      temp_subscriber: 1,
-    });
-    t.equal(await post(guest, channel), "ok");
-  },
-);
+t.test("a temporary subscriber may send as a permanent one [spec: temp_subscriber]", async (t) => {
+  const guest = world.name("guest");
+  const channel = await world.newGroup(["alice"]);
+  await world.ok("/channel/subscriber_add", {
+    ...wire(channel),
+    subscribers: [guest],
+    temp_subscriber: 1,
+  });
+  t.equal(await post(guest, channel), "ok");
+});
 
 t.test(
   "the system uid is exempt from all group rules but disband, and members receive it [decisions: Group rules on send; decisions: System uid]",
@@ -272,10 +261,7 @@ t.test(
   async (t) => {
     const on = await startWorld(t, { JINDOU_MESSAGES_FRIENDS_ONLY: "true" });
     const own = wire(person("owner"));
-    t.same(
-      await everyWay(t, "ann", person("owner"), on),
-      EVERY("not_allowlisted"),
-    );
+    t.same(await everyWay(t, "ann", person("owner"), on), EVERY("not_allowlisted"));
     await on.ok("/channel/whitelist_add", { ...own, uids: ["ann"] });
     t.same(await everyWay(t, "ann", person("owner"), on), EVERY("ok"));
     const send = async (from: string, to: string) =>

@@ -43,9 +43,7 @@ function seqsIn(client: NativeClient, channel: ChannelRef): readonly number[] {
   return client.pushes.flatMap((push) => {
     if (push.kind !== "message" && push.kind !== "messages") return [];
     if (push.channel.id !== channel.id) return [];
-    return push.kind === "message"
-      ? [push.message.messageSeq]
-      : seqs(push.messages);
+    return push.kind === "message" ? [push.message.messageSeq] : seqs(push.messages);
   });
 }
 
@@ -71,11 +69,7 @@ t.test(
 t.test(
   "personal and group channels in one connect, each from where it stands; results in the order of the names [issue: resume]",
   async (t) => {
-    const [alice, bob, carol] = [
-      world.name("alice"),
-      world.name("bob"),
-      world.name("carol"),
-    ];
+    const [alice, bob, carol] = [world.name("alice"), world.name("bob"), world.name("carol")];
     const first = await world.newGroup([alice, bob]);
     const second = await world.newGroup([alice, bob]);
     await fill(alice, first, 4);
@@ -119,8 +113,7 @@ t.test(
     const client = await world.join(t, bob, { resume });
     t.match(client.connack.resume, [{ status: "ok", headSeq: 0 }]);
     t.same(await received(client), []);
-    for (const to of [channel, empty, person(bob)])
-      await world.send(alice, to, "live");
+    for (const to of [channel, empty, person(bob)]) await world.send(alice, to, "live");
     t.same(await receives(client, 3), ["live", "live", "live"]);
   },
 );
@@ -133,8 +126,7 @@ t.test(
     const left = await world.newGroup([alice, bob]);
     const mine = await world.newGroup([alice, bob]);
     const gone = await world.newGroup([alice, bob]);
-    for (const channel of [foreign, left, mine, gone])
-      await fill(alice, channel, 2);
+    for (const channel of [foreign, left, mine, gone]) await fill(alice, channel, 2);
     const body = { ...wire(left), subscribers: [bob] };
     await world.ok("/channel/subscriber_remove", body);
     await world.ok("/channel/info", { ...wire(gone), disband: 1 });
@@ -142,10 +134,7 @@ t.test(
     const named = [foreign, left, mine, gone, none];
     const resume = named.map((channel) => ({ channel, lastSeq: 0 }));
     const client = await world.join(t, bob, { resume });
-    const statuses = client.connack.resume.map(({ status, headSeq }) => [
-      status,
-      headSeq,
-    ]);
+    const statuses = client.connack.resume.map(({ status, headSeq }) => [status, headSeq]);
     const denied = ["denied", 0];
     t.same(statuses, [denied, denied, ["ok", 2], denied, denied]);
     await receives(client, 2);
@@ -154,23 +143,20 @@ t.test(
   },
 );
 
-t.test(
-  "a channel named twice counts once, as named last [issue: resume]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const channel = await world.newGroup([alice, bob]);
-    await fill(alice, channel, 4);
-    const resume = [
-      { channel, lastSeq: 0 },
-      { channel, lastSeq: 2 },
-    ];
-    const client = await world.join(t, bob, { resume });
-    await receives(client, 2);
-    await world.send(alice, channel, "live");
-    await receives(client, 3);
-    t.same(seqsIn(client, channel), [3, 4, 5]);
-  },
-);
+t.test("a channel named twice counts once, as named last [issue: resume]", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const channel = await world.newGroup([alice, bob]);
+  await fill(alice, channel, 4);
+  const resume = [
+    { channel, lastSeq: 0 },
+    { channel, lastSeq: 2 },
+  ];
+  const client = await world.join(t, bob, { resume });
+  await receives(client, 2);
+  await world.send(alice, channel, "live");
+  await receives(client, 3);
+  t.same(seqsIn(client, channel), [3, 4, 5]);
+});
 
 t.test(
   "a large backlog comes in runs that join end to end, and live messages behind it [issue: resume large backlog]",
@@ -221,8 +207,7 @@ t.test(
       }
       isDone = true;
     })();
-    for (let visits = 0; !isDone || visits < 3; visits++)
-      await visit(t, bob, { last, channels });
+    for (let visits = 0; !isDone || visits < 3; visits++) await visit(t, bob, { last, channels });
     await writing;
     await visit(t, bob, { last, channels, until: 150 });
     t.same([...last.values()], [150, 150]);
@@ -265,43 +250,37 @@ async function visit(
   await client.close();
 }
 
-t.test(
-  "a channel joined while away is followed live on coming back [issue: resume]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const channel = await world.newGroup([alice]);
-    await fill(alice, channel, 3);
-    const away = await world.join(t, bob);
-    await away.close();
-    const body = { ...wire(channel), subscribers: [bob] };
-    await world.ok("/channel/subscriber_add", body);
-    const resume = [{ channel, lastSeq: 1 }];
-    const client = await world.connect(t, bob, { resume });
-    await receives(client, 2);
-    await world.send(alice, channel, "live");
-    await receives(client, 3);
-    t.same(seqsIn(client, channel), [2, 3, 4]);
-  },
-);
+t.test("a channel joined while away is followed live on coming back [issue: resume]", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const channel = await world.newGroup([alice]);
+  await fill(alice, channel, 3);
+  const away = await world.join(t, bob);
+  await away.close();
+  const body = { ...wire(channel), subscribers: [bob] };
+  await world.ok("/channel/subscriber_add", body);
+  const resume = [{ channel, lastSeq: 1 }];
+  const client = await world.connect(t, bob, { resume });
+  await receives(client, 2);
+  await world.send(alice, channel, "live");
+  await receives(client, 3);
+  t.same(seqsIn(client, channel), [2, 3, 4]);
+});
 
-t.test(
-  "resuming works across a restart of the node [issue: resume]",
-  async (t) => {
-    const before = await startWorld(t);
-    const channel = await before.newGroup(["alice", "bob"]);
-    const bob = await before.join(t, "bob");
-    await before.send("alice", channel, "1");
-    await before.send("alice", channel, "2");
-    t.same(await receives(bob, 2), ["1", "2"]);
-    await before.close();
-    t.match(await bob.closed, { code: 4000 }, "told to come back");
-    const after = await startWorld(t, {}, before.dataPath);
-    await after.send("alice", channel, "3");
-    const resume = [{ channel, lastSeq: 1 }];
-    const again = await after.connect(t, "bob", { resume });
-    t.same(await receives(again, 2), ["2", "3"]);
-  },
-);
+t.test("resuming works across a restart of the node [issue: resume]", async (t) => {
+  const before = await startWorld(t);
+  const channel = await before.newGroup(["alice", "bob"]);
+  const bob = await before.join(t, "bob");
+  await before.send("alice", channel, "1");
+  await before.send("alice", channel, "2");
+  t.same(await receives(bob, 2), ["1", "2"]);
+  await before.close();
+  t.match(await bob.closed, { code: 4000 }, "told to come back");
+  const after = await startWorld(t, {}, before.dataPath);
+  await after.send("alice", channel, "3");
+  const resume = [{ channel, lastSeq: 1 }];
+  const again = await after.connect(t, "bob", { resume });
+  t.same(await receives(again, 2), ["2", "3"]);
+});
 
 t.test(
   "more channels than the configured bound are refused [issue: resume; decisions: Limits]",
@@ -335,16 +314,13 @@ t.test(
   },
 );
 
-t.test(
-  "a client that remembers more than there is gets what is new",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const channel = await world.newGroup([alice, bob]);
-    await fill(alice, channel, 2);
-    const resume = [{ channel, lastSeq: 50 }];
-    const client = await world.join(t, bob, { resume });
-    await world.send(alice, channel, "new");
-    await receives(client, 1);
-    t.same(seqsIn(client, channel), [3]);
-  },
-);
+t.test("a client that remembers more than there is gets what is new", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const channel = await world.newGroup([alice, bob]);
+  await fill(alice, channel, 2);
+  const resume = [{ channel, lastSeq: 50 }];
+  const client = await world.join(t, bob, { resume });
+  await world.send(alice, channel, "new");
+  await receives(client, 1);
+  t.same(seqsIn(client, channel), [3]);
+});

@@ -27,8 +27,7 @@ t.test(
     const second = await world.connect(t, uid, { deviceId: "b" });
     await world.register(uid, { level: 1 });
     const main = await world.connect(t, uid, { deviceId: "c" });
-    for (const client of [first, second, main])
-      t.equal((await client.ping()).kind, "pong");
+    for (const client of [first, second, main]) t.equal((await client.ping()).kind, "pong");
     await world.connect(t, uid, { deviceId: "d" });
     t.equal(await farewell(main), "kicked 4200");
     for (const client of [first, second])
@@ -49,14 +48,11 @@ t.test(
   },
 );
 
-t.test(
-  "main devices of different users do not end each other [spec: Rule]",
-  async (t) => {
-    const alice = await world.join(t, world.name("alice"), { level: 1 });
-    await world.join(t, world.name("bob"), { level: 1 });
-    t.equal((await alice.ping()).kind, "pong");
-  },
-);
+t.test("main devices of different users do not end each other [spec: Rule]", async (t) => {
+  const alice = await world.join(t, world.name("alice"), { level: 1 });
+  await world.join(t, world.name("bob"), { level: 1 });
+  t.equal((await alice.ping()).kind, "pong");
+});
 
 t.test(
   "of main devices that log in at once exactly one survives [decisions: Kick rule]",
@@ -66,9 +62,7 @@ t.test(
     const logins = ["a", "b", "c", "d"].map((deviceId) =>
       world.connect(t, uid, { deviceId }).catch(() => undefined),
     );
-    const connected = (await Promise.all(logins)).filter(
-      (client) => client !== undefined,
-    );
+    const connected = (await Promise.all(logins)).filter((client) => client !== undefined);
     const alive = await Promise.all(
       connected.map((client) => client.ping().catch(() => undefined)),
     );
@@ -120,14 +114,11 @@ t.test(
   },
 );
 
-t.test(
-  "a client that says goodbye is closed with 4206 [issue: disconnect]",
-  async (t) => {
-    const alice = await world.join(t, world.name("alice"));
-    await alice.goodbye();
-    t.equal(await farewell(alice), "goodbye 4206");
-  },
-);
+t.test("a client that says goodbye is closed with 4206 [issue: disconnect]", async (t) => {
+  const alice = await world.join(t, world.name("alice"));
+  await alice.goodbye();
+  t.equal(await farewell(alice), "goodbye 4206");
+});
 
 t.test(
   "presence on the socket: one record per uid in order, duplicates included, as over HTTP [issue: presence query; decisions: Online status]",
@@ -144,21 +135,18 @@ t.test(
   },
 );
 
-t.test(
-  "the connack tells server time, session, node and limits [issue: connect]",
-  async (t) => {
-    const uid = world.name("alice");
-    const { connack } = await world.join(t, uid);
-    const second = (await world.connect(t, uid)).connack;
-    t.ok(Math.abs(connack.serverTimeMs - Date.now()) < 60_000);
-    t.not(connack.sessionId, second.sessionId);
-    t.equal(connack.nodeId, second.nodeId);
-    t.match(connack, { version: 1, resume: [] });
-    t.same(connack.limits, {
-      maxFrameBytes: 131_072,
-      maxPayloadBytes: 65_536,
-      idleTimeoutS: 120,
-      maxFramesPerSecond: 500,
-    });
-  },
-);
+t.test("the connack tells server time, session, node and limits [issue: connect]", async (t) => {
+  const uid = world.name("alice");
+  const { connack } = await world.join(t, uid);
+  const second = (await world.connect(t, uid)).connack;
+  t.ok(Math.abs(connack.serverTimeMs - Date.now()) < 60_000);
+  t.not(connack.sessionId, second.sessionId);
+  t.equal(connack.nodeId, second.nodeId);
+  t.match(connack, { version: 1, resume: [] });
+  t.same(connack.limits, {
+    maxFrameBytes: 131_072,
+    maxPayloadBytes: 65_536,
+    idleTimeoutS: 120,
+    maxFramesPerSecond: 500,
+  });
+});

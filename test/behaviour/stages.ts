@@ -37,12 +37,7 @@ export interface Stage {
   /** As a user names it; a client by its uid. */
   channelOf(uid: string): ChannelRef;
   /** Posts one event of alice's stream `no`. */
-  post(
-    no: string,
-    type: string,
-    data?: string,
-    options?: PostOptions,
-  ): Promise<Answer>;
+  post(no: string, type: string, data?: string, options?: PostOptions): Promise<Answer>;
   start(no: string, options?: PostOptions): Promise<Answer>;
   say(no: string, text: string, options?: PostOptions): Promise<Answer>;
   end(no: string, options?: PostOptions): Promise<Answer>;
@@ -56,15 +51,10 @@ export interface Stage {
   read(no: string): Promise<Answer>;
 }
 
-export async function startStage(
-  t: Test,
-  world: World,
-  kind: Kind = "group",
-): Promise<Stage> {
+export async function startStage(t: Test, world: World, kind: Kind = "group"): Promise<Stage> {
   const names = ["alice", "bob", "eve"].map((word) => world.name(word));
   const [alice = "", bob = "", eve = ""] = names;
-  const channel =
-    kind === "group" ? await world.newGroup([alice, bob]) : person(bob);
+  const channel = kind === "group" ? await world.newGroup([alice, bob]) : person(bob);
   const [first, second, stranger] = await Promise.all([
     world.join(t, alice),
     world.join(t, bob),
@@ -76,8 +66,7 @@ export async function startStage(
       event: { type, data, ...options.event },
       ...options.body,
     });
-  const channelOf = (uid: string) =>
-    kind === "group" || uid === alice ? channel : person(alice);
+  const channelOf = (uid: string) => (kind === "group" || uid === alice ? channel : person(alice));
   return {
     ...{ kind, channel, post, channelOf },
     ...{ alice: first, bob: second, eve: stranger },

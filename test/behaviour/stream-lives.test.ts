@@ -34,9 +34,7 @@ t.test(
     });
     shows(
       t,
-      await stage.bob.nextPush(
-        (push) => push.kind === "message" && push.message.streamNo === "s1",
-      ),
+      await stage.bob.nextPush((push) => push.kind === "message" && push.message.streamNo === "s1"),
       { message: { messageSeq: 2, stream: undefined } },
     );
   },
@@ -63,10 +61,7 @@ t.test(
     t.equal(await post(CONTENT, "before ", "e1"), "200 active", "a retry");
     t.equal(await post(CONTENT, "after", "e2"), "200 active");
     t.equal(await post(END, "", "e3"), "200 closed");
-    await late.waitFor(
-      () => late.view(channel, "s1")?.ended === true,
-      "the end",
-    );
+    await late.waitFor(() => late.view(channel, "s1")?.ended === true, "the end");
     shows(t, late.view(channel, "s1"), {
       text: "before after",
       problems: [],
@@ -102,8 +97,6 @@ t.test(
     });
     t.equal(await outcomeOf(stage.say("s1", "late")), "400 stream_closed");
     t.equal(await outcomeOf(stage.start("s2")), "200 active");
-    await eventually(
-      async () => (await stage.read("s2")).body.state === "interrupted",
-    );
+    await eventually(async () => (await stage.read("s2")).body.state === "interrupted");
   },
 );

@@ -10,11 +10,7 @@ import { eventually, range, startWorld, wire } from "./world.ts";
 const world = await startWorld(t);
 
 /** The path of a stream as `uid` may ask for it; a group needs nobody. */
-function pathOf(
-  { channel, kind, alice }: Stage,
-  no: string,
-  more = "",
-): string {
+function pathOf({ channel, kind, alice }: Stage, no: string, more = ""): string {
   const uid = kind === "personal" ? `uid=${alice.uid}` : "";
   const query = [uid, more].filter((part) => part !== "").join("&");
   return `/stream/${channel.type}/${channel.id}/${no}${query && `?${query}`}`;
@@ -116,11 +112,7 @@ t.test(
     await world.send(stage.alice.uid, stage.channel, "text", {
       client_msg_no: "m1",
     });
-    t.equal(
-      await codes(pathOf(stage, "m1")),
-      "404 stream_unknown",
-      "a message is no stream",
-    );
+    t.equal(await codes(pathOf(stage, "m1")), "404 stream_unknown", "a message is no stream");
     const feed = await openFeed(t, urlOf(stage, "none"));
     t.equal(feed.status, 404);
   },
@@ -134,9 +126,7 @@ t.test(
     for (const n of range(1, 5)) await stage.say("s1", `${n} `);
     const first = await openFeed(t, urlOf(stage, "s1", "from=3"));
     await first.has(1);
-    shows(t, first.events, [
-      { id: "6", data: { index: 3, text_offset: 4, data: "3 4 5 " } },
-    ]);
+    shows(t, first.events, [{ id: "6", data: { index: 3, text_offset: 4, data: "3 4 5 " } }]);
     await stage.say("s1", "6 ");
     await first.has(2);
     first.leave();
@@ -152,11 +142,7 @@ t.test(
     const level = await openFeed(t, urlOf(stage, "s1"), {
       "last-event-id": again.events.at(-1)?.id ?? "",
     });
-    t.equal(
-      level.status,
-      204,
-      "there is nothing more: an EventSource stays away",
-    );
+    t.equal(level.status, 204, "there is nothing more: an EventSource stays away");
     const beyond = await openFeed(t, urlOf(stage, "s1", "from=11"));
     t.equal(beyond.status, 400);
   },
@@ -214,8 +200,7 @@ t.test(
       await feed.over;
       t.equal(feed.text(), text);
       const gaps = feed.events.filter(
-        ({ data }, at) =>
-          data.index !== (feed.events[at - 1]?.data.next_index ?? 0),
+        ({ data }, at) => data.index !== (feed.events[at - 1]?.data.next_index ?? 0),
       );
       t.same(gaps, []);
     }
@@ -230,9 +215,7 @@ t.test(
     await stage.start("s1");
     await stage.say("s1", "text");
     const asks = (uid: string, token: string, flag = 0) =>
-      world.call(
-        pathOf(stage, "s1", `uid=${uid}&token=${token}&device_flag=${flag}`),
-      );
+      world.call(pathOf(stage, "s1", `uid=${uid}&token=${token}&device_flag=${flag}`));
     shows(t, await asks(bob.uid, `token-${bob.uid}`), {
       status: 200,
       body: { text: "text" },
@@ -265,24 +248,21 @@ t.test(
   },
 );
 
-t.test(
-  "readers that follow end with the node, in order [issue: server-sent events]",
-  async (t) => {
-    const short = await startWorld(t);
-    const stage = await startStage(t, short);
-    await stage.start("s1");
-    const url = `http://127.0.0.1:${short.apiPort}${pathOf(stage, "s1")}`;
-    const feed = await openFeed(t, url);
-    await feed.has(1);
-    await short.close();
-    await feed.over;
-    t.same(
-      feed.events.map(({ name }) => name),
-      ["start"],
-      "not the end of the stream",
-    );
-  },
-);
+t.test("readers that follow end with the node, in order [issue: server-sent events]", async (t) => {
+  const short = await startWorld(t);
+  const stage = await startStage(t, short);
+  await stage.start("s1");
+  const url = `http://127.0.0.1:${short.apiPort}${pathOf(stage, "s1")}`;
+  const feed = await openFeed(t, url);
+  await feed.has(1);
+  await short.close();
+  await feed.over;
+  t.same(
+    feed.events.map(({ name }) => name),
+    ["start"],
+    "not the end of the stream",
+  );
+});
 
 t.test(
   "more followers than allowed are refused 503, and places come free [issue: server-sent events]",
@@ -300,12 +280,7 @@ t.test(
       next.leave();
       return next.status === 200;
     });
-    shows(
-      t,
-      await narrow.call(pathOf(stage, "s1")),
-      { status: 200 },
-      "reading is not following",
-    );
+    shows(t, await narrow.call(pathOf(stage, "s1")), { status: 200 }, "reading is not following");
   },
 );
 

@@ -35,15 +35,8 @@ for (const kind of KINDS) {
       const stage = await startStage(t, world, kind);
       await stage.start("s1");
       for (const query of ["", "?force=0"])
-        t.equal(
-          await outcomeOf(stage.start("s2", { query })),
-          "400 stream_running",
-        );
-      t.equal(
-        await outcomeOf(stage.say("s2", "x")),
-        "400 stream_not_found",
-        "still none",
-      );
+        t.equal(await outcomeOf(stage.start("s2", { query })), "400 stream_running");
+      t.equal(await outcomeOf(stage.say("s2", "x")), "400 stream_not_found", "still none");
       t.equal(await outcomeOf(stage.say("s1", "goes on")), "200 active");
       t.equal((await stage.seen(stage.bob, "s1")).text, "goes on");
       t.equal(stage.bob.view(stage.channelOf(stage.bob.uid), "s2"), undefined);
@@ -71,9 +64,7 @@ for (const kind of KINDS) {
           text: "new",
           problems: [],
         });
-        const order = viewer.events.map(
-          ({ type, clientMsgNo }) => `${clientMsgNo} ${type}`,
-        );
+        const order = viewer.events.map(({ type, clientMsgNo }) => `${clientMsgNo} ${type}`);
         t.same(order, [
           `s1 ${START}`,
           `s1 ${CONTENT}`,
@@ -113,26 +104,23 @@ for (const kind of KINDS) {
     },
   );
 
-  t.test(
-    `active + end: closed, in a ${kind} channel [spec: Stream active end]`,
-    async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1");
-      await stage.say("s1", "done");
-      t.equal(await outcomeOf(stage.end("s1")), "200 closed");
-      for (const viewer of [stage.alice, stage.bob])
-        shows(t, await stage.seen(viewer, "s1"), {
-          state: "closed",
-          text: "done",
-          nextIndex: 3,
-          problems: [],
-        });
-      shows(t, (await stage.read("s1")).body, {
+  t.test(`active + end: closed, in a ${kind} channel [spec: Stream active end]`, async (t) => {
+    const stage = await startStage(t, world, kind);
+    await stage.start("s1");
+    await stage.say("s1", "done");
+    t.equal(await outcomeOf(stage.end("s1")), "200 closed");
+    for (const viewer of [stage.alice, stage.bob])
+      shows(t, await stage.seen(viewer, "s1"), {
         state: "closed",
         text: "done",
+        nextIndex: 3,
+        problems: [],
       });
-    },
-  );
+    shows(t, (await stage.read("s1")).body, {
+      state: "closed",
+      text: "done",
+    });
+  });
 
   t.test(
     `none + content or end: none, refused, nobody hears of it, in a ${kind} channel [spec: Stream none content or end]`,
@@ -162,11 +150,7 @@ for (const kind of KINDS) {
         state: "closed",
         text: "text",
       });
-      t.equal(
-        await outcomeOf(stage.start("s2")),
-        "200 active",
-        "a new stream may start",
-      );
+      t.equal(await outcomeOf(stage.start("s2")), "200 active", "a new stream may start");
     },
   );
 }
@@ -213,9 +197,7 @@ t.test(
     const answers = [
       ...(await thrice(() => stage.start("s1", id("e0")))),
       ...(await thrice(() => stage.say("s1", "one ", id("e1")))),
-      ...(await thrice(() =>
-        stage.post("s1", "___ToolCallStart", "t", id("e2")),
-      )),
+      ...(await thrice(() => stage.post("s1", "___ToolCallStart", "t", id("e2")))),
       ...(await thrice(() => stage.say("s1", "two", id("e3")))),
       ...(await thrice(() => stage.end("s1", id("e4")))),
       await stage.say("s1", "two", id("e3")),
@@ -240,10 +222,7 @@ t.test(
     const words = range(1, 100).map((n) => `<${n}>`);
     await Promise.all(words.map((word) => stage.say("s1", word)));
     const { text } = (await stage.read("s1")).body;
-    t.same(
-      [...text.matchAll(/<\d+>/g)].map(([word]) => word).sort(),
-      [...words].sort(),
-    );
+    t.same([...text.matchAll(/<\d+>/g)].map(([word]) => word).sort(), [...words].sort());
     for (const viewer of [stage.alice, stage.bob])
       shows(t, await stage.seen(viewer, "s1"), {
         text,
@@ -281,11 +260,7 @@ t.test(
         endData: "bye",
       },
     });
-    shows(
-      t,
-      [messages[0]?.stream, messages[2]?.stream],
-      [undefined, undefined],
-    );
+    shows(t, [messages[0]?.stream, messages[2]?.stream], [undefined, undefined]);
     const query = `channel_id=${channel.id}&channel_type=2&limit=10`;
     const { body: page } = await world.call(`/channel/messages?${query}`);
     shows(t, page.messages[1], {
@@ -299,9 +274,7 @@ t.test(
       },
     });
     t.equal(page.messages[0].stream, undefined);
-    const payload = JSON.parse(
-      Buffer.from(page.messages[1].payload, "base64").toString(),
-    );
+    const payload = JSON.parse(Buffer.from(page.messages[1].payload, "base64").toString());
     t.same(payload, { type: 1, content: "half and whole" });
   },
 );

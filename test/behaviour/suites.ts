@@ -42,14 +42,7 @@ export const SUITES = {
     "payloads",
     "resume",
   ],
-  streams: [
-    "event-fields",
-    "events",
-    "stream-lives",
-    "stream-reading",
-    "streams",
-    "viewers",
-  ],
+  streams: ["event-fields", "events", "stream-lives", "stream-reading", "streams", "viewers"],
 } as const;
 
 /** Runs the suites one after the other in this process. */
@@ -60,12 +53,6 @@ export async function runSuites(
 ): Promise<void> {
   process.env.JINDOU_TEST_DRIVER = driver; // read when the files are loaded
   if (driver === "three") process.env.JINDOU_TEST_FORMAT ??= "mixed";
-  const files = SUITES[about].map(
-    (name) => new URL(`./${name}.test.ts`, import.meta.url),
-  );
-  await runFiles(
-    t,
-    files,
-    ({ pathname }) => `${basename(pathname, ".test.ts")}, ${driver}`,
-  );
+  const files = SUITES[about].map((name) => new URL(`./${name}.test.ts`, import.meta.url));
+  await runFiles(t, files, ({ pathname }) => `${basename(pathname, ".test.ts")}, ${driver}`);
 }

@@ -54,11 +54,7 @@ t.test(
 t.test(
   "everyone may write to a system account, unless the sender may not send [issue: user/systemuids]",
   async (t) => {
-    const [help, bob, mute] = [
-      world.name("help"),
-      world.name("bob"),
-      world.name("mute"),
-    ];
+    const [help, bob, mute] = [world.name("help"), world.name("bob"), world.name("mute")];
     await world.ok("/channel", { ...wire(person(help)), subscribers: [mute] });
     await world.ok("/channel", { ...wire(person(mute)), send_ban: 1 });
     const ask = async (from: string) => {

@@ -30,9 +30,7 @@ const ENDPOINTS = [
   "GET /channel/whitelist",
   "GET /user/channels",
   ...["blacklist", "whitelist"].flatMap((list) =>
-    ["add", "set", "remove", "remove_all"].map(
-      (name) => `POST /channel/${list}_${name}`,
-    ),
+    ["add", "set", "remove", "remove_all"].map((name) => `POST /channel/${list}_${name}`),
   ),
   "POST /message/send",
   "POST /message/sendbatch",
@@ -100,8 +98,7 @@ t.test(
 t.test(
   "GET /healthz and GET /readyz: 200 while the node serves [issue: healthz; issue: readyz]",
   async (t) => {
-    for (const path of ["/healthz", "/readyz"])
-      t.equal((await world.call(path)).status, 200);
+    for (const path of ["/healthz", "/readyz"]) t.equal((await world.call(path)).status, 200);
     t.same((await world.call("/readyz")).body, { status: "ready" });
   },
 );
@@ -110,9 +107,7 @@ t.test(
   "GET /readyz: 503 with Retry-After while the node drains, and sessions are told to reconnect [issue: readyz; decisions: Other statuses 503]",
   async (t) => {
     const node = await startWorld(t, { JINDOU_DRAIN_TIMEOUT_MS: "2000" });
-    const clients = await Promise.all(
-      ["a", "b", "c", "d"].map((uid) => node.join(t, uid)),
-    );
+    const clients = await Promise.all(["a", "b", "c", "d"].map((uid) => node.join(t, uid)));
     const closing = node.close();
     const { status, body, headers } = await node.call("/readyz");
     t.match({ status, body }, { status: 503, body: { code: "unavailable" } });
@@ -120,8 +115,7 @@ t.test(
     t.equal((await node.call("/healthz")).status, 200, "it lives");
     const late = connectNative(t, { port: node.clientPort, uid: "a" });
     await t.rejects(late, { code: "http_503" });
-    for (const client of clients)
-      t.equal(await farewell(client), "draining 4000");
+    for (const client of clients) t.equal(await farewell(client), "draining 4000");
     await closing;
   },
 );
@@ -187,10 +181,8 @@ t.test(
         client.recvack(person(bob), ack);
       },
     );
-    await moves(
-      t,
-      { 'jindou_connections_ended_total{reason="kicked"}': 1 },
-      () => world.connect(t, alice),
+    await moves(t, { 'jindou_connections_ended_total{reason="kicked"}': 1 }, () =>
+      world.connect(t, alice),
     );
     const login = { username: "admin", password: world.passwords[0] };
     await moves(t, { 'jindou_manager_logins_total{outcome="ok"}': 1 }, () =>
@@ -205,9 +197,8 @@ t.test(
     const { status, body } = await world.call("/openapi.json");
     t.equal(status, 200);
     t.match(body.openapi, /^3\.1\./);
-    const described = Object.entries<object>(body.paths).flatMap(
-      ([path, methods]) =>
-        Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    const described = Object.entries<object>(body.paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
     );
     t.same(described.sort(), [...ENDPOINTS].sort());
   },

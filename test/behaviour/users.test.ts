@@ -230,8 +230,7 @@ t.test(
       await world.join(t, uid, { flag: 2 }),
     ];
     await world.ok("/user/device_quit", { uid, device_flag: -1 });
-    for (const client of clients)
-      t.equal(await farewell(client), "logged_out 4204");
+    for (const client of clients) t.equal(await farewell(client), "logged_out 4204");
     for (const flag of [0, 1, 2] as const)
       t.equal(await codeOf(world.connect(t, uid, { flag })), "unauthorized");
     t.match(await world.status(uid), { online: 0 });

@@ -109,10 +109,7 @@ t.test(
       subscribers: [eve.uid],
     });
     await stage.say("s1", "after");
-    await eve.waitFor(
-      () => eve.view(channel, "s1")?.text === "before after",
-      "the text",
-    );
+    await eve.waitFor(() => eve.view(channel, "s1")?.text === "before after", "the text");
     shows(t, await stage.seen(eve, "s1"), { nextIndex: 3, problems: [] });
     t.equal(eve.pushed("stream").length, 1);
   },
@@ -195,10 +192,6 @@ t.test(
     t.equal(await codeOf(bob.cancel(channel, "s1")), "channel_banned");
     await world.ok("/channel/info", { ...wire(channel), ban: 0 });
     t.equal(await outcomeOf(stage.end("s1")), "200 closed");
-    t.equal(
-      (await bob.cancel(channel, "s1")).state,
-      "closed",
-      "it stays as it ended",
-    );
+    t.equal((await bob.cancel(channel, "s1")).state, "closed", "it stays as it ended");
   },
 );

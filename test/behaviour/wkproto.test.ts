@@ -10,14 +10,7 @@ import {
   type WkprotoOptions,
 } from "../support/wkproto-client.ts";
 import type { Fields } from "../support/wkproto-packets.ts";
-import {
-  group,
-  person,
-  receives,
-  startWorld,
-  type World,
-  wire,
-} from "./world.ts";
+import { group, person, receives, startWorld, type World, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
@@ -55,56 +48,53 @@ async function join(
 }
 
 for (const version of VERSIONS)
-  t.test(
-    `version ${version} talks with a native client both ways`,
-    async (t) => {
-      const [wk, nat] = [world.name("wk"), world.name("nat")];
-      const channel = await world.newGroup([wk, nat]);
-      const native = await world.join(t, nat);
-      const client = await join(wk, { version });
-      const [connack] = client.received;
-      t.equal(connack?.flags, version >= 4 ? 1 : 0, "the CONNACK's flag");
-      t.equal(
-        connack?.fields.serverVersion,
-        version >= 4 ? version : undefined,
-        "the server's version",
-      );
-      t.match(String(connack?.fields.salt), /^[0-9a-zA-Z]{16}$/, "the salt");
+  t.test(`version ${version} talks with a native client both ways`, async (t) => {
+    const [wk, nat] = [world.name("wk"), world.name("nat")];
+    const channel = await world.newGroup([wk, nat]);
+    const native = await world.join(t, nat);
+    const client = await join(wk, { version });
+    const [connack] = client.received;
+    t.equal(connack?.flags, version >= 4 ? 1 : 0, "the CONNACK's flag");
+    t.equal(
+      connack?.fields.serverVersion,
+      version >= 4 ? version : undefined,
+      "the server's version",
+    );
+    t.match(String(connack?.fields.salt), /^[0-9a-zA-Z]{16}$/, "the salt");
 
-      const ack = await client.send(person(nat), text("to a person"));
-      t.match(ack, { reasonCode: SUCCESS, messageSeq: 1 }, "the first message");
-      t.match(await client.send(channel, text("to the group")), {
-        ...{ reasonCode: SUCCESS, messageSeq: 1 },
-      });
-      t.same(
-        (await receives(native, 2)).toSorted(),
-        ["to a person", "to the group"],
-        "what the native client got",
-      );
+    const ack = await client.send(person(nat), text("to a person"));
+    t.match(ack, { reasonCode: SUCCESS, messageSeq: 1 }, "the first message");
+    t.match(await client.send(channel, text("to the group")), {
+      ...{ reasonCode: SUCCESS, messageSeq: 1 },
+    });
+    t.same(
+      (await receives(native, 2)).toSorted(),
+      ["to a person", "to the group"],
+      "what the native client got",
+    );
 
-      await world.send(nat, person(wk), "from a person");
-      const fromPerson = await client.text("from a person");
-      t.match(fromPerson.fields, {
-        ...{ channelId: nat, channelType: 1, fromUid: nat, messageSeq: 2 },
-        ...{ setting: 0 },
-      });
-      t.equal(fromPerson.fields.expire, version >= 3 ? 0 : undefined, "expire");
-      await world.send(nat, channel, "你好 🐒", { header: { red_dot: 1 } });
-      const fromGroup = await client.text("你好 🐒");
-      t.match(fromGroup.fields, {
-        ...{
-          channelId: channel.id,
-          channelType: 2,
-          fromUid: nat,
-          messageSeq: 2,
-        },
-      });
-      t.equal(fromGroup.flags, RED_DOT, "flags");
-      client.recvack(fromGroup);
-      await client.ping();
-      t.equal(client.closeCode, undefined, "still open");
-    },
-  );
+    await world.send(nat, person(wk), "from a person");
+    const fromPerson = await client.text("from a person");
+    t.match(fromPerson.fields, {
+      ...{ channelId: nat, channelType: 1, fromUid: nat, messageSeq: 2 },
+      ...{ setting: 0 },
+    });
+    t.equal(fromPerson.fields.expire, version >= 3 ? 0 : undefined, "expire");
+    await world.send(nat, channel, "你好 🐒", { header: { red_dot: 1 } });
+    const fromGroup = await client.text("你好 🐒");
+    t.match(fromGroup.fields, {
+      ...{
+        channelId: channel.id,
+        channelType: 2,
+        fromUid: nat,
+        messageSeq: 2,
+      },
+    });
+    t.equal(fromGroup.flags, RED_DOT, "flags");
+    client.recvack(fromGroup);
+    await client.ping();
+    t.equal(client.closeCode, undefined, "still open");
+  });
 
 t.test("a version above 5 is answered in 5, and 0 as below 4", async (t) => {
   const newer = await open(world.name("wk"), { version: 9 });
@@ -145,32 +135,26 @@ t.test("a refused login is told why, and closed", async (t) => {
     }
 });
 
-t.test(
-  "packets may be cut anywhere, and several share a message",
-  async (t) => {
-    const uid = world.name("wk");
-    const client = await join(uid);
-    const sends = ["one", "two", "three"].map((content, i) =>
-      client.encode("SEND", {
-        ...{ clientSeq: 101 + i, clientMsgNo: `${uid}-${content}` },
-        ...{ channelId: "bob", channelType: 1 },
-        plain: JSON.stringify(text(content)),
-      }),
-    );
-    const bytes = Buffer.concat([...sends, client.encode("PING")]);
-    client.writeBytes(bytes.subarray(0, 50));
-    client.writeBytes(bytes.subarray(50, 51));
-    client.writeBytes(bytes.subarray(51));
-    await client.next("PONG");
-    const seqs = [];
-    for (const seq of [101, 102, 103])
-      seqs.push(
-        (await client.next("SENDACK", ({ clientSeq }) => clientSeq === seq))
-          .messageSeq,
-      );
-    t.same(seqs, [1, 2, 3], "in the order of the packets");
-  },
-);
+t.test("packets may be cut anywhere, and several share a message", async (t) => {
+  const uid = world.name("wk");
+  const client = await join(uid);
+  const sends = ["one", "two", "three"].map((content, i) =>
+    client.encode("SEND", {
+      ...{ clientSeq: 101 + i, clientMsgNo: `${uid}-${content}` },
+      ...{ channelId: "bob", channelType: 1 },
+      plain: JSON.stringify(text(content)),
+    }),
+  );
+  const bytes = Buffer.concat([...sends, client.encode("PING")]);
+  client.writeBytes(bytes.subarray(0, 50));
+  client.writeBytes(bytes.subarray(50, 51));
+  client.writeBytes(bytes.subarray(51));
+  await client.next("PONG");
+  const seqs = [];
+  for (const seq of [101, 102, 103])
+    seqs.push((await client.next("SENDACK", ({ clientSeq }) => clientSeq === seq)).messageSeq);
+  t.same(seqs, [1, 2, 3], "in the order of the packets");
+});
 
 t.test("a SEND is refused by its own SENDACK, with its flags", async (t) => {
   const client = await join(world.name("wk"));
@@ -196,11 +180,7 @@ t.test("a SEND is refused by its own SENDACK, with its flags", async (t) => {
     "the flags are repeated",
   );
   const outside = await world.newGroup([]);
-  t.match(
-    await client.send(outside, text("x")),
-    { reasonCode: 3 },
-    "a stranger",
-  );
+  t.match(await client.send(outside, text("x")), { reasonCode: 3 }, "a stranger");
   t.match(await client.send(person("bob"), text("x")), { reasonCode: SUCCESS });
 });
 
@@ -215,29 +195,22 @@ t.test("a kick is a DISCONNECT with reason 12 and a close", async (t) => {
   t.equal(await next.closed(), 4204, "the close after a device quit");
 });
 
-t.test(
-  "one's own message comes to the other device without a red dot",
-  async (t) => {
-    const [uid, other] = [world.name("wk"), world.name("wk")];
-    const channel = await world.newGroup([uid, other]);
-    const phone = await join(uid, { deviceId: "phone" });
-    const web = await join(uid, { deviceId: "web" });
-    const peer = await join(other);
-    for (const to of [channel, person(other)]) {
-      const content = `to ${to.id}`;
-      await phone.send(to, text(content));
-      const copy = await web.text(content);
-      t.match(copy.fields, { channelId: to.id, fromUid: uid });
-      t.equal(copy.flags, 0, "no red dot on the own copy");
-      t.equal(
-        (await peer.text(content)).flags,
-        RED_DOT,
-        "a red dot for the peer",
-      );
-    }
-    t.same(phone.texts, [], "nothing comes to the device that sent");
-  },
-);
+t.test("one's own message comes to the other device without a red dot", async (t) => {
+  const [uid, other] = [world.name("wk"), world.name("wk")];
+  const channel = await world.newGroup([uid, other]);
+  const phone = await join(uid, { deviceId: "phone" });
+  const web = await join(uid, { deviceId: "web" });
+  const peer = await join(other);
+  for (const to of [channel, person(other)]) {
+    const content = `to ${to.id}`;
+    await phone.send(to, text(content));
+    const copy = await web.text(content);
+    t.match(copy.fields, { channelId: to.id, fromUid: uid });
+    t.equal(copy.flags, 0, "no red dot on the own copy");
+    t.equal((await peer.text(content)).flags, RED_DOT, "a red dot for the peer");
+  }
+  t.same(phone.texts, [], "nothing comes to the device that sent");
+});
 
 t.test("a message of the system has no sender, but a channel", async (t) => {
   const uid = world.name("wk");
@@ -390,10 +363,7 @@ interface Golden {
  */
 t.test("captured sessions have the same answers here", async (t) => {
   const { sessions } = JSON.parse(
-    readFileSync(
-      new URL("../wire/goldens/wkproto.json", import.meta.url),
-      "utf8",
-    ),
+    readFileSync(new URL("../wire/goldens/wkproto.json", import.meta.url), "utf8"),
   ) as { readonly sessions: readonly Golden[] };
   await world.ok("/channel", {
     ...wire(group("g1")),
@@ -403,8 +373,7 @@ t.test("captured sessions have the same answers here", async (t) => {
   for (const { name, version, frames } of sessions) {
     const said = frames.filter(({ dir }) => dir === "c>s");
     const [connect] = said;
-    if (connect?.packet !== "CONNECT")
-      throw new Error(`${name} has no CONNECT`);
+    if (connect?.packet !== "CONNECT") throw new Error(`${name} has no CONNECT`);
     const { uid, token, deviceFlag } = connect.fields;
     await world.register(String(uid), {
       ...{ flag: Number(deviceFlag) as 0 | 1 | 2, token: `tok-${uid}` },
@@ -416,16 +385,10 @@ t.test("captured sessions have the same answers here", async (t) => {
     });
     const connack = await client.connect();
     if (name === "v5-refused") {
-      t.equal(
-        connack.reasonCode,
-        REFUSED,
-        "told, where the reference is silent",
-      );
+      t.equal(connack.reasonCode, REFUSED, "told, where the reference is silent");
       continue;
     }
-    const answers = frames.filter(({ packet }) =>
-      /^(CONNACK|SENDACK|PONG)$/.test(packet),
-    );
+    const answers = frames.filter(({ packet }) => /^(CONNACK|SENDACK|PONG)$/.test(packet));
     for (const { packet, flags, fields } of said) {
       if (packet === "PING") await client.ping();
       if (packet === "RECVACK") client.write(packet, fields, flags);
@@ -434,9 +397,7 @@ t.test("captured sessions have the same answers here", async (t) => {
       const { clientSeq } = fields;
       await client.next("SENDACK", (ack) => ack.clientSeq === clientSeq);
     }
-    const heard = client.received.filter(({ packet }) =>
-      /^(CONNACK|SENDACK|PONG)$/.test(packet),
-    );
+    const heard = client.received.filter(({ packet }) => /^(CONNACK|SENDACK|PONG)$/.test(packet));
     t.same(heard.map(essence), answers.map(essence), name);
     client.kill();
   }

@@ -3,12 +3,7 @@
 // a broker without meeting.
 
 import type { Test } from "tap";
-import type {
-  ChannelRef,
-  DeviceFlag,
-  DeviceLevel,
-  Message,
-} from "../../src/broker/model.ts";
+import type { ChannelRef, DeviceFlag, DeviceLevel, Message } from "../../src/broker/model.ts";
 import {
   type Answer,
   type Broker,
@@ -17,15 +12,8 @@ import {
   textPayload,
 } from "../support/broker.ts";
 import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
-import {
-  connectNative,
-  type NativeClientOptions,
-} from "../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-  textOf,
-} from "../support/native-session.ts";
+import { connectNative, type NativeClientOptions } from "../support/native-client.ts";
+import { type NativeClient, NativeClientError, textOf } from "../support/native-session.ts";
 import { nativeWire, type Wire } from "../support/wire.ts";
 
 /** Long enough for a machine that is busy with other tests. */
@@ -52,26 +40,13 @@ export interface World extends Broker {
   /** Registers a device class; the token is `token-<uid>` unless told. */
   register(uid: string, device?: DeviceOptions): Promise<void>;
   /** Connects with the token `register` gives unless told. */
-  connect(
-    t: Test,
-    uid: string,
-    options?: ConnectOptions,
-  ): Promise<NativeClient>;
+  connect(t: Test, uid: string, options?: ConnectOptions): Promise<NativeClient>;
   /** Registers a device class and connects it. */
-  join(
-    t: Test,
-    uid: string,
-    options?: ConnectOptions & DeviceOptions,
-  ): Promise<NativeClient>;
+  join(t: Test, uid: string, options?: ConnectOptions & DeviceOptions): Promise<NativeClient>;
   /** A new group with these members. */
   newGroup(members: readonly string[], flags?: object): Promise<ChannelRef>;
   /** Sends a text message over HTTP; `more` wins over its fields. */
-  send(
-    from: string,
-    channel: ChannelRef,
-    text: string,
-    more?: object,
-  ): Promise<Answer>;
+  send(from: string, channel: ChannelRef, text: string, more?: object): Promise<Answer>;
   /**
    * Resolves once the sessions follow the groups their users are members of; what is not stored and
    * told before does not come.
@@ -108,8 +83,7 @@ export function worldOf(broker: Broker): World {
 
     async ok(path, body) {
       const answer = await broker.call(path, body);
-      if (answer.status !== 200)
-        throw new Error(`${path}: ${JSON.stringify(answer.body)}`);
+      if (answer.status !== 200) throw new Error(`${path}: ${JSON.stringify(answer.body)}`);
       return answer.body;
     },
 
@@ -174,8 +148,7 @@ export function worldOf(broker: Broker): World {
       return record;
     },
 
-    offline: (uid) =>
-      eventually(async () => (await world.status(uid)).online === 0),
+    offline: (uid) => eventually(async () => (await world.status(uid)).online === 0),
   };
   return world;
 }
@@ -212,22 +185,14 @@ export async function codeOf(request: Promise<unknown>): Promise<string> {
  * The texts of all messages pushed to the client so far. A `ping` before makes that everything
  * published before it.
  */
-export async function received(
-  client: NativeClient,
-): Promise<readonly string[]> {
+export async function received(client: NativeClient): Promise<readonly string[]> {
   await client.ping();
   return client.messages.map(textOf);
 }
 
 /** Resolves once the client has so many messages, with their texts. */
-export async function receives(
-  client: NativeClient,
-  count: number,
-): Promise<readonly string[]> {
-  await client.waitFor(
-    () => client.messages.length >= count,
-    `${count} messages`,
-  );
+export async function receives(client: NativeClient, count: number): Promise<readonly string[]> {
+  await client.waitFor(() => client.messages.length >= count, `${count} messages`);
   return received(client);
 }
 
@@ -259,8 +224,7 @@ export async function farewell(client: NativeClient): Promise<string> {
 }
 
 /** The contents of text messages. */
-export const textsOf = (messages: readonly Message[]): readonly string[] =>
-  messages.map(textOf);
+export const textsOf = (messages: readonly Message[]): readonly string[] => messages.map(textOf);
 
 export const seqs = (messages: readonly Message[]): readonly number[] =>
   messages.map((message) => message.messageSeq);
@@ -268,10 +232,7 @@ export const seqs = (messages: readonly Message[]): readonly number[] =>
 /** The whole numbers from `first` to `last`, downwards when `last` is the smaller one. */
 export function range(first: number, last: number): readonly number[] {
   const step = last < first ? -1 : 1;
-  return Array.from(
-    { length: Math.abs(last - first) + 1 },
-    (_, i) => first + i * step,
-  );
+  return Array.from({ length: Math.abs(last - first) + 1 }, (_, i) => first + i * step);
 }
 
 let sessions = 0;

@@ -8,13 +8,7 @@ import { WebSocket } from "ws";
 import { launchBrowser, openPage } from "../client/browser.ts";
 import { DRIVER } from "../support/driver.ts";
 import { t } from "../support/suite.ts";
-import {
-  eventually,
-  person,
-  receives,
-  startWorld,
-  type World,
-} from "./world.ts";
+import { eventually, person, receives, startWorld, type World } from "./world.ts";
 import type * as Agent from "./wukongim-agent.ts";
 
 const AGENT = fileURLToPath(new URL("wukongim-agent.ts", import.meta.url));
@@ -99,10 +93,7 @@ async function start(
 }
 
 /** Waits for what the app's listeners heard. */
-async function hears(
-  app: App,
-  holds: (heard: Agent.Heard) => boolean,
-): Promise<Agent.Heard> {
+async function hears(app: App, holds: (heard: Agent.Heard) => boolean): Promise<Agent.Heard> {
   let heard = await app.call("heard");
   await eventually(async () => {
     heard = await app.call("heard");
@@ -111,16 +102,11 @@ async function hears(
   return heard;
 }
 
-const isConnected = ({ statuses }: Agent.Heard) =>
-  statuses.at(-1) === CONNECTED;
+const isConnected = ({ statuses }: Agent.Heard) => statuses.at(-1) === CONNECTED;
 
 async function talks(t: Test, launch: Launch): Promise<void> {
   const startedMs = performance.now();
-  const [ann, ben, eve] = [
-    world.name("ann"),
-    world.name("ben"),
-    world.name("eve"),
-  ];
+  const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
   const channel = await world.newGroup([ann, ben]);
   const closed = await world.newGroup([ben]);
   const native = await world.join(t, ben);
@@ -177,10 +163,7 @@ async function talks(t: Test, launch: Launch): Promise<void> {
   }); // would break this version of the SDK
 
   if (DRIVER === "embedded")
-    await eventually(
-      async () => performance.now() > startedMs + (IDLE_S + 1) * 1000,
-      1000,
-    );
+    await eventually(async () => performance.now() > startedMs + (IDLE_S + 1) * 1000, 1000);
   t.same(
     (await app.call("heard")).statuses,
     [CONNECTED],
@@ -198,9 +181,7 @@ async function isRefused(t: Test, launch: Launch): Promise<void> {
   const uid = world.name("ann");
   const app = await launch(t);
   await start(app, uid, { token: "wrong" });
-  const { statuses, reconnects } = await hears(app, (one) =>
-    one.statuses.includes(FAILED),
-  );
+  const { statuses, reconnects } = await hears(app, (one) => one.statuses.includes(FAILED));
   t.equal(statuses[0], FAILED, "told that the connect failed");
   t.equal(reconnects, false, "and not to come again");
 }
@@ -212,9 +193,7 @@ async function isKicked(t: Test, launch: Launch): Promise<void> {
   await hears(first, isConnected);
   await start(second, uid, { level: 1 });
   await hears(second, isConnected);
-  const { reconnects } = await hears(first, ({ statuses }) =>
-    statuses.includes(KICKED),
-  );
+  const { reconnects } = await hears(first, ({ statuses }) => statuses.includes(KICKED));
   t.equal(reconnects, false, "a kicked app does not come again by itself");
 }
 
@@ -250,14 +229,6 @@ const everywhere = (check: (t: Test, launch: Launch) => Promise<void>) =>
 
 const where = PLACES.map(([place]) => place).join(" and ");
 const options = { timeout: 300_000 };
-t.test(
-  `${where}: a wrong token is refused once`,
-  options,
-  everywhere(isRefused),
-);
+t.test(`${where}: a wrong token is refused once`, options, everywhere(isRefused));
 t.test(`${where}: a kick is final`, options, everywhere(isKicked));
-t.test(
-  `${where}: the SDK talks both ways, pings and comes back`,
-  options,
-  everywhere(talks),
-);
+t.test(`${where}: the SDK talks both ways, pings and comes back`, options, everywhere(talks));

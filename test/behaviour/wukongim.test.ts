@@ -13,8 +13,7 @@ t.test(
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const channel = group(world.name("group"));
     const member = await world.join(t, bob);
-    const put = (more: object) =>
-      world.call("/channel", { ...wire(channel), ...more });
+    const put = (more: object) => world.call("/channel", { ...wire(channel), ...more });
     t.same((await put({ ban: 1, subscribers: [ann] })).body, DONE);
     const banned = await world.send(ann, channel, "no");
     t.match(banned, {

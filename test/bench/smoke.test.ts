@@ -33,16 +33,11 @@ const skip =
     ? false
     : "the benches need Linux and a C compiler under the name cc";
 
-const resultOf = (name: string): string =>
-  join(ROOT, "bench/results", `${name}-quick.json`);
+const resultOf = (name: string): string => join(ROOT, "bench/results", `${name}-quick.json`);
 
 function bench(...args: readonly string[]) {
   return spawnSync(
-    ...endsWithParent(process.execPath, [
-      ...TYPESCRIPT,
-      join(ROOT, "bench/run.ts"),
-      ...args,
-    ]),
+    ...endsWithParent(process.execPath, [...TYPESCRIPT, join(ROOT, "bench/run.ts"), ...args]),
     { cwd: ROOT, encoding: "utf8", timeout: 800_000 },
   );
 }
@@ -59,10 +54,7 @@ t.test("every benchmark measures both servers", { skip }, async (t) => {
     t.equal(result.rows.length, rows, name);
     for (const { ours, baseline } of result.rows) {
       t.ok(Number.isFinite(ours.value), "ours was measured");
-      t.ok(
-        Number.isFinite(baseline.value),
-        "what it is compared with was measured",
-      );
+      t.ok(Number.isFinite(baseline.value), "what it is compared with was measured");
     }
   }
 });

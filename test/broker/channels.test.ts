@@ -22,9 +22,7 @@ async function members(
   channelId: string,
   uids: readonly string[],
 ): Promise<readonly string[]> {
-  const facts = await Promise.all(
-    uids.map((uid) => store.groupFacts(channelId, uid)),
-  );
+  const facts = await Promise.all(uids.map((uid) => store.groupFacts(channelId, uid)));
   return uids.filter((_, at) => facts[at]?.isSubscriber);
 }
 
@@ -42,10 +40,9 @@ t.test("an id is taken once per type", async (t) => {
   await node.channels.create(rules(group("x")), ["alice"]);
   await node.channels.create(rules(person("x")), []);
   announced(node);
-  await t.rejects(
-    node.channels.create(rules(group("x"), { ban: true }), ["bob"]),
-    { code: "channel_exists" },
-  );
+  await t.rejects(node.channels.create(rules(group("x"), { ban: true }), ["bob"]), {
+    code: "channel_exists",
+  });
   t.same(announced(node), []);
   t.match(await node.store.channel(group("x")), { ban: false });
   t.same(await members(node, "x", ["bob"]), []);
@@ -60,28 +57,22 @@ t.test("of creations at once exactly one wins", async (t) => {
   t.equal(won.length, 1);
 });
 
-t.test(
-  "creating with disband disbands the existing one for good",
-  async (t) => {
-    const node = await startNode(t);
-    const gone = rules(group("g"), { disband: true });
-    await node.channels.create(rules(group("g"), { ban: true }), ["alice"]);
-    announced(node);
-    await node.channels.create(gone, ["bob"]);
-    t.match(await node.store.channel(group("g")), { disband: true, ban: true });
-    t.same(await members(node, "g", ["bob"]), []);
-    await t.rejects(node.channels.create(rules(group("g")), []), {
-      code: "channel_exists",
-    });
-    await t.resolves(
-      node.channels.create(gone, []),
-      "disbanding again is done",
-    );
-    const info = await node.channels.update(group("g"), { disband: false });
-    t.equal(info.disband, true);
-    t.same(announced(node), [], "nobody is told into a group that is gone");
-  },
-);
+t.test("creating with disband disbands the existing one for good", async (t) => {
+  const node = await startNode(t);
+  const gone = rules(group("g"), { disband: true });
+  await node.channels.create(rules(group("g"), { ban: true }), ["alice"]);
+  announced(node);
+  await node.channels.create(gone, ["bob"]);
+  t.match(await node.store.channel(group("g")), { disband: true, ban: true });
+  t.same(await members(node, "g", ["bob"]), []);
+  await t.rejects(node.channels.create(rules(group("g")), []), {
+    code: "channel_exists",
+  });
+  await t.resolves(node.channels.create(gone, []), "disbanding again is done");
+  const info = await node.channels.update(group("g"), { disband: false });
+  t.equal(info.disband, true);
+  t.same(announced(node), [], "nobody is told into a group that is gone");
+});
 
 t.test("flags change one by one", async (t) => {
   const { channels, store } = await startNode(t);
@@ -94,45 +85,35 @@ t.test("flags change one by one", async (t) => {
   });
 });
 
-t.test(
-  "who is added is told, and again when the call is repeated",
-  async (t) => {
-    const node = await startNode(t);
-    await node.channels.create(rules(group("g")), ["alice"]);
-    announced(node);
-    await node.channels.addSubscribers(
-      group("g"),
-      ["alice", "bob", "bob"],
-      PERMANENT,
-    );
-    t.same(announced(node), ["+alice@g", "+bob@g"]);
-    await node.channels.addSubscribers(group("g"), ["bob", "carol"], TEMPORARY);
-    t.same(announced(node), ["+bob@g", "+carol@g"]);
-  },
-);
+t.test("who is added is told, and again when the call is repeated", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(group("g")), ["alice"]);
+  announced(node);
+  await node.channels.addSubscribers(group("g"), ["alice", "bob", "bob"], PERMANENT);
+  t.same(announced(node), ["+alice@g", "+bob@g"]);
+  await node.channels.addSubscribers(group("g"), ["bob", "carol"], TEMPORARY);
+  t.same(announced(node), ["+bob@g", "+carol@g"]);
+});
 
-t.test(
-  "a creation that is repeated tells the members again, a removal nobody",
-  async (t) => {
-    const node = await startNode(t);
-    const create = (...uids: string[]): Promise<void> =>
-      node.channels.create(rules(group("g")), uids);
-    const remove = (...uids: string[]): Promise<void> =>
-      node.channels.removeSubscribers(group("g"), uids, "permanent");
-    await create("alice", "bob");
-    await node.channels.addSubscribers(group("g"), ["bob"], TEMPORARY);
-    announced(node);
-    await t.rejects(create("alice", "erin"), { code: "channel_exists" });
-    t.same(announced(node), ["+alice@g"], "erin is no member");
-    await remove("alice", "bob");
-    t.same(announced(node), ["-alice@g"], "bob is a member still");
-    await t.rejects(remove("alice", "bob"), { code: "not_in_channel" });
-    t.same(announced(node), []);
-    await node.channels.update(group("g"), { disband: true });
-    await t.rejects(create("bob"), { code: "channel_exists" });
-    t.same(announced(node), [], "nobody joins what is gone");
-  },
-);
+t.test("a creation that is repeated tells the members again, a removal nobody", async (t) => {
+  const node = await startNode(t);
+  const create = (...uids: string[]): Promise<void> =>
+    node.channels.create(rules(group("g")), uids);
+  const remove = (...uids: string[]): Promise<void> =>
+    node.channels.removeSubscribers(group("g"), uids, "permanent");
+  await create("alice", "bob");
+  await node.channels.addSubscribers(group("g"), ["bob"], TEMPORARY);
+  announced(node);
+  await t.rejects(create("alice", "erin"), { code: "channel_exists" });
+  t.same(announced(node), ["+alice@g"], "erin is no member");
+  await remove("alice", "bob");
+  t.same(announced(node), ["-alice@g"], "bob is a member still");
+  await t.rejects(remove("alice", "bob"), { code: "not_in_channel" });
+  t.same(announced(node), []);
+  await node.channels.update(group("g"), { disband: true });
+  await t.rejects(create("bob"), { code: "channel_exists" });
+  t.same(announced(node), [], "nobody joins what is gone");
+});
 
 t.test("a reset list tells who came and who went", async (t) => {
   const node = await startNode(t);
@@ -157,28 +138,25 @@ t.test("nobody is added to what is not there or gone", async (t) => {
   });
 });
 
-t.test(
-  "removal is all or nothing, and tells who is a member no more",
-  async (t) => {
-    const node = await startNode(t);
-    await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
-    await node.channels.addSubscribers(group("g"), ["bob", "dave"], TEMPORARY);
-    announced(node);
-    const remove = (...uids: string[]): Promise<void> =>
-      node.channels.removeSubscribers(group("g"), uids, "permanent");
-    await t.rejects(remove("alice", "dave", "erin"), {
-      code: "not_in_channel",
-      details: [{ message: "dave" }, { message: "erin" }],
-    });
-    t.same(announced(node), []);
-    t.same(await members(node, "g", ["alice"]), ["alice"]);
-    await remove("alice", "bob", "alice");
-    t.same(announced(node), ["-alice@g"], "bob is still there temporarily");
-    t.same(await members(node, "g", ["alice", "bob"]), ["bob"]);
-    await node.channels.removeSubscribers(group("g"), ["bob"], "temporary");
-    t.same(announced(node), ["-bob@g"]);
-  },
-);
+t.test("removal is all or nothing, and tells who is a member no more", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
+  await node.channels.addSubscribers(group("g"), ["bob", "dave"], TEMPORARY);
+  announced(node);
+  const remove = (...uids: string[]): Promise<void> =>
+    node.channels.removeSubscribers(group("g"), uids, "permanent");
+  await t.rejects(remove("alice", "dave", "erin"), {
+    code: "not_in_channel",
+    details: [{ message: "dave" }, { message: "erin" }],
+  });
+  t.same(announced(node), []);
+  t.same(await members(node, "g", ["alice"]), ["alice"]);
+  await remove("alice", "bob", "alice");
+  t.same(announced(node), ["-alice@g"], "bob is still there temporarily");
+  t.same(await members(node, "g", ["alice", "bob"]), ["bob"]);
+  await node.channels.removeSubscribers(group("g"), ["bob"], "temporary");
+  t.same(announced(node), ["-bob@g"]);
+});
 
 t.test("removal from what is not there or gone is refused", async (t) => {
   const node = await startNode(t);
@@ -209,10 +187,7 @@ t.test("ids are checked wherever they come in", async (t) => {
     await t.rejects(channels.create(rules(group("g")), ["ok", id]), bad);
     await t.rejects(channels.update(group(id), {}), bad);
     await t.rejects(channels.addSubscribers(group("g"), [id], PERMANENT), bad);
-    await t.rejects(
-      channels.removeSubscribers(group("g"), [id], "permanent"),
-      bad,
-    );
+    await t.rejects(channels.removeSubscribers(group("g"), [id], "permanent"), bad);
   }
 });
 
@@ -269,10 +244,7 @@ t.test("pages of members hold each one once, in order", async (t) => {
     const start = after === "" ? 0 : uids.length - 11;
     for (let more = true; more; ) {
       const page = await channels.uids(group("g"), "members", { after, limit });
-      t.ok(
-        page.ids.length === limit || !page.more,
-        "no page is short but the last",
-      );
+      t.ok(page.ids.length === limit || !page.more, "no page is short but the last");
       found.push(...page.ids);
       after = page.ids.at(-1) ?? "";
       more = page.more;

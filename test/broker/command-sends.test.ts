@@ -6,14 +6,7 @@ import type { ClusterEvent, Store } from "../../src/broker/ports.ts";
 import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
 import { COMMAND, HEADER, textMessage as input } from "./inputs.ts";
-import {
-  group,
-  MAX_PAYLOAD_BYTES,
-  person,
-  rules,
-  startNode,
-  type TestNode,
-} from "./node.ts";
+import { group, MAX_PAYLOAD_BYTES, person, rules, startNode, type TestNode } from "./node.ts";
 
 const RANGE = {
   ...{ fromSeq: 1, toSeq: Number.MAX_SAFE_INTEGER, limit: 100 },
@@ -22,10 +15,7 @@ const RANGE = {
 
 const PAGE = { limit: 10, maxBytes: 1_000_000 };
 
-type EventOf<K extends ClusterEvent["kind"]> = Extract<
-  ClusterEvent,
-  { readonly kind: K }
->;
+type EventOf<K extends ClusterEvent["kind"]> = Extract<ClusterEvent, { readonly kind: K }>;
 
 const messagesOf = ({ events }: TestNode): readonly EventOf<"message">[] =>
   events.flatMap((one) => (one.kind === "message" ? [one] : []));
@@ -35,12 +25,8 @@ const commandsOf = ({ events }: TestNode): readonly EventOf<"command">[] =>
 
 t.test("commands stay out of the channel's sequence and history", async (t) => {
   const node = await startNode(t);
-  const commands = [
-    input({ payload: COMMAND }),
-    input({ header: { ...HEADER, syncOnce: true } }),
-  ];
-  for (const command of commands)
-    t.equal((await node.messages.send(command)).messageSeq, 0);
+  const commands = [input({ payload: COMMAND }), input({ header: { ...HEADER, syncOnce: true } })];
+  for (const command of commands) t.equal((await node.messages.send(command)).messageSeq, 0);
   t.same(messagesOf(node), []);
   t.equal(commandsOf(node).length, 2);
   t.equal((await node.messages.send(input())).messageSeq, 1);
@@ -52,78 +38,65 @@ t.test("commands stay out of the channel's sequence and history", async (t) => {
   );
 });
 
-t.test(
-  "a command is kept for its recipients and told to the sender's other devices",
-  async (t) => {
-    const node = await startNode(t);
-    await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
-    const channel = group("g");
-    const command = input({
-      payload: COMMAND,
+t.test("a command is kept for its recipients and told to the sender's other devices", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
+  const channel = group("g");
+  const command = input({
+    payload: COMMAND,
+    channel,
+    origin: "s1",
+    tagKey: "tag",
+  });
+  const sent = await node.messages.send(command);
+  const [event, ...more] = commandsOf(node);
+  t.same(more, []);
+  shows(t, event, {
+    origin: "s1",
+    message: {
+      messageId: sent.messageId,
       channel,
-      origin: "s1",
+      fromUid: "alice",
       tagKey: "tag",
-    });
-    const sent = await node.messages.send(command);
-    const [event, ...more] = commandsOf(node);
-    t.same(more, []);
-    shows(t, event, {
-      origin: "s1",
-      message: {
-        messageId: sent.messageId,
-        channel,
-        fromUid: "alice",
-        tagKey: "tag",
-      },
-    });
-    const copies = event?.copies.map(
-      ({ uid, inboxSeq }) => `${uid} ${inboxSeq}`,
-    );
-    t.same(copies?.sort(), ["alice 0", "bob 1", "carol 1"]);
-    for (const uid of ["bob", "carol"])
-      shows(t, await node.store.readInbox(uid, 0, PAGE), [
-        { inboxSeq: 1, message: { messageId: sent.messageId, messageSeq: 1 } },
-      ]);
-    t.same(await node.store.readInbox("alice", 0, PAGE), []);
-  },
-);
+    },
+  });
+  const copies = event?.copies.map(({ uid, inboxSeq }) => `${uid} ${inboxSeq}`);
+  t.same(copies?.sort(), ["alice 0", "bob 1", "carol 1"]);
+  for (const uid of ["bob", "carol"])
+    shows(t, await node.store.readInbox(uid, 0, PAGE), [
+      { inboxSeq: 1, message: { messageId: sent.messageId, messageSeq: 1 } },
+    ]);
+  t.same(await node.store.readInbox("alice", 0, PAGE), []);
+});
 
-t.test(
-  "a retry of a command gets the first answer and makes no second copy",
-  async (t) => {
-    const node = await startNode(t);
-    const command = input({ payload: COMMAND, clientMsgNo: "c1" });
-    const first = await node.messages.send(command);
-    const again = [command, command, { ...command, origin: "s2" }];
-    for (const sent of await Promise.all(
-      again.map((one) => node.messages.send(one)),
-    ))
-      t.strictSame(sent, first);
-    t.equal(commandsOf(node).length, 1);
-    t.equal((await node.store.readInbox("bob", 0, PAGE)).length, 1);
-    t.equal(await node.store.acknowledgeCommands("bob", [1]), 1);
-    t.strictSame(await node.messages.send(command), first);
-    t.same(await node.store.readInbox("bob", 0, PAGE), [], "acknowledged once");
-  },
-);
+t.test("a retry of a command gets the first answer and makes no second copy", async (t) => {
+  const node = await startNode(t);
+  const command = input({ payload: COMMAND, clientMsgNo: "c1" });
+  const first = await node.messages.send(command);
+  const again = [command, command, { ...command, origin: "s2" }];
+  for (const sent of await Promise.all(again.map((one) => node.messages.send(one))))
+    t.strictSame(sent, first);
+  t.equal(commandsOf(node).length, 1);
+  t.equal((await node.store.readInbox("bob", 0, PAGE)).length, 1);
+  t.equal(await node.store.acknowledgeCommands("bob", [1]), 1);
+  t.strictSame(await node.messages.send(command), first);
+  t.same(await node.store.readInbox("bob", 0, PAGE), [], "acknowledged once");
+});
 
-t.test(
-  "a command that may not be sent is refused, its retry is answered",
-  async (t) => {
-    const node = await startNode(t);
-    const { channels, messages } = node;
-    const channel = group("g");
-    const command = input({ payload: COMMAND, channel, clientMsgNo: "c1" });
-    await t.rejects(messages.send(command), { code: "not_subscriber" });
-    await channels.create(rules(channel), ["alice", "bob"]);
-    const first = await messages.send(command);
-    await channels.update(channel, { ban: true });
-    t.strictSame(await messages.send(command), first);
-    const other = { ...command, clientMsgNo: "c2" };
-    await t.rejects(messages.send(other), { code: "channel_banned" });
-    t.equal(commandsOf(node).length, 1);
-  },
-);
+t.test("a command that may not be sent is refused, its retry is answered", async (t) => {
+  const node = await startNode(t);
+  const { channels, messages } = node;
+  const channel = group("g");
+  const command = input({ payload: COMMAND, channel, clientMsgNo: "c1" });
+  await t.rejects(messages.send(command), { code: "not_subscriber" });
+  await channels.create(rules(channel), ["alice", "bob"]);
+  const first = await messages.send(command);
+  await channels.update(channel, { ban: true });
+  t.strictSame(await messages.send(command), first);
+  const other = { ...command, clientMsgNo: "c2" };
+  await t.rejects(messages.send(other), { code: "channel_banned" });
+  t.equal(commandsOf(node).length, 1);
+});
 
 t.test("a command that is refused costs no list of members", async (t) => {
   const { channels, store } = await startNode(t);
@@ -158,28 +131,24 @@ t.test("a command that is refused costs no list of members", async (t) => {
   t.equal(reads, 1);
 });
 
-t.test(
-  "a restricted command goes to the listed users that belong",
-  async (t) => {
-    const node = await startNode(t);
-    await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
-    await node.channels.addSubscribers(group("g"), ["dave"], {
-      membership: "temporary",
-      reset: false,
-    });
-    const subscribers = ["bob", "erin", "bob", "dave", "alice"];
-    const command = { payload: COMMAND, subscribers };
-    const told = (at: number) =>
-      commandsOf(node)[at]?.copies.map(({ uid }) => uid);
-    await node.messages.send(input({ ...command, channel: group("g") }));
-    t.same(told(0), ["bob", "dave", "alice"]);
-    await node.messages.send(input(command));
-    t.same(told(1), ["bob", "alice"], "personal");
-    await node.messages.send(input({ ...command, subscribers: ["erin"] }));
-    t.same(told(2) ?? [], [], "nobody, and not everybody");
-    t.equal((await node.store.readInbox("carol", 0, PAGE)).length, 0);
-  },
-);
+t.test("a restricted command goes to the listed users that belong", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
+  await node.channels.addSubscribers(group("g"), ["dave"], {
+    membership: "temporary",
+    reset: false,
+  });
+  const subscribers = ["bob", "erin", "bob", "dave", "alice"];
+  const command = { payload: COMMAND, subscribers };
+  const told = (at: number) => commandsOf(node)[at]?.copies.map(({ uid }) => uid);
+  await node.messages.send(input({ ...command, channel: group("g") }));
+  t.same(told(0), ["bob", "dave", "alice"]);
+  await node.messages.send(input(command));
+  t.same(told(1), ["bob", "alice"], "personal");
+  await node.messages.send(input({ ...command, subscribers: ["erin"] }));
+  t.same(told(2) ?? [], [], "nobody, and not everybody");
+  t.equal((await node.store.readInbox("carol", 0, PAGE)).length, 0);
+});
 
 t.test("a command that is not kept is told to who is online", async (t) => {
   const node = await startNode(t);
@@ -193,15 +162,11 @@ t.test("a command that is not kept is told to who is online", async (t) => {
     input({ payload: COMMAND, channel }),
     input({ payload: COMMAND, channel, subscribers }),
   ];
-  for (const command of commands)
-    t.equal((await node.messages.send(command)).messageSeq, 0);
+  for (const command of commands) t.equal((await node.messages.send(command)).messageSeq, 0);
   t.same(commandsOf(node), []);
   shows(
     t,
-    messagesOf(node).map(({ recipients, message }) => [
-      recipients,
-      message.header.noPersist,
-    ]),
+    messagesOf(node).map(({ recipients, message }) => [recipients, message.header.noPersist]),
     [
       [undefined, true],
       [["bob"], true],

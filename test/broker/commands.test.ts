@@ -15,10 +15,7 @@ const address = (given: Partial<CommandAddress> = {}): CommandAddress => ({
   ...given,
 });
 
-async function nodeWithGroup(
-  t: Parameters<typeof startNode>[0],
-  large = false,
-): Promise<TestNode> {
+async function nodeWithGroup(t: Parameters<typeof startNode>[0], large = false): Promise<TestNode> {
   const node = await startNode(t);
   const members = ["alice", "bob", "carol"];
   await node.channels.create(rules(group("g"), { large }), members);
@@ -29,20 +26,17 @@ async function nodeWithGroup(
   return node;
 }
 
-t.test(
-  "every member of a group but the sender keeps a copy, members of either kind",
-  async (t) => {
-    const { store } = await nodeWithGroup(t);
-    const audience = await audienceOf(address(), store);
-    if (audience.kind !== "keep") throw new Error(audience.kind);
-    t.same([...audience.recipients].sort(), ["bob", "carol", "dave"]);
-    t.same(audience.alsoTell, ["alice"], "her other devices are told");
-    const system = await audienceOf(address({ fromUid: SYSTEM_UID }), store);
-    if (system.kind !== "keep") throw new Error(system.kind);
-    t.same([...system.recipients].sort(), ["alice", "bob", "carol", "dave"]);
-    t.same(system.alsoTell, [], "the system has no devices");
-  },
-);
+t.test("every member of a group but the sender keeps a copy, members of either kind", async (t) => {
+  const { store } = await nodeWithGroup(t);
+  const audience = await audienceOf(address(), store);
+  if (audience.kind !== "keep") throw new Error(audience.kind);
+  t.same([...audience.recipients].sort(), ["bob", "carol", "dave"]);
+  t.same(audience.alsoTell, ["alice"], "her other devices are told");
+  const system = await audienceOf(address({ fromUid: SYSTEM_UID }), store);
+  if (system.kind !== "keep") throw new Error(system.kind);
+  t.same([...system.recipients].sort(), ["alice", "bob", "carol", "dave"]);
+  t.same(system.alsoTell, [], "the system has no devices");
+});
 
 t.test("the other user of a personal channel keeps a copy", async (t) => {
   const { store } = await startNode(t);
@@ -61,33 +55,21 @@ t.test("the other user of a personal channel keeps a copy", async (t) => {
   });
 });
 
-t.test(
-  "listed users keep a copy as far as they belong, the sender too",
-  async (t) => {
-    const { store } = await nodeWithGroup(t);
-    const listed = async (
-      subscribers: readonly string[],
-      more: Partial<CommandAddress> = {},
-    ) => {
-      const audience = await audienceOf(
-        address({ subscribers, ...more }),
-        store,
-      );
-      shows(t, audience, { kind: "keep", alsoTell: [] });
-      return audience.recipients;
-    };
-    t.same(await listed(["dave", "erin", "bob", "dave"]), ["dave", "bob"]);
-    t.same(await listed(["alice"]), ["alice"]);
-    t.same(await listed(["erin"]), []);
-    t.same(await listed([SYSTEM_UID, "bob"]), ["bob"]);
-    const channel = person("bob");
-    t.same(await listed(["carol", "alice", "bob"], { channel }), [
-      "alice",
-      "bob",
-    ]);
-    t.same(await listed(["carol"], { channel }), []);
-  },
-);
+t.test("listed users keep a copy as far as they belong, the sender too", async (t) => {
+  const { store } = await nodeWithGroup(t);
+  const listed = async (subscribers: readonly string[], more: Partial<CommandAddress> = {}) => {
+    const audience = await audienceOf(address({ subscribers, ...more }), store);
+    shows(t, audience, { kind: "keep", alsoTell: [] });
+    return audience.recipients;
+  };
+  t.same(await listed(["dave", "erin", "bob", "dave"]), ["dave", "bob"]);
+  t.same(await listed(["alice"]), ["alice"]);
+  t.same(await listed(["erin"]), []);
+  t.same(await listed([SYSTEM_UID, "bob"]), ["bob"]);
+  const channel = person("bob");
+  t.same(await listed(["carol", "alice", "bob"], { channel }), ["alice", "bob"]);
+  t.same(await listed(["carol"], { channel }), []);
+});
 
 t.test("what is not to be kept is told to who is online", async (t) => {
   const { store } = await nodeWithGroup(t);

@@ -1,22 +1,13 @@
 // What a payload must be under each validation, one row per field of the specification's payload
 // tables.
 
-import {
-  COMMAND_TYPE,
-  type ContentValidation,
-  contentType,
-} from "../../src/broker/content.ts";
+import { COMMAND_TYPE, type ContentValidation, contentType } from "../../src/broker/content.ts";
 import { t } from "../support/suite.ts";
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const json = (value: unknown): Uint8Array => bytes(JSON.stringify(value));
 
-const NOT_UTF8 = Uint8Array.from([
-  ...bytes('{"type":1,"content":"'),
-  0xc3,
-  0x28,
-  ...bytes('"}'),
-]);
+const NOT_UTF8 = Uint8Array.from([...bytes('{"type":1,"content":"'), 0xc3, 0x28, ...bytes('"}')]);
 
 const NO_CONTENT: readonly (readonly [what: string, payload: Uint8Array])[] = [
   ["nothing", new Uint8Array()],
@@ -164,17 +155,13 @@ const STRICT_RULES: readonly Rule[] = [
 ];
 
 for (const { base, good, bad } of STRICT_RULES) {
-  const judge = (
-    field: string,
-    value: unknown,
-    validation: ContentValidation,
-  ): number => contentType(json({ ...base, [field]: value }), validation);
+  const judge = (field: string, value: unknown, validation: ContentValidation): number =>
+    contentType(json({ ...base, [field]: value }), validation);
 
   t.test(`strict: type ${base.type} with its fields is accepted`, async (t) => {
     t.equal(contentType(json(base), "strict"), base.type);
     for (const [field, values] of Object.entries(good ?? {}))
-      for (const value of values)
-        t.equal(judge(field, value, "strict"), base.type, field);
+      for (const value of values) t.equal(judge(field, value, "strict"), base.type, field);
   });
 
   t.test(`strict: type ${base.type} with a wrong field is not`, async (t) => {
@@ -193,6 +180,5 @@ for (const { base, good, bad } of STRICT_RULES) {
 }
 
 t.test("strict: types without a table are left alone", async (t) => {
-  for (const type of [0, -1, 5, 100, 1000])
-    t.equal(contentType(json({ type }), "strict"), type);
+  for (const type of [0, -1, 5, 100, 1000]) t.equal(contentType(json({ type }), "strict"), type);
 });

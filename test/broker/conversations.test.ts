@@ -28,37 +28,31 @@ async function nodeWithLetters(t: Parameters<typeof startNode>[0], count = 1) {
   return node;
 }
 
-t.test(
-  "the list is newest first, as the user names the channels, in pages",
-  async (t) => {
-    const { conversations, messages, channels, clock } =
-      await nodeWithLetters(t);
-    await channels.create(rules(group("g")), ["alice", "bob"]);
-    clock.nowMs += 1;
-    await messages.send(textMessage({ fromUid: "bob", channel: group("g") }));
-    clock.nowMs += 1;
-    await messages.send(textMessage({ channel: person("bob") }));
-    const names = async (offset: number, limit: number) => {
-      const page = await conversations.list("alice", {
-        ...{ offset, limit, maxBytes: MAX_BYTES },
-      });
-      return [page.conversations.map(({ channel }) => channel.id), page.more];
-    };
-    t.same(await names(0, 100), [["bob", "g", "dave", "carol"], false]);
-    t.same(await names(0, 4), [["bob", "g", "dave", "carol"], false]);
-    t.same(await names(0, 3), [["bob", "g", "dave"], true]);
-    t.same(await names(3, 3), [["carol"], false]);
-    t.same(await names(4, 3), [[], false]);
-  },
-);
+t.test("the list is newest first, as the user names the channels, in pages", async (t) => {
+  const { conversations, messages, channels, clock } = await nodeWithLetters(t);
+  await channels.create(rules(group("g")), ["alice", "bob"]);
+  clock.nowMs += 1;
+  await messages.send(textMessage({ fromUid: "bob", channel: group("g") }));
+  clock.nowMs += 1;
+  await messages.send(textMessage({ channel: person("bob") }));
+  const names = async (offset: number, limit: number) => {
+    const page = await conversations.list("alice", {
+      ...{ offset, limit, maxBytes: MAX_BYTES },
+    });
+    return [page.conversations.map(({ channel }) => channel.id), page.more];
+  };
+  t.same(await names(0, 100), [["bob", "g", "dave", "carol"], false]);
+  t.same(await names(0, 4), [["bob", "g", "dave", "carol"], false]);
+  t.same(await names(0, 3), [["bob", "g", "dave"], true]);
+  t.same(await names(3, 3), [["carol"], false]);
+  t.same(await names(4, 3), [[], false]);
+});
 
 t.test("a page ends before it holds too much, and says so", async (t) => {
   const { conversations, messages, clock } = await nodeWithLetters(t);
   for (const fromUid of ["bob", "carol", "dave"]) {
     clock.nowMs += 1;
-    const payload = Buffer.from(
-      JSON.stringify({ type: 1, x: "x".repeat(900) }),
-    );
+    const payload = Buffer.from(JSON.stringify({ type: 1, x: "x".repeat(900) }));
     const channel = person("alice");
     await messages.send(textMessage({ fromUid, channel, payload }));
   }
@@ -105,87 +99,72 @@ t.test("a conversation tells unread, last message and position", async (t) => {
   });
 });
 
-t.test(
-  "a change answers how it stands and tells the user's sessions once",
-  async (t) => {
-    const node = await nodeWithLetters(t, 3);
-    const { conversations } = node;
-    const by = { uid: "alice", origin: "s1" };
-    const change = { kind: "read", seq: 2 } as const;
-    const stands = await conversations.change(by, person("bob"), change);
-    shows(t, stands, { readSeq: 2, unread: 1, channel: person("bob") });
-    t.same(published(node), [
-      {
-        kind: "conversation",
-        ...{ uid: "alice", origin: "s1", change: "read", conversation: stands },
-      },
-    ]);
-    const { conversations: list } = await conversations.list("alice", PAGE);
-    shows(
-      t,
-      list.find(({ channel }) => channel.id === "bob"),
-      { unread: 1 },
+t.test("a change answers how it stands and tells the user's sessions once", async (t) => {
+  const node = await nodeWithLetters(t, 3);
+  const { conversations } = node;
+  const by = { uid: "alice", origin: "s1" };
+  const change = { kind: "read", seq: 2 } as const;
+  const stands = await conversations.change(by, person("bob"), change);
+  shows(t, stands, { readSeq: 2, unread: 1, channel: person("bob") });
+  t.same(published(node), [
+    {
+      kind: "conversation",
+      ...{ uid: "alice", origin: "s1", change: "read", conversation: stands },
+    },
+  ]);
+  const { conversations: list } = await conversations.list("alice", PAGE);
+  shows(
+    t,
+    list.find(({ channel }) => channel.id === "bob"),
+    { unread: 1 },
+  );
+});
+
+t.test("the read position moves both ways, as far as there is something", async (t) => {
+  const { conversations } = await nodeWithLetters(t, 3);
+  const change = (change: Parameters<typeof conversations.change>[2]) =>
+    conversations.change(ALICE, person("bob"), change);
+  shows(t, await change({ kind: "read", seq: 99 }), {
+    readSeq: 3,
+    unread: 0,
+  });
+  shows(t, await change({ kind: "unread", unread: 2 }), {
+    readSeq: 1,
+    unread: 2,
+  });
+  shows(t, await change({ kind: "read", seq: 0 }), { readSeq: 0, unread: 3 });
+  shows(t, await change({ kind: "unread", unread: 99 }), { unread: 3 });
+  shows(t, await change({ kind: "unread", unread: 0 }), {
+    readSeq: 3,
+    unread: 0,
+  });
+});
+
+t.test("a deleted conversation leaves the list until a new message comes", async (t) => {
+  const { conversations, messages, clock } = await nodeWithLetters(t, 2);
+  const gone = await conversations.change(ALICE, person("bob"), {
+    kind: "delete",
+  });
+  shows(t, gone, { deletedSeq: 2, unread: 0, last: undefined });
+  const listed = async () =>
+    (await conversations.list("alice", PAGE)).conversations.map(
+      ({ channel, unread }) => `${channel.id} ${unread}`,
     );
-  },
-);
+  t.same(await listed(), ["dave 2", "carol 2"]);
+  clock.nowMs += 1;
+  await messages.send(textMessage({ fromUid: "bob", channel: person("alice") }));
+  t.same(await listed(), ["bob 1", "dave 2", "carol 2"]);
+});
 
-t.test(
-  "the read position moves both ways, as far as there is something",
-  async (t) => {
-    const { conversations } = await nodeWithLetters(t, 3);
-    const change = (change: Parameters<typeof conversations.change>[2]) =>
-      conversations.change(ALICE, person("bob"), change);
-    shows(t, await change({ kind: "read", seq: 99 }), {
-      readSeq: 3,
-      unread: 0,
+t.test("a group one is no member of has no conversation to change", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(group("g")), ["bob"]);
+  for (const channel of [group("g"), group("none")])
+    await t.rejects(node.conversations.change(ALICE, channel, { kind: "read", seq: 1 }), {
+      code: "not_in_channel",
     });
-    shows(t, await change({ kind: "unread", unread: 2 }), {
-      readSeq: 1,
-      unread: 2,
-    });
-    shows(t, await change({ kind: "read", seq: 0 }), { readSeq: 0, unread: 3 });
-    shows(t, await change({ kind: "unread", unread: 99 }), { unread: 3 });
-    shows(t, await change({ kind: "unread", unread: 0 }), {
-      readSeq: 3,
-      unread: 0,
-    });
-  },
-);
-
-t.test(
-  "a deleted conversation leaves the list until a new message comes",
-  async (t) => {
-    const { conversations, messages, clock } = await nodeWithLetters(t, 2);
-    const gone = await conversations.change(ALICE, person("bob"), {
-      kind: "delete",
-    });
-    shows(t, gone, { deletedSeq: 2, unread: 0, last: undefined });
-    const listed = async () =>
-      (await conversations.list("alice", PAGE)).conversations.map(
-        ({ channel, unread }) => `${channel.id} ${unread}`,
-      );
-    t.same(await listed(), ["dave 2", "carol 2"]);
-    clock.nowMs += 1;
-    await messages.send(
-      textMessage({ fromUid: "bob", channel: person("alice") }),
-    );
-    t.same(await listed(), ["bob 1", "dave 2", "carol 2"]);
-  },
-);
-
-t.test(
-  "a group one is no member of has no conversation to change",
-  async (t) => {
-    const node = await startNode(t);
-    await node.channels.create(rules(group("g")), ["bob"]);
-    for (const channel of [group("g"), group("none")])
-      await t.rejects(
-        node.conversations.change(ALICE, channel, { kind: "read", seq: 1 }),
-        { code: "not_in_channel" },
-      );
-    t.same(published(node), []);
-  },
-);
+  t.same(published(node), []);
+});
 
 t.test("what is no id or no count is refused", async (t) => {
   const node = await nodeWithLetters(t);
@@ -195,10 +174,7 @@ t.test("what is no id or no count is refused", async (t) => {
   await t.rejects(conversations.list("a@b", PAGE), bad);
   await t.rejects(conversations.list("", PAGE), bad);
   await t.rejects(conversations.heads("a@b"), bad);
-  await t.rejects(
-    conversations.change({ ...ALICE, uid: "" }, person("bob"), read),
-    bad,
-  );
+  await t.rejects(conversations.change({ ...ALICE, uid: "" }, person("bob"), read), bad);
   await t.rejects(conversations.change(ALICE, person("b&b"), read), bad);
   for (const wrong of [
     { kind: "read", seq: -1 },

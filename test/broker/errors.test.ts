@@ -1,11 +1,6 @@
 // The tables of refusals and close reasons: what an edge and a client rely on.
 
-import {
-  BrokerError,
-  CLOSE_REASONS,
-  type CloseReason,
-  ERRORS,
-} from "../../src/broker/errors.ts";
+import { BrokerError, CLOSE_REASONS, type CloseReason, ERRORS } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";
 
 t.test("a BrokerError speaks its table's sentence by default", async (t) => {
@@ -45,11 +40,7 @@ const RANGES: Readonly<Record<CloseReason, "at once" | "later" | "never">> = {
 t.test("a close code's range says whether to reconnect", async (t) => {
   const ranges = ["at once", "later", "never"];
   for (const [reason, { code }] of Object.entries(CLOSE_REASONS))
-    t.equal(
-      ranges[Math.floor((code - 4000) / 100)],
-      RANGES[reason as CloseReason],
-      reason,
-    );
+    t.equal(ranges[Math.floor((code - 4000) / 100)], RANGES[reason as CloseReason], reason);
 });
 
 t.test("no two close reasons share a code", async (t) => {

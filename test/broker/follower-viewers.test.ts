@@ -4,14 +4,7 @@
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
-import {
-  follow,
-  indexes,
-  produce,
-  started,
-  turn,
-  world,
-} from "./held-store.ts";
+import { follow, indexes, produce, started, turn, world } from "./held-store.ts";
 
 const CHANGED = { kind: "credential", uid: "alice" } as const;
 

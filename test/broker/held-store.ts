@@ -1,11 +1,7 @@
 // A store of one stream whose reads can be held, and readers of that stream: what the tests of the
 // followers play on.
 
-import {
-  type ChannelEvent,
-  STREAM_CONTENT,
-  STREAM_START,
-} from "../../src/broker/model.ts";
+import { type ChannelEvent, STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
 import {
   createStreamFollowers,
   type Following,
@@ -58,8 +54,7 @@ export class HeldStore {
     },
     streamTextOffset: async (_key: string, _no: string, index: number) => {
       const { events } = this.stream;
-      const found =
-        index > events.length ? undefined : this.stream.offsetOf(index);
+      const found = index > events.length ? undefined : this.stream.offsetOf(index);
       await this.wait();
       return found;
     },
@@ -75,11 +70,7 @@ export interface Reading {
   following: Following | undefined;
 }
 
-export function world(
-  store: HeldStore,
-  maxFollowers = 10,
-  maxFollowersPerUser = 0,
-) {
+export function world(store: HeldStore, maxFollowers = 10, maxFollowersPerUser = 0) {
   const problems: unknown[] = [];
   const followers = createStreamFollowers({
     store: store.port,
@@ -126,8 +117,7 @@ export function produce(
   followers.heard({ kind: "event", event });
 }
 
-export const indexes = ({ got }: Reading) =>
-  got.map(({ stream }) => stream?.index);
+export const indexes = ({ got }: Reading) => got.map(({ stream }) => stream?.index);
 
 export function started(): HeldStore {
   const store = new HeldStore();

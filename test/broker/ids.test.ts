@@ -26,14 +26,12 @@ t.test("an id has 1 to 128 characters", async (t) => {
 
 t.test("none of @ # & may stand anywhere in an id", async (t) => {
   for (const sign of ["@", "#", "&"])
-    for (const id of [sign, `${sign}a`, `a${sign}`, `a${sign}b`])
-      t.notOk(isId(id), id);
+    for (const id of [sign, `${sign}a`, `a${sign}`, `a${sign}b`]) t.notOk(isId(id), id);
 });
 
 t.test("no control character may stand in an id", async (t) => {
   t.equal(CONTROLS.length, 65);
-  for (const control of CONTROLS)
-    t.notOk(isId(`a${control}b`), JSON.stringify(control));
+  for (const control of CONTROLS) t.notOk(isId(`a${control}b`), JSON.stringify(control));
 });
 
 t.test("an id is well-formed Unicode, so that UTF-8 keeps it", async (t) => {

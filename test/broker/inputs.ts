@@ -5,8 +5,7 @@ import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import type { EventInput } from "../../src/broker/streams.ts";
 import { group, person } from "./node-names.ts";
 
-export const json = (value: unknown): Uint8Array =>
-  new TextEncoder().encode(JSON.stringify(value));
+export const json = (value: unknown): Uint8Array => new TextEncoder().encode(JSON.stringify(value));
 
 export const TEXT = json({ type: 1, content: "hi" });
 export const COMMAND = json({ type: 99, cmd: "unreadClear", param: {} });

@@ -4,26 +4,23 @@ import { LoginGate } from "../../src/broker/login-gate.ts";
 import { LocalThrottle } from "../../src/cluster/single.ts";
 import { t } from "../support/suite.ts";
 
-t.test(
-  "an attempt that breaks frees its place and counts as no failure",
-  async (t) => {
-    const gate = new LoginGate(new LocalThrottle(() => 0), {
-      attempts: 1,
-      windowS: 60,
-    });
-    const who = { username: "u", address: "a" };
-    const broken = () => Promise.reject(new Error("store gone"));
-    await t.rejects(gate.attempt(who, broken), { message: "store gone" });
-    t.equal(await gate.attempt(who, async () => true), true);
-    t.equal(await gate.attempt(who, async () => false), false);
-    await t.rejects(
-      gate.attempt(who, async () => true),
-      {
-        code: "too_many_attempts",
-      },
-    );
-  },
-);
+t.test("an attempt that breaks frees its place and counts as no failure", async (t) => {
+  const gate = new LoginGate(new LocalThrottle(() => 0), {
+    attempts: 1,
+    windowS: 60,
+  });
+  const who = { username: "u", address: "a" };
+  const broken = () => Promise.reject(new Error("store gone"));
+  await t.rejects(gate.attempt(who, broken), { message: "store gone" });
+  t.equal(await gate.attempt(who, async () => true), true);
+  t.equal(await gate.attempt(who, async () => false), false);
+  await t.rejects(
+    gate.attempt(who, async () => true),
+    {
+      code: "too_many_attempts",
+    },
+  );
+});
 
 t.test(
   "attempts beyond the bounds of a network and of the node are refused, and further networks get their one place",
@@ -55,11 +52,7 @@ t.test(
   async (t) => {
     const limits = { attempts: 5, windowS: 60 };
     const gate = new LoginGate(new LocalThrottle(() => 0), limits);
-    const rankOf = async (
-      username: string,
-      address: string,
-      isRight = false,
-    ) => {
+    const rankOf = async (username: string, address: string, isRight = false) => {
       let found: number | undefined;
       await gate.attempt({ username, address }, async (rank) => {
         found = rank;
@@ -91,11 +84,7 @@ t.test(
         await until;
         return false;
       });
-    const login = () =>
-      gate.attempt(
-        { username: "known", address: "10.0.0.1" },
-        async () => true,
-      );
+    const login = () => gate.attempt({ username: "known", address: "10.0.0.1" }, async () => true);
     t.equal(await login(), true);
     const codes = Array.from({ length: 40 }, (_, at) =>
       attempt("10.0.0.1", `victim${at}`).then(
@@ -104,9 +93,7 @@ t.test(
       ),
     );
     for (let i = 0; i < 20; i++) t.equal(await login(), true, `login ${i}`);
-    const others = Array.from({ length: 496 }, (_, at) =>
-      attempt(`10.${at}.1.1`, "u"),
-    );
+    const others = Array.from({ length: 496 }, (_, at) => attempt(`10.${at}.1.1`, "u"));
     await t.rejects(attempt("10.0.9.1", "u"), { code: "overloaded" });
     t.equal(await login(), true, "from the reserve");
     finish();
@@ -130,9 +117,7 @@ t.test(
       });
     t.equal(await attempt(true), true);
     const answers = await Promise.all(
-      Array.from({ length: 100 }, () =>
-        attempt(false).then(String, ({ code }) => code),
-      ),
+      Array.from({ length: 100 }, () => attempt(false).then(String, ({ code }) => code)),
     );
     t.equal(answers.filter((answer) => answer === "false").length, 5);
     const refused = answers.filter((answer) => answer === "too_many_attempts");

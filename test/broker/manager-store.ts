@@ -1,11 +1,7 @@
 // Test parts of managers: a ManagerStore in memory, and managers over it with a clock that stands
 // still until moved.
 
-import {
-  createManagers,
-  type Managers,
-  type ManagersParts,
-} from "../../src/broker/managers.ts";
+import { createManagers, type Managers, type ManagersParts } from "../../src/broker/managers.ts";
 import type { ManagerStore, StoredPassword } from "../../src/broker/ports.ts";
 import { LocalThrottle } from "../../src/cluster/single.ts";
 
@@ -20,30 +16,21 @@ export class MemoryManagerStore implements ManagerStore {
     this.#clock = clock;
   }
 
-  async putPasswordOnce(
-    username: string,
-    password: StoredPassword,
-  ): Promise<StoredPassword> {
+  async putPasswordOnce(username: string, password: StoredPassword): Promise<StoredPassword> {
     const there = this.passwords.get(username);
     if (there !== undefined) return there;
     this.passwords.set(username, password);
     return password;
   }
 
-  async putAccessToken(
-    tokenHash: Uint8Array,
-    username: string,
-    untilMs: number,
-  ): Promise<void> {
+  async putAccessToken(tokenHash: Uint8Array, username: string, untilMs: number): Promise<void> {
     this.tokens.set(tokenHash.toString(), { username, untilMs });
   }
 
   async accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined> {
     this.ownerReads++;
     const found = this.tokens.get(tokenHash.toString());
-    return found !== undefined && found.untilMs > this.#clock()
-      ? found.username
-      : undefined;
+    return found !== undefined && found.untilMs > this.#clock() ? found.username : undefined;
   }
 
   async removeAccessToken(tokenHash: Uint8Array): Promise<void> {
@@ -63,9 +50,7 @@ export interface TestManagers {
  * Managers over a store in memory; 5 attempts in 60 s and tokens for a day unless `parts` says
  * otherwise.
  */
-export function testManagers(
-  parts: Partial<Omit<ManagersParts, "clock">> = {},
-): TestManagers {
+export function testManagers(parts: Partial<Omit<ManagersParts, "clock">> = {}): TestManagers {
   let nowMs = 1_700_000_000_000;
   const clock = () => nowMs;
   const store = new MemoryManagerStore(clock);

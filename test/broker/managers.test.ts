@@ -27,55 +27,49 @@ t.test(
   },
 );
 
-t.test(
-  "a given admin password is used, told to nobody and not stored",
-  async (t) => {
-    const { managers, store, announced } = testManagers(ADMIN);
-    await managers.start();
-    await t.resolves(managers.login("admin", "right", "10.0.0.1"));
-    t.same(announced, []);
-    t.equal(store.passwords.size, 0);
-  },
-);
+t.test("a given admin password is used, told to nobody and not stored", async (t) => {
+  const { managers, store, announced } = testManagers(ADMIN);
+  await managers.start();
+  await t.resolves(managers.login("admin", "right", "10.0.0.1"));
+  t.same(announced, []);
+  t.equal(store.passwords.size, 0);
+});
 
-t.test(
-  "configured accounts log in by hash or plain password and replace admin",
-  async (t) => {
-    const { managers, announced } = testManagers({
-      ...ADMIN,
-      accounts: [
-        {
-          username: "ops",
-          passwordHash: await hashPassword("h"),
-          role: "operator",
-        },
-        { username: "view", password: "p", passwordHash: "", role: "viewer" },
-        {
-          username: "own",
-          password: "o",
-          role: "viewer",
-          permissions: ["users:write"],
-        },
-      ],
-    });
-    await managers.start();
-    const permissions = async (username: string, password: string) =>
-      (await managers.login(username, password, "a")).account.permissions;
-    t.same(await permissions("view", "p"), ["system:read"]);
-    t.same(await permissions("own", "o"), ["users:write"]);
-    t.same(await permissions("ops", "h"), [
-      "users:write",
-      "channels:write",
-      "messages:write",
-      "events:write",
-      "system:read",
-    ]);
-    await t.rejects(managers.login("admin", "right", "a"), {
-      code: "bad_credentials",
-    });
-    t.same(announced, []);
-  },
-);
+t.test("configured accounts log in by hash or plain password and replace admin", async (t) => {
+  const { managers, announced } = testManagers({
+    ...ADMIN,
+    accounts: [
+      {
+        username: "ops",
+        passwordHash: await hashPassword("h"),
+        role: "operator",
+      },
+      { username: "view", password: "p", passwordHash: "", role: "viewer" },
+      {
+        username: "own",
+        password: "o",
+        role: "viewer",
+        permissions: ["users:write"],
+      },
+    ],
+  });
+  await managers.start();
+  const permissions = async (username: string, password: string) =>
+    (await managers.login(username, password, "a")).account.permissions;
+  t.same(await permissions("view", "p"), ["system:read"]);
+  t.same(await permissions("own", "o"), ["users:write"]);
+  t.same(await permissions("ops", "h"), [
+    "users:write",
+    "channels:write",
+    "messages:write",
+    "events:write",
+    "system:read",
+  ]);
+  await t.rejects(managers.login("admin", "right", "a"), {
+    code: "bad_credentials",
+  });
+  t.same(announced, []);
+});
 
 t.test("accounts that cannot be used stop the start", async (t) => {
   const account = { username: "a", password: "p", role: "viewer" } as const;
@@ -178,20 +172,17 @@ t.test("right logins that run at once all succeed", async (t) => {
   t.equal(new Set(logins.map((one) => one.token)).size, 12);
 });
 
-t.test(
-  "a token names its account until it expires; only its hash is stored",
-  async (t) => {
-    const { managers, store, pass } = testManagers(ADMIN);
-    await managers.start();
-    const { token, expireS } = await managers.login("admin", "right", "a");
-    t.equal(expireS, 86_400);
-    t.match(token, /^[A-Za-z0-9_-]{43}$/);
-    t.notOk(JSON.stringify([...store.tokens]).includes(token));
-    t.equal((await managers.authenticate(token))?.username, "admin");
-    pass(86_400_000);
-    t.equal(await managers.authenticate(token), undefined);
-  },
-);
+t.test("a token names its account until it expires; only its hash is stored", async (t) => {
+  const { managers, store, pass } = testManagers(ADMIN);
+  await managers.start();
+  const { token, expireS } = await managers.login("admin", "right", "a");
+  t.equal(expireS, 86_400);
+  t.match(token, /^[A-Za-z0-9_-]{43}$/);
+  t.notOk(JSON.stringify([...store.tokens]).includes(token));
+  t.equal((await managers.authenticate(token))?.username, "admin");
+  pass(86_400_000);
+  t.equal(await managers.authenticate(token), undefined);
+});
 
 t.test("a token cannot be checked before the accounts are known", async (t) => {
   const { managers } = testManagers(ADMIN);
@@ -222,48 +213,42 @@ t.test("the store is asked once per token and five seconds", async (t) => {
   t.equal(store.ownerReads, 2);
 });
 
-t.test(
-  "a logout holds at once, also against an answer of the store on its way",
-  async (t) => {
-    const { managers, store } = testManagers(ADMIN);
-    await managers.start();
-    const { token } = await managers.login("admin", "right", "a");
-    t.ok(await managers.authenticate(token));
-    await managers.logout(token);
-    t.equal(await managers.authenticate(token), undefined);
+t.test("a logout holds at once, also against an answer of the store on its way", async (t) => {
+  const { managers, store } = testManagers(ADMIN);
+  await managers.start();
+  const { token } = await managers.login("admin", "right", "a");
+  t.ok(await managers.authenticate(token));
+  await managers.logout(token);
+  t.equal(await managers.authenticate(token), undefined);
 
-    const next = (await managers.login("admin", "right", "a")).token;
-    const read = store.accessTokenOwner.bind(store);
-    let answer = () => {};
-    store.accessTokenOwner = async (hash) => {
-      const owner = await read(hash);
-      await new Promise<void>((resolve) => {
-        answer = resolve;
-      });
-      return owner;
-    };
-    const onItsWay = managers.authenticate(next);
-    await new Promise(setImmediate);
-    store.accessTokenOwner = read;
-    await managers.logout(next);
-    answer();
-    await onItsWay;
-    t.equal(await managers.authenticate(next), undefined);
-    await t.resolves(managers.logout("never was one"));
-  },
-);
-
-t.test(
-  "the token of an account that is configured no more is void",
-  async (t) => {
-    const { managers, store } = testManagers(ADMIN);
-    await managers.start();
-    const { token } = await managers.login("admin", "right", "a");
-    const changed = testManagers({
-      store,
-      accounts: [{ username: "ops", password: "p", role: "operator" }],
+  const next = (await managers.login("admin", "right", "a")).token;
+  const read = store.accessTokenOwner.bind(store);
+  let answer = () => {};
+  store.accessTokenOwner = async (hash) => {
+    const owner = await read(hash);
+    await new Promise<void>((resolve) => {
+      answer = resolve;
     });
-    await changed.managers.start();
-    t.equal(await changed.managers.authenticate(token), undefined);
-  },
-);
+    return owner;
+  };
+  const onItsWay = managers.authenticate(next);
+  await new Promise(setImmediate);
+  store.accessTokenOwner = read;
+  await managers.logout(next);
+  answer();
+  await onItsWay;
+  t.equal(await managers.authenticate(next), undefined);
+  await t.resolves(managers.logout("never was one"));
+});
+
+t.test("the token of an account that is configured no more is void", async (t) => {
+  const { managers, store } = testManagers(ADMIN);
+  await managers.start();
+  const { token } = await managers.login("admin", "right", "a");
+  const changed = testManagers({
+    store,
+    accounts: [{ username: "ops", password: "p", role: "operator" }],
+  });
+  await changed.managers.start();
+  t.equal(await changed.managers.authenticate(token), undefined);
+});

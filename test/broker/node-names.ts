@@ -1,10 +1,6 @@
 // Channels by short names, for the broker's tests. Needs no store.
 
-import {
-  type ChannelRef,
-  GROUP_CHANNEL,
-  PERSON_CHANNEL,
-} from "../../src/broker/model.ts";
+import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 
 export const group = (id: string): ChannelRef => ({ id, type: GROUP_CHANNEL });
 export const person = (id: string): ChannelRef => ({

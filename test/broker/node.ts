@@ -3,20 +3,14 @@
 
 import type { Test } from "tap";
 import { type Channels, createChannels } from "../../src/broker/channels.ts";
-import {
-  type Conversations,
-  createConversations,
-} from "../../src/broker/conversations.ts";
+import { type Conversations, createConversations } from "../../src/broker/conversations.ts";
 import { shareInterest } from "../../src/broker/interest.ts";
 import { createMessages, type Messages } from "../../src/broker/messages.ts";
 import type { ChannelInfo, ChannelRef } from "../../src/broker/model.ts";
 import type { ClusterEvent, Store } from "../../src/broker/ports.ts";
 import { SessionDirectory } from "../../src/broker/session-directory.ts";
 import { createSessions, type Sessions } from "../../src/broker/sessions.ts";
-import {
-  createStreamFollowers,
-  type StreamFollowers,
-} from "../../src/broker/stream-followers.ts";
+import { createStreamFollowers, type StreamFollowers } from "../../src/broker/stream-followers.ts";
 import { createStreams, type Streams } from "../../src/broker/streams.ts";
 import { createUsers, type Users } from "../../src/broker/users.ts";
 import { SingleNode } from "../../src/cluster/single.ts";
@@ -51,10 +45,7 @@ export interface TestNode {
 }
 
 /** Started, and closed with the test; silent streams are ended only after `streams.start`. */
-export async function startNode(
-  t: Test,
-  over: Partial<EmbeddedOptions> = {},
-): Promise<TestNode> {
+export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): Promise<TestNode> {
   const clock = { nowMs: Date.UTC(2026, 0, 1) };
   const events: ClusterEvent[] = [];
   const cluster = new SingleNode("n1");
@@ -111,10 +102,7 @@ export async function startNode(
 }
 
 /** A channel's record without any rule but the given ones. */
-export function rules(
-  channel: ChannelRef,
-  set: Partial<ChannelInfo> = {},
-): ChannelInfo {
+export function rules(channel: ChannelRef, set: Partial<ChannelInfo> = {}): ChannelInfo {
   return {
     ...channel,
     ban: false,

@@ -58,40 +58,30 @@ t.test("what is no hash, or too costly to check, does not parse", async (t) => {
     t.equal(parsePasswordHash(text), undefined, text);
 });
 
-t.test(
-  "checks beyond the bound wait, beyond that are overloaded",
-  async (t) => {
-    const checker = new PasswordChecker({ maxRunning: 1, maxWaiting: 1 });
-    const hash = await kept("x");
-    const running = checker.matches("x", hash);
-    const waiting = checker.matches("x", hash);
-    await t.rejects(checker.matches("x", hash), { code: "overloaded" });
-    t.same(await Promise.all([running, waiting]), [true, true]);
-    t.equal(
-      await checker.matches("x", hash),
-      true,
-      "the places are free again",
-    );
-  },
-);
+t.test("checks beyond the bound wait, beyond that are overloaded", async (t) => {
+  const checker = new PasswordChecker({ maxRunning: 1, maxWaiting: 1 });
+  const hash = await kept("x");
+  const running = checker.matches("x", hash);
+  const waiting = checker.matches("x", hash);
+  await t.rejects(checker.matches("x", hash), { code: "overloaded" });
+  t.same(await Promise.all([running, waiting]), [true, true]);
+  t.equal(await checker.matches("x", hash), true, "the places are free again");
+});
 
-t.test(
-  "of those that wait the lowest rank comes first, and makes room for itself",
-  async (t) => {
-    const checker = new PasswordChecker({ maxRunning: 1, maxWaiting: 2 });
-    const hash = await kept("x");
-    const order: number[] = [];
-    const check = async (rank: number) => {
-      await checker.matches("x", hash, rank);
-      order.push(rank);
-    };
-    const running = check(9);
-    const high = check(3);
-    const higher = check(4);
-    const refused = t.rejects(higher, { code: "overloaded" });
-    const low = check(-1);
-    await t.rejects(check(3), { code: "overloaded" });
-    await Promise.all([running, high, low, refused]);
-    t.same(order, [9, -1, 3]);
-  },
-);
+t.test("of those that wait the lowest rank comes first, and makes room for itself", async (t) => {
+  const checker = new PasswordChecker({ maxRunning: 1, maxWaiting: 2 });
+  const hash = await kept("x");
+  const order: number[] = [];
+  const check = async (rank: number) => {
+    await checker.matches("x", hash, rank);
+    order.push(rank);
+  };
+  const running = check(9);
+  const high = check(3);
+  const higher = check(4);
+  const refused = t.rejects(higher, { code: "overloaded" });
+  const low = check(-1);
+  await t.rejects(check(3), { code: "overloaded" });
+  await Promise.all([running, high, low, refused]);
+  t.same(order, [9, -1, 3]);
+});

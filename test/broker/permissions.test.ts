@@ -8,10 +8,7 @@ import {
   PERSON_CHANNEL,
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
-import {
-  refuseGroupSend,
-  refusePersonSend,
-} from "../../src/broker/permissions.ts";
+import { refuseGroupSend, refusePersonSend } from "../../src/broker/permissions.ts";
 import type { GroupFacts, PersonFacts } from "../../src/broker/ports.ts";
 import { t } from "../support/suite.ts";
 
@@ -47,24 +44,14 @@ const UNLISTED = { hasAllowlist: true, isAllowed: false };
 
 const GROUP_RULES: readonly Row<GroupFacts>[] = [
   ["a member may send", { info: group(), ...MEMBER }, undefined, undefined],
-  [
-    "an outsider may not",
-    { info: group(), ...OUTSIDER },
-    "not_subscriber",
-    undefined,
-  ],
+  ["an outsider may not", { info: group(), ...OUTSIDER }, "not_subscriber", undefined],
   [
     "a group that does not exist has no members",
     { info: undefined, ...OUTSIDER },
     "not_subscriber",
     undefined,
   ],
-  [
-    "ban mutes all members",
-    { info: group({ ban: true }), ...MEMBER },
-    "channel_banned",
-    undefined,
-  ],
+  ["ban mutes all members", { info: group({ ban: true }), ...MEMBER }, "channel_banned", undefined],
   [
     "send_ban prohibits all members",
     { info: group({ sendBan: true }), ...MEMBER },
@@ -128,12 +115,7 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
     "not_allowlisted",
     undefined,
   ],
-  [
-    "members on the allowlist may",
-    { info: group(), ...MEMBER, ...ALLOWED },
-    undefined,
-    undefined,
-  ],
+  ["members on the allowlist may", { info: group(), ...MEMBER, ...ALLOWED }, undefined, undefined],
   [
     "the allowlist makes nobody a member",
     { info: group(), ...OUTSIDER, ...ALLOWED },
@@ -163,11 +145,7 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
 for (const [rule, facts, expected, system] of GROUP_RULES)
   t.test(`group: ${rule}`, async (t) => {
     t.equal(refuseGroupSend(facts, "alice", "check"), expected);
-    t.equal(
-      refuseGroupSend(facts, SYSTEM_UID, "check"),
-      system,
-      "as the system",
-    );
+    t.equal(refuseGroupSend(facts, SYSTEM_UID, "check"), system, "as the system");
   });
 
 const NO_RECORDS: PersonFacts = {
@@ -218,12 +196,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     undefined,
     undefined,
   ],
-  [
-    "a contact may send",
-    { ...NO_RECORDS, ...CONTACT, receiver: person() },
-    undefined,
-    undefined,
-  ],
+  ["a contact may send", { ...NO_RECORDS, ...CONTACT, receiver: person() }, undefined, undefined],
   [
     "a stranger is refused where contacts are listed",
     { ...NO_RECORDS, ...STRANGER, receiver: person() },
@@ -270,12 +243,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     "denylisted",
     undefined,
   ],
-  [
-    "an allowlist does not count by itself",
-    { ...NO_RECORDS, ...UNLISTED },
-    undefined,
-    undefined,
-  ],
+  ["an allowlist does not count by itself", { ...NO_RECORDS, ...UNLISTED }, undefined, undefined],
 ];
 
 for (const [rule, facts, expected, system] of PERSON_RULES)
@@ -285,31 +253,19 @@ for (const [rule, facts, expected, system] of PERSON_RULES)
     t.equal(asSystem, system, "as the system");
   });
 
-t.test(
-  "friends only: just senders on the allowlist, the user itself and the system",
-  async (t) => {
-    const of = (facts: object, fromUid: string, toUid = "bob") =>
-      refusePersonSend(
-        { ...NO_RECORDS, ...facts },
-        fromUid,
-        toUid,
-        "check_friends",
-      );
-    t.equal(of({}, "alice"), "not_allowlisted", "an empty list allows nobody");
-    t.equal(of(UNLISTED, "alice"), "not_allowlisted");
-    t.equal(of(ALLOWED, "alice"), undefined);
-    t.equal(of({ ...ALLOWED, ...DENIED }, "alice"), "denylisted", "denied too");
-    const strange = { ...ALLOWED, ...STRANGER, receiver: person() };
-    t.equal(of(strange, "alice"), "stranger_refused", "contacts count as well");
-    t.equal(of({}, SYSTEM_UID), undefined);
-    t.equal(of({}, "bob"), undefined, "notes to oneself");
-    t.equal(
-      of(DENIED, "alice", SYSTEM_UID),
-      undefined,
-      "the system has no lists",
-    );
-  },
-);
+t.test("friends only: just senders on the allowlist, the user itself and the system", async (t) => {
+  const of = (facts: object, fromUid: string, toUid = "bob") =>
+    refusePersonSend({ ...NO_RECORDS, ...facts }, fromUid, toUid, "check_friends");
+  t.equal(of({}, "alice"), "not_allowlisted", "an empty list allows nobody");
+  t.equal(of(UNLISTED, "alice"), "not_allowlisted");
+  t.equal(of(ALLOWED, "alice"), undefined);
+  t.equal(of({ ...ALLOWED, ...DENIED }, "alice"), "denylisted", "denied too");
+  const strange = { ...ALLOWED, ...STRANGER, receiver: person() };
+  t.equal(of(strange, "alice"), "stranger_refused", "contacts count as well");
+  t.equal(of({}, SYSTEM_UID), undefined);
+  t.equal(of({}, "bob"), undefined, "notes to oneself");
+  t.equal(of(DENIED, "alice", SYSTEM_UID), undefined, "the system has no lists");
+});
 
 t.test("nobody is a stranger to themself", async (t) => {
   const own = person();
@@ -321,12 +277,7 @@ t.test("one's own ban and send_ban hold for notes to oneself", async (t) => {
   const banned = person({ ban: true });
   const muted = person({ sendBan: true });
   const self = (own: ChannelInfo): SendRefusal | undefined =>
-    refusePersonSend(
-      { ...NO_RECORDS, receiver: own, sender: own },
-      "alice",
-      "alice",
-      "check",
-    );
+    refusePersonSend({ ...NO_RECORDS, receiver: own, sender: own }, "alice", "alice", "check");
   t.equal(self(banned), "channel_banned");
   t.equal(self(muted), "send_banned");
 });

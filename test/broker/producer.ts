@@ -21,10 +21,7 @@ export const published = ({ events }: TestNode): readonly ChannelEvent[] =>
   events.flatMap((one) => (one.kind === "event" ? [one.event] : []));
 
 /** A node with the group g of alice and bob, and short words for its producer. */
-export async function nodeOfProducer(
-  t: Test,
-  over: Parameters<typeof startNode>[1] = {},
-) {
+export async function nodeOfProducer(t: Test, over: Parameters<typeof startNode>[1] = {}) {
   const node = await startNode(t, over);
   await node.channels.create(rules(group("g")), ["alice", "bob"]);
   const post = (type: string, data = "", given: Partial<EventInput> = {}) =>
@@ -32,13 +29,10 @@ export async function nodeOfProducer(
   return {
     ...node,
     post,
-    start: (given: Partial<EventInput> = {}) =>
-      post(STREAM_START, "meta", given),
-    say: (data: string, given: Partial<EventInput> = {}) =>
-      post(STREAM_CONTENT, data, given),
+    start: (given: Partial<EventInput> = {}) => post(STREAM_START, "meta", given),
+    say: (data: string, given: Partial<EventInput> = {}) => post(STREAM_CONTENT, data, given),
     end: (given: Partial<EventInput> = {}) => post(STREAM_END, "", given),
-    refused: (posting: Promise<unknown>, code: string) =>
-      t.rejects(posting, { code }),
+    refused: (posting: Promise<unknown>, code: string) => t.rejects(posting, { code }),
   };
 }
 

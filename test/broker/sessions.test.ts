@@ -7,11 +7,7 @@ import {
   type SessionRecord,
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
-import {
-  createSessions,
-  type Login,
-  type Sessions,
-} from "../../src/broker/sessions.ts";
+import { createSessions, type Login, type Sessions } from "../../src/broker/sessions.ts";
 import { sessionsOf } from "../contract/cluster-bench.ts";
 import { t } from "../support/suite.ts";
 import { startNode, type TestNode } from "./node.ts";
@@ -34,18 +30,14 @@ function login(kind: Partial<Login> = {}): Login {
 }
 
 /** The session of a login that is not refused. */
-async function open(
-  sessions: Sessions,
-  kind: Partial<Login> = {},
-): Promise<SessionRecord> {
+async function open(sessions: Sessions, kind: Partial<Login> = {}): Promise<SessionRecord> {
   const opened = await sessions.open(login(kind));
   if (opened.kind === "ended") throw new Error(opened.reason);
   return opened.record;
 }
 
 /** The sessions that were told to end, in order. */
-const endings = ({ events }: TestNode) =>
-  events.filter(({ kind }) => kind === "end_session");
+const endings = ({ events }: TestNode) => events.filter(({ kind }) => kind === "end_session");
 
 /** A node on which alice has the token `right` on her app. */
 async function nodeOfAlice(
@@ -59,12 +51,7 @@ async function nodeOfAlice(
 
 t.test("uid, flag and token must match what was registered", async (t) => {
   const { sessions, store } = await nodeOfAlice(t);
-  for (const wrong of [
-    { token: "wrong" },
-    { token: "" },
-    { flag: 1 },
-    { uid: "bob" },
-  ] as const)
+  for (const wrong of [{ token: "wrong" }, { token: "" }, { flag: 1 }, { uid: "bob" }] as const)
     await t.rejects(sessions.open(login(wrong)), { code: "unauthorized" });
   t.same(await sessionsOf(store, "alice"), []);
   const record = await open(sessions);
@@ -105,24 +92,21 @@ t.test("nobody connects as the system, or under no id", async (t) => {
   }
 });
 
-t.test(
-  "a main kicks the main before it, on a named device or not",
-  async (t) => {
-    const node = await nodeOfAlice(t);
-    const { sessions, store } = node;
-    const first = await open(sessions, { deviceId: "d1" });
-    const second = await open(sessions, { deviceId: "d2" });
-    const third = await open(sessions);
-    const kicked = ({ sessionId }: { sessionId: string }) => ({
-      kind: "end_session",
-      uid: "alice",
-      sessionId,
-      reason: "kicked",
-    });
-    t.same(endings(node), [kicked(first), kicked(second)]);
-    t.same(await sessionsOf(store, "alice"), [third]);
-  },
-);
+t.test("a main kicks the main before it, on a named device or not", async (t) => {
+  const node = await nodeOfAlice(t);
+  const { sessions, store } = node;
+  const first = await open(sessions, { deviceId: "d1" });
+  const second = await open(sessions, { deviceId: "d2" });
+  const third = await open(sessions);
+  const kicked = ({ sessionId }: { sessionId: string }) => ({
+    kind: "end_session",
+    uid: "alice",
+    sessionId,
+    reason: "kicked",
+  });
+  t.same(endings(node), [kicked(first), kicked(second)]);
+  t.same(await sessionsOf(store, "alice"), [third]);
+});
 
 t.test("the same device is replaced, not kicked", async (t) => {
   for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
@@ -154,51 +138,42 @@ t.test("of mains that log in at once exactly one survives", async (t) => {
   t.equal(endings(node).length, 19);
 });
 
-t.test(
-  "a token that changes while its session opens opens nothing",
-  async (t) => {
-    const node = await nodeOfAlice(t);
-    const { users, store, directory } = node;
-    const sessions = createSessions(
-      {
-        async login(session, terms) {
-          await users.setToken({
-            uid: "alice",
-            token: "new",
-            flag: 0,
-            level: MAIN_DEVICE,
-          });
-          return directory.login(session, terms);
-        },
+t.test("a token that changes while its session opens opens nothing", async (t) => {
+  const node = await nodeOfAlice(t);
+  const { users, store, directory } = node;
+  const sessions = createSessions(
+    {
+      async login(session, terms) {
+        await users.setToken({
+          uid: "alice",
+          token: "new",
+          flag: 0,
+          level: MAIN_DEVICE,
+        });
+        return directory.login(session, terms);
       },
-      "token",
-    );
-    await t.rejects(sessions.open(login()), { code: "unauthorized" });
-    t.same(await sessionsOf(store, "alice"), []);
-  },
-);
+    },
+    "token",
+  );
+  await t.rejects(sessions.open(login()), { code: "unauthorized" });
+  t.same(await sessionsOf(store, "alice"), []);
+});
 
-t.test(
-  "any race of logins and a token change leaves no session of the old token",
-  async (t) => {
-    const node = await nodeOfAlice(t);
-    const { sessions, users, store } = node;
-    for (let round = 0; round < 20; round++) {
-      const token = `t${round}`;
-      const device = { uid: "alice", flag: 0, level: MAIN_DEVICE } as const;
-      await users.setToken({ ...device, token });
-      const opening = Array.from({ length: 5 }, async (_, at) => {
-        for (let turn = 0; turn < at; turn++) await Promise.resolve();
-        return sessions.open(login({ token }));
-      });
-      await Promise.allSettled([
-        ...opening,
-        users.setToken({ ...device, token: "changed" }),
-      ]);
-      t.same(await sessionsOf(store, "alice"), [], `round ${round}`);
-    }
-  },
-);
+t.test("any race of logins and a token change leaves no session of the old token", async (t) => {
+  const node = await nodeOfAlice(t);
+  const { sessions, users, store } = node;
+  for (let round = 0; round < 20; round++) {
+    const token = `t${round}`;
+    const device = { uid: "alice", flag: 0, level: MAIN_DEVICE } as const;
+    await users.setToken({ ...device, token });
+    const opening = Array.from({ length: 5 }, async (_, at) => {
+      for (let turn = 0; turn < at; turn++) await Promise.resolve();
+      return sessions.open(login({ token }));
+    });
+    await Promise.allSettled([...opening, users.setToken({ ...device, token: "changed" })]);
+    t.same(await sessionsOf(store, "alice"), [], `round ${round}`);
+  }
+});
 
 t.test("closing takes the session out, twice is harmless", async (t) => {
   const { sessions, store, directory } = await nodeOfAlice(t);
@@ -218,9 +193,7 @@ t.test(
     const seen: (readonly [string, number])[] = [];
     cluster.onEvent((event) => {
       if (event.kind !== "presence") return;
-      void sessionsOf(store, event.uid).then((open) =>
-        seen.push([event.uid, open.length]),
-      );
+      void sessionsOf(store, event.uid).then((open) => seen.push([event.uid, open.length]));
     });
     const device = { uid: "alice", flag: 1, level: SECONDARY_DEVICE } as const;
     await users.setToken({ ...device, token: "web" });

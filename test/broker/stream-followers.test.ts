@@ -2,11 +2,7 @@
 // reads, the reader's pauses and the producer do.
 
 import type { Test } from "tap";
-import {
-  type ChannelEvent,
-  STREAM_CONTENT,
-  STREAM_END,
-} from "../../src/broker/model.ts";
+import { type ChannelEvent, STREAM_CONTENT, STREAM_END } from "../../src/broker/model.ts";
 import type { FollowTarget } from "../../src/broker/stream-followers.ts";
 import { Random } from "../support/random.ts";
 import { shows } from "../support/shows.ts";
@@ -73,147 +69,119 @@ t.test("a follower begins at the index it asks for", async (t) => {
   shows(t, next.got, [{ data: "!", stream: { index: 4, textOffset: 7 } }]);
 });
 
-t.test(
-  "what cannot be followed is refused, and leaves nothing behind",
-  async (t) => {
-    const store = started();
-    const { followers } = world(store, 1);
-    const refused = (given: Partial<FollowTarget>, code: string) =>
-      t.rejects(follow(followers, given), { code });
-    await refused({ clientMsgNo: "other" }, "stream_unknown");
-    await refused({ fromIndex: 3 }, "bad_request");
-    await refused(
-      { view: { channel: group("a@b"), uid: undefined } },
-      "bad_id",
-    );
-    await refused(
-      { view: { channel: person("bob"), uid: undefined } },
-      "bad_id",
-    );
-    store.failure = new Error("no store");
-    await t.rejects(follow(followers), { message: "no store" });
-    store.failure = undefined;
-    t.same([...store.listening], []);
-    const reading = await follow(followers);
-    await refused({}, "overloaded");
-    reading.following?.stop();
-    reading.following?.stop();
-    await t.resolves(follow(followers), "the place is free again");
-    await refused({}, "overloaded");
-  },
-);
+t.test("what cannot be followed is refused, and leaves nothing behind", async (t) => {
+  const store = started();
+  const { followers } = world(store, 1);
+  const refused = (given: Partial<FollowTarget>, code: string) =>
+    t.rejects(follow(followers, given), { code });
+  await refused({ clientMsgNo: "other" }, "stream_unknown");
+  await refused({ fromIndex: 3 }, "bad_request");
+  await refused({ view: { channel: group("a@b"), uid: undefined } }, "bad_id");
+  await refused({ view: { channel: person("bob"), uid: undefined } }, "bad_id");
+  store.failure = new Error("no store");
+  await t.rejects(follow(followers), { message: "no store" });
+  store.failure = undefined;
+  t.same([...store.listening], []);
+  const reading = await follow(followers);
+  await refused({}, "overloaded");
+  reading.following?.stop();
+  reading.following?.stop();
+  await t.resolves(follow(followers), "the place is free again");
+  await refused({}, "overloaded");
+});
 
-t.test(
-  "a stopped follower gets nothing more and is not told of an end",
-  async (t) => {
-    const store = started();
-    const node = world(store);
-    const reading = await follow(node.followers);
-    await turn();
-    reading.following?.stop();
-    produce(node, store.stream.add(STREAM_END, "", "closed"));
-    reading.following?.resume();
-    await turn();
-    t.same([reading.got.length, reading.ends], [2, 0]);
-    t.same([...store.listening], []);
-  },
-);
+t.test("a stopped follower gets nothing more and is not told of an end", async (t) => {
+  const store = started();
+  const node = world(store);
+  const reading = await follow(node.followers);
+  await turn();
+  reading.following?.stop();
+  produce(node, store.stream.add(STREAM_END, "", "closed"));
+  reading.following?.resume();
+  await turn();
+  t.same([reading.got.length, reading.ends], [2, 0]);
+  t.same([...store.listening], []);
+});
 
-t.test(
-  "a follower that stops in the middle of what it is given gets no more",
-  async (t) => {
-    const store = started();
-    const { followers } = world(store);
-    const got: ChannelEvent[] = [];
-    const following = await followers.follow(
-      { view: VIEW, clientMsgNo: "answer", fromIndex: 0 },
-      {
-        push(event) {
-          got.push(event);
-          following.stop();
-          return true;
-        },
-        ended: () => t.fail("not the end"),
+t.test("a follower that stops in the middle of what it is given gets no more", async (t) => {
+  const store = started();
+  const { followers } = world(store);
+  const got: ChannelEvent[] = [];
+  const following = await followers.follow(
+    { view: VIEW, clientMsgNo: "answer", fromIndex: 0 },
+    {
+      push(event) {
+        got.push(event);
+        following.stop();
+        return true;
       },
-    );
-    await turn();
-    t.equal(got.length, 1);
-    t.same([...store.listening], []);
-  },
-);
+      ended: () => t.fail("not the end"),
+    },
+  );
+  await turn();
+  t.equal(got.length, 1);
+  t.same([...store.listening], []);
+});
 
-t.test(
-  "a paused follower costs no reads, and gets what it missed merged",
-  async (t) => {
-    const store = started();
-    const node = world(store);
-    const reading = await follow(node.followers, { pauses: true });
-    await turn();
-    t.same(indexes(reading), [0], "it takes one event at a time");
-    const readsBefore = store.reads;
-    for (const word of ["two ", "three ", "four"])
-      produce(node, store.stream.add(STREAM_CONTENT, word));
-    await turn();
-    t.same([reading.got.length, store.reads], [1, readsBefore]);
-    reading.pauses = false;
+t.test("a paused follower costs no reads, and gets what it missed merged", async (t) => {
+  const store = started();
+  const node = world(store);
+  const reading = await follow(node.followers, { pauses: true });
+  await turn();
+  t.same(indexes(reading), [0], "it takes one event at a time");
+  const readsBefore = store.reads;
+  for (const word of ["two ", "three ", "four"])
+    produce(node, store.stream.add(STREAM_CONTENT, word));
+  await turn();
+  t.same([reading.got.length, store.reads], [1, readsBefore]);
+  reading.pauses = false;
+  reading.following?.resume();
+  await turn();
+  shows(t, reading.got.slice(1), [
+    { data: "one two three four", stream: { index: 1, nextIndex: 5 } },
+  ]);
+  produce(node, store.stream.add(STREAM_CONTENT, "!"));
+  t.equal(reading.got.length, 3, "live again");
+});
+
+t.test("an end that comes while a follower pauses is given when it goes on", async (t) => {
+  const store = started();
+  const node = world(store);
+  const reading = await follow(node.followers, { pauses: true });
+  await turn();
+  produce(node, store.stream.add(STREAM_END, "", "cancelled"));
+  await turn();
+  t.equal(reading.ends, 0);
+  for (let step = 0; step < 2; step++) {
     reading.following?.resume();
     await turn();
-    shows(t, reading.got.slice(1), [
-      { data: "one two three four", stream: { index: 1, nextIndex: 5 } },
-    ]);
-    produce(node, store.stream.add(STREAM_CONTENT, "!"));
-    t.equal(reading.got.length, 3, "live again");
-  },
-);
+  }
+  t.same(indexes(reading), [0, 1, 2]);
+  t.equal(reading.ends, 1);
+});
 
-t.test(
-  "an end that comes while a follower pauses is given when it goes on",
-  async (t) => {
-    const store = started();
-    const node = world(store);
-    const reading = await follow(node.followers, { pauses: true });
-    await turn();
-    produce(node, store.stream.add(STREAM_END, "", "cancelled"));
-    await turn();
-    t.equal(reading.ends, 0);
-    for (let step = 0; step < 2; step++) {
-      reading.following?.resume();
-      await turn();
-    }
-    t.same(indexes(reading), [0, 1, 2]);
-    t.equal(reading.ends, 1);
-  },
-);
-
-t.test(
-  "events that come during a slow read are not lost and not doubled",
-  async (t) => {
-    const store = started();
-    const node = world(store);
-    const reading = await follow(node.followers);
-    await turn();
-    reading.pauses = true;
-    produce(node, store.stream.add(STREAM_CONTENT, "two "));
-    store.holds = true;
-    reading.pauses = false;
-    reading.following?.resume();
-    produce(node, store.stream.add(STREAM_CONTENT, "three "));
-    produce(node, store.stream.add(STREAM_CONTENT, "four"));
-    store.release();
-    await turn();
-    t.equal(
-      store.heldCount,
-      1,
-      "it reads again, the first read did not show them",
-    );
-    store.release();
-    await turn();
-    const reader = new ModelReader();
-    for (const event of reading.got) reader.take(event);
-    t.equal(reader.text, "one two three four");
-    t.equal(reader.index, 5);
-  },
-);
+t.test("events that come during a slow read are not lost and not doubled", async (t) => {
+  const store = started();
+  const node = world(store);
+  const reading = await follow(node.followers);
+  await turn();
+  reading.pauses = true;
+  produce(node, store.stream.add(STREAM_CONTENT, "two "));
+  store.holds = true;
+  reading.pauses = false;
+  reading.following?.resume();
+  produce(node, store.stream.add(STREAM_CONTENT, "three "));
+  produce(node, store.stream.add(STREAM_CONTENT, "four"));
+  store.release();
+  await turn();
+  t.equal(store.heldCount, 1, "it reads again, the first read did not show them");
+  store.release();
+  await turn();
+  const reader = new ModelReader();
+  for (const event of reading.got) reader.take(event);
+  t.equal(reader.text, "one two three four");
+  t.equal(reader.index, 5);
+});
 
 t.test("an event that never came is read from the store", async (t) => {
   const store = started();
@@ -272,54 +240,44 @@ t.test("a read that fails ends the follower and is reported", async (t) => {
   t.same([...store.listening], []);
 });
 
-t.test(
-  "closing ends everybody once and refuses who is just coming in",
-  async (t) => {
-    const store = started();
-    const node = world(store, 2);
-    const reading = await follow(node.followers);
+t.test("closing ends everybody once and refuses who is just coming in", async (t) => {
+  const store = started();
+  const node = world(store, 2);
+  const reading = await follow(node.followers);
+  await turn();
+  store.holds = true;
+  const coming = t.rejects(follow(node.followers), { code: "unavailable" });
+  await turn();
+  for (let times = 0; times < 2; times++) node.followers.close();
+  store.holds = false;
+  while (store.heldCount > 0) {
+    store.release();
     await turn();
-    store.holds = true;
-    const coming = t.rejects(follow(node.followers), { code: "unavailable" });
-    await turn();
-    for (let times = 0; times < 2; times++) node.followers.close();
-    store.holds = false;
-    while (store.heldCount > 0) {
-      store.release();
-      await turn();
-    }
-    await coming;
-    t.equal(reading.ends, 1);
-    t.same([...store.listening], []);
-    for (let place = 0; place < 2; place++) await follow(node.followers);
-    await t.rejects(follow(node.followers), { code: "overloaded" });
-  },
-);
+  }
+  await coming;
+  t.equal(reading.ends, 1);
+  t.same([...store.listening], []);
+  for (let place = 0; place < 2; place++) await follow(node.followers);
+  await t.rejects(follow(node.followers), { code: "overloaded" });
+});
 
-t.test(
-  "a user's followers listen to the user's topic, in any channel of theirs",
-  async (t) => {
-    const store = started();
-    const { followers } = world(store);
-    const view = { channel: person("bot"), uid: "alice" };
-    const one = await follow(followers, { view });
-    const other = await follow(followers, { view });
-    t.same([...store.listening], ["u:alice"]);
-    one.following?.stop();
-    t.same([...store.listening], ["u:alice"]);
-    other.following?.stop();
-    t.same([...store.listening], []);
-  },
-);
+t.test("a user's followers listen to the user's topic, in any channel of theirs", async (t) => {
+  const store = started();
+  const { followers } = world(store);
+  const view = { channel: person("bot"), uid: "alice" };
+  const one = await follow(followers, { view });
+  const other = await follow(followers, { view });
+  t.same([...store.listening], ["u:alice"]);
+  one.following?.stop();
+  t.same([...store.listening], ["u:alice"]);
+  other.following?.stop();
+  t.same([...store.listening], []);
+});
 
-t.test(
-  "random readers of random streams: every index once and in order, text equal",
-  async (t) => {
-    for (let round = 0; round < 60; round++)
-      await randomRound(t, new Random(SEED + round), round);
-    t.pass(`seed ${SEED}`);
-  },
-);
+t.test("random readers of random streams: every index once and in order, text equal", async (t) => {
+  for (let round = 0; round < 60; round++) await randomRound(t, new Random(SEED + round), round);
+  t.pass(`seed ${SEED}`);
+});
 
 /**
  * One stream, some readers that come, pause and go on at random, reads held and let go in any

@@ -3,11 +3,7 @@
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, TOOL_CALL_EVENTS } from "../../src/broker/model.ts";
-import {
-  assertStreamName,
-  classify,
-  type EventInput,
-} from "../../src/broker/streams.ts";
+import { assertStreamName, classify, type EventInput } from "../../src/broker/streams.ts";
 import { t } from "../support/suite.ts";
 import { group } from "./node-names.ts";
 
@@ -34,26 +30,23 @@ function codeOf(given: Partial<EventInput>): string {
   }
 }
 
-t.test(
-  "every specified type has its class, any other name is the caller's own",
-  async (t) => {
-    for (const [type, found] of [
-      ["___TextMessageStart", "stream"],
-      ["___TextMessageContent", "stream"],
-      ["___TextMessageEnd", "stream"],
-      ["___ToolCallStart", "tool_call"],
-      ["___ToolCallArgs", "tool_call"],
-      ["___ToolCallEnd", "tool_call"],
-      ["___ToolCallResult", "tool_call"],
-      ["status", "custom"],
-      ["__TextMessageStart", "custom"],
-      ["order.paid", "custom"],
-      ["x___TextMessageStart", "custom"],
-    ] as const)
-      t.equal(codeOf({ type }), found, type);
-    t.equal(TOOL_CALL_EVENTS.size, 4);
-  },
-);
+t.test("every specified type has its class, any other name is the caller's own", async (t) => {
+  for (const [type, found] of [
+    ["___TextMessageStart", "stream"],
+    ["___TextMessageContent", "stream"],
+    ["___TextMessageEnd", "stream"],
+    ["___ToolCallStart", "tool_call"],
+    ["___ToolCallArgs", "tool_call"],
+    ["___ToolCallEnd", "tool_call"],
+    ["___ToolCallResult", "tool_call"],
+    ["status", "custom"],
+    ["__TextMessageStart", "custom"],
+    ["order.paid", "custom"],
+    ["x___TextMessageStart", "custom"],
+  ] as const)
+    t.equal(codeOf({ type }), found, type);
+  t.equal(TOOL_CALL_EVENTS.size, 4);
+});
 
 t.test("a reserved type outside the table is refused", async (t) => {
   for (const type of [
@@ -66,19 +59,16 @@ t.test("a reserved type outside the table is refused", async (t) => {
     t.equal(codeOf({ type }), "bad_request", type);
 });
 
-t.test(
-  "the empty type is told before anything else that is wrong",
-  async (t) => {
-    const all = {
-      clientMsgNo: "",
-      channel: group("a@b"),
-      fromUid: "c#d",
-      data: "x".repeat(MAX_BYTES + 1),
-    };
-    t.equal(codeOf({ ...all, type: "" }), "event_type_empty");
-    t.equal(codeOf({ ...all, type: "___X" }), "bad_request");
-  },
-);
+t.test("the empty type is told before anything else that is wrong", async (t) => {
+  const all = {
+    clientMsgNo: "",
+    channel: group("a@b"),
+    fromUid: "c#d",
+    data: "x".repeat(MAX_BYTES + 1),
+  };
+  t.equal(codeOf({ ...all, type: "" }), "event_type_empty");
+  t.equal(codeOf({ ...all, type: "___X" }), "bad_request");
+});
 
 t.test("each field has its bounds", async (t) => {
   const label = "x".repeat(129);

@@ -136,8 +136,7 @@ export class ModelReader {
     if (place === undefined) throw new Error("not of a stream");
     const at = `${type} ${place.index}-${place.nextIndex}`;
     if (this.state !== "active") throw new Error(`${at} after the end`);
-    if (place.index !== this.index)
-      throw new Error(`${at}, expected ${this.index}`);
+    if (place.index !== this.index) throw new Error(`${at}, expected ${this.index}`);
     if (place.textOffset !== this.text.length)
       throw new Error(`${at} at offset ${place.textOffset}`);
     if (place.nextIndex <= place.index) throw new Error(`${at} goes nowhere`);

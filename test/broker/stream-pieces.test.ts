@@ -1,11 +1,7 @@
 // A snapshot cut at any cursor gives back exactly what was put in behind it.
 
 import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
-import {
-  cursorAfter,
-  eventsFrom,
-  restOf,
-} from "../../src/broker/stream-pieces.ts";
+import { cursorAfter, eventsFrom, restOf } from "../../src/broker/stream-pieces.ts";
 import { Random } from "../support/random.ts";
 import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
@@ -45,8 +41,7 @@ t.test(
         const problem = [
           reader.text === snapshot.text || "text",
           reader.index === Math.max(from, snapshot.nextIndex) || "index",
-          reader.state === (from < count ? snapshot.state : "active") ||
-            "state",
+          reader.state === (from < count ? snapshot.state : "active") || "state",
           from > 0 || count === 0 || reader.startData === snapshot.startData,
           from === count || reader.endData === snapshot.endData || "end data",
           JSON.stringify(reader.notes.map(noteOf)) === JSON.stringify(wanted),
@@ -135,22 +130,19 @@ t.test("following event by event ends where the snapshot ends", async (t) => {
   }
 });
 
-t.test(
-  "a reader gets the rest of merged content that it has in part",
-  async (t) => {
-    const random = new Random(SEED + 3);
-    for (let round = 0; round < 50; round++) {
-      const stream = randomStream(random, 30);
-      const total = stream.events.length;
-      const from = random.below(total);
-      const cursor = { index: from, textOffset: stream.offsetOf(from) };
-      const events = eventsFrom(stream.snapshot(total), cursor);
-      const has = from + random.below(total - from + 1);
-      const reader = { index: has, textOffset: stream.offsetOf(has) };
-      const rest = events.flatMap(
-        (event) => restOf(event, (event as PlacedEvent).stream, reader) ?? [],
-      );
-      t.same(rest, eventsFrom(stream.snapshot(total), reader));
-    }
-  },
-);
+t.test("a reader gets the rest of merged content that it has in part", async (t) => {
+  const random = new Random(SEED + 3);
+  for (let round = 0; round < 50; round++) {
+    const stream = randomStream(random, 30);
+    const total = stream.events.length;
+    const from = random.below(total);
+    const cursor = { index: from, textOffset: stream.offsetOf(from) };
+    const events = eventsFrom(stream.snapshot(total), cursor);
+    const has = from + random.below(total - from + 1);
+    const reader = { index: has, textOffset: stream.offsetOf(has) };
+    const rest = events.flatMap(
+      (event) => restOf(event, (event as PlacedEvent).stream, reader) ?? [],
+    );
+    t.same(rest, eventsFrom(stream.snapshot(total), reader));
+  }
+});

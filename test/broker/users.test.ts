@@ -27,10 +27,7 @@ async function startNode(t: Parameters<typeof start>[0]) {
 const MAIN = { flag: 0, level: MAIN_DEVICE } as const;
 const SECONDARY = { flag: 0, level: SECONDARY_DEVICE } as const;
 
-function record(
-  sessionId: string,
-  kind: Partial<SessionRecord> = {},
-): SessionRecord {
+function record(sessionId: string, kind: Partial<SessionRecord> = {}): SessionRecord {
   return {
     sessionId,
     nodeId: "n1",
@@ -84,17 +81,14 @@ t.test("a changed token ends the flag's main sessions only", async (t) => {
   );
 });
 
-t.test(
-  "an equal token ends what a call that failed halfway left",
-  async (t) => {
-    const { users, events, directory } = await startNode(t);
-    await users.setToken({ uid: "alice", token: "two", ...MAIN });
-    const left = record("left", { tokenTag: tokenTag(hashToken("one")) });
-    await directory.login(left);
-    await users.setToken({ uid: "alice", token: "two", ...MAIN });
-    t.same(events, [CHANGED, ended("left", "token_changed")]);
-  },
-);
+t.test("an equal token ends what a call that failed halfway left", async (t) => {
+  const { users, events, directory } = await startNode(t);
+  await users.setToken({ uid: "alice", token: "two", ...MAIN });
+  const left = record("left", { tokenTag: tokenTag(hashToken("one")) });
+  await directory.login(left);
+  await users.setToken({ uid: "alice", token: "two", ...MAIN });
+  t.same(events, [CHANGED, ended("left", "token_changed")]);
+});
 
 t.test("a session that has the new token already stays", async (t) => {
   const { users, events, directory } = await startNode(t);
@@ -120,16 +114,13 @@ t.test("a secondary device's changed token ends no session", async (t) => {
   t.same(events, [CHANGED]);
 });
 
-t.test(
-  "a main device that becomes secondary with a new token loses its sessions",
-  async (t) => {
-    const { users, events, directory } = await startNode(t);
-    await users.setToken({ uid: "alice", token: "one", ...MAIN });
-    await directory.login(record("main"));
-    await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
-    t.same(events, [CHANGED, ended("main", "token_changed")]);
-  },
-);
+t.test("a main device that becomes secondary with a new token loses its sessions", async (t) => {
+  const { users, events, directory } = await startNode(t);
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  await directory.login(record("main"));
+  await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
+  t.same(events, [CHANGED, ended("main", "token_changed")]);
+});
 
 t.test("a quit device's token is worthless and its sessions end", async (t) => {
   const { users, events, store, directory } = await startNode(t);
@@ -148,11 +139,7 @@ t.test("a quit device's token is worthless and its sessions end", async (t) => {
   t.equal(device?.level, MAIN_DEVICE, "the level is kept");
   t.equal(device?.tokenHash.length, 0);
   t.equal((await store.device("alice", 2))?.tokenHash.length, 0);
-  t.equal(
-    await store.device("alice", 1),
-    undefined,
-    "not one that was not named",
-  );
+  t.equal(await store.device("alice", 1), undefined, "not one that was not named");
 });
 
 t.test("the system neither registers nor quits", async (t) => {
@@ -182,30 +169,27 @@ t.test("online status of no id rejects, and does not throw", async (t) => {
   await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
 });
 
-t.test(
-  "a call whose word cannot be sent is refused, and repeated does all",
-  async (t) => {
-    const { store, cluster, events, directory } = await startNode(t);
-    let isAway = true;
-    const users = createUsers({
-      ...{ store, directory },
-      publisher: {
-        async announce(all) {
-          if (isAway) throw new BrokerError("unavailable");
-          await cluster.announce(all);
-        },
+t.test("a call whose word cannot be sent is refused, and repeated does all", async (t) => {
+  const { store, cluster, events, directory } = await startNode(t);
+  let isAway = true;
+  const users = createUsers({
+    ...{ store, directory },
+    publisher: {
+      async announce(all) {
+        if (isAway) throw new BrokerError("unavailable");
+        await cluster.announce(all);
       },
-    });
-    await users.setToken({ uid: "alice", token: "one", ...MAIN });
-    await directory.login(record("main"));
-    const calls = [
-      () => users.setToken({ uid: "alice", token: "two", ...MAIN }),
-      () => users.quitDevice("alice", [0]),
-    ];
-    for (const call of calls) await t.rejects(call(), { code: "unavailable" });
-    t.same(events, []);
-    isAway = false;
-    await users.quitDevice("alice", [0]);
-    t.same(events, [CHANGED, ended("main", "logged_out")]);
-  },
-);
+    },
+  });
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  await directory.login(record("main"));
+  const calls = [
+    () => users.setToken({ uid: "alice", token: "two", ...MAIN }),
+    () => users.quitDevice("alice", [0]),
+  ];
+  for (const call of calls) await t.rejects(call(), { code: "unavailable" });
+  t.same(events, []);
+  isAway = false;
+  await users.quitDevice("alice", [0]);
+  t.same(events, [CHANGED, ended("main", "logged_out")]);
+});

@@ -18,10 +18,7 @@ t.test("pauses double up to the most, half of each is chance", async (t) => {
   const bounds = { minMs: 100, maxMs: 1000 };
   const longest = (attempt: number) => pauseMs(attempt, bounds, () => 1);
   const shortest = (attempt: number) => pauseMs(attempt, bounds, () => 0);
-  t.same(
-    [0, 1, 2, 3, 4, 5, 99].map(longest),
-    [100, 200, 400, 800, 1000, 1000, 1000],
-  );
+  t.same([0, 1, 2, 3, 4, 5, 99].map(longest), [100, 200, 400, 800, 1000, 1000, 1000]);
   t.same([0, 1, 2, 3, 4, 99].map(shortest), [0, 100, 200, 400, 500, 500]);
 });
 

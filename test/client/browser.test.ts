@@ -41,8 +41,7 @@ for (const name of NAMES)
     await page.exposeFunction("start", world.start);
     const facts: readonly Fact[] = await page.evaluate(
       ([name, url]) => {
-        const { bundled, ...rest } = globalThis as unknown as PageGlobals &
-          Omit<World, "url">;
+        const { bundled, ...rest } = globalThis as unknown as PageGlobals & Omit<World, "url">;
         const { post, kill, start } = rest;
         return bundled.SCENARIOS[name]({ url, post, kill, start });
       },

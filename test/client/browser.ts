@@ -24,11 +24,7 @@ export async function launchBrowser(t: Test): Promise<Browser> {
 }
 
 /** A page with what the module at `path` exports as the global `bundled`. */
-export async function openPage(
-  t: Test,
-  browser: Browser,
-  path: string,
-): Promise<Page> {
+export async function openPage(t: Test, browser: Browser, path: string): Promise<Page> {
   const script = await bundle(path);
   const page = await browser.newPage();
   t.teardown(() => page.close());

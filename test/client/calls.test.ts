@@ -25,46 +25,36 @@ t.test("a call is repeated on the next connection", async (t) => {
   t.equal(server.sockets[2]?.all("presence").length, 1);
 });
 
-t.test(
-  "a call that the server finds too fast waits and is repeated",
-  async (t) => {
-    let refusals = 3;
-    const server = new ScriptedServer((operation, socket) => {
-      if (operation.kind === "connect") acknowledge(operation, socket);
-      if (operation.kind !== "presence") return;
-      if (refusals-- > 0)
-        socket.reply(operation, {
-          ...({ kind: "error", code: "rate_limited" } as const),
-          ...{ message: "slow down", retryAfterMs: 5 },
-        });
-      else socket.reply(operation, { kind: "presence", presence: [] });
-    });
-    const client = play(t, server);
-    const answers = [client.presence(["a"]), client.presence(["b"])];
-    t.same(await Promise.all(answers), [[], []]);
-    t.equal(
-      server.sockets[0]?.all("presence").length,
-      5,
-      "two and the refused",
-    );
-  },
-);
+t.test("a call that the server finds too fast waits and is repeated", async (t) => {
+  let refusals = 3;
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind === "connect") acknowledge(operation, socket);
+    if (operation.kind !== "presence") return;
+    if (refusals-- > 0)
+      socket.reply(operation, {
+        ...({ kind: "error", code: "rate_limited" } as const),
+        ...{ message: "slow down", retryAfterMs: 5 },
+      });
+    else socket.reply(operation, { kind: "presence", presence: [] });
+  });
+  const client = play(t, server);
+  const answers = [client.presence(["a"]), client.presence(["b"])];
+  t.same(await Promise.all(answers), [[], []]);
+  t.equal(server.sockets[0]?.all("presence").length, 5, "two and the refused");
+});
 
-t.test(
-  "a call waits for a server that is too busy no longer than its time",
-  async (t) => {
-    const server = new ScriptedServer((operation, socket) => {
-      if (operation.kind === "connect") acknowledge(operation, socket);
-      if (operation.kind === "presence")
-        socket.reply(operation, {
-          ...({ kind: "error", code: "rate_limited" } as const),
-          ...{ message: "slow down", retryAfterMs: 60_000 },
-        });
-    });
-    const client = play(t, server, { timeouts: { requestMs: 20 } });
-    await t.rejects(client.presence(["a"]), { code: "timeout" });
-  },
-);
+t.test("a call waits for a server that is too busy no longer than its time", async (t) => {
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind === "connect") acknowledge(operation, socket);
+    if (operation.kind === "presence")
+      socket.reply(operation, {
+        ...({ kind: "error", code: "rate_limited" } as const),
+        ...{ message: "slow down", retryAfterMs: 60_000 },
+      });
+  });
+  const client = play(t, server, { timeouts: { requestMs: 20 } });
+  await t.rejects(client.presence(["a"]), { code: "timeout" });
+});
 
 t.test("a call has its time, and only so many wait", async (t) => {
   const server = new ScriptedServer(() => undefined);

@@ -14,11 +14,7 @@ interface Played {
   readonly client: Client;
   readonly seen: string[];
   /** Puts a message into a channel of the server. */
-  store(
-    channel: ChannelRef,
-    messageSeq: number,
-    changes?: Partial<Message>,
-  ): Message;
+  store(channel: ChannelRef, messageSeq: number, changes?: Partial<Message>): Message;
 }
 
 /**
@@ -36,8 +32,7 @@ async function start(
     if (operation.kind === "history") {
       const { channel, fromSeq, toSeq, limit, reverse } = operation;
       const found = (channels.get(channel.id) ?? []).filter(
-        ({ messageSeq }) =>
-          messageSeq >= fromSeq && (toSeq === 0 || messageSeq <= toSeq),
+        ({ messageSeq }) => messageSeq >= fromSeq && (toSeq === 0 || messageSeq <= toSeq),
       );
       const messages = reverse ? found.reverse() : found;
       const page = messages.slice(0, Math.min(limit, 2));
@@ -75,9 +70,7 @@ async function start(
   });
   const client = play(t, server, options);
   const seen: string[] = [];
-  client.on("message", ({ channel, messageSeq }) =>
-    seen.push(`${channel.id} ${messageSeq}`),
-  );
+  client.on("message", ({ channel, messageSeq }) => seen.push(`${channel.id} ${messageSeq}`));
   await client.ready();
   const store: Played["store"] = (channel, messageSeq, changes = {}) => {
     const stored = message(messageSeq, { channel, ...changes });
@@ -120,36 +113,30 @@ t.test(
   },
 );
 
-t.test(
-  "live messages of such a channel wait for what came before them",
-  async (t) => {
-    const played = await start(t);
-    const { server, seen, store } = played;
-    for (const seq of [1, 2, 3]) store(group("new"), seq);
-    const live = message(4, { channel: group("new") });
-    const next = server.sockets.length;
-    server.sockets.at(-1)?.end(1006);
-    await server.heard("connect", 0, next);
-    const socket = await server.socket(next);
-    socket.push({ kind: "message", channel: live.channel, message: live });
-    await server.until("all", () => seen.length === 4);
-    t.same(seen, ["new 1", "new 2", "new 3", "new 4"]);
-  },
-);
+t.test("live messages of such a channel wait for what came before them", async (t) => {
+  const played = await start(t);
+  const { server, seen, store } = played;
+  for (const seq of [1, 2, 3]) store(group("new"), seq);
+  const live = message(4, { channel: group("new") });
+  const next = server.sockets.length;
+  server.sockets.at(-1)?.end(1006);
+  await server.heard("connect", 0, next);
+  const socket = await server.socket(next);
+  socket.push({ kind: "message", channel: live.channel, message: live });
+  await server.until("all", () => seen.length === 4);
+  t.same(seen, ["new 1", "new 2", "new 3", "new 4"]);
+});
 
-t.test(
-  "the first connect looks for nothing: channels begin with live messages",
-  async (t) => {
-    const { server, seen, store } = await start(t);
-    for (const seq of [1, 2]) store(TEAM, seq);
-    const socket = await server.socket();
-    const live = message(3);
-    socket.push({ kind: "message", channel: TEAM, message: live });
-    await server.until("the message", () => seen.length === 1);
-    t.same(seen, ["team 3"]);
-    t.equal(socket.all("conversations").length, 0);
-  },
-);
+t.test("the first connect looks for nothing: channels begin with live messages", async (t) => {
+  const { server, seen, store } = await start(t);
+  for (const seq of [1, 2]) store(TEAM, seq);
+  const socket = await server.socket();
+  const live = message(3);
+  socket.push({ kind: "message", channel: TEAM, message: live });
+  await server.until("the message", () => seen.length === 1);
+  t.same(seen, ["team 3"]);
+  t.equal(socket.all("conversations").length, 0);
+});
 
 t.test("channels beyond what a connect may name are read on", async (t) => {
   const cursors = Array.from({ length: 1002 }, (_, n) => ({
@@ -166,11 +153,7 @@ t.test("channels beyond what a connect may name are read on", async (t) => {
     for (const seq of [1, 2, 3]) played.store(group(id), seq, OLD);
   await comeBack(played);
   await played.server.until("both", () => played.seen.length === 4);
-  t.same(
-    played.seen.sort(),
-    ["g0 2", "g0 3", "g1 2", "g1 3"],
-    "the server resumes the others",
-  );
+  t.same(played.seen.sort(), ["g0 2", "g0 3", "g1 2", "g1 3"], "the server resumes the others");
 });
 
 t.test("a list that is refused for now is asked for again", async (t) => {
@@ -193,30 +176,26 @@ t.test("a list that is refused for now is asked for again", async (t) => {
   t.same(errors, []);
 });
 
-t.test(
-  "channels whose long names do not fit into a connect are read on",
-  async (t) => {
-    const named = (length: number) => {
-      const name = (n: number) => group(`${n}-`.padEnd(length, "x"));
-      return Array.from({ length: 1000 }, (_, n) => ({
-        channel: name(n),
-        lastSeq: 1,
-      }));
-    };
-    const usual = await start(t, { cursors: named(36) });
-    t.equal((await usual.server.heard("connect")).resume.length, 1000);
+t.test("channels whose long names do not fit into a connect are read on", async (t) => {
+  const named = (length: number) => {
+    const name = (n: number) => group(`${n}-`.padEnd(length, "x"));
+    return Array.from({ length: 1000 }, (_, n) => ({
+      channel: name(n),
+      lastSeq: 1,
+    }));
+  };
+  const usual = await start(t, { cursors: named(36) });
+  t.equal((await usual.server.heard("connect")).resume.length, 1000);
 
-    const cursors = named(128);
-    const played = await start(t, { cursors });
-    const { resume } = await played.server.heard("connect");
-    t.ok(resume.length > 600 && resume.length < 1000, `${resume.length}`);
-    const newest = cursors.at(-1)?.channel ?? TEAM;
-    t.same(resume[0]?.channel, newest);
-    const left = cursors[999 - resume.length]?.channel ?? TEAM;
-    for (const channel of [left, newest])
-      for (const seq of [1, 2]) played.store(channel, seq, OLD);
-    await comeBack(played);
-    await played.server.until("the one left out", () => played.seen.length > 0);
-    t.same(played.seen, [`${left.id} 2`], "the server resumes the other");
-  },
-);
+  const cursors = named(128);
+  const played = await start(t, { cursors });
+  const { resume } = await played.server.heard("connect");
+  t.ok(resume.length > 600 && resume.length < 1000, `${resume.length}`);
+  const newest = cursors.at(-1)?.channel ?? TEAM;
+  t.same(resume[0]?.channel, newest);
+  const left = cursors[999 - resume.length]?.channel ?? TEAM;
+  for (const channel of [left, newest]) for (const seq of [1, 2]) played.store(channel, seq, OLD);
+  await comeBack(played);
+  await played.server.until("the one left out", () => played.seen.length > 0);
+  t.same(played.seen, [`${left.id} 2`], "the server resumes the other");
+});

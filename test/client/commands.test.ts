@@ -4,12 +4,7 @@ import type { Test } from "tap";
 import type { Client, ConnectOptions } from "../../src/client/index.ts";
 import { t } from "../support/suite.ts";
 import { message, TEAM } from "./messages.ts";
-import {
-  acknowledge,
-  play,
-  ScriptedServer,
-  type ScriptedSocket,
-} from "./scripted.ts";
+import { acknowledge, play, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
 
 interface Played {
   readonly server: ScriptedServer;
@@ -35,8 +30,7 @@ async function start(
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind !== "commandack" || isDeaf) return;
     refused += 1;
-    if (refused > refusals)
-      return socket.reply(operation, { kind: "commandack", count: 1 });
+    if (refused > refusals) return socket.reply(operation, { kind: "commandack", count: 1 });
     const code = "rate_limited";
     const refusal = { kind: "error", message: "", retryAfterMs: 5 } as const;
     socket.reply(operation, { ...refusal, code });
@@ -86,14 +80,7 @@ t.test(
     open();
     await server.until("both", () => acked().length === 2);
     t.same(acked(), [1, 2]);
-    t.same(log, [
-      "begin c1",
-      "end c1",
-      "second c1",
-      "begin c2",
-      "end c2",
-      "second c2",
-    ]);
+    t.same(log, ["begin c1", "end c1", "second c1", "begin c2", "end c2", "second c2"]);
   },
 );
 
@@ -108,22 +95,19 @@ t.test("without a handler commands wait", async (t) => {
   t.same(seen, ["c1", "c2"]);
 });
 
-t.test(
-  "a handler that fails is called again, and does not hold up others",
-  async (t) => {
-    const { server, client, acked, errors } = await start(t);
-    const seen: unknown[] = [];
-    client.on("command", async ({ content }) => {
-      seen.push(content?.cmd);
-      if (seen.length === 1) throw new Error("not now");
-    });
-    give(await server.socket(), 1, 2);
-    await server.until("both", () => acked().length === 2);
-    t.same(seen, ["c1", "c2", "c1"]);
-    t.same(acked(), [2, 1]);
-    t.same(errors, ["handler_failed"]);
-  },
-);
+t.test("a handler that fails is called again, and does not hold up others", async (t) => {
+  const { server, client, acked, errors } = await start(t);
+  const seen: unknown[] = [];
+  client.on("command", async ({ content }) => {
+    seen.push(content?.cmd);
+    if (seen.length === 1) throw new Error("not now");
+  });
+  give(await server.socket(), 1, 2);
+  await server.until("both", () => acked().length === 2);
+  t.same(seen, ["c1", "c2", "c1"]);
+  t.same(acked(), [2, 1]);
+  t.same(errors, ["handler_failed"]);
+});
 
 t.test(
   "a command that comes again because its acknowledgement was lost is only acknowledged again",
@@ -143,20 +127,17 @@ t.test(
   },
 );
 
-t.test(
-  "a command that is only told is given, and not acknowledged",
-  async (t) => {
-    const { server, client, acked } = await start(t);
-    const seen: unknown[] = [];
-    client.on("command", ({ messageId }) => seen.push(messageId));
-    const socket = await server.socket();
-    give(socket, 0);
-    give(socket, 1);
-    await server.until("both", () => acked().length === 1);
-    t.same(seen, [1000, 1001]);
-    t.same(acked(), [1]);
-  },
-);
+t.test("a command that is only told is given, and not acknowledged", async (t) => {
+  const { server, client, acked } = await start(t);
+  const seen: unknown[] = [];
+  client.on("command", ({ messageId }) => seen.push(messageId));
+  const socket = await server.socket();
+  give(socket, 0);
+  give(socket, 1);
+  await server.until("both", () => acked().length === 1);
+  t.same(seen, [1000, 1001]);
+  t.same(acked(), [1]);
+});
 
 t.test(
   "acknowledgements that are refused for now are sent again, and nobody is told",

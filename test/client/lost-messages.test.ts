@@ -11,14 +11,9 @@ import { acknowledge, play, ScriptedServer } from "./scripted.ts";
  * A client that has the channel through there, at a server that shares so much with it; `seen`: the
  * ids of what the app was given.
  */
-async function start(
-  t: Test,
-  { lastSeq, lastId }: Omit<Cursor, "channel">,
-  headSeq = lastSeq,
-) {
+async function start(t: Test, { lastSeq, lastId }: Omit<Cursor, "channel">, headSeq = lastSeq) {
   const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind === "connect")
-      acknowledge(operation, socket, { heads: { team: headSeq } });
+    if (operation.kind === "connect") acknowledge(operation, socket, { heads: { team: headSeq } });
   });
   const cursor = { channel: TEAM, lastSeq, lastId: lastId ?? 0 };
   const client = play(t, server, { cursors: [cursor] });
@@ -26,8 +21,7 @@ async function start(
   client.on("message", ({ messageId }) => seen.push(messageId));
   await client.ready();
   t.same((await server.heard("connect")).resume, [cursor]);
-  const until = (id: number) =>
-    server.until(`message ${id}`, () => seen.at(-1) === id);
+  const until = (id: number) => server.until(`message ${id}`, () => seen.at(-1) === id);
   let sent = 0;
   /**
    * The client sends a message, and gets the receipt of one that took or follows the seqs of lost
@@ -76,38 +70,31 @@ for (const { where, headSeq } of [
   { where: "as many as were lost", headSeq: 5 },
   { where: "though fewer than were lost", headSeq: 4 },
 ])
-  t.test(
-    `those that came while the client was away are given, ${where}`,
-    async (t) => {
-      const has = { lastSeq: 5, lastId: 1005 };
-      const { client, seen, socket, until } = await start(t, has, 2);
-      const given = [3, 4, 5, 6, 7].filter((seq) => seq <= headSeq);
-      for (let times = 0; times < 2; times++)
-        socket.push(run(2, headSeq, given.map(afterwards)));
-      socket.push(live(afterwards(headSeq + 1)));
-      await until(2001 + headSeq);
-      t.same(
-        seen,
-        [...given, headSeq + 1].map((seq) => 2000 + seq),
-      );
-      const cursor = { lastSeq: headSeq + 1, lastId: 2001 + headSeq };
-      t.same(client.cursors(), [{ channel: TEAM, ...cursor }]);
-    },
-  );
-
-t.test(
-  "and so are they when the receipt of an own message comes first",
-  async (t) => {
+  t.test(`those that came while the client was away are given, ${where}`, async (t) => {
     const has = { lastSeq: 5, lastId: 1005 };
-    const { client, seen, send, socket, until } = await start(t, has, 3);
-    await send(7);
-    t.same(client.cursors(), [{ channel: TEAM, lastSeq: 3, lastId: 1005 }]);
-    socket.push(run(3, 7, [4, 5, 6, 7].map(afterwards)));
-    socket.push(live(afterwards(8)));
-    await until(2008);
-    t.same(seen, [2004, 2005, 2006, 2008]);
-  },
-);
+    const { client, seen, socket, until } = await start(t, has, 2);
+    const given = [3, 4, 5, 6, 7].filter((seq) => seq <= headSeq);
+    for (let times = 0; times < 2; times++) socket.push(run(2, headSeq, given.map(afterwards)));
+    socket.push(live(afterwards(headSeq + 1)));
+    await until(2001 + headSeq);
+    t.same(
+      seen,
+      [...given, headSeq + 1].map((seq) => 2000 + seq),
+    );
+    const cursor = { lastSeq: headSeq + 1, lastId: 2001 + headSeq };
+    t.same(client.cursors(), [{ channel: TEAM, ...cursor }]);
+  });
+
+t.test("and so are they when the receipt of an own message comes first", async (t) => {
+  const has = { lastSeq: 5, lastId: 1005 };
+  const { client, seen, send, socket, until } = await start(t, has, 3);
+  await send(7);
+  t.same(client.cursors(), [{ channel: TEAM, lastSeq: 3, lastId: 1005 }]);
+  socket.push(run(3, 7, [4, 5, 6, 7].map(afterwards)));
+  socket.push(live(afterwards(8)));
+  await until(2008);
+  t.same(seen, [2004, 2005, 2006, 2008]);
+});
 
 t.test("and when history is read before the run comes", async (t) => {
   const has = { lastSeq: 5, lastId: 1005 };
@@ -184,15 +171,12 @@ t.test("nor when the connection is lost behind its receipt", async (t) => {
   t.same(seen, [1004, 1005, 1006, 2004, 2006, 2008]);
 });
 
-t.test(
-  "a client that alone sends goes on, though none comes to tell from where",
-  async (t) => {
-    const has = { lastSeq: 6, lastId: 1006 };
-    const { client, seen, send, socket, until } = await start(t, has);
-    for (let seq = 4; seq <= 110; seq++) await send(seq);
-    t.same(client.cursors(), [{ channel: TEAM, lastSeq: 110, lastId: 2110 }]);
-    socket.push(live(afterwards(111)));
-    await until(2111);
-    t.same(seen, [2111]);
-  },
-);
+t.test("a client that alone sends goes on, though none comes to tell from where", async (t) => {
+  const has = { lastSeq: 6, lastId: 1006 };
+  const { client, seen, send, socket, until } = await start(t, has);
+  for (let seq = 4; seq <= 110; seq++) await send(seq);
+  t.same(client.cursors(), [{ channel: TEAM, lastSeq: 110, lastId: 2110 }]);
+  socket.push(live(afterwards(111)));
+  await until(2111);
+  t.same(seen, [2111]);
+});

@@ -17,10 +17,7 @@ import { group } from "../../src/client/index.ts";
 export const TEAM = group("team");
 
 /** Message number `messageSeq` of the channel; its text is its number. */
-export function message(
-  messageSeq: number,
-  changes: Partial<Message> = {},
-): Message {
+export function message(messageSeq: number, changes: Partial<Message> = {}): Message {
   const channel = changes.channel ?? TEAM;
   return {
     messageId: 1000 + messageSeq,
@@ -75,10 +72,7 @@ export class Script {
   readonly chunks: readonly (string | undefined)[];
   readonly channel: ChannelRef;
 
-  constructor(
-    chunks: readonly (string | undefined)[],
-    channel: ChannelRef = TEAM,
-  ) {
+  constructor(chunks: readonly (string | undefined)[], channel: ChannelRef = TEAM) {
     this.chunks = chunks;
     this.channel = channel;
     const last = chunks.length + 1;

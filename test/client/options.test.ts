@@ -17,27 +17,23 @@ function offline(t: Test): Client {
 // What an app in JavaScript may pass: the types would refuse it.
 type Loose = (options: unknown) => Client;
 
-t.test(
-  "an option that is not valid is refused with what to pass",
-  async (t) => {
-    const cases: readonly [options: unknown, code: string, message: RegExp][] =
-      [
-        [undefined, "bad_option", /must be an object/],
-        [{ ...VALID, deviceID: "x" }, "bad_option", /"deviceID".*deviceId/],
-        [{ ...VALID, reconnect: { min: 1 } }, "bad_option", /"min".*minMs/],
-        [{ ...VALID, timeouts: { ping: 1 } }, "bad_option", /"ping".*pingMs/],
-        [{ ...VALID, url: "chat.example.com" }, "bad_option", /wss:\/\//],
-        [{ uid: "alice" }, "bad_option", /^url must be/],
-        [{ url: VALID.url }, "bad_id", /^uid must have/],
-        [{ ...VALID, deviceId: "a#b" }, "bad_id", /^deviceId must have/],
-        [{ ...VALID, deviceFlag: 3 }, "bad_option", /0 \(app\)/],
-        [{ ...VALID, maxQueued: 0 }, "bad_option", /maxQueued .* from 1 to/],
-        [{ ...VALID, cursors: [{}] }, "bad_option", /cursors\(\)/],
-      ];
-    for (const [options, code, message] of cases)
-      t.throws(() => (connect as Loose)(options), { code, message });
-  },
-);
+t.test("an option that is not valid is refused with what to pass", async (t) => {
+  const cases: readonly [options: unknown, code: string, message: RegExp][] = [
+    [undefined, "bad_option", /must be an object/],
+    [{ ...VALID, deviceID: "x" }, "bad_option", /"deviceID".*deviceId/],
+    [{ ...VALID, reconnect: { min: 1 } }, "bad_option", /"min".*minMs/],
+    [{ ...VALID, timeouts: { ping: 1 } }, "bad_option", /"ping".*pingMs/],
+    [{ ...VALID, url: "chat.example.com" }, "bad_option", /wss:\/\//],
+    [{ uid: "alice" }, "bad_option", /^url must be/],
+    [{ url: VALID.url }, "bad_id", /^uid must have/],
+    [{ ...VALID, deviceId: "a#b" }, "bad_id", /^deviceId must have/],
+    [{ ...VALID, deviceFlag: 3 }, "bad_option", /0 \(app\)/],
+    [{ ...VALID, maxQueued: 0 }, "bad_option", /maxQueued .* from 1 to/],
+    [{ ...VALID, cursors: [{}] }, "bad_option", /cursors\(\)/],
+  ];
+  for (const [options, code, message] of cases)
+    t.throws(() => (connect as Loose)(options), { code, message });
+});
 
 t.test("an unknown event is refused with the events there are", async (t) => {
   const client = offline(t);

@@ -30,9 +30,7 @@ async function start(t: Test): Promise<Played> {
   const client = play(t, server);
   await client.ready();
   const watched = (connection = 0) =>
-    (server.sockets[connection]?.all("watch") ?? []).map(
-      (watch: Watch) => watch.uids,
-    );
+    (server.sockets[connection]?.all("watch") ?? []).map((watch: Watch) => watch.uids);
   return { server, client, online, watched };
 }
 
@@ -53,66 +51,57 @@ function recorder(): {
   };
 }
 
-t.test(
-  "a watch is told how each user stands, then each change once",
-  async (t) => {
-    const { server, client, online, watched } = await start(t);
-    online.add("bob");
-    const one = recorder();
-    const changes = recorder();
-    client.on("presence", changes.handler);
-    client.watchPresence(["ann", "bob"], one.handler);
-    await server.until("the states", () => one.seen.length === 2);
-    const socket = await server.socket();
-    socket.push({ kind: "presence", presence: [state("ann", true)] });
-    socket.push({
-      kind: "presence",
-      presence: [state("ann", true), state("eve", true)],
-    });
-    socket.push({ kind: "presence", presence: [state("bob", false)] });
-    await server.until("the changes", () => one.seen.length === 4);
-    t.same(one.seen, ["ann off", "bob on", "ann on", "bob off"]);
-    t.same(changes.seen, ["ann on", "bob off"]);
-    t.same(watched(), [["ann", "bob"]]);
-  },
-);
+t.test("a watch is told how each user stands, then each change once", async (t) => {
+  const { server, client, online, watched } = await start(t);
+  online.add("bob");
+  const one = recorder();
+  const changes = recorder();
+  client.on("presence", changes.handler);
+  client.watchPresence(["ann", "bob"], one.handler);
+  await server.until("the states", () => one.seen.length === 2);
+  const socket = await server.socket();
+  socket.push({ kind: "presence", presence: [state("ann", true)] });
+  socket.push({
+    kind: "presence",
+    presence: [state("ann", true), state("eve", true)],
+  });
+  socket.push({ kind: "presence", presence: [state("bob", false)] });
+  await server.until("the changes", () => one.seen.length === 4);
+  t.same(one.seen, ["ann off", "bob on", "ann on", "bob off"]);
+  t.same(changes.seen, ["ann on", "bob off"]);
+  t.same(watched(), [["ann", "bob"]]);
+});
 
-t.test(
-  "the server is told the union of all watches, once per turn",
-  async (t) => {
-    const { server, client, watched } = await start(t);
-    const [one, two] = [recorder(), recorder()];
-    const stop = client.watchPresence(["ann", "bob"], one.handler);
-    client.watchPresence(["bob", "eve"], two.handler);
-    await server.until("all", () => one.seen.length + two.seen.length === 4);
-    stop();
-    stop();
-    await server.until("the change", () => watched().length === 2);
-    t.same(watched(), [
-      ["ann", "bob", "eve"],
-      ["bob", "eve"],
-    ]);
-    const late = recorder();
-    client.watchPresence(["eve"], late.handler);
-    await server.until("the late one", () => late.seen.length === 1);
-    t.same(two.seen, ["bob off", "eve off"], "nobody is told twice");
-  },
-);
+t.test("the server is told the union of all watches, once per turn", async (t) => {
+  const { server, client, watched } = await start(t);
+  const [one, two] = [recorder(), recorder()];
+  const stop = client.watchPresence(["ann", "bob"], one.handler);
+  client.watchPresence(["bob", "eve"], two.handler);
+  await server.until("all", () => one.seen.length + two.seen.length === 4);
+  stop();
+  stop();
+  await server.until("the change", () => watched().length === 2);
+  t.same(watched(), [
+    ["ann", "bob", "eve"],
+    ["bob", "eve"],
+  ]);
+  const late = recorder();
+  client.watchPresence(["eve"], late.handler);
+  await server.until("the late one", () => late.seen.length === 1);
+  t.same(two.seen, ["bob off", "eve off"], "nobody is told twice");
+});
 
-t.test(
-  "after a reconnect the watches hold, and what changed meanwhile is told",
-  async (t) => {
-    const { server, client, online, watched } = await start(t);
-    const one = recorder();
-    client.watchPresence(["ann", "bob"], one.handler);
-    await server.until("the states", () => one.seen.length === 2);
-    online.add("bob");
-    (await server.socket()).end(1006);
-    await server.until("the change", () => one.seen.length === 3);
-    t.same(watched(1), [["ann", "bob"]]);
-    t.same(one.seen, ["ann off", "bob off", "bob on"]);
-  },
-);
+t.test("after a reconnect the watches hold, and what changed meanwhile is told", async (t) => {
+  const { server, client, online, watched } = await start(t);
+  const one = recorder();
+  client.watchPresence(["ann", "bob"], one.handler);
+  await server.until("the states", () => one.seen.length === 2);
+  online.add("bob");
+  (await server.socket()).end(1006);
+  await server.until("the change", () => one.seen.length === 3);
+  t.same(watched(1), [["ann", "bob"]]);
+  t.same(one.seen, ["ann off", "bob off", "bob on"]);
+});
 
 t.test("a push behind the answer wins, also in the same breath", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
@@ -132,19 +121,16 @@ t.test("a push behind the answer wins, also in the same breath", async (t) => {
   t.same(one.seen, ["ann off", "ann on"]);
 });
 
-t.test(
-  "more than 200 users, and what is no uid, are refused at once",
-  async (t) => {
-    const { client } = await start(t);
-    const uids = Array.from({ length: 200 }, (_, n) => `u${n}`);
-    const stop = client.watchPresence(uids, () => undefined);
-    t.throws(() => client.watchPresence(["one more"], () => undefined), {
-      code: "too_large",
-    });
-    t.throws(() => client.watchPresence(["a#b"], () => undefined), {
-      code: "bad_id",
-    });
-    stop();
-    client.watchPresence(["one more"], () => undefined);
-  },
-);
+t.test("more than 200 users, and what is no uid, are refused at once", async (t) => {
+  const { client } = await start(t);
+  const uids = Array.from({ length: 200 }, (_, n) => `u${n}`);
+  const stop = client.watchPresence(uids, () => undefined);
+  t.throws(() => client.watchPresence(["one more"], () => undefined), {
+    code: "too_large",
+  });
+  t.throws(() => client.watchPresence(["a#b"], () => undefined), {
+    code: "bad_id",
+  });
+  stop();
+  client.watchPresence(["one more"], () => undefined);
+});

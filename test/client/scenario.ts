@@ -69,11 +69,7 @@ async function talk(world: World): Promise<readonly Fact[]> {
   return [
     ["seqs", receipts.map((one) => one.messageSeq), [1, 2, 3]],
     ["a repeated clientMsgNo", repeated, receipts[0]],
-    [
-      "in the group",
-      texts(heard, "talk"),
-      ["one", "two", undefined, "three", "four"],
-    ],
+    ["in the group", texts(heard, "talk"), ["one", "two", undefined, "three", "four"]],
     ["in person", texts(heard, "alice"), ["psst"]],
     ["history", messages.map((one) => one.messageSeq), [5, 4, 3, 2, 1]],
     ["head", headSeq, 5],
@@ -132,9 +128,7 @@ async function account(world: World): Promise<readonly Fact[]> {
   const ann = await login(world, "ann");
   const laptop = await login(world, "ann");
   const told: unknown[] = [];
-  laptop.on("conversation", ({ change, conversation }) =>
-    told.push([change, conversation.unread]),
-  );
+  laptop.on("conversation", ({ change, conversation }) => told.push([change, conversation.unread]));
   const commands = new Map<string, string[]>();
   const obey = (name: string, client: Client) => {
     commands.set(name, []);
@@ -145,9 +139,7 @@ async function account(world: World): Promise<readonly Fact[]> {
   };
   obey("ann", ann);
   const states: unknown[] = [];
-  const unwatch = ann.watchPresence(["olga"], ({ uid, online }) =>
-    states.push([uid, online]),
-  );
+  const unwatch = ann.watchPresence(["olga"], ({ uid, online }) => states.push([uid, online]));
 
   await produce(world, "acc", numbers(0, 3));
   const before = await ann.conversations();
@@ -352,11 +344,7 @@ async function produce(
     });
 }
 
-async function command(
-  world: World,
-  channelId: string,
-  cmd: string,
-): Promise<void> {
+async function command(world: World, channelId: string, cmd: string): Promise<void> {
   await insist(world, "/message/send", {
     from_uid: "paul",
     channel_id: channelId,

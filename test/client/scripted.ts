@@ -11,18 +11,10 @@ import {
   type SocketLike,
 } from "../../src/client/index.ts";
 import { createNativeProtocol } from "../../src/protocol/native/native.ts";
-import type {
-  ConnectionLimits,
-  Operation,
-  Push,
-  Reply,
-} from "../../src/protocol/protocol.ts";
+import type { ConnectionLimits, Operation, Push, Reply } from "../../src/protocol/protocol.ts";
 import { Waiters } from "../support/waiters.ts";
 
-type OperationOf<K extends Operation["kind"]> = Extract<
-  Operation,
-  { readonly kind: K }
->;
+type OperationOf<K extends Operation["kind"]> = Extract<Operation, { readonly kind: K }>;
 type WithoutRef<T> = T extends { readonly ref: number } ? Omit<T, "ref"> : T;
 
 const MANY = 1_000_000;
@@ -163,8 +155,7 @@ export class ScriptedServer {
 /** Opens every session, takes every message, and says nothing else. */
 export const welcome: Script = (operation, socket) => {
   if (operation.kind === "connect") acknowledge(operation, socket);
-  if (operation.kind === "ping")
-    socket.reply(operation, { kind: "pong", serverTimeMs: 1 });
+  if (operation.kind === "ping") socket.reply(operation, { kind: "pong", serverTimeMs: 1 });
 };
 
 /** The connack; `heads` by channel id, where a channel has more or less than the client says. */

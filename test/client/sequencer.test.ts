@@ -8,12 +8,7 @@ import type { Client, ConnectOptions } from "../../src/client/index.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 import { live, message, messages, run, TEAM } from "./messages.ts";
-import {
-  acknowledge,
-  play,
-  ScriptedServer,
-  type ScriptedSocket,
-} from "./scripted.ts";
+import { acknowledge, play, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
 
 interface Played {
   readonly server: ScriptedServer;
@@ -48,9 +43,7 @@ async function start(
         retryAfterMs: 1,
       });
     const { channel, fromSeq, toSeq } = operation;
-    const found = log.filter(
-      ({ messageSeq }) => messageSeq >= fromSeq && messageSeq <= toSeq,
-    );
+    const found = log.filter(({ messageSeq }) => messageSeq >= fromSeq && messageSeq <= toSeq);
     socket.reply(operation, {
       kind: "history",
       channel,
@@ -69,40 +62,30 @@ async function start(
   return { server, client, seen, log, errors, socket };
 }
 
-async function sees(
-  { server, seen }: Played,
-  ...expected: number[]
-): Promise<void> {
+async function sees({ server, seen }: Played, ...expected: number[]): Promise<void> {
   const what = `${expected} (so far ${seen})`;
   await server.until(what, () => seen.length >= expected.length);
 }
 
-t.test(
-  "what comes twice is given once, unstored messages each time",
-  async (t) => {
-    const played = await start(t);
-    const unstored = message(0);
-    for (const one of [...messages(4, 6), message(5), unstored, unstored])
-      played.socket.push(live(one));
-    played.socket.push(live(message(7)));
-    await sees(played, 4, 5, 6, 0, 0, 7);
-    t.same(played.seen, [4, 5, 6, 0, 0, 7]);
-    t.equal(played.socket.all("history").length, 0);
-  },
-);
+t.test("what comes twice is given once, unstored messages each time", async (t) => {
+  const played = await start(t);
+  const unstored = message(0);
+  for (const one of [...messages(4, 6), message(5), unstored, unstored])
+    played.socket.push(live(one));
+  played.socket.push(live(message(7)));
+  await sees(played, 4, 5, 6, 0, 0, 7);
+  t.same(played.seen, [4, 5, 6, 0, 0, 7]);
+  t.equal(played.socket.all("history").length, 0);
+});
 
-t.test(
-  "a gap is read from history before what lies behind it is given",
-  async (t) => {
-    const played = await start(t);
-    played.log.push(...messages(1, 20));
-    for (const seq of [1, 2, 14, 15, 20])
-      played.socket.push(live(message(seq)));
-    const expected = played.log.map((one) => one.messageSeq);
-    await sees(played, ...expected);
-    t.same(played.seen, expected);
-  },
-);
+t.test("a gap is read from history before what lies behind it is given", async (t) => {
+  const played = await start(t);
+  played.log.push(...messages(1, 20));
+  for (const seq of [1, 2, 14, 15, 20]) played.socket.push(live(message(seq)));
+  const expected = played.log.map((one) => one.messageSeq);
+  await sees(played, ...expected);
+  t.same(played.seen, expected);
+});
 
 t.test("what has expired inside a gap is not waited for", async (t) => {
   const played = await start(t);
@@ -173,50 +156,47 @@ t.test(
   },
 );
 
-t.test(
-  "own messages are no gap and no message, whenever their receipt comes",
-  async (t) => {
-    const played = await start(t);
-    const { client, server, socket } = played;
-    socket.push(live(message(1)));
-    const sent = client.send(TEAM, "mine", { clientMsgNo: "own" });
-    const send = await server.heard("send");
-    socket.push(live(message(3)));
-    socket.reply(send, {
-      kind: "sendack",
-      messageId: 9,
-      messageSeq: 2,
-      clientMsgNo: "own",
-    });
-    t.equal((await sent).messageSeq, 2);
-    await sees(played, 1, 3);
-    t.same(played.seen, [1, 3]);
-    t.equal(socket.all("history").length, 0);
+t.test("own messages are no gap and no message, whenever their receipt comes", async (t) => {
+  const played = await start(t);
+  const { client, server, socket } = played;
+  socket.push(live(message(1)));
+  const sent = client.send(TEAM, "mine", { clientMsgNo: "own" });
+  const send = await server.heard("send");
+  socket.push(live(message(3)));
+  socket.reply(send, {
+    kind: "sendack",
+    messageId: 9,
+    messageSeq: 2,
+    clientMsgNo: "own",
+  });
+  t.equal((await sent).messageSeq, 2);
+  await sees(played, 1, 3);
+  t.same(played.seen, [1, 3]);
+  t.equal(socket.all("history").length, 0);
 
-    const lost = client.send(TEAM, "mine too", { clientMsgNo: "own2" });
-    await server.heard("send", 1);
-    socket.end(1006);
-    const again = await server.socket(1);
-    const repeated = await server.heard("send", 0, 1);
-    t.equal(repeated.clientMsgNo, "own2");
-    const own = message(4, { fromUid: "me", clientMsgNo: "own2" });
-    again.push(run(3, 5, [own, message(5)]));
-    again.reply(repeated, {
-      kind: "sendack",
-      messageId: 1004,
-      messageSeq: 4,
-      clientMsgNo: "own2",
-    });
-    t.equal((await lost).messageSeq, 4);
-    again.push(live(message(6)));
-    await sees(played, 1, 3, 5, 6);
-    t.same(played.seen, [1, 3, 5, 6]);
-    const elsewhere = message(7, { fromUid: "me", clientMsgNo: "phone" });
-    again.push(live(elsewhere));
-    await sees(played, 1, 3, 5, 6, 7);
-    t.same(played.seen.at(-1), 7, "what another device sent is given");
-  },
-);
+  const lost = client.send(TEAM, "mine too", { clientMsgNo: "own2" });
+  await server.heard("send", 1);
+  socket.end(1006);
+  const again = await server.socket(1);
+  const repeated = await server.heard("send", 0, 1);
+  t.equal(repeated.clientMsgNo, "own2");
+  const own = message(4, { fromUid: "me", clientMsgNo: "own2" });
+  again.push(run(3, 5, [own, message(5)]));
+  again.reply(repeated, {
+    kind: "sendack",
+    messageId: 1004,
+    messageSeq: 4,
+    clientMsgNo: "own2",
+  });
+  t.equal((await lost).messageSeq, 4);
+  again.push(live(message(6)));
+  await sees(played, 1, 3, 5, 6);
+  t.same(played.seen, [1, 3, 5, 6]);
+  const elsewhere = message(7, { fromUid: "me", clientMsgNo: "phone" });
+  again.push(live(elsewhere));
+  await sees(played, 1, 3, 5, 6, 7);
+  t.same(played.seen.at(-1), 7, "what another device sent is given");
+});
 
 t.test(
   "a receipt in a channel not seen before hides no earlier message that is on its way",
@@ -239,24 +219,21 @@ t.test(
   },
 );
 
-t.test(
-  "a channel that may not be resumed is forgotten, and the app is told",
-  async (t) => {
-    const server = new ScriptedServer((operation, socket) => {
-      if (operation.kind !== "connect") return;
-      acknowledge(operation, socket, { status: "denied" });
-    });
-    const client = play(t, server, {
-      cursors: [{ channel: TEAM, lastSeq: 9 }],
-    });
-    const errors: string[] = [];
-    client.on("error", ({ code }) => errors.push(code));
-    await client.ready();
-    await server.until("the error", () => errors.length > 0);
-    t.same(errors, ["not_in_channel"]);
-    t.same(client.cursors(), []);
-  },
-);
+t.test("a channel that may not be resumed is forgotten, and the app is told", async (t) => {
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind !== "connect") return;
+    acknowledge(operation, socket, { status: "denied" });
+  });
+  const client = play(t, server, {
+    cursors: [{ channel: TEAM, lastSeq: 9 }],
+  });
+  const errors: string[] = [];
+  client.on("error", ({ code }) => errors.push(code));
+  await client.ready();
+  await server.until("the error", () => errors.length > 0);
+  t.same(errors, ["not_in_channel"]);
+  t.same(client.cursors(), []);
+});
 
 t.test(
   "whatever is lost, repeated or cut off, each message is given once and in order",
@@ -274,8 +251,7 @@ t.test(
           const next = played.server.sockets.length;
           socket.end(1006);
           played.socket = await played.server.socket(next);
-          const [point] = (await played.server.heard("connect", 0, next))
-            .resume;
+          const [point] = (await played.server.heard("connect", 0, next)).resume;
           const after = point?.lastSeq ?? 0;
           played.socket.push(run(after, one.messageSeq));
         } else if (random.below(3) > 0 || one.messageSeq === all.length) {

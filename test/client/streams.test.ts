@@ -9,18 +9,12 @@ import type { Client, ReceivedEvent, Stream } from "../../src/client/index.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 import { messageOf, Script, TEAM } from "./messages.ts";
-import {
-  acknowledge,
-  play,
-  ScriptedServer,
-  type ScriptedSocket,
-} from "./scripted.ts";
+import { acknowledge, play, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
 
 const SCRIPT = new Script(["Once ", "upon ", undefined, "a ", "ti𝄞e"]);
 const ALL = SCRIPT.events.length;
 
-const event = (one: ChannelEvent) =>
-  ({ kind: "event", channel: TEAM, event: one }) as const;
+const event = (one: ChannelEvent) => ({ kind: "event", channel: TEAM, event: one }) as const;
 const snapshot = (nextIndex: number) =>
   ({
     kind: "stream",
@@ -70,9 +64,7 @@ async function start(
   return { server, client, streams, events, socket: await server.socket() };
 }
 
-async function read(
-  stream: AsyncIterable<string> | undefined,
-): Promise<string> {
+async function read(stream: AsyncIterable<string> | undefined): Promise<string> {
   let text = "";
   for await (const piece of stream ?? []) text += piece;
   return text;
@@ -190,27 +182,21 @@ t.test(
   },
 );
 
-t.test(
-  "streamOf finds active and ended streams, once for all who ask",
-  async (t) => {
-    let stands = 2;
-    const { client, socket } = await start(t, () => SCRIPT.snapshot(stands));
-    const [one, other] = await Promise.all([
-      client.streamOf(TEAM, "s"),
-      client.streamOf(TEAM, "s"),
-    ]);
-    t.equal(one, other);
-    t.equal(one.text, SCRIPT.text(2));
-    t.equal(socket.all("stream").length, 1);
-    t.equal(await client.streamOf(TEAM, "s"), one, "it is known now");
-    t.equal(await one.cancel(), "cancelled");
-    stands = ALL;
-    socket.push(snapshot(ALL));
-    await one.finished;
-    const ended = await client.streamOf(TEAM, "s");
-    t.equal(await read(ended), SCRIPT.text());
-  },
-);
+t.test("streamOf finds active and ended streams, once for all who ask", async (t) => {
+  let stands = 2;
+  const { client, socket } = await start(t, () => SCRIPT.snapshot(stands));
+  const [one, other] = await Promise.all([client.streamOf(TEAM, "s"), client.streamOf(TEAM, "s")]);
+  t.equal(one, other);
+  t.equal(one.text, SCRIPT.text(2));
+  t.equal(socket.all("stream").length, 1);
+  t.equal(await client.streamOf(TEAM, "s"), one, "it is known now");
+  t.equal(await one.cancel(), "cancelled");
+  stands = ALL;
+  socket.push(snapshot(ALL));
+  await one.finished;
+  const ended = await client.streamOf(TEAM, "s");
+  t.equal(await read(ended), SCRIPT.text());
+});
 
 t.test(
   "a stream that is unknown or not to be seen rejects, and leaves nothing behind",
@@ -223,19 +209,16 @@ t.test(
   },
 );
 
-t.test(
-  "a stream that cannot be followed any more fails whoever reads it",
-  async (t) => {
-    const played = await start(t, () => "not_in_channel");
-    played.socket.push(snapshot(2));
-    const stream = await shown(played);
-    const reading = t.rejects(read(stream), { code: "not_in_channel" });
-    played.socket.push(event(SCRIPT.at(5)));
-    await reading;
-    await t.rejects(stream.finished, { code: "not_in_channel" });
-    t.equal(stream.text, SCRIPT.text(2), "what is there stays");
-  },
-);
+t.test("a stream that cannot be followed any more fails whoever reads it", async (t) => {
+  const played = await start(t, () => "not_in_channel");
+  played.socket.push(snapshot(2));
+  const stream = await shown(played);
+  const reading = t.rejects(read(stream), { code: "not_in_channel" });
+  played.socket.push(event(SCRIPT.at(5)));
+  await reading;
+  await t.rejects(stream.finished, { code: "not_in_channel" });
+  t.equal(stream.text, SCRIPT.text(2), "what is there stays");
+});
 
 /** Lets `seconds` pass, and all answers come. */
 async function pass(seconds: number): Promise<void> {
@@ -271,131 +254,109 @@ t.test(
   },
 );
 
-t.test(
-  "a stream that is heard of is not asked for, nor one while offline",
-  async (t) => {
-    mock.timers.enable({ apis: ["setTimeout"] });
-    t.teardown(() => mock.timers.reset());
-    const played = await start(t, () => SCRIPT.snapshot(2));
-    const { socket, server } = played;
-    socket.push(snapshot(1));
-    for (let n = 0; n < 40; n++) {
-      socket.push(event(SCRIPT.at(1)));
-      await pass(5);
-    }
-    t.equal(socket.all("stream").length, 0);
-    socket.end(1006);
-    await new Promise(setImmediate);
-    t.equal(played.client.status, "offline");
-    await pass(1);
-    await pass(0);
-    t.equal(server.sockets.length, 2);
-    t.equal(server.sockets[1]?.all("stream").length, 1);
-  },
-);
+t.test("a stream that is heard of is not asked for, nor one while offline", async (t) => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  t.teardown(() => mock.timers.reset());
+  const played = await start(t, () => SCRIPT.snapshot(2));
+  const { socket, server } = played;
+  socket.push(snapshot(1));
+  for (let n = 0; n < 40; n++) {
+    socket.push(event(SCRIPT.at(1)));
+    await pass(5);
+  }
+  t.equal(socket.all("stream").length, 0);
+  socket.end(1006);
+  await new Promise(setImmediate);
+  t.equal(played.client.status, "offline");
+  await pass(1);
+  await pass(0);
+  t.equal(server.sockets.length, 2);
+  t.equal(server.sockets[1]?.all("stream").length, 1);
+});
 
-t.test(
-  "closing the client fails open streams and leaves ended ones",
-  async (t) => {
-    const played = await start(t);
-    played.socket.push(snapshot(2));
-    const stream = await shown(played);
-    const reading = t.rejects(read(stream), { code: "closed" });
-    await played.client.close();
-    await reading;
-    await t.rejects(stream.finished, { code: "closed" });
-  },
-);
+t.test("closing the client fails open streams and leaves ended ones", async (t) => {
+  const played = await start(t);
+  played.socket.push(snapshot(2));
+  const stream = await shown(played);
+  const reading = t.rejects(read(stream), { code: "closed" });
+  await played.client.close();
+  await reading;
+  await t.rejects(stream.finished, { code: "closed" });
+});
 
-t.test(
-  "history gives streams with their text, ended or going on",
-  async (t) => {
-    const played = await start(t);
-    const { client, server, socket } = played;
-    const ended = messageOf(SCRIPT.snapshot(ALL));
-    const asked = client.history(TEAM);
-    socket.reply(await server.heard("history"), {
-      kind: "history",
-      channel: TEAM,
-      headSeq: 7,
-      more: false,
-      messages: [ended],
+t.test("history gives streams with their text, ended or going on", async (t) => {
+  const played = await start(t);
+  const { client, server, socket } = played;
+  const ended = messageOf(SCRIPT.snapshot(ALL));
+  const asked = client.history(TEAM);
+  socket.reply(await server.heard("history"), {
+    kind: "history",
+    channel: TEAM,
+    headSeq: 7,
+    more: false,
+    messages: [ended],
+  });
+  const { messages } = await asked;
+  t.equal(messages[0]?.stream?.state, "closed");
+  t.same(played.streams, [], "it is not news");
+});
+
+t.test("however it is cut, repeated, merged, lost or asked for, the text is right", async (t) => {
+  for (let seed = 1; seed <= 40; seed++) {
+    const random = new Random(seed);
+    const chunks = Array.from({ length: 60 }, () =>
+      random.below(8) === 0 ? undefined : random.text(6) || "x",
+    );
+    const script = new Script(chunks);
+    const end = script.events.length;
+    let sent = 0;
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind === "connect") acknowledge(operation, socket);
+      if (operation.kind === "stream")
+        socket.reply(operation, {
+          kind: "stream",
+          channel: TEAM,
+          snapshot: script.snapshot(Math.max(1, sent)),
+        });
     });
-    const { messages } = await asked;
-    t.equal(messages[0]?.stream?.state, "closed");
-    t.same(played.streams, [], "it is not news");
-  },
-);
-
-t.test(
-  "however it is cut, repeated, merged, lost or asked for, the text is right",
-  async (t) => {
-    for (let seed = 1; seed <= 40; seed++) {
-      const random = new Random(seed);
-      const chunks = Array.from({ length: 60 }, () =>
-        random.below(8) === 0 ? undefined : random.text(6) || "x",
-      );
-      const script = new Script(chunks);
-      const end = script.events.length;
-      let sent = 0;
-      const server = new ScriptedServer((operation, socket) => {
-        if (operation.kind === "connect") acknowledge(operation, socket);
-        if (operation.kind === "stream")
-          socket.reply(operation, {
-            kind: "stream",
-            channel: TEAM,
-            snapshot: script.snapshot(Math.max(1, sent)),
-          });
-      });
-      const client = play(t, server);
-      await client.ready();
-      let connection = 0;
-      const told: string[] = [];
-      client.on("event", ({ data }) => told.push(data));
-      const found = new Promise<Stream>((resolve) =>
-        client.on("stream", resolve),
-      );
-      const text = found.then(read);
-      while (sent < end) {
-        const socket = await server.socket(connection);
-        const next = Math.min(end, sent + 1 + random.below(3));
-        const isPlain = script.chunks
-          .slice(sent - 1, next - 1)
-          .every((chunk) => chunk !== undefined);
-        const what = random.below(10);
-        if (what === 0)
-          socket.push({
-            ...snapshot(1),
-            snapshot: script.snapshot(Math.max(1, sent)),
-          });
-        else if (what === 1 && sent > 0) {
-          socket.end(1006);
-          connection += 1;
-          await server.heard("connect", 0, connection);
-        } else if (what < 4 && sent > 0 && next < end && isPlain) {
-          socket.push(event(script.merged(sent, next)));
-          sent = next;
-        } else {
-          const one = event(script.at(sent));
-          const isLost = what === 4 && sent > 0 && sent < end - 1;
-          if (!isLost) socket.push(one);
-          if (what === 5) socket.push(one);
-          sent += 1;
-        }
-        if (random.flip()) await new Promise(setImmediate);
+    const client = play(t, server);
+    await client.ready();
+    let connection = 0;
+    const told: string[] = [];
+    client.on("event", ({ data }) => told.push(data));
+    const found = new Promise<Stream>((resolve) => client.on("stream", resolve));
+    const text = found.then(read);
+    while (sent < end) {
+      const socket = await server.socket(connection);
+      const next = Math.min(end, sent + 1 + random.below(3));
+      const isPlain = script.chunks.slice(sent - 1, next - 1).every((chunk) => chunk !== undefined);
+      const what = random.below(10);
+      if (what === 0)
+        socket.push({
+          ...snapshot(1),
+          snapshot: script.snapshot(Math.max(1, sent)),
+        });
+      else if (what === 1 && sent > 0) {
+        socket.end(1006);
+        connection += 1;
+        await server.heard("connect", 0, connection);
+      } else if (what < 4 && sent > 0 && next < end && isPlain) {
+        socket.push(event(script.merged(sent, next)));
+        sent = next;
+      } else {
+        const one = event(script.at(sent));
+        const isLost = what === 4 && sent > 0 && sent < end - 1;
+        if (!isLost) socket.push(one);
+        if (what === 5) socket.push(one);
+        sent += 1;
       }
-      t.equal(await text, script.text(), `seed ${seed}`);
-      const calls = (await found).notes.map((note) => note.data);
-      const inScript = chunks.flatMap((chunk, n) =>
-        chunk === undefined ? [`tool ${n}`] : [],
-      );
-      t.same(calls, inScript);
-      t.same(
-        told,
-        inScript.slice(inScript.length - told.length),
-        "in order, none twice",
-      );
-      await client.close();
+      if (random.flip()) await new Promise(setImmediate);
     }
-  },
-);
+    t.equal(await text, script.text(), `seed ${seed}`);
+    const calls = (await found).notes.map((note) => note.data);
+    const inScript = chunks.flatMap((chunk, n) => (chunk === undefined ? [`tool ${n}`] : []));
+    t.same(calls, inScript);
+    t.same(told, inScript.slice(inScript.length - told.length), "in order, none twice");
+    await client.close();
+  }
+});

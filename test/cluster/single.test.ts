@@ -84,10 +84,7 @@ t.test("a success clears its key alone", async (t) => {
 
 t.test("over the bound the longest quiet key is forgotten", async (t) => {
   const { throttle } = throttleAt(0, 3);
-  for (const key of ["a", "b", "c", "a", "d"])
-    await throttle.addFailure(key, WINDOW_MS);
-  const counts = ["a", "b", "c", "d"].map(
-    async (key) => (await throttle.failures(key)).count,
-  );
+  for (const key of ["a", "b", "c", "a", "d"]) await throttle.addFailure(key, WINDOW_MS);
+  const counts = ["a", "b", "c", "d"].map(async (key) => (await throttle.failures(key)).count);
   t.same(await Promise.all(counts), [2, 0, 1, 1]);
 });

@@ -1,10 +1,6 @@
 // How the arguments of `jindou` are read.
 
-import {
-  COMMANDS,
-  helpText,
-  parseCommandLine,
-} from "../../src/config/command-line.ts";
+import { COMMANDS, helpText, parseCommandLine } from "../../src/config/command-line.ts";
 import { ConfigError } from "../../src/config/errors.ts";
 import { t } from "../support/suite.ts";
 
@@ -28,8 +24,7 @@ t.test(
       ["check-config", "--api.listen=:1", "--api.token=a=b"],
       ["--api.listen", ":1", "check-config", "--api.token", "a=b"],
     ];
-    for (const argv of ways)
-      t.match(parseCommandLine(argv), { command: "check-config", flags });
+    for (const argv of ways) t.match(parseCommandLine(argv), { command: "check-config", flags });
   },
 );
 
@@ -40,9 +35,7 @@ t.test("--config names the file and is no key", async (t) => {
 });
 
 t.test("an empty value is a value", async (t) => {
-  t.same(parseCommandLine(["--node.id="]).flags, [
-    { name: "node.id", value: "" },
-  ]);
+  t.same(parseCommandLine(["--node.id="]).flags, [{ name: "node.id", value: "" }]);
 });
 
 t.test("help and version win over everything after them", async (t) => {
@@ -64,20 +57,13 @@ t.test("what makes no sense is refused", async (t) => {
     ["--config"],
     ["--api.listen", "--log.level=warn"],
   ];
-  for (const argv of wrong)
-    t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));
+  for (const argv of wrong) t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));
 });
 
 t.test("a misspelt command or flag is answered with the nearest", async (t) => {
   t.throws(() => parseCommandLine(["strat"]), /did you mean start\?/);
-  t.throws(
-    () => parseCommandLine(["--client.lisen=:1"]),
-    /did you mean --client\.listen\?/,
-  );
-  t.throws(
-    () => parseCommandLine(["--listen=:1"]),
-    /did you mean --api\.listen\?/,
-  );
+  t.throws(() => parseCommandLine(["--client.lisen=:1"]), /did you mean --client\.listen\?/);
+  t.throws(() => parseCommandLine(["--listen=:1"]), /did you mean --api\.listen\?/);
 });
 
 t.test("the help text names every command", async (t) => {

@@ -24,79 +24,62 @@ function problemsOf(sources: Sources): readonly string[] {
   return [];
 }
 
-t.test(
-  "with no settings at all one node with the embedded store is configured",
-  async (t) => {
-    const config = loadConfig();
-    t.equal(config.api.listen, "127.0.0.1:5001");
-    t.equal(config.client.listen, "0.0.0.0:5200");
-    t.equal(config.redis.url, "", "no Redis");
-    t.equal(config.store.path, "./data");
-    t.equal(config.auth.clients, "token");
-    t.same(config.managers, []);
-  },
-);
+t.test("with no settings at all one node with the embedded store is configured", async (t) => {
+  const config = loadConfig();
+  t.equal(config.api.listen, "127.0.0.1:5001");
+  t.equal(config.client.listen, "0.0.0.0:5200");
+  t.equal(config.redis.url, "", "no Redis");
+  t.equal(config.store.path, "./data");
+  t.equal(config.auth.clients, "token");
+  t.same(config.managers, []);
+});
 
-t.test(
-  "flags win over the environment, that over the file, that over defaults",
-  async (t) => {
-    const readFile = files({
-      "c.json": { log: { level: "warn" }, node: { id: "file" } },
-    });
-    const file = { file: "c.json", readFile };
-    const env = { JINDOU_LOG_LEVEL: "error" };
-    const flags = [{ name: "log.level", value: "debug" }];
-    t.equal(loadConfig(file).log.level, "warn");
-    t.equal(loadConfig({ ...file, env }).log.level, "error");
-    const config = loadConfig({ ...file, env, flags });
-    t.equal(config.log.level, "debug");
-    t.equal(config.node.id, "file", "what only the file sets stays");
-    t.equal(config.drain.timeoutMs, 10_000, "what nobody sets is the default");
-  },
-);
+t.test("flags win over the environment, that over the file, that over defaults", async (t) => {
+  const readFile = files({
+    "c.json": { log: { level: "warn" }, node: { id: "file" } },
+  });
+  const file = { file: "c.json", readFile };
+  const env = { JINDOU_LOG_LEVEL: "error" };
+  const flags = [{ name: "log.level", value: "debug" }];
+  t.equal(loadConfig(file).log.level, "warn");
+  t.equal(loadConfig({ ...file, env }).log.level, "error");
+  const config = loadConfig({ ...file, env, flags });
+  t.equal(config.log.level, "debug");
+  t.equal(config.node.id, "file", "what only the file sets stays");
+  t.equal(config.drain.timeoutMs, 10_000, "what nobody sets is the default");
+});
 
-t.test(
-  "JINDOU_CONFIG names the file unless the command line does",
-  async (t) => {
-    const readFile = files({
-      "env.json": { node: { id: "env" } },
-      "flag.json": { node: { id: "flag" } },
-    });
-    const env = { JINDOU_CONFIG: "env.json" };
-    t.equal(loadConfig({ env, readFile }).node.id, "env");
-    t.equal(loadConfig({ env, readFile, file: "flag.json" }).node.id, "flag");
-  },
-);
+t.test("JINDOU_CONFIG names the file unless the command line does", async (t) => {
+  const readFile = files({
+    "env.json": { node: { id: "env" } },
+    "flag.json": { node: { id: "flag" } },
+  });
+  const env = { JINDOU_CONFIG: "env.json" };
+  t.equal(loadConfig({ env, readFile }).node.id, "env");
+  t.equal(loadConfig({ env, readFile, file: "flag.json" }).node.id, "flag");
+});
 
-t.test(
-  "of a flag given twice the last value counts, and only that is checked",
-  async (t) => {
-    const flags = [
-      { name: "log.level", value: "loud" },
-      { name: "log.level", value: "warn" },
-    ];
-    t.equal(loadConfig({ flags }).log.level, "warn");
-  },
-);
+t.test("of a flag given twice the last value counts, and only that is checked", async (t) => {
+  const flags = [
+    { name: "log.level", value: "loud" },
+    { name: "log.level", value: "warn" },
+  ];
+  t.equal(loadConfig({ flags }).log.level, "warn");
+});
 
-t.test(
-  "numbers, lists and objects are read from text by the key's type",
-  async (t) => {
-    const env = {
-      JINDOU_CLIENT_IDLE_TIMEOUT_S: "30",
-      JINDOU_CLIENT_ALLOWED_ORIGINS: "https://a.example, *.b.example,",
-      JINDOU_MANAGERS: '[{"username":"ops","password":"x"}]',
-      JINDOU_NODE_ID: "17",
-    };
-    const config = loadConfig({ env });
-    t.equal(config.client.idleTimeoutS, 30);
-    t.same(config.client.allowedOrigins, ["https://a.example", "*.b.example"]);
-    t.equal(config.node.id, "17", "digits stay text where text is asked for");
-    t.match(config.managers, [
-      { username: "ops", role: "viewer", permissions: [] },
-    ]);
-  },
-);
+t.test("numbers, lists and objects are read from text by the key's type", async (t) => {
+  const env = {
+    JINDOU_CLIENT_IDLE_TIMEOUT_S: "30",
+    JINDOU_CLIENT_ALLOWED_ORIGINS: "https://a.example, *.b.example,",
+    JINDOU_MANAGERS: '[{"username":"ops","password":"x"}]',
+    JINDOU_NODE_ID: "17",
+  };
+  const config = loadConfig({ env });
+  t.equal(config.client.idleTimeoutS, 30);
+  t.same(config.client.allowedOrigins, ["https://a.example", "*.b.example"]);
+  t.equal(config.node.id, "17", "digits stay text where text is asked for");
+  t.match(config.managers, [{ username: "ops", role: "viewer", permissions: [] }]);
+});
 
 t.test("nested keys have environment names too", async (t) => {
   const env = {
@@ -107,33 +90,24 @@ t.test("nested keys have environment names too", async (t) => {
   t.equal(loadConfig({ env }).api.tls.keyFile, "/tls/key.pem");
 });
 
-t.test(
-  "the loaded configuration is frozen through and through, lists included",
-  async (t) => {
-    const env = { JINDOU_MANAGERS: '[{"username":"ops","password":"x"}]' };
-    const config = loadConfig({ env });
-    t.throws(() => Object.assign(config, { api: {} }), TypeError);
-    t.throws(() => Object.assign(config.api.tls, { keyFile: "x" }), TypeError);
-    t.throws(() => Object.assign(config.managers, [1]), TypeError);
-    t.throws(
-      () => Object.assign(config.managers[0] ?? {}, { role: "admin" }),
-      TypeError,
-    );
-  },
-);
+t.test("the loaded configuration is frozen through and through, lists included", async (t) => {
+  const env = { JINDOU_MANAGERS: '[{"username":"ops","password":"x"}]' };
+  const config = loadConfig({ env });
+  t.throws(() => Object.assign(config, { api: {} }), TypeError);
+  t.throws(() => Object.assign(config.api.tls, { keyFile: "x" }), TypeError);
+  t.throws(() => Object.assign(config.managers, [1]), TypeError);
+  t.throws(() => Object.assign(config.managers[0] ?? {}, { role: "admin" }), TypeError);
+});
 
 t.test("two loads share no value", async (t) => {
   t.not(loadConfig().client.tls, loadConfig().client.tls);
 });
 
-t.test(
-  "an unknown key in the file is refused with the nearest one",
-  async (t) => {
-    const readFile = files({ "c.json": { client: { idleTimeout: 3 } } });
-    const problems = problemsOf({ file: "c.json", readFile });
-    t.match(problems, [/client\.idleTimeout\b.*client\.idleTimeoutS/]);
-  },
-);
+t.test("an unknown key in the file is refused with the nearest one", async (t) => {
+  const readFile = files({ "c.json": { client: { idleTimeout: 3 } } });
+  const problems = problemsOf({ file: "c.json", readFile });
+  t.match(problems, [/client\.idleTimeout\b.*client\.idleTimeoutS/]);
+});
 
 t.test("an unknown section in the file is refused", async (t) => {
   const readFile = files({ "c.json": { apis: { listen: ":1" } } });
@@ -148,71 +122,56 @@ t.test("a key that holds an object's place is refused", async (t) => {
   t.equal(problemsOf({ file: "c.json", readFile: list }).length, 1);
 });
 
-t.test(
-  "a file that is missing or no JSON is one problem that quotes nothing of it",
-  async (t) => {
-    t.match(problemsOf({ file: "no.json", readFile: files({}) }), [/no\.json/]);
-    const readFile = files({ "c.json": '{\n "admin": {"password": hunter2}}' });
-    const problems = problemsOf({ file: "c.json", readFile });
-    t.equal(problems.length, 1);
-    t.notMatch(problems[0], /hunter/);
-  },
-);
+t.test("a file that is missing or no JSON is one problem that quotes nothing of it", async (t) => {
+  t.match(problemsOf({ file: "no.json", readFile: files({}) }), [/no\.json/]);
+  const readFile = files({ "c.json": '{\n "admin": {"password": hunter2}}' });
+  const problems = problemsOf({ file: "c.json", readFile });
+  t.equal(problems.length, 1);
+  t.notMatch(problems[0], /hunter/);
+});
 
-t.test(
-  "an unknown JINDOU_ variable is refused with the nearest one",
-  async (t) => {
-    const problems = problemsOf({ env: { JINDOU_API_LISTENS: ":1" } });
-    t.match(problems, [/JINDOU_API_LISTENS.*JINDOU_API_LISTEN\?/]);
-    t.same(problemsOf({ env: { OTHER_API_LISTENS: ":1" } }), []);
-  },
-);
+t.test("an unknown JINDOU_ variable is refused with the nearest one", async (t) => {
+  const problems = problemsOf({ env: { JINDOU_API_LISTENS: ":1" } });
+  t.match(problems, [/JINDOU_API_LISTENS.*JINDOU_API_LISTEN\?/]);
+  t.same(problemsOf({ env: { OTHER_API_LISTENS: ":1" } }), []);
+});
 
-t.test(
-  "variables that Kubernetes adds for a Service called jindou are passed over",
-  async (t) => {
-    const env = {
-      JINDOU_SERVICE_HOST: "10.0.0.1",
-      JINDOU_SERVICE_PORT: "5001",
-      JINDOU_SERVICE_PORT_HTTP: "5001",
-      JINDOU_PORT: "tcp://10.0.0.1:5001",
-      JINDOU_PORT_5001_TCP: "tcp://10.0.0.1:5001",
-      JINDOU_PORT_5001_TCP_ADDR: "10.0.0.1",
-      JINDOU_CLIENT_PORT_5200_TCP_PROTO: "tcp",
-    };
-    t.same(problemsOf({ env }), []);
-    t.equal(problemsOf({ env: { JINDOU_API_PORT: "5001" } }).length, 1);
-  },
-);
+t.test("variables that Kubernetes adds for a Service called jindou are passed over", async (t) => {
+  const env = {
+    JINDOU_SERVICE_HOST: "10.0.0.1",
+    JINDOU_SERVICE_PORT: "5001",
+    JINDOU_SERVICE_PORT_HTTP: "5001",
+    JINDOU_PORT: "tcp://10.0.0.1:5001",
+    JINDOU_PORT_5001_TCP: "tcp://10.0.0.1:5001",
+    JINDOU_PORT_5001_TCP_ADDR: "10.0.0.1",
+    JINDOU_CLIENT_PORT_5200_TCP_PROTO: "tcp",
+  };
+  t.same(problemsOf({ env }), []);
+  t.equal(problemsOf({ env: { JINDOU_API_PORT: "5001" } }).length, 1);
+});
 
 t.test("an empty variable counts as not set", async (t) => {
   const env = { JINDOU_DRAIN_TIMEOUT_MS: "", JINDOU_ADMIN_PASSWORD: "" };
   t.equal(loadConfig({ env }).drain.timeoutMs, 10_000);
 });
 
-t.test(
-  "a secret may stand in a file, whose last newline is dropped",
-  async (t) => {
-    const readFile = files({ "/run/admin": "pass word\n", "/run/none": "\n" });
-    const env = { JINDOU_ADMIN_PASSWORD_FILE: "/run/admin" };
-    t.equal(loadConfig({ env, readFile }).admin.password, "pass word");
-    for (const path of ["/run/none", "/run/missing"]) {
-      const env = { JINDOU_ADMIN_PASSWORD_FILE: path };
-      t.equal(problemsOf({ env, readFile }).length, 1, path);
-    }
-  },
-);
+t.test("a secret may stand in a file, whose last newline is dropped", async (t) => {
+  const readFile = files({ "/run/admin": "pass word\n", "/run/none": "\n" });
+  const env = { JINDOU_ADMIN_PASSWORD_FILE: "/run/admin" };
+  t.equal(loadConfig({ env, readFile }).admin.password, "pass word");
+  for (const path of ["/run/none", "/run/missing"]) {
+    const env = { JINDOU_ADMIN_PASSWORD_FILE: path };
+    t.equal(problemsOf({ env, readFile }).length, 1, path);
+  }
+});
 
-t.test(
-  "a secret and a file for it are not both taken, and other keys take no file",
-  async (t) => {
-    const readFile = files({ f: "x" });
-    const both = { JINDOU_API_TOKEN: "a", JINDOU_API_TOKEN_FILE: "f" };
-    t.equal(problemsOf({ env: both, readFile }).length, 1);
-    const level = { JINDOU_LOG_LEVEL_FILE: "f" };
-    t.match(problemsOf({ env: level, readFile }), [/JINDOU_LOG_LEVEL\?/]);
-  },
-);
+t.test("a secret and a file for it are not both taken, and other keys take no file", async (t) => {
+  const readFile = files({ f: "x" });
+  const both = { JINDOU_API_TOKEN: "a", JINDOU_API_TOKEN_FILE: "f" };
+  t.equal(problemsOf({ env: both, readFile }).length, 1);
+  const level = { JINDOU_LOG_LEVEL_FILE: "f" };
+  t.match(problemsOf({ env: level, readFile }), [/JINDOU_LOG_LEVEL\?/]);
+});
 
 t.test("what cannot be of the key's type is refused by name", async (t) => {
   const wrong: readonly [string, string][] = [
@@ -232,28 +191,22 @@ t.test("what cannot be of the key's type is refused by name", async (t) => {
   }
 });
 
-t.test(
-  "types in the file are not converted: a number in quotes is refused",
-  async (t) => {
-    const readFile = files({ "c.json": { drain: { timeoutMs: "10" } } });
-    const problems = problemsOf({ file: "c.json", readFile });
-    t.match(problems, [/drain\.timeoutMs.*integer from 0 to 600000/]);
-  },
-);
+t.test("types in the file are not converted: a number in quotes is refused", async (t) => {
+  const readFile = files({ "c.json": { drain: { timeoutMs: "10" } } });
+  const problems = problemsOf({ file: "c.json", readFile });
+  t.match(problems, [/drain\.timeoutMs.*integer from 0 to 600000/]);
+});
 
-t.test(
-  "every problem of every source is told at once, without secrets",
-  async (t) => {
-    const readFile = files({
-      "c.json": { log: { level: 3 }, api: { token: 12_345 } },
-    });
-    const env = { JINDOU_NONSENSE: "1", JINDOU_NODE_ID: "a b" };
-    const flags = [{ name: "api.lisen", value: ":1" }];
-    const problems = problemsOf({ file: "c.json", readFile, env, flags });
-    t.equal(problems.length, 5);
-    t.notMatch(problems.join(), /12345/);
-  },
-);
+t.test("every problem of every source is told at once, without secrets", async (t) => {
+  const readFile = files({
+    "c.json": { log: { level: 3 }, api: { token: 12_345 } },
+  });
+  const env = { JINDOU_NONSENSE: "1", JINDOU_NODE_ID: "a b" };
+  const flags = [{ name: "api.lisen", value: ":1" }];
+  const problems = problemsOf({ file: "c.json", readFile, env, flags });
+  t.equal(problems.length, 5);
+  t.notMatch(problems.join(), /12345/);
+});
 
 t.test("a manager's own mistakes are named with their place", async (t) => {
   const cases: readonly [unknown, RegExp][] = [

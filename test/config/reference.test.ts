@@ -8,8 +8,7 @@ import { CONFIG_KEYS } from "../../src/config/schema.ts";
 import { metricsPage } from "../../src/observe/table.ts";
 import { t } from "../support/suite.ts";
 
-const read = (path: string) =>
-  readFileSync(new URL(`../../${path}`, import.meta.url), "utf8");
+const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), "utf8");
 
 t.test("every key has a default, and a sentence", async (t) => {
   t.ok(CONFIG_KEYS.length > 40);
@@ -24,8 +23,7 @@ t.test("every field of a listed object has a sentence", async (t) => {
     Object.entries(schema.items?.properties ?? {}),
   );
   t.ok(fields.length > 0);
-  for (const [name, field] of fields)
-    t.match(field.description, /^.{12,}\.$/s, name);
+  for (const [name, field] of fields) t.match(field.description, /^.{12,}\.$/s, name);
 });
 
 t.test("every number has a unit and a smallest value", async (t) => {
@@ -43,54 +41,37 @@ t.test("a section takes no keys but its own", async (t) => {
   for (const section of [...new Set(CONFIG_KEYS.map((key) => key.path[0]))]) {
     const file = "c.json";
     const readFile = () => JSON.stringify({ [section ?? ""]: { zzzzzzzz: 1 } });
-    t.throws(
-      () => loadConfig({ file, readFile }),
-      { name: "ConfigError" },
-      section ?? "",
-    );
+    t.throws(() => loadConfig({ file, readFile }), { name: "ConfigError" }, section ?? "");
   }
 });
 
-t.test(
-  "no two keys, nor a key and a secret's file, share an environment name",
-  async (t) => {
-    const names = CONFIG_KEYS.flatMap(({ env, secret }) =>
-      secret ? [env, `${env}_FILE`] : [env],
+t.test("no two keys, nor a key and a secret's file, share an environment name", async (t) => {
+  const names = CONFIG_KEYS.flatMap(({ env, secret }) => (secret ? [env, `${env}_FILE`] : [env]));
+  t.equal(new Set(names).size, names.length);
+  t.ok(names.includes("JINDOU_API_TLS_PASSPHRASE_FILE"));
+  t.notOk(names.includes("JINDOU_CONFIG"));
+});
+
+t.test("passwords, tokens, passphrases and addresses that hold one are secret", async (t) => {
+  const marked = (name: string, schema: OptionSchema) =>
+    t.equal(
+      schema.secret === true,
+      /(token|[pP]assword|passwordHash|passphrase|^redis\.url)$/.test(name),
+      name,
     );
-    t.equal(new Set(names).size, names.length);
-    t.ok(names.includes("JINDOU_API_TLS_PASSPHRASE_FILE"));
-    t.notOk(names.includes("JINDOU_CONFIG"));
-  },
-);
+  for (const { name, schema } of CONFIG_KEYS) {
+    if (schema.items === undefined) marked(name, schema);
+    for (const [field, item] of Object.entries(schema.items?.properties ?? {}))
+      marked(`${name}.${field}`, item);
+  }
+});
 
-t.test(
-  "passwords, tokens, passphrases and addresses that hold one are secret",
-  async (t) => {
-    const marked = (name: string, schema: OptionSchema) =>
-      t.equal(
-        schema.secret === true,
-        /(token|[pP]assword|passwordHash|passphrase|^redis\.url)$/.test(name),
-        name,
-      );
-    for (const { name, schema } of CONFIG_KEYS) {
-      if (schema.items === undefined) marked(name, schema);
-      for (const [field, item] of Object.entries(
-        schema.items?.properties ?? {},
-      ))
-        marked(`${name}.${field}`, item);
-    }
-  },
-);
-
-t.test(
-  "config/default.json is fresh and is itself a valid configuration",
-  async (t) => {
-    const text = read("config/default.json");
-    t.equal(text, defaultFile(), "else run `npm run config:docs`");
-    const file = "config/default.json";
-    t.same(loadConfig({ file, readFile: () => text }), loadConfig());
-  },
-);
+t.test("config/default.json is fresh and is itself a valid configuration", async (t) => {
+  const text = read("config/default.json");
+  t.equal(text, defaultFile(), "else run `npm run config:docs`");
+  const file = "config/default.json";
+  t.same(loadConfig({ file, readFile: () => text }), loadConfig());
+});
 
 t.test("docs/configuration.md and docs/metrics.md are fresh", async (t) => {
   t.equal(read("docs/configuration.md"), referencePage());

@@ -40,16 +40,13 @@ t.test(
   },
 );
 
-t.test(
-  "a certificate needs its key, and the rest of TLS needs both",
-  async (t) => {
-    t.equal(problemsOf({ "client.tls.certFile": "c" }).length, 1);
-    t.equal(problemsOf({ "client.tls.keyFile": "k" }).length, 1);
-    t.equal(problemsOf({ "api.tls.caFile": "ca" }).length, 1);
-    const both = { "client.tls.certFile": "c", "client.tls.keyFile": "k" };
-    t.same(problemsOf(both), []);
-  },
-);
+t.test("a certificate needs its key, and the rest of TLS needs both", async (t) => {
+  t.equal(problemsOf({ "client.tls.certFile": "c" }).length, 1);
+  t.equal(problemsOf({ "client.tls.keyFile": "k" }).length, 1);
+  t.equal(problemsOf({ "api.tls.caFile": "ca" }).length, 1);
+  const both = { "client.tls.certFile": "c", "client.tls.keyFile": "k" };
+  t.same(problemsOf(both), []);
+});
 
 t.test("listeners on one address have one TLS setting", async (t) => {
   const shared = {
@@ -63,24 +60,16 @@ t.test("listeners on one address have one TLS setting", async (t) => {
   t.same(problemsOf({ ...shared, ...client, ...api }), []);
 });
 
-t.test(
-  "frames and bodies are large enough for the largest payload",
-  async (t) => {
-    const payload = { "messages.maxPayloadBytes": "1000000" };
-    t.match(problemsOf(payload), [
-      /^client\.maxFrameBytes/,
-      /^api\.maxBodyBytes/,
-    ]);
-    const room = {
-      "client.maxFrameBytes": "1048576",
-      "api.maxBodyBytes": "2000000",
-    };
-    t.same(problemsOf({ ...payload, ...room }), []);
-    t.match(problemsOf({ "client.maxBufferedBytes": "20000" }), [
-      /^client\.maxBufferedBytes/,
-    ]);
-  },
-);
+t.test("frames and bodies are large enough for the largest payload", async (t) => {
+  const payload = { "messages.maxPayloadBytes": "1000000" };
+  t.match(problemsOf(payload), [/^client\.maxFrameBytes/, /^api\.maxBodyBytes/]);
+  const room = {
+    "client.maxFrameBytes": "1048576",
+    "api.maxBodyBytes": "2000000",
+  };
+  t.same(problemsOf({ ...payload, ...room }), []);
+  t.match(problemsOf({ "client.maxBufferedBytes": "20000" }), [/^client\.maxBufferedBytes/]);
+});
 
 t.test("an allowed origin is an origin or a host pattern", async (t) => {
   const good = "https://a.example,http://localhost:3000,*.a.example";
@@ -89,38 +78,28 @@ t.test("an allowed origin is an origin or a host pattern", async (t) => {
     t.equal(problemsOf({ "client.allowedOrigins": bad }).length, 1, bad);
 });
 
-t.test(
-  "a Redis address that is none is refused, and not repeated",
-  async (t) => {
-    const none = [
-      "http://hunter2",
-      "redis://h/path",
-      "redis://",
-      "redis://h,,x",
-      "redis://u:hunter2%ZZ@h",
-    ];
-    for (const url of none) {
-      const problems = problemsOf({ "redis.url": url });
-      t.match(problems, [/^redis\.url must/], url);
-      t.notMatch(problems.join(), /hunter2/);
-    }
-    const good = ["h", "h:7000", "redis://u:p@h:1/2", "rediss://h", "a:1, b:2"];
-    for (const url of good) t.same(problemsOf({ "redis.url": url }), [], url);
-  },
-);
+t.test("a Redis address that is none is refused, and not repeated", async (t) => {
+  const none = [
+    "http://hunter2",
+    "redis://h/path",
+    "redis://",
+    "redis://h,,x",
+    "redis://u:hunter2%ZZ@h",
+  ];
+  for (const url of none) {
+    const problems = problemsOf({ "redis.url": url });
+    t.match(problems, [/^redis\.url must/], url);
+    t.notMatch(problems.join(), /hunter2/);
+  }
+  const good = ["h", "h:7000", "redis://u:p@h:1/2", "rediss://h", "a:1, b:2"];
+  for (const url of good) t.same(problemsOf({ "redis.url": url }), [], url);
+});
 
-t.test(
-  "settings of Redis that contradict each other are refused",
-  async (t) => {
-    const url = { "redis.url": "redis://a:1,redis://b:2" };
-    const sentinel = { ...url, "redis.sentinelName": "primary" };
-    t.same(problemsOf(sentinel), []);
-    t.match(problemsOf({ ...sentinel, "redis.cluster": "true" }), [
-      /contradict/,
-    ]);
-    t.match(problemsOf({ ...url, "redis.sentinelPassword": "p" }), [
-      /sentinelName/,
-    ]);
-    t.match(problemsOf({ ...url, "redis.caFile": "ca.pem" }), [/rediss/]);
-  },
-);
+t.test("settings of Redis that contradict each other are refused", async (t) => {
+  const url = { "redis.url": "redis://a:1,redis://b:2" };
+  const sentinel = { ...url, "redis.sentinelName": "primary" };
+  t.same(problemsOf(sentinel), []);
+  t.match(problemsOf({ ...sentinel, "redis.cluster": "true" }), [/contradict/]);
+  t.match(problemsOf({ ...url, "redis.sentinelPassword": "p" }), [/sentinelName/]);
+  t.match(problemsOf({ ...url, "redis.caFile": "ca.pem" }), [/rediss/]);
+});

@@ -4,11 +4,7 @@
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
 import type { CloseReason } from "../../src/broker/errors.ts";
-import {
-  MAIN_DEVICE,
-  type SessionRecord,
-  userTopic,
-} from "../../src/broker/model.ts";
+import { MAIN_DEVICE, type SessionRecord, userTopic } from "../../src/broker/model.ts";
 import type { Cluster, ClusterEvent, Store } from "../../src/broker/ports.ts";
 import type { SessionDirectory } from "../../src/broker/session-directory.ts";
 
@@ -79,9 +75,7 @@ export async function endedWhile(
   return events
     .slice(from)
     .flatMap((one) =>
-      one.kind === "end_session" && one.uid === uid
-        ? [[one.sessionId, one.reason] as const]
-        : [],
+      one.kind === "end_session" && one.uid === uid ? [[one.sessionId, one.reason] as const] : [],
     );
 }
 

@@ -54,10 +54,7 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
       "a message with origin and recipients",
       { kind: "message", message: toUser, origin: "s1", recipients: [uid] },
     ],
-    [
-      "the end of a session",
-      { kind: "end_session", uid, sessionId: "s1", reason: "kicked" },
-    ],
+    ["the end of a session", { kind: "end_session", uid, sessionId: "s1", reason: "kicked" }],
     ["a changed token", { kind: "credential", uid }],
     ["an added member", { kind: "addition", uid, channelId: groupId }],
   ];
@@ -94,9 +91,7 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
       });
     await cluster.barrier();
     t.same(
-      events
-        .slice(before)
-        .map((one) => one.kind === "end_session" && one.sessionId),
+      events.slice(before).map((one) => one.kind === "end_session" && one.sessionId),
       ids,
     );
   });

@@ -25,11 +25,7 @@ export interface RegistryDriver {
    * A started node of a cluster of `prefix`. Closes itself with the test. Rejects as its start
    * does.
    */
-  open(
-    t: Test,
-    prefix: string,
-    options: RegistryOptions,
-  ): Promise<RegisteredNode>;
+  open(t: Test, prefix: string, options: RegistryOptions): Promise<RegisteredNode>;
   /** What says which nodes live is lost. */
   forgetNodes(node: RegisteredNode): Promise<void>;
   /** The node counts as silent since long ago. */
@@ -112,8 +108,7 @@ export function registryContract(t: Test, driver: RegistryDriver): void {
     await until(async () => (await seen(a)).length === 3, "a hears of all");
     await driver.forgetNodes(a);
     await pause(3 * heartbeatMs);
-    for (const one of all)
-      await until(async () => (await seen(one)).length === 3, "all are back");
+    for (const one of all) await until(async () => (await seen(one)).length === 3, "all are back");
   });
 }
 
@@ -126,10 +121,7 @@ async function seen({ cluster }: RegisteredNode): Promise<readonly string[]> {
 
 const pause = (ms: number) => new Promise((go) => setTimeout(go, ms));
 
-async function until(
-  holds: () => Promise<boolean>,
-  what: string,
-): Promise<void> {
+async function until(holds: () => Promise<boolean>, what: string): Promise<void> {
   const deadline = performance.now() + 120_000;
   while (!(await holds().catch(() => false))) {
     if (performance.now() > deadline) throw new Error(`not in time: ${what}`);

@@ -1,15 +1,8 @@
 // What the Store contract's suites of conversations work with.
 
 import type { Test } from "tap";
-import type {
-  ChannelRef,
-  Conversation,
-  ConversationHead,
-} from "../../src/broker/model.ts";
-import type {
-  ConversationChange,
-  MessageDraft,
-} from "../../src/broker/ports.ts";
+import type { ChannelRef, Conversation, ConversationHead } from "../../src/broker/model.ts";
+import type { ConversationChange, MessageDraft } from "../../src/broker/ports.ts";
 import { type Bench, draftOf, type Given, group } from "./store-bench.ts";
 
 export const G: ChannelRef = { id: "g", type: 2 };
@@ -38,9 +31,7 @@ export async function send(
   count: number,
   over: Partial<MessageDraft> = {},
 ): Promise<void> {
-  await Promise.all(
-    Array.from({ length: count }, () => store.append(draftOf(over))),
-  );
+  await Promise.all(Array.from({ length: count }, () => store.append(draftOf(over))));
 }
 
 /** What stands in a conversation, for comparing. */
@@ -72,11 +63,8 @@ export const ALL_OF_THEM = { limit: 1000, maxBytes: 1_000_000_000 };
 export const listed = async ({ store }: Bench, uid: string) =>
   newestFirst(await store.conversationsOf(uid)).map((c) => c.channel.id);
 
-export function newestFirst(
-  heads: readonly ConversationHead[],
-): readonly ConversationHead[] {
+export function newestFirst(heads: readonly ConversationHead[]): readonly ConversationHead[] {
   return heads.toSorted(
-    ({ last: a }, { last: b }) =>
-      b.timestampMs - a.timestampMs || b.messageId - a.messageId,
+    ({ last: a }, { last: b }) => b.timestampMs - a.timestampMs || b.messageId - a.messageId,
   );
 }

@@ -1,11 +1,7 @@
 // Conversations as plainly as can be: every message is kept in a list, every question goes through
 // all of it.
 
-import {
-  type ChannelKey,
-  type ChannelRef,
-  channelKey,
-} from "../../src/broker/model.ts";
+import { type ChannelKey, type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import type { ConversationChange } from "../../src/broker/ports.ts";
 
 interface ModelMessage {
@@ -72,8 +68,7 @@ export class ConversationModel {
   sweep(): void {
     const { maxChannelMessages: keeps } = this.#limits;
     if (keeps === 0) return;
-    for (const [key, { length }] of this.#channels)
-      this.#swept.set(key, length - keeps);
+    for (const [key, { length }] of this.#channels) this.#swept.set(key, length - keeps);
   }
 
   create(group: string): void {
@@ -117,8 +112,7 @@ export class ConversationModel {
       stand.deleted = head;
       stand.read = head;
     }
-    if (change.kind === "read")
-      stand.read = Math.max(stand.deleted, Math.min(head, change.seq));
+    if (change.kind === "read") stand.read = Math.max(stand.deleted, Math.min(head, change.seq));
     if (change.kind === "unread") {
       const most = this.#unread(key, stand.deleted);
       const wanted = Math.min(most, change.unread);

@@ -3,11 +3,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 import type { Test } from "tap";
-import type {
-  ChannelRef,
-  Conversation,
-  ConversationHead,
-} from "../../src/broker/model.ts";
+import type { ChannelRef, Conversation, ConversationHead } from "../../src/broker/model.ts";
 import type {
   ChannelStore,
   ConversationChange,
@@ -40,10 +36,7 @@ export interface ConversationPairParts {
 }
 
 /** How often a step comes, and the step. */
-export type WeightedStep = readonly [
-  weight: number,
-  step: () => Promise<unknown>,
-];
+export type WeightedStep = readonly [weight: number, step: () => Promise<unknown>];
 
 export class ConversationPair {
   readonly #t: Test;
@@ -73,9 +66,7 @@ export class ConversationPair {
       [10, async () => model.pass(random.below(15_000))],
       ...also,
     ];
-    const dice = steps.flatMap(([weight, step]) =>
-      Array.from({ length: weight }, () => step),
-    );
+    const dice = steps.flatMap(([weight, step]) => Array.from({ length: weight }, () => step));
     let step = 0;
     do await random.pick(dice)();
     while ((await this.agrees()) && ++step < count);
@@ -160,17 +151,14 @@ export class ConversationPair {
     const store = this.#parts.store();
     const heads = newestFirst(await store.conversationsOf(uid));
     const expected = model.list(uid, CHANNELS);
-    if (!this.#isSame(heads.map(seenOf), expected, `list of ${uid}`))
-      return false;
+    if (!this.#isSame(heads.map(seenOf), expected, `list of ${uid}`)) return false;
     const channels = heads.map(({ channel }) => channel);
     const { conversations } = await store.readConversations(
       ...([uid, channels, ALL_OF_THEM] as const),
     );
     const whole = conversations.map(headOf);
     if (!this.#isSame(whole, heads, `messages of ${uid}`)) return false;
-    const all = await Promise.all(
-      CHANNELS.map((channel) => store.conversation(uid, channel)),
-    );
+    const all = await Promise.all(CHANNELS.map((channel) => store.conversation(uid, channel)));
     const seen = all.map((one) => one && seenOf(one));
     const there = CHANNELS.map((channel) => model.seen(uid, channel));
     return this.#isSame(seen, there, `channels of ${uid}`);

@@ -22,14 +22,7 @@ import type {
 } from "../../src/broker/ports.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import type { Random } from "../support/random.ts";
-import {
-  ALL,
-  type Bench,
-  draftOf,
-  group,
-  person,
-  seqsOf,
-} from "./store-bench.ts";
+import { ALL, type Bench, draftOf, group, person, seqsOf } from "./store-bench.ts";
 import { commandOf } from "./store-inbox-bench.ts";
 import { eventOf, TOOL } from "./store-stream-bench.ts";
 
@@ -94,13 +87,9 @@ const write = (value: unknown) =>
   );
 
 const sorted = (uids: readonly string[]) => uids.toSorted();
-const byChannel = <T extends { readonly channel: ChannelRef }>(
-  heads: readonly T[],
-) =>
+const byChannel = <T extends { readonly channel: ChannelRef }>(heads: readonly T[]) =>
   heads.toSorted((a, b) =>
-    `${a.channel.type}${a.channel.id}` < `${b.channel.type}${b.channel.id}`
-      ? -1
-      : 1,
+    `${a.channel.type}${a.channel.id}` < `${b.channel.type}${b.channel.id}` ? -1 : 1,
   );
 
 export class Course {
@@ -181,9 +170,7 @@ export class Course {
     const drafts = Array.from({ length: 1 + random.below(4) }, () => {
       const place = this.#place();
       const isUser = !this.#rarely(10) || place.channel.type === 1;
-      const fromUid = isUser
-        ? place.fromUid
-        : random.pick([STRANGER, SYSTEM_UID]);
+      const fromUid = isUser ? place.fromUid : random.pick([STRANGER, SYSTEM_UID]);
       return draftOf({
         ...{ channel: place.channel, fromUid },
         clientMsgNo: random.flip() ? "" : random.pick(CLIENT_MSG_NOS),
@@ -202,9 +189,7 @@ export class Course {
     });
     return call(
       drafts
-        .map(({ key: _, payload, ...draft }) =>
-          write({ ...draft, payload: payload.length }),
-        )
+        .map(({ key: _, payload, ...draft }) => write({ ...draft, payload: payload.length }))
         .join("\n  "),
       (store) => Promise.all(drafts.map((draft) => store.append(draft))),
       { channels: drafts },
@@ -217,9 +202,7 @@ export class Course {
     const fromSeq = random.below(30);
     const range = {
       fromSeq,
-      toSeq: random.flip()
-        ? Number.MAX_SAFE_INTEGER
-        : fromSeq + random.below(9),
+      toSeq: random.flip() ? Number.MAX_SAFE_INTEGER : fromSeq + random.below(9),
       limit: 1 + random.below(12),
       reverse: random.flip(),
       maxBytes: random.pick([1, Number.MAX_SAFE_INTEGER]),
@@ -234,16 +217,13 @@ export class Course {
     const { key } = this.#place();
     const lastSeq = this.#random.below(30);
     const nth = this.#random.below(20) - 1;
-    return call(
-      `resumeSeqs ${key} ${lastSeq} id of message ${nth}`,
-      async (store) => {
-        const { messages } = await store.readMessages(key, ALL);
-        const lastId = messages[nth]?.messageId ?? 0;
-        const seqs = await store.resumeSeqs(key, lastSeq, lastId);
-        const shared = seqsOf(messages).filter((s) => s <= seqs.lastCommonSeq);
-        return [seqs.headSeq, shared]; // what expired and is still kept is shared or not
-      },
-    );
+    return call(`resumeSeqs ${key} ${lastSeq} id of message ${nth}`, async (store) => {
+      const { messages } = await store.readMessages(key, ALL);
+      const lastId = messages[nth]?.messageId ?? 0;
+      const seqs = await store.resumeSeqs(key, lastSeq, lastId);
+      const shared = seqsOf(messages).filter((s) => s <= seqs.lastCommonSeq);
+      return [seqs.headSeq, shared]; // what expired and is still kept is shared or not
+    });
   }
 
   #streamEvents(): Call {
@@ -267,11 +247,9 @@ export class Course {
   #cancelStream(): Call {
     const { key, ...place } = this.#place();
     const name = this.#random.pick(STREAMS);
-    return call(
-      `cancelStream ${key} ${name}`,
-      (store) => store.cancelStream(key, name),
-      { channels: [place] },
-    );
+    return call(`cancelStream ${key} ${name}`, (store) => store.cancelStream(key, name), {
+      channels: [place],
+    });
   }
 
   #interruptStreams(): Call {
@@ -287,15 +265,12 @@ export class Course {
     const { key, fromUid } = this.#place();
     const name = this.#random.pick(STREAMS);
     const index = this.#random.below(8) - 1;
-    return call(
-      `stream ${key} ${name} ${index} of ${fromUid}`,
-      async (store) => [
-        await store.stream(key, name),
-        await store.activeStream(key),
-        await store.streamTextOffset(key, name, index),
-        sorted((await store.personalStreamsOf(fromUid)).map((one) => one.key)),
-      ],
-    );
+    return call(`stream ${key} ${name} ${index} of ${fromUid}`, async (store) => [
+      await store.stream(key, name),
+      await store.activeStream(key),
+      await store.streamTextOffset(key, name, index),
+      sorted((await store.personalStreamsOf(fromUid)).map((one) => one.key)),
+    ]);
   }
 
   #changeConversation(): Call {
@@ -306,9 +281,8 @@ export class Course {
       { kind: "unread", unread: random.below(10) },
       { kind: "delete" },
     ]);
-    return call(
-      `changeConversation ${fromUid} ${write(channel)} ${write(change)}`,
-      (store) => store.changeConversation(fromUid, channel, change),
+    return call(`changeConversation ${fromUid} ${write(channel)} ${write(change)}`, (store) =>
+      store.changeConversation(fromUid, channel, change),
     );
   }
 
@@ -343,9 +317,7 @@ export class Course {
     const large = this.#rarely(4);
     const info = { ...this.#record(), large };
     const uids = this.#uids;
-    return call(`createChannel ${write(info)} ${uids}`, (store) =>
-      store.createChannel(info, uids),
-    );
+    return call(`createChannel ${write(info)} ${uids}`, (store) => store.createChannel(info, uids));
   }
 
   #updateChannel(): Call {
@@ -376,8 +348,7 @@ export class Course {
       `removeSubscribers ${info.type}:${info.id} ${uids} ${membership}`,
       (store) => store.removeSubscribers(info, uids, membership),
       {
-        channels:
-          info.type === 2 ? [{ channel: info, fromUid: uids[0] ?? "" }] : [],
+        channels: info.type === 2 ? [{ channel: info, fromUid: uids[0] ?? "" }] : [],
       },
     );
   }
@@ -390,37 +361,33 @@ export class Course {
       kind: random.pick(["add", "remove", "remove", "replace"] as const),
       uids: this.#uids,
     };
-    return call(
-      `changeList ${info.type}:${info.id} ${list} ${write(change)}`,
-      (store) => store.changeList(info, list, change),
+    return call(`changeList ${info.type}:${info.id} ${list} ${write(change)}`, (store) =>
+      store.changeList(info, list, change),
     );
   }
 
   #readChannel(): Call {
     const info = this.#record();
     const [uid, other, id] = [this.#uid, this.#uid, this.#group];
-    return call(
-      `read ${info.type}:${info.id} ${uid} ${other} ${id}`,
-      async (store) => {
-        const among = await store.groupsAmong(uid, GROUPS);
-        const [state] = await store.userStates([uid]);
-        const inbox = await store.readInbox(uid, 0, ALL);
-        return [
-          await store.channel(info),
-          sorted(await store.members(info)),
-          await store.channelSizes(info),
-          sorted(await store.listed(info, "denylist")),
-          sorted(await store.listed(info, "allowlist")),
-          await store.membersAmong(info, [other, STRANGER, uid]),
-          await store.joinSeqs(id, UIDS),
-          await store.groupFacts(info.id, uid),
-          await store.personFacts(uid, other),
-          sorted(await store.groupsOf(uid)),
-          sorted(among.groups),
-          (inbox.at(-1)?.inboxSeq ?? 0) <= (state?.inboxSeq ?? 0),
-        ];
-      },
-    );
+    return call(`read ${info.type}:${info.id} ${uid} ${other} ${id}`, async (store) => {
+      const among = await store.groupsAmong(uid, GROUPS);
+      const [state] = await store.userStates([uid]);
+      const inbox = await store.readInbox(uid, 0, ALL);
+      return [
+        await store.channel(info),
+        sorted(await store.members(info)),
+        await store.channelSizes(info),
+        sorted(await store.listed(info, "denylist")),
+        sorted(await store.listed(info, "allowlist")),
+        await store.membersAmong(info, [other, STRANGER, uid]),
+        await store.joinSeqs(id, UIDS),
+        await store.groupFacts(info.id, uid),
+        await store.personFacts(uid, other),
+        sorted(await store.groupsOf(uid)),
+        sorted(among.groups),
+        (inbox.at(-1)?.inboxSeq ?? 0) <= (state?.inboxSeq ?? 0),
+      ];
+    });
   }
 
   #appendCommand(): Call {
@@ -434,9 +401,7 @@ export class Course {
       expireS: random.below(3) === 0 ? 1 + random.below(60) : 0,
     });
     const { key: _, payload: _payload, ...rest } = draft;
-    return call(`appendCommand ${write(rest)}`, (store) =>
-      store.appendCommand(draft),
-    );
+    return call(`appendCommand ${write(rest)}`, (store) => store.appendCommand(draft));
   }
 
   #readInbox(): Call {
@@ -467,13 +432,10 @@ export class Course {
       ...{ level: random.pick(LEVELS), tokenHash: hashOf(token) },
     };
     const { uid, flag } = device;
-    return call(
-      `putDevice ${uid} ${flag} ${device.level} ${token}`,
-      async (store) => [
-        await store.putDevice(device),
-        await store.device(uid, flag),
-      ],
-    );
+    return call(`putDevice ${uid} ${flag} ${device.level} ${token}`, async (store) => [
+      await store.putDevice(device),
+      await store.device(uid, flag),
+    ]);
   }
 
   #login(): Call {
@@ -489,10 +451,7 @@ export class Course {
       tokenTag: tokenHash === undefined ? "" : tokenTag(tokenHash),
     };
     const known = this.#named.filter((one) => one.record.uid === uid);
-    const claimed =
-      known.length > 0 && random.flip()
-        ? random.pick(known.slice(-6))
-        : undefined;
+    const claimed = known.length > 0 && random.flip() ? random.pick(known.slice(-6)) : undefined;
     const label = this.#rarely(4) ? random.pick(["l0", "l1", "l2"]) : undefined;
     const claimText = label ?? claimed?.record.sessionId;
     this.#named.push({ at, record });
@@ -526,13 +485,10 @@ export class Course {
     if (found === undefined) return this.#login();
     const { record } = found;
     this.#sessions = this.#sessions.filter((one) => one !== found);
-    return call(
-      `removeSession ${record.uid} ${record.sessionId}`,
-      async (store) => {
-        await store.removeSession(record);
-        return entries(store, record.uid);
-      },
-    );
+    return call(`removeSession ${record.uid} ${record.sessionId}`, async (store) => {
+      await store.removeSession(record);
+      return entries(store, record.uid);
+    });
   }
 
   #endSession(): Call {
@@ -553,16 +509,13 @@ export class Course {
     const found = this.#session();
     if (found === undefined) return this.#login();
     const { at, record } = found;
-    return call(
-      `confirmSessions ${record.uid} ${record.sessionId}`,
-      async (store, { logins }) => {
-        const login = logins[at];
-        if (login === undefined) return undefined;
-        const [answer] = await store.confirmSessions([login], "n:1");
-        const { kind } = answer ?? {}; // one that was ended twice has either reason
-        return [kind, await entries(store, record.uid)];
-      },
-    );
+    return call(`confirmSessions ${record.uid} ${record.sessionId}`, async (store, { logins }) => {
+      const login = logins[at];
+      if (login === undefined) return undefined;
+      const [answer] = await store.confirmSessions([login], "n:1");
+      const { kind } = answer ?? {}; // one that was ended twice has either reason
+      return [kind, await entries(store, record.uid)];
+    });
   }
 
   #accessToken(): Call {
@@ -619,7 +572,5 @@ const hashOf = (token: string): Uint8Array =>
 /** The user's sessions, by their names. */
 async function entries(store: Store, uid: string) {
   const [found = []] = await store.sessionsOf([uid]);
-  return found.toSorted((a, b) =>
-    a.session.sessionId < b.session.sessionId ? -1 : 1,
-  );
+  return found.toSorted((a, b) => (a.session.sessionId < b.session.sessionId ? -1 : 1));
 }

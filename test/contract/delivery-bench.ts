@@ -31,13 +31,7 @@ import { eventOf } from "./store-stream-bench.ts";
 export interface DeliveryNode {
   readonly cluster: Pick<
     Cluster,
-    | "nodeId"
-    | "listen"
-    | "unlisten"
-    | "barrier"
-    | "recovery"
-    | "publish"
-    | "announce"
+    "nodeId" | "listen" | "unlisten" | "barrier" | "recovery" | "publish" | "announce"
   >;
   readonly store: Store;
   /** Grows with what its listener is told. */
@@ -133,10 +127,7 @@ export function producer(
 }
 
 /** The texts of the channel's messages that the node was told, in order; a stream's own is "". */
-export function texts(
-  { events }: DeliveryNode,
-  { key }: Place,
-): readonly string[] {
+export function texts({ events }: DeliveryNode, { key }: Place): readonly string[] {
   return events.flatMap((event) => {
     if (event.kind !== "message" || event.message.key !== key) return [];
     const payload = Buffer.from(event.message.payload).toString();
@@ -207,10 +198,7 @@ export function judgeOf({ channel, ...place }: Place): Judged {
 }
 
 /** Waits for a condition; fails where it does not come true in minutes. */
-export async function until(
-  holds: () => boolean | Promise<boolean>,
-  what: string,
-): Promise<void> {
+export async function until(holds: () => boolean | Promise<boolean>, what: string): Promise<void> {
   const deadline = Date.now() + 120_000;
   while (!(await holds())) {
     if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
@@ -224,9 +212,6 @@ export const range = (from: number, to: number): readonly number[] =>
 /**
  * So many round trips of the node to its store: whatever waits for nothing else is over by then.
  */
-export async function roundTrips(
-  { store }: DeliveryNode,
-  count = 20,
-): Promise<void> {
+export async function roundTrips({ store }: DeliveryNode, count = 20): Promise<void> {
   for (const at of range(1, count)) await store.headSeq(`2:nobody-${at}`);
 }

@@ -89,11 +89,7 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
     await third.cluster.listen(place.topic);
     const all = await Promise.all(
       range(1, 100).map(async (at) => {
-        const { messageSeq } = await say(
-          at % 2 ? teller : hearer,
-          place,
-          `${at}`,
-        );
+        const { messageSeq } = await say(at % 2 ? teller : hearer, place, `${at}`);
         return { at, messageSeq };
       }),
     );
@@ -119,8 +115,7 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
     for (const kind of KINDS) {
       const place = newPlace(kind);
       const { hearer, teller } = await pair(t, driver, place);
-      for (const at of range(1, 6))
-        await say(teller, place, `${at}`, at % 2 ? PASSING : {});
+      for (const at of range(1, 6)) await say(teller, place, `${at}`, at % 2 ? PASSING : {});
       await hearer.cluster.barrier();
       t.same(texts(hearer, place), range(1, 6).map(String), kind);
     }
@@ -160,9 +155,7 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
 
   t.test("events reach each node that listens to a topic once", async (t) => {
     const [one, other] = [await driver.open(t), await driver.open(t)];
-    const [a, b, c] = range(1, 3).map(() => randomUUID()) as [
-      ...[string, string, string],
-    ];
+    const [a, b, c] = range(1, 3).map(() => randomUUID()) as [...[string, string, string]];
     for (const topic of [userTopic(a), userTopic(b), presenceTopic(a)])
       await other.cluster.listen(topic);
     await one.cluster.listen(userTopic(c));
@@ -188,8 +181,7 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
       copies: [copy],
     }));
     const restricted: ClusterEvent = { ...told, recipients: [a, c] };
-    for (const event of [ended, toBoth, restricted, presence, command])
-      one.cluster.publish(event);
+    for (const event of [ended, toBoth, restricted, presence, command]) one.cluster.publish(event);
     await Promise.all([one.cluster.barrier(), other.cluster.barrier()]);
     const inAnyOrder = (events: readonly unknown[]) =>
       events.map((event) => JSON.stringify(event)).sort();
@@ -199,10 +191,7 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
       inAnyOrder([...ofOther, { ...told, recipients: [a] }]),
       "a copy names nobody else",
     );
-    t.strictSame(
-      inAnyOrder(one.events),
-      inAnyOrder([{ ...told, recipients: [c] }, ofC]),
-    );
+    t.strictSame(inAnyOrder(one.events), inAnyOrder([{ ...told, recipients: [c] }, ofC]));
   });
 
   t.test("a topic that is let go of is begun anew", async (t) => {
@@ -250,31 +239,26 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.same(texts(hearer, place), ["no 1", "no 2", "no 3", "no 4"]);
     });
 
-    t.test(
-      `${kind}: what is lost and kept nowhere holds up nothing`,
-      async (t) => {
-        const place = newPlace(kind);
-        const { hearer, teller, id } = await pair(t, driver, place);
-        await say(teller, place, "no 1");
-        const lost = wires.lose(id, "no 2");
-        await say(teller, place, "no 2", PASSING);
-        await lost;
-        await say(teller, place, "no 3", PASSING);
-        await say(teller, place, "no 4");
-        await hasTold(hearer, place, "no 4");
-        await hearer.cluster.barrier();
-        t.same(texts(hearer, place), ["no 1", "no 3", "no 4"]);
-      },
-    );
+    t.test(`${kind}: what is lost and kept nowhere holds up nothing`, async (t) => {
+      const place = newPlace(kind);
+      const { hearer, teller, id } = await pair(t, driver, place);
+      await say(teller, place, "no 1");
+      const lost = wires.lose(id, "no 2");
+      await say(teller, place, "no 2", PASSING);
+      await lost;
+      await say(teller, place, "no 3", PASSING);
+      await say(teller, place, "no 4");
+      await hasTold(hearer, place, "no 4");
+      await hearer.cluster.barrier();
+      t.same(texts(hearer, place), ["no 1", "no 3", "no 4"]);
+    });
 
     t.test(`${kind}: one that comes twice is told once`, async (t) => {
       const place = newPlace(kind);
       const { hearer, teller, id } = await pair(t, driver, place);
       const stream = producer(teller, place);
       await stream.start();
-      const twice = ["no 1", "no 2", "more"].map((one) =>
-        wires.double(id, one),
-      );
+      const twice = ["no 1", "no 2", "more"].map((one) => wires.double(id, one));
       await say(teller, place, "no 1");
       await stream.content("more");
       await say(teller, place, "no 2", PASSING);
@@ -286,24 +270,21 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.same(viewOf(hearer, place), view);
     });
 
-    t.test(
-      `${kind}: one that is overtaken is told once, in turn`,
-      async (t) => {
-        const place = newPlace(kind);
-        const { hearer, teller, id } = await pair(t, driver, place);
-        await say(teller, place, "no 1");
-        const late = wires.delay(id, "no 2");
-        await say(teller, place, "no 2");
-        await late.came;
-        await say(teller, place, "no 3");
-        await hasTold(hearer, place, "no 3");
-        late.pass();
-        await say(teller, place, "no 4");
-        await hasTold(hearer, place, "no 4");
-        await hearer.cluster.barrier();
-        t.same(texts(hearer, place), ["no 1", "no 2", "no 3", "no 4"]);
-      },
-    );
+    t.test(`${kind}: one that is overtaken is told once, in turn`, async (t) => {
+      const place = newPlace(kind);
+      const { hearer, teller, id } = await pair(t, driver, place);
+      await say(teller, place, "no 1");
+      const late = wires.delay(id, "no 2");
+      await say(teller, place, "no 2");
+      await late.came;
+      await say(teller, place, "no 3");
+      await hasTold(hearer, place, "no 3");
+      late.pass();
+      await say(teller, place, "no 4");
+      await hasTold(hearer, place, "no 4");
+      await hearer.cluster.barrier();
+      t.same(texts(hearer, place), ["no 1", "no 2", "no 3", "no 4"]);
+    });
 
     // On one server nothing overtakes, and the first one heard of a personal channel is taken for
     // the first.
@@ -394,28 +375,17 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
 
   for (const how of ["barrier", "recovery"] as const)
     t.test(`a ${how} waits for what was missed`, async (t) => {
-      const places = range(1, 150).map((at) =>
-        newPlace(KINDS[at % 2] ?? "group"),
-      );
+      const places = range(1, 150).map((at) => newPlace(KINDS[at % 2] ?? "group"));
       const [first] = places as [Place];
       const { hearer, teller, id } = await pair(t, driver, first);
       const concerns = (topic: string) => topic === first.topic;
       for (const { topic } of places) await hearer.cluster.listen(topic);
-      t.equal(
-        hearer.cluster.recovery(concerns),
-        undefined,
-        "nothing is missed",
-      );
+      t.equal(hearer.cluster.recovery(concerns), undefined, "nothing is missed");
       const comeBack = wires.keepAway(id);
       await Promise.all(places.map((place) => say(teller, place, "missed")));
-      await until(
-        () => hearer.cluster.recovery(concerns) !== undefined,
-        "the loss is noticed",
-      );
+      await until(() => hearer.cluster.recovery(concerns) !== undefined, "the loss is noticed");
       const waited =
-        how === "barrier"
-          ? hearer.cluster.barrier()
-          : hearer.cluster.recovery(concerns);
+        how === "barrier" ? hearer.cluster.barrier() : hearer.cluster.recovery(concerns);
       comeBack();
       await waited;
       t.same(
@@ -447,19 +417,15 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     await hearer.cluster.listen(personal.topic);
     let sent = 0;
     for (const _ of range(1, 4)) {
-      const sending = range(1, 40).map((at) =>
-        say(teller, at % 2 ? group : personal, `${at}`),
-      );
+      const sending = range(1, 40).map((at) => say(teller, at % 2 ? group : personal, `${at}`));
       wires.cut(id);
       await Promise.all(sending);
-      for (const at of range(1, 10))
-        await say(teller, at % 2 ? group : personal, `${at}`);
+      for (const at of range(1, 10)) await say(teller, at % 2 ? group : personal, `${at}`);
       sent += 50;
       await hearer.cluster.barrier();
     }
     t.same(disorder(hearer), []);
-    for (const { key } of [group, personal])
-      t.same(seqsOf(hearer, key), range(1, sent / 2), key);
+    for (const { key } of [group, personal]) t.same(seqsOf(hearer, key), range(1, sent / 2), key);
   });
 
   t.test("more than a page of messages is told", async (t) => {
@@ -479,35 +445,30 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     }
   });
 
-  t.test(
-    "streams that go on, end and begin unheard are told whole",
-    async (t) => {
-      for (const kind of KINDS) {
-        const place = newPlace(kind);
-        const { hearer, teller, id } = await pair(t, driver, place);
-        const [first, next] = ["s1", "s2"].map((no) =>
-          producer(teller, place, no),
-        );
-        await first?.start();
-        await first?.content("a");
-        await hearer.cluster.barrier();
-        const comeBack = wires.keepAway(id);
-        for (const piece of ["b", "c"]) await first?.content(piece);
-        await first?.end();
-        await next?.start();
-        await next?.content("d");
-        comeBack();
-        await until(() => isWhole(hearer), "back");
-        await next?.content("e");
-        await hearer.cluster.barrier();
-        const ended = { text: "abc", state: "closed", wrong: 0 };
-        t.same(viewOf(hearer, place, "s1"), ended, kind);
-        const active = { text: "de", state: "active", wrong: 0 };
-        t.same(viewOf(hearer, place, "s2"), active, kind);
-        t.same(seqsOf(hearer, place.key), [1, 2]);
-      }
-    },
-  );
+  t.test("streams that go on, end and begin unheard are told whole", async (t) => {
+    for (const kind of KINDS) {
+      const place = newPlace(kind);
+      const { hearer, teller, id } = await pair(t, driver, place);
+      const [first, next] = ["s1", "s2"].map((no) => producer(teller, place, no));
+      await first?.start();
+      await first?.content("a");
+      await hearer.cluster.barrier();
+      const comeBack = wires.keepAway(id);
+      for (const piece of ["b", "c"]) await first?.content(piece);
+      await first?.end();
+      await next?.start();
+      await next?.content("d");
+      comeBack();
+      await until(() => isWhole(hearer), "back");
+      await next?.content("e");
+      await hearer.cluster.barrier();
+      const ended = { text: "abc", state: "closed", wrong: 0 };
+      t.same(viewOf(hearer, place, "s1"), ended, kind);
+      const active = { text: "de", state: "active", wrong: 0 };
+      t.same(viewOf(hearer, place, "s2"), active, kind);
+      t.same(seqsOf(hearer, place.key), [1, 2]);
+    }
+  });
 
   t.test("the listener is told which topics it missed events of", async (t) => {
     const place = newPlace("group");
@@ -515,55 +476,49 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     const [user, seen] = [userTopic(randomUUID()), presenceTopic(randomUUID())];
     for (const topic of [user, seen]) await hearer.cluster.listen(topic);
     wires.cut(id);
-    const missed = () =>
-      hearer.events.flatMap((one) => (one.kind === "missed" ? one.topic : []));
+    const missed = () => hearer.events.flatMap((one) => (one.kind === "missed" ? one.topic : []));
     await until(() => missed().length === 2, "it is told");
     t.same(new Set(missed()), new Set([user, seen]));
   });
 
-  t.test(
-    "a conversation that was changed is told when its user is judged",
-    async (t) => {
-      const place = newPlace("personal");
-      const { hearer, teller, id } = await pair(t, driver, place);
-      const uid = place.channel.id;
-      const conversation = (unread: number): ClusterEvent => ({
-        ...{ kind: "conversation", uid, change: "read", origin: undefined },
-        conversation: {
-          channel: { id: place.sender, type: PERSON_CHANNEL },
-          ...{ headSeq: 9, readSeq: 9 - unread, unread, deletedSeq: 0 },
-          ...{ changedAtMs: 1, last: undefined },
-        },
+  t.test("a conversation that was changed is told when its user is judged", async (t) => {
+    const place = newPlace("personal");
+    const { hearer, teller, id } = await pair(t, driver, place);
+    const uid = place.channel.id;
+    const conversation = (unread: number): ClusterEvent => ({
+      ...{ kind: "conversation", uid, change: "read", origin: undefined },
+      conversation: {
+        channel: { id: place.sender, type: PERSON_CHANNEL },
+        ...{ headSeq: 9, readSeq: 9 - unread, unread, deletedSeq: 0 },
+        ...{ changedAtMs: 1, last: undefined },
+      },
+    });
+    const unread = () =>
+      hearer.events.flatMap((one) => (one.kind === "conversation" ? one.conversation.unread : []));
+    const answer = wires.holdAnswers(id); // the user is not judged before
+    wires.cut(id);
+    const reached = async (event: ClusterEvent, text: string) => {
+      const passed = wires.passed(id, text);
+      let isThere = false;
+      void passed.then(() => {
+        isThere = true;
       });
-      const unread = () =>
-        hearer.events.flatMap((one) =>
-          one.kind === "conversation" ? one.conversation.unread : [],
-        );
-      const answer = wires.holdAnswers(id); // the user is not judged before
-      wires.cut(id);
-      const reached = async (event: ClusterEvent, text: string) => {
-        const passed = wires.passed(id, text);
-        let isThere = false;
-        void passed.then(() => {
-          isThere = true;
-        });
-        await until(async () => {
-          await teller.cluster.announce([event]);
-          return isThere;
-        }, "it reaches the node");
-      };
-      await reached(conversation(3), place.sender);
-      await teller.cluster.announce([conversation(2)]);
-      await reached({ kind: "credential", uid }, "credential");
-      t.same(unread(), [], "whose sessions may go on is not known");
-      answer();
-      await hearer.cluster.barrier();
-      t.equal(unread().at(-1), 2, "how it stands now");
-      await teller.cluster.announce([conversation(1)]);
-      await hearer.cluster.barrier();
-      t.equal(unread().at(-1), 1);
-    },
-  );
+      await until(async () => {
+        await teller.cluster.announce([event]);
+        return isThere;
+      }, "it reaches the node");
+    };
+    await reached(conversation(3), place.sender);
+    await teller.cluster.announce([conversation(2)]);
+    await reached({ kind: "credential", uid }, "credential");
+    t.same(unread(), [], "whose sessions may go on is not known");
+    answer();
+    await hearer.cluster.barrier();
+    t.equal(unread().at(-1), 2, "how it stands now");
+    await teller.cluster.announce([conversation(1)]);
+    await hearer.cluster.barrier();
+    t.equal(unread().at(-1), 1);
+  });
 }
 
 /**
@@ -571,13 +526,10 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
  * happens.
  */
 async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
-  const LAST: Readonly<
-    Record<string, (node: DeliveryNode, place: Place) => Promise<unknown>>
-  > = {
+  const LAST: Readonly<Record<string, (node: DeliveryNode, place: Place) => Promise<unknown>>> = {
     message: (node, place) => say(node, place, "last"),
     "end of a stream": (node, place) => producer(node, place).end(),
-    removal: ({ store }, { channel }) =>
-      store.removeSubscribers(channel, ["gone"], "permanent"),
+    removal: ({ store }, { channel }) => store.removeSubscribers(channel, ["gone"], "permanent"),
   };
   for (const [what, last] of Object.entries(LAST))
     for (const kind of KINDS) {
@@ -585,17 +537,10 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
       t.test(`${kind}: a last ${what} that is lost is noticed`, async (t) => {
         const place = newPlace(kind);
         const judged = judgeOf(place);
-        const { hearer, teller, id } = await pair(
-          t,
-          driver,
-          place,
-          judged.judge,
-        );
+        const { hearer, teller, id } = await pair(t, driver, place, judged.judge);
         judged.node = hearer;
         if (kind === "group")
-          await teller.store.createChannel(groupInfo(place.channel.id), [
-            "gone",
-          ]);
+          await teller.store.createChannel(groupInfo(place.channel.id), ["gone"]);
         const stream = producer(teller, place);
         await stream.start();
         await stream.content("x");
@@ -624,38 +569,32 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
   for (const kind of KINDS)
     for (const again of [1, 2, 3])
       for (const isCut of [true, false])
-        t.test(
-          `${kind}: 2 are lost, ${again} sent, ${isCut ? "unheard" : "heard"}`,
-          async (t) => {
-            const place = newPlace(kind);
-            const { hearer, teller, id } = await pair(t, driver, place);
-            for (const at of range(1, 5)) await say(teller, place, `${at}`);
-            await hearer.cluster.barrier();
-            const comeBack = isCut ? wires.keepAway(id) : () => {};
-            await driver.forget(teller, place.key, {
-              publications: 2,
-              kept: true,
-            });
-            const later = range(1, again).map((at) => `later ${at}`);
-            for (const text of later) await say(teller, place, text);
-            comeBack();
-            await hasTold(hearer, place, `later ${again}`);
-            await say(teller, place, "last");
-            await hasTold(hearer, place, "last");
-            const told = [...range(1, 5).map(String), ...later, "last"];
-            t.same(texts(hearer, place), told);
-            t.same(disorder(hearer), []);
-          },
-        );
+        t.test(`${kind}: 2 are lost, ${again} sent, ${isCut ? "unheard" : "heard"}`, async (t) => {
+          const place = newPlace(kind);
+          const { hearer, teller, id } = await pair(t, driver, place);
+          for (const at of range(1, 5)) await say(teller, place, `${at}`);
+          await hearer.cluster.barrier();
+          const comeBack = isCut ? wires.keepAway(id) : () => {};
+          await driver.forget(teller, place.key, {
+            publications: 2,
+            kept: true,
+          });
+          const later = range(1, again).map((at) => `later ${at}`);
+          for (const text of later) await say(teller, place, text);
+          comeBack();
+          await hasTold(hearer, place, `later ${again}`);
+          await say(teller, place, "last");
+          await hasTold(hearer, place, "last");
+          const told = [...range(1, 5).map(String), ...later, "last"];
+          t.same(texts(hearer, place), told);
+          t.same(disorder(hearer), []);
+        });
   if (driver.tellsApart) await lostAndOvertaken(t, driver);
   for (const kind of KINDS) await lostAhead(t, driver, kind); // last: buckets go on with ids of a clock ahead
 }
 
 /** What has the number behind the lost ones' comes before what has theirs. */
-async function lostAndOvertaken(
-  t: Test,
-  driver: DeliveryDriver,
-): Promise<void> {
+async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> {
   const { wires } = driver;
   for (const lost of [1, 2])
     for (const isKept of [true, false])
@@ -667,8 +606,7 @@ async function lostAndOvertaken(
             const { hearer, teller, id } = await pair(t, driver, place);
             await say(teller, place, "1");
             const early = range(1, lost).map((at) => `lost ${at}`);
-            for (const text of early)
-              await say(teller, place, text, isKept ? {} : PASSING);
+            for (const text of early) await say(teller, place, text, isKept ? {} : PASSING);
             await hasTold(hearer, place, `lost ${lost}`);
             const publications = lost;
             const forgotten = { publications, kept: isKept };
@@ -702,11 +640,7 @@ async function lostAndOvertaken(
  * the node that sent them is ahead; and the messages of other channels may move the counter of ids
  * past them before anybody looks. Ids need not grow here.
  */
-async function lostAhead(
-  t: Test,
-  driver: DeliveryDriver,
-  kind: Place["kind"],
-): Promise<void> {
+async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): Promise<void> {
   const { wires } = driver;
   const scene = async (t: Test) => {
     const [place, elsewhere] = [newPlace(kind), newPlace("group")];
@@ -720,15 +654,12 @@ async function lostAhead(
       t.test(
         `${kind}: ${lost} by a clock ahead are lost, ${isCut ? "unheard" : "heard"}`,
         async (t) => {
-          const { place, elsewhere, hearer, teller, ahead, id } =
-            await scene(t);
+          const { place, elsewhere, hearer, teller, ahead, id } = await scene(t);
           await say(teller, place, "1");
           const early = range(1, lost).map((at) => `lost ${at}`);
           for (const text of early) await say(ahead, place, text);
           await hearer.cluster.barrier();
-          const release = isCut
-            ? wires.keepAway(id)
-            : wires.holdPublications(id);
+          const release = isCut ? wires.keepAway(id) : wires.holdPublications(id);
           const publications = lost;
           await driver.forget(teller, place.key, { publications, kept: true });
           await say(teller, place, "later");
@@ -819,8 +750,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
     judged.node = hearer;
     const { channel } = place;
     await teller.store.createChannel(groupInfo(channel.id), members);
-    const remove = (uid: string) =>
-      teller.store.removeSubscribers(channel, [uid], "permanent");
+    const remove = (uid: string) => teller.store.removeSubscribers(channel, [uid], "permanent");
     await say(teller, place, "before");
     await hearer.cluster.barrier();
     return { place, hearer, teller, id, judged, remove };
@@ -829,10 +759,8 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   /** What was told of the group, in order. */
   const shown = ({ events }: DeliveryNode, { channel }: Place) =>
     events.flatMap((one) => {
-      if (one.kind === "removal" && one.channelId === channel.id)
-        return [`without ${one.uids}`];
-      if (one.kind !== "message" || one.message.channel.id !== channel.id)
-        return [];
+      if (one.kind === "removal" && one.channelId === channel.id) return [`without ${one.uids}`];
+      if (one.kind !== "message" || one.message.channel.id !== channel.id) return [];
       return [JSON.parse(Buffer.from(one.message.payload).toString()).content];
     });
 
@@ -854,9 +782,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 
   t.test("one that is lost is judged before anything behind it", async (t) => {
-    const { place, hearer, teller, id, judged, remove } = await scene(t, [
-      "ann",
-    ]);
+    const { place, hearer, teller, id, judged, remove } = await scene(t, ["ann"]);
     const lost = wires.lose(id, "ann");
     await remove("ann");
     await lost;
@@ -879,10 +805,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   const forgetOne = { publications: 1, kept: false } as const;
 
   t.test("one with the number of a lost one is judged at once", async (t) => {
-    const { place, hearer, teller, judged, remove } = await scene(t, [
-      "ann",
-      "bob",
-    ]);
+    const { place, hearer, teller, judged, remove } = await scene(t, ["ann", "bob"]);
     await remove("ann");
     await hearer.cluster.barrier();
     await driver.forget(teller, place.key, forgetOne);
@@ -890,10 +813,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
     await say(teller, place, "behind");
     await hasTold(hearer, place, "behind");
     const isTold = shown(hearer, place).includes("without bob");
-    t.ok(
-      isTold || judged.groups.includes("before"),
-      "before what came behind it",
-    );
+    t.ok(isTold || judged.groups.includes("before"), "before what came behind it");
   });
 
   t.test("so is one that came while the subscription was lost", async (t) => {
@@ -919,9 +839,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 
   t.test("what was missed is told after its group is judged", async (t) => {
-    const { place, hearer, teller, id, judged, remove } = await scene(t, [
-      "ann",
-    ]);
+    const { place, hearer, teller, id, judged, remove } = await scene(t, ["ann"]);
     const comeBack = wires.keepAway(id);
     await remove("ann");
     for (const at of range(1, 3)) await say(teller, place, `${at}`);
@@ -942,17 +860,13 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
   for (const changed of [0, 3, 30])
     t.test(`${changed} of ${TOPICS} groups changed`, async (t) => {
       const prefix = `r${changed}`; // no message was ever sent there
-      const [hearer, teller] = [
-        await driver.open(t, { prefix }),
-        await driver.open(t, { prefix }),
-      ];
+      const [hearer, teller] = [await driver.open(t, { prefix }), await driver.open(t, { prefix })];
       const places = range(1, TOPICS).map(() => newPlace("group"));
       for (const { topic } of places) await hearer.cluster.listen(topic);
       const comeBack = wires.keepAway(hearer.cluster.nodeId);
       const busy = places.slice(0, changed);
       for (const place of busy) await say(teller, place, "missed");
-      for (const server of wires.servers)
-        await server.client().call("CONFIG", "RESETSTAT");
+      for (const server of wires.servers) await server.client().call("CONFIG", "RESETSTAT");
       const since = performance.now();
       comeBack();
       await hearer.cluster.barrier();
@@ -962,20 +876,14 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
       const scripts = await calls(driver, "evalsha");
       t.ok(numbers >= TOPICS, "a number of each");
       t.ok(numbers <= TOPICS + 2 * scripts, `once: ${numbers}`); // a heartbeat asks for two
-      t.ok(
-        scripts <= 4 * changed + beats,
-        `${scripts} scripts, ${beats} beats`,
-      );
+      t.ok(scripts <= 4 * changed + beats, `${scripts} scripts, ${beats} beats`);
     });
 }
 
 /**
  * How often clients and scripts ran the command since the statistics were reset, at all servers.
  */
-async function calls(
-  { wires }: DeliveryDriver,
-  command: string,
-): Promise<number> {
+async function calls({ wires }: DeliveryDriver, command: string): Promise<number> {
   let count = 0;
   for (const server of wires.servers) {
     const stats = await server.client().info("commandstats");
@@ -1015,8 +923,7 @@ async function courses(t: Test, driver: DeliveryDriver): Promise<void> {
           late = wires.delay(id, text).pass;
         }
         if (fault === 3 && random.flip()) wires.cut(id);
-        if (random.below(3) > 0)
-          await say(random.flip() ? teller : other, place, text);
+        if (random.below(3) > 0) await say(random.flip() ? teller : other, place, text);
         else {
           await streams[which]?.content(text);
           texted.set(place, `${texted.get(place)}${text}`);
@@ -1043,8 +950,6 @@ async function courses(t: Test, driver: DeliveryDriver): Promise<void> {
 /** Of the channel's stored messages, in the order in which they were told. */
 function seqsOf({ events }: DeliveryNode, key: ChannelKey): readonly number[] {
   return events.flatMap((one) =>
-    one.kind === "message" && one.message.key === key
-      ? one.message.messageSeq
-      : [],
+    one.kind === "message" && one.message.key === key ? one.message.messageSeq : [],
   );
 }

@@ -5,11 +5,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 import type { Test } from "tap";
-import {
-  groupTopic,
-  presenceTopic,
-  userTopic,
-} from "../../src/broker/model.ts";
+import { groupTopic, presenceTopic, userTopic } from "../../src/broker/model.ts";
 import type { ClusterEvent, LoggedIn } from "../../src/broker/ports.ts";
 import { Random } from "../support/random.ts";
 import { volume } from "../support/volume.ts";
@@ -25,11 +21,7 @@ const TOPICS = [
   ...UIDS.flatMap((uid) => [userTopic(uid), presenceTopic(uid)]),
 ];
 
-export function differential(
-  t: Test,
-  one: StoreDriver,
-  other: StoreDriver,
-): void {
+export function differential(t: Test, one: StoreDriver, other: StoreDriver): void {
   t.test(`${one.name} and ${other.name} agree on random calls`, async (t) => {
     for (let round = 0; round < ROUNDS; round++) {
       const seed = SEED + round;
@@ -38,10 +30,7 @@ export function differential(
         keeps: random.pick([0, 7]),
         retentionS: random.pick([0, 90]),
       };
-      const sides = [
-        await Side.open(t, one, limits),
-        await Side.open(t, other, limits),
-      ] as const;
+      const sides = [await Side.open(t, one, limits), await Side.open(t, other, limits)] as const;
       const taken = await takeAll(new Course(random), sides);
       const { length } = taken.steps;
       if (taken.answers !== undefined) {
@@ -64,8 +53,7 @@ async function takeAll(course: Course, sides: readonly [Side, Side]) {
     const step = course.next();
     steps.push(step.text);
     const [one, other] = await Promise.all(sides.map((s) => s.take(step)));
-    if (!isDeepStrictEqual(one, other))
-      return { steps, answers: [other, one] as const };
+    if (!isDeepStrictEqual(one, other)) return { steps, answers: [other, one] as const };
   }
   return { steps, answers: undefined };
 }
@@ -104,8 +92,7 @@ class Side implements World {
     const { bench } = this;
     bench.nowMs += step.passMs;
     const answer = await step.run(this).catch(codeOf);
-    for (const { channel, fromUid } of step.channels)
-      await bench.published(channel, fromUid);
+    for (const { channel, fromUid } of step.channels) await bench.published(channel, fromUid);
     await bench.store.headSeq("2:none"); // events of users and members have come when a read is answered
     const events = bench.events.slice(this.#seen);
     this.#seen = bench.events.length;
@@ -133,9 +120,7 @@ class Side implements World {
     const fields = Object.entries(value)
       .filter(([, field]) => field !== undefined)
       .sort(([a], [b]) => (a < b ? -1 : 1));
-    return Object.fromEntries(
-      fields.map(([key, field]) => [key, this.#plain(field, key)]),
-    );
+    return Object.fromEntries(fields.map(([key, field]) => [key, this.#plain(field, key)]));
   }
 }
 
@@ -172,8 +157,7 @@ function byReceiver(events: readonly ClusterEvent[]) {
         add(event.event.key, event);
         break;
       case "command":
-        for (const copy of event.copies)
-          add(`u:${copy.uid}`, { ...event, copies: [copy] });
+        for (const copy of event.copies) add(`u:${copy.uid}`, { ...event, copies: [copy] });
         break;
       case "removal":
         add(`2:${event.channelId}`, {

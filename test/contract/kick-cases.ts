@@ -22,9 +22,7 @@ export type Meeting = readonly [
 const STAYS: Meeting = ["stays", "confirmed", "first"];
 const KICKED: Meeting = ["kicked", "kicked", "kicked"];
 
-export const MEETINGS: Readonly<
-  Record<FirstDevice, Readonly<Record<SecondDevice, Meeting>>>
-> = {
+export const MEETINGS: Readonly<Record<FirstDevice, Readonly<Record<SecondDevice, Meeting>>>> = {
   main: {
     main: KICKED,
     "main d1": KICKED,
@@ -277,9 +275,7 @@ export const KICK_CASES: readonly KickCase[] = [
         [`token t1 ${level}`],
         ["confirm a", "confirmed"],
         [`token t2 ${level}`],
-        level === "main"
-          ? ["confirm a", "refused token_changed"]
-          : ["confirm a", "confirmed"],
+        level === "main" ? ["confirm a", "refused token_changed"] : ["confirm a", "confirmed"],
       ],
       left: level === "main" ? "" : "a",
     },

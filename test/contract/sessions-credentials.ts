@@ -8,12 +8,7 @@ import {
   MAIN_DEVICE,
   SECONDARY_DEVICE,
 } from "../../src/broker/model.ts";
-import {
-  freshUid,
-  type NodeDriver,
-  sessionOf,
-  sessionsOf,
-} from "./cluster-bench.ts";
+import { freshUid, type NodeDriver, sessionOf, sessionsOf } from "./cluster-bench.ts";
 
 const RACES = 30;
 
@@ -21,11 +16,12 @@ const NO_TOKEN = new Uint8Array();
 
 const hash = (token: string) => new Uint8Array(Buffer.alloc(32, token));
 
-const device = (
-  uid: string,
-  token: string,
-  level: DeviceLevel = MAIN_DEVICE,
-): Device => ({ uid, flag: 0, level, tokenHash: hash(token) });
+const device = (uid: string, token: string, level: DeviceLevel = MAIN_DEVICE): Device => ({
+  uid,
+  flag: 0,
+  level,
+  tokenHash: hash(token),
+});
 
 export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   const [one, other] = [await driver.open(t), await driver.open(t)];
@@ -84,45 +80,37 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
     });
   });
 
-  t.test(
-    "a session that was away while its device logged out stays ended",
-    async (t) => {
-      for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
-        const uid = freshUid();
-        const tokenHash = hash("a");
-        const register = () => store.putDevice(device(uid, "a", level));
-        const logOut = () =>
-          store.putDevice({ ...device(uid, "", level), tokenHash: NO_TOKEN });
-        await register();
-        const asked = sessionOf(cluster, uid, { level });
-        const first = await store.login(asked, "n:1", { tokenHash });
-        if (first.kind !== "entered") throw new Error(first.kind);
-        await store.removeSession(asked); // as its entry expires while its node is cut off
-        await logOut();
-        await register();
-        const [confirmed] = await store.confirmSessions([first], "n:1");
-        t.equal(confirmed?.kind, "refused", "by its node");
-        t.same(await sessionsOf(store, uid), []);
-        const claim = { order: first.order };
-        const next = () => sessionOf(cluster, uid, { level });
-        const again = await store.login(next(), "n:2", { tokenHash, claim });
-        if (level === MAIN_DEVICE)
-          t.same(
-            again,
-            { kind: "refused", reason: "logged_out" },
-            "by a resume",
-          );
-        const login = await store.login(next(), "n:2", { tokenHash });
-        if (login.kind !== "entered") throw new Error(login.kind);
-        const [later] = await store.confirmSessions([login], "n:2");
-        t.equal(later?.kind, "confirmed", "a login is in");
-        const resumed = await store.login(next(), "n:2", {
-          ...{ tokenHash, claim: { order: login.order } },
-        });
-        t.match(resumed, { kind: "entered", order: login.order });
-      }
-    },
-  );
+  t.test("a session that was away while its device logged out stays ended", async (t) => {
+    for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
+      const uid = freshUid();
+      const tokenHash = hash("a");
+      const register = () => store.putDevice(device(uid, "a", level));
+      const logOut = () => store.putDevice({ ...device(uid, "", level), tokenHash: NO_TOKEN });
+      await register();
+      const asked = sessionOf(cluster, uid, { level });
+      const first = await store.login(asked, "n:1", { tokenHash });
+      if (first.kind !== "entered") throw new Error(first.kind);
+      await store.removeSession(asked); // as its entry expires while its node is cut off
+      await logOut();
+      await register();
+      const [confirmed] = await store.confirmSessions([first], "n:1");
+      t.equal(confirmed?.kind, "refused", "by its node");
+      t.same(await sessionsOf(store, uid), []);
+      const claim = { order: first.order };
+      const next = () => sessionOf(cluster, uid, { level });
+      const again = await store.login(next(), "n:2", { tokenHash, claim });
+      if (level === MAIN_DEVICE)
+        t.same(again, { kind: "refused", reason: "logged_out" }, "by a resume");
+      const login = await store.login(next(), "n:2", { tokenHash });
+      if (login.kind !== "entered") throw new Error(login.kind);
+      const [later] = await store.confirmSessions([login], "n:2");
+      t.equal(later?.kind, "confirmed", "a login is in");
+      const resumed = await store.login(next(), "n:2", {
+        ...{ tokenHash, claim: { order: login.order } },
+      });
+      t.match(resumed, { kind: "entered", order: login.order });
+    }
+  });
 
   t.test("so does one of a device that needed no token", async (t) => {
     const uid = freshUid();
@@ -155,13 +143,9 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
         await other.store.putDevice(device(uid, "new", SECONDARY_DEVICE));
         return sessionsOf(other.store, uid);
       };
-      const [found] = await Promise.all([
-        change(),
-        ...[0, 1, 2, 3, 4, 5].map(logIn),
-      ]);
+      const [found] = await Promise.all([change(), ...[0, 1, 2, 3, 4, 5].map(logIn)]);
       const seen = new Set(found.map(({ sessionId }) => sessionId));
-      for (const id of entered)
-        if (!seen.has(id)) wrong.push(`round ${round}: ${id}`);
+      for (const id of entered) if (!seen.has(id)) wrong.push(`round ${round}: ${id}`);
     }
     t.same(wrong, []);
   });

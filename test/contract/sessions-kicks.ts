@@ -173,10 +173,7 @@ class User {
       case "confirm": {
         const login = this.#login(name);
         const { cluster } = this.#nodes[0];
-        const [answer] = await store.confirmSessions(
-          [login],
-          cluster.incarnation,
-        );
+        const [answer] = await store.confirmSessions([login], cluster.incarnation);
         if (answer === undefined) throw new Error("no answer");
         if (answer.kind !== "refused") return answer.kind;
         return `refused ${answer.reason}`;
@@ -187,8 +184,7 @@ class User {
   }
 
   async #enter(name: string, call: string): Promise<string> {
-    const word = (before: string) =>
-      new RegExp(` ${before} (\\S+)`).exec(call)?.[1];
+    const word = (before: string) => new RegExp(` ${before} (\\S+)`).exec(call)?.[1];
     const { cluster, store } = this.#node;
     const flag: DeviceFlag = call.includes(" web") ? 1 : 0;
     const deviceId = / (d\d)/.exec(call)?.[1] ?? "";
@@ -219,14 +215,9 @@ class User {
     return first === undefined ? "entered" : `entered as ${first[0]}`;
   }
 
-  #claim(
-    continued: string | undefined,
-    label: string | undefined,
-  ): Claim | undefined {
+  #claim(continued: string | undefined, label: string | undefined): Claim | undefined {
     if (label !== undefined) return { label };
-    return continued === undefined
-      ? undefined
-      : { order: this.#login(continued).order };
+    return continued === undefined ? undefined : { order: this.#login(continued).order };
   }
 }
 

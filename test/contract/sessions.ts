@@ -4,11 +4,7 @@
 
 import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../src/broker/model.ts";
-import {
-  presenceTopic,
-  SECONDARY_DEVICE,
-  userTopic,
-} from "../../src/broker/model.ts";
+import { presenceTopic, SECONDARY_DEVICE, userTopic } from "../../src/broker/model.ts";
 import {
   endedFor,
   endedWhile,
@@ -60,11 +56,7 @@ async function loggingIn(t: Test, driver: NodeDriver): Promise<void> {
       sessionOf(at % 2 ? cluster : other.cluster, uid, {}),
     );
     const ended = await endedWhile(node, uid, () =>
-      Promise.all(
-        mains.map((one, at) =>
-          (at % 2 ? directory : other.directory).login(one),
-        ),
-      ),
+      Promise.all(mains.map((one, at) => (at % 2 ? directory : other.directory).login(one))),
     );
     const left = await sessionsOf(store, uid);
     t.equal(left.length, 1);
@@ -107,9 +99,10 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
   t.test("to end one takes it out and tells, each time", async (t) => {
     const { cluster, directory, store, events } = await driver.open(t);
     const user = freshUid();
-    const [gone, left] = [{}, secondary].map((kind) =>
-      sessionOf(cluster, user, kind),
-    ) as [SessionRecord, SessionRecord];
+    const [gone, left] = [{}, secondary].map((kind) => sessionOf(cluster, user, kind)) as [
+      SessionRecord,
+      SessionRecord,
+    ];
     await cluster.listen(userTopic(user));
     for (const one of [gone, left]) await directory.login(one);
     const told = {
@@ -119,9 +112,7 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
     for (const expected of [[told], [told, told]]) {
       await store.endSession(gone, "logged_out");
       await cluster.barrier();
-      const found = events.filter(
-        (one) => one.kind === "end_session" && one.uid === user,
-      );
+      const found = events.filter((one) => one.kind === "end_session" && one.uid === user);
       t.same(found, expected);
       t.same(await sessionsOf(store, user), [left]);
     }
@@ -140,8 +131,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster, directory } = await driver.open(t);
   const online = async (kinds: readonly Kind[]): Promise<string> => {
     const uid = freshUid();
-    for (const kind of kinds)
-      await directory.login(sessionOf(cluster, uid, kind));
+    for (const kind of kinds) await directory.login(sessionOf(cluster, uid, kind));
     return uid;
   };
 
@@ -149,11 +139,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
     ["one session's flag", [{ flag: DESKTOP, ...secondary }], DESKTOP],
     [
       "the main session's flag before a lower one",
-      [
-        { flag: APP, ...secondary },
-        { flag: DESKTOP },
-        { flag: WEB, ...secondary },
-      ],
+      [{ flag: APP, ...secondary }, { flag: DESKTOP }, { flag: WEB, ...secondary }],
       DESKTOP,
     ],
     [
@@ -177,13 +163,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
     const off = freshUid();
     const is = { uid: on, online: true, flag: WEB };
     const isNot = { uid: off, online: false, flag: 0 };
-    t.same(await directory.presence([off, on, off, on, on]), [
-      isNot,
-      is,
-      isNot,
-      is,
-      is,
-    ]);
+    t.same(await directory.presence([off, on, off, on, on]), [isNot, is, isNot, is, is]);
   });
 
   t.test("is published by each step that changes it", async (t) => {

@@ -112,8 +112,7 @@ export class Bench {
    * it.
    */
   async heard(count: number): Promise<void> {
-    while (this.events.length < count)
-      await new Promise((resolve) => setImmediate(resolve));
+    while (this.events.length < count) await new Promise((resolve) => setImmediate(resolve));
   }
 
   /** Resolves once all has come that was published in the channel before the call. */
@@ -131,9 +130,7 @@ export class Bench {
   }
 
   get messages(): Message[] {
-    return this.events.flatMap((e) =>
-      e.kind === "message" ? [e.message] : [],
-    );
+    return this.events.flatMap((e) => (e.kind === "message" ? [e.message] : []));
   }
 }
 
@@ -205,9 +202,7 @@ export async function earlier(
 type Retried = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
 
 /** The code of the BrokerError that `promise` is rejected with; undefined when it is not. */
-export async function codeOf(
-  promise: Promise<unknown>,
-): Promise<string | undefined> {
+export async function codeOf(promise: Promise<unknown>): Promise<string | undefined> {
   try {
     await promise;
     return undefined;
@@ -217,7 +212,6 @@ export async function codeOf(
 }
 
 export const retryOf = (clientMsgNo: string) => draftOf({ clientMsgNo });
-export const seqsOf = (messages: readonly Message[]) =>
-  messages.map((m) => m.messageSeq);
+export const seqsOf = (messages: readonly Message[]) => messages.map((m) => m.messageSeq);
 
 export type Given = (t: Test) => Promise<Bench>;

@@ -2,13 +2,7 @@
 
 import type { Test } from "tap";
 import type { SessionRecord } from "../../src/broker/model.ts";
-import {
-  type Given,
-  group,
-  PERMANENT,
-  person,
-  TEMPORARY,
-} from "./store-bench.ts";
+import { type Given, group, PERMANENT, person, TEMPORARY } from "./store-bench.ts";
 
 const NO_LISTS = { isDenied: false, hasAllowlist: false, isAllowed: false };
 
@@ -36,9 +30,7 @@ export async function channels(t: Test, given: Given): Promise<void> {
   t.test("of creations at once exactly one wins, wholly", async (t) => {
     const { store } = await given(t);
     const won = await Promise.all(
-      Array.from({ length: 10 }, (_, i) =>
-        store.createChannel(group("g"), [`m${i}`]),
-      ),
+      Array.from({ length: 10 }, (_, i) => store.createChannel(group("g"), [`m${i}`])),
     );
     t.equal(won.filter(Boolean).length, 1);
     for (const [i, isWinner] of won.entries())
@@ -92,16 +84,13 @@ export async function channels(t: Test, given: Given): Promise<void> {
 }
 
 export async function facts(t: Test, given: Given): Promise<void> {
-  t.test(
-    "a group that does not exist has no info and no subscribers",
-    async (t) => {
-      const { store } = await given(t);
-      t.same(await store.groupFacts("g", "a"), {
-        ...{ info: undefined, isSubscriber: false },
-        ...NO_LISTS,
-      });
-    },
-  );
+  t.test("a group that does not exist has no info and no subscribers", async (t) => {
+    const { store } = await given(t);
+    t.same(await store.groupFacts("g", "a"), {
+      ...{ info: undefined, isSubscriber: false },
+      ...NO_LISTS,
+    });
+  });
 
   t.test("an acknowledged change is seen by the next call", async (t) => {
     const { store } = await given(t);
@@ -156,8 +145,7 @@ export async function facts(t: Test, given: Given): Promise<void> {
         ...{ sessionId: "s", nodeId: "n", uid: "a" },
         ...{ flag: 0, level: 0, deviceId: "", tokenTag: "" },
       };
-      for (const id of ["g1", "g2", "g3"])
-        await store.createChannel(group(id), ["a", "b"]);
+      for (const id of ["g1", "g2", "g3"]) await store.createChannel(group(id), ["a", "b"]);
       const login = await store.login(session, "n:1");
       const groups = login.kind === "entered" ? [...login.groups].sort() : [];
       t.same(groups, ["g1", "g2", "g3"], "a login names them");
@@ -179,22 +167,19 @@ export async function facts(t: Test, given: Given): Promise<void> {
     },
   );
 
-  t.test(
-    "groupsOf lists groups of either kind, but none disbanded",
-    async (t) => {
-      const bench = await given(t);
-      const { store } = bench;
-      for (const id of ["g1", "g2", "g3", "g4"])
-        await store.createChannel(group(id), id === "g2" ? [] : ["a"]);
-      await store.createChannel(person("p"), ["a"]);
-      await store.addSubscribers(group("g2"), ["a"], TEMPORARY);
-      await store.removeSubscribers(group("g3"), ["a"], "permanent");
-      await store.updateChannel(group("g4"), { disband: true });
-      await store.createChannel(group("other"), ["ab"]);
-      t.same([...(await store.groupsOf("a"))].sort(), ["g1", "g2"]);
-      t.same(await store.groupsOf("nobody"), []);
-      await bench.reopen();
-      t.same([...(await bench.store.groupsOf("a"))].sort(), ["g1", "g2"]);
-    },
-  );
+  t.test("groupsOf lists groups of either kind, but none disbanded", async (t) => {
+    const bench = await given(t);
+    const { store } = bench;
+    for (const id of ["g1", "g2", "g3", "g4"])
+      await store.createChannel(group(id), id === "g2" ? [] : ["a"]);
+    await store.createChannel(person("p"), ["a"]);
+    await store.addSubscribers(group("g2"), ["a"], TEMPORARY);
+    await store.removeSubscribers(group("g3"), ["a"], "permanent");
+    await store.updateChannel(group("g4"), { disband: true });
+    await store.createChannel(group("other"), ["ab"]);
+    t.same([...(await store.groupsOf("a"))].sort(), ["g1", "g2"]);
+    t.same(await store.groupsOf("nobody"), []);
+    await bench.reopen();
+    t.same([...(await bench.store.groupsOf("a"))].sort(), ["g1", "g2"]);
+  });
 }

@@ -27,8 +27,7 @@ function lists(t: Test, given: Given): void {
     async (t) => {
       const bench = await withGroup(given, t);
       const { store } = bench;
-      for (const id of ["h", "empty", "gone"])
-        await store.createChannel(group(id), ["bob"]);
+      for (const id of ["h", "empty", "gone"]) await store.createChannel(group(id), ["bob"]);
       await store.createChannel(group("other"), ["alice"]);
       await store.addSubscribers(group("g"), ["temp"], TEMPORARY);
       const sends: Partial<MessageDraft>[] = [
@@ -59,22 +58,19 @@ function lists(t: Test, given: Given): void {
     },
   );
 
-  t.test(
-    "what is not stored makes no conversation and is no last message",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      const header = { noPersist: true, redDot: true };
-      await send(bench, 1, { header, channel: withUser("bob") });
-      await send(bench, 1, { header, clientMsgNo: "n" });
-      await bench.store.appendCommand({
-        ...draftOf({ channel: withUser("bob") }),
-        recipients: ["bob"],
-        alsoTell: [],
-      });
-      t.same(await listed(bench, "bob"), []);
-      t.same(await standing(bench, "bob"), [0, 0, 0, 0]);
-    },
-  );
+  t.test("what is not stored makes no conversation and is no last message", async (t) => {
+    const bench = await withGroup(given, t);
+    const header = { noPersist: true, redDot: true };
+    await send(bench, 1, { header, channel: withUser("bob") });
+    await send(bench, 1, { header, clientMsgNo: "n" });
+    await bench.store.appendCommand({
+      ...draftOf({ channel: withUser("bob") }),
+      recipients: ["bob"],
+      alsoTell: [],
+    });
+    t.same(await listed(bench, "bob"), []);
+    t.same(await standing(bench, "bob"), [0, 0, 0, 0]);
+  });
 
   t.test("a conversation tells its newest message and when", async (t) => {
     const bench = await withGroup(given, t);
@@ -100,38 +96,35 @@ function lists(t: Test, given: Given): void {
     await check();
   });
 
-  t.test(
-    "conversations are read in the order asked for, so many and so much",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      const payload = new Uint8Array(1000);
-      const peers = ["alice", "carol", "dave"];
-      for (const fromUid of peers)
-        await send(bench, 2, { channel: withUser("bob"), fromUid, payload });
-      const asked = ["dave", "nobody", "alice", "carol"].map(withUser);
-      const read = async (limit: number, maxBytes: number, from = 0) => {
-        const bounds = { limit, maxBytes };
-        const page = await bench.store.readConversations(
-          ...(["bob", [{ id: "h", type: 2 }, ...asked.slice(from)]] as const),
-          bounds,
-        );
-        return [...page.conversations.map((c) => c.channel.id), page.more];
-      };
-      const check = async () => {
-        t.same(await read(9, 9000), ["dave", "alice", "carol", false]);
-        t.same(await read(3, 9000), ["dave", "alice", "carol", false]);
-        t.same(await read(2, 9000), ["dave", "alice", true]);
-        t.same(await read(9, 2999), ["dave", "alice", true]);
-        t.same(await read(9, 1999), ["dave", true]);
-        t.same(await read(9, 1), ["dave", true], "at least one");
-        t.same(await read(9, 1, 3), ["carol", false]);
-        t.same(await read(9, 9000, 4), [false]);
-      };
-      await check();
-      await bench.reopen();
-      await check();
-    },
-  );
+  t.test("conversations are read in the order asked for, so many and so much", async (t) => {
+    const bench = await withGroup(given, t);
+    const payload = new Uint8Array(1000);
+    const peers = ["alice", "carol", "dave"];
+    for (const fromUid of peers)
+      await send(bench, 2, { channel: withUser("bob"), fromUid, payload });
+    const asked = ["dave", "nobody", "alice", "carol"].map(withUser);
+    const read = async (limit: number, maxBytes: number, from = 0) => {
+      const bounds = { limit, maxBytes };
+      const page = await bench.store.readConversations(
+        ...(["bob", [{ id: "h", type: 2 }, ...asked.slice(from)]] as const),
+        bounds,
+      );
+      return [...page.conversations.map((c) => c.channel.id), page.more];
+    };
+    const check = async () => {
+      t.same(await read(9, 9000), ["dave", "alice", "carol", false]);
+      t.same(await read(3, 9000), ["dave", "alice", "carol", false]);
+      t.same(await read(2, 9000), ["dave", "alice", true]);
+      t.same(await read(9, 2999), ["dave", "alice", true]);
+      t.same(await read(9, 1999), ["dave", true]);
+      t.same(await read(9, 1), ["dave", true], "at least one");
+      t.same(await read(9, 1, 3), ["carol", false]);
+      t.same(await read(9, 9000, 4), [false]);
+    };
+    await check();
+    await bench.reopen();
+    await check();
+  });
 
   t.test("what is kept with a stream counts as much as text", async (t) => {
     const bench = await withGroup(given, t);
@@ -149,8 +142,7 @@ function lists(t: Test, given: Given): void {
     const channels = ["alice", "carol"].map(withUser);
     const count = async (maxBytes: number) => {
       const bounds = { limit: 9, maxBytes };
-      return (await bench.store.readConversations("bob", channels, bounds))
-        .conversations.length;
+      return (await bench.store.readConversations("bob", channels, bounds)).conversations.length;
     };
     t.equal(await count(2400), 1);
     t.equal(await count(4000), 2);

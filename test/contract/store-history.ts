@@ -15,44 +15,36 @@ export async function history(t: Test, given: Given): Promise<void> {
     t.equal(await bench.store.headSeq("2:g"), 0);
   });
 
-  t.test(
-    "ranges, limits and direction, from new and from settled messages",
-    async (t) => {
-      const bench = await given(t);
-      const send = () => bench.store.append(draftOf());
-      for (let i = 0; i < 5; i++) await send();
-      await bench.reopen();
-      for (let i = 0; i < 5; i++) await send();
-      const cases: [Partial<typeof ALL>, number[], boolean][] = [
-        [{}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], false],
-        [{ reverse: true }, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1], false],
-        [{ fromSeq: 4, toSeq: 7 }, [4, 5, 6, 7], false],
-        [{ fromSeq: 4, toSeq: 7, reverse: true }, [7, 6, 5, 4], false],
-        [{ limit: 3 }, [1, 2, 3], true],
-        [{ limit: 3, reverse: true }, [10, 9, 8], true],
-        [{ fromSeq: 3, toSeq: 8, limit: 4 }, [3, 4, 5, 6], true],
-        [
-          { fromSeq: 3, toSeq: 8, limit: 6, reverse: true },
-          [8, 7, 6, 5, 4, 3],
-          false,
-        ],
-        [{ fromSeq: 0, toSeq: 2 }, [1, 2], false],
-        [{ fromSeq: 10 }, [10], false],
-        [{ fromSeq: 11 }, [], false],
-        [{ fromSeq: 7, toSeq: 6 }, [], false],
-      ];
-      for (const [over, seqs, more] of cases)
-        t.same(await read(bench, over), { seqs, more }, JSON.stringify(over));
-    },
-  );
+  t.test("ranges, limits and direction, from new and from settled messages", async (t) => {
+    const bench = await given(t);
+    const send = () => bench.store.append(draftOf());
+    for (let i = 0; i < 5; i++) await send();
+    await bench.reopen();
+    for (let i = 0; i < 5; i++) await send();
+    const cases: [Partial<typeof ALL>, number[], boolean][] = [
+      [{}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], false],
+      [{ reverse: true }, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1], false],
+      [{ fromSeq: 4, toSeq: 7 }, [4, 5, 6, 7], false],
+      [{ fromSeq: 4, toSeq: 7, reverse: true }, [7, 6, 5, 4], false],
+      [{ limit: 3 }, [1, 2, 3], true],
+      [{ limit: 3, reverse: true }, [10, 9, 8], true],
+      [{ fromSeq: 3, toSeq: 8, limit: 4 }, [3, 4, 5, 6], true],
+      [{ fromSeq: 3, toSeq: 8, limit: 6, reverse: true }, [8, 7, 6, 5, 4, 3], false],
+      [{ fromSeq: 0, toSeq: 2 }, [1, 2], false],
+      [{ fromSeq: 10 }, [10], false],
+      [{ fromSeq: 11 }, [], false],
+      [{ fromSeq: 7, toSeq: 6 }, [], false],
+    ];
+    for (const [over, seqs, more] of cases)
+      t.same(await read(bench, over), { seqs, more }, JSON.stringify(over));
+  });
 
   t.test(
     "a reader's history is shared up to the first message with an id beyond its own",
     async (t) => {
       const bench = await given(t);
       const ids = [0];
-      const send = async () =>
-        ids.push((await bench.store.append(draftOf())).messageId);
+      const send = async () => ids.push((await bench.store.append(draftOf())).messageId);
       for (let i = 0; i < 4; i++) await send();
       await bench.reopen();
       for (let i = 0; i < 4; i++) await send();
@@ -80,37 +72,29 @@ export async function history(t: Test, given: Given): Promise<void> {
     },
   );
 
-  t.test(
-    "maxBytes ends a slice, but not before its first message",
-    async (t) => {
-      const bench = await given(t);
-      const payload = new Uint8Array(100);
-      for (let i = 0; i < 4; i++)
-        await bench.store.append(draftOf({ payload }));
-      t.same(await read(bench, { maxBytes: 250 }), {
-        seqs: [1, 2],
-        more: true,
-      });
-      t.same(await read(bench, { maxBytes: 1 }), { seqs: [1], more: true });
-      t.same(await read(bench, { maxBytes: 1, reverse: true }), {
-        seqs: [4],
-        more: true,
-      });
-      t.same(await read(bench, { maxBytes: 400 }), {
-        seqs: [1, 2, 3, 4],
-        more: false,
-      });
-    },
-  );
+  t.test("maxBytes ends a slice, but not before its first message", async (t) => {
+    const bench = await given(t);
+    const payload = new Uint8Array(100);
+    for (let i = 0; i < 4; i++) await bench.store.append(draftOf({ payload }));
+    t.same(await read(bench, { maxBytes: 250 }), {
+      seqs: [1, 2],
+      more: true,
+    });
+    t.same(await read(bench, { maxBytes: 1 }), { seqs: [1], more: true });
+    t.same(await read(bench, { maxBytes: 1, reverse: true }), {
+      seqs: [4],
+      more: true,
+    });
+    t.same(await read(bench, { maxBytes: 400 }), {
+      seqs: [1, 2, 3, 4],
+      more: false,
+    });
+  });
 
   t.test("both users of a conversation read the same messages", async (t) => {
     const { store } = await given(t);
-    await store.append(
-      draftOf({ channel: { id: "bob", type: 1 }, fromUid: "alice" }),
-    );
-    await store.append(
-      draftOf({ channel: { id: "alice", type: 1 }, fromUid: "bob" }),
-    );
+    await store.append(draftOf({ channel: { id: "bob", type: 1 }, fromUid: "alice" }));
+    await store.append(draftOf({ channel: { id: "alice", type: 1 }, fromUid: "bob" }));
     const { messages } = await store.readMessages("1:alice@bob", ALL);
     t.same(
       messages.map((m) => m.fromUid),
@@ -124,26 +108,22 @@ export async function history(t: Test, given: Given): Promise<void> {
 }
 
 export async function time(t: Test, given: Given): Promise<void> {
-  t.test(
-    "a message is shown until it expires, wherever it is kept",
-    async (t) => {
-      const bench = await given(t);
-      await bench.store.append(draftOf({ expireS: 10 }));
-      await bench.store.append(draftOf());
-      const shown = async () =>
-        seqsOf((await bench.store.readMessages("2:g", ALL)).messages);
-      bench.nowMs += 9_999;
-      t.same(await shown(), [1, 2]);
-      bench.nowMs += 1;
-      t.same(await shown(), [2]);
-      bench.nowMs -= 1;
-      await bench.reopen();
-      t.same(await shown(), [1, 2]);
-      bench.nowMs += 1;
-      t.same(await shown(), [2]);
-      t.equal(await bench.store.headSeq("2:g"), 2);
-    },
-  );
+  t.test("a message is shown until it expires, wherever it is kept", async (t) => {
+    const bench = await given(t);
+    await bench.store.append(draftOf({ expireS: 10 }));
+    await bench.store.append(draftOf());
+    const shown = async () => seqsOf((await bench.store.readMessages("2:g", ALL)).messages);
+    bench.nowMs += 9_999;
+    t.same(await shown(), [1, 2]);
+    bench.nowMs += 1;
+    t.same(await shown(), [2]);
+    bench.nowMs -= 1;
+    await bench.reopen();
+    t.same(await shown(), [1, 2]);
+    bench.nowMs += 1;
+    t.same(await shown(), [2]);
+    t.equal(await bench.store.headSeq("2:g"), 2);
+  });
 
   t.test(
     "a clientMsgNo that is used again behind the window is that of the newer message",
@@ -153,9 +133,7 @@ export async function time(t: Test, given: Given): Promise<void> {
         const channel = { id: `g ${noPersist}`, type: 2 } as const;
         const send = (noPersist: boolean) => {
           const header = { noPersist, redDot: true };
-          return bench.store.append(
-            draftOf({ channel, header, clientMsgNo: "n" }),
-          );
+          return bench.store.append(draftOf({ channel, header, clientMsgNo: "n" }));
         };
         const first = await send(noPersist);
         bench.nowMs += 86_399_999;

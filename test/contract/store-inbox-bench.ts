@@ -2,11 +2,7 @@
 // told of a command.
 
 import { channelKey, type InboxCommand } from "../../src/broker/model.ts";
-import type {
-  ClusterEvent,
-  CommandDraft,
-  HistoryRange,
-} from "../../src/broker/ports.ts";
+import type { ClusterEvent, CommandDraft, HistoryRange } from "../../src/broker/ports.ts";
 import { ALL, type Bench } from "./store-bench.ts";
 
 /** A draft of a command in group g; `over` replaces parts of it. */
@@ -32,15 +28,10 @@ export function commandOf(over: Partial<CommandDraft> = {}): CommandDraft {
 /** A command of a chosen clientMsgNo. */
 export const retry = (clientMsgNo: string, over: Partial<CommandDraft> = {}) =>
   commandOf({ clientMsgNo, ...over });
-export const seqs = (commands: readonly InboxCommand[]) =>
-  commands.map((c) => c.inboxSeq);
+export const seqs = (commands: readonly InboxCommand[]) => commands.map((c) => c.inboxSeq);
 /** What is in the inbox of `uid`. */
-export const read = (
-  { store }: Bench,
-  uid: string,
-  after = 0,
-  page: Partial<HistoryRange> = {},
-) => store.readInbox(uid, after, { ...ALL, ...page });
+export const read = ({ store }: Bench, uid: string, after = 0, page: Partial<HistoryRange> = {}) =>
+  store.readInbox(uid, after, { ...ALL, ...page });
 
 /** Whose events the suites look at: a bench on topics listens to these users. */
 export const TOLD_USERS: readonly string[] = [

@@ -2,22 +2,8 @@
 
 import type { Test } from "tap";
 import { clientMsgNoOf } from "../../src/broker/model.ts";
-import {
-  ALL,
-  codeOf,
-  draftOf,
-  earlier,
-  type Given,
-  group as groupInfo,
-} from "./store-bench.ts";
-import {
-  commandEvents,
-  commandOf,
-  copiesOf,
-  read,
-  retry,
-  seqs,
-} from "./store-inbox-bench.ts";
+import { ALL, codeOf, draftOf, earlier, type Given, group as groupInfo } from "./store-bench.ts";
+import { commandEvents, commandOf, copiesOf, read, retry, seqs } from "./store-inbox-bench.ts";
 
 export { commandOf, TOLD_USERS } from "./store-inbox-bench.ts";
 
@@ -35,8 +21,7 @@ function keeping(t: Test, given: Given): void {
   t.test("userStates tells what may be new for many users", async (t) => {
     const bench = await given(t);
     const { store } = bench;
-    for (const id of ["g1", "g2"])
-      await store.createChannel(groupInfo(id), ["bob"]);
+    for (const id of ["g1", "g2"]) await store.createChannel(groupInfo(id), ["bob"]);
     for (const recipients of [["bob"], ["bob", "carol"]])
       await store.appendCommand(commandOf({ recipients }));
     const uids = Array.from({ length: 120 }, (_, at) => `nobody-${at}`);
@@ -88,11 +73,7 @@ function keeping(t: Test, given: Given): void {
       const [ofCarol] = await read(bench, "cärol");
       t.equal(ofBob?.message.messageSeq, 2);
       t.equal(ofCarol?.message.messageSeq, 1);
-      for (const message of [
-        event?.message,
-        ofBob?.message,
-        ofCarol?.message,
-      ]) {
+      for (const message of [event?.message, ofBob?.message, ofCarol?.message]) {
         t.equal(message?.messageId, appended.messageId);
         t.equal(message?.key, draft.key);
         t.same(message?.channel, draft.channel);
@@ -125,9 +106,7 @@ function keeping(t: Test, given: Given): void {
 
   t.test("a command without recipients is told and not kept", async (t) => {
     const bench = await given(t);
-    await bench.store.appendCommand(
-      commandOf({ recipients: [], alsoTell: ["alice"] }),
-    );
+    await bench.store.appendCommand(commandOf({ recipients: [], alsoTell: ["alice"] }));
     t.same(commandEvents(bench)[0]?.copies, [{ uid: "alice", inboxSeq: 0 }]);
     t.same(await read(bench, "alice"), []);
   });
@@ -141,18 +120,13 @@ function keeping(t: Test, given: Given): void {
     t.same(seqs(await read(bench, "bob")), [1, 2, 3, 4, 5]);
     t.same(seqs(await read(bench, "bob", 2)), [3, 4, 5]);
     t.same(seqs(await read(bench, "bob", 1, { limit: 2 })), [2, 3]);
-    const upTo = async (maxBytes: number) =>
-      seqs(await read(bench, "bob", 1, { maxBytes }));
+    const upTo = async (maxBytes: number) => seqs(await read(bench, "bob", 1, { maxBytes }));
     const { length } = commandOf().payload;
     t.same(await upTo(2 * length), [2, 3]);
     t.same(await upTo(2 * length - 1), [2]);
     t.same(await upTo(1), [2], "one in any case");
     t.same(seqs(await read(bench, "bob", 5)), []);
-    t.same(
-      seqs(await read(bench, "bo")),
-      [1, 2, 3],
-      "other inboxes count apart",
-    );
+    t.same(seqs(await read(bench, "bo")), [1, 2, 3], "other inboxes count apart");
     t.same(await read(bench, "b"), []);
     t.same(await read(bench, "bob", 0, { limit: 0 }), []);
     t.same(await read(bench, "bob", Number.MAX_SAFE_INTEGER), []);
@@ -198,15 +172,9 @@ function keeping(t: Test, given: Given): void {
       { tagKey: long },
       { recipients: ["bob", long] },
     ] as const)
-      t.equal(
-        await codeOf(bench.store.appendCommand(commandOf(over))),
-        "too_large",
-      );
+      t.equal(await codeOf(bench.store.appendCommand(commandOf(over))), "too_large");
     for (const expireS of [-1, 0.5, 2 ** 40])
-      t.equal(
-        await codeOf(bench.store.appendCommand(commandOf({ expireS }))),
-        "bad_request",
-      );
+      t.equal(await codeOf(bench.store.appendCommand(commandOf({ expireS }))), "bad_request");
     await others;
     t.same(seqs(await read(bench, "bob")), [1]);
   });
@@ -267,9 +235,7 @@ function order(t: Test, given: Given): void {
       const bench = await given(t);
       const crowd = Array.from({ length: 299 }, (_, i) => `user-${i}`);
       const send = (id: string, recipients: readonly string[]) =>
-        bench.store.appendCommand(
-          commandOf({ channel: { id, type: 2 }, recipients }),
-        );
+        bench.store.appendCommand(commandOf({ channel: { id, type: 2 }, recipients }));
       const others = Array.from({ length: 20 }, (_, i) => send(`o${i}`, crowd));
       const called = [
         ...[send("a", [...crowd, "bob"]), send("a", ["bob"])],
@@ -291,9 +257,7 @@ function order(t: Test, given: Given): void {
   t.test("a command may be for 10000 users", async (t) => {
     const bench = await given(t);
     const recipients = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
-    const { messageId } = await bench.store.appendCommand(
-      commandOf({ recipients }),
-    );
+    const { messageId } = await bench.store.appendCommand(commandOf({ recipients }));
     const some = ["user-0", "user-5000", "user-9999"];
     const told = commandEvents(bench)[0]?.copies.map((c) => c.uid) ?? [];
     t.same(
@@ -311,24 +275,21 @@ function order(t: Test, given: Given): void {
 }
 
 function commandRetries(t: Test, given: Given): void {
-  t.test(
-    "a retry is answered with the first command, also after a restart",
-    async (t) => {
-      const bench = await given(t);
-      const first = await bench.store.appendCommand(retry("c-1"));
-      const again = { ...first, duplicate: true };
-      t.same(await bench.store.appendCommand(retry("c-1")), again);
-      t.same(await earlier(bench.store, retry("c-1")), again);
-      t.same(await bench.store.append(draftOf({ clientMsgNo: "c-1" })), again);
-      await bench.reopen();
-      t.same(await bench.store.append(draftOf({ clientMsgNo: "c-1" })), again);
-      t.same(await bench.store.appendCommand(retry("c-1")), again);
-      t.same(await earlier(bench.store, retry("c-1")), again);
-      t.equal(bench.events.length, 1);
-      t.same(seqs(await read(bench, "bob")), [1]);
-      t.equal(await bench.store.headSeq("2:g"), 0);
-    },
-  );
+  t.test("a retry is answered with the first command, also after a restart", async (t) => {
+    const bench = await given(t);
+    const first = await bench.store.appendCommand(retry("c-1"));
+    const again = { ...first, duplicate: true };
+    t.same(await bench.store.appendCommand(retry("c-1")), again);
+    t.same(await earlier(bench.store, retry("c-1")), again);
+    t.same(await bench.store.append(draftOf({ clientMsgNo: "c-1" })), again);
+    await bench.reopen();
+    t.same(await bench.store.append(draftOf({ clientMsgNo: "c-1" })), again);
+    t.same(await bench.store.appendCommand(retry("c-1")), again);
+    t.same(await earlier(bench.store, retry("c-1")), again);
+    t.equal(bench.events.length, 1);
+    t.same(seqs(await read(bench, "bob")), [1]);
+    t.equal(await bench.store.headSeq("2:g"), 0);
+  });
 
   t.test("a command is not found by what only looks like it", async (t) => {
     const bench = await given(t);
@@ -345,26 +306,22 @@ function commandRetries(t: Test, given: Given): void {
     }
   });
 
-  t.test(
-    "a command without a clientMsgNo has that of its id, and no retry",
-    async (t) => {
-      const bench = await given(t);
-      const first = await bench.store.appendCommand(commandOf());
-      const second = await bench.store.appendCommand(commandOf());
-      t.same([first.duplicate, second.duplicate], [false, false]);
-      const numbers = [first, second].map((c) => clientMsgNoOf(c.messageId));
-      const reads = async () =>
-        (await read(bench, "bob")).map((c) => c.message.clientMsgNo);
-      await bench.heard(2);
-      t.same(
-        commandEvents(bench).map((event) => event.message.clientMsgNo),
-        numbers,
-      );
-      t.same(await reads(), numbers);
-      await bench.reopen();
-      t.same(await reads(), numbers, "the same after a restart");
-    },
-  );
+  t.test("a command without a clientMsgNo has that of its id, and no retry", async (t) => {
+    const bench = await given(t);
+    const first = await bench.store.appendCommand(commandOf());
+    const second = await bench.store.appendCommand(commandOf());
+    t.same([first.duplicate, second.duplicate], [false, false]);
+    const numbers = [first, second].map((c) => clientMsgNoOf(c.messageId));
+    const reads = async () => (await read(bench, "bob")).map((c) => c.message.clientMsgNo);
+    await bench.heard(2);
+    t.same(
+      commandEvents(bench).map((event) => event.message.clientMsgNo),
+      numbers,
+    );
+    t.same(await reads(), numbers);
+    await bench.reopen();
+    t.same(await reads(), numbers, "the same after a restart");
+  });
 
   t.test("a command that repeats a message is a duplicate of it", async (t) => {
     const bench = await given(t);
@@ -409,11 +366,8 @@ function acknowledging(t: Test, given: Given): void {
     async (t) => {
       const bench = await given(t);
       for (let i = 0; i < 4; i++)
-        await bench.store.appendCommand(
-          commandOf({ recipients: ["bob", "carol"] }),
-        );
-      const ack = (uid: string, seqs: number[]) =>
-        bench.store.acknowledgeCommands(uid, seqs);
+        await bench.store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
+      const ack = (uid: string, seqs: number[]) => bench.store.acknowledgeCommands(uid, seqs);
       t.equal(await ack("bob", [2, 3, 2]), 2);
       t.same(seqs(await read(bench, "bob")), [1, 4]);
       t.equal(await ack("bob", [2]), 0);
@@ -441,9 +395,7 @@ function acknowledging(t: Test, given: Given): void {
     const bench = await given(t);
     await bench.store.appendCommand(commandOf());
     const counts = await Promise.all(
-      Array.from({ length: 5 }, () =>
-        bench.store.acknowledgeCommands("bob", [1]),
-      ),
+      Array.from({ length: 5 }, () => bench.store.acknowledgeCommands("bob", [1])),
     );
     t.equal(
       counts.reduce((sum, count) => sum + count),

@@ -16,37 +16,30 @@ export async function members(t: Test, given: Given): Promise<void> {
   const isMember = async ({ store }: Bench, uid: string) =>
     (await store.groupFacts("g", uid)).isSubscriber;
 
-  t.test(
-    "adding makes members, and adding again changes nothing",
-    async (t) => {
-      const { store } = await given(t);
-      const add = (...uids: string[]) =>
-        store.addSubscribers(group("g"), uids, PERMANENT);
-      t.equal(await add("a"), false, "no such channel");
-      await store.createChannel(group("g"), ["a"]);
-      t.equal(await add("a", "b", "b"), true);
-      await store.append(draftOf());
-      t.equal(await add("a", "b", "c"), true);
-      t.same(await store.joinSeqs("g", ["a", "b", "c"]), [0, 0, 1]);
-    },
-  );
+  t.test("adding makes members, and adding again changes nothing", async (t) => {
+    const { store } = await given(t);
+    const add = (...uids: string[]) => store.addSubscribers(group("g"), uids, PERMANENT);
+    t.equal(await add("a"), false, "no such channel");
+    await store.createChannel(group("g"), ["a"]);
+    t.equal(await add("a", "b", "b"), true);
+    await store.append(draftOf());
+    t.equal(await add("a", "b", "c"), true);
+    t.same(await store.joinSeqs("g", ["a", "b", "c"]), [0, 0, 1]);
+  });
 
-  t.test(
-    "a uid may hold both kinds; it is removed with the second",
-    async (t) => {
-      const bench = await given(t);
-      const { store } = bench;
-      await store.createChannel(group("g"), ["a"]);
-      await store.addSubscribers(group("g"), ["a", "b"], TEMPORARY);
-      await store.removeSubscribers(group("g"), ["a"], "permanent");
-      t.equal(await isMember(bench, "a"), true);
-      await store.removeSubscribers(group("g"), ["a"], "temporary");
-      t.equal(await isMember(bench, "a"), false);
-      await bench.reopen();
-      t.equal(await isMember(bench, "b"), true);
-      t.equal(await isMember(bench, "a"), false);
-    },
-  );
+  t.test("a uid may hold both kinds; it is removed with the second", async (t) => {
+    const bench = await given(t);
+    const { store } = bench;
+    await store.createChannel(group("g"), ["a"]);
+    await store.addSubscribers(group("g"), ["a", "b"], TEMPORARY);
+    await store.removeSubscribers(group("g"), ["a"], "permanent");
+    t.equal(await isMember(bench, "a"), true);
+    await store.removeSubscribers(group("g"), ["a"], "temporary");
+    t.equal(await isMember(bench, "a"), false);
+    await bench.reopen();
+    t.equal(await isMember(bench, "b"), true);
+    t.equal(await isMember(bench, "a"), false);
+  });
 
   t.test(
     "a removal from a group is published once, between the messages before and after it, and names no member",
@@ -70,9 +63,7 @@ export async function members(t: Test, given: Given): Promise<void> {
         ...{ kind: "removal", channelId: "g", uids: [uid] },
       });
       t.same(
-        bench.events.map((event) =>
-          event.kind === "message" ? event.message.messageSeq : event,
-        ),
+        bench.events.map((event) => (event.kind === "message" ? event.message.messageSeq : event)),
         [1, without("a"), 2, without("b"), 3],
       );
     },
@@ -87,8 +78,7 @@ export async function members(t: Test, given: Given): Promise<void> {
       await store.createChannel(group("g"), ["a", "b"]);
       await store.addSubscribers(group("g"), ["b", "c"], reset);
       await store.append(draftOf());
-      while (bench.messages.length === 0)
-        await bench.heard(bench.events.length + 1);
+      while (bench.messages.length === 0) await bench.heard(bench.events.length + 1);
       const [first] = bench.events;
       t.match(first, { kind: "removal", channelId: "g" });
       const uids = first?.kind === "removal" ? first.uids : [];
@@ -101,20 +91,11 @@ export async function members(t: Test, given: Given): Promise<void> {
     const { store } = bench;
     await store.createChannel(group("g"), ["a", "b"]);
     await store.addSubscribers(group("g"), ["t"], TEMPORARY);
-    const removal = await store.removeSubscribers(
-      group("g"),
-      ["a", "x", "t", "b"],
-      "permanent",
-    );
+    const removal = await store.removeSubscribers(group("g"), ["a", "x", "t", "b"], "permanent");
     t.equal(removal.kind, "not_members");
     t.same(removal.kind === "not_members" && removal.uids, ["x", "t"]);
-    for (const uid of ["a", "b", "t"])
-      t.equal(await isMember(bench, uid), true);
-    const both = await store.removeSubscribers(
-      group("g"),
-      ["b", "a"],
-      "permanent",
-    );
+    for (const uid of ["a", "b", "t"]) t.equal(await isMember(bench, uid), true);
+    const both = await store.removeSubscribers(group("g"), ["b", "a"], "permanent");
     t.equal(both.kind, "removed");
     t.equal(await isMember(bench, "a"), false);
   });
@@ -123,28 +104,23 @@ export async function members(t: Test, given: Given): Promise<void> {
     const { store } = await given(t);
     await store.createChannel(group("g"), ["a"]);
     const kinds = await Promise.all(
-      Array.from({ length: 5 }, () =>
-        store.removeSubscribers(group("g"), ["a"], "permanent"),
-      ),
+      Array.from({ length: 5 }, () => store.removeSubscribers(group("g"), ["a"], "permanent")),
     );
     t.equal(kinds.filter((r) => r.kind === "removed").length, 1);
   });
 
-  t.test(
-    "a channel that is not there or disbanded refuses changes",
-    async (t) => {
-      const { store } = await given(t);
-      t.same(await store.removeSubscribers(group("g"), ["a"], "permanent"), {
-        kind: "no_channel",
-      });
-      await store.createChannel(group("g"), ["a"]);
-      await store.updateChannel(group("g"), { disband: true });
-      t.same(await store.removeSubscribers(group("g"), ["a"], "permanent"), {
-        kind: "disbanded",
-      });
-      t.equal(await store.addSubscribers(group("g"), ["b"], PERMANENT), false);
-    },
-  );
+  t.test("a channel that is not there or disbanded refuses changes", async (t) => {
+    const { store } = await given(t);
+    t.same(await store.removeSubscribers(group("g"), ["a"], "permanent"), {
+      kind: "no_channel",
+    });
+    await store.createChannel(group("g"), ["a"]);
+    await store.updateChannel(group("g"), { disband: true });
+    t.same(await store.removeSubscribers(group("g"), ["a"], "permanent"), {
+      kind: "disbanded",
+    });
+    t.equal(await store.addSubscribers(group("g"), ["b"], PERMANENT), false);
+  });
 
   t.test("reset replaces one kind's list and leaves the other", async (t) => {
     const bench = await given(t);
@@ -198,11 +174,7 @@ export async function members(t: Test, given: Given): Promise<void> {
     await bench.store.createChannel(group("g1"), ["x"]);
     await bench.store.createChannel(person("g"), ["y"]);
     await bench.store.addSubscribers(group("g"), ["b", "t"], TEMPORARY);
-    t.same([...(await bench.store.members(group("g")))].sort(), [
-      "a",
-      "b",
-      "t",
-    ]);
+    t.same([...(await bench.store.members(group("g")))].sort(), ["a", "b", "t"]);
     await bench.store.removeSubscribers(group("g"), ["b"], "temporary");
     await bench.store.removeSubscribers(group("g"), ["a"], "permanent");
     await bench.reopen();
@@ -210,18 +182,15 @@ export async function members(t: Test, given: Given): Promise<void> {
     t.same(await bench.store.members(person("g")), ["y"]);
   });
 
-  t.test(
-    "members among some uids come in the given order, each once",
-    async (t) => {
-      const { store } = await given(t);
-      const among = (uids: string[]) => store.membersAmong(group("g"), uids);
-      t.same(await among(["a"]), [], "no such channel");
-      await store.createChannel(group("g"), ["a", "b"]);
-      await store.addSubscribers(group("g"), ["t", "b"], TEMPORARY);
-      t.same(await among(["t", "x", "b", "t", "a", "b"]), ["t", "b", "a"]);
-      t.same(await among([]), []);
-    },
-  );
+  t.test("members among some uids come in the given order, each once", async (t) => {
+    const { store } = await given(t);
+    const among = (uids: string[]) => store.membersAmong(group("g"), uids);
+    t.same(await among(["a"]), [], "no such channel");
+    await store.createChannel(group("g"), ["a", "b"]);
+    await store.addSubscribers(group("g"), ["t", "b"], TEMPORARY);
+    t.same(await among(["t", "x", "b", "t", "a", "b"]), ["t", "b", "a"]);
+    t.same(await among([]), []);
+  });
 
   t.test("a list of 10000 is one step", async (t) => {
     const bench = await given(t);
@@ -230,11 +199,7 @@ export async function members(t: Test, given: Given): Promise<void> {
     t.equal(await isMember(bench, "user-9999"), true);
     t.same([...(await bench.store.members(group("g")))].sort(), uids.sort());
     t.same(await bench.store.membersAmong(group("g"), uids), uids);
-    const removal = await bench.store.removeSubscribers(
-      group("g"),
-      uids,
-      "permanent",
-    );
+    const removal = await bench.store.removeSubscribers(group("g"), uids, "permanent");
     t.equal(removal.kind, "removed");
     t.equal(await isMember(bench, "user-0"), false);
   });

@@ -6,47 +6,44 @@ import type { MessageDraft } from "../../src/broker/ports.ts";
 import { ALL, draftOf, type Given, retryOf, seqsOf } from "./store-bench.ts";
 
 export async function appending(t: Test, given: Given): Promise<void> {
-  t.test(
-    "a message is stored, published and given back with all it has",
-    async (t) => {
-      const bench = await given(t);
-      const draft = draftOf({
-        channel: { id: "bob", type: 1 },
-        fromUid: "älice",
-        clientMsgNo: "nö-1",
-        header: { noPersist: false, redDot: false },
-        expireS: 3600,
-        streamNo: "stream-1",
-        tagKey: "tag",
-        passthrough: { setting: 0xa0, topic: "töpic" },
-        payload: Uint8Array.from({ length: 300 }, (_, i) => i & 0xff),
-        origin: "session-1",
-      });
-      const appended = await bench.store.append(draft);
-      const { messages } = await bench.store.readMessages(draft.key, ALL);
-      t.equal(appended.messageSeq, 1);
-      t.equal(appended.duplicate, false);
-      t.equal(bench.events.length, 1);
-      t.match(bench.events[0], { kind: "message", origin: "session-1" });
-      for (const message of [bench.messages[0], messages[0]]) {
-        t.equal(message?.messageId, appended.messageId);
-        t.equal(message?.messageSeq, 1);
-        t.equal(message?.key, draft.key);
-        t.same(message?.channel, { id: "bob", type: 1 });
-        t.equal(message?.fromUid, "älice");
-        t.equal(message?.clientMsgNo, "nö-1");
-        t.same(message?.header, draft.header);
-        t.equal(message?.expireS, 3600);
-        t.equal(message?.streamNo, "stream-1");
-        t.equal(message?.tagKey, "tag");
-        t.same(message?.passthrough, draft.passthrough);
-        t.same([...(message?.payload ?? [])], [...draft.payload]);
-      }
-      await bench.reopen();
-      const again = await bench.store.readMessages(draft.key, ALL);
-      t.same(again.messages, messages, "the same after a restart");
-    },
-  );
+  t.test("a message is stored, published and given back with all it has", async (t) => {
+    const bench = await given(t);
+    const draft = draftOf({
+      channel: { id: "bob", type: 1 },
+      fromUid: "älice",
+      clientMsgNo: "nö-1",
+      header: { noPersist: false, redDot: false },
+      expireS: 3600,
+      streamNo: "stream-1",
+      tagKey: "tag",
+      passthrough: { setting: 0xa0, topic: "töpic" },
+      payload: Uint8Array.from({ length: 300 }, (_, i) => i & 0xff),
+      origin: "session-1",
+    });
+    const appended = await bench.store.append(draft);
+    const { messages } = await bench.store.readMessages(draft.key, ALL);
+    t.equal(appended.messageSeq, 1);
+    t.equal(appended.duplicate, false);
+    t.equal(bench.events.length, 1);
+    t.match(bench.events[0], { kind: "message", origin: "session-1" });
+    for (const message of [bench.messages[0], messages[0]]) {
+      t.equal(message?.messageId, appended.messageId);
+      t.equal(message?.messageSeq, 1);
+      t.equal(message?.key, draft.key);
+      t.same(message?.channel, { id: "bob", type: 1 });
+      t.equal(message?.fromUid, "älice");
+      t.equal(message?.clientMsgNo, "nö-1");
+      t.same(message?.header, draft.header);
+      t.equal(message?.expireS, 3600);
+      t.equal(message?.streamNo, "stream-1");
+      t.equal(message?.tagKey, "tag");
+      t.same(message?.passthrough, draft.passthrough);
+      t.same([...(message?.payload ?? [])], [...draft.payload]);
+    }
+    await bench.reopen();
+    const again = await bench.store.readMessages(draft.key, ALL);
+    t.same(again.messages, messages, "the same after a restart");
+  });
 
   t.test(
     "a message without a clientMsgNo has that of its id wherever it is read, also after a restart",
@@ -85,28 +82,23 @@ export async function appending(t: Test, given: Given): Promise<void> {
     },
   );
 
-  t.test(
-    "seqs are per channel, from 1, in the order of the calls",
-    async (t) => {
-      const { store } = await given(t);
-      const ids = ["g1", "g2", "g3"];
-      const answers = await Promise.all(
-        Array.from({ length: 300 }, (_, i) =>
-          store.append(draftOf({ channel: { id: ids[i % 3] ?? "", type: 2 } })),
-        ),
-      );
-      t.same(
-        answers.map((a) => a.messageSeq),
-        answers.map((_, i) => Math.floor(i / 3) + 1),
-      );
-    },
-  );
+  t.test("seqs are per channel, from 1, in the order of the calls", async (t) => {
+    const { store } = await given(t);
+    const ids = ["g1", "g2", "g3"];
+    const answers = await Promise.all(
+      Array.from({ length: 300 }, (_, i) =>
+        store.append(draftOf({ channel: { id: ids[i % 3] ?? "", type: 2 } })),
+      ),
+    );
+    t.same(
+      answers.map((a) => a.messageSeq),
+      answers.map((_, i) => Math.floor(i / 3) + 1),
+    );
+  });
 
   t.test("events of a channel come in the order of seqs", async (t) => {
     const bench = await given(t);
-    const sends = Array.from({ length: 200 }, () =>
-      bench.store.append(draftOf()),
-    );
+    const sends = Array.from({ length: 200 }, () => bench.store.append(draftOf()));
     const answers = await Promise.all(sends);
     await bench.heard(200);
     t.same(
@@ -118,8 +110,7 @@ export async function appending(t: Test, given: Given): Promise<void> {
   t.test("no read shows a message that is not published", async (t) => {
     const bench = await given(t);
     const published = new Set<number>();
-    bench.onPublish = (e) =>
-      e.kind === "message" && published.add(e.message.messageSeq);
+    bench.onPublish = (e) => e.kind === "message" && published.add(e.message.messageSeq);
     let isDone = false;
     let early = 0;
     const reading = (async () => {
@@ -134,9 +125,7 @@ export async function appending(t: Test, given: Given): Promise<void> {
       }
     })();
     for (let i = 0; i < 20; i++)
-      await Promise.all(
-        Array.from({ length: 10 }, () => bench.store.append(draftOf())),
-      );
+      await Promise.all(Array.from({ length: 10 }, () => bench.store.append(draftOf())));
     isDone = true;
     await reading;
     t.equal(early, 0);
@@ -187,28 +176,25 @@ export async function appending(t: Test, given: Given): Promise<void> {
     t.equal((await bench.store.append(draftOf())).messageSeq, 3);
   });
 
-  t.test(
-    "an unstored message is published in its turn and leaves nothing",
-    async (t) => {
-      const bench = await given(t);
-      const header = { noPersist: true, redDot: false };
-      const answers = await Promise.all([
-        bench.store.append(draftOf()),
-        bench.store.append(draftOf({ header, recipients: ["bob"] })),
-        bench.store.append(draftOf()),
-      ]);
-      t.same(
-        answers.map((a) => a.messageSeq),
-        [1, 0, 2],
-      );
-      await bench.heard(3);
-      t.same(seqsOf(bench.messages), [1, 0, 2]);
-      t.match(bench.events[1], { recipients: ["bob"] });
-      const { messages } = await bench.store.readMessages("2:g", ALL);
-      t.same(seqsOf(messages), [1, 2]);
-      t.equal(await bench.store.headSeq("2:g"), 2);
-    },
-  );
+  t.test("an unstored message is published in its turn and leaves nothing", async (t) => {
+    const bench = await given(t);
+    const header = { noPersist: true, redDot: false };
+    const answers = await Promise.all([
+      bench.store.append(draftOf()),
+      bench.store.append(draftOf({ header, recipients: ["bob"] })),
+      bench.store.append(draftOf()),
+    ]);
+    t.same(
+      answers.map((a) => a.messageSeq),
+      [1, 0, 2],
+    );
+    await bench.heard(3);
+    t.same(seqsOf(bench.messages), [1, 0, 2]);
+    t.match(bench.events[1], { recipients: ["bob"] });
+    const { messages } = await bench.store.readMessages("2:g", ALL);
+    t.same(seqsOf(messages), [1, 2]);
+    t.equal(await bench.store.headSeq("2:g"), 2);
+  });
 
   t.test("what a publisher throws harms nobody", async (t) => {
     const bench = await given(t);
@@ -223,29 +209,24 @@ export async function appending(t: Test, given: Given): Promise<void> {
 }
 
 export async function retries(t: Test, given: Given): Promise<void> {
-  t.test(
-    "a retry gets the first answer and is neither stored nor published",
-    async (t) => {
-      const bench = await given(t);
-      const first = await bench.store.append(retryOf("n1"));
-      await bench.heard(1);
-      const second = await bench.store.append(retryOf("n1"));
-      t.same(second, { ...first, duplicate: true });
-      t.equal(bench.events.length, 1);
-      t.equal(await bench.store.headSeq("2:g"), 1);
-      await bench.reopen();
-      t.same(await bench.store.append(retryOf("n1")), second);
-      t.equal(bench.events.length, 1);
-      t.equal((await bench.store.append(retryOf("n2"))).messageSeq, 2);
-    },
-  );
+  t.test("a retry gets the first answer and is neither stored nor published", async (t) => {
+    const bench = await given(t);
+    const first = await bench.store.append(retryOf("n1"));
+    await bench.heard(1);
+    const second = await bench.store.append(retryOf("n1"));
+    t.same(second, { ...first, duplicate: true });
+    t.equal(bench.events.length, 1);
+    t.equal(await bench.store.headSeq("2:g"), 1);
+    await bench.reopen();
+    t.same(await bench.store.append(retryOf("n1")), second);
+    t.equal(bench.events.length, 1);
+    t.equal((await bench.store.append(retryOf("n2"))).messageSeq, 2);
+  });
 
   t.test("retries at once make one message", async (t) => {
     const bench = await given(t);
     const answers = await Promise.all(
-      Array.from({ length: 40 }, (_, i) =>
-        bench.store.append(retryOf(`n${i % 4}`)),
-      ),
+      Array.from({ length: 40 }, (_, i) => bench.store.append(retryOf(`n${i % 4}`))),
     );
     t.equal(answers.filter((a) => !a.duplicate).length, 4);
     t.equal(new Set(answers.map((a) => a.messageId)).size, 4);
@@ -253,21 +234,18 @@ export async function retries(t: Test, given: Given): Promise<void> {
     t.same(seqsOf(bench.messages), [1, 2, 3, 4]);
   });
 
-  t.test(
-    "a retry is one only in the same channel and from the same sender",
-    async (t) => {
-      const { store } = await given(t);
-      await store.append(retryOf("n"));
-      const others = await Promise.all([
-        store.append({ ...retryOf("n"), ...draftKey("h", "alice") }),
-        store.append({ ...retryOf("n"), ...draftKey("g", "bob") }),
-      ]);
-      t.same(
-        others.map((a) => a.duplicate),
-        [false, false],
-      );
-    },
-  );
+  t.test("a retry is one only in the same channel and from the same sender", async (t) => {
+    const { store } = await given(t);
+    await store.append(retryOf("n"));
+    const others = await Promise.all([
+      store.append({ ...retryOf("n"), ...draftKey("h", "alice") }),
+      store.append({ ...retryOf("n"), ...draftKey("g", "bob") }),
+    ]);
+    t.same(
+      others.map((a) => a.duplicate),
+      [false, false],
+    );
+  });
 
   t.test("the clientMsgNo that a message was given is no retry", async (t) => {
     const { store } = await given(t);

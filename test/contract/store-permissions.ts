@@ -8,15 +8,8 @@ import {
   type ChannelRef,
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
-import {
-  refuseGroupSend,
-  refusePersonSend,
-} from "../../src/broker/permissions.ts";
-import type {
-  ChannelList,
-  ListChange,
-  SendCheck,
-} from "../../src/broker/ports.ts";
+import { refuseGroupSend, refusePersonSend } from "../../src/broker/permissions.ts";
+import type { ChannelList, ListChange, SendCheck } from "../../src/broker/ports.ts";
 import {
   ALL,
   type Bench,
@@ -36,8 +29,7 @@ function combinations(
   ...names: readonly ("ban" | "disband" | "sendBan" | "allowStranger")[]
 ): readonly ChannelFlags[] {
   return names.reduce<readonly ChannelFlags[]>(
-    (all, name) =>
-      all.flatMap((one) => FLAGS.map((value) => ({ ...one, [name]: value }))),
+    (all, name) => all.flatMap((one) => FLAGS.map((value) => ({ ...one, [name]: value }))),
     [{}],
   );
 }
@@ -70,21 +62,13 @@ async function make(
   },
 ): Promise<void> {
   await store.createChannel(info, members);
-  if (temporary.length > 0)
-    await store.addSubscribers(info, temporary, TEMPORARY);
-  if (denied.length > 0)
-    await store.changeList(info, "denylist", uids(...denied));
-  if (allowed.length > 0)
-    await store.changeList(info, "allowlist", uids(...allowed));
+  if (temporary.length > 0) await store.addSubscribers(info, temporary, TEMPORARY);
+  if (denied.length > 0) await store.changeList(info, "denylist", uids(...denied));
+  if (allowed.length > 0) await store.changeList(info, "allowlist", uids(...allowed));
   await store.updateChannel(info, flags);
 }
 
-const CHECKS: readonly SendCheck[] = [
-  "check",
-  "check_friends",
-  "check_exempt",
-  "check_open",
-];
+const CHECKS: readonly SendCheck[] = ["check", "check_friends", "check_exempt", "check_open"];
 
 export async function permissions(t: Test, given: Given): Promise<void> {
   t.test("groups: every case of facts is judged by the rule", async (t) => {
@@ -146,12 +130,7 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     await make(bench, person("lists"), {
       ...{ flags: {}, members: ["s0"], denied: ["s1"], allowed: ["plain"] },
     });
-    const ids = [
-      ...cases.map((one) => one.id),
-      ...senders,
-      ...Object.keys(lists),
-      "lists",
-    ];
+    const ids = [...cases.map((one) => one.id), ...senders, ...Object.keys(lists), "lists"];
     for (const id of ids)
       for (const uid of new Set([...senders, id])) {
         const facts = await bench.store.personFacts(uid, id);
@@ -200,11 +179,7 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     t.same(await read(owner), ["", "x,日本"]);
     t.same([...(await bench.store.members(g))].sort(), ["a", "m"], "as before");
     t.equal((await bench.store.channel(owner)) === undefined, true);
-    t.equal(
-      await bench.store.createChannel(person("g"), []),
-      true,
-      "not taken",
-    );
+    t.equal(await bench.store.createChannel(person("g"), []), true, "not taken");
     t.match(await bench.store.personFacts("x", "g"), { isAllowed: true });
     await change(g, "denylist", "replace");
     await change(g, "allowlist", "replace");
@@ -218,9 +193,7 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     const { store } = await given(t);
     const channel = { id: "owner", type: 1 } as const;
     const names = Array.from({ length: 60 }, (_, i) => `u${i}`);
-    await Promise.all(
-      names.map((uid) => store.changeList(channel, "denylist", uids(uid))),
-    );
+    await Promise.all(names.map((uid) => store.changeList(channel, "denylist", uids(uid))));
     t.same([...(await store.listed(channel, "denylist"))].sort(), names.sort());
     const many = Array.from({ length: 2500 }, (_, i) => `m${i}`).sort();
     const replaced = { kind: "replace", uids: many } as const;
@@ -234,8 +207,7 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     const bench = await given(t);
     const { store } = bench;
     await store.createChannel(group("g"), ["alice", "bob"]);
-    const refusal = async () =>
-      (await send(bench, group("g"), "alice")).refused;
+    const refusal = async () => (await send(bench, group("g"), "alice")).refused;
     const change = (list: ChannelList, kind: ListChange["kind"], uid: string) =>
       store.changeList(group("g"), list, { kind, uids: [uid] });
     for (let i = 0; i < 20; i++) {
@@ -254,11 +226,8 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     const bench = await given(t);
     const { store } = bench;
     await store.createChannel(group("g"), ["alice", "carol"]);
-    const from = (fromUid: string) =>
-      store.append(draftOf({ fromUid, permission: "check" }));
-    const answers = await Promise.all(
-      ["alice", "mallory", "carol", "mallory", "alice"].map(from),
-    );
+    const from = (fromUid: string) => store.append(draftOf({ fromUid, permission: "check" }));
+    const answers = await Promise.all(["alice", "mallory", "carol", "mallory", "alice"].map(from));
     t.same(
       answers.map((a) => [a.messageSeq, a.refused]),
       [
@@ -285,8 +254,7 @@ export async function permissions(t: Test, given: Given): Promise<void> {
   t.test("a change of the rules counts from its answer on", async (t) => {
     const { store } = await given(t);
     await store.createChannel(group("g"), ["alice"]);
-    const refusal = async () =>
-      (await store.append(draftOf({ permission: "check" }))).refused;
+    const refusal = async () => (await store.append(draftOf({ permission: "check" }))).refused;
     t.equal(await refusal(), undefined);
     await store.updateChannel(group("g"), { ban: true });
     t.equal(await refusal(), "channel_banned");
@@ -300,35 +268,32 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     t.equal(await refusal(), "channel_disbanded");
   });
 
-  t.test(
-    "a retry of what was accepted is answered, whatever the rules are",
-    async (t) => {
-      const bench = await given(t);
-      const { store } = bench;
-      await store.createChannel(group("g"), ["alice"]);
-      const first = await store.append({
-        ...{ ...retryOf("n"), permission: "check" },
-      });
-      await store.updateChannel(group("g"), { ban: true });
-      const again = { ...first, duplicate: true };
-      for (const permission of ["check", "granted", "send_banned"] as const)
-        t.same(await store.append({ ...retryOf("n"), permission }), again);
-      t.match(await store.append({ ...retryOf("m"), permission: "check" }), {
-        refused: "channel_banned",
-      });
-      t.match(
-        await store.append({ ...retryOf("m"), permission: "send_banned" }),
-        { refused: "send_banned" },
-        "what the caller decided",
-      );
-      await store.updateChannel(group("g"), { ban: false });
-      t.match(
-        await store.append({ ...retryOf("m"), permission: "check" }),
-        { messageSeq: 2, duplicate: false },
-        "a refusal is not remembered",
-      );
-      await bench.heard(2);
-      t.same(seqsOf(bench.messages), [1, 2]);
-    },
-  );
+  t.test("a retry of what was accepted is answered, whatever the rules are", async (t) => {
+    const bench = await given(t);
+    const { store } = bench;
+    await store.createChannel(group("g"), ["alice"]);
+    const first = await store.append({
+      ...{ ...retryOf("n"), permission: "check" },
+    });
+    await store.updateChannel(group("g"), { ban: true });
+    const again = { ...first, duplicate: true };
+    for (const permission of ["check", "granted", "send_banned"] as const)
+      t.same(await store.append({ ...retryOf("n"), permission }), again);
+    t.match(await store.append({ ...retryOf("m"), permission: "check" }), {
+      refused: "channel_banned",
+    });
+    t.match(
+      await store.append({ ...retryOf("m"), permission: "send_banned" }),
+      { refused: "send_banned" },
+      "what the caller decided",
+    );
+    await store.updateChannel(group("g"), { ban: false });
+    t.match(
+      await store.append({ ...retryOf("m"), permission: "check" }),
+      { messageSeq: 2, duplicate: false },
+      "a refusal is not remembered",
+    );
+    await bench.heard(2);
+    t.same(seqsOf(bench.messages), [1, 2]);
+  });
 }

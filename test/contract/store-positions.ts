@@ -19,31 +19,26 @@ export async function positions(t: Test, given: Given): Promise<void> {
 }
 
 function changes(t: Test, given: Given): void {
-  t.test(
-    "a change tells when, and one that changes nothing does not",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      await send(bench, 2);
-      const at = async () =>
-        (await bench.store.conversation("bob", G))?.changedAtMs ?? 0;
-      const sent = await at();
-      bench.nowMs += 10_000;
-      await changed(bench, read(1));
-      const moved = await at();
-      t.ok(moved > sent);
-      bench.nowMs += 10_000;
-      await changed(bench, read(1));
-      t.equal(await at(), moved);
-      await send(bench, 1);
-      t.ok((await at()) > moved);
-      await changed(bench, DELETE);
-      const deleted = await at();
-      bench.nowMs += 10_000;
-      for (const change of [read(1), unread(9), DELETE])
-        await changed(bench, change);
-      t.equal(await at(), deleted, "nothing earlier is shown again");
-    },
-  );
+  t.test("a change tells when, and one that changes nothing does not", async (t) => {
+    const bench = await withGroup(given, t);
+    await send(bench, 2);
+    const at = async () => (await bench.store.conversation("bob", G))?.changedAtMs ?? 0;
+    const sent = await at();
+    bench.nowMs += 10_000;
+    await changed(bench, read(1));
+    const moved = await at();
+    t.ok(moved > sent);
+    bench.nowMs += 10_000;
+    await changed(bench, read(1));
+    t.equal(await at(), moved);
+    await send(bench, 1);
+    t.ok((await at()) > moved);
+    await changed(bench, DELETE);
+    const deleted = await at();
+    bench.nowMs += 10_000;
+    for (const change of [read(1), unread(9), DELETE]) await changed(bench, change);
+    t.equal(await at(), deleted, "nothing earlier is shown again");
+  });
 
   t.test("of changes at once each is one step", async (t) => {
     const bench = await withGroup(given, t);
@@ -96,25 +91,18 @@ function membership(t: Test, given: Given): void {
     },
   );
 
-  t.test(
-    "a change that crosses a leave leaves no position behind",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      const { store } = bench;
-      await send(bench, 6);
-      for (let round = 0; round < 6; round++) {
-        const changing = changed(bench, read(1 + (round % 3)));
-        const leaving = store.removeSubscribers(
-          group("g"),
-          ["bob"],
-          "permanent",
-        );
-        const late = changed(bench, read(2));
-        await Promise.all([changing, leaving, late]);
-        t.equal(await standing(bench, "bob"), undefined);
-        await store.addSubscribers(group("g"), ["bob"], PERMANENT);
-        t.same(await standing(bench, "bob"), [6, 6, 0, 0]);
-      }
-    },
-  );
+  t.test("a change that crosses a leave leaves no position behind", async (t) => {
+    const bench = await withGroup(given, t);
+    const { store } = bench;
+    await send(bench, 6);
+    for (let round = 0; round < 6; round++) {
+      const changing = changed(bench, read(1 + (round % 3)));
+      const leaving = store.removeSubscribers(group("g"), ["bob"], "permanent");
+      const late = changed(bench, read(2));
+      await Promise.all([changing, leaving, late]);
+      t.equal(await standing(bench, "bob"), undefined);
+      await store.addSubscribers(group("g"), ["bob"], PERMANENT);
+      t.same(await standing(bench, "bob"), [6, 6, 0, 0]);
+    }
+  });
 }

@@ -17,11 +17,7 @@ export const KEY: ChannelKey = "2:g";
 export const TOOL = "___ToolCallArgs";
 
 /** A draft of an event of stream "s" in group "g" by alice; `over` replaces parts of it. */
-export function eventOf(
-  type: string,
-  data = "",
-  over: Partial<StreamDraft> = {},
-): StreamDraft {
+export function eventOf(type: string, data = "", over: Partial<StreamDraft> = {}): StreamDraft {
   const channel = over.channel ?? { id: "g", type: 2 };
   const fromUid = over.fromUid ?? "alice";
   return {
@@ -66,8 +62,8 @@ export function eventsIn({ events }: Bench): ChannelEvent[] {
   return events.flatMap((e) => (e.kind === "event" ? [e.event] : []));
 }
 
-export const step = (
-  verdict: StreamStep["verdict"],
-  state: StreamStep["state"],
-): StreamStep => ({ verdict, state });
+export const step = (verdict: StreamStep["verdict"], state: StreamStep["state"]): StreamStep => ({
+  verdict,
+  state,
+});
 export const ACTIVE = step("done", "active");

@@ -3,14 +3,7 @@
 import type { Test } from "tap";
 import { STREAM_START } from "../../src/broker/model.ts";
 import { ALL, draftOf, type Given, seqsOf } from "./store-bench.ts";
-import {
-  ACTIVE,
-  eventsIn,
-  KEY,
-  producer,
-  streamIn,
-  TOOL,
-} from "./store-stream-bench.ts";
+import { ACTIVE, eventsIn, KEY, producer, streamIn, TOOL } from "./store-stream-bench.ts";
 
 export async function streamReads(t: Test, given: Given): Promise<void> {
   t.test("a start publishes its message, then itself", async (t) => {
@@ -106,21 +99,18 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
     await check();
   });
 
-  t.test(
-    "a snapshot never changes, and a new read shows what came since",
-    async (t) => {
-      const bench = await given(t);
-      const { start, content, tool } = producer(bench);
-      await start();
-      await content("a");
-      const first = await streamIn(bench);
-      t.equal(await streamIn(bench), first, "made once");
-      await content("b");
-      await tool("{}");
-      t.match(first, { text: "a", nextIndex: 2, notes: [] });
-      t.match(await streamIn(bench), { text: "ab", nextIndex: 4 });
-    },
-  );
+  t.test("a snapshot never changes, and a new read shows what came since", async (t) => {
+    const bench = await given(t);
+    const { start, content, tool } = producer(bench);
+    await start();
+    await content("a");
+    const first = await streamIn(bench);
+    t.equal(await streamIn(bench), first, "made once");
+    await content("b");
+    await tool("{}");
+    t.match(first, { text: "a", nextIndex: 2, notes: [] });
+    t.match(await streamIn(bench), { text: "ab", nextIndex: 4 });
+  });
 
   t.test("text offsets of every index, active and ended", async (t) => {
     const bench = await given(t);
@@ -131,9 +121,7 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
     await content("\u{1F600}");
     const offsets = async (upTo: number) =>
       Promise.all(
-        Array.from({ length: upTo + 2 }, (_, i) =>
-          bench.store.streamTextOffset(KEY, "s", i - 1),
-        ),
+        Array.from({ length: upTo + 2 }, (_, i) => bench.store.streamTextOffset(KEY, "s", i - 1)),
       );
     t.same(await offsets(5), [undefined, 0, 0, 2, 2, 4, undefined]);
     await end();
@@ -178,8 +166,7 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
     const long = "x".repeat(1000);
     for (const one of [start, tool, end]) {
       const stream = { clientMsgNo: `${[start, tool, end].indexOf(one)}` };
-      for (const post of [start, tool, end])
-        await post(post === one ? long : "", stream);
+      for (const post of [start, tool, end]) await post(post === one ? long : "", stream);
     }
     const read = async (maxBytes: number, reverse: boolean) => {
       const range = { ...ALL, maxBytes, reverse };
@@ -237,8 +224,7 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
       }
     })();
     await start();
-    for (let i = 0; i < 20; i++)
-      await Promise.all(Array.from({ length: 10 }, () => content("x")));
+    for (let i = 0; i < 20; i++) await Promise.all(Array.from({ length: 10 }, () => content("x")));
     await end();
     isDone = true;
     await reading;

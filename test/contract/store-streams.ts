@@ -25,13 +25,7 @@ import {
   streamIn,
   TOOL,
 } from "./store-stream-bench.ts";
-import {
-  type Before,
-  GIVEN,
-  type Outcome,
-  STREAM_CASES,
-  type StreamCall,
-} from "./stream-cases.ts";
+import { type Before, GIVEN, type Outcome, STREAM_CASES, type StreamCall } from "./stream-cases.ts";
 
 const TYPES: Readonly<Record<string, string>> = {
   start: STREAM_START,
@@ -121,8 +115,7 @@ class Cell {
       const force = kind === "forced-start";
       if (clientMsgNo === "message") await this.#message();
       else if (clientMsgNo === "cancel") await this.#cancel();
-      else if (clientMsgNo !== "silence")
-        await this.#post(kind, { clientMsgNo, eventId, force });
+      else if (clientMsgNo !== "silence") await this.#post(kind, { clientMsgNo, eventId, force });
     }
   }
 
@@ -201,9 +194,7 @@ class Cell {
   async #post(kind: string, over: Partial<StreamDraft> = {}): Promise<string> {
     const { store } = this.#bench;
     const about = { channel: this.#channel, ...over };
-    return said(
-      await store.streamEvent(eventOf(TYPES[kind] ?? "", kind, about)),
-    );
+    return said(await store.streamEvent(eventOf(TYPES[kind] ?? "", kind, about)));
   }
 
   async #cancel(): Promise<string> {
@@ -219,8 +210,7 @@ class Cell {
   /** Events and seqs of messages of the channel, in order. */
   #events(): readonly (ChannelEvent | number)[] {
     return this.#bench.events.flatMap((one): (ChannelEvent | number)[] => {
-      if (one.kind === "event" && one.event.key === this.#key)
-        return [one.event];
+      if (one.kind === "event" && one.event.key === this.#key) return [one.event];
       if (one.kind !== "message" || one.message.key !== this.#key) return [];
       return one.message.messageSeq > 0 ? [one.message.messageSeq] : [];
     });
@@ -230,8 +220,7 @@ class Cell {
 function allCells(bench: Bench, type: ChannelRef["type"]): readonly Cell[] {
   return Object.entries(STREAM_CASES).flatMap(([before, calls]) =>
     Object.entries(calls).map(
-      ([call, expected]) =>
-        new Cell(bench, type, [before as Before, call as StreamCall, expected]),
+      ([call, expected]) => new Cell(bench, type, [before as Before, call as StreamCall, expected]),
     ),
   );
 }
@@ -278,55 +267,46 @@ function sumOf(events: readonly ChannelEvent[]) {
 
 export async function streamEnds(t: Test, given: Given): Promise<void> {
   retained(t, given);
-  t.test(
-    "streams without an event for too long end as interrupted",
-    async (t) => {
-      const bench = await given(t);
-      const { start, content } = producer(bench);
-      const inH = { channel: { id: "h", type: 2 } } as const;
-      await start();
-      await start("", inH);
-      await content("kept");
-      bench.nowMs += 1000;
-      await content("more", inH);
-      const startedMs = bench.nowMs - 1000;
-      t.equal(await bench.store.interruptStreams(startedMs), 0);
-      t.equal(await bench.store.interruptStreams(startedMs + 1), 1);
-      t.equal(await bench.store.interruptStreams(startedMs + 1), 0);
-      t.match(await streamIn(bench), { state: "interrupted", text: "kept" });
-      t.match(eventsIn(bench).at(-1), {
-        ...{ type: STREAM_END, data: "" },
-        stream: { state: "interrupted", index: 2 },
-      });
-      t.same(await content("late"), step("closed", "interrupted"));
-      t.match(await streamIn(bench, "s", "2:h"), { state: "active" });
-      t.same(await start("", { clientMsgNo: "s2" }), ACTIVE);
-    },
-  );
+  t.test("streams without an event for too long end as interrupted", async (t) => {
+    const bench = await given(t);
+    const { start, content } = producer(bench);
+    const inH = { channel: { id: "h", type: 2 } } as const;
+    await start();
+    await start("", inH);
+    await content("kept");
+    bench.nowMs += 1000;
+    await content("more", inH);
+    const startedMs = bench.nowMs - 1000;
+    t.equal(await bench.store.interruptStreams(startedMs), 0);
+    t.equal(await bench.store.interruptStreams(startedMs + 1), 1);
+    t.equal(await bench.store.interruptStreams(startedMs + 1), 0);
+    t.match(await streamIn(bench), { state: "interrupted", text: "kept" });
+    t.match(eventsIn(bench).at(-1), {
+      ...{ type: STREAM_END, data: "" },
+      stream: { state: "interrupted", index: 2 },
+    });
+    t.same(await content("late"), step("closed", "interrupted"));
+    t.match(await streamIn(bench, "s", "2:h"), { state: "active" });
+    t.same(await start("", { clientMsgNo: "s2" }), ACTIVE);
+  });
 
-  t.test(
-    "after a restart an active stream goes on and has its time anew",
-    async (t) => {
-      const bench = await given(t);
-      const { start, content, end } = producer(bench);
-      await start();
-      await content("before ");
-      bench.nowMs += 60_000;
-      await bench.reopen();
-      t.equal(await bench.store.interruptStreams(bench.nowMs - 1), 0);
-      t.equal((await bench.store.activeStream(KEY))?.text, "before ");
-      t.same(
-        await start("", { clientMsgNo: "s2" }),
-        step("running", undefined),
-      );
-      t.same(await start(), ACTIVE, "its start again is a retry");
-      await content("after");
-      t.match(eventsIn(bench).at(-1), { stream: { index: 2, textOffset: 7 } });
-      await bench.reopen();
-      t.same(await end(), step("done", "closed"));
-      t.match(await streamIn(bench), { text: "before after", nextIndex: 4 });
-    },
-  );
+  t.test("after a restart an active stream goes on and has its time anew", async (t) => {
+    const bench = await given(t);
+    const { start, content, end } = producer(bench);
+    await start();
+    await content("before ");
+    bench.nowMs += 60_000;
+    await bench.reopen();
+    t.equal(await bench.store.interruptStreams(bench.nowMs - 1), 0);
+    t.equal((await bench.store.activeStream(KEY))?.text, "before ");
+    t.same(await start("", { clientMsgNo: "s2" }), step("running", undefined));
+    t.same(await start(), ACTIVE, "its start again is a retry");
+    await content("after");
+    t.match(eventsIn(bench).at(-1), { stream: { index: 2, textOffset: 7 } });
+    await bench.reopen();
+    t.same(await end(), step("done", "closed"));
+    t.match(await streamIn(bench), { text: "before after", nextIndex: 4 });
+  });
 }
 
 function retained(t: Test, given: Given): void {
@@ -368,67 +348,61 @@ export async function streamRetries(t: Test, given: Given): Promise<void> {
     t.equal((await streamIn(bench, "s2")).text, "two");
   });
 
-  t.test(
-    "events without an id are never retries and get ids in order",
-    async (t) => {
-      const bench = await given(t);
-      const { start, content } = producer(bench);
-      await start();
-      for (let i = 0; i < 12; i++) await content("x");
-      const ids = eventsIn(bench).map((e) => Number(e.eventId));
-      t.same(
-        ids,
-        [...new Set(ids)].sort((a, b) => a - b),
-      );
-      t.equal(ids.length, 13);
-    },
-  );
+  t.test("events without an id are never retries and get ids in order", async (t) => {
+    const bench = await given(t);
+    const { start, content } = producer(bench);
+    await start();
+    for (let i = 0; i < 12; i++) await content("x");
+    const ids = eventsIn(bench).map((e) => Number(e.eventId));
+    t.same(
+      ids,
+      [...new Set(ids)].sort((a, b) => a - b),
+    );
+    t.equal(ids.length, 13);
+  });
 
-  t.test(
-    "calls of one turn are decided in their order, each once",
-    async (t) => {
-      const bench = await given(t);
-      const { start, content, end } = producer(bench);
-      const other = { clientMsgNo: "s2" };
-      t.same(
-        await Promise.all([
-          content("early"),
-          start("", id("a")),
-          start("", id("a")),
-          content("x", id("b")),
-          content("x", id("b")),
-          start("", other),
-          end("", id("c")),
-          end("", id("c")),
-          content("late"),
-          start("", other),
-          start("", { clientMsgNo: "s3", force: true }),
-          content("gone", other),
-          bench.store.cancelStream(KEY, "s3"),
-          content("stop", { clientMsgNo: "s3" }),
-        ]),
-        [
-          step("missing", undefined),
-          ACTIVE,
-          ACTIVE,
-          ACTIVE,
-          ACTIVE,
-          step("running", undefined),
-          step("done", "closed"),
-          step("done", "closed"),
-          step("closed", "closed"),
-          ACTIVE,
-          ACTIVE,
-          step("closed", "cancelled"),
-          step("done", "cancelled"),
-          step("stopped", "cancelled"),
-        ],
-      );
-      t.equal((await streamIn(bench)).text, "x");
-      t.equal(await bench.store.headSeq(KEY), 3);
-      await bench.reopen();
-      t.equal((await streamIn(bench)).text, "x");
-      t.equal((await streamIn(bench, "s3")).state, "cancelled");
-    },
-  );
+  t.test("calls of one turn are decided in their order, each once", async (t) => {
+    const bench = await given(t);
+    const { start, content, end } = producer(bench);
+    const other = { clientMsgNo: "s2" };
+    t.same(
+      await Promise.all([
+        content("early"),
+        start("", id("a")),
+        start("", id("a")),
+        content("x", id("b")),
+        content("x", id("b")),
+        start("", other),
+        end("", id("c")),
+        end("", id("c")),
+        content("late"),
+        start("", other),
+        start("", { clientMsgNo: "s3", force: true }),
+        content("gone", other),
+        bench.store.cancelStream(KEY, "s3"),
+        content("stop", { clientMsgNo: "s3" }),
+      ]),
+      [
+        step("missing", undefined),
+        ACTIVE,
+        ACTIVE,
+        ACTIVE,
+        ACTIVE,
+        step("running", undefined),
+        step("done", "closed"),
+        step("done", "closed"),
+        step("closed", "closed"),
+        ACTIVE,
+        ACTIVE,
+        step("closed", "cancelled"),
+        step("done", "cancelled"),
+        step("stopped", "cancelled"),
+      ],
+    );
+    t.equal((await streamIn(bench)).text, "x");
+    t.equal(await bench.store.headSeq(KEY), 3);
+    await bench.reopen();
+    t.equal((await streamIn(bench)).text, "x");
+    t.equal((await streamIn(bench, "s3")).state, "cancelled");
+  });
 }

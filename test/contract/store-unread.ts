@@ -13,8 +13,7 @@ import { type Move, UNREAD_CASES, type UnreadCase } from "./unread-cases.ts";
 /** Those in which no time passes share a store, which is started again once for all. */
 export async function unread(t: Test, given: Given): Promise<void> {
   const alone = ({ keeps, retentionS, lines }: UnreadCase) =>
-    (keeps ?? retentionS) !== undefined ||
-    lines.some(([move]) => move.kind === "pass");
+    (keeps ?? retentionS) !== undefined || lines.some(([move]) => move.kind === "pass");
   const bench = await given(t);
   const scenes: Scene[] = [];
   for (const one of UNREAD_CASES.filter((one) => !alone(one)))
@@ -59,15 +58,13 @@ class Scene {
       const answer = await this.#move(move);
       const where = `line ${at + 1}: ${move.kind}`;
       const own = "uid" in move ? standings[moved(move)] : undefined;
-      if (isChange(move) && own !== undefined)
-        t.equal(answer, own, `${where} is answered`);
+      if (isChange(move) && own !== undefined) t.equal(answer, own, `${where} is answered`);
       for (const [who, expected] of Object.entries(standings)) {
         t.equal(await this.#standing(t, who), expected, `${where}: ${who}`);
         this.#last.set(who, expected);
       }
     }
-    for (const who of this.#last.keys())
-      this.#last.set(who, await this.#standing(t, who));
+    for (const who of this.#last.keys()) this.#last.set(who, await this.#standing(t, who));
   }
 
   /** Everybody as at the end of the case. */
@@ -85,9 +82,7 @@ class Scene {
   }
 
   #place(other: string | undefined): ChannelRef {
-    return other === undefined
-      ? this.#group
-      : { id: this.#uid(other), type: 1 };
+    return other === undefined ? this.#group : { id: this.#uid(other), type: 1 };
   }
 
   async #move(move: Move): Promise<string | undefined> {
@@ -126,9 +121,7 @@ class Scene {
         return undefined;
       }
       case "leave":
-        await store.removeSubscribers(
-          ...([info, [this.#uid(move.uid)], move.membership] as const),
-        );
+        await store.removeSubscribers(...([info, [this.#uid(move.uid)], move.membership] as const));
         return undefined;
       case "reset":
         await store.addSubscribers(
@@ -157,9 +150,7 @@ class Scene {
       ...{ channel: this.#place(to), fromUid: this.#uid(from), expireS },
       header: { redDot, noPersist },
     });
-    await Promise.all(
-      Array.from({ length: count }, () => this.#bench.store.append(draft)),
-    );
+    await Promise.all(Array.from({ length: count }, () => this.#bench.store.append(draft)));
   }
 
   async #change(
@@ -169,9 +160,7 @@ class Scene {
   ): Promise<string> {
     const { store } = this.#bench;
     return written(
-      await store.changeConversation(
-        ...([this.#uid(name), this.#place(other), change] as const),
-      ),
+      await store.changeConversation(...([this.#uid(name), this.#place(other), change] as const)),
     );
   }
 
@@ -182,9 +171,7 @@ class Scene {
     const uid = this.#uid(name);
     const channel = this.#place(other);
     const whole = await store.conversation(uid, channel);
-    const head = (await store.conversationsOf(uid)).find(
-      (one) => one.channel.id === channel.id,
-    );
+    const head = (await store.conversationsOf(uid)).find((one) => one.channel.id === channel.id);
     const shown = whole?.last === undefined ? undefined : written(whole);
     t.equal(head && written(head), shown, `the list of ${who}`);
     return written(whole);

@@ -3,15 +3,7 @@
 
 import type { Test } from "tap";
 import type { Store } from "../../src/broker/ports.ts";
-import {
-  ALL,
-  Bench,
-  codeOf,
-  draftOf,
-  type Given,
-  group,
-  type StoreDriver,
-} from "./store-bench.ts";
+import { ALL, Bench, codeOf, draftOf, type Given, group, type StoreDriver } from "./store-bench.ts";
 import { channels, facts } from "./store-channels.ts";
 import { conversations } from "./store-conversations.ts";
 import { history, time } from "./store-history.ts";
@@ -45,8 +37,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: streams, states`, (t) => streamStates(t, given));
   t.test(`${driver.name}: streams, reads`, (t) => streamReads(t, given));
   t.test(`${driver.name}: streams, retries`, (t) => streamRetries(t, given));
-  if (driver.supportsClock)
-    t.test(`${driver.name}: streams, ends`, (t) => streamEnds(t, given));
+  if (driver.supportsClock) t.test(`${driver.name}: streams, ends`, (t) => streamEnds(t, given));
   t.test(`${driver.name}: conversations`, (t) => conversations(t, given));
   t.test(`${driver.name}: unread`, (t) => unread(t, given));
   t.test(`${driver.name}: positions`, (t) => positions(t, given));
@@ -55,9 +46,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: managers`, (t) => managers(t, given));
   if (!driver.supportsClock) return;
   t.test(`${driver.name}: time`, (t) => time(t, given));
-  t.test(`${driver.name}: limits and streams`, (t) =>
-    limitsOfStreams(t, given),
-  );
+  t.test(`${driver.name}: limits and streams`, (t) => limitsOfStreams(t, given));
   t.test(`${driver.name}: time and inboxes`, (t) => inboxTime(t, given));
 }
 
@@ -94,88 +83,74 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     for (const call of calls(store)) t.equal(await codeOf(call), "unavailable");
   });
 
-  t.test(
-    "closing finishes what is under way and takes nothing new",
-    async (t) => {
-      const bench = new Bench(await driver.place(t));
-      const { store } = bench;
-      await store.start();
-      const sends = Array.from({ length: 50 }, () => store.append(draftOf()));
-      const created = store.createChannel(group("late"), ["alice"]);
-      const commands = Array.from({ length: 50 }, () =>
-        store.appendCommand(commandOf()),
-      );
-      const closed = store.close();
-      t.equal(await codeOf(store.append(draftOf())), "unavailable");
-      t.equal((await Promise.all(sends)).at(-1)?.messageSeq, 50);
-      t.equal(await created, true);
-      t.equal((await Promise.all(commands)).length, 50);
-      await closed;
-      bench.store = bench.create();
-      await bench.store.start();
-      t.equal(await bench.store.headSeq("2:g"), 50);
-      t.equal((await bench.store.readInbox("bob", 0, ALL)).length, 50);
-      t.same(await bench.store.groupsOf("alice"), ["late"]);
-      await bench.store.close();
-    },
-  );
+  t.test("closing finishes what is under way and takes nothing new", async (t) => {
+    const bench = new Bench(await driver.place(t));
+    const { store } = bench;
+    await store.start();
+    const sends = Array.from({ length: 50 }, () => store.append(draftOf()));
+    const created = store.createChannel(group("late"), ["alice"]);
+    const commands = Array.from({ length: 50 }, () => store.appendCommand(commandOf()));
+    const closed = store.close();
+    t.equal(await codeOf(store.append(draftOf())), "unavailable");
+    t.equal((await Promise.all(sends)).at(-1)?.messageSeq, 50);
+    t.equal(await created, true);
+    t.equal((await Promise.all(commands)).length, 50);
+    await closed;
+    bench.store = bench.create();
+    await bench.store.start();
+    t.equal(await bench.store.headSeq("2:g"), 50);
+    t.equal((await bench.store.readInbox("bob", 0, ALL)).length, 50);
+    t.same(await bench.store.groupsOf("alice"), ["late"]);
+    await bench.store.close();
+  });
 
-  t.test(
-    "close may be called twice, at once or later, and before start",
-    async (t) => {
-      const bench = new Bench(await driver.place(t));
-      await bench.store.close();
-      bench.store = bench.create();
-      await bench.store.start();
-      await bench.store.append(draftOf());
-      await Promise.all([bench.store.close(), bench.store.close()]);
-      await bench.store.close();
-      bench.store = bench.create();
-      await bench.store.start();
-      t.equal(await bench.store.headSeq("2:g"), 1);
-      await bench.store.close();
-    },
-  );
+  t.test("close may be called twice, at once or later, and before start", async (t) => {
+    const bench = new Bench(await driver.place(t));
+    await bench.store.close();
+    bench.store = bench.create();
+    await bench.store.start();
+    await bench.store.append(draftOf());
+    await Promise.all([bench.store.close(), bench.store.close()]);
+    await bench.store.close();
+    bench.store = bench.create();
+    await bench.store.start();
+    t.equal(await bench.store.headSeq("2:g"), 1);
+    await bench.store.close();
+  });
 }
 
 async function users(t: Test, given: Given): Promise<void> {
   const hash = (byte: number) => new Uint8Array(32).fill(byte);
 
-  t.test(
-    "a device is given back as stored, also after a restart",
-    async (t) => {
-      const bench = await given(t);
-      const device = {
-        uid: "alice",
-        flag: 1,
-        level: 1,
-        tokenHash: hash(1),
-      } as const;
-      t.equal(await bench.store.device("alice", 1), undefined);
-      t.equal(await bench.store.putDevice(device), undefined);
-      t.same(await bench.store.device("alice", 1), device);
-      t.equal(await bench.store.device("alice", 0), undefined);
-      t.equal(await bench.store.device("alic", 1), undefined);
-      await bench.reopen();
-      t.same(await bench.store.device("alice", 1), device);
-    },
-  );
+  t.test("a device is given back as stored, also after a restart", async (t) => {
+    const bench = await given(t);
+    const device = {
+      uid: "alice",
+      flag: 1,
+      level: 1,
+      tokenHash: hash(1),
+    } as const;
+    t.equal(await bench.store.device("alice", 1), undefined);
+    t.equal(await bench.store.putDevice(device), undefined);
+    t.same(await bench.store.device("alice", 1), device);
+    t.equal(await bench.store.device("alice", 0), undefined);
+    t.equal(await bench.store.device("alic", 1), undefined);
+    await bench.reopen();
+    t.same(await bench.store.device("alice", 1), device);
+  });
 
-  t.test(
-    "of replacements at once each returns the one before it",
-    async (t) => {
-      const { store } = await given(t);
-      const olds = await Promise.all(
-        Array.from({ length: 20 }, (_, i) =>
-          store.putDevice({ uid: "a", flag: 0, level: 0, tokenHash: hash(i) }),
-        ),
-      );
-      const last = await store.device("a", 0);
-      const seen = [...olds, last].flatMap((d) => (d ? [d.tokenHash[0]] : []));
-      t.equal(seen.length, 20);
-      t.equal(new Set(seen).size, 20, "no replacement was lost");
-    },
-  );
+  t.test("of replacements at once each returns the one before it", async (t) => {
+    const { store } = await given(t);
+    const olds = await Promise.all(
+      Array.from({ length: 20 }, (_, i) =>
+        store.putDevice({ uid: "a", flag: 0, level: 0, tokenHash: hash(i) }),
+      ),
+    );
+    const last = await store.device("a", 0);
+    const seen = [...olds, last].flatMap((d) => (d ? [d.tokenHash[0]] : []));
+    t.equal(seen.length, 20);
+    t.equal(new Set(seen).size, 20, "no replacement was lost");
+  });
 
   t.test("an empty token hash is kept as empty", async (t) => {
     const { store } = await given(t);
@@ -211,8 +186,7 @@ async function systemAccounts(t: Test, given: Given): Promise<void> {
 async function managers(t: Test, given: Given): Promise<void> {
   t.test("a password is stored once", async (t) => {
     const bench = await given(t);
-    const put = (hash: string) =>
-      bench.store.putPasswordOnce("admin", { passwordHash: hash });
+    const put = (hash: string) => bench.store.putPasswordOnce("admin", { passwordHash: hash });
     const answers = await Promise.all([put("h1"), put("h2"), put("h3")]);
     t.equal(new Set(answers.map((a) => a.passwordHash)).size, 1);
     await bench.reopen();

@@ -52,9 +52,7 @@ export const GIVEN: Readonly<Record<Before, readonly string[]>> = {
 
 const MISSING: Outcome = ["missing -"];
 
-export const STREAM_CASES: Readonly<
-  Record<Before, Readonly<Record<StreamCall, Outcome>>>
-> = {
+export const STREAM_CASES: Readonly<Record<Before, Readonly<Record<StreamCall, Outcome>>>> = {
   none: {
     start: ["done active", "message", "s 0 start active"],
     "forced start": ["done active", "message", "s 0 start active"],
@@ -70,12 +68,7 @@ export const STREAM_CASES: Readonly<
   },
   "other active": {
     start: ["running -"],
-    "forced start": [
-      "done active",
-      "o 1 end cancelled",
-      "message",
-      "s 0 start active",
-    ],
+    "forced start": ["done active", "o 1 end cancelled", "message", "s 0 start active"],
     "start by bob": ["running -"],
     content: MISSING,
     "known content": MISSING,

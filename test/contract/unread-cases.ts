@@ -55,10 +55,8 @@ const send = (count: number, over: Partial<Send> = {}): Move => ({
   noPersist: false,
   ...over,
 });
-const silent = (count: number, over: Partial<Send> = {}) =>
-  send(count, { redDot: false, ...over });
-const by = (from: string, over: Partial<Send> = {}) =>
-  send(1, { from, ...over });
+const silent = (count: number, over: Partial<Send> = {}) => send(count, { redDot: false, ...over });
+const by = (from: string, over: Partial<Send> = {}) => send(1, { from, ...over });
 const read = (uid: string, seq: number): Move => ({ kind: "read", uid, seq });
 const unread = (uid: string, count: number): Move => ({
   ...{ kind: "unread", uid, unread: count },
@@ -143,20 +141,14 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
         { kind: "read", uid: "bob", with: "alice", seq: 1 },
         { "alice with bob": "5 3 2 0 5", "bob with alice": "5 1 4 0 5" },
       ],
-      [
-        send(1, { to: "bob" }),
-        { "alice with bob": "6 6 0 0 6", "bob with alice": "6 1 5 0 6" },
-      ],
+      [send(1, { to: "bob" }), { "alice with bob": "6 6 0 0 6", "bob with alice": "6 1 5 0 6" }],
     ],
   },
   {
     what: "what users write to themselves they have read",
     lines: [
       [send(2, { from: "bob", to: "bob" }), { "bob with bob": "2 2 0 0 2" }],
-      [
-        { kind: "read", uid: "bob", with: "bob", seq: 0 },
-        { "bob with bob": "2 0 2 0 2" },
-      ],
+      [{ kind: "read", uid: "bob", with: "bob", seq: 0 }, { "bob with bob": "2 0 2 0 2" }],
     ],
   },
   {

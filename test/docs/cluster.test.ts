@@ -46,10 +46,7 @@ t.test("the two nodes of the page are one cluster", async (t) => {
     ports.set(port, `${await freePort()}`);
   const here = (text = "") =>
     text
-      .replaceAll(
-        /\b(7000|5001|5002|5200|5201)\b/g,
-        (one) => `${ports.get(one)}`,
-      )
+      .replaceAll(/\b(7000|5001|5002|5200|5201)\b/g, (one) => `${ports.get(one)}`)
       .replaceAll("dist/main.js", `${process.cwd()}/dist/main.js`);
   const terminal = openTerminal(t, folder);
   await terminal.run(here(start));
@@ -74,11 +71,7 @@ t.test("the composition's nodes have settings that are some", async (t) => {
       [],
     );
     const config = loadConfig({ env });
-    t.equal(
-      config.redis.url,
-      `redis://jindou:${PASSWORD}@redis:6379`,
-      "it starts with these",
-    );
+    t.equal(config.redis.url, `redis://jindou:${PASSWORD}@redis:6379`, "it starts with these");
   }
 });
 
@@ -111,9 +104,7 @@ t.test("its Redis has the page's user, and a node works on it", async (t) => {
 });
 
 /** Runs the command of the composition's Redis, on a port and in a folder of the test. */
-async function startComposed(
-  t: Test,
-): Promise<{ readonly port: number; readonly text: string }> {
+async function startComposed(t: Test): Promise<{ readonly port: number; readonly text: string }> {
   const text = (compose().redis?.command?.[2] ?? "").replaceAll("$$", "$");
   const port = await freePort();
   const args = `--port ${port} --bind 127.0.0.1 --daemonize no`;
@@ -143,9 +134,9 @@ t.test("its load balancer knows all nodes and their ports", (t) => {
   const env = compose()["node-1"]?.environment ?? {};
   for (const name of ["JINDOU_API_LISTEN", "JINDOU_CLIENT_LISTEN"]) {
     const port = env[name]?.split(":")[1] ?? "";
-    const servers = [
-      ...config.matchAll(new RegExp(`server (\\S+) (\\S+):${port}$`, "gm")),
-    ].map(([, label, host]) => [label, host]);
+    const servers = [...config.matchAll(new RegExp(`server (\\S+) (\\S+):${port}$`, "gm"))].map(
+      ([, label, host]) => [label, host],
+    );
     t.same(
       servers,
       NODES.map((node) => [node, node]),

@@ -16,8 +16,7 @@ interface Locked {
 const ROOT = new URL("../../", import.meta.url);
 const BINARIES = new URL("node_modules/uWebSockets.js/dist/bin/", ROOT);
 const PAGE = readPage("docs/dependencies.md");
-const json = (path: string) =>
-  JSON.parse(readFileSync(new URL(path, ROOT), "utf8"));
+const json = (path: string) => JSON.parse(readFileSync(new URL(path, ROOT), "utf8"));
 const { packages } = json("package-lock.json") as {
   packages: Record<string, Locked>;
 };
@@ -25,26 +24,18 @@ const entries = Object.entries(packages).filter(([path]) => path !== "");
 
 t.test("every package of the lock has its hash", async (t) => {
   t.ok(entries.length > 100, "the lock is read");
-  const rows = section(PAGE, "## Hashes of packages").matchAll(
-    /^\| `([^`]+)` \| (\S+) \|/gm,
-  );
+  const rows = section(PAGE, "## Hashes of packages").matchAll(/^\| `([^`]+)` \| (\S+) \|/gm);
   const excepted = [...rows].map(([, name, version]) => `${name}@${version}`);
   const nameless = entries
-    .filter(
-      ([, { integrity = "" }]) => !/^sha512-[\w+/]{86}==$/.test(integrity),
-    )
-    .map(
-      ([path, { version }]) =>
-        `${path.split("node_modules/").at(-1)}@${version}`,
-    );
+    .filter(([, { integrity = "" }]) => !/^sha512-[\w+/]{86}==$/.test(integrity))
+    .map(([path, { version }]) => `${path.split("node_modules/").at(-1)}@${version}`);
   t.same(nameless.sort(), excepted.sort(), "the page names the exceptions");
 });
 
 t.test("no entry of the lock names a private registry", async (t) => {
   const foreign = entries.filter(
     ([, { resolved }]) =>
-      resolved !== undefined &&
-      !resolved.startsWith("https://registry.npmjs.org/"),
+      resolved !== undefined && !resolved.startsWith("https://registry.npmjs.org/"),
   );
   t.same(
     foreign.map(([path]) => path),
@@ -66,14 +57,11 @@ t.test("versions are exact", async (t) => {
 
 t.test("the binaries of uWebSockets.js are those of the page", async (t) => {
   const text = section(PAGE, "## Binaries of uWebSockets.js");
-  const rows = text.matchAll(
-    /^\| `(\S+\.node)` \| \d+ \| `([0-9a-f]{64})` \|/gm,
-  );
+  const rows = text.matchAll(/^\| `(\S+\.node)` \| \d+ \| `([0-9a-f]{64})` \|/gm);
   const named = new Map([...rows].map(([, file = "", hash]) => [file, hash]));
   const there = readdirSync(BINARIES).filter((file) => file.endsWith(".node"));
   t.ok(there.length > 0, "there are binaries");
-  for (const file of there)
-    t.equal(sha256(new URL(file, BINARIES)), named.get(file), file);
+  for (const file of there) t.equal(sha256(new URL(file, BINARIES)), named.get(file), file);
   t.same([...named.keys()].sort(), there.sort(), "no others are named");
   const { version } = json("node_modules/uWebSockets.js/package.json");
   t.ok(text.includes(`\`uws-pack\` ${version} `), "of that version");
@@ -90,8 +78,7 @@ t.test("the release for Node 24 is the same one everywhere", async (t) => {
   t.ok(advice.endsWith(` ${release}`), "in the message");
   const rows = [...text.matchAll(/^\| (\S+\.node) \| `([0-9a-f]{64})` \|/gm)];
   t.equal(rows.length, 2);
-  for (const [, file = "", hash] of rows)
-    t.ok(dockerfile.includes(`${hash} ${file}`), file);
+  for (const [, file = "", hash] of rows) t.ok(dockerfile.includes(`${hash} ${file}`), file);
 });
 
 t.test("the image is built with every script of its build", async (t) => {

@@ -34,30 +34,23 @@ t.test("every example answers what the page shows", async (t) => {
     t.equal(settled(printed), settled(next.text), text);
     answers += 1;
   }
-  t.equal(
-    answers,
-    examples.filter((one) => ANSWERS.includes(one.language)).length,
-  );
+  t.equal(answers, examples.filter((one) => ANSWERS.includes(one.language)).length);
 });
 
-t.test(
-  "a section, or a row of a table of calls, for every call a backend makes",
-  async (t) => {
-    const { call } = await startBroker(t);
-    const { paths } = (await call("/openapi.json")).body;
-    for (const [path, methods] of Object.entries<object>(paths)) {
-      const [name = ""] = Object.keys(methods);
-      const title = `${name.toUpperCase()} ${path}`;
-      const isThere =
-        PAGE.includes(`\n### ${title}\n`) || PAGE.includes(`| \`${title}\` |`);
-      t.ok(isThere, title);
-    }
-    const missing = PAGE.slice(PAGE.indexOf("\nNot implemented: "));
-    for (const [, path = ""] of missing.matchAll(/(?<!use )`(\/[^`]+)`/g))
-      t.notOk(path in paths, `${path} is not implemented`);
-    t.match(missing, "`/message/event`", "the list is read");
-  },
-);
+t.test("a section, or a row of a table of calls, for every call a backend makes", async (t) => {
+  const { call } = await startBroker(t);
+  const { paths } = (await call("/openapi.json")).body;
+  for (const [path, methods] of Object.entries<object>(paths)) {
+    const [name = ""] = Object.keys(methods);
+    const title = `${name.toUpperCase()} ${path}`;
+    const isThere = PAGE.includes(`\n### ${title}\n`) || PAGE.includes(`| \`${title}\` |`);
+    t.ok(isThere, title);
+  }
+  const missing = PAGE.slice(PAGE.indexOf("\nNot implemented: "));
+  for (const [, path = ""] of missing.matchAll(/(?<!use )`(\/[^`]+)`/g))
+    t.notOk(path in paths, `${path} is not implemented`);
+  t.match(missing, "`/message/event`", "the list is read");
+});
 
 t.test("the table of errors is the code's", async (t) => {
   const sockets = ["not_connected", "unsupported_version", "malformed_frame"];
@@ -69,8 +62,7 @@ t.test("the table of errors is the code's", async (t) => {
     expected[code] = [`${status}${shown}`, retry ? "yes" : "no", message];
   }
   for (const [code, { status, message }] of Object.entries(EDGE_ERRORS))
-    if (code !== "body_too_large")
-      expected[code] = [String(status), "no", message];
+    if (code !== "body_too_large") expected[code] = [String(status), "no", message];
   const rows = namedRows(section(PAGE, "## Errors"));
   t.same(Object.fromEntries(rows), expected);
 });

@@ -12,13 +12,7 @@ import t, { type Test } from "tap";
 import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
 import { METHODS } from "../../src/protocol/jsonrpc/decode.ts";
 import { reasonOf } from "../../src/protocol/reason-codes.ts";
-import {
-  eventually,
-  group,
-  startWorld,
-  type World,
-  wire,
-} from "../behaviour/world.ts";
+import { eventually, group, startWorld, type World, wire } from "../behaviour/world.ts";
 import { launchBrowser } from "../client/browser.ts";
 import { endsWithParent } from "../support/child.ts";
 import { type Json, openJsonRpc } from "../support/jsonrpc-client.ts";
@@ -70,8 +64,8 @@ t.test("the tables have every method and every reason", async (t) => {
   const documented = [...requests.keys(), "recvack", "disconnect"];
   t.same(documented.sort(), [...METHODS.keys()].sort());
   const listed = new Set(
-    [...section(PAGE, "## WuKongIM's clients").matchAll(/^\| (\d+) \|/gm)].map(
-      ([, reason]) => Number(reason),
+    [...section(PAGE, "## WuKongIM's clients").matchAll(/^\| (\d+) \|/gm)].map(([, reason]) =>
+      Number(reason),
     ),
   );
   for (const code of Object.keys(ERRORS) as ErrorCode[])
@@ -89,13 +83,10 @@ t.test("the Python client of 60 lines", async (t) => {
     encoding: "utf8",
   }).trim();
   const url = `ws://127.0.0.1:${link.port}`;
-  const child = spawn(
-    ...endsWithParent("python3", [path, url, "bob", "token-bob", "team"]),
-    {
-      stdio: ["ignore", "pipe", "pipe"],
-      env: { PATH: process.env.PATH, PYTHONPATH: modules },
-    },
-  );
+  const child = spawn(...endsWithParent("python3", [path, url, "bob", "token-bob", "team"]), {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { PATH: process.env.PATH, PYTHONPATH: modules },
+  });
   let output = "";
   let errors = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
@@ -137,16 +128,11 @@ t.test("the page without a build", async (t) => {
     url: `ws://127.0.0.1:${link.port}`,
     ...{ uid: "bob", token: "token-bob", group: "team" },
   };
-  for (const [name, value] of Object.entries(fields))
-    await page.fill(`[name=${name}]`, value);
+  for (const [name, value] of Object.entries(fields)) await page.fill(`[name=${name}]`, value);
   await page.click("#login button");
   const shows = (text: string) =>
-    eventually(
-      async () => (await page.textContent("body"))?.includes(text) ?? false,
-    );
-  await eventually(
-    async () => (await page.textContent("#state")) === "connected",
-  );
+    eventually(async () => (await page.textContent("body"))?.includes(text) ?? false);
+  await eventually(async () => (await page.textContent("#state")) === "connected");
   await page.fill("[name=text]", "hello");
   await page.click("#say button");
   await shows("me: hello (1)");
@@ -159,9 +145,7 @@ t.test("the page without a build", async (t) => {
   await streamHello(world);
   await shows("alice: Hello ü 🐂!");
   const items = await page.locator("#log li").allTextContents();
-  t.same(items, [
-    ...["me: hello (1)", "alice: one", "alice: two", "alice: Hello ü 🐂!"],
-  ]);
+  t.same(items, [...["me: hello (1)", "alice: one", "alice: two", "alice: Hello ü 🐂!"]]);
 });
 
 /** bob may connect, and alice is there. */
@@ -178,8 +162,7 @@ async function streamHello(world: World): Promise<void> {
       event: { type, data },
     });
   await event("___TextMessageStart", "");
-  for (const piece of ["Hel", "lo ü 🐂", "!"])
-    await event("___TextMessageContent", piece);
+  for (const piece of ["Hel", "lo ü 🐂", "!"]) await event("___TextMessageContent", piece);
   await event("___TextMessageEnd", "");
 }
 
@@ -215,8 +198,7 @@ async function cuttable(t: Test, port: number) {
     server.close();
   });
   const address = server.address();
-  if (address === null || typeof address === "string")
-    throw new Error("no port");
+  if (address === null || typeof address === "string") throw new Error("no port");
   return { port: address.port, cut };
 }
 

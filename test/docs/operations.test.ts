@@ -39,8 +39,7 @@ t.test("a configured password wins over the one that was made", async (t) => {
   const settings = { JINDOU_ADMIN_PASSWORD: "correct horse" };
   const second = await startBroker(t, settings, first.dataPath);
   const login = async (password: string | undefined) =>
-    (await second.call("/manager/login", { username: "admin", password }))
-      .status;
+    (await second.call("/manager/login", { username: "admin", password })).status;
   t.equal(await login("correct horse"), 200);
   t.equal(await login(made), 401);
 });

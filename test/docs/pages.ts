@@ -13,11 +13,9 @@ export function pages(): readonly string[] {
     recursive: true,
     encoding: "utf8",
   });
-  return [
-    "README.md",
-    "CHANGELOG.md",
-    ...docs.map((name) => join("docs", name)),
-  ].filter((name) => name.endsWith(".md"));
+  return ["README.md", "CHANGELOG.md", ...docs.map((name) => join("docs", name))].filter((name) =>
+    name.endsWith(".md"),
+  );
 }
 
 export function readPage(name: string): string {
@@ -31,9 +29,10 @@ export interface Block {
 
 /** The fenced code blocks of `page`, in order. */
 export function blocks(page: string): readonly Block[] {
-  return [...page.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(
-    ([, language = "", text = ""]) => ({ language, text: text.trimEnd() }),
-  );
+  return [...page.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(([, language = "", text = ""]) => ({
+    language,
+    text: text.trimEnd(),
+  }));
 }
 
 /** `page` without its code blocks. */
@@ -48,10 +47,7 @@ export function prose(page: string): string {
 export function namedRows(page: string): ReadonlyMap<string, string[]> {
   const rows = [...page.matchAll(/^\| `([^`]+)` \|(.*)\|$/gm)];
   return new Map(
-    rows.map(([, name = "", cells = ""]) => [
-      name,
-      cells.split(" | ").map((cell) => cell.trim()),
-    ]),
+    rows.map(([, name = "", cells = ""]) => [name, cells.split(" | ").map((cell) => cell.trim())]),
   );
 }
 
@@ -75,8 +71,7 @@ export function localLinks(
     .filter((target) => !/^[a-z]+:/.test(target))
     .map((target) => {
       const [path = "", anchor = ""] = target.split("#");
-      const file =
-        path === "" ? name : relative(ROOT, join(ROOT, dirname(name), path));
+      const file = path === "" ? name : relative(ROOT, join(ROOT, dirname(name), path));
       return { file, anchor };
     });
 }

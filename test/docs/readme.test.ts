@@ -38,11 +38,7 @@ const PORTS = {
 t.test("the tour shows what it says, line by line", LONG, async (t) => {
   const shell = blocks(README).filter(({ language }) => language === "sh");
   const [start = "", test] = shell.map(({ text }) => text);
-  t.same(
-    [start, test],
-    ["npm start", "npm test"],
-    "the two commands at the top",
-  );
+  t.same([start, test], ["npm start", "npm test"], "the two commands at the top");
   const tour = blocks(section(README, TOUR)).map(({ text }) => text);
   t.equal(tour.length, 6);
   const [register = "", client = "", send = "", look = ""] = tour;
@@ -63,14 +59,11 @@ t.test("the tour shows what it says, line by line", LONG, async (t) => {
 
   const sent = await backend.run(here(send));
   t.match(JSON.parse(sent), { message_seq: 1, client_msg_no: "first" });
-  const shown =
-    /`(bob in lobby, .*)`\./.exec(README)?.[1] ?? "not in the README";
+  const shown = /`(bob in lobby, .*)`\./.exec(README)?.[1] ?? "not in the README";
   await alice.shows(/^bob in .*$/m);
   t.equal(await backend.run(here(send)), sent, "a retry has the same answer");
 
-  const [status = "", history = ""] = (await backend.run(here(look))).split(
-    "\n",
-  );
+  const [status = "", history = ""] = (await backend.run(here(look))).split("\n");
   t.match(JSON.parse(status), [
     { uid: "alice", online: 1 },
     { uid: "bob", online: 0 },
@@ -78,11 +71,7 @@ t.test("the tour shows what it says, line by line", LONG, async (t) => {
   t.match(JSON.parse(history), { head_seq: 1, messages: { length: 1 } });
   await streamShows(t, { backend, alice, block: here(stream) });
   t.match(await backend.run(here(metrics)), /^jindou_messages_accepted_total/m);
-  t.same(
-    alice.screen().match(/^bob in .*hello.*$/gm),
-    [shown],
-    "shown once, as promised",
-  );
+  t.same(alice.screen().match(/^bob in .*hello.*$/gm), [shown], "shown once, as promised");
 
   process.kill(pid, "SIGKILL");
   await alice.shows(/^closed: 1006/m);
@@ -110,15 +99,10 @@ async function streamShows(
 }
 
 t.test("every dependency has its sentence and licence", async (t) => {
-  const { dependencies, devDependencies } = JSON.parse(
-    readPage("package.json"),
-  );
+  const { dependencies, devDependencies } = JSON.parse(readPage("package.json"));
   const text = section(README, "## Dependencies");
   const named = [...text.matchAll(/^\| \[`?([^`\]]+)`?\]/gm)];
-  t.same(
-    named.map(([, name]) => name).sort(),
-    Object.keys(dependencies).sort(),
-  );
+  t.same(named.map(([, name]) => name).sort(), Object.keys(dependencies).sort());
   for (const name of Object.keys(devDependencies))
     if (!name.startsWith("@types/")) t.ok(text.includes(`[\`${name}\`]`), name);
 });

@@ -38,9 +38,7 @@ t.test("the program prints what the page says", async (t) => {
   const folder = await tempFolder(t);
   const last = SNIPPETS.length - 1;
   const waiting = `await until(${EXPECTED.length - OF_LAST});`;
-  const program = SNIPPETS.map((text, n) =>
-    n === last ? `${waiting}\n${text}` : text,
-  )
+  const program = SNIPPETS.map((text, n) => (n === last ? `${waiting}\n${text}` : text))
     .join("\n")
     .replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`)
     .replaceAll("127.0.0.1:5200", `127.0.0.1:${clientPort}`)
@@ -56,38 +54,32 @@ t.test("the program prints what the page says", async (t) => {
   t.ok(EXPECTED.length > 20);
 });
 
-t.test(
-  "the program compiles with the SDK's types in a browser app",
-  async (t) => {
-    const folder = await tempFolder(t);
-    const types = join(ROOT, "dist-client/types/client/index.d.ts");
-    const compilerOptions = {
-      strict: true,
-      noEmit: true,
-      target: "ES2022",
-      module: "ESNext",
-      moduleResolution: "bundler",
-      lib: ["ES2023", "DOM"],
-      types: [],
-      paths: { "jindou-client": [types] },
-    };
-    const config = { compilerOptions, files: ["program.ts"] };
-    await writeFile(join(folder, "program.ts"), SNIPPETS.join("\n"));
-    await writeFile(join(folder, "tsconfig.json"), JSON.stringify(config));
-    const compiler = join(ROOT, "node_modules/.bin/tsc");
-    const { output, exitCode } = await run(compiler, ["-p", folder]);
-    t.equal(output, "");
-    t.equal(exitCode, 0);
-  },
-);
+t.test("the program compiles with the SDK's types in a browser app", async (t) => {
+  const folder = await tempFolder(t);
+  const types = join(ROOT, "dist-client/types/client/index.d.ts");
+  const compilerOptions = {
+    strict: true,
+    noEmit: true,
+    target: "ES2022",
+    module: "ESNext",
+    moduleResolution: "bundler",
+    lib: ["ES2023", "DOM"],
+    types: [],
+    paths: { "jindou-client": [types] },
+  };
+  const config = { compilerOptions, files: ["program.ts"] };
+  await writeFile(join(folder, "program.ts"), SNIPPETS.join("\n"));
+  await writeFile(join(folder, "tsconfig.json"), JSON.stringify(config));
+  const compiler = join(ROOT, "node_modules/.bin/tsc");
+  const { output, exitCode } = await run(compiler, ["-p", folder]);
+  t.equal(output, "");
+  t.equal(exitCode, 0);
+});
 
 t.test("the login page gets a token and connects with it", async (t) => {
   const { apiPort, clientPort } = await startBroker(t);
   const folder = await tempFolder(t);
-  const recipe = section(
-    readPage("docs/sdk.md"),
-    "## How a login page gets a token",
-  );
+  const recipe = section(readPage("docs/sdk.md"), "## How a login page gets a token");
   const [backend = "", page = ""] = blocks(recipe).map(({ text }) =>
     text
       .replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`)
@@ -130,20 +122,14 @@ t.test("its tables have the fields of the exported types", async (t) => {
   const api = readPage("src/client/api.ts");
   const model = readPage("src/broker/model.ts");
   const events = bodyOf(api, /^export interface ClientEvents \{\n/m, "}");
-  const shown = [
-    ...page.slice(0, page.indexOf("### ")).matchAll(/^\| `(\w+)` \|/gm),
-  ];
+  const shown = [...page.slice(0, page.indexOf("### ")).matchAll(/^\| `(\w+)` \|/gm)];
   t.same(
     shown.map(([, name]) => name),
     [...events.matchAll(/^ {2}readonly (\w+): /gm)].map(([, name]) => name),
     "the events",
   );
   const bodies: Record<string, string> = {
-    "### Changed conversation": bodyOf(
-      events,
-      /^ {2}readonly conversation: \{\n/m,
-      "  }",
-    ),
+    "### Changed conversation": bodyOf(events, /^ {2}readonly conversation: \{\n/m, "  }"),
     "### Kicked": bodyOf(events, /^ {2}readonly kicked: \{\n/m, "  }"),
     "### Presence of a user": interfaceOf(model, "Presence"),
     "### StreamNote": interfaceOf(model, "StreamNote"),
@@ -163,11 +149,7 @@ t.test("its tables have the fields of the exported types", async (t) => {
 });
 
 function interfaceOf(source: string, name = ""): string {
-  return bodyOf(
-    source,
-    new RegExp(`^export interface ${name}\\b.*\\{\\n`, "m"),
-    "}",
-  );
+  return bodyOf(source, new RegExp(`^export interface ${name}\\b.*\\{\\n`, "m"), "}");
 }
 
 /** Up to the line that begins with `end`. */
@@ -190,8 +172,7 @@ function fieldsOf(body: string): readonly string[] {
 t.test("its table has every code that arises in the SDK", async (t) => {
   const rows = namedRows(section(readPage("docs/sdk.md"), "## Errors"));
   t.same([...rows.keys()].sort(), Object.keys(CLIENT_MESSAGES).sort());
-  for (const [code, [retry]] of rows)
-    t.equal(retry, RETRYABLE.has(code) ? "yes" : "no", code);
+  for (const [code, [retry]] of rows) t.equal(retry, RETRYABLE.has(code) ? "yes" : "no", code);
 });
 
 /** With an empty environment. */

@@ -38,10 +38,7 @@ function eventOf(index: number | undefined): ChannelEvent {
     ...{ eventId: `${index}`, timestampMs: 0 },
     type: index === undefined ? "x" : STREAM_CONTENT,
     data: index === undefined ? "beside" : "abcdefgh".charAt(textOffset),
-    stream:
-      index === undefined
-        ? undefined
-        : { ...place, nextIndex: index + 1, state: "active" },
+    stream: index === undefined ? undefined : { ...place, nextIndex: index + 1, state: "active" },
   };
 }
 
@@ -65,33 +62,27 @@ const contents = ({ connection }: Joiner): readonly string[] =>
     return one.kind === "event" ? one.event.data || "end" : one.kind;
   });
 
-t.test(
-  "a joining session is given the snapshot and what follows",
-  async (t) => {
-    const alice = joiner();
-    const backlog = added(alice);
-    for (const index of [2, 3, 4, 5]) backlog.takeEvent(eventOf(index));
-    backlog.settle([snapshotOf(3)], []);
-    t.same(contents(alice), ["snapshot abc", "d", "e"]);
-  },
-);
+t.test("a joining session is given the snapshot and what follows", async (t) => {
+  const alice = joiner();
+  const backlog = added(alice);
+  for (const index of [2, 3, 4, 5]) backlog.takeEvent(eventOf(index));
+  backlog.settle([snapshotOf(3)], []);
+  t.same(contents(alice), ["snapshot abc", "d", "e"]);
+});
 
-t.test(
-  "of content that came merged the session is given what the snapshot lacks",
-  async (t) => {
-    const alice = joiner();
-    const backlog = added(alice);
-    const place = { messageSeq: 1, index: 2, nextIndex: 6, textOffset: 1 };
-    backlog.takeEvent({
-      ...eventOf(2),
-      data: "bcde",
-      stream: { ...place, state: "active" },
-    });
-    backlog.takeEvent(eventOf(6));
-    backlog.settle([snapshotOf(3)], []);
-    t.same(contents(alice), ["snapshot abc", "de", "f"]);
-  },
-);
+t.test("of content that came merged the session is given what the snapshot lacks", async (t) => {
+  const alice = joiner();
+  const backlog = added(alice);
+  const place = { messageSeq: 1, index: 2, nextIndex: 6, textOffset: 1 };
+  backlog.takeEvent({
+    ...eventOf(2),
+    data: "bcde",
+    stream: { ...place, state: "active" },
+  });
+  backlog.takeEvent(eventOf(6));
+  backlog.settle([snapshotOf(3)], []);
+  t.same(contents(alice), ["snapshot abc", "de", "f"]);
+});
 
 t.test("what belongs to a stream that is over is left out", async (t) => {
   const alice = joiner();
@@ -101,21 +92,18 @@ t.test("what belongs to a stream that is over is left out", async (t) => {
   t.same(contents(alice), []);
 });
 
-t.test(
-  "a stream the client was shown and that ended meanwhile is told to its end",
-  async (t) => {
-    const alice = joiner();
-    const g = new Group("g");
-    const backlog = g.expect(alice.session);
-    backlog.shown(snapshotOf(2));
-    backlog.shown(snapshotOf(1)); // an older answer
-    g.add(backlog);
-    t.ok(backlog.mustRead);
-    backlog.takeEvent(eventOf(undefined));
-    backlog.settle([], [snapshotOf(5, true)]);
-    t.same(contents(alice), ["cde", "end", "beside"]);
-  },
-);
+t.test("a stream the client was shown and that ended meanwhile is told to its end", async (t) => {
+  const alice = joiner();
+  const g = new Group("g");
+  const backlog = g.expect(alice.session);
+  backlog.shown(snapshotOf(2));
+  backlog.shown(snapshotOf(1)); // an older answer
+  g.add(backlog);
+  t.ok(backlog.mustRead);
+  backlog.takeEvent(eventOf(undefined));
+  backlog.settle([], [snapshotOf(5, true)]);
+  t.same(contents(alice), ["cde", "end", "beside"]);
+});
 
 t.test("a client that was told more is not set back", async (t) => {
   const alice = joiner();
@@ -126,20 +114,17 @@ t.test("a client that was told more is not set back", async (t) => {
   t.same(contents(alice), ["e"]);
 });
 
-t.test(
-  "of a stream the store has lost nothing more is told, nor of a gap",
-  async (t) => {
-    const alice = joiner();
-    const backlog = added(alice);
-    backlog.shown(snapshotOf(1));
-    backlog.leaveStreamsToStore();
-    backlog.takeEvent(eventOf(2));
-    backlog.keepAll();
-    backlog.takeEvent(eventOf(3));
-    backlog.settle([], []);
-    t.same(contents(alice), []);
-  },
-);
+t.test("of a stream the store has lost nothing more is told, nor of a gap", async (t) => {
+  const alice = joiner();
+  const backlog = added(alice);
+  backlog.shown(snapshotOf(1));
+  backlog.leaveStreamsToStore();
+  backlog.takeEvent(eventOf(2));
+  backlog.keepAll();
+  backlog.takeEvent(eventOf(3));
+  backlog.settle([], []);
+  t.same(contents(alice), []);
+});
 
 t.test("leaving the group gives back what was kept", async (t) => {
   const { session } = joiner(1000);
@@ -184,43 +169,34 @@ function holding(maxHeldBytes = 10_000): Joiner & {
   return { ...one, g, backlog };
 }
 
-t.test(
-  "what comes is held until the session is a member, in order",
-  async (t) => {
-    const { backlog, g, connection } = holding();
-    for (const seq of [3, 0, 4]) backlog.takeMessage(messageOf(seq));
-    t.same(connection.frames, []);
-    g.add(backlog);
-    t.notOk(backlog.isHolding);
-    t.same(connection.messageNos, ["n3", "n0", "n4"]);
-  },
-);
+t.test("what comes is held until the session is a member, in order", async (t) => {
+  const { backlog, g, connection } = holding();
+  for (const seq of [3, 0, 4]) backlog.takeMessage(messageOf(seq));
+  t.same(connection.frames, []);
+  g.add(backlog);
+  t.notOk(backlog.isHolding);
+  t.same(connection.messageNos, ["n3", "n0", "n4"]);
+});
 
-t.test(
-  "what the session was given is left out, but not what has no seq",
-  async (t) => {
-    const { backlog, g, connection } = holding();
-    for (const seq of [3, 4, 0, 5]) backlog.takeMessage(messageOf(seq));
-    backlog.advance("2:g", 4);
-    g.add(backlog);
-    t.same(connection.messageNos, ["n0", "n5"]);
-  },
-);
+t.test("what the session was given is left out, but not what has no seq", async (t) => {
+  const { backlog, g, connection } = holding();
+  for (const seq of [3, 4, 0, 5]) backlog.takeMessage(messageOf(seq));
+  backlog.advance("2:g", 4);
+  g.add(backlog);
+  t.same(connection.messageNos, ["n0", "n5"]);
+});
 
-t.test(
-  "what is left to the store is not held, but what it has not",
-  async (t) => {
-    const { backlog, g, connection } = holding();
-    backlog.takeMessage(messageOf(1));
-    backlog.takeMessage(messageOf(0));
-    backlog.leaveToStore();
-    backlog.takeMessage(messageOf(2));
-    backlog.hold();
-    backlog.takeMessage(messageOf(3));
-    g.add(backlog);
-    t.same(connection.messageNos, ["n0", "n3"]);
-  },
-);
+t.test("what is left to the store is not held, but what it has not", async (t) => {
+  const { backlog, g, connection } = holding();
+  backlog.takeMessage(messageOf(1));
+  backlog.takeMessage(messageOf(0));
+  backlog.leaveToStore();
+  backlog.takeMessage(messageOf(2));
+  backlog.hold();
+  backlog.takeMessage(messageOf(3));
+  g.add(backlog);
+  t.same(connection.messageNos, ["n0", "n3"]);
+});
 
 t.test("personal channels are held to the end", async (t) => {
   const { session, connection } = joiner();
@@ -232,19 +208,16 @@ t.test("personal channels are held to the end", async (t) => {
   t.same(connection.messageNos, ["n1"]);
 });
 
-t.test(
-  "more than the bound held ends the session as a slow reader",
-  async (t) => {
-    const { session, backlog, g, connection } = holding(2000);
-    backlog.takeMessage(messageOf(1, 1000));
-    t.equal(session.ended, undefined);
-    backlog.takeMessage(messageOf(2, 1000));
-    t.equal(session.ended, "slow_reader");
-    backlog.takeMessage(messageOf(3));
-    g.add(backlog);
-    t.match(connection.seen, [{ kind: "disconnect", reason: "slow_reader" }]);
-  },
-);
+t.test("more than the bound held ends the session as a slow reader", async (t) => {
+  const { session, backlog, g, connection } = holding(2000);
+  backlog.takeMessage(messageOf(1, 1000));
+  t.equal(session.ended, undefined);
+  backlog.takeMessage(messageOf(2, 1000));
+  t.equal(session.ended, "slow_reader");
+  backlog.takeMessage(messageOf(3));
+  g.add(backlog);
+  t.match(connection.seen, [{ kind: "disconnect", reason: "slow_reader" }]);
+});
 
 t.test("messages without a payload are bounded too", async (t) => {
   const { session, backlog } = holding(10_000);
@@ -275,15 +248,12 @@ t.test("what is forgotten of one group leaves the others", async (t) => {
   t.same(connection.messageNos, ["n2", "n3"]);
 });
 
-t.test(
-  "an event that is of no stream keeps its turn among messages",
-  async (t) => {
-    const { backlog, g, connection } = holding();
-    backlog.takeMessage(messageOf(1));
-    backlog.takeEvent(eventOf(undefined));
-    backlog.takeMessage(messageOf(2));
-    g.add(backlog);
-    const kinds = connection.seen.map(({ kind }) => kind);
-    t.same(kinds, ["message", "event", "message"]);
-  },
-);
+t.test("an event that is of no stream keeps its turn among messages", async (t) => {
+  const { backlog, g, connection } = holding();
+  backlog.takeMessage(messageOf(1));
+  backlog.takeEvent(eventOf(undefined));
+  backlog.takeMessage(messageOf(2));
+  g.add(backlog);
+  const kinds = connection.seen.map(({ kind }) => kind);
+  t.same(kinds, ["message", "event", "message"]);
+});

@@ -22,14 +22,12 @@ t.test(
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
       const world = new World(random);
-      const say = (id: string) =>
-        world.server.append({ channel: group(id), fromUid: "bob" });
+      const say = (id: string) => world.server.append({ channel: group(id), fromUid: "bob" });
       for (const id of ["g1", "g2"]) say(id);
       const live = await world.live({ uid: "alice" });
       const late = world.session({ uid: "alice" });
       const joining = world.join(late);
-      for (let count = random.below(20); count > 0; count--)
-        await world.server.step();
+      for (let count = random.below(20); count > 0; count--) await world.server.step();
       const isEarly = !late.isLive && !late.session.isWelcome;
       const sent: string[] = [];
       for (const id of ["g1", "g2"]) {
@@ -48,10 +46,7 @@ t.test(
         t.same(view.repeats, [], `seed ${seed}`);
         t.same([...view.nos].sort(), [...sent].sort(), `seed ${seed}`);
         for (const id of ["g1", "g2"])
-          t.equal(
-            view.levels.get(`group ${id}`),
-            world.headSeq(group(id), "alice"),
-          );
+          t.equal(view.levels.get(`group ${id}`), world.headSeq(group(id), "alice"));
       }
       t.same(world.bugs, []);
     }
@@ -65,10 +60,8 @@ t.test(
       const random = seeded(seed);
       const world = new World(random);
       const alice = await world.live({ uid: "alice" });
-      for (const id of ["g1", "g2", "g3"])
-        world.server.setMember(id, "alice", true);
-      for (let count = random.below(30); count > 0; count--)
-        await world.server.step();
+      for (const id of ["g1", "g2", "g3"]) world.server.setMember(id, "alice", true);
+      for (let count = random.below(30); count > 0; count--) await world.server.step();
       for (const id of ["g1", "g2", "g3"]) {
         world.server.append({ channel: group(id), fromUid: "bob" });
         world.server.setMember(id, "alice", false);
@@ -129,8 +122,7 @@ t.test(
       const points = [{ channel: group("g"), lastSeq: 1 }];
       const alice = world.session({ uid: "alice", points });
       const joining = world.join(alice);
-      for (let count = random.below(40); count > 0; count--)
-        await world.server.step();
+      for (let count = random.below(40); count > 0; count--) await world.server.step();
       world.server.setMember("g", "alice", false);
       await world.server.settle();
       await joining;
@@ -311,22 +303,19 @@ t.test(
   },
 );
 
-t.test(
-  "who was added unheard gets what was sent since, when the call is repeated",
-  async (t) => {
-    const world = new World(seeded(1));
-    say(world);
-    const alice = await world.live({ uid: "alice" });
-    world.server.changeMember("g", "alice", true);
-    const sent = [say(world), say(world)];
-    await world.server.settle();
-    tell(world, true);
-    await world.server.settle();
-    sent.push(say(world));
-    await world.server.settle();
-    t.same(clientView(alice.connection.seen, []).nos, sent);
-  },
-);
+t.test("who was added unheard gets what was sent since, when the call is repeated", async (t) => {
+  const world = new World(seeded(1));
+  say(world);
+  const alice = await world.live({ uid: "alice" });
+  world.server.changeMember("g", "alice", true);
+  const sent = [say(world), say(world)];
+  await world.server.settle();
+  tell(world, true);
+  await world.server.settle();
+  sent.push(say(world));
+  await world.server.settle();
+  t.same(clientView(alice.connection.seen, []).nos, sent);
+});
 
 t.test(
   "in whatever order changes are told, a session is quiet once told out, and ends up as the store has it, with all since and each once",
@@ -339,8 +328,7 @@ t.test(
       let since: string[] = [];
       let quietFrom: number | undefined;
       world.onDelivered = (event) => {
-        if (event.kind === "removal" && !isMember)
-          quietFrom ??= alice.connection.frames.length;
+        if (event.kind === "removal" && !isMember) quietFrom ??= alice.connection.frames.length;
       };
       for (let count = 1 + random.below(8); count > 0; count--) {
         if (quietFrom !== undefined)
@@ -368,26 +356,23 @@ t.test(
   },
 );
 
-t.test(
-  "a personal message is not held while the session joins a group",
-  async (t) => {
-    const world = new World(seeded(1));
-    const alice = await world.live({ uid: "alice" });
-    world.server.changeMember("g", "alice", true);
-    say(world);
-    tell(world, true);
-    while (alice.session.joining === undefined) await world.server.step();
-    const no = world.server.append({
-      ...{ channel: person("alice"), fromUid: "bob" },
-    });
-    const came = () => alice.connection.messageNos.includes(no);
-    while (!came() && !alice.session.follows("g")) await world.server.step();
-    t.ok(came());
-    t.notOk(alice.session.follows("g"), "before it follows the group");
-    await world.server.settle();
-    t.ok(alice.session.follows("g"));
-  },
-);
+t.test("a personal message is not held while the session joins a group", async (t) => {
+  const world = new World(seeded(1));
+  const alice = await world.live({ uid: "alice" });
+  world.server.changeMember("g", "alice", true);
+  say(world);
+  tell(world, true);
+  while (alice.session.joining === undefined) await world.server.step();
+  const no = world.server.append({
+    ...{ channel: person("alice"), fromUid: "bob" },
+  });
+  const came = () => alice.connection.messageNos.includes(no);
+  while (!came() && !alice.session.follows("g")) await world.server.step();
+  t.ok(came());
+  t.notOk(alice.session.follows("g"), "before it follows the group");
+  await world.server.settle();
+  t.ok(alice.session.follows("g"));
+});
 
 t.test(
   "a live session that joins a group where much was sent is not ended by what comes while it reads",

@@ -21,21 +21,15 @@ export function nameOf({ type, id }: ChannelRef): string {
   return `${type === PERSON_CHANNEL ? "person" : "group"} ${id}`;
 }
 
-export function clientView(
-  seen: readonly Seen[],
-  points: readonly ResumePoint[],
-): ClientView {
-  const levels = new Map(
-    points.map(({ channel, lastSeq }) => [nameOf(channel), lastSeq]),
-  );
+export function clientView(seen: readonly Seen[], points: readonly ResumePoint[]): ClientView {
+  const levels = new Map(points.map(({ channel, lastSeq }) => [nameOf(channel), lastSeq]));
   const unstored: string[] = [];
   const problems: string[] = [];
 
   /** A channel not named at connect is level from the first message on. */
   function advance(name: string, fromSeq: number, throughSeq: number): void {
     const level = levels.get(name) ?? fromSeq - 1;
-    if (fromSeq !== level + 1)
-      problems.push(`${name}: ${fromSeq} follows ${level}`);
+    if (fromSeq !== level + 1) problems.push(`${name}: ${fromSeq} follows ${level}`);
     levels.set(name, throughSeq);
   }
 

@@ -3,11 +3,7 @@
 
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";
-import {
-  ConnectionRate,
-  UserRates,
-  type WorkLimits,
-} from "../../src/gateway/rates.ts";
+import { ConnectionRate, UserRates, type WorkLimits } from "../../src/gateway/rates.ts";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
 import type { Codec, Operation } from "../../src/protocol/protocol.ts";
@@ -58,8 +54,7 @@ interface Stage {
 /** A client of alice that is live. */
 async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
   const world = new World(seeded(1));
-  for (let at = 0; at < groups; at++)
-    world.server.changeMember(`g${at}`, "alice", true);
+  for (let at = 0; at < groups; at++) world.server.changeMember(`g${at}`, "alice", true);
   const connection = new Wire().connect();
   const codec = new CountingCodec("f");
   let next: Operation = CONNECT;
@@ -165,28 +160,25 @@ t.test("every time to wait reaches the client as it is", async (t) => {
   t.same(world.bugs, []);
 });
 
-t.test(
-  "an error that cannot be encoded ends its connection, and nothing else",
-  async (t) => {
-    const { world, connection, receive } = await stage({
-      encodeReply() {
-        throw new RangeError("no such number");
-      },
-    });
-    let unhandled = 0;
-    const count = () => {
-      unhandled += 1;
-    };
-    process.on("unhandledRejection", count);
-    t.teardown(() => process.off("unhandledRejection", count));
-    receive(HISTORY);
-    await turns();
-    t.equal(unhandled, 0, "no promise rejects");
-    t.match(world.bugs, [{ message: "no such number" }]);
-    t.match(connection.seen.at(-1), { reason: "unavailable" });
-    t.equal(connection.endedWith, 4102);
-  },
-);
+t.test("an error that cannot be encoded ends its connection, and nothing else", async (t) => {
+  const { world, connection, receive } = await stage({
+    encodeReply() {
+      throw new RangeError("no such number");
+    },
+  });
+  let unhandled = 0;
+  const count = () => {
+    unhandled += 1;
+  };
+  process.on("unhandledRejection", count);
+  t.teardown(() => process.off("unhandledRejection", count));
+  receive(HISTORY);
+  await turns();
+  t.equal(unhandled, 0, "no promise rejects");
+  t.match(world.bugs, [{ message: "no such number" }]);
+  t.match(connection.seen.at(-1), { reason: "unavailable" });
+  t.equal(connection.endedWith, 4102);
+});
 
 t.test("a refused HISTORY costs next to nothing", async (t) => {
   const { connection, receive } = await stage({ limits: LIMITS });

@@ -25,8 +25,7 @@ async function liveWorld(names: readonly string[]): Promise<{
   const all = names.map((name) => name.split(":"));
   for (const [uid = ""] of all) world.server.setMember("g", uid, true);
   const sessions: Joiner[] = [];
-  for (const [uid = "", format = "a"] of all)
-    sessions.push(await world.live({ uid, format }));
+  for (const [uid = "", format = "a"] of all) sessions.push(await world.live({ uid, format }));
   return { world, sessions };
 }
 
@@ -101,69 +100,62 @@ t.test("who left the group gets no event of it any more", async (t) => {
   t.equal(carol.connection.topics.size, 0);
 });
 
-t.test(
-  "a lagging session gets the rest of a stream as one event, in its place",
-  async (t) => {
-    const { world, sessions } = await liveWorld(["alice", "carol"]);
-    const [alice, carol] = sessions;
-    if (alice === undefined || carol === undefined) throw new Error("none");
-    const { streams } = world.server;
-    const key = channelKey(group("g"), "bob");
-    streams.start({ channel: group("g"), fromUid: "bob" });
-    streams.content(key, "one ");
+t.test("a lagging session gets the rest of a stream as one event, in its place", async (t) => {
+  const { world, sessions } = await liveWorld(["alice", "carol"]);
+  const [alice, carol] = sessions;
+  if (alice === undefined || carol === undefined) throw new Error("none");
+  const { streams } = world.server;
+  const key = channelKey(group("g"), "bob");
+  streams.start({ channel: group("g"), fromUid: "bob" });
+  streams.content(key, "one ");
+  await world.server.settle();
+  stopReading(world, alice);
+  world.server.tell(custom(group("g"), "before"));
+  for (const word of ["two ", "three ", "four "]) streams.content(key, word);
+  world.server.tell(custom(group("g"), "between"));
+  streams.content(key, "five");
+  await world.server.settle();
+  t.equal(eventsOf(alice).length, 2, "nothing while it lags");
+  t.equal(eventsOf(carol).length, 8, "the others notice nothing");
+  readOn(alice);
+  await world.server.settle();
+  t.match(eventsOf(alice).slice(2), [
+    { data: "before" },
+    {
+      type: STREAM_CONTENT,
+      data: "two three four five",
+      stream: { index: 2, nextIndex: 6, textOffset: 4, state: "active" },
+    },
+    { data: "between" },
+  ]);
+  streams.end(key);
+  await world.server.settle();
+  t.equal(eventsOf(alice).length, 6, "and live from there");
+});
+
+t.test("what a lagging session missed of other events is bounded", async (t) => {
+  const { world } = await liveWorld(["carol"]);
+  world.server.setMember("g", "alice", true);
+  const alice = await world.live({ uid: "alice", maxHeldBytes: 5000 });
+  const tell = async (count: number): Promise<void> => {
+    for (let at = 0; at < count; at++) world.server.tell(custom(group("g"), "x".repeat(100)));
     await world.server.settle();
+  };
+  for (let round = 0; round < 5; round++) {
     stopReading(world, alice);
-    world.server.tell(custom(group("g"), "before"));
-    for (const word of ["two ", "three ", "four "]) streams.content(key, word);
-    world.server.tell(custom(group("g"), "between"));
-    streams.content(key, "five");
-    await world.server.settle();
-    t.equal(eventsOf(alice).length, 2, "nothing while it lags");
-    t.equal(eventsOf(carol).length, 8, "the others notice nothing");
+    await tell(10);
     readOn(alice);
     await world.server.settle();
-    t.match(eventsOf(alice).slice(2), [
-      { data: "before" },
-      {
-        type: STREAM_CONTENT,
-        data: "two three four five",
-        stream: { index: 2, nextIndex: 6, textOffset: 4, state: "active" },
-      },
-      { data: "between" },
-    ]);
-    streams.end(key);
-    await world.server.settle();
-    t.equal(eventsOf(alice).length, 6, "and live from there");
-  },
-);
-
-t.test(
-  "what a lagging session missed of other events is bounded",
-  async (t) => {
-    const { world } = await liveWorld(["carol"]);
-    world.server.setMember("g", "alice", true);
-    const alice = await world.live({ uid: "alice", maxHeldBytes: 5000 });
-    const tell = async (count: number): Promise<void> => {
-      for (let at = 0; at < count; at++)
-        world.server.tell(custom(group("g"), "x".repeat(100)));
-      await world.server.settle();
-    };
-    for (let round = 0; round < 5; round++) {
-      stopReading(world, alice);
-      await tell(10);
-      readOn(alice);
-      await world.server.settle();
-    }
-    t.equal(eventsOf(alice).length, 50, "it is on what is kept at one time");
-    stopReading(world, alice);
-    await tell(20);
-    t.equal(alice.session.ended, "slow_reader");
-    t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
-    world.disconnect(alice);
-    await tell(1);
-    t.same(world.bugs, []);
-  },
-);
+  }
+  t.equal(eventsOf(alice).length, 50, "it is on what is kept at one time");
+  stopReading(world, alice);
+  await tell(20);
+  t.equal(alice.session.ended, "slow_reader");
+  t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
+  world.disconnect(alice);
+  await tell(1);
+  t.same(world.bugs, []);
+});
 
 t.test("a group joined while lagging has its events merged too", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
@@ -173,8 +165,7 @@ t.test("a group joined while lagging has its events merged too", async (t) => {
   world.server.setMember("h", "alice", true);
   await world.server.settle();
   world.server.streams.start({ channel: group("h"), fromUid: "bob" });
-  for (const word of ["one ", "two ", "three"])
-    world.server.streams.content("2:h", word);
+  for (const word of ["one ", "two ", "three"]) world.server.streams.content("2:h", word);
   await world.server.settle();
   t.equal(eventsOf(alice).length, 0);
   readOn(alice);
@@ -198,9 +189,7 @@ t.test("a snapshot waits until the client has read enough", async (t) => {
   await world.server.settle();
   readOn(alice);
   await world.server.settle();
-  t.match(alice.connection.seen, [
-    { kind: "stream", snapshot: { text: "text" } },
-  ]);
+  t.match(alice.connection.seen, [{ kind: "stream", snapshot: { text: "text" } }]);
 });
 
 for (const how of ["lags", "joins"] as const)
@@ -237,9 +226,7 @@ for (const how of ["lags", "joins"] as const)
       t.equal(before, how === "lags" ? senders.length : 0, "as messages");
       const { problems } = streamView(alice.connection.seen);
       t.same(problems, []);
-      const whole = alice.connection.seen.filter(
-        ({ kind }) => kind === "stream",
-      );
+      const whole = alice.connection.seen.filter(({ kind }) => kind === "stream");
       t.equal(whole.length, how === "joins" ? senders.length : 0, "each once");
     },
   );
@@ -281,24 +268,21 @@ t.test("asking for a stream one may not see is refused", async (t) => {
   await t.rejects(ask("g", "unknown"), { code: "stream_unknown" });
 });
 
-t.test(
-  "history read behind a removal is refused before the removal is delivered",
-  async (t) => {
-    const { world, sessions } = await liveWorld(["alice"]);
-    const [alice] = sessions;
-    if (alice === undefined) throw new Error("none");
-    const history = async () => {
-      world.server.setMember("g", "alice", false); // its event is on the way
-      return { messages: [], more: false, headSeq: 0 };
-    };
-    const asking = operator(world, { history })(alice, {
-      ...{ kind: "history", ref: 1, channel: group("g") },
-      ...{ fromSeq: 1, toSeq: 0, limit: 10, reverse: false },
-    });
-    await t.rejects(asking, { code: "not_in_channel" });
-    t.ok(alice.session.follows("g"), "the node does not know yet");
-  },
-);
+t.test("history read behind a removal is refused before the removal is delivered", async (t) => {
+  const { world, sessions } = await liveWorld(["alice"]);
+  const [alice] = sessions;
+  if (alice === undefined) throw new Error("none");
+  const history = async () => {
+    world.server.setMember("g", "alice", false); // its event is on the way
+    return { messages: [], more: false, headSeq: 0 };
+  };
+  const asking = operator(world, { history })(alice, {
+    ...{ kind: "history", ref: 1, channel: group("g") },
+    ...{ fromSeq: 1, toSeq: 0, limit: 10, reverse: false },
+  });
+  await t.rejects(asking, { code: "not_in_channel" });
+  t.ok(alice.session.follows("g"), "the node does not know yet");
+});
 
 const CONVERSATION: Conversation = {
   channel: group("g"),
@@ -306,74 +290,64 @@ const CONVERSATION: Conversation = {
   last: undefined,
 };
 
-t.test(
-  "a changed conversation is told to the user's other sessions",
-  async (t) => {
-    const { world, sessions } = await liveWorld(["alice", "alice", "bob"]);
-    const entering = world.session({ uid: "alice" });
-    world.hub.enter(entering.session);
-    const origin = sessions[0]?.session.sessionId;
-    world.hub.deliver({
-      ...{ kind: "conversation", uid: "alice", change: "read", origin },
-      conversation: CONVERSATION,
-    });
-    const told = [...sessions, entering].map(
-      ({ connection }) => connection.seen.length,
-    );
-    t.same(told, [0, 1, 0, 0], "but for one that has no connack yet");
-    t.match(sessions[1]?.connection.seen, [
-      { kind: "conversation", change: "read" },
-    ]);
-  },
-);
+t.test("a changed conversation is told to the user's other sessions", async (t) => {
+  const { world, sessions } = await liveWorld(["alice", "alice", "bob"]);
+  const entering = world.session({ uid: "alice" });
+  world.hub.enter(entering.session);
+  const origin = sessions[0]?.session.sessionId;
+  world.hub.deliver({
+    ...{ kind: "conversation", uid: "alice", change: "read", origin },
+    conversation: CONVERSATION,
+  });
+  const told = [...sessions, entering].map(({ connection }) => connection.seen.length);
+  t.same(told, [0, 1, 0, 0], "but for one that has no connack yet");
+  t.match(sessions[1]?.connection.seen, [{ kind: "conversation", change: "read" }]);
+});
 
-t.test(
-  "operations on conversations, commands and streams answer",
-  async (t) => {
-    const { world, sessions } = await liveWorld(["alice"]);
-    const [alice] = sessions;
-    if (alice === undefined) throw new Error("none");
-    const calls: unknown[] = [];
-    const run = operator(world, {
-      conversations: {
-        async list(uid, page) {
-          calls.push({ uid, page });
-          return { conversations: [CONVERSATION], more: true, looked: 1 };
-        },
-        async change(by, channel, change) {
-          calls.push({ by, channel, change });
-          return CONVERSATION;
-        },
+t.test("operations on conversations, commands and streams answer", async (t) => {
+  const { world, sessions } = await liveWorld(["alice"]);
+  const [alice] = sessions;
+  if (alice === undefined) throw new Error("none");
+  const calls: unknown[] = [];
+  const run = operator(world, {
+    conversations: {
+      async list(uid, page) {
+        calls.push({ uid, page });
+        return { conversations: [CONVERSATION], more: true, looked: 1 };
       },
-      cancel: async () => "cancelled",
-      acknowledge: async (uid, inboxSeqs) => {
-        calls.push({ uid, inboxSeqs });
-        return inboxSeqs.length;
+      async change(by, channel, change) {
+        calls.push({ by, channel, change });
+        return CONVERSATION;
       },
-    });
-    const channel = group("g");
-    const change = { kind: "read", seq: 4 } as const;
-    await run(alice, { kind: "conversations", ref: 1, limit: 5, offset: 2 });
-    await run(alice, { kind: "conversation", ref: 2, channel, change });
-    await run(alice, { kind: "commandack", ref: 3, inboxSeqs: [4, 7] });
-    await run(alice, { kind: "cancel", ref: 4, channel, clientMsgNo: "s" });
-    t.match(
-      alice.connection.seen.map((one) => one.kind === "reply" && one.reply),
-      [
-        { kind: "conversations", ref: 1, more: true, conversations: [{}] },
-        { kind: "conversation", ref: 2, conversation: { readSeq: 2 } },
-        { kind: "commandack", ref: 3, count: 2 },
-        { kind: "cancel", ref: 4, state: "cancelled" },
-      ],
-    );
-    const origin = alice.session.sessionId;
-    t.same(calls, [
-      { uid: "alice", page: { limit: 5, offset: 2, maxBytes: 1000 } },
-      { by: { uid: "alice", origin }, channel, change },
-      { uid: "alice", inboxSeqs: [4, 7] },
-    ]);
-  },
-);
+    },
+    cancel: async () => "cancelled",
+    acknowledge: async (uid, inboxSeqs) => {
+      calls.push({ uid, inboxSeqs });
+      return inboxSeqs.length;
+    },
+  });
+  const channel = group("g");
+  const change = { kind: "read", seq: 4 } as const;
+  await run(alice, { kind: "conversations", ref: 1, limit: 5, offset: 2 });
+  await run(alice, { kind: "conversation", ref: 2, channel, change });
+  await run(alice, { kind: "commandack", ref: 3, inboxSeqs: [4, 7] });
+  await run(alice, { kind: "cancel", ref: 4, channel, clientMsgNo: "s" });
+  t.match(
+    alice.connection.seen.map((one) => one.kind === "reply" && one.reply),
+    [
+      { kind: "conversations", ref: 1, more: true, conversations: [{}] },
+      { kind: "conversation", ref: 2, conversation: { readSeq: 2 } },
+      { kind: "commandack", ref: 3, count: 2 },
+      { kind: "cancel", ref: 4, state: "cancelled" },
+    ],
+  );
+  const origin = alice.session.sessionId;
+  t.same(calls, [
+    { uid: "alice", page: { limit: 5, offset: 2, maxBytes: 1000 } },
+    { by: { uid: "alice", origin }, channel, change },
+    { uid: "alice", inboxSeqs: [4, 7] },
+  ]);
+});
 
 t.test(
   "a session that is removed from its groups while it begins to lag gets none of their events",
@@ -397,9 +371,7 @@ t.test(
       );
       for (const id of ids) world.server.changeMember(id, "alice", false);
       if (isGone) world.disconnect(alice);
-      else
-        for (const id of ids)
-          world.hub.deliver(memberEvent(id, "alice", false));
+      else for (const id of ids) world.hub.deliver(memberEvent(id, "alice", false));
       await world.server.settle();
       readOn(alice);
       for (const id of ids) world.server.tell(custom(group(id), "secret"));

@@ -25,8 +25,7 @@ const MESSAGE: Message = {
 };
 
 /** A session of its own world. */
-const live = (format: string): Joiner =>
-  new World(seeded(1)).session({ uid: "u", format });
+const live = (format: string): Joiner => new World(seeded(1)).session({ uid: "u", format });
 
 /** Makes it a member at once. */
 function add(g: Group, { session }: Joiner): Backlog {
@@ -117,38 +116,31 @@ t.test(
   },
 );
 
-t.test(
-  "a session whose format nobody shares is sent its frames without a topic",
-  async (t) => {
-    const g = new Group("g");
-    const wire = new Wire();
-    const [own, other, shared] = [
-      live("private-1"),
-      live("private-2"),
-      live("a"),
-    ];
-    for (const one of [own, other, shared]) add(g, one);
-    t.equal(g.members, 3);
-    t.equal(g.deliver(MESSAGE, own.session, wire), 2);
-    t.same(own.connection.messageNos, [], "the origin has it already");
-    t.same(other.connection.messageNos, ["n1"]);
-    const event = {
-      ...{ key: "2:g", channel: MESSAGE.channel, fromUid: "x", data: "" },
-      ...{ clientMsgNo: "c", eventId: "e", type: "x", timestampMs: 0 },
-      stream: undefined,
-    };
-    g.deliverEvent(event, wire);
-    t.equal(other.connection.frames.length, 1, "withheld as of others");
-    g.goLive(new Backlog(other.session, g, "streams"));
-    g.deliverEvent(event, wire);
-    t.equal(other.connection.frames.length, 2);
-    g.fallBehind(new Backlog(other.session, g, "streams"));
-    g.deliverEvent(event, wire);
-    t.equal(other.connection.frames.length, 2, "it lags");
-    t.equal(own.connection.topics.size + other.connection.topics.size, 0);
-    for (const one of [own, other, shared]) g.remove(one.session);
-    t.equal(g.deliver(MESSAGE, undefined, wire), 0);
-    t.equal(other.connection.frames.length, 2);
-    t.ok(g.isEmpty);
-  },
-);
+t.test("a session whose format nobody shares is sent its frames without a topic", async (t) => {
+  const g = new Group("g");
+  const wire = new Wire();
+  const [own, other, shared] = [live("private-1"), live("private-2"), live("a")];
+  for (const one of [own, other, shared]) add(g, one);
+  t.equal(g.members, 3);
+  t.equal(g.deliver(MESSAGE, own.session, wire), 2);
+  t.same(own.connection.messageNos, [], "the origin has it already");
+  t.same(other.connection.messageNos, ["n1"]);
+  const event = {
+    ...{ key: "2:g", channel: MESSAGE.channel, fromUid: "x", data: "" },
+    ...{ clientMsgNo: "c", eventId: "e", type: "x", timestampMs: 0 },
+    stream: undefined,
+  };
+  g.deliverEvent(event, wire);
+  t.equal(other.connection.frames.length, 1, "withheld as of others");
+  g.goLive(new Backlog(other.session, g, "streams"));
+  g.deliverEvent(event, wire);
+  t.equal(other.connection.frames.length, 2);
+  g.fallBehind(new Backlog(other.session, g, "streams"));
+  g.deliverEvent(event, wire);
+  t.equal(other.connection.frames.length, 2, "it lags");
+  t.equal(own.connection.topics.size + other.connection.topics.size, 0);
+  for (const one of [own, other, shared]) g.remove(one.session);
+  t.equal(g.deliver(MESSAGE, undefined, wire), 0);
+  t.equal(other.connection.frames.length, 2);
+  t.ok(g.isEmpty);
+});

@@ -19,8 +19,7 @@ const PATIENCE = { timeoutMs: 120_000 };
 
 t.test("a flood of commands to a large group", async (t) => {
   const broker = await spawnBroker(t, SETTINGS);
-  const connect = (uid: string) =>
-    connectNative(t, { port: broker.clientPort, uid, ...PATIENCE });
+  const connect = (uid: string) => connectNative(t, { port: broker.clientPort, uid, ...PATIENCE });
   const members = Array.from({ length: MEMBERS }, (_, at) => `m${at}`);
   await broker.call("/channel", {
     ...{ channel_id: "crowd", channel_type: 2 },
@@ -33,9 +32,7 @@ t.test("a flood of commands to a large group", async (t) => {
     Array.from({ length: COMMANDS }, async (_, at) => {
       const clientMsgNo = `${round}-${at}`;
       const options = { syncOnce: true, clientMsgNo };
-      const sent = await attacker
-        .send(crowd, "x", options)
-        .catch(() => undefined);
+      const sent = await attacker.send(crowd, "x", options).catch(() => undefined);
       if (sent !== undefined) acknowledged.push(clientMsgNo);
       return sent;
     });
@@ -61,12 +58,8 @@ t.test("a flood of commands to a large group", async (t) => {
     const m0 = await connectNative(t, {
       ...{ port: again.clientPort, uid: "m0", ...PATIENCE },
     });
-    const has = () =>
-      new Set(m0.commands.map(({ message }) => message.clientMsgNo));
-    await m0.waitFor(
-      () => acknowledged.every((no) => has().has(no)),
-      "every acknowledged command",
-    );
+    const has = () => new Set(m0.commands.map(({ message }) => message.clientMsgNo));
+    await m0.waitFor(() => acknowledged.every((no) => has().has(no)), "every acknowledged command");
     t.equal(m0.commands.length, has().size, "none came twice");
     t.ok(acknowledged.length > COMMANDS, "some of the second flood were");
   });
@@ -74,17 +67,14 @@ t.test("a flood of commands to a large group", async (t) => {
 
 t.test("acknowledging unknown commands costs next to nothing", async (t) => {
   const broker = await spawnBroker(t, SETTINGS);
-  const connect = (uid: string) =>
-    connectNative(t, { port: broker.clientPort, uid, ...PATIENCE });
+  const connect = (uid: string) => connectNative(t, { port: broker.clientPort, uid, ...PATIENCE });
   const [attacker, good] = [await connect("attacker"), await connect("good")];
   for (let at = 0; at < 3; at++)
     await good.send({ id: "attacker", type: 1 }, "x", { syncOnce: true });
   const known = await attacker.acknowledge([2, 3]);
   t.equal(known.count, 2);
   const beforeMs = cpuMs(broker.process.pid);
-  const acks = Array.from({ length: ACKS }, () =>
-    attacker.acknowledge(UNKNOWN),
-  );
+  const acks = Array.from({ length: ACKS }, () => attacker.acknowledge(UNKNOWN));
   for (const { count } of await Promise.all(acks)) t.equal(count, 0);
   const eachMs = (cpuMs(broker.process.pid) - beforeMs) / ACKS;
   t.comment(`${eachMs} ms of the processor for 1,000 unknown ones`);

@@ -15,8 +15,7 @@ async function liveWorld(names: readonly string[]): Promise<{
   readonly sessions: readonly Joiner[];
 }> {
   const world = new World(seeded(7));
-  for (const name of names)
-    world.server.setMember("g", name.split(":")[0] ?? "", true);
+  for (const name of names) world.server.setMember("g", name.split(":")[0] ?? "", true);
   const sessions: Joiner[] = [];
   for (const name of names) {
     const [uid = "", format = "a"] = name.split(":");
@@ -68,25 +67,17 @@ t.test("a session of another user cannot be the origin", async (t) => {
   t.same(counts(sessions), [1, 1]);
 });
 
-t.test(
-  "a personal message reaches both users, each by the other's name",
-  async (t) => {
-    const { world, sessions } = await liveWorld([
-      "alice:a",
-      "bob:a",
-      "bob:a",
-      "carol:a",
-    ]);
-    const [alice, bob, bobs] = sessions;
-    world.server.append({ channel: person("bob"), fromUid: "alice" });
-    await world.server.settle();
-    t.same(counts(sessions), [1, 1, 1, 0]);
-    t.match(alice?.connection.seen, [{ channel: person("bob") }]);
-    t.match(bob?.connection.seen, [{ channel: person("alice") }]);
-    t.match(bobs?.connection.seen, [{ channel: person("alice") }]);
-    t.equal(encodings(sessions, "a"), 2, "once for each of the two views");
-  },
-);
+t.test("a personal message reaches both users, each by the other's name", async (t) => {
+  const { world, sessions } = await liveWorld(["alice:a", "bob:a", "bob:a", "carol:a"]);
+  const [alice, bob, bobs] = sessions;
+  world.server.append({ channel: person("bob"), fromUid: "alice" });
+  await world.server.settle();
+  t.same(counts(sessions), [1, 1, 1, 0]);
+  t.match(alice?.connection.seen, [{ channel: person("bob") }]);
+  t.match(bob?.connection.seen, [{ channel: person("alice") }]);
+  t.match(bobs?.connection.seen, [{ channel: person("alice") }]);
+  t.equal(encodings(sessions, "a"), 2, "once for each of the two views");
+});
 
 t.test("a note to oneself comes once to each other device", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice"]);
@@ -109,70 +100,60 @@ t.test("only named recipients get a restricted message", async (t) => {
   t.same(counts(sessions), [0, 0, 1, 1]);
 });
 
-t.test(
-  "a restricted group message is encoded once per format too",
-  async (t) => {
-    const names = ["alice:a", "bob:a", "carol:b", "dave:a", "dave:b"];
-    const { world, sessions } = await liveWorld(names);
-    world.server.append({
-      channel: group("g"),
-      fromUid: SYSTEM_UID,
-      recipients: ["alice", "bob", "carol", "dave"],
-    });
-    await world.server.settle();
-    t.same(counts(sessions), [1, 1, 1, 1, 1]);
-    t.equal(encodings(sessions, "a"), 1);
-    t.equal(encodings(sessions, "b"), 1);
-  },
-);
+t.test("a restricted group message is encoded once per format too", async (t) => {
+  const names = ["alice:a", "bob:a", "carol:b", "dave:a", "dave:b"];
+  const { world, sessions } = await liveWorld(names);
+  world.server.append({
+    channel: group("g"),
+    fromUid: SYSTEM_UID,
+    recipients: ["alice", "bob", "carol", "dave"],
+  });
+  await world.server.settle();
+  t.same(counts(sessions), [1, 1, 1, 1, 1]);
+  t.equal(encodings(sessions, "a"), 1);
+  t.equal(encodings(sessions, "b"), 1);
+});
 
-t.test(
-  "a session that is joining gets no held copy of its own message",
-  async (t) => {
-    const { world } = await liveWorld(["bob"]);
-    world.server.setMember("g", "alice", true);
-    await world.server.settle();
-    const points = [{ channel: group("g"), lastSeq: 0 }];
-    const alice = world.session({ uid: "alice", points });
-    const joining = world.join(alice);
-    const holds = () =>
-      world.groups.get("g")?.backlogOf(alice.session)?.isHolding ?? false;
-    while (!holds()) await world.server.step();
-    const { sessionId: origin } = alice.session;
-    const event = { fromUid: "alice", noPersist: true };
-    world.server.append({ channel: group("g"), ...event, origin });
-    world.server.append({ channel: person("bob"), ...event, origin });
-    const other = world.server.append({ channel: group("g"), ...event });
-    await world.server.settle();
-    await joining;
-    t.same(alice.connection.messageNos, [other]);
-  },
-);
+t.test("a session that is joining gets no held copy of its own message", async (t) => {
+  const { world } = await liveWorld(["bob"]);
+  world.server.setMember("g", "alice", true);
+  await world.server.settle();
+  const points = [{ channel: group("g"), lastSeq: 0 }];
+  const alice = world.session({ uid: "alice", points });
+  const joining = world.join(alice);
+  const holds = () => world.groups.get("g")?.backlogOf(alice.session)?.isHolding ?? false;
+  while (!holds()) await world.server.step();
+  const { sessionId: origin } = alice.session;
+  const event = { fromUid: "alice", noPersist: true };
+  world.server.append({ channel: group("g"), ...event, origin });
+  world.server.append({ channel: person("bob"), ...event, origin });
+  const other = world.server.append({ channel: group("g"), ...event });
+  await world.server.settle();
+  await joining;
+  t.same(alice.connection.messageNos, [other]);
+});
 
-t.test(
-  "an unstored message of before its connack is not a session's",
-  async (t) => {
-    const { world } = await liveWorld(["bob"]);
-    const alice = world.session({ uid: "alice" });
-    const before: string[] = [];
-    const since: string[] = [];
-    world.onDelivered = (event) => {
-      if (event.kind !== "message") return;
-      const { isWelcome } = alice.session;
-      (isWelcome ? since : before).push(event.message.clientMsgNo);
-    };
-    const joining = world.join(alice);
-    const to = { channel: person("alice"), fromUid: "bob", noPersist: true };
-    while (!alice.isLive) {
-      world.server.append(to);
-      await world.server.step();
-    }
-    await world.server.settle();
-    await joining;
-    t.ok(before.length > 0, "some came before");
-    t.same(alice.connection.messageNos, since);
-  },
-);
+t.test("an unstored message of before its connack is not a session's", async (t) => {
+  const { world } = await liveWorld(["bob"]);
+  const alice = world.session({ uid: "alice" });
+  const before: string[] = [];
+  const since: string[] = [];
+  world.onDelivered = (event) => {
+    if (event.kind !== "message") return;
+    const { isWelcome } = alice.session;
+    (isWelcome ? since : before).push(event.message.clientMsgNo);
+  };
+  const joining = world.join(alice);
+  const to = { channel: person("alice"), fromUid: "bob", noPersist: true };
+  while (!alice.isLive) {
+    world.server.append(to);
+    await world.server.step();
+  }
+  await world.server.settle();
+  await joining;
+  t.ok(before.length > 0, "some came before");
+  t.same(alice.connection.messageNos, since);
+});
 
 t.test("ending a session tells its client why and closes", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice"]);
@@ -202,8 +183,7 @@ t.test("a change of membership reaches a live session at once", async (t) => {
     return counts(sessions);
   };
   t.same(await send(), [0, 0, 0]);
-  for (const uid of ["alice", "alice", "bob"])
-    world.server.setMember("new", uid, true);
+  for (const uid of ["alice", "alice", "bob"]) world.server.setMember("new", uid, true);
   await world.server.settle();
   t.same(await send(), [1, 1, 1], "added twice is added once");
   world.server.setMember("new", "alice", false);
@@ -214,21 +194,18 @@ t.test("a change of membership reaches a live session at once", async (t) => {
   t.notOk(world.server.listened.has("g:new"), "nobody is left to listen for");
 });
 
-t.test(
-  "the node listens to a user's topic while any session is in",
-  async (t) => {
-    const { world, sessions } = await liveWorld(["alice", "alice"]);
-    for (const [at, one] of sessions.entries()) {
-      t.ok(world.server.listened.has("u:alice"));
-      t.ok(world.server.listened.has("g:g"));
-      t.equal(world.hub.sessionsOf("alice").length, sessions.length - at);
-      world.disconnect(one);
-      await world.server.settle();
-    }
-    t.equal(world.server.listened.size, 0);
-    t.same(world.hub.sessionsOf("alice"), []);
-  },
-);
+t.test("the node listens to a user's topic while any session is in", async (t) => {
+  const { world, sessions } = await liveWorld(["alice", "alice"]);
+  for (const [at, one] of sessions.entries()) {
+    t.ok(world.server.listened.has("u:alice"));
+    t.ok(world.server.listened.has("g:g"));
+    t.equal(world.hub.sessionsOf("alice").length, sessions.length - at);
+    world.disconnect(one);
+    await world.server.settle();
+  }
+  t.equal(world.server.listened.size, 0);
+  t.same(world.hub.sessionsOf("alice"), []);
+});
 
 t.test("fan-outs and deliveries are counted", async (t) => {
   const { world } = await liveWorld(["alice", "bob", "carol"]);

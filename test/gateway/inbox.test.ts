@@ -37,16 +37,14 @@ t.test(
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
       const world = new World(random);
-      for (let count = random.below(15); count > 0; count--)
-        commandSomewhere(world, random);
+      for (let count = random.below(15); count > 0; count--) commandSomewhere(world, random);
       const names = ["alice", "alice", "bob", "dave"];
       const sessions = names.map((uid) => world.session({ uid }));
       const joining = sessions.map((one) => world.join(one));
       while (sessions.some(({ isLive }) => !isLive)) {
         if (random.chance(0.2)) commandSomewhere(world, random);
         for (const { connection, session } of sessions)
-          if (connection.unread === 0 && random.chance(0.05))
-            connection.unread = 1000;
+          if (connection.unread === 0 && random.chance(0.05)) connection.unread = 1000;
           else if (random.chance(0.3)) {
             connection.unread = 0;
             session.drained();
@@ -54,10 +52,7 @@ t.test(
         await world.server.step();
       }
       await Promise.all(joining);
-      const told = [
-        commandSomewhere(world, random),
-        commandSomewhere(world, random),
-      ];
+      const told = [commandSomewhere(world, random), commandSomewhere(world, random)];
       await world.server.settle();
       for (const one of sessions) {
         const seqs = commandsOf(one).map(({ inboxSeq }) => inboxSeq);
@@ -79,10 +74,7 @@ t.test(
 
 t.test("the sending session gets no copy, its user's others do", async (t) => {
   const world = new World(seeded(1));
-  const [one, other] = [
-    await world.live({ uid: "alice" }),
-    await world.live({ uid: "alice" }),
-  ];
+  const [one, other] = [await world.live({ uid: "alice" }), await world.live({ uid: "alice" })];
   const no = world.server.sendCommand({
     ...{ channel: group("g"), fromUid: "alice", to: ["alice"] },
     origin: one.session.sessionId,
@@ -95,13 +87,11 @@ t.test("the sending session gets no copy, its user's others do", async (t) => {
 t.test("a copy is encoded once for all sessions of one format", async (t) => {
   const world = new World(seeded(1));
   const sessions: Joiner[] = [];
-  for (const format of ["a", "a", "b"])
-    sessions.push(await world.live({ uid: "alice", format }));
+  for (const format of ["a", "a", "b"]) sessions.push(await world.live({ uid: "alice", format }));
   const channel = person("alice");
   world.server.sendCommand({ channel, fromUid: "bob", to: ["alice", "bob"] });
   await world.server.settle();
-  for (const one of sessions)
-    t.match(commandsOf(one), [{ channel: person("bob"), inboxSeq: 1 }]);
+  for (const one of sessions) t.match(commandsOf(one), [{ channel: person("bob"), inboxSeq: 1 }]);
   const [a1, a2, b] = sessions.map(({ codec }) => codec.encodedPushes);
   t.equal((a1 ?? 0) + (a2 ?? 0), 1);
   t.equal(b, 1);
@@ -185,29 +175,26 @@ t.test("no more of an inbox is read at once than is pushed", async (t) => {
   t.equal(connection.seen.length, 9);
 });
 
-t.test(
-  "what is only told while an inbox is read is held, up to the bound",
-  async (t) => {
-    const world = new World(seeded(1));
-    const alice = world.session({ uid: "alice", maxHeldBytes: 2000 });
-    const joining = world.join(alice);
-    alice.connection.unread = 1000;
-    const tell = (): string =>
-      world.server.sendCommand({
-        ...{ channel: group("g"), fromUid: "bob", to: [] },
-        alsoTell: ["alice"],
-      });
+t.test("what is only told while an inbox is read is held, up to the bound", async (t) => {
+  const world = new World(seeded(1));
+  const alice = world.session({ uid: "alice", maxHeldBytes: 2000 });
+  const joining = world.join(alice);
+  alice.connection.unread = 1000;
+  const tell = (): string =>
     world.server.sendCommand({
-      ...{ channel: group("g"), fromUid: "bob", to: ["alice"] },
+      ...{ channel: group("g"), fromUid: "bob", to: [] },
+      alsoTell: ["alice"],
     });
-    await world.server.settle();
-    for (let count = 0; count < 3; count++) tell();
-    await world.server.settle();
-    t.equal(commandsOf(alice).length, 1);
-    t.equal(alice.session.ended, undefined);
-    for (let count = 0; count < 10; count++) tell();
-    await world.server.settle();
-    await joining;
-    t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
-  },
-);
+  world.server.sendCommand({
+    ...{ channel: group("g"), fromUid: "bob", to: ["alice"] },
+  });
+  await world.server.settle();
+  for (let count = 0; count < 3; count++) tell();
+  await world.server.settle();
+  t.equal(commandsOf(alice).length, 1);
+  t.equal(alice.session.ended, undefined);
+  for (let count = 0; count < 10; count++) tell();
+  await world.server.settle();
+  await joining;
+  t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
+});

@@ -37,8 +37,7 @@ function populated(random: Random): World {
   const world = new World(random);
   for (const uid of ["alice", "carol", "bob"])
     for (const id of ["g1", "g2", "g3"]) world.server.setMember(id, uid, true);
-  for (let count = random.below(40); count > 0; count--)
-    appendSomewhere(world, random);
+  for (let count = random.below(40); count > 0; count--) appendSomewhere(world, random);
   return world;
 }
 
@@ -129,14 +128,8 @@ function checkLevel(
       if (!got.has(no)) t.fail(`${who}: misses ${no} of ${nameOf(channel)}`);
   }
   const others = session.uid === "alice" ? "carol" : "alice";
-  for (const channel of [
-    ...["g1", "g2", "g3"].map(group),
-    person("bob"),
-    person(others),
-  ])
-    if (
-      view.levels.get(nameOf(channel)) !== world.headSeq(channel, session.uid)
-    )
+  for (const channel of [...["g1", "g2", "g3"].map(group), person("bob"), person(others)])
+    if (view.levels.get(nameOf(channel)) !== world.headSeq(channel, session.uid))
       t.fail(`${who}: not level in ${nameOf(channel)}`);
 }
 
@@ -164,8 +157,7 @@ function smallWorld(
   world.server.setMember("g2", "alice", true);
   if (start.isMember) world.server.setMember("g1", "alice", true);
   for (const channel of [group("g1"), group("g2"), person("alice")])
-    for (let count = 0; count < 7; count++)
-      world.server.append({ channel, fromUid: "bob" });
+    for (let count = 0; count < 7; count++) world.server.append({ channel, fromUid: "bob" });
   const named = [group("g2"), person("bob")];
   if (start.isNamed) named.unshift(group("g1"));
   const points = named.map((channel) => ({ channel, lastSeq: 2 }));
@@ -189,8 +181,7 @@ function watchLeaks(
   };
   const isBack = (): void => {
     for (const one of alice.connection.seen.slice(outSince ?? Infinity))
-      if ("channel" in one && one.channel.id === "g1")
-        leaks.push(JSON.stringify(one));
+      if ("channel" in one && one.channel.id === "g1") leaks.push(JSON.stringify(one));
     outSince = undefined;
   };
   return { leaks, isBack };
@@ -209,8 +200,7 @@ for (const { what, changes } of CHANGES)
           const joining = world.join(alice);
           const steps = async (count: number): Promise<void> => {
             for (let done = 0; done < count; done++) {
-              if (random.chance(0.3))
-                world.server.append({ channel: group("g1"), fromUid: "bob" });
+              if (random.chance(0.3)) world.server.append({ channel: group("g1"), fromUid: "bob" });
               readSometimes(alice, random);
               await world.server.step();
             }
@@ -234,12 +224,7 @@ for (const { what, changes } of CHANGES)
     );
 
 /** Alice follows g1 exactly if she is a member, and gets the next message there at most once. */
-async function checkMembership(
-  t: Test,
-  world: World,
-  alice: Joiner,
-  round: string,
-): Promise<void> {
+async function checkMembership(t: Test, world: World, alice: Joiner, round: string): Promise<void> {
   const isMember = world.server.groupsOf("alice").includes("g1");
   const no = world.server.append({ channel: group("g1"), fromUid: "bob" });
   await world.server.settle();
@@ -259,48 +244,45 @@ async function checkMembership(
   );
 }
 
-t.test(
-  "a group its user was out of only while it was being resumed has no gap",
-  async (t) => {
-    let rounds = 0;
-    for (let seed = 0; seed < 3 * MOST_STEPS; seed++) {
-      const random = seeded(seed);
-      const start = { isMember: true, isNamed: true };
-      const { world, alice } = smallWorld(random, start);
-      world.server.tellsInOrder = true;
-      let toldOut = false;
-      let wasLevel = false;
-      let isLate = false;
-      world.onDelivered = (event) => {
-        if (event.kind !== "removal" && event.kind !== "addition") return;
-        toldOut ||= event.kind === "removal";
-        isLate ||= toldOut && alice.isLive;
-      };
-      const joining = world.join(alice);
-      const step = async (): Promise<void> => {
-        await world.server.step();
-        wasLevel ||= alice.session.follows("g1");
-      };
-      for (let count = seed % MOST_STEPS; count > 0; count--) await step();
-      while (!world.server.listened.has("u:alice")) await step(); // else nobody hears of it
-      world.server.setMember("g1", "alice", false);
-      while (!toldOut && world.server.hasWork) await step();
-      for (let count = random.below(5); count > 0; count--) await step();
-      world.server.append({ channel: group("g1"), fromUid: "bob" });
-      world.server.setMember("g1", "alice", true);
-      await world.server.settle();
-      await joining;
-      const isAllowed = alice.results.every(({ status }) => status === "ok");
-      if (!toldOut || wasLevel || isLate || !isAllowed) continue;
-      rounds += 1;
-      const view = clientView(alice.connection.seen, alice.points);
-      t.same(view.problems, [], `seed ${seed}`);
-      const headSeq = world.headSeq(group("g1"), "alice");
-      t.equal(view.levels.get("group g1"), headSeq, `seed ${seed}: level`);
-    }
-    t.ok(rounds > 50, "such rounds happened");
-  },
-);
+t.test("a group its user was out of only while it was being resumed has no gap", async (t) => {
+  let rounds = 0;
+  for (let seed = 0; seed < 3 * MOST_STEPS; seed++) {
+    const random = seeded(seed);
+    const start = { isMember: true, isNamed: true };
+    const { world, alice } = smallWorld(random, start);
+    world.server.tellsInOrder = true;
+    let toldOut = false;
+    let wasLevel = false;
+    let isLate = false;
+    world.onDelivered = (event) => {
+      if (event.kind !== "removal" && event.kind !== "addition") return;
+      toldOut ||= event.kind === "removal";
+      isLate ||= toldOut && alice.isLive;
+    };
+    const joining = world.join(alice);
+    const step = async (): Promise<void> => {
+      await world.server.step();
+      wasLevel ||= alice.session.follows("g1");
+    };
+    for (let count = seed % MOST_STEPS; count > 0; count--) await step();
+    while (!world.server.listened.has("u:alice")) await step(); // else nobody hears of it
+    world.server.setMember("g1", "alice", false);
+    while (!toldOut && world.server.hasWork) await step();
+    for (let count = random.below(5); count > 0; count--) await step();
+    world.server.append({ channel: group("g1"), fromUid: "bob" });
+    world.server.setMember("g1", "alice", true);
+    await world.server.settle();
+    await joining;
+    const isAllowed = alice.results.every(({ status }) => status === "ok");
+    if (!toldOut || wasLevel || isLate || !isAllowed) continue;
+    rounds += 1;
+    const view = clientView(alice.connection.seen, alice.points);
+    t.same(view.problems, [], `seed ${seed}`);
+    const headSeq = world.headSeq(group("g1"), "alice");
+    t.equal(view.levels.get("group g1"), headSeq, `seed ${seed}: level`);
+  }
+  t.ok(rounds > 50, "such rounds happened");
+});
 
 t.test(
   "at the end of joining the store is believed, whatever order the changes were told in",
@@ -326,66 +308,60 @@ t.test(
 );
 
 for (const how of ["is ended", "is gone", "is ended and gone later"] as const)
-  t.test(
-    `a session that ${how} at any moment of joining leaves nothing behind`,
-    async (t) => {
-      let early = 0;
-      for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
-        const random = seeded(seed);
-        const start = { isMember: true, isNamed: random.chance(0.5) };
-        const { world, alice } = smallWorld(random, start);
-        const joining = world.join(alice);
-        for (let step = 0; step < seed % MOST_STEPS; step++) {
-          if (random.chance(0.1)) alice.connection.unread = 1000;
-          else readSometimes(alice, random);
-          await world.server.step();
-        }
-        if (!alice.isLive) early += 1;
-        if (how !== "is gone") alice.session.end("kicked");
-        if (how === "is ended and gone later") await world.server.settle();
-        world.disconnect(alice);
-        world.disconnect(alice);
-        await world.server.settle();
-        await joining;
-        const left = {
-          sessions: [...world.hub.sessions()].length,
-          listened: world.server.listened.size,
-          topics: alice.connection.topics.size,
-        };
-        const nothing = { sessions: 0, listened: 0, topics: 0 };
-        t.same(left, nothing, `seed ${seed}`);
-      }
-      t.ok(early > 25 * EACH, "many ended before they were live");
-    },
-  );
-
-t.test(
-  "a session is live in every group once its joining resolves",
-  async (t) => {
-    for (let seed = 0; seed < 50; seed++) {
-      const world = new World(seeded(seed));
-      for (const id of ["g1", "g2", "g3"])
-        world.server.setMember(id, "alice", true);
-      await world.server.settle();
-      const alice = world.session({ uid: "alice" });
+  t.test(`a session that ${how} at any moment of joining leaves nothing behind`, async (t) => {
+    let early = 0;
+    for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
+      const random = seeded(seed);
+      const start = { isMember: true, isNamed: random.chance(0.5) };
+      const { world, alice } = smallWorld(random, start);
       const joining = world.join(alice);
-      while (!alice.isLive) await world.server.step();
-      await joining;
-      const sent = ["g1", "g2", "g3"].map((id) =>
-        world.server.append({ channel: group(id), fromUid: "bob" }),
-      );
+      for (let step = 0; step < seed % MOST_STEPS; step++) {
+        if (random.chance(0.1)) alice.connection.unread = 1000;
+        else readSometimes(alice, random);
+        await world.server.step();
+      }
+      if (!alice.isLive) early += 1;
+      if (how !== "is gone") alice.session.end("kicked");
+      if (how === "is ended and gone later") await world.server.settle();
+      world.disconnect(alice);
+      world.disconnect(alice);
       await world.server.settle();
-      t.same(alice.connection.messageNos, sent, `seed ${seed}`);
+      await joining;
+      const left = {
+        sessions: [...world.hub.sessions()].length,
+        listened: world.server.listened.size,
+        topics: alice.connection.topics.size,
+      };
+      const nothing = { sessions: 0, listened: 0, topics: 0 };
+      t.same(left, nothing, `seed ${seed}`);
     }
-  },
-);
+    t.ok(early > 25 * EACH, "many ended before they were live");
+  });
+
+t.test("a session is live in every group once its joining resolves", async (t) => {
+  for (let seed = 0; seed < 50; seed++) {
+    const world = new World(seeded(seed));
+    for (const id of ["g1", "g2", "g3"]) world.server.setMember(id, "alice", true);
+    await world.server.settle();
+    const alice = world.session({ uid: "alice" });
+    const joining = world.join(alice);
+    while (!alice.isLive) await world.server.step();
+    await joining;
+    const sent = ["g1", "g2", "g3"].map((id) =>
+      world.server.append({ channel: group(id), fromUid: "bob" }),
+    );
+    await world.server.settle();
+    t.same(alice.connection.messageNos, sent, `seed ${seed}`);
+  }
+});
 
 t.test("planning tells where each named channel stands", async (t) => {
   const world = populated(seeded(1));
   world.server.append({ channel: group("g1"), fromUid: "bob" });
-  const points = [group("g1"), group("other"), person("nobody")].map(
-    (channel) => ({ channel, lastSeq: 0 }),
-  );
+  const points = [group("g1"), group("other"), person("nobody")].map((channel) => ({
+    channel,
+    lastSeq: 0,
+  }));
   const { session } = world.session({ uid: "alice" });
   const wishes = { candidates: ["g1", "g2", "g3"], points };
   const planning = planJoin(session, wishes, world.planPorts);

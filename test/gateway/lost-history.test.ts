@@ -20,15 +20,12 @@ const TEXT_BYTES = 60_000;
 /** Keeps all that channels are made of; what it returns sets them back to that. */
 async function snapshot(admin: Redis): Promise<() => Promise<void>> {
   const kept = await Promise.all(
-    (await admin.keys("jd:{c*")).map(
-      async (key) => [key, await admin.dumpBuffer(key)] as const,
-    ),
+    (await admin.keys("jd:{c*")).map(async (key) => [key, await admin.dumpBuffer(key)] as const),
   );
   return async () => {
     const all = await admin.keys("jd:{c*");
     const restore = admin.multi().del(...all);
-    for (const [key, dump] of kept)
-      if (dump !== null) restore.restore(key, 0, dump);
+    for (const [key, dump] of kept) if (dump !== null) restore.restore(key, 0, dump);
     await restore.exec();
   };
 }
@@ -58,15 +55,11 @@ const AFTERWARDS = [0, 2, 3, 5];
 for (const uid of ["alice", "bob", "carol"]) await world.register(uid);
 
 t.test("messages that took the seqs of lost ones are resumed", async (t) => {
-  const groups = await Promise.all(
-    AFTERWARDS.map(() => world.newGroup(["alice", "bob"])),
-  );
+  const groups = await Promise.all(AFTERWARDS.map(() => world.newGroup(["alice", "bob"])));
   const channels = [...groups, person("alice")];
   const sent = (count: (at: number) => number) =>
     Promise.all(
-      channels.map((channel, at) =>
-        send(channel.type === 1 ? person("bob") : channel, count(at)),
-      ),
+      channels.map((channel, at) => send(channel.type === 1 ? person("bob") : channel, count(at))),
     );
   await sent(() => 3);
   const setBack = await snapshot(admin);
@@ -85,9 +78,7 @@ t.test("messages that took the seqs of lost ones are resumed", async (t) => {
   await receives(bob, 2 + 3 + 5 + 4);
   for (const [at, channel] of channels.entries()) {
     t.same(idsIn(bob, channel), found[at], "all of them, once");
-    const [first] = bob
-      .pushed("messages")
-      .filter((run) => run.channel.id === channel.id);
+    const [first] = bob.pushed("messages").filter((run) => run.channel.id === channel.id);
     if (found[at]?.length !== 0) t.equal(first?.afterSeq, 3);
     t.ok((first?.messages.length ?? 0) <= 2, "a run holds two messages");
   }
@@ -117,8 +108,7 @@ function open(cursors: ReturnType<Client["cursors"]>) {
     seen.push(messageId);
     waiters.check();
   });
-  const until = (count: number) =>
-    waiters.until(`${count} messages`, () => seen.length >= count);
+  const until = (count: number) => waiters.until(`${count} messages`, () => seen.length >= count);
   return { client, seen, until };
 }
 

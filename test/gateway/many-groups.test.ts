@@ -31,8 +31,7 @@ t.test("a user with thousands of groups connects", async (t) => {
       shares.push(best);
     }
     t.comment(`longest stall, as a share of the join: ${shares}`);
-    for (const share of shares)
-      t.ok(share < 0.5, "no stall takes half of the time of joining");
+    for (const share of shares) t.ok(share < 0.5, "no stall takes half of the time of joining");
   });
 
   await t.test("and gets what is sent meanwhile, each once", async (t) => {
@@ -61,9 +60,7 @@ t.test("a user with thousands of groups connects", async (t) => {
       ...{ from_uid: "bob", client_msg_no: "last", channel_id: "alice" },
       ...{ channel_type: 1, payload: "eyJ0eXBlIjoxfQ==" },
     });
-    await alice.waitFor(() =>
-      alice.messages.some(({ clientMsgNo }) => clientMsgNo === "last"),
-    );
+    await alice.waitFor(() => alice.messages.some(({ clientMsgNo }) => clientMsgNo === "last"));
     for (const { clientMsgNo } of alice.messages)
       seen.set(clientMsgNo, (seen.get(clientMsgNo) ?? 0) + 1);
     t.ok(owed.length > 0, "something was sent between connack and joined");
@@ -81,11 +78,7 @@ t.test("a user with thousands of groups connects", async (t) => {
 });
 
 /** The longest time without an answer to anybody, as a share of the time that joining took. */
-async function stallShare(
-  t: Test,
-  broker: ChildBroker,
-  named: number,
-): Promise<number> {
+async function stallShare(t: Test, broker: ChildBroker, named: number): Promise<number> {
   let isOver = false;
   let longestMs = 0;
   const url = `http://127.0.0.1:${broker.apiPort}/healthz`;
@@ -134,10 +127,7 @@ async function joined(broker: ChildBroker): Promise<void> {
   }
 }
 
-async function inParallel(
-  count: number,
-  step: (at: number) => Promise<void>,
-): Promise<void> {
+async function inParallel(count: number, step: (at: number) => Promise<void>): Promise<void> {
   let next = 0;
   const work = async () => {
     while (next < count) {

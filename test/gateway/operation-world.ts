@@ -19,16 +19,10 @@ export interface OperationWorld {
   readonly conversations?: Pick<Conversations, "list" | "change">;
   readonly history?: Messages["history"];
   readonly cancel?: (uid: string) => Promise<StreamState>;
-  readonly acknowledge?: (
-    uid: string,
-    inboxSeqs: readonly number[],
-  ) => Promise<number>;
+  readonly acknowledge?: (uid: string, inboxSeqs: readonly number[]) => Promise<number>;
 }
 
-export function operationPorts(
-  world: World,
-  given: OperationWorld = {},
-): OperationPorts {
+export function operationPorts(world: World, given: OperationWorld = {}): OperationPorts {
   const { server, catchUps, watch } = world;
   return {
     messages: {

@@ -34,9 +34,6 @@ const ROWS: readonly Row[] = [
 ];
 
 for (const [origin, allowed, is] of ROWS)
-  t.test(
-    `"${origin}" is ${is ? "allowed" : "refused"} by [${allowed.join(", ")}]`,
-    async (t) => {
-      t.equal(isOriginAllowed(origin, allowed), is);
-    },
-  );
+  t.test(`"${origin}" is ${is ? "allowed" : "refused"} by [${allowed.join(", ")}]`, async (t) => {
+    t.equal(isOriginAllowed(origin, allowed), is);
+  });

@@ -41,9 +41,7 @@ t.test("operations that read are known by their kind", async (t) => {
 
 t.test("four reads are under way at once, the rest wait in line", async (t) => {
   const { begun, run, end } = stage();
-  const done = ["1", "2", "3", "4", "5", "6"].map((name) =>
-    run("history", name),
-  );
+  const done = ["1", "2", "3", "4", "5", "6"].map((name) => run("history", name));
   t.same(begun, ["1", "2", "3", "4"], "at once");
   await turns();
   t.equal(begun.length, 4);

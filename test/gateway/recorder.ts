@@ -144,9 +144,7 @@ export class RecordedConnection implements Connection {
 
   /** Numbers of the single messages it was pushed. */
   get messageNos(): readonly string[] {
-    return this.seen.flatMap((one) =>
-      one.kind === "message" ? [one.message.no] : [],
-    );
+    return this.seen.flatMap((one) => (one.kind === "message" ? [one.message.no] : []));
   }
 
   authenticated(): void {}

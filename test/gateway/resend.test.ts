@@ -40,8 +40,7 @@ const timesOf = ({ connection }: Joiner, no: string) =>
   connection.messageNos.filter((one) => one === no).length;
 
 async function until(condition: () => boolean): Promise<void> {
-  while (!condition())
-    await new Promise((resolve) => setTimeout(resolve, AFTER_MS));
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, AFTER_MS));
 }
 
 function acknowledge(world: World, { session }: Joiner, no: string): void {
@@ -73,20 +72,17 @@ t.test("only what a client did not acknowledge comes again", async (t) => {
   t.equal(timesOf(alice, unstored), 1, "not stored");
 });
 
-t.test(
-  "all messages of a round are sent again, though each waits to be written",
-  async (t) => {
-    const { world, sessions } = await members(["alice"]);
-    const alice = one(sessions, 0);
-    alice.connection.fills = 1000;
-    const nos = [await send(world), await send(world), await send(world)];
-    await until(() => nos.every((no) => timesOf(alice, no) === TIMES));
-    t.same(
-      nos.map((no) => timesOf(alice, no)),
-      nos.map(() => TIMES),
-    );
-  },
-);
+t.test("all messages of a round are sent again, though each waits to be written", async (t) => {
+  const { world, sessions } = await members(["alice"]);
+  const alice = one(sessions, 0);
+  alice.connection.fills = 1000;
+  const nos = [await send(world), await send(world), await send(world)];
+  await until(() => nos.every((no) => timesOf(alice, no) === TIMES));
+  t.same(
+    nos.map((no) => timesOf(alice, no)),
+    nos.map(() => TIMES),
+  );
+});
 
 t.test("what a session caught up with comes again too", async (t) => {
   const { world } = await members([]);
@@ -140,8 +136,7 @@ t.test("acknowledged messages leave the others their place", async (t) => {
   const { world, sessions } = await members(["alice"], 200);
   const alice = one(sessions, 0);
   const first = await send(world);
-  for (let count = 0; count < 1000; count++)
-    acknowledge(world, alice, await send(world));
+  for (let count = 0; count < 1000; count++) acknowledge(world, alice, await send(world));
   await until(() => timesOf(alice, first) === TIMES);
   const last = await send(world);
   await until(() => timesOf(alice, last) > 2);
@@ -157,9 +152,7 @@ t.test("of many messages the newest 256 are sent again", async (t) => {
   acknowledge(world, alice, nos[100] ?? "");
   const before = nos.map((no) => timesOf(alice, no));
   await until(() => timesOf(alice, nos[298] ?? "") > (before[298] ?? 0));
-  const again = nos.flatMap((no, at) =>
-    timesOf(alice, no) > (before[at] ?? 0) ? [at] : [],
-  );
+  const again = nos.flatMap((no, at) => (timesOf(alice, no) > (before[at] ?? 0) ? [at] : []));
   t.equal(again[0], 44, "the oldest of them");
   t.same(
     [100, 299].filter((at) => again.includes(at)),

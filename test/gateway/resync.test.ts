@@ -15,13 +15,10 @@ const missed = (world: World, uid: string) =>
   world.hub.deliver({ kind: "missed", topic: userTopic(uid) });
 
 function inboxSeqs({ connection }: Joiner): readonly number[] {
-  return connection.seen.flatMap((one) =>
-    one.kind === "command" ? [one.inboxSeq] : [],
-  );
+  return connection.seen.flatMap((one) => (one.kind === "command" ? [one.inboxSeq] : []));
 }
 
-const followed = ({ session }: Joiner): readonly string[] =>
-  [...session.groups.keys()].sort();
+const followed = ({ session }: Joiner): readonly string[] => [...session.groups.keys()].sort();
 
 t.test(
   "memberships that changed unheard are those of the store afterwards, also when one changes on the way",
@@ -30,30 +27,21 @@ t.test(
       const random = seeded(seed);
       const world = new World(random);
       const ids = ["g1", "g2", "g3", "g4"];
-      for (const id of ids)
-        if (random.chance(0.5)) world.server.setMember(id, "alice", true);
+      for (const id of ids) if (random.chance(0.5)) world.server.setMember(id, "alice", true);
       await world.server.settle();
-      const sessions = [
-        await world.live({ uid: "alice" }),
-        await world.live({ uid: "alice" }),
-      ];
-      for (const id of ids)
-        world.server.changeMember(id, "alice", random.chance(0.5));
+      const sessions = [await world.live({ uid: "alice" }), await world.live({ uid: "alice" })];
+      for (const id of ids) world.server.changeMember(id, "alice", random.chance(0.5));
       const late = world.session({ uid: "alice" });
       const joining = world.join(late);
       missed(world, "alice");
-      for (let count = random.below(20); count > 0; count--)
-        await world.server.step();
+      for (let count = random.below(20); count > 0; count--) await world.server.step();
       world.server.setMember(random.pick(ids), "alice", random.chance(0.5));
       if (random.chance(0.3)) missed(world, "alice");
       await world.server.settle();
       await joining;
       const should = [...world.server.groupsOf("alice")].sort();
-      for (const one of [...sessions, late])
-        t.same(followed(one), should, `seed ${seed}`);
-      const sent = should.map((id) =>
-        world.server.append({ channel: group(id), fromUid: "bob" }),
-      );
+      for (const one of [...sessions, late]) t.same(followed(one), should, `seed ${seed}`);
+      const sent = should.map((id) => world.server.append({ channel: group(id), fromUid: "bob" }));
       await world.server.settle();
       for (const { connection } of [...sessions, late])
         t.same(connection.messageNos.slice(-sent.length || 99), sent);
@@ -68,15 +56,13 @@ t.test(
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
       const world = new World(random);
-      const say = () =>
-        world.server.append({ channel: group("g"), fromUid: "bob" });
+      const say = () => world.server.append({ channel: group("g"), fromUid: "bob" });
       say();
       const alice = await world.live({ uid: "alice" });
       world.server.changeMember("g", "alice", true);
       const sent = [say(), say()];
       let refusals = random.below(4);
-      world.server.refuses = (topic) =>
-        topic === "g:g" && random.chance(0.5) && refusals-- > 0;
+      world.server.refuses = (topic) => topic === "g:g" && random.chance(0.5) && refusals-- > 0;
       missed(world, "alice");
       for (let count = random.below(20); count > 0; count--) {
         await world.server.step();
@@ -108,16 +94,14 @@ t.test(
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
       const world = new World(random);
-      const say = (id: string) =>
-        world.server.append({ channel: group(id), fromUid: "bob" });
+      const say = (id: string) => world.server.append({ channel: group(id), fromUid: "bob" });
       world.server.setMember("named", "alice", true);
       for (const id of ["g", "named"]) say(id);
       const points = [{ channel: group("named"), lastSeq: 0 }];
       const alice = world.session({ uid: "alice", points });
       const joining = world.join(alice);
       while (!alice.session.isWelcome) await world.server.step();
-      for (let count = random.below(12); count > 0; count--)
-        await world.server.step();
+      for (let count = random.below(12); count > 0; count--) await world.server.step();
       world.server.changeMember("g", "alice", true);
       const sent = [say("g"), say("g")];
       missed(world, "alice");
@@ -171,10 +155,7 @@ t.test(
       send();
       await world.server.settle();
       const all = world.server.inboxSize("alice");
-      const news = Array.from(
-        { length: all - before },
-        (_, at) => before + at + 1,
-      );
+      const news = Array.from({ length: all - before }, (_, at) => before + at + 1);
       for (const one of [alice, other]) {
         const got = inboxSeqs(one).slice(had.length);
         const inOrder = [...got].sort((a, b) => a - b);
@@ -318,8 +299,7 @@ t.test(
   "memberships that changed unheard are applied in slices, also when one changes in between",
   async (t) => {
     const world = new World(seeded(3));
-    const ids = (name: string) =>
-      Array.from({ length: 24 }, (_, at) => `${name}${at}`);
+    const ids = (name: string) => Array.from({ length: 24 }, (_, at) => `${name}${at}`);
     for (const id of ids("old")) world.server.changeMember(id, "alice", true);
     const alice = await world.live({ uid: "alice" });
     for (const id of ids("old")) world.server.changeMember(id, "alice", false);

@@ -18,12 +18,7 @@ import {
   type Topic,
   userTopic,
 } from "../../src/broker/model.ts";
-import type {
-  Cluster,
-  ClusterEvent,
-  HistoryRange,
-  HistorySlice,
-} from "../../src/broker/ports.ts";
+import type { Cluster, ClusterEvent, HistoryRange, HistorySlice } from "../../src/broker/ports.ts";
 import type { CatchUpParts } from "../../src/gateway/catch-up.ts";
 import type { PlanPorts } from "../../src/gateway/opening.ts";
 import type { ResyncParts } from "../../src/gateway/resync.ts";
@@ -101,27 +96,21 @@ export class SharedServer {
     return this.#listened;
   }
 
-  readonly store: CatchUpParts["store"] &
-    PlanPorts["store"] &
-    ResyncParts["store"] = {
+  readonly store: CatchUpParts["store"] & PlanPorts["store"] & ResyncParts["store"] = {
     joinSeqs: (channelId, uids) =>
-      this.#ask(() =>
-        uids.map((uid) => this.#joinSeqs.get(`${channelId} ${uid}`)),
-      ),
+      this.#ask(() => uids.map((uid) => this.#joinSeqs.get(`${channelId} ${uid}`))),
     readInbox: (uid, afterSeq, { limit, maxBytes }) =>
       this.#ask(() => {
         const inbox = this.#inboxes.get(uid) ?? [];
         const acknowledged = this.#acknowledged.get(uid);
         const behind = inbox.filter(
-          ({ messageSeq }) =>
-            messageSeq > afterSeq && !acknowledged?.has(messageSeq),
+          ({ messageSeq }) => messageSeq > afterSeq && !acknowledged?.has(messageSeq),
         );
         return behind
           .slice(0, Math.min(limit, Math.ceil(maxBytes / PAYLOAD_BYTES)))
           .map((message) => ({ inboxSeq: message.messageSeq, message }));
       }),
-    stream: (key, clientMsgNo) =>
-      this.#answer(() => this.streams.find(key, clientMsgNo)),
+    stream: (key, clientMsgNo) => this.#answer(() => this.streams.find(key, clientMsgNo)),
     activeStream: (key) => this.#answer(() => this.streams.active(key)),
     personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
     groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
@@ -167,9 +156,7 @@ export class SharedServer {
   readonly directory = {
     check: () => this.#ask(() => {}),
     presence: (uids: readonly string[]): Promise<readonly Presence[]> =>
-      this.#ask(() =>
-        uids.map((uid) => ({ uid, online: this.#online.has(uid), flag: 0 })),
-      ),
+      this.#ask(() => uids.map((uid) => ({ uid, online: this.#online.has(uid), flag: 0 }))),
   };
 
   setOnline(uid: string, online: boolean): void {
@@ -217,9 +204,7 @@ export class SharedServer {
   }
 
   groupsOf(uid: string): readonly string[] {
-    return [...this.#members]
-      .filter(([, uids]) => uids.has(uid))
-      .map(([channelId]) => channelId);
+    return [...this.#members].filter(([, uids]) => uids.has(uid)).map(([channelId]) => channelId);
   }
 
   headSeq(key: ChannelKey): number {
@@ -274,8 +259,7 @@ export class SharedServer {
     const uids = this.#members.get(channelId) ?? new Set();
     this.#members.set(channelId, uids);
     const name = `${channelId} ${uid}`;
-    if (member && !uids.has(uid))
-      this.#joinSeqs.set(name, this.headSeq(`2:${channelId}`));
+    if (member && !uids.has(uid)) this.#joinSeqs.set(name, this.headSeq(`2:${channelId}`));
     if (member) uids.add(uid);
     else uids.delete(uid);
     if (!member) this.#joinSeqs.delete(name);
@@ -301,17 +285,13 @@ export class SharedServer {
 
   /** Steps until nothing moves any more. */
   async settle(): Promise<void> {
-    for (let idle = 0; idle < IDLE_STEPS; )
-      idle = (await this.step()) ? 0 : idle + 1;
+    for (let idle = 0; idle < IDLE_STEPS; ) idle = (await this.step()) ? 0 : idle + 1;
   }
 
   get hasWork(): boolean {
-    return [
-      this.#commands,
-      this.#answers,
-      this.#subscriber,
-      this.#arriving,
-    ].some(({ length }) => length > 0);
+    return [this.#commands, this.#answers, this.#subscriber, this.#arriving].some(
+      ({ length }) => length > 0,
+    );
   }
 
   #message(input: Append): Message {
@@ -374,10 +354,7 @@ export class SharedServer {
   #read(key: ChannelKey, range: HistoryRange): HistorySlice {
     const { fromSeq, toSeq, limit } = range;
     const found = (this.#logs.get(key) ?? []).filter(
-      (one) =>
-        one.messageSeq >= fromSeq &&
-        one.messageSeq <= toSeq &&
-        !this.#expired.has(one),
+      (one) => one.messageSeq >= fromSeq && one.messageSeq <= toSeq && !this.#expired.has(one),
     );
     const messages = found.slice(0, limit).map((message) => ({
       ...message,
@@ -388,11 +365,7 @@ export class SharedServer {
 }
 
 /** How nodes are notified of an addition or a removal. */
-export function memberEvent(
-  channelId: string,
-  uid: string,
-  member: boolean,
-): ClusterEvent {
+export function memberEvent(channelId: string, uid: string, member: boolean): ClusterEvent {
   return member
     ? { kind: "addition", uid, channelId }
     : { kind: "removal", channelId, uids: [uid] };

@@ -55,8 +55,7 @@ export class StreamLog {
 
   ofUser(uid: string): readonly StreamSnapshot[] {
     return [...this.#active.values()].filter(
-      ({ channel, fromUid }) =>
-        channel.type === 1 && (channel.id === uid || fromUid === uid),
+      ({ channel, fromUid }) => channel.type === 1 && (channel.id === uid || fromUid === uid),
     );
   }
 
@@ -92,10 +91,7 @@ export class StreamLog {
     this.#step(key, { type: STREAM_END, data: "end" });
   }
 
-  #step(
-    key: ChannelKey,
-    { type, data }: { readonly type: string; readonly data: string },
-  ): void {
+  #step(key: ChannelKey, { type, data }: { readonly type: string; readonly data: string }): void {
     const before = this.#active.get(key);
     if (before === undefined) return;
     const { nextIndex: index, text } = before;

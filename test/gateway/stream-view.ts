@@ -33,8 +33,7 @@ export interface StreamView {
 export const streamName = ({
   key,
   clientMsgNo,
-}: Pick<ChannelEvent, "key" | "clientMsgNo">): string =>
-  `${key} ${clientMsgNo}`;
+}: Pick<ChannelEvent, "key" | "clientMsgNo">): string => `${key} ${clientMsgNo}`;
 
 /** Reads what one connection was sent, in order. */
 export function streamView(seen: readonly Seen[]): StreamView {
@@ -53,10 +52,8 @@ class Viewer implements StreamView {
     if (frame.kind === "event") this.#event(frame.event);
     if (frame.kind === "stream") this.#snapshot(frame.snapshot, true);
     if (frame.kind === "message") this.#shown(frame.message.stream);
-    if (frame.kind === "messages")
-      for (const { stream } of frame.messages) this.#shown(stream);
-    if (frame.kind === "conversation")
-      this.#shown(frame.conversation.last?.stream);
+    if (frame.kind === "messages") for (const { stream } of frame.messages) this.#shown(stream);
+    if (frame.kind === "conversation") this.#shown(frame.conversation.last?.stream);
     if (frame.kind === "reply" && frame.reply.kind === "stream")
       this.#snapshot(frame.reply.snapshot, false);
   }
@@ -70,8 +67,7 @@ class Viewer implements StreamView {
     const name = streamName(snapshot);
     const before = this.streams.get(name);
     if (before !== undefined && nextIndex < before.nextIndex) {
-      if (isPush)
-        this.problems.push(`${name}: set back to ${nextIndex} by a push`);
+      if (isPush) this.problems.push(`${name}: set back to ${nextIndex} by a push`);
       return; // an answer read before what was pushed since
     }
     const notes = snapshot.notes.map(({ data }) => data);

@@ -29,8 +29,7 @@ function produce(world: World, random: Random, places = PLACES): void {
   const place = random.pick(places);
   const key = channelKey(place.channel, place.fromUid);
   const { streams } = world.server;
-  if (streams.active(key) === undefined && random.chance(0.5))
-    streams.start(place);
+  if (streams.active(key) === undefined && random.chance(0.5)) streams.start(place);
   else {
     const dice = random.next();
     if (dice < 0.05) streams.end(key);
@@ -52,10 +51,7 @@ function populated(random: Random): World {
 }
 
 /** How the members of a channel with an active stream stand to it. */
-function conversationWith(
-  { server }: World,
-  { channel, fromUid }: Producer,
-): Conversation {
+function conversationWith({ server }: World, { channel, fromUid }: Producer): Conversation {
   const key = channelKey(channel, fromUid);
   const stream = server.streams.active(key);
   const last: Message = {
@@ -86,11 +82,7 @@ function joiners(world: World, random: Random): readonly Joiner[] {
 }
 
 /** Stops reading, so that the transport finds it lagging, and reads on later. */
-function lagSometimes(
-  world: World,
-  { connection, session }: Joiner,
-  random: Random,
-): void {
+function lagSometimes(world: World, { connection, session }: Joiner, random: Random): void {
   if (connection.unread === 0 && random.chance(0.05)) {
     connection.unread = 1000;
     world.catchUps.lag(session);
@@ -101,11 +93,7 @@ function lagSometimes(
 }
 
 /** Asks now and then how a stream stands that the client may know. */
-function askSometimes(
-  world: World,
-  one: Joiner,
-  random: Random,
-): Promise<void> | undefined {
+function askSometimes(world: World, one: Joiner, random: Random): Promise<void> | undefined {
   const { all } = world.server.streams;
   if (!one.isLive || all.length === 0 || !random.chance(0.05)) return undefined;
   const { channel, clientMsgNo, fromUid } = random.pick(all);
@@ -181,8 +169,7 @@ t.test(
         for (let count = 0; count < 3; count++) produce(world, random, [place]);
       await finish(world, sessions);
       const round = `seed ${seed}`;
-      for (const one of sessions)
-        checkViewer(t, world, one, { round, knownFrom });
+      for (const one of sessions) checkViewer(t, world, one, { round, knownFrom });
       t.same(world.bugs, []);
     }
   },
@@ -220,8 +207,7 @@ t.test(
           lagSometimes(world, one, random);
           void askSometimes(world, one, random)?.catch((e) => t.error(e));
           const streams = world.server.streams.all.length;
-          if (one.isLive && !from.has(one))
-            from.set(one, { streams, customs: told.length });
+          if (one.isLive && !from.has(one)) from.set(one, { streams, customs: told.length });
         }
         tellSometimes(world, random, told);
         await world.server.step();

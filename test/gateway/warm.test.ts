@@ -13,13 +13,10 @@ t.test(
       const world = new World(random);
       const ids = ["g1", "g2", "g3"];
       for (const id of ids)
-        for (const uid of ["alice", "bob"])
-          world.server.setMember(id, uid, true);
+        for (const uid of ["alice", "bob"]) world.server.setMember(id, uid, true);
       await world.server.settle();
       const bob = await world.live({ uid: "bob" });
-      const points = random.chance(0.5)
-        ? [{ channel: group("g2"), lastSeq: 0 }]
-        : [];
+      const points = random.chance(0.5) ? [{ channel: group("g2"), lastSeq: 0 }] : [];
       const alice = world.session({ uid: "alice", points });
       const joining = world.join(alice);
       const leavesAt = random.below(30);
@@ -27,9 +24,7 @@ t.test(
         if (at === leavesAt) world.disconnect(bob);
         await world.server.step();
       }
-      const sent = ids.map((id) =>
-        world.server.append({ channel: group(id), fromUid: "bob" }),
-      );
+      const sent = ids.map((id) => world.server.append({ channel: group(id), fromUid: "bob" }));
       await world.server.settle();
       await joining;
       const got = clientView(alice.connection.seen, points).nos;

@@ -22,9 +22,7 @@ function believed(seen: readonly Seen[]): {
   let repeats = 0;
   for (const frame of seen) {
     if (frame.kind === "reply" && frame.reply.kind === "watch")
-      states = new Map(
-        frame.reply.presence.map(({ uid, online }) => [uid, online]),
-      );
+      states = new Map(frame.reply.presence.map(({ uid, online }) => [uid, online]));
     if (frame.kind !== "presence") continue;
     for (const { uid, online } of frame.presence) {
       if (states.get(uid) === online) repeats += 1;
@@ -34,11 +32,7 @@ function believed(seen: readonly Seen[]): {
   return { states, repeats };
 }
 
-async function watching(
-  world: World,
-  joiner: Joiner,
-  uids: readonly string[],
-): Promise<void> {
+async function watching(world: World, joiner: Joiner, uids: readonly string[]): Promise<void> {
   const done = operator(world)(joiner, { kind: "watch", ref: 7, uids });
   await world.server.settle();
   await done;
@@ -53,15 +47,11 @@ t.test(
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
       const world = new World(random);
-      const sessions = [
-        await world.live({ uid: "alice" }),
-        await world.live({ uid: "bob" }),
-      ];
+      const sessions = [await world.live({ uid: "alice" }), await world.live({ uid: "bob" })];
       const watched = new Map<Joiner, readonly string[]>();
       const asked: Promise<void>[] = [];
       for (let steps = 60; steps > 0; steps--) {
-        if (random.chance(0.4))
-          world.server.setOnline(random.pick(UIDS), random.chance(0.5));
+        if (random.chance(0.4)) world.server.setOnline(random.pick(UIDS), random.chance(0.5));
         const one = random.pick(sessions);
         if (random.chance(0.15)) {
           const uids = UIDS.filter(() => random.chance(0.6));
@@ -146,41 +136,36 @@ t.test("watching others ends watching those before", async (t) => {
   t.notOk(world.server.listened.has("p:u2"));
 });
 
-t.test(
-  "who cannot be watched is refused; a change whose read failed is read again",
-  async (t) => {
-    const world = new World(seeded(1));
-    const { session, connection } = await world.live({ uid: "alice" });
-    const alive = setInterval(() => undefined, 1000); // the retry's timer alone keeps no process
-    t.teardown(() => clearInterval(alive));
-    let isDown = true;
-    const bugs: unknown[] = [];
-    const watch = new PresenceWatch({
-      cluster: { listen: async () => {}, unlisten: () => {} },
-      directory: {
-        async presence(uids) {
-          if (isDown) throw new BrokerError("unavailable");
-          return uids.map((uid) => ({ uid, online: !wasDown, flag: 0 }));
-        },
+t.test("who cannot be watched is refused; a change whose read failed is read again", async (t) => {
+  const world = new World(seeded(1));
+  const { session, connection } = await world.live({ uid: "alice" });
+  const alive = setInterval(() => undefined, 1000); // the retry's timer alone keeps no process
+  t.teardown(() => clearInterval(alive));
+  let isDown = true;
+  const bugs: unknown[] = [];
+  const watch = new PresenceWatch({
+    cluster: { listen: async () => {}, unlisten: () => {} },
+    directory: {
+      async presence(uids) {
+        if (isDown) throw new BrokerError("unavailable");
+        return uids.map((uid) => ({ uid, online: !wasDown, flag: 0 }));
       },
-      retryMs: 1,
-      onError: (error) => bugs.push(error),
-    });
-    let wasDown = false;
-    const answer = (): void => {};
-    const refused = watch.watch(session, ["u1"], answer);
-    await t.rejects(refused, { code: "unavailable" });
-    isDown = false;
-    await watch.watch(session, ["u1"], answer);
-    [isDown, wasDown] = [true, true];
-    watch.heard("u1");
-    for (let turns = 0; turns < 5; turns++)
-      await new Promise((done) => setImmediate(done));
-    t.same(connection.seen, []);
-    isDown = false;
-    while (connection.seen.length === 0)
-      await new Promise((done) => setTimeout(done, 1));
-    t.match(connection.seen, [{ presence: [{ uid: "u1", online: false }] }]);
-    t.same(bugs, []);
-  },
-);
+    },
+    retryMs: 1,
+    onError: (error) => bugs.push(error),
+  });
+  let wasDown = false;
+  const answer = (): void => {};
+  const refused = watch.watch(session, ["u1"], answer);
+  await t.rejects(refused, { code: "unavailable" });
+  isDown = false;
+  await watch.watch(session, ["u1"], answer);
+  [isDown, wasDown] = [true, true];
+  watch.heard("u1");
+  for (let turns = 0; turns < 5; turns++) await new Promise((done) => setImmediate(done));
+  t.same(connection.seen, []);
+  isDown = false;
+  while (connection.seen.length === 0) await new Promise((done) => setTimeout(done, 1));
+  t.match(connection.seen, [{ presence: [{ uid: "u1", online: false }] }]);
+  t.same(bugs, []);
+});

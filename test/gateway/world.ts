@@ -136,11 +136,7 @@ export class World {
     hub.enter(session);
     const candidates = await store.groupsOf(session.uid); // as a login answers
     if (session.ended !== undefined) return;
-    const plan = await planJoin(
-      session,
-      { candidates, points },
-      this.planPorts,
-    );
+    const plan = await planJoin(session, { candidates, points }, this.planPorts);
     if (session.ended !== undefined) return;
     joiner.results = plan.results;
     session.isWelcome = true;

@@ -1,11 +1,6 @@
 // Listen addresses as text.
 
-import {
-  formatAddress,
-  isLoopback,
-  parseAddress,
-  sameAddress,
-} from "../../src/lib/address.ts";
+import { formatAddress, isLoopback, parseAddress, sameAddress } from "../../src/lib/address.ts";
 import { t } from "../support/suite.ts";
 
 t.test("host:port, [ipv6]:port and :port are read", async (t) => {
@@ -17,8 +12,7 @@ t.test("host:port, [ipv6]:port and :port are read", async (t) => {
     ["my-host.example:0", "my-host.example", 0],
     ["a:65535", "a", 65_535],
   ];
-  for (const [text, host, port] of cases)
-    t.same(parseAddress(text), { host, port }, text);
+  for (const [text, host, port] of cases) t.same(parseAddress(text), { host, port }, text);
 });
 
 t.test("everything else is no address", async (t) => {
@@ -33,21 +27,9 @@ t.test("an address is written as it is read", async (t) => {
 });
 
 t.test("loopback is 127/8, ::1 and localhost", async (t) => {
-  const own = [
-    "127.0.0.1",
-    "127.9.9.9",
-    "::1",
-    "localhost",
-    "::ffff:127.0.0.1",
-  ];
+  const own = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"];
   for (const host of own) t.equal(isLoopback(host), true, host);
-  const others = [
-    "0.0.0.0",
-    "::",
-    "10.0.0.1",
-    "127.evil.example",
-    "localhost.x",
-  ];
+  const others = ["0.0.0.0", "::", "10.0.0.1", "127.evil.example", "localhost.x"];
   for (const host of others) t.equal(isLoopback(host), false, host);
 });
 

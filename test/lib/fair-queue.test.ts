@@ -21,8 +21,7 @@ t.test("a small item passes the many large ones of another key", async (t) => {
 
 t.test("items of one key keep their order, none is lost", async (t) => {
   const q = queue();
-  for (let at = 0; at < 30; at++)
-    q.push(`k${at % 3}`, item(`${at}`, (at * 137) % 900));
+  for (let at = 0; at < 30; at++) q.push(`k${at % 3}`, item(`${at}`, (at * 137) % 900));
   const names: number[] = [];
   for (let one = q.take(); one; one = q.take()) names.push(Number(one.name));
   t.equal(names.length, 30);
@@ -43,28 +42,25 @@ t.test("an item larger than the caller takes stays first", async (t) => {
   t.equal(q.take(), undefined);
 });
 
-t.test(
-  "small items may be taken out of turn, as far as their keys' turns go",
-  async (t) => {
-    const q = queue();
-    q.push("attacker", item("large", 5000));
-    q.push("good", item("g0", 1));
-    for (let at = 0; at < 4; at++) q.push("busy", item(`b${at}`, 200));
-    const names = q.takeSmall(1000).map(({ name }) => name);
-    t.same(names, ["g0", "b0", "b1"], "500 of work a turn");
-    t.same(q.takeSmall(1000), []);
-    t.equal(q.take()?.name, "b2", "a turn later");
-    q.push("other", item("o0", 300));
-    t.same(
-      q.takeSmall(299).map(({ name }) => name),
-      ["b3"],
-      "no more than asked for",
-    );
-    const rest = [q.take(), q.take()].map((one) => one?.name);
-    t.same(rest.sort(), ["large", "o0"]);
-    t.equal(q.take(), undefined);
-  },
-);
+t.test("small items may be taken out of turn, as far as their keys' turns go", async (t) => {
+  const q = queue();
+  q.push("attacker", item("large", 5000));
+  q.push("good", item("g0", 1));
+  for (let at = 0; at < 4; at++) q.push("busy", item(`b${at}`, 200));
+  const names = q.takeSmall(1000).map(({ name }) => name);
+  t.same(names, ["g0", "b0", "b1"], "500 of work a turn");
+  t.same(q.takeSmall(1000), []);
+  t.equal(q.take()?.name, "b2", "a turn later");
+  q.push("other", item("o0", 300));
+  t.same(
+    q.takeSmall(299).map(({ name }) => name),
+    ["b3"],
+    "no more than asked for",
+  );
+  const rest = [q.take(), q.take()].map((one) => one?.name);
+  t.same(rest.sort(), ["large", "o0"]);
+  t.equal(q.take(), undefined);
+});
 
 t.test("a key may queue as much as is free, others less than it", async (t) => {
   const q = queue(100);
@@ -76,39 +72,32 @@ t.test("a key may queue as much as is free, others less than it", async (t) => {
   t.notOk(q.isFull("attacker"), "it is free again");
 });
 
-t.test(
-  "keys get the same share of the work, whatever their items' sizes",
-  async (t) => {
-    const q = queue();
-    for (const [key, size] of SHARES)
-      for (let work = 0; work < 20_000; work += size)
-        q.push(key, item(key, size));
-    const work = new Map<string, number>();
-    for (let at = 0; at < 200; at++) {
-      const taken = q.take();
-      if (taken === undefined) break;
-      work.set(taken.name, (work.get(taken.name) ?? 0) + taken.size);
-    }
-    const shares = [...work.values()];
-    t.equal(shares.length, SHARES.length, "all are served");
-    const difference = Math.max(...shares) - Math.min(...shares);
-    t.ok(difference <= 3500, `a turn and the largest item: ${difference}`);
-  },
-);
+t.test("keys get the same share of the work, whatever their items' sizes", async (t) => {
+  const q = queue();
+  for (const [key, size] of SHARES)
+    for (let work = 0; work < 20_000; work += size) q.push(key, item(key, size));
+  const work = new Map<string, number>();
+  for (let at = 0; at < 200; at++) {
+    const taken = q.take();
+    if (taken === undefined) break;
+    work.set(taken.name, (work.get(taken.name) ?? 0) + taken.size);
+  }
+  const shares = [...work.values()];
+  t.equal(shares.length, SHARES.length, "all are served");
+  const difference = Math.max(...shares) - Math.min(...shares);
+  t.ok(difference <= 3500, `a turn and the largest item: ${difference}`);
+});
 const SHARES = [
   ["tiny", 50],
   ["odd", 730],
   ["large", 3000],
 ] as const;
 
-t.test(
-  "what waits behind the first item does not cost a take more",
-  async (t) => {
-    const few = quickest(() => full(["a"], 2001, 1), 2000);
-    const many = quickest(() => full(["a"], 99_000, 1), 2000);
-    t.ok(many <= 5 * few, `2000 of 99000: ${many} ms, of 2001: ${few} ms`);
-  },
-);
+t.test("what waits behind the first item does not cost a take more", async (t) => {
+  const few = quickest(() => full(["a"], 2001, 1), 2000);
+  const many = quickest(() => full(["a"], 99_000, 1), 2000);
+  t.ok(many <= 5 * few, `2000 of 99000: ${many} ms, of 2001: ${few} ms`);
+});
 
 t.test("how large the items are does not cost a take more", async (t) => {
   const keys = Array.from({ length: 200 }, (_, at) => `k${at}`);
@@ -119,8 +108,7 @@ t.test("how large the items are does not cost a take more", async (t) => {
 
 function full(keys: readonly string[], count: number, size: number) {
   const q = queue();
-  for (let at = 0; at < count; at++)
-    for (const key of keys) q.push(key, item(key, size));
+  for (let at = 0; at < count; at++) for (const key of keys) q.push(key, item(key, size));
   return q;
 }
 

@@ -72,6 +72,5 @@ t.test("a key that waits too often is refused, others are not", async (t) => {
 t.test("a step that fails gives up its place", async (t) => {
   const { line } = stage(1);
   const fail = () => Promise.reject(new Error("no"));
-  for (let i = 0; i < 3; i++)
-    await t.rejects(line.run("a", fail), { message: "no" });
+  for (let i = 0; i < 3; i++) await t.rejects(line.run("a", fail), { message: "no" });
 });

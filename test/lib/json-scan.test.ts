@@ -40,24 +40,21 @@ const DOCUMENT_SEEDS: readonly string[] = [
 ];
 const PIECES = '{}[]",:\\tyrufalsen0123456789.eE+- \n\u0001';
 
-t.test(
-  `${DOCUMENTS} documents are read as JSON.parse reads them`,
-  async (t) => {
-    t.comment(`seed ${SEED}`);
-    const random = new Random(SEED);
-    const different: string[] = [];
-    let valid = 0;
-    for (let i = 0; i < DOCUMENTS; i++) {
-      const document = mutated(random);
-      const expected = parsed(document);
-      if (expected !== undefined) valid += 1;
-      if (integerField(document, "type") !== expected)
-        different.push(new TextDecoder().decode(document));
-    }
-    t.same(different, []);
-    t.ok(valid > DOCUMENTS / 10, "many of them are valid");
-  },
-);
+t.test(`${DOCUMENTS} documents are read as JSON.parse reads them`, async (t) => {
+  t.comment(`seed ${SEED}`);
+  const random = new Random(SEED);
+  const different: string[] = [];
+  let valid = 0;
+  for (let i = 0; i < DOCUMENTS; i++) {
+    const document = mutated(random);
+    const expected = parsed(document);
+    if (expected !== undefined) valid += 1;
+    if (integerField(document, "type") !== expected)
+      different.push(new TextDecoder().decode(document));
+  }
+  t.same(different, []);
+  t.ok(valid > DOCUMENTS / 10, "many of them are valid");
+});
 
 t.test("nesting of any depth is read", async (t) => {
   for (const [open, close] of [
@@ -70,20 +67,17 @@ t.test("nesting of any depth is read", async (t) => {
   }
 });
 
-t.test(
-  "a document of one kind of field costs what JSON.parse takes",
-  async (t) => {
-    const fields = ['"\\n":0,', '"\\u0074yp":0,', '"t\\u0079pe":12,'];
-    for (const field of fields) {
-      const text = `{${field.repeat(60_000 / field.length)}"type":-5}`;
-      const document = bytes(text);
-      t.equal(integerField(document, "type"), -5);
-      const scan = quickest(() => integerField(document, "type"));
-      const parse = quickest(() => JSON.parse(text));
-      t.ok(scan <= 3 * parse, `${field} ${scan} ms, JSON.parse ${parse} ms`);
-    }
-  },
-);
+t.test("a document of one kind of field costs what JSON.parse takes", async (t) => {
+  const fields = ['"\\n":0,', '"\\u0074yp":0,', '"t\\u0079pe":12,'];
+  for (const field of fields) {
+    const text = `{${field.repeat(60_000 / field.length)}"type":-5}`;
+    const document = bytes(text);
+    t.equal(integerField(document, "type"), -5);
+    const scan = quickest(() => integerField(document, "type"));
+    const parse = quickest(() => JSON.parse(text));
+    t.ok(scan <= 3 * parse, `${field} ${scan} ms, JSON.parse ${parse} ms`);
+  }
+});
 
 /** Milliseconds: the least of several runs is hardly that of a busy machine. */
 function quickest(run: () => unknown): number {
@@ -101,9 +95,7 @@ function mutated(random: Random): Uint8Array {
   for (let changes = random.below(4); changes > 0; changes--) {
     const at = random.below(document.length + 1);
     const byte =
-      random.below(20) === 0
-        ? random.below(256)
-        : PIECES.charCodeAt(random.below(PIECES.length));
+      random.below(20) === 0 ? random.below(256) : PIECES.charCodeAt(random.below(PIECES.length));
     const removed = random.below(2);
     const added = random.below(3) === 0 ? [] : [byte];
     document.splice(at, removed, ...added);

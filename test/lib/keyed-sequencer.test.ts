@@ -95,47 +95,41 @@ t.test("a lane that ran empty starts afresh", async (t) => {
   t.equal(await entered, "alone");
 });
 
-t.test(
-  "any order of preparing, entering and failing keeps the lane's order",
-  async (t) => {
-    for (let seed = 1; seed <= 100; seed++) {
-      const random = seeded(seed);
-      const lanes = new KeyedSequencer();
-      const order: number[] = [];
-      const gates = Array.from({ length: 12 }, () => gate<void>());
-      const enter = async (at: number): Promise<void> => {
-        const ready = gates[at]?.promise ?? Promise.resolve();
-        await Promise.allSettled([lanes.enter("a", ready)]);
-        order.push(at);
-      };
-      const done: Promise<void>[] = [];
-      const closed = new Set(gates);
-      while (closed.size > 0) {
-        const at = done.length;
-        if (at < gates.length && random.chance(0.5)) done.push(enter(at));
-        else {
-          const one = random.pick([...closed]);
-          const isEntered = gates.indexOf(one) < at;
-          if (isEntered && random.chance(0.2)) one.fail(new Error("failed"));
-          else one.open();
-          closed.delete(one);
-        }
-        if (random.chance(0.3)) await turn();
+t.test("any order of preparing, entering and failing keeps the lane's order", async (t) => {
+  for (let seed = 1; seed <= 100; seed++) {
+    const random = seeded(seed);
+    const lanes = new KeyedSequencer();
+    const order: number[] = [];
+    const gates = Array.from({ length: 12 }, () => gate<void>());
+    const enter = async (at: number): Promise<void> => {
+      const ready = gates[at]?.promise ?? Promise.resolve();
+      await Promise.allSettled([lanes.enter("a", ready)]);
+      order.push(at);
+    };
+    const done: Promise<void>[] = [];
+    const closed = new Set(gates);
+    while (closed.size > 0) {
+      const at = done.length;
+      if (at < gates.length && random.chance(0.5)) done.push(enter(at));
+      else {
+        const one = random.pick([...closed]);
+        const isEntered = gates.indexOf(one) < at;
+        if (isEntered && random.chance(0.2)) one.fail(new Error("failed"));
+        else one.open();
+        closed.delete(one);
       }
-      while (done.length < gates.length) done.push(enter(done.length));
-      await Promise.all(done);
-      t.same(order, [...gates.keys()], `seed ${seed}`);
+      if (random.chance(0.3)) await turn();
     }
-  },
-);
+    while (done.length < gates.length) done.push(enter(done.length));
+    await Promise.all(done);
+    t.same(order, [...gates.keys()], `seed ${seed}`);
+  }
+});
 
 t.test("where followers fail, nobody overtakes one that failed", async (t) => {
   const lanes = new KeyedSequencer("fail");
   const [first, second] = [gate<string>(), gate<string>()];
-  const waiting = [
-    lanes.enter("a", first.promise),
-    lanes.enter("a", second.promise),
-  ];
+  const waiting = [lanes.enter("a", first.promise), lanes.enter("a", second.promise)];
   second.open("second");
   first.fail(new Error("no answer"));
   const answers = await Promise.allSettled(waiting);

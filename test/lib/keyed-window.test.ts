@@ -3,12 +3,7 @@
 import { KeyedWindow, type Pass } from "../../src/lib/keyed-window.ts";
 import { t } from "../support/suite.ts";
 
-function enter(
-  window: KeyedWindow,
-  key: string,
-  begun: string[],
-  name: string,
-) {
+function enter(window: KeyedWindow, key: string, begun: string[], name: string) {
   const pass = window.enter(key) as Pass;
   void pass.turn.then(() => begun.push(name));
   return pass;
@@ -18,9 +13,7 @@ const turn = () => new Promise((go) => setImmediate(go));
 t.test("small work goes on side by side, large work alone", async (t) => {
   const window = new KeyedWindow(10, 100);
   const begun: string[] = [];
-  const passes = ["a", "b", "c", "d"].map((name) =>
-    enter(window, "k", begun, name),
-  );
+  const passes = ["a", "b", "c", "d"].map((name) => enter(window, "k", begun, name));
   await turn();
   t.same(begun, ["a", "b"], "two are not weighed yet");
   passes[0]?.weigh(1);

@@ -5,13 +5,10 @@ import { t } from "../support/suite.ts";
 
 const names = ["client.listen", "api.listen", "store.path", "log.level"];
 
-t.test(
-  "a letter wrong, missing, added or swapped still finds the name",
-  async (t) => {
-    const cases = ["api.lisen", "api.listten", "api.lisetn", "api.lizten"];
-    for (const name of cases) t.equal(nearest(name, names), "api.listen", name);
-  },
-);
+t.test("a letter wrong, missing, added or swapped still finds the name", async (t) => {
+  const cases = ["api.lisen", "api.listten", "api.lisetn", "api.lizten"];
+  for (const name of cases) t.equal(nearest(name, names), "api.listen", name);
+});
 
 t.test("case and separators do not matter", async (t) => {
   t.equal(nearest("STORE_PATH", names), "store.path");

@@ -7,8 +7,7 @@ t.test("what was added may be there, always", async (t) => {
   const filter = new PairFilter();
   for (let i = 0; i < 20_000; i++) filter.add(`user-${i % 100}`, `no-${i}`);
   let missing = 0;
-  for (let i = 0; i < 20_000; i++)
-    if (!filter.mayHave(`user-${i % 100}`, `no-${i}`)) missing++;
+  for (let i = 0; i < 20_000; i++) if (!filter.mayHave(`user-${i % 100}`, `no-${i}`)) missing++;
   t.equal(missing, 0);
 });
 
@@ -16,8 +15,7 @@ t.test("what was not added is seldom suspected", async (t) => {
   const filter = new PairFilter();
   for (let i = 0; i < 200_000; i++) filter.add(`user-${i % 100}`, `no-${i}`);
   let suspected = 0;
-  for (let i = 0; i < 20_000; i++)
-    if (filter.mayHave(`user-${i % 100}`, `other-${i}`)) suspected++;
+  for (let i = 0; i < 20_000; i++) if (filter.mayHave(`user-${i % 100}`, `other-${i}`)) suspected++;
   t.ok(suspected < 200, `${suspected} of 20000`);
 });
 

@@ -28,9 +28,7 @@ t.test(
   async (t) => {
     const line = new Semaphore(2);
     const steps = new Steps();
-    const done = ["a", "b", "c", "d", "e"].map((name) =>
-      line.run(steps.step(name)),
-    );
+    const done = ["a", "b", "c", "d", "e"].map((name) => line.run(steps.step(name)));
     t.same(steps.begun, ["a", "b"], "at once, before anything is waited for");
     await steps.end("b");
     t.same(steps.begun, ["a", "b", "c"]);

@@ -49,9 +49,7 @@ export function spawnJindou(
   { env = {}, input = "", preload }: Invocation = {},
 ): Running {
   const early =
-    preload === undefined
-      ? []
-      : [`--import=data:text/javascript,${encodeURIComponent(preload)}`];
+    preload === undefined ? [] : [`--import=data:text/javascript,${encodeURIComponent(preload)}`];
   const args = [...early, MAIN, ...argv];
   const child = spawn(...endsWithParent(process.execPath, args), {
     env: { PATH: process.env.PATH, ...env },

@@ -55,11 +55,7 @@ t.test("SIGTERM and SIGINT drain and exit with 0", async (t) => {
     t.equal((await fetch(url)).status, 200);
     const { code, stdout, stderr } = await stopped(node, signal);
     t.equal(code, 0, signal);
-    t.match(
-      stdout,
-      /"msg":"The node has stopped"/,
-      "the last line reached the log",
-    );
+    t.match(stdout, /"msg":"The node has stopped"/, "the last line reached the log");
     t.equal(stderr, "", "no banner without a terminal");
   }
 });
@@ -86,53 +82,41 @@ t.test("a second signal ends a drain at once with 1", async (t) => {
   t.notMatch(stdout, /"msg":"The node has stopped"/);
 });
 
-t.test(
-  "a bug that nobody caught is logged as fatal and exits with 1",
-  async (t) => {
-    for (const bug of [
-      'throw new Error("boom")',
-      'Promise.reject(new Error("boom"))',
-    ]) {
-      const preload = `process.on("SIGUSR2", () => { ${bug}; });`;
-      const { node } = await started(t, { preload });
-      const { code, stdout, stderr } = await stopped(node, "SIGUSR2");
-      t.equal(code, 1, bug);
-      t.match(stdout, /"level":"fatal".*boom/);
-      t.equal(stderr, "");
-    }
-  },
-);
+t.test("a bug that nobody caught is logged as fatal and exits with 1", async (t) => {
+  for (const bug of ['throw new Error("boom")', 'Promise.reject(new Error("boom"))']) {
+    const preload = `process.on("SIGUSR2", () => { ${bug}; });`;
+    const { node } = await started(t, { preload });
+    const { code, stdout, stderr } = await stopped(node, "SIGUSR2");
+    t.equal(code, 1, bug);
+    t.match(stdout, /"level":"fatal".*boom/);
+    t.equal(stderr, "");
+  }
+});
 
-t.test(
-  "what is in the way of a start is one sentence and an exit code",
-  async (t) => {
-    const { env, clientPort } = await started(t);
-    const other = await settings(t);
-    const taken = `127.0.0.1:${clientPort}`;
-    const inTheWay: readonly [Record<string, string>, RegExp][] = [
-      [
-        { ...other, JINDOU_STORE_PATH: env.JINDOU_STORE_PATH ?? "" },
-        /store\.path/,
-      ],
-      [{ ...other, JINDOU_CLIENT_LISTEN: taken }, /JINDOU_CLIENT_LISTEN/],
-      [
-        {
-          ...other,
-          JINDOU_API_TLS_CERT_FILE: "/no/such.pem",
-          JINDOU_API_TLS_KEY_FILE: "/no/such.key",
-        },
-        /JINDOU_API_TLS_/,
-      ],
-    ];
-    for (const [settings, setting] of inTheWay) {
-      const ended = await spawnJindou(t, [], { env: settings }).ended;
-      t.equal(ended.code, 1);
-      t.match(ended.stderr, /^jindou: [^\n]+[.!?]\n$/, "one sentence");
-      t.match(ended.stderr, setting, "it names the setting");
-      t.notMatch(ended.stdout, /"stack"|caused by/, "the log has no stack");
-    }
-  },
-);
+t.test("what is in the way of a start is one sentence and an exit code", async (t) => {
+  const { env, clientPort } = await started(t);
+  const other = await settings(t);
+  const taken = `127.0.0.1:${clientPort}`;
+  const inTheWay: readonly [Record<string, string>, RegExp][] = [
+    [{ ...other, JINDOU_STORE_PATH: env.JINDOU_STORE_PATH ?? "" }, /store\.path/],
+    [{ ...other, JINDOU_CLIENT_LISTEN: taken }, /JINDOU_CLIENT_LISTEN/],
+    [
+      {
+        ...other,
+        JINDOU_API_TLS_CERT_FILE: "/no/such.pem",
+        JINDOU_API_TLS_KEY_FILE: "/no/such.key",
+      },
+      /JINDOU_API_TLS_/,
+    ],
+  ];
+  for (const [settings, setting] of inTheWay) {
+    const ended = await spawnJindou(t, [], { env: settings }).ended;
+    t.equal(ended.code, 1);
+    t.match(ended.stderr, /^jindou: [^\n]+[.!?]\n$/, "one sentence");
+    t.match(ended.stderr, setting, "it names the setting");
+    t.notMatch(ended.stdout, /"stack"|caused by/, "the log has no stack");
+  }
+});
 
 t.test("a start that fails in the store says what failed", async (t) => {
   const env = await settings(t);
@@ -144,24 +128,20 @@ t.test("a start that fails in the store says what failed", async (t) => {
   t.match(stdout, /"stack".*EISDIR/, "the log has what led there");
 });
 
-t.test(
-  "a password made on first start is shown once, on standard error only",
-  async (t) => {
-    const { JINDOU_ADMIN_PASSWORD: _, ...env } = await settings(t);
-    const { clientPort } = await started(t);
-    const listen = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}` };
-    const failed = await spawnJindou(t, [], { env: { ...env, ...listen } })
-      .ended;
-    t.notMatch(failed.stderr, /password/, "not by a start that fails");
-    const runs = [];
-    for (let run = 0; run < 2; run++) {
-      const node = spawnJindou(t, [], { env });
-      await node.logged("The node is ready");
-      runs.push(await stopped(node, "SIGTERM"));
-    }
-    const password = /password (\S+)/.exec(runs[0]?.stderr ?? "")?.[1] ?? "";
-    t.ok(password.length >= 16);
-    t.notOk(runs[0]?.stdout.includes(password));
-    t.equal(runs[1]?.stderr, "");
-  },
-);
+t.test("a password made on first start is shown once, on standard error only", async (t) => {
+  const { JINDOU_ADMIN_PASSWORD: _, ...env } = await settings(t);
+  const { clientPort } = await started(t);
+  const listen = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}` };
+  const failed = await spawnJindou(t, [], { env: { ...env, ...listen } }).ended;
+  t.notMatch(failed.stderr, /password/, "not by a start that fails");
+  const runs = [];
+  for (let run = 0; run < 2; run++) {
+    const node = spawnJindou(t, [], { env });
+    await node.logged("The node is ready");
+    runs.push(await stopped(node, "SIGTERM"));
+  }
+  const password = /password (\S+)/.exec(runs[0]?.stderr ?? "")?.[1] ?? "";
+  t.ok(password.length >= 16);
+  t.notOk(runs[0]?.stdout.includes(password));
+  t.equal(runs[1]?.stderr, "");
+});

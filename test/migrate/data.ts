@@ -9,11 +9,7 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../src/broker/model.ts";
-import type {
-  CommandDraft,
-  Store,
-  StreamDraft,
-} from "../../src/broker/ports.ts";
+import type { CommandDraft, Store, StreamDraft } from "../../src/broker/ports.ts";
 import {
   ALL,
   draftOf,
@@ -36,19 +32,13 @@ const inGroup = (id: string): ChannelRef => ({ id, type: 2 });
 const to = (uid: string): ChannelRef => ({ id: uid, type: 1 });
 
 /** A message whose number its sender chose. */
-export const numbered = (
-  fromUid: string,
-  channel: ChannelRef,
-  clientMsgNo: string,
-) =>
+export const numbered = (fromUid: string, channel: ChannelRef, clientMsgNo: string) =>
   draftOf({
     ...{ fromUid, channel, clientMsgNo, key: channelKey(channel, fromUid) },
     ...{ payload: SENT },
   });
 
-export function streamDraft(
-  over: Partial<StreamDraft> & { readonly type: string },
-): StreamDraft {
+export function streamDraft(over: Partial<StreamDraft> & { readonly type: string }): StreamDraft {
   const channel = over.channel ?? inGroup("g");
   return {
     ...{ key: channelKey(channel, ALICE), channel, fromUid: ALICE },
@@ -69,10 +59,7 @@ export function commandDraft(over: Partial<CommandDraft> = {}): CommandDraft {
 }
 
 /** Fills an empty store; `pass` lets time go on. */
-export async function fill(
-  store: Store,
-  pass: (ms: number) => void,
-): Promise<void> {
+export async function fill(store: Store, pass: (ms: number) => void): Promise<void> {
   await people(store);
   await channels(store);
   await messages(store, pass);
@@ -114,19 +101,14 @@ async function channels(store: Store): Promise<void> {
   await store.changeList(to(CAROL), "allowlist", list([ODD]));
 }
 
-async function messages(
-  store: Store,
-  pass: (ms: number) => void,
-): Promise<void> {
+async function messages(store: Store, pass: (ms: number) => void): Promise<void> {
   for (let i = 0; i < 130; i++) {
     const fromUid = UIDS[i % 3] ?? "";
     await store.append(numbered(fromUid, inGroup("g"), `n${i}`));
     if (i % 10 === 0) pass(7);
   }
   await store.addSubscribers(inGroup("g"), [CAROL], PERMANENT); // has none of them as new
-  await store.append(
-    draftOf({ fromUid: BOB, header: { noPersist: false, redDot: false } }),
-  );
+  await store.append(draftOf({ fromUid: BOB, header: { noPersist: false, redDot: false } }));
   await store.append(draftOf({ expireS: 5, fromUid: BOB }));
   await store.append(
     draftOf({
@@ -173,9 +155,7 @@ async function streams(store: Store): Promise<void> {
     }),
   );
   await say("closed", "more 😀");
-  await store.streamEvent(
-    streamDraft({ clientMsgNo: "closed", type: STREAM_END, data: "end" }),
-  );
+  await store.streamEvent(streamDraft({ clientMsgNo: "closed", type: STREAM_END, data: "end" }));
   await start("stopped");
   await say("stopped", "unwanted");
   await store.cancelStream("2:g", "stopped");
@@ -188,25 +168,16 @@ async function streams(store: Store): Promise<void> {
 
 async function commands(store: Store): Promise<void> {
   await store.appendCommand(commandDraft());
-  await store.appendCommand(
-    commandDraft({ clientMsgNo: "ends", expireS: 60_000 }),
-  );
-  await store.appendCommand(
-    commandDraft({ clientMsgNo: "soon", expireS: 1, recipients: [BOB] }),
-  );
+  await store.appendCommand(commandDraft({ clientMsgNo: "ends", expireS: 60_000 }));
+  await store.appendCommand(commandDraft({ clientMsgNo: "soon", expireS: 1, recipients: [BOB] }));
   await store.appendCommand(commandDraft({ clientMsgNo: "third" }));
   for (const expireS of [0, 50, 0])
-    await store.appendCommand(
-      commandDraft({ clientMsgNo: "", recipients: ["eve"], expireS }),
-    );
+    await store.appendCommand(commandDraft({ clientMsgNo: "", recipients: ["eve"], expireS }));
   await store.acknowledgeCommands(BOB, [1]);
   await store.acknowledgeCommands(ODD, [1, 2, 3]);
 }
 
-async function positions(
-  store: Store,
-  pass: (ms: number) => void,
-): Promise<void> {
+async function positions(store: Store, pass: (ms: number) => void): Promise<void> {
   const change = store.changeConversation;
   await change(ALICE, inGroup("g"), { kind: "read", seq: 40 });
   await change(BOB, inGroup("g"), { kind: "delete" });
@@ -236,25 +207,20 @@ export async function picture(store: Store): Promise<unknown> {
 }
 
 function keysOf(): string[] {
-  const pairs = UIDS.flatMap((one) =>
-    UIDS.map((other) => channelKey(to(other), one)),
-  );
+  const pairs = UIDS.flatMap((one) => UIDS.map((other) => channelKey(to(other), one)));
   return [...GROUPS.map((id) => `2:${id}`), ...new Set(pairs)];
 }
 
 async function personPicture(store: Store, uid: string) {
   const heads = [...(await store.conversationsOf(uid))];
-  const name = ({ channel }: { readonly channel: ChannelRef }) =>
-    `${channel.type}:${channel.id}`;
+  const name = ({ channel }: { readonly channel: ChannelRef }) => `${channel.type}:${channel.id}`;
   heads.sort((a, b) => (name(a) < name(b) ? -1 : 1));
   const refs = heads.map(({ channel }) => channel);
   const bounds = { limit: 1000, maxBytes: 10_000_000 };
   const open = await store.personalStreamsOf(uid);
   return {
     ...{ uid, heads },
-    devices: await Promise.all(
-      ([0, 1, 2] as const).map((flag) => store.device(uid, flag)),
-    ),
+    devices: await Promise.all(([0, 1, 2] as const).map((flag) => store.device(uid, flag))),
     groups: [...(await store.groupsOf(uid))].sort(),
     facts: await Promise.all([
       ...GROUPS.map((id) => store.groupFacts(id, uid)),
@@ -281,16 +247,12 @@ async function logPicture(store: Store, key: string) {
     ...{ key, messages },
     head: await store.headSeq(key),
     active: await store.activeStream(key),
-    earlier: await Promise.all(
-      numbers.map((number) => earlier(store, { key, ...number })),
-    ),
+    earlier: await Promise.all(numbers.map((number) => earlier(store, { key, ...number }))),
     streams: await Promise.all(
       streams.map(async (no) => ({
         snapshot: await store.stream(key, no),
         offsets: await Promise.all(
-          [0, 1, 2, 3, 4, 5, 6].map((index) =>
-            store.streamTextOffset(key, no, index),
-          ),
+          [0, 1, 2, 3, 4, 5, 6].map((index) => store.streamTextOffset(key, no, index)),
         ),
       })),
     ),

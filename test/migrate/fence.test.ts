@@ -4,11 +4,7 @@
 import t, { type Test } from "tap";
 import { fact, MoveTarget } from "../../src/migrate/facts.ts";
 import { Lease } from "../../src/migrate/lease.ts";
-import {
-  type RecordChange,
-  readMove,
-  saveRecord,
-} from "../../src/migrate/record.ts";
+import { type RecordChange, readMove, saveRecord } from "../../src/migrate/record.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { codeOf, draftOf, group } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
@@ -28,33 +24,29 @@ async function start(t: Pick<Test, "teardown">) {
   return { server, link, client: server.client() };
 }
 
-t.test(
-  "a lease that was lost is not had again, and writes nothing",
-  async (t) => {
-    const { link, client } = await start(t);
-    const [frozen, other] = [new Lease(link), new Lease(link)];
-    const save = (lease: Lease, change: RecordChange) =>
-      saveRecord(link, lease, change);
-    t.equal(await frozen.take(), true);
-    await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
-    const keyMs = frozen.untilOf("jd:{c1}:head:2:g");
-    const [seconds] = await client.time();
-    t.ok(Math.abs(keyMs - Number(seconds) * 1000) < 10_000);
-    await client.del(LEASE); // as if it had lapsed
-    t.equal(await other.take(), true);
-    await save(other, { isDone: true });
-    await other.release();
-    const end = () => codeOf(Promise.resolve().then(() => frozen.assertHeld()));
-    while ((await end()) === undefined) await client.ping();
-    t.equal(await client.exists(LEASE), 0);
-    t.equal(await end(), "unavailable");
-    const stale = save(frozen, { step: "message" });
-    t.equal(await codeOf(stale), "unavailable");
-    const { record } = await readMove(link);
-    t.match(record, { isDone: true, step: "" });
-    await frozen.release();
-  },
-);
+t.test("a lease that was lost is not had again, and writes nothing", async (t) => {
+  const { link, client } = await start(t);
+  const [frozen, other] = [new Lease(link), new Lease(link)];
+  const save = (lease: Lease, change: RecordChange) => saveRecord(link, lease, change);
+  t.equal(await frozen.take(), true);
+  await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
+  const keyMs = frozen.untilOf("jd:{c1}:head:2:g");
+  const [seconds] = await client.time();
+  t.ok(Math.abs(keyMs - Number(seconds) * 1000) < 10_000);
+  await client.del(LEASE); // as if it had lapsed
+  t.equal(await other.take(), true);
+  await save(other, { isDone: true });
+  await other.release();
+  const end = () => codeOf(Promise.resolve().then(() => frozen.assertHeld()));
+  while ((await end()) === undefined) await client.ping();
+  t.equal(await client.exists(LEASE), 0);
+  t.equal(await end(), "unavailable");
+  const stale = save(frozen, { step: "message" });
+  t.equal(await codeOf(stale), "unavailable");
+  const { record } = await readMove(link);
+  t.match(record, { isDone: true, step: "" });
+  await frozen.release();
+});
 
 t.test("a record that Redis lost is not written again", async (t) => {
   const { link, client } = await start(t);
@@ -67,25 +59,19 @@ t.test("a record that Redis lost is not written again", async (t) => {
   t.throws(() => lease.untilOf("jd:{c1}:head:2:g"), { code: "unavailable" });
 });
 
-t.test(
-  "of several whole values of a key the last one is written",
-  async (t) => {
-    const { link, client } = await start(t);
-    const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
-    const facts = [
-      ...[fact("SET", "jd:one", ["1"]), fact("SET", "jd:one", ["2"], 60_000)],
-      ...[
-        fact("RPUSH", "jd:list", ["a"]),
-        fact("RPUSH", "jd:list", ["b", "c"]),
-      ],
-    ];
-    await target.write(facts);
-    t.equal(await client.get("jd:one"), "2");
-    t.ok((await client.pttl("jd:one")) > 0);
-    t.same(await client.lrange("jd:list", 0, -1), ["b", "c"]);
-    t.same(await target.differing(facts), []);
-  },
-);
+t.test("of several whole values of a key the last one is written", async (t) => {
+  const { link, client } = await start(t);
+  const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
+  const facts = [
+    ...[fact("SET", "jd:one", ["1"]), fact("SET", "jd:one", ["2"], 60_000)],
+    ...[fact("RPUSH", "jd:list", ["a"]), fact("RPUSH", "jd:list", ["b", "c"])],
+  ];
+  await target.write(facts);
+  t.equal(await client.get("jd:one"), "2");
+  t.ok((await client.pttl("jd:one")) > 0);
+  t.same(await client.lrange("jd:list", 0, -1), ["b", "c"]);
+  t.same(await target.differing(facts), []);
+});
 
 t.test("what comes too late changes nothing in Redis", async (t) => {
   const { link, client } = await start(t);
@@ -101,26 +87,23 @@ t.test("what comes too late changes nothing in Redis", async (t) => {
   t.equal((await client.keys("jd:{c*")).length, 1);
 });
 
-t.test(
-  "the lease is not given back while a write may still arrive",
-  async (t) => {
-    const [away, { link, client }] = [await start(t), await start(t)];
-    await away.server.stop();
-    const target = new MoveTarget(away.link, () => Number.MAX_SAFE_INTEGER);
-    t.equal(target.isAnswered, true);
-    const write = target.write([fact("SET", "jd:one", ["1"])]);
-    t.equal(await codeOf(write), "unavailable");
-    t.equal(target.isAnswered, false);
-    const lease = new Lease(link);
-    t.equal(await lease.take(), true);
-    await client.config("RESETSTAT");
-    lease.noteUnanswered();
-    await lease.release();
-    t.throws(() => lease.assertHeld(), { code: "unavailable" });
-    const stats = await client.info("commandstats");
-    t.notMatch(stats, /cmdstat_del:/, "its key expires");
-  },
-);
+t.test("the lease is not given back while a write may still arrive", async (t) => {
+  const [away, { link, client }] = [await start(t), await start(t)];
+  await away.server.stop();
+  const target = new MoveTarget(away.link, () => Number.MAX_SAFE_INTEGER);
+  t.equal(target.isAnswered, true);
+  const write = target.write([fact("SET", "jd:one", ["1"])]);
+  t.equal(await codeOf(write), "unavailable");
+  t.equal(target.isAnswered, false);
+  const lease = new Lease(link);
+  t.equal(await lease.take(), true);
+  await client.config("RESETSTAT");
+  lease.noteUnanswered();
+  await lease.release();
+  t.throws(() => lease.assertHeld(), { code: "unavailable" });
+  const stats = await client.info("commandstats");
+  t.notMatch(stats, /cmdstat_del:/, "its key expires");
+});
 
 t.test("a move needs few places in flight, whatever is moved", async (t) => {
   const from = testFolder(t);

@@ -11,11 +11,7 @@ import { RedisLink } from "../../src/redis/link.ts";
 import { openMoveSource } from "../../src/store/embedded/export.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
-import {
-  redisSettings,
-  startRedis,
-  startRedisCluster,
-} from "../support/redis.ts";
+import { redisSettings, startRedis, startRedisCluster } from "../support/redis.ts";
 import { commandDraft, fill, numbered, picture, streamDraft } from "./data.ts";
 import { FOLDER, type MoverParts, mover, redisStore } from "./mover.ts";
 

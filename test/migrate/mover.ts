@@ -4,10 +4,7 @@ import type { Test } from "tap";
 import { Migration, type MoveEvents } from "../../src/migrate/migration.ts";
 import type { RedisSettings } from "../../src/redis/client.ts";
 import { RedisLink } from "../../src/redis/link.ts";
-import {
-  createRedisStore,
-  type RedisStore,
-} from "../../src/store/redis/store.ts";
+import { createRedisStore, type RedisStore } from "../../src/store/redis/store.ts";
 
 export const LIMITS = {
   ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },

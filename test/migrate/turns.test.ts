@@ -28,27 +28,24 @@ t.test("of several at once one moves, the others wait for it", async (t) => {
   t.same(states, ["completed", "migrated", "migrated"]);
 });
 
-t.test(
-  "a folder that a node uses is not moved; when it is free the next try does",
-  async (t) => {
-    const from = testFolder(t);
-    const store = await openStore(t, from);
-    await store.append(draftOf());
-    const redis = redisSettings((await startRedis(t)).url);
-    const move = mover({ from, redis });
-    t.equal(await codeOf(move.once()), "unavailable");
-    t.match(move.state, {
-      ...{ status: "failed", lastErr: /in use by process/, tryCount: 1 },
-    });
-    const waiter = mover({ from: "", redis });
-    t.equal(await waiter.isPending(), false); // Redis was not touched
-    await store.close();
-    await move.run();
-    t.match(move.state, { status: "completed", lastErr: null, tryCount: 2 });
-    const there = await redisStore(t, redis, Date.now);
-    t.equal(await there.headSeq("2:g"), 1);
-  },
-);
+t.test("a folder that a node uses is not moved; when it is free the next try does", async (t) => {
+  const from = testFolder(t);
+  const store = await openStore(t, from);
+  await store.append(draftOf());
+  const redis = redisSettings((await startRedis(t)).url);
+  const move = mover({ from, redis });
+  t.equal(await codeOf(move.once()), "unavailable");
+  t.match(move.state, {
+    ...{ status: "failed", lastErr: /in use by process/, tryCount: 1 },
+  });
+  const waiter = mover({ from: "", redis });
+  t.equal(await waiter.isPending(), false); // Redis was not touched
+  await store.close();
+  await move.run();
+  t.match(move.state, { status: "completed", lastErr: null, tryCount: 2 });
+  const there = await redisStore(t, redis, Date.now);
+  t.equal(await there.headSeq("2:g"), 1);
+});
 
 t.test("what is not there or cannot be reached is said", async (t) => {
   const server = await startRedis(t);
@@ -107,28 +104,25 @@ t.test("of a node that begins to serve and a move one gives way", async (t) => {
   t.equal(await client.hlen("jd:{all}:nodes"), 0);
 });
 
-t.test(
-  "a process that looks whether it may move is heeded while it has the lease",
-  async (t) => {
-    const { from, redis, client } = await folderAndRedis(t);
-    await client.set(LEASE, "another");
-    const node = mover({ from: "", redis });
-    t.equal(await node.isPending(), true);
-    t.equal(await codeOf(node.assertNoneBegan()), "unavailable");
-    const undecided = codeOf(node.assertNoneBeganMeanwhile());
-    await client.del(LEASE);
-    t.equal(await undecided, undefined);
-    t.equal(await node.isPending(), false);
-    await node.run(); // there is nothing to wait for
-    await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
-    t.equal(await codeOf(node.assertNoneBeganMeanwhile()), "unavailable");
-    await client.del(RECORD);
-    const move = mover({ from, redis });
-    await move.once();
-    t.equal(move.state.status, "completed");
-    t.equal(await codeOf(node.assertNoneBeganMeanwhile()), undefined);
-  },
-);
+t.test("a process that looks whether it may move is heeded while it has the lease", async (t) => {
+  const { from, redis, client } = await folderAndRedis(t);
+  await client.set(LEASE, "another");
+  const node = mover({ from: "", redis });
+  t.equal(await node.isPending(), true);
+  t.equal(await codeOf(node.assertNoneBegan()), "unavailable");
+  const undecided = codeOf(node.assertNoneBeganMeanwhile());
+  await client.del(LEASE);
+  t.equal(await undecided, undefined);
+  t.equal(await node.isPending(), false);
+  await node.run(); // there is nothing to wait for
+  await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
+  t.equal(await codeOf(node.assertNoneBeganMeanwhile()), "unavailable");
+  await client.del(RECORD);
+  const move = mover({ from, redis });
+  await move.once();
+  t.equal(move.state.status, "completed");
+  t.equal(await codeOf(node.assertNoneBeganMeanwhile()), undefined);
+});
 
 const RECORD = "jd:{all}:migration";
 const LEASE = "jd:{all}:migrating";
@@ -175,17 +169,14 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
     "a foreign key": () => client.hset("jd:{x}:none", "a", "b"),
     "no device": async () => client.del("jd:{u:bob}:devices"),
     "no number": async () => client.del(await keyOf("dedupe:2:g\nalice\nn0")),
-    "another seq": async () =>
-      client.hset(await keyOf("head:2:g"), "@bob", "1"),
-    "a stranger's seq": async () =>
-      client.hset(await keyOf("head:2:g"), "@stranger", "1"),
+    "another seq": async () => client.hset(await keyOf("head:2:g"), "@bob", "1"),
+    "a stranger's seq": async () => client.hset(await keyOf("head:2:g"), "@stranger", "1"),
     "no message": async () => {
       const log = await keyOf("log:2:g");
       const [[place] = [""]] = await client.xrange(log, "7", "7");
       return client.xdel(log, place);
     },
-    "a stranger": async () =>
-      client.sadd(await keyOf("permanent:2:g"), "stranger"),
+    "a stranger": async () => client.sadd(await keyOf("permanent:2:g"), "stranger"),
   };
   const outcomes: Record<string, readonly string[]> = {};
   const said: Record<string, readonly (string | null)[]> = {};
@@ -196,8 +187,7 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
     await spoil();
     const tries = [mover({ from, redis }), mover({ from, redis })];
     const outcome: string[] = [];
-    for (const move of tries)
-      outcome.push((await codeOf(move.once())) ?? move.state.status);
+    for (const move of tries) outcome.push((await codeOf(move.once())) ?? move.state.status);
     outcomes[name] = outcome;
     said[name] = tries.map(({ state }) => state.lastErr);
   }
@@ -259,10 +249,7 @@ t.test("progress is a bar at a terminal, and lines elsewhere", async (t) => {
     progress.show({ step: "user", done: 10, total: 10 });
     progress.end();
     const bar = isTTY ? /\[#{12}\.{12}\] / : /^/;
-    t.match(
-      text,
-      new RegExp(`${bar.source}user 5/10 \\(50 %\\), 1/s, 5 s left`, "m"),
-    );
+    t.match(text, new RegExp(`${bar.source}user 5/10 \\(50 %\\), 1/s, 5 s left`, "m"));
     t.notMatch(text, /6\/10/);
     t.match(text, /user 10\/10 \(100 %\)\n$/);
   }

@@ -47,38 +47,35 @@ async function until(
   while (!(await isSo())) await client.ping();
 }
 
-t.test(
-  "who waits for another's move has one connection and knows how far it is",
-  async (t) => {
-    const { redis, begins, client } = await start(t);
-    await begins();
-    await client.hset(RECORD, { step: "message", rows: 3, total: 10 });
-    const looks: OtherMove[] = [];
-    const waiter = mover({
-      ...{ from: "", redis, onWaiting: (look) => looks.push(look) },
-    });
-    t.equal(await waiter.isPending(), true);
-    const connections = async () => {
-      const info = await client.info("stats");
-      return Number(/total_connections_received:(\d+)/.exec(info)?.[1]);
-    };
-    const before = await connections();
-    const over = running(t, waiter);
-    await until(client, () => looks.length >= 2);
-    t.equal((await connections()) - before, 1);
-    t.match(looks[0], {
-      ...{ step: "message", done: 3, total: 10 },
-      ...{ isAbandoned: false, lastErr: undefined },
-    });
-    t.match(waiter.state, { status: "running", step: "message" });
-    await client.hset(RECORD, { step: "verify", rows: 7, total: 20 });
-    await until(client, () => looks.at(-1)?.step === "verify");
-    t.match(looks.at(-1), { done: 7, total: 20 });
-    await client.hset(RECORD, { done: 1 });
-    t.equal(await over, undefined);
-    t.match(waiter.state, { status: "migrated", step: "verify" });
-  },
-);
+t.test("who waits for another's move has one connection and knows how far it is", async (t) => {
+  const { redis, begins, client } = await start(t);
+  await begins();
+  await client.hset(RECORD, { step: "message", rows: 3, total: 10 });
+  const looks: OtherMove[] = [];
+  const waiter = mover({
+    ...{ from: "", redis, onWaiting: (look) => looks.push(look) },
+  });
+  t.equal(await waiter.isPending(), true);
+  const connections = async () => {
+    const info = await client.info("stats");
+    return Number(/total_connections_received:(\d+)/.exec(info)?.[1]);
+  };
+  const before = await connections();
+  const over = running(t, waiter);
+  await until(client, () => looks.length >= 2);
+  t.equal((await connections()) - before, 1);
+  t.match(looks[0], {
+    ...{ step: "message", done: 3, total: 10 },
+    ...{ isAbandoned: false, lastErr: undefined },
+  });
+  t.match(waiter.state, { status: "running", step: "message" });
+  await client.hset(RECORD, { step: "verify", rows: 7, total: 20 });
+  await until(client, () => looks.at(-1)?.step === "verify");
+  t.match(looks.at(-1), { done: 7, total: 20 });
+  await client.hset(RECORD, { done: 1 });
+  t.equal(await over, undefined);
+  t.match(waiter.state, { status: "migrated", step: "verify" });
+});
 
 t.test(
   "a move whose process died is told as failed, and who has the folder takes it over",
@@ -137,64 +134,59 @@ t.test(
   },
 );
 
-t.test(
-  "what no try can repair is told, and waits for an empty Redis",
-  async (t) => {
-    const { redis, client } = await start(t);
-    const from = testFolder(t);
-    const store = await openStore(t, from);
-    await fill(store, () => {});
-    await store.close();
-    const nowMs = Date.now();
-    const moving = { from, redis, clock: () => nowMs };
-    const counts: Record<string, number> = {};
-    const first = mover({
-      ...moving,
-      onCompared(all) {
-        for (const { what, count } of all) counts[what] = count;
-      },
-    });
-    await first.once();
-    t.match(counts, {
-      ...{ devices: 11, "managers' passwords": 1, channels: 7 },
-      ...{ streams: 5, "active streams": 2, "command inboxes": 3 },
-      ...{ messages: 145, "read positions": 4, subscribers: 15 },
-    });
-    await client.hdel(RECORD, "done");
-    await client.hset("jd:{all}:managers", "eve", "1\nhash");
-    const bucket = (await client.keys("jd:{*}:head:2:large"))[0] ?? "";
-    await client.set(bucket.replace(":head:", ":activeStream:"), "stray");
-    for (let seq = 90; seq < 99; seq++)
-      await client.xadd("jd:{u:bob}:inbox", `${seq}-0`, "x", "1");
-    const again = mover(moving);
-    t.equal(await codeOf(again.once()), "internal");
-    t.match(
-      again.state.lastErr,
-      /managers' passwords: .* 1, Redis 2; active streams: .* 2, Redis 3; commands in inboxes: /,
-    );
+t.test("what no try can repair is told, and waits for an empty Redis", async (t) => {
+  const { redis, client } = await start(t);
+  const from = testFolder(t);
+  const store = await openStore(t, from);
+  await fill(store, () => {});
+  await store.close();
+  const nowMs = Date.now();
+  const moving = { from, redis, clock: () => nowMs };
+  const counts: Record<string, number> = {};
+  const first = mover({
+    ...moving,
+    onCompared(all) {
+      for (const { what, count } of all) counts[what] = count;
+    },
+  });
+  await first.once();
+  t.match(counts, {
+    ...{ devices: 11, "managers' passwords": 1, channels: 7 },
+    ...{ streams: 5, "active streams": 2, "command inboxes": 3 },
+    ...{ messages: 145, "read positions": 4, subscribers: 15 },
+  });
+  await client.hdel(RECORD, "done");
+  await client.hset("jd:{all}:managers", "eve", "1\nhash");
+  const bucket = (await client.keys("jd:{*}:head:2:large"))[0] ?? "";
+  await client.set(bucket.replace(":head:", ":activeStream:"), "stray");
+  for (let seq = 90; seq < 99; seq++) await client.xadd("jd:{u:bob}:inbox", `${seq}-0`, "x", "1");
+  const again = mover(moving);
+  t.equal(await codeOf(again.once()), "internal");
+  t.match(
+    again.state.lastErr,
+    /managers' passwords: .* 1, Redis 2; active streams: .* 2, Redis 3; commands in inboxes: /,
+  );
 
-    const failures: (number | undefined)[] = [];
-    const looks: OtherMove[] = [];
-    const node = mover({
-      ...{ ...moving, abandonedAfterMs: 300 },
-      onWaiting: (look) => looks.push(look),
-      onFailure: (_, retryMs) => failures.push(retryMs),
-    });
-    const over = running(t, node);
-    await until(client, () => failures.length > 1);
-    t.same(failures, [1000, undefined]); // the inbox was written anew, and then no further try
-    const differing =
-      /managers' passwords: .* 1, Redis 2; active streams: .* 2, Redis 3$/;
-    t.match(node.state, { status: "failed", lastErr: differing });
-    await client.hset(RECORD, "err", ""); // another one tried and was killed
-    await until(client, () => looks.length > 0);
-    t.match(looks[0], { isAbandoned: true, lastErr: differing });
-    t.match(node.state, { status: "failed", lastErr: differing });
-    await client.flushall();
-    t.equal(await over, undefined);
-    t.match(node.state, { status: "completed", lastErr: null });
-  },
-);
+  const failures: (number | undefined)[] = [];
+  const looks: OtherMove[] = [];
+  const node = mover({
+    ...{ ...moving, abandonedAfterMs: 300 },
+    onWaiting: (look) => looks.push(look),
+    onFailure: (_, retryMs) => failures.push(retryMs),
+  });
+  const over = running(t, node);
+  await until(client, () => failures.length > 1);
+  t.same(failures, [1000, undefined]); // the inbox was written anew, and then no further try
+  const differing = /managers' passwords: .* 1, Redis 2; active streams: .* 2, Redis 3$/;
+  t.match(node.state, { status: "failed", lastErr: differing });
+  await client.hset(RECORD, "err", ""); // another one tried and was killed
+  await until(client, () => looks.length > 0);
+  t.match(looks[0], { isAbandoned: true, lastErr: differing });
+  t.match(node.state, { status: "failed", lastErr: differing });
+  await client.flushall();
+  t.equal(await over, undefined);
+  t.match(node.state, { status: "completed", lastErr: null });
+});
 
 t.test(
   "whose an access token is, is told from the folder, and from Redis once it is there",
@@ -215,16 +207,10 @@ t.test(
     const asked = (token: string) => waiter.accessTokenOwner(hashOf(token));
     t.equal(await codeOf(asked("good")), "unavailable"); // no connection yet
     const over = running(t, waiter);
-    await until(
-      client,
-      async () => (await codeOf(asked("known"))) !== undefined,
-    );
+    await until(client, async () => (await codeOf(asked("known"))) !== undefined);
     const key = `jd:{all}:tokens:${Buffer.from(hashOf("known")).toString("hex")}`;
     await client.set(key, `1\n${untilMs}\neve`);
-    await until(
-      client,
-      async () => (await codeOf(asked("known"))) === undefined,
-    );
+    await until(client, async () => (await codeOf(asked("known"))) === undefined);
     t.equal(await asked("known"), "eve");
     t.equal(await codeOf(asked("none")), "unavailable"); // it may come yet
     await client.hset(RECORD, { step: "channel" });

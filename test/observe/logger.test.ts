@@ -6,24 +6,16 @@ import { t } from "../support/suite.ts";
 /** A logger of this level and what it wrote, line by line. */
 function recorded(level: string) {
   const lines: Record<string, unknown>[] = [];
-  const logger = createLogger(
-    { level },
-    { write: (line: string) => lines.push(JSON.parse(line)) },
-  );
+  const logger = createLogger({ level }, { write: (line: string) => lines.push(JSON.parse(line)) });
   return { logger, lines };
 }
 
-t.test(
-  "a line is JSON with level, time, room, message and fields",
-  async (t) => {
-    const { logger, lines } = recorded("info");
-    roomLogger(logger, "store").warn({ bytes: 3 }, "disk is full");
-    t.match(lines, [
-      { level: "warn", room: "store", msg: "disk is full", bytes: 3 },
-    ]);
-    t.match(lines[0]?.time, /^\d{4}-\d\d-\d\dT.*Z$/);
-  },
-);
+t.test("a line is JSON with level, time, room, message and fields", async (t) => {
+  const { logger, lines } = recorded("info");
+  roomLogger(logger, "store").warn({ bytes: 3 }, "disk is full");
+  t.match(lines, [{ level: "warn", room: "store", msg: "disk is full", bytes: 3 }]);
+  t.match(lines[0]?.time, /^\d{4}-\d\d-\d\dT.*Z$/);
+});
 
 t.test("lines below the level are not written", async (t) => {
   const { logger, lines } = recorded("error");
@@ -33,16 +25,13 @@ t.test("lines below the level are not written", async (t) => {
   t.equal(lines.length, 1);
 });
 
-t.test(
-  "tokens, passwords and payloads are taken out where they slip in",
-  async (t) => {
-    const { logger, lines } = recorded("info");
-    logger.info({ token: "hunter2", body: { password: "hunter2" } }, "a");
-    roomLogger(logger, "api").info({ message: { payload: "hunter2" } }, "b");
-    t.equal(lines.length, 2);
-    t.notMatch(JSON.stringify(lines), /hunter2/);
-  },
-);
+t.test("tokens, passwords and payloads are taken out where they slip in", async (t) => {
+  const { logger, lines } = recorded("info");
+  logger.info({ token: "hunter2", body: { password: "hunter2" } }, "a");
+  roomLogger(logger, "api").info({ message: { payload: "hunter2" } }, "b");
+  t.equal(lines.length, 2);
+  t.notMatch(JSON.stringify(lines), /hunter2/);
+});
 
 t.test("an error is written with its stack", async (t) => {
   const { logger, lines } = recorded("info");

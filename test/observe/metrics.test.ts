@@ -17,16 +17,13 @@ async function samplesOf({ registry }: Metrics) {
   );
 }
 
-t.test(
-  "every metric of the table has its help and kind on the page",
-  async (t) => {
-    const page = await createMetrics({ version: "1" }).registry.metrics();
-    for (const { name, kind, help } of Object.values(METRICS)) {
-      t.match(page, `# TYPE ${name} ${kind}\n`);
-      t.ok(page.includes(`# HELP ${name} ${help}`), name);
-    }
-  },
-);
+t.test("every metric of the table has its help and kind on the page", async (t) => {
+  const page = await createMetrics({ version: "1" }).registry.metrics();
+  for (const { name, kind, help } of Object.values(METRICS)) {
+    t.match(page, `# TYPE ${name} ${kind}\n`);
+    t.ok(page.includes(`# HELP ${name} ${help}`), name);
+  }
+});
 
 t.test("names and labels of the table follow Prometheus' rules", async (t) => {
   const rows = Object.values(METRICS);
@@ -36,22 +33,17 @@ t.test("names and labels of the table follow Prometheus' rules", async (t) => {
     t.equal(name.endsWith("_total"), kind === "counter", name);
     if (kind === "histogram") t.match(name, /_seconds$/);
     for (const label of labels) t.match(label, /^[a-z_]+$/);
-    t.notOk(
-      labels.some((label) => /uid|channel_id|session|address/.test(label)),
-    );
+    t.notOk(labels.some((label) => /uid|channel_id|session|address/.test(label)));
   }
 });
 
-t.test(
-  "the page has the build and the process with its event-loop lag",
-  async (t) => {
-    const samples = await samplesOf(createMetrics({ version: "1.2.3" }));
-    const build = `jindou_build_info{version="1.2.3",node_version="${process.version}"}`;
-    t.equal(samples.get(build), 1);
-    t.type(samples.get("nodejs_eventloop_lag_seconds"), "number");
-    t.ok(samples.has("process_resident_memory_bytes"));
-  },
-);
+t.test("the page has the build and the process with its event-loop lag", async (t) => {
+  const samples = await samplesOf(createMetrics({ version: "1.2.3" }));
+  const build = `jindou_build_info{version="1.2.3",node_version="${process.version}"}`;
+  t.equal(samples.get(build), 1);
+  t.type(samples.get("nodejs_eventloop_lag_seconds"), "number");
+  t.ok(samples.has("process_resident_memory_bytes"));
+});
 
 t.test("connections and sessions go up and down", async (t) => {
   const metrics = createMetrics({ version: "1" });
@@ -83,17 +75,9 @@ t.test("frames, refusals, endings and resumes are counted", async (t) => {
   const samples = await samplesOf(metrics);
   t.equal(samples.get("jindou_frames_received_total"), 2);
   t.equal(samples.get("jindou_frames_received_bytes_total"), 15);
-  t.equal(
-    samples.get(
-      'jindou_requests_refused_total{code="rate_limited",source="socket"}',
-    ),
-    1,
-  );
+  t.equal(samples.get('jindou_requests_refused_total{code="rate_limited",source="socket"}'), 1);
   t.equal(samples.get('jindou_connections_ended_total{reason="kicked"}'), 1);
-  t.equal(
-    samples.get('jindou_connections_ended_total{reason="slow_reader"}'),
-    2,
-  );
+  t.equal(samples.get('jindou_connections_ended_total{reason="slow_reader"}'), 2);
   t.equal(samples.get("jindou_resume_runs_total"), 1);
   t.equal(samples.get("jindou_resume_messages_total"), 7);
 });
@@ -105,17 +89,13 @@ t.test("messages are counted by channel and source, and timed", async (t) => {
   metrics.api.sent(2, 20_000);
   const samples = await samplesOf(metrics);
   const accepted = (type: string, source: string) =>
-    samples.get(
-      `jindou_messages_accepted_total{channel_type="${type}",source="${source}"}`,
-    );
+    samples.get(`jindou_messages_accepted_total{channel_type="${type}",source="${source}"}`);
   t.equal(accepted("person", "socket"), 1);
   t.equal(accepted("group", "socket"), 1);
   t.equal(accepted("group", "http"), 1);
   t.equal(accepted("person", "http"), 0);
   const bucket = (source: string, bound: string) =>
-    samples.get(
-      `jindou_send_duration_seconds_bucket{source="${source}",le="${bound}"}`,
-    );
+    samples.get(`jindou_send_duration_seconds_bucket{source="${source}",le="${bound}"}`);
   t.equal(bucket("socket", "0.0001"), 1, "0.05 ms is in the first bucket");
   t.equal(bucket("socket", "0.0025"), 1);
   t.equal(bucket("socket", "0.005"), 2, "buckets add up");
@@ -126,20 +106,17 @@ t.test("messages are counted by channel and source, and timed", async (t) => {
   t.equal(samples.get('jindou_send_duration_seconds_sum{source="http"}'), 20);
 });
 
-t.test(
-  "a value on a bound counts below it, a negative one as zero",
-  async (t) => {
-    const metrics = createMetrics({ version: "1" });
-    metrics.gateway.acknowledged(1);
-    metrics.gateway.acknowledged(-5);
-    metrics.gateway.acknowledged(Number.NaN);
-    const samples = await samplesOf(metrics);
-    const name = "jindou_recvack_delay_seconds";
-    t.equal(samples.get(`${name}_bucket{le="0.0001"}`), 2);
-    t.equal(samples.get(`${name}_bucket{le="0.001"}`), 3);
-    t.equal(samples.get(`${name}_sum`), 0.001);
-  },
-);
+t.test("a value on a bound counts below it, a negative one as zero", async (t) => {
+  const metrics = createMetrics({ version: "1" });
+  metrics.gateway.acknowledged(1);
+  metrics.gateway.acknowledged(-5);
+  metrics.gateway.acknowledged(Number.NaN);
+  const samples = await samplesOf(metrics);
+  const name = "jindou_recvack_delay_seconds";
+  t.equal(samples.get(`${name}_bucket{le="0.0001"}`), 2);
+  t.equal(samples.get(`${name}_bucket{le="0.001"}`), 3);
+  t.equal(samples.get(`${name}_sum`), 0.001);
+});
 
 t.test("control-plane requests are counted by route and status", async (t) => {
   const metrics = createMetrics({ version: "1" });
@@ -150,24 +127,12 @@ t.test("control-plane requests are counted by route and status", async (t) => {
   metrics.api.login("throttled");
   const samples = await samplesOf(metrics);
   const requests = (status: number) =>
-    samples.get(
-      `jindou_http_requests_total{route="/message/send",status="${status}"}`,
-    );
+    samples.get(`jindou_http_requests_total{route="/message/send",status="${status}"}`);
   t.equal(requests(200), 2);
   t.equal(requests(403), 1);
-  t.equal(
-    samples.get(
-      'jindou_http_request_duration_seconds_count{route="/message/send"}',
-    ),
-    3,
-  );
+  t.equal(samples.get('jindou_http_request_duration_seconds_count{route="/message/send"}'), 3);
   t.equal(samples.get('jindou_manager_logins_total{outcome="throttled"}'), 1);
-  t.equal(
-    samples.get(
-      'jindou_requests_refused_total{code="not_subscriber",source="http"}',
-    ),
-    1,
-  );
+  t.equal(samples.get('jindou_requests_refused_total{code="not_subscriber",source="http"}'), 1);
 });
 
 t.test("what another part counts is asked for at each scrape", async (t) => {
@@ -182,8 +147,7 @@ t.test("what another part counts is asked for at each scrape", async (t) => {
 
 t.test("label values beyond the bound are counted together", async (t) => {
   const { families } = createMetrics({ version: "1" });
-  for (let i = 0; i < MAX_SERIES + 50; i++)
-    families.connectionsEnded.of(`reason${i}`).add();
+  for (let i = 0; i < MAX_SERIES + 50; i++) families.connectionsEnded.of(`reason${i}`).add();
   const entries = [...families.connectionsEnded.entries()];
   t.equal(entries.length, MAX_SERIES + 1);
   t.equal(families.connectionsEnded.of("other").value, 50);
@@ -191,10 +155,7 @@ t.test("label values beyond the bound are counted together", async (t) => {
 });
 
 t.test("two nodes in one process share no number", async (t) => {
-  const [a, b] = [
-    createMetrics({ version: "1" }),
-    createMetrics({ version: "1" }),
-  ];
+  const [a, b] = [createMetrics({ version: "1" }), createMetrics({ version: "1" })];
   a.gateway.connectionOpened();
   t.equal((await samplesOf(a)).get("jindou_connections"), 1);
   t.equal((await samplesOf(b)).get("jindou_connections"), 0);

@@ -2,11 +2,7 @@
 // door (a SENDACK) shows only those of refusals that a test can cause.
 
 import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
-import {
-  KICKED_REASON,
-  reasonOf,
-  SUCCESS_REASON,
-} from "../../src/protocol/reason-codes.ts";
+import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../../src/protocol/reason-codes.ts";
 import { t } from "../support/suite.ts";
 
 t.test("refusals have the numbers that WuKongIM's clients know", async (t) => {

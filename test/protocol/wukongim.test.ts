@@ -2,11 +2,7 @@
 // shows these cases only after a cancelled stream and a lagging client.
 
 import type { ChannelEvent, StreamSnapshot } from "../../src/broker/model.ts";
-import {
-  clientEvent,
-  nodeNumber,
-  snapshotEvents,
-} from "../../src/protocol/wukongim.ts";
+import { clientEvent, nodeNumber, snapshotEvents } from "../../src/protocol/wukongim.ts";
 import { t } from "../support/suite.ts";
 
 const SNAPSHOT: StreamSnapshot = {
@@ -16,26 +12,21 @@ const SNAPSHOT: StreamSnapshot = {
   notes: [],
 };
 
-t.test(
-  "text events have the stream's name as their id, others their own",
-  async (t) => {
-    const event: ChannelEvent = {
-      ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
-      ...{ clientMsgNo: "s-1", eventId: "e-1", data: "", timestampMs: 1 },
-      type: "___TextMessageContent",
-      stream: undefined,
-    };
-    t.equal(clientEvent(event).id, "s-1");
-    t.equal(clientEvent({ ...event, type: "___ToolCallArgs" }).id, "e-1");
-    t.equal(clientEvent({ ...event, type: "order.paid" }).id, "e-1");
-  },
-);
+t.test("text events have the stream's name as their id, others their own", async (t) => {
+  const event: ChannelEvent = {
+    ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
+    ...{ clientMsgNo: "s-1", eventId: "e-1", data: "", timestampMs: 1 },
+    type: "___TextMessageContent",
+    stream: undefined,
+  };
+  t.equal(clientEvent(event).id, "s-1");
+  t.equal(clientEvent({ ...event, type: "___ToolCallArgs" }).id, "e-1");
+  t.equal(clientEvent({ ...event, type: "order.paid" }).id, "e-1");
+});
 
 t.test("a stream so far ends with its end, however it ended", async (t) => {
   const typesOf = (state: StreamSnapshot["state"]) =>
-    snapshotEvents({ ...SNAPSHOT, state }).map(({ id, type, data }) => [
-      ...[id, type, data],
-    ]);
+    snapshotEvents({ ...SNAPSHOT, state }).map(({ id, type, data }) => [...[id, type, data]]);
   const begun = [
     ["s-1", "___TextMessageStart", "{}"],
     ["s-1", "___TextMessageContent", "so far"],

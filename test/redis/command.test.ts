@@ -6,11 +6,7 @@ import { EncodedCommand, encodeCommand } from "../../src/redis/client.ts";
 import { startRedis } from "../support/redis.ts";
 
 t.test("arguments are counted in bytes, whatever they are", (t) => {
-  const bytes = encodeCommand("set", [
-    "ключ",
-    Buffer.from([0, 13, 10, 255]),
-    7,
-  ]);
+  const bytes = encodeCommand("set", ["ключ", Buffer.from([0, 13, 10, 255]), 7]);
   const head = Buffer.from("*4\r\n$3\r\nset\r\n$8\r\nключ\r\n$4\r\n");
   const tail = Buffer.from("\r\n$1\r\n7\r\n");
   const binary = Buffer.from([0, 13, 10, 255]);

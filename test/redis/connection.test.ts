@@ -15,12 +15,7 @@ import {
 } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { textOf } from "../support/native-session.ts";
-import {
-  freePort,
-  type RedisServer,
-  startRedis,
-  startRedisCluster,
-} from "../support/redis.ts";
+import { freePort, type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
 import { startSentinel, startSentinels } from "../support/sentinels.ts";
 
 const TLS = { cert: tlsFile("cert.pem"), key: tlsFile("key.pem") };
@@ -83,10 +78,7 @@ async function works(t: Test, broker: Broker): Promise<void> {
   const { clientPort: port } = broker;
   const bob = await connectNative(t, { port, uid: "bob" });
   // A Cluster that was just made, or is short of time, may refuse for a moment.
-  await until(
-    "a send is taken",
-    async () => (await say(broker, "hello")).status === 200,
-  );
+  await until("a send is taken", async () => (await say(broker, "hello")).status === 200);
   t.equal(textOf(await bob.nextMessage()), "hello");
   const { messages } = await bob.history({ id: "alice", type: 1 });
   t.same(messages.map(textOf), ["hello"]);
@@ -129,8 +121,7 @@ async function addUser(redis: RedisServer, rights = RIGHTS): Promise<void> {
   await client.call("ACL", "LOG", "RESET");
 }
 
-const asUser = (url: string) =>
-  url.replaceAll("redis://", `redis://${USER}:${PASSWORD}@`);
+const asUser = (url: string) => url.replaceAll("redis://", `redis://${USER}:${PASSWORD}@`);
 
 /** What the servers refused to anybody, in their words. */
 async function denied(servers: readonly RedisServer[]): Promise<unknown[]> {
@@ -152,9 +143,7 @@ t.test("the page's user may do all that a node does", async (t) => {
   const { apiPort } = broker;
   for (const { language, text } of blocks(readPage("docs/http.md")))
     if (language === "sh")
-      await terminal.run(
-        text.replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`),
-      );
+      await terminal.run(text.replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`));
   t.notMatch(terminal.screen(), /"(internal|unavailable)"/);
   await broker.close();
   t.same(await denied([redis]), []);
@@ -228,50 +217,44 @@ t.test("a wrong password is said in a sentence, without it", async (t) => {
   t.notMatch(words, /guessed/);
 });
 
-t.test(
-  "Sentinels: what a replica has is there after their fail-over",
-  async (t) => {
-    const watched = await startSentinels(t, 2);
-    const gone = `redis://127.0.0.1:${await freePort()}`;
-    const settings = {
-      JINDOU_REDIS_URL: `${gone},${watched.url}`,
-      JINDOU_REDIS_SENTINEL_NAME: watched.name,
-      JINDOU_REDIS_SENTINEL_PASSWORD: watched.password,
-      JINDOU_REDIS_MIN_REPLICAS: "1",
-      JINDOU_REDIS_TIMEOUT_MS: "1000",
-      JINDOU_LOG_LEVEL: "silent",
-    };
-    const broker = await startBroker(t, { ...OPEN, ...settings });
-    const { clientPort: port } = broker;
-    const bob = await connectNative(t, {
-      ...{ port, uid: "bob", timeoutMs: PATIENCE_MS },
-    });
-    const sent: string[] = [];
-    const insist = async (no: string) => {
-      await until(no, async () => (await say(broker, no)).status === 200);
-      sent.push(no);
-    };
-    for (let n = 0; n < 20; n++) await insist(`before ${n}`);
-    await watched.primary.stop("SIGKILL");
-    const { status, headers } = await say(broker, "refused");
-    t.equal(status, 503);
-    t.ok(Number(headers.get("retry-after")) >= 1);
-    for (let n = 0; n < 20; n++) await insist(`after ${n}`);
-    const told = () => bob.pushes.filter(({ kind }) => kind === "message");
-    await bob.waitFor(() => told().length >= sent.length);
-    const { messages } = await bob.history({ id: "alice", type: 1 });
-    t.same(messages.map(textOf), sent, "acknowledged once, in order");
-    t.same(
-      told().map((push) => push.kind === "message" && textOf(push.message)),
-      sent,
-      "and so the session that stayed was told",
-    );
-    await until(
-      "ready",
-      async () => (await broker.call("/readyz")).status === 200,
-    );
-  },
-);
+t.test("Sentinels: what a replica has is there after their fail-over", async (t) => {
+  const watched = await startSentinels(t, 2);
+  const gone = `redis://127.0.0.1:${await freePort()}`;
+  const settings = {
+    JINDOU_REDIS_URL: `${gone},${watched.url}`,
+    JINDOU_REDIS_SENTINEL_NAME: watched.name,
+    JINDOU_REDIS_SENTINEL_PASSWORD: watched.password,
+    JINDOU_REDIS_MIN_REPLICAS: "1",
+    JINDOU_REDIS_TIMEOUT_MS: "1000",
+    JINDOU_LOG_LEVEL: "silent",
+  };
+  const broker = await startBroker(t, { ...OPEN, ...settings });
+  const { clientPort: port } = broker;
+  const bob = await connectNative(t, {
+    ...{ port, uid: "bob", timeoutMs: PATIENCE_MS },
+  });
+  const sent: string[] = [];
+  const insist = async (no: string) => {
+    await until(no, async () => (await say(broker, no)).status === 200);
+    sent.push(no);
+  };
+  for (let n = 0; n < 20; n++) await insist(`before ${n}`);
+  await watched.primary.stop("SIGKILL");
+  const { status, headers } = await say(broker, "refused");
+  t.equal(status, 503);
+  t.ok(Number(headers.get("retry-after")) >= 1);
+  for (let n = 0; n < 20; n++) await insist(`after ${n}`);
+  const told = () => bob.pushes.filter(({ kind }) => kind === "message");
+  await bob.waitFor(() => told().length >= sent.length);
+  const { messages } = await bob.history({ id: "alice", type: 1 });
+  t.same(messages.map(textOf), sent, "acknowledged once, in order");
+  t.same(
+    told().map((push) => push.kind === "message" && textOf(push.message)),
+    sent,
+    "and so the session that stayed was told",
+  );
+  await until("ready", async () => (await broker.call("/readyz")).status === 200);
+});
 
 t.test("Sentinels with TLS, and the primary with it as well", async (t) => {
   const primary = await startWithTls(t);

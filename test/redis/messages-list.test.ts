@@ -54,10 +54,7 @@ for (const bytes of [0, 1, 31, 32, 200, 255, 256, 65_535, 65_536])
     t.ok(isWhole);
     t.equal(frames.length, 1);
     const [frame = Buffer.alloc(0)] = frames;
-    t.same(
-      [publicationSeqOf(frame), messageIdOf(frame), messageSeqOf(frame)],
-      [7, 2 ** 52 + 7, 7],
-    );
+    t.same([publicationSeqOf(frame), messageIdOf(frame), messageSeqOf(frame)], [7, 2 ** 52 + 7, 7]);
     const found = decodeFrame(frame);
     if (found.kind !== "ordered" || found.event.kind !== "message")
       throw new Error("not a message's");
@@ -102,9 +99,7 @@ t.test("a list that is none of messages holds none", async (t) => {
 t.test("a message without a readable id before it is refused", async (t) => {
   for (const id of ["d40000", "c0", "a161", "cbbff0000000000000"]) {
     const extra = Buffer.from(`94c0c0c0${id}`, "hex");
-    const [frame = Buffer.alloc(0)] = framesOf(
-      publicationOf(4, 7, extra),
-    ).frames;
+    const [frame = Buffer.alloc(0)] = framesOf(publicationOf(4, 7, extra)).frames;
     t.throws(() => decodeFrame(frame), id);
   }
   const extra = encodeExtra({

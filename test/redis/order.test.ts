@@ -8,17 +8,13 @@ import { openStore } from "../store/redis/one-store.ts";
 import { startRedisCluster, takeOver } from "../support/redis.ts";
 
 const PER_TURN = 5;
-const textOf = (payload: Uint8Array) =>
-  Number(new TextDecoder().decode(payload));
+const textOf = (payload: Uint8Array) => Number(new TextDecoder().decode(payload));
 
 t.test("a fail-over refuses calls and reorders none", async (t) => {
   const { url, replicas } = await startRedisCluster(t, { replicas: true });
   const { store, link } = await openStore(t, url);
   const buckets = new Set<number>();
-  const groups = Array.from(
-    { length: 12 },
-    (_, i) => ({ id: `g${i}`, type: 2 }) as const,
-  );
+  const groups = Array.from({ length: 12 }, (_, i) => ({ id: `g${i}`, type: 2 }) as const);
   for (const { id } of groups) buckets.add(bucketOf(`2:${id}`));
   t.ok(buckets.size > 6);
 
@@ -51,15 +47,12 @@ t.test("a fail-over refuses calls and reorders none", async (t) => {
     (
       await Promise.all(
         groups.map((channel) =>
-          codeOf(
-            store.append(draftOf({ channel, payload: new Uint8Array(0) })),
-          ),
+          codeOf(store.append(draftOf({ channel, payload: new Uint8Array(0) }))),
         ),
       )
     ).every((code) => code === undefined);
   await Promise.all(calls);
-  while (!(await isUp()))
-    await new Promise((resolve) => setTimeout(resolve, 20));
+  while (!(await isUp())) await new Promise((resolve) => setTimeout(resolve, 20));
 
   t.ok(
     [...codes].every((code) => code === undefined || code === "unavailable"),
@@ -67,9 +60,7 @@ t.test("a fail-over refuses calls and reorders none", async (t) => {
   );
   for (const { id } of groups) {
     const { messages } = await store.readMessages(`2:${id}`, ALL);
-    const numbers = messages
-      .filter((m) => m.payload.length > 0)
-      .map((m) => textOf(m.payload));
+    const numbers = messages.filter((m) => m.payload.length > 0).map((m) => textOf(m.payload));
     t.same(
       numbers,
       numbers.toSorted((a, b) => a - b),

@@ -7,11 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { type OneStore, openStore } from "../store/redis/one-store.ts";
-import {
-  type RedisServer,
-  startRedis,
-  startRedisCluster,
-} from "../support/redis.ts";
+import { type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
 import { startSentinels } from "../support/sentinels.ts";
 
 const PATIENCE_MS = 120_000;
@@ -139,9 +135,7 @@ t.test("a Redis that hangs is given no more than may wait", async (t) => {
   }
   t.ok(most <= settings.maxInFlight, `${most} wait`);
   t.notOk(codes.has(undefined));
-  t.ok(
-    [...codes].every((one) => one === "unavailable" || one === "overloaded"),
-  );
+  t.ok([...codes].every((one) => one === "unavailable" || one === "overloaded"));
   t.equal(link.isUp, false, "nothing is asked of it any more");
   redis.signal("SIGCONT");
   await insist(node);
@@ -157,8 +151,7 @@ t.test("a message waits for it for redis.timeoutMs in all", async (t) => {
     const code = await codeOf(node.store.append(draftOf()));
     return { code, ms: performance.now() - sinceMs };
   };
-  const at = (part: number) =>
-    sleep(startMs + part * timeoutMs - performance.now());
+  const at = (part: number) => sleep(startMs + part * timeoutMs - performance.now());
   await insist(node);
   proxy.hold();
   const startMs = performance.now();
@@ -186,9 +179,7 @@ t.test("however large what waits is", async (t) => {
   const node = await openStore(t, redis.url, { settings });
   redis.signal("SIGSTOP");
   const payload = Buffer.alloc(1_000_000);
-  const calls = Array.from({ length: 100 }, () =>
-    node.link.call("set", "large", payload),
-  );
+  const calls = Array.from({ length: 100 }, () => node.link.call("set", "large", payload));
   const codes = await Promise.all(calls.map(codeOf));
   const of = (code: string) => codes.filter((one) => one === code).length;
   t.ok(of("overloaded") >= 20, `${of("overloaded")} of 100`);
@@ -214,14 +205,9 @@ t.test("Sentinels fail over from a primary that hangs", async (t) => {
 t.test("a Cluster's server that hangs is come back to", async (t) => {
   const { url, primaries } = await startRedisCluster(t);
   const node = await openStore(t, url, { settings: QUICK });
-  const groups = Array.from(
-    { length: 24 },
-    (_, i) => ({ id: `g${i}`, type: 2 }) as const,
-  );
+  const groups = Array.from({ length: 24 }, (_, i) => ({ id: `g${i}`, type: 2 }) as const);
   const each = () =>
-    Promise.all(
-      groups.map((channel) => codeOf(node.store.append(draftOf({ channel })))),
-    );
+    Promise.all(groups.map((channel) => codeOf(node.store.append(draftOf({ channel })))));
   t.same(new Set(await each()), new Set([undefined]));
   const hanging = primaries[0];
   hanging?.signal("SIGSTOP");
@@ -232,7 +218,6 @@ t.test("a Cluster's server that hangs is come back to", async (t) => {
   }
   hanging?.signal("SIGCONT");
   const deadline = performance.now() + PATIENCE_MS;
-  while (new Set(await each()).size > 1 && performance.now() < deadline)
-    await sleep(50);
+  while (new Set(await each()).size > 1 && performance.now() < deadline) await sleep(50);
   t.same(new Set(await each()), new Set([undefined]));
 });

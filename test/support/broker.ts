@@ -143,10 +143,7 @@ export interface Launch {
 
 /** Kills of it fall into flushes and the deletion of segments. */
 export const BUSY_STORE: Launch = {
-  program: [
-    ...TYPESCRIPT,
-    fileURLToPath(new URL("busy-broker.ts", import.meta.url)),
-  ],
+  program: [...TYPESCRIPT, fileURLToPath(new URL("busy-broker.ts", import.meta.url))],
 };
 
 /** Starts the binary and does not wait for it, for tests of what happens before it is ready. */
@@ -164,9 +161,7 @@ export async function launchBroker(
   const command = [...variables, process.execPath, ...program];
   const bare = ["-i", ...command];
   const [first, args] =
-    maxFiles === undefined
-      ? ["env", bare]
-      : ["prlimit", [`--nofile=${maxFiles}`, "env", ...bare]];
+    maxFiles === undefined ? ["env", bare] : ["prlimit", [`--nofile=${maxFiles}`, "env", ...bare]];
   const child = spawn(...endsWithParent(first, args), {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     stdio: ["ignore", "pipe", "pipe"],

@@ -2,15 +2,12 @@
 // is always busy: it flushes every few milliseconds and its segments are small. Operators cannot
 // set that.
 
-const built = (name: string) =>
-  new URL(`../../dist/${name}`, import.meta.url).href;
+const built = (name: string) => new URL(`../../dist/${name}`, import.meta.url).href;
 
 const { loadConfig } = (await import(
   built("config/load.js")
 )) as typeof import("../../src/config/load.ts");
-const { startNode } = (await import(
-  built("start.js")
-)) as typeof import("../../src/start.ts");
+const { startNode } = (await import(built("start.js"))) as typeof import("../../src/start.ts");
 
 const config = loadConfig({ env: process.env });
 const store = { ...config.store, checkpointMs: 10, segmentBytes: 65_536 };

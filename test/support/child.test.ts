@@ -9,8 +9,7 @@ import { endsWithParent, TYPESCRIPT } from "./child.ts";
 import { t } from "./suite.ts";
 
 const FILE = fileURLToPath(new URL("orphans.ts", import.meta.url));
-const skip =
-  process.platform === "linux" ? false : "elsewhere nothing kills them";
+const skip = process.platform === "linux" ? false : "elsewhere nothing kills them";
 
 /** One that nobody has waited for yet is gone as well. */
 function lives(pid: number): boolean {

@@ -29,10 +29,7 @@ const HAS_SETPRIV = process.platform === "linux" && existsSync(SETPRIV);
  * (Linux; elsewhere as they are). The process keeps its id. What it starts in turn is not killed
  * with it.
  */
-export function endsWithParent(
-  command: string,
-  args: readonly string[],
-): [string, string[]] {
+export function endsWithParent(command: string, args: readonly string[]): [string, string[]] {
   if (!HAS_SETPRIV) return [command, [...args]];
   return [SETPRIV, ["--pdeathsig", "KILL", command, ...args]];
 }

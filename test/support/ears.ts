@@ -22,8 +22,6 @@ export async function connectEars(
   ears.on("error", () => {}); // tests end servers on purpose
   t.teardown(() => ears.disconnect());
   await ears.connect();
-  ears.on("smessageBuffer", (topic: Buffer, frame: Buffer) =>
-    hear(String(topic), frame),
-  );
+  ears.on("smessageBuffer", (topic: Buffer, frame: Buffer) => hear(String(topic), frame));
   return ears;
 }

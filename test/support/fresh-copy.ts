@@ -7,8 +7,7 @@ import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const LEFT_OUT =
-  /\/(node_modules|dist|dist-client|data|\.git|\.tap|\.build|results)$/;
+const LEFT_OUT = /\/(node_modules|dist|dist-client|data|\.git|\.tap|\.build|results)$/;
 
 /** Its folder. What is installed here is installed there; nothing is built. */
 export async function freshCopy(t: Test): Promise<string> {

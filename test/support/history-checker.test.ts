@@ -41,11 +41,7 @@ function checkerOfFive(changes: Partial<Sending> = {}): HistoryChecker {
     const message = sending(no, no === 3 ? changes : {});
     checker.sent(message, SENT_MS);
     const ack = ackOf(no);
-    checker.acknowledged(
-      message,
-      message.noPersist ? { ...ack, messageSeq: 0 } : ack,
-      ACKED_MS,
-    );
+    checker.acknowledged(message, message.noPersist ? { ...ack, messageSeq: 0 } : ack, ACKED_MS);
   }
   return checker;
 }
@@ -64,20 +60,17 @@ function kindsOf(checker: HistoryChecker, ...runs: Run[]): ProblemKind[] {
   return checker.problems.map(({ kind }) => kind);
 }
 
-t.test(
-  "a sound history, in one run, in pieces and live, has no problem",
-  (t) => {
-    const all = [1, 2, 3, 4, 5].map((no) => shown(no));
-    t.same(kindsOf(checkerOfFive(), whole(...all)), []);
-    const first: Run = { ...whole(...all.slice(0, 2)), throughSeq: 2 };
-    const rest: Run = { ...whole(...all.slice(2)), afterSeq: 2 };
-    t.same(kindsOf(checkerOfFive(), first, rest), []);
-    const live = all.map((message) => liveRun(message, ACKED_MS));
-    t.same(kindsOf(checkerOfFive(), ...live), []);
-    t.equal(checkerOfFive().acknowledgedCount, 5);
-    t.end();
-  },
-);
+t.test("a sound history, in one run, in pieces and live, has no problem", (t) => {
+  const all = [1, 2, 3, 4, 5].map((no) => shown(no));
+  t.same(kindsOf(checkerOfFive(), whole(...all)), []);
+  const first: Run = { ...whole(...all.slice(0, 2)), throughSeq: 2 };
+  const rest: Run = { ...whole(...all.slice(2)), afterSeq: 2 };
+  t.same(kindsOf(checkerOfFive(), first, rest), []);
+  const live = all.map((message) => liveRun(message, ACKED_MS));
+  t.same(kindsOf(checkerOfFive(), ...live), []);
+  t.equal(checkerOfFive().acknowledgedCount, 5);
+  t.end();
+});
 
 t.test("an acknowledged message that is missing inside is lost", (t) => {
   const run = whole(shown(1), shown(2), shown(4), shown(5));
@@ -101,19 +94,16 @@ t.test("a seq that nobody was told of and that is empty is a gap", (t) => {
   t.end();
 });
 
-t.test(
-  "a live message that skips one is a gap, whoever was told of that one",
-  (t) => {
-    const checker = checkerOfFive();
-    const reader = new Reader("bob", KEY, 3);
-    checker.check(reader, liveRun(shown(5), ACKED_MS));
-    t.same(
-      checker.problems.map(({ kind }) => kind),
-      ["gap"],
-    );
-    t.end();
-  },
-);
+t.test("a live message that skips one is a gap, whoever was told of that one", (t) => {
+  const checker = checkerOfFive();
+  const reader = new Reader("bob", KEY, 3);
+  checker.check(reader, liveRun(shown(5), ACKED_MS));
+  t.same(
+    checker.problems.map(({ kind }) => kind),
+    ["gap"],
+  );
+  t.end();
+});
 
 t.test("a message shown twice is a repeat", (t) => {
   const twice = [shown(1), shown(2), shown(2), shown(3), shown(4), shown(5)];
@@ -200,46 +190,40 @@ t.test("a message nobody sent is unknown", (t) => {
   t.end();
 });
 
-t.test(
-  "an expired message may be missing, and must be once it is over",
-  (t) => {
-    const checker = () => checkerOfFive({ expireS: 1 });
-    const without = whole(shown(1), shown(2), shown(4), shown(5));
-    t.same(kindsOf(checker(), { ...without, atMs: SENT_MS + 999 }), ["lost"]);
-    t.same(kindsOf(checker(), { ...without, atMs: SENT_MS + 1000 }), []);
-    const all = whole(...[1, 2, 3, 4, 5].map((no) => shown(no)));
-    const atMs = ACKED_MS + 5000;
-    const early = { ...all, atMs, askedAtMs: ACKED_MS + 999 };
-    t.same(kindsOf(checker(), early), []);
-    const late = { ...all, atMs, askedAtMs: ACKED_MS + 1000 };
-    t.same(kindsOf(checker(), late), ["expired"]);
-    t.end();
-  },
-);
+t.test("an expired message may be missing, and must be once it is over", (t) => {
+  const checker = () => checkerOfFive({ expireS: 1 });
+  const without = whole(shown(1), shown(2), shown(4), shown(5));
+  t.same(kindsOf(checker(), { ...without, atMs: SENT_MS + 999 }), ["lost"]);
+  t.same(kindsOf(checker(), { ...without, atMs: SENT_MS + 1000 }), []);
+  const all = whole(...[1, 2, 3, 4, 5].map((no) => shown(no)));
+  const atMs = ACKED_MS + 5000;
+  const early = { ...all, atMs, askedAtMs: ACKED_MS + 999 };
+  t.same(kindsOf(checker(), early), []);
+  const late = { ...all, atMs, askedAtMs: ACKED_MS + 1000 };
+  t.same(kindsOf(checker(), late), ["expired"]);
+  t.end();
+});
 
-t.test(
-  "a message that is not to be stored has no place and comes once",
-  (t) => {
-    const checker = new HistoryChecker();
-    const unstored = sending(1, { noPersist: true });
-    checker.sent(unstored, SENT_MS);
-    const ack = { messageId: 101, messageSeq: 0 };
-    checker.acknowledged(unstored, ack, ACKED_MS);
-    const reader = new Reader("bob", KEY);
-    checker.check(reader, liveRun(shown(1, ack), ACKED_MS));
-    t.same(checker.problems, []);
-    checker.check(reader, liveRun(shown(1, ack), ACKED_MS));
-    checker.check(new Reader("history", KEY), {
-      ...whole(shown(1)),
-      throughSeq: 1,
-    });
-    t.same(
-      checker.problems.map(({ kind }) => kind),
-      ["repeat", "unstored"],
-    );
-    t.end();
-  },
-);
+t.test("a message that is not to be stored has no place and comes once", (t) => {
+  const checker = new HistoryChecker();
+  const unstored = sending(1, { noPersist: true });
+  checker.sent(unstored, SENT_MS);
+  const ack = { messageId: 101, messageSeq: 0 };
+  checker.acknowledged(unstored, ack, ACKED_MS);
+  const reader = new Reader("bob", KEY);
+  checker.check(reader, liveRun(shown(1, ack), ACKED_MS));
+  t.same(checker.problems, []);
+  checker.check(reader, liveRun(shown(1, ack), ACKED_MS));
+  checker.check(new Reader("history", KEY), {
+    ...whole(shown(1)),
+    throughSeq: 1,
+  });
+  t.same(
+    checker.problems.map(({ kind }) => kind),
+    ["repeat", "unstored"],
+  );
+  t.end();
+});
 
 t.test("what was not acknowledged is to be sent again, oldest first", (t) => {
   const checker = new HistoryChecker();

@@ -140,8 +140,7 @@ export class HistoryChecker {
     const entry = this.#entries.get(nameOf(sending));
     if (entry === undefined) throw new Error("acknowledged and never sent");
     if (entry.ack !== undefined) {
-      if (!isSame(entry.ack, ack))
-        this.#add("changed", "ack", `${show(ack)} of ${show(entry)}`);
+      if (!isSame(entry.ack, ack)) this.#add("changed", "ack", `${show(ack)} of ${show(entry)}`);
       return;
     }
     entry.ack = { ...ack, atMs: nowMs };
@@ -184,8 +183,7 @@ export class HistoryChecker {
     this.#checkOrder(reader, shown, entry);
     const { ack, sending } = entry;
     if (ack === undefined) throw new Error(`${show(entry)} is unanswered`);
-    if (shown.messageSeq > 0 && sending.noPersist)
-      this.#add("unstored", where, show(shown));
+    if (shown.messageSeq > 0 && sending.noPersist) this.#add("unstored", where, show(shown));
     else if (shown.messageSeq !== ack.messageSeq)
       this.#add("duplicate", where, `${show(shown)} is ${show(entry)}`);
     else if (!isSame(shown, ack) || shown.text !== sending.text)
@@ -223,8 +221,7 @@ export class HistoryChecker {
     const places = this.#places.get(key) ?? new Map<number, Entry>();
     this.#places.set(key, places);
     const other = places.get(seq);
-    if (other !== undefined)
-      this.#add("repeat", `ack of ${key}`, `${show(other)}, ${show(entry)}`);
+    if (other !== undefined) this.#add("repeat", `ack of ${key}`, `${show(other)}, ${show(entry)}`);
     places.set(seq, entry);
   }
 
@@ -233,9 +230,7 @@ export class HistoryChecker {
   }
 }
 
-function nameOf(
-  message: Pick<Sending, "key" | "fromUid" | "clientMsgNo">,
-): string {
+function nameOf(message: Pick<Sending, "key" | "fromUid" | "clientMsgNo">): string {
   return `${message.key}\n${message.fromUid}\n${message.clientMsgNo}`;
 }
 
@@ -246,9 +241,7 @@ function greatest(seqs: Iterable<number> = []): number {
 }
 
 function isSame(one: Acknowledgement, other: Acknowledgement): boolean {
-  return (
-    one.messageId === other.messageId && one.messageSeq === other.messageSeq
-  );
+  return one.messageId === other.messageId && one.messageSeq === other.messageSeq;
 }
 
 /**

@@ -80,8 +80,7 @@ export class JsonRpcClient {
   async request(method: string, params: Json = {}): Promise<Json> {
     const id = randomUUID();
     const { result, error } = await this.exchange(id, { method, params, id });
-    if (error !== undefined)
-      throw new JsonRpcError(error.code, error.message, error.data);
+    if (error !== undefined) throw new JsonRpcError(error.code, error.message, error.data);
     return result;
   }
 
@@ -110,19 +109,11 @@ export class JsonRpcClient {
 
   /** The params of all notifications of the method so far. */
   all(method: string): readonly Json[] {
-    return this.notifications
-      .filter((one) => one.method === method)
-      .map(({ params }) => params);
+    return this.notifications.filter((one) => one.method === method).map(({ params }) => params);
   }
 
-  async waitFor(
-    predicate: (client: this) => boolean,
-    what = "the condition",
-  ): Promise<void> {
-    await this.#waiters.until(
-      what,
-      () => predicate(this) || this.#ended !== undefined,
-    );
+  async waitFor(predicate: (client: this) => boolean, what = "the condition"): Promise<void> {
+    await this.#waiters.until(what, () => predicate(this) || this.#ended !== undefined);
     if (!predicate(this) && this.#ended !== undefined) throw this.#ended;
   }
 
@@ -170,8 +161,7 @@ export class JsonRpcClient {
   #end(code: number, message: string): void {
     if (this.#ended !== undefined) return;
     this.#ended = new JsonRpcError(code, message);
-    for (const settle of this.#requests.values())
-      settle({ error: this.#ended });
+    for (const settle of this.#requests.values()) settle({ error: this.#ended });
     this.#requests.clear();
     this.#waiters.check();
   }

@@ -15,12 +15,7 @@ import {
 } from "../../src/broker/model.ts";
 import type { ServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { errorCodeOf } from "../../src/protocol/native/errors.ts";
-import type {
-  Operation,
-  OperationKind,
-  Push,
-  Reply,
-} from "../../src/protocol/protocol.ts";
+import type { Operation, OperationKind, Push, Reply } from "../../src/protocol/protocol.ts";
 import type { Json } from "./jsonrpc-client.ts";
 import type { Wire } from "./wire.ts";
 
@@ -43,8 +38,7 @@ export function jsonRpcWire(uid: string): Wire {
     decode(data, isBinary) {
       if (isBinary) throw new Error("the server sent a binary message");
       const message: Json = JSON.parse(String(data));
-      if (message.method !== undefined)
-        return pushOf(uid, message.method, message.params);
+      if (message.method !== undefined) return pushOf(uid, message.method, message.params);
       const ref = Number(message.id ?? 0);
       if (message.error !== undefined) return errorOf(ref, message.error);
       const kind = asked.get(ref);
@@ -58,8 +52,7 @@ export function jsonRpcWire(uid: string): Wire {
 function paramsOf(operation: Operation): object {
   switch (operation.kind) {
     case "connect": {
-      const { version, uid, token, flag, deviceId, level, resume, session } =
-        operation;
+      const { version, uid, token, flag, deviceId, level, resume, session } = operation;
       return {
         ...{ protocol: version, uid, token, session },
         ...{ deviceFlag: flag, deviceId, deviceLevel: level },
@@ -133,9 +126,7 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
     case "conversations":
       return {
         ...{ kind, ref, more: result.more },
-        conversations: result.conversations.map((one: Json) =>
-          conversationOf(uid, one),
-        ),
+        conversations: result.conversations.map((one: Json) => conversationOf(uid, one)),
       };
     case "conversation":
       return { kind, ref, conversation: conversationOf(uid, result) };

@@ -9,14 +9,7 @@ import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import { createNativeProtocol } from "../../src/protocol/native/native.ts";
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
 import { LIMITS } from "../wire/native-codec.ts";
-import {
-  ALICE,
-  CHUNK,
-  PERSONAL,
-  RUNNING,
-  STREAMED,
-  TALK,
-} from "../wire/native-sample-values.ts";
+import { ALICE, CHUNK, PERSONAL, RUNNING, STREAMED, TALK } from "../wire/native-sample-values.ts";
 import { connectNative, openNative } from "./native-client.ts";
 import { textOf } from "./native-session.ts";
 import { t } from "./suite.ts";
@@ -31,10 +24,7 @@ interface Peer {
 }
 
 /** Answers every operation with `serve`; returns the port. */
-async function play(
-  t: Test,
-  serve: (operation: Operation, peer: Peer) => void,
-): Promise<number> {
+async function play(t: Test, serve: (operation: Operation, peer: Peer) => void): Promise<number> {
   const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
   t.teardown(() => server.close());
   server.on("connection", (socket) => {
@@ -44,8 +34,7 @@ async function play(
       push: (push) => socket.send(codec.encodePush(push)),
     };
     socket.on("message", (data: Buffer, isBinary) => {
-      for (const operation of codec.decode(data, !isBinary))
-        serve(operation, peer);
+      for (const operation of codec.decode(data, !isBinary)) serve(operation, peer);
     });
   });
   await once(server, "listening");
@@ -103,8 +92,7 @@ t.test("an ERROR rejects its request and the session goes on", async (t) => {
     if (kind === "connect") peer.reply(connack(ref));
     if (kind === "ping") peer.reply({ kind: "pong", ref, serverTimeMs: 5 });
     const refusal = { code: "not_subscriber", message: "no" } as const;
-    if (kind === "history")
-      peer.reply({ kind: "error", ref, retryAfterMs: 7, ...refusal });
+    if (kind === "history") peer.reply({ kind: "error", ref, retryAfterMs: 7, ...refusal });
   });
   const bob = await connectNative(t, { port, uid: "bob" });
   const refused = { code: "not_subscriber", retryAfterMs: 7 };

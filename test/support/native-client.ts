@@ -3,11 +3,7 @@
 
 import { WebSocket } from "ws";
 import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";
-import {
-  NativeClient,
-  NativeClientError,
-  type NativeConnect,
-} from "./native-session.ts";
+import { NativeClient, NativeClientError, type NativeConnect } from "./native-session.ts";
 
 export interface NativeClientOptions extends NativeConnect {
   readonly port: number;
@@ -41,18 +37,11 @@ export async function connectNative(
 }
 
 /** Opens a socket and says nothing, for tests of what happens before or instead of CONNECT. */
-export async function openNative(
-  t: Teardown,
-  options: NativeClientOptions,
-): Promise<NativeClient> {
+export async function openNative(t: Teardown, options: NativeClientOptions): Promise<NativeClient> {
   const { host = "127.0.0.1", port, path = "/" } = options;
   const socket = new WebSocket(
     `ws://${host}:${port}${path}`,
-    [
-      ...(options.subprotocols ?? [
-        options.wire?.subprotocol ?? NATIVE_SUBPROTOCOL,
-      ]),
-    ],
+    [...(options.subprotocols ?? [options.wire?.subprotocol ?? NATIVE_SUBPROTOCOL])],
     {
       perMessageDeflate: false,
       headers: { ...options.headers },
@@ -68,12 +57,7 @@ export async function openNative(
     socket.once("open", resolve);
     socket.once("unexpected-response", (_request, response) => {
       response.resume();
-      reject(
-        new NativeClientError(
-          `http_${response.statusCode}`,
-          "the upgrade was refused",
-        ),
-      );
+      reject(new NativeClientError(`http_${response.statusCode}`, "the upgrade was refused"));
       socket.terminate();
     });
     socket.once("close", (code: number) =>

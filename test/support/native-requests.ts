@@ -49,17 +49,13 @@ export function sendRequest(
 }
 
 /** Default: the oldest 100 of the channel. */
-export function historyRequest(
-  channel: ChannelRef,
-  options: HistoryOptions,
-): Request {
+export function historyRequest(channel: ChannelRef, options: HistoryOptions): Request {
   const range = { fromSeq: 0, toSeq: 0, limit: 100, reverse: false };
   return { kind: "history", channel, ...range, ...options };
 }
 
 function payloadBytes(payload: PayloadInput): Uint8Array {
   if (payload instanceof Uint8Array) return payload;
-  const body =
-    typeof payload === "string" ? { type: 1, content: payload } : payload;
+  const body = typeof payload === "string" ? { type: 1, content: payload } : payload;
   return new TextEncoder().encode(JSON.stringify(body));
 }

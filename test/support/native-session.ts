@@ -100,9 +100,7 @@ export class NativeClient {
     this.#options = options;
     this.#wire = options.wire ?? nativeWire(options.uid);
     this.#waiters = new Waiters(options.timeoutMs ?? 60_000);
-    socket.on("message", (data: Buffer, isBinary) =>
-      this.#received(data, isBinary),
-    );
+    socket.on("message", (data: Buffer, isBinary) => this.#received(data, isBinary));
     socket.on("error", (error) => this.#end("closed_1006", error.message));
     this.closed = new Promise((resolve) => {
       socket.once("close", (code, reason) => {
@@ -154,11 +152,8 @@ export class NativeClient {
   }
 
   /** Says CONNECT as the options tell, with what differs in `changes`. */
-  async connect(
-    changes: { readonly version?: number } = {},
-  ): Promise<ReplyOf<"connack">> {
-    const { uid, token, flag, deviceId, level, resume, session } =
-      this.#options;
+  async connect(changes: { readonly version?: number } = {}): Promise<ReplyOf<"connack">> {
+    const { uid, token, flag, deviceId, level, resume, session } = this.#options;
     this.#connack = await this.request("connack", {
       kind: "connect",
       version: changes.version ?? NATIVE_VERSION,
@@ -182,10 +177,7 @@ export class NativeClient {
   }
 
   /** Default: the oldest 100 of the channel. */
-  history(
-    channel: ChannelRef,
-    options: HistoryOptions = {},
-  ): Promise<ReplyOf<"history">> {
+  history(channel: ChannelRef, options: HistoryOptions = {}): Promise<ReplyOf<"history">> {
     return this.request("history", historyRequest(channel, options));
   }
 
@@ -241,10 +233,7 @@ export class NativeClient {
   }
 
   /** Has no answer. */
-  recvack(
-    channel: ChannelRef,
-    message: Pick<Message, "messageSeq" | "messageId">,
-  ): void {
+  recvack(channel: ChannelRef, message: Pick<Message, "messageSeq" | "messageId">): void {
     const { messageSeq, messageId } = message;
     const operation = { kind: "recvack", ref: 0, channel } as const;
     this.raw(this.#wire.encode({ ...operation, messageSeq, messageId }));
@@ -254,10 +243,7 @@ export class NativeClient {
    * Sends any operation and resolves with its reply of the given kind; rejects on an ERROR, another
    * kind, a close, a time-out.
    */
-  request<K extends Reply["kind"]>(
-    kind: K,
-    operation: Request,
-  ): Promise<ReplyOf<K>> {
+  request<K extends Reply["kind"]>(kind: K, operation: Request): Promise<ReplyOf<K>> {
     const ref = this.#nextRef++;
     let reply: Reply | Error | undefined = this.#ended;
     this.#requests.set(ref, (outcome) => {
@@ -275,9 +261,7 @@ export class NativeClient {
   async nextPush(filter: (push: Push) => boolean = () => true): Promise<Push> {
     let index = -1;
     await this.waitFor(() => {
-      index = this.pushes.findIndex(
-        (push, i) => i >= this.#pushesTaken && filter(push),
-      );
+      index = this.pushes.findIndex((push, i) => i >= this.#pushesTaken && filter(push));
       return index >= 0;
     }, "a push");
     this.#pushesTaken = index + 1;
@@ -297,10 +281,7 @@ export class NativeClient {
    * Resolves when `predicate` holds, tried after every frame. Rejects when the connection ends
    * without it, or after the time-out.
    */
-  async waitFor(
-    predicate: (client: this) => boolean,
-    what = "the condition",
-  ): Promise<void> {
+  async waitFor(predicate: (client: this) => boolean, what = "the condition"): Promise<void> {
     await this.#waiters.until(
       `${what} (${this.uid})`,
       () => predicate(this) || this.#ended !== undefined,
@@ -379,14 +360,10 @@ export function textOf(message: Pick<Message, "payload">): string {
   return content;
 }
 
-function answerOf<K extends Reply["kind"]>(
-  kind: K,
-  reply: Reply | Error | undefined,
-): ReplyOf<K> {
+function answerOf<K extends Reply["kind"]>(kind: K, reply: Reply | Error | undefined): ReplyOf<K> {
   if (reply === undefined || reply instanceof Error) throw reply;
   if (reply.kind === "error")
     throw new NativeClientError(reply.code, reply.message, reply.retryAfterMs);
-  if (reply.kind !== kind)
-    throw new NativeClientError("bad_reply", `${reply.kind} to a ${kind}`);
+  if (reply.kind !== kind) throw new NativeClientError("bad_reply", `${reply.kind} to a ${kind}`);
   return reply as ReplyOf<K>; // the kind was just compared, which a generic cannot narrow by
 }

@@ -11,10 +11,7 @@ t.test("started", async (t) => {
   const redis = await startRedis(t);
   const info = await redis.client().info("server");
   const broker = await spawnBroker(t);
-  const terminal = openTerminal(
-    t,
-    fileURLToPath(new URL(".", import.meta.url)),
-  );
+  const terminal = openTerminal(t, fileURLToPath(new URL(".", import.meta.url)));
   terminal.type("sleep 1000 & echo pids $$ $!; wait");
   const [, shell, job] = await terminal.shows(/pids (\d+) (\d+)/);
   const server = /process_id:(\d+)/.exec(info)?.[1];

@@ -2,9 +2,7 @@
 // generator's 32 bits.
 
 /** From one to four UTF-8 bytes each, none of them a control character or `@ # &`. */
-const ALPHABET = [
-  ..."abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_. éßЖ群中€😀",
-];
+const ALPHABET = [..."abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_. éßЖ群中€😀"];
 
 export class Random {
   #state: number;
@@ -24,8 +22,7 @@ export class Random {
 
   pick<const T>(from: readonly T[]): T {
     const found = from[this.below(from.length)];
-    if (found === undefined && !from.includes(found as T))
-      throw new Error("nothing to pick from");
+    if (found === undefined && !from.includes(found as T)) throw new Error("nothing to pick from");
     return found as T; // in range, so it is a T even when T includes undefined
   }
 
@@ -47,8 +44,7 @@ export class Random {
     const isAscii = this.flip();
     const wanted = this.below(maxLength + 1);
     let text = "";
-    while (text.length < wanted - 1)
-      text += this.pick(isAscii ? ALPHABET.slice(0, 44) : ALPHABET);
+    while (text.length < wanted - 1) text += this.pick(isAscii ? ALPHABET.slice(0, 44) : ALPHABET);
     return text;
   }
 

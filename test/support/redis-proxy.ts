@@ -80,8 +80,7 @@ export async function startRedisProxy(
   });
   const subscribers = () => [...pairs].filter((one) => one.subscribes);
   const address = server.address();
-  if (address === null || typeof address === "string")
-    throw new Error("the proxy does not listen");
+  if (address === null || typeof address === "string") throw new Error("the proxy does not listen");
   return {
     port: address.port,
     delay(ms) {
@@ -100,9 +99,7 @@ export async function startRedisProxy(
     },
     unsubscribe(name) {
       for (const { redis } of subscribers())
-        redis.write(
-          `*2\r\n$12\r\nSUNSUBSCRIBE\r\n$${Buffer.byteLength(name)}\r\n${name}\r\n`,
-        );
+        redis.write(`*2\r\n$12\r\nSUNSUBSCRIBE\r\n$${Buffer.byteLength(name)}\r\n${name}\r\n`);
     },
     published: () =>
       new Promise((go) => {

@@ -2,13 +2,7 @@
 // ended with the test. Never one that runs already.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import {
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -42,10 +36,7 @@ export interface RedisServer {
 }
 
 /** Settings of the configuration for a Redis at `url`. */
-export function redisSettings(
-  url: string,
-  over: Partial<RedisSettings> = {},
-): RedisSettings {
+export function redisSettings(url: string, over: Partial<RedisSettings> = {}): RedisSettings {
   return {
     ...{ url, cluster: false, sentinelName: "", sentinelPassword: "" },
     ...{ caFile: "", prefix: "jd", minReplicas: 0 },
@@ -125,10 +116,7 @@ export async function startRedis(
 }
 
 /** Undefined: it ended at once. */
-async function startOnce(
-  t: Pick<Test, "teardown">,
-  args: Args,
-): Promise<RedisServer | undefined> {
+async function startOnce(t: Pick<Test, "teardown">, args: Args): Promise<RedisServer | undefined> {
   const folder = mkdtempSync(join(tmpdir(), "jindou-redis-"));
   const port = await freePort();
   const options = ["--port", `${port}`, "--bind", HOST, "--dir", folder];
@@ -189,9 +177,7 @@ export async function startRedisCluster(
   { replicas = false }: { readonly replicas?: boolean } = {},
 ): Promise<RedisClusterServers> {
   const all = await Promise.all(
-    Array.from({ length: replicas ? 6 : 3 }, () =>
-      startClusterNode(t, replicas),
-    ),
+    Array.from({ length: replicas ? 6 : 3 }, () => startClusterNode(t, replicas)),
   );
   const [primaries, followers] = [all.slice(0, 3), all.slice(3)];
   const clients = all.map((one) => one.client());
@@ -210,8 +196,7 @@ export async function startRedisCluster(
     const id = await clients[at]?.call("CLUSTER", "MYID");
     await clients[at + 3]?.call("CLUSTER", "REPLICATE", String(id));
   }
-  for (const [at] of followers.entries())
-    await inStep(clients[at], clients[at + 3]);
+  for (const [at] of followers.entries()) await inStep(clients[at], clients[at + 3]);
   for (const client of clients) client.disconnect(); // a server that is killed later is no news to them
   return {
     url: primaries.map(({ url }) => url).join(","),
@@ -262,8 +247,7 @@ const TAKE_OVER_MS = 6000;
  */
 export async function takeOver(replica: RedisServer): Promise<void> {
   const client = replica.client();
-  const isPrimary = async () =>
-    (await client.info("replication")).includes("role:master");
+  const isPrimary = async () => (await client.info("replication")).includes("role:master");
   let askedAt = 0;
   await until(async () => {
     if (await isPrimary()) return true;

@@ -129,10 +129,7 @@ async function end(child: ChildProcess, folder: string): Promise<void> {
   rmSync(folder, { recursive: true, force: true });
 }
 
-async function until(
-  what: string,
-  holds: () => Promise<boolean>,
-): Promise<void> {
+async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + START_MS;
   while (!(await holds().catch(() => false))) {
     if (Date.now() > deadline) throw new Error(`${what}: not in time`);

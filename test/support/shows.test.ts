@@ -14,14 +14,11 @@ function passes(found: unknown, wanted: unknown): boolean {
   return isSame;
 }
 
-t.test(
-  "properties that are not named do not matter, at any depth",
-  async (t) => {
-    t.ok(passes({ a: 1, b: 2 }, { a: 1 }));
-    t.ok(passes({ a: [{ b: 1, c: 2 }] }, { a: [{ b: 1 }] }));
-    shows(t, { a: { b: "text", c: 1 } }, { a: { b: "text" } });
-  },
-);
+t.test("properties that are not named do not matter, at any depth", async (t) => {
+  t.ok(passes({ a: 1, b: 2 }, { a: 1 }));
+  t.ok(passes({ a: [{ b: 1, c: 2 }] }, { a: [{ b: 1 }] }));
+  shows(t, { a: { b: "text", c: 1 } }, { a: { b: "text" } });
+});
 
 t.test("texts, lists and what is missing are compared whole", async (t) => {
   t.notOk(passes({ a: "text" }, { a: "te" }));

@@ -22,16 +22,11 @@ export function shows(
 function cut(found: unknown, wanted: unknown): unknown {
   if (Array.isArray(wanted))
     return Array.isArray(found)
-      ? found.map((one, at) =>
-          at < wanted.length ? cut(one, wanted[at]) : one,
-        )
+      ? found.map((one, at) => (at < wanted.length ? cut(one, wanted[at]) : one))
       : found;
   if (!isRecord(wanted) || !isRecord(found)) return found;
   return Object.fromEntries(
-    Object.entries(wanted).map(([name, value]) => [
-      name,
-      cut(found[name], value),
-    ]),
+    Object.entries(wanted).map(([name, value]) => [name, cut(found[name], value)]),
   );
 }
 

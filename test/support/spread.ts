@@ -18,10 +18,8 @@ export function spread(
 ): NodePorts & Pick<Broker, "settled" | "levelled"> {
   let calls = 0;
   let sockets = 1;
-  const at = (turn: number): NodePorts =>
-    nodes[turn % nodes.length] ?? nodes[0];
-  const all = (path: string) =>
-    Promise.all(nodes.map(({ call }) => call(path)));
+  const at = (turn: number): NodePorts => nodes[turn % nodes.length] ?? nodes[0];
+  const all = (path: string) => Promise.all(nodes.map(({ call }) => call(path)));
   /** Sessions that do not get level. */
   const stuck = new Map<NodePorts, number>();
   const joining = async ({ call }: NodePorts) => {
@@ -47,11 +45,7 @@ export function spread(
     },
     call: async (path, body, headers) =>
       path === "/metrics" && body === undefined
-        ? sumOf(
-            await Promise.all(
-              nodes.map((one) => one.call(path, body, headers)),
-            ),
-          )
+        ? sumOf(await Promise.all(nodes.map((one) => one.call(path, body, headers))))
         : at(calls++).call(path, body, headers),
 
     /** A node is ready when what is published comes back to it. */
@@ -61,9 +55,7 @@ export function spread(
 
     /** As far as the nodes tell: a client that takes nothing is not waited for. */
     async levelled(port) {
-      const asked = nodes.filter(
-        (one) => (port ?? one.clientPort) === one.clientPort,
-      );
+      const asked = nodes.filter((one) => (port ?? one.clientPort) === one.clientPort);
       await Promise.all(asked.map(levelled));
     },
   };
@@ -78,8 +70,7 @@ function sumOf(answers: readonly Answer[]): Answer {
   for (const { body } of answers)
     for (const line of String(body).split("\n")) {
       const [, name, value] = /^([^#].*) (\S+)$/.exec(line) ?? [];
-      if (name !== undefined)
-        sums.set(name, (sums.get(name) ?? 0) + Number(value));
+      if (name !== undefined) sums.set(name, (sums.get(name) ?? 0) + Number(value));
     }
   const body = [...sums].map(([name, sum]) => `${name} ${sum}`).join("\n");
   return { ...first, body };

@@ -9,12 +9,7 @@ import {
   type StreamSnapshot,
 } from "../../src/broker/model.ts";
 import type { Push, Reply } from "../../src/protocol/protocol.ts";
-import {
-  ALICE,
-  CHUNK,
-  RUNNING,
-  STREAMED,
-} from "../wire/native-sample-values.ts";
+import { ALICE, CHUNK, RUNNING, STREAMED } from "../wire/native-sample-values.ts";
 import { StreamViews } from "./stream-view.ts";
 import { t } from "./suite.ts";
 
@@ -122,17 +117,14 @@ t.test("so is the newest message of a conversation", async (t) => {
   }
 });
 
-t.test(
-  "of merged content that began before, the new part is taken",
-  async (t) => {
-    const merged = (data: string, textOffset: number) =>
-      event(STREAM_CONTENT, data, { index: 3, nextIndex: 6, textOffset });
-    const more = RUNNING.text.slice(2);
-    const view = viewAfter(reply({}), merged(`${more}!!`, 2), chunk(6, 6, "?"));
-    t.match(view, { text: `${RUNNING.text}!!?`, nextIndex: 7, problems: [] });
-    t.not(viewAfter(reply({}), merged("!", 5)).problems.length, 0, "a gap");
-  },
-);
+t.test("of merged content that began before, the new part is taken", async (t) => {
+  const merged = (data: string, textOffset: number) =>
+    event(STREAM_CONTENT, data, { index: 3, nextIndex: 6, textOffset });
+  const more = RUNNING.text.slice(2);
+  const view = viewAfter(reply({}), merged(`${more}!!`, 2), chunk(6, 6, "?"));
+  t.match(view, { text: `${RUNNING.text}!!?`, nextIndex: 7, problems: [] });
+  t.not(viewAfter(reply({}), merged("!", 5)).problems.length, 0, "a gap");
+});
 
 t.test("merged content is applied and counted", async (t) => {
   const merged = event(STREAM_CONTENT, "abc", {
@@ -178,10 +170,7 @@ t.test("broken promises are problems", async (t) => {
       chunk(4, 4, "a"),
     ],
     "content after the end": [push({ state: "cancelled" }), chunk(4, 4, "a")],
-    "an end that does not end": [
-      start,
-      event(STREAM_END, "", { index: 1, textOffset: 0 }),
-    ],
+    "an end that does not end": [start, event(STREAM_END, "", { index: 1, textOffset: 0 })],
     "an end that is none": [
       start,
       event(STREAM_CONTENT, "", { index: 1, textOffset: 0, state: "closed" }),

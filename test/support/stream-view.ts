@@ -70,16 +70,14 @@ export class StreamView {
   #applyData(event: ChannelEvent, place: StreamPlace): void {
     const { type, data, eventId, timestampMs } = event;
     if (type === STREAM_START) this.startData = data;
-    else if (type === STREAM_CONTENT)
-      this.text += data.slice(this.text.length - place.textOffset);
+    else if (type === STREAM_CONTENT) this.text += data.slice(this.text.length - place.textOffset);
     else if (type === STREAM_END) this.endData = data;
     else {
       const { index, textOffset } = place;
       const note = { index, textOffset, eventId, type, data, timestampMs };
       this.notes = [...this.notes, note];
     }
-    if ((type === STREAM_END) !== this.ended)
-      this.#problem(`${type} leaves it ${this.state}`);
+    if ((type === STREAM_END) !== this.ended) this.#problem(`${type} leaves it ${this.state}`);
   }
 
   #problem(what: string): void {
@@ -106,8 +104,7 @@ export class StreamViews {
       case "message":
         return this.#message(frame.channel, frame.message);
       case "messages":
-        for (const message of frame.messages)
-          this.#message(frame.channel, message);
+        for (const message of frame.messages) this.#message(frame.channel, message);
         return;
       case "stream": {
         const { channel, snapshot } = frame;
@@ -133,8 +130,7 @@ export class StreamViews {
   }
 
   #message(channel: ChannelRef, { stream, clientMsgNo }: Message): void {
-    if (stream !== undefined)
-      this.#viewOf(channel, clientMsgNo).replace(stream, true);
+    if (stream !== undefined) this.#viewOf(channel, clientMsgNo).replace(stream, true);
   }
 
   #viewOf(channel: ChannelRef, clientMsgNo: string): StreamView {

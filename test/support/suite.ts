@@ -23,22 +23,17 @@ export async function runFiles(
 ): Promise<void> {
   t.setTimeout(0); // each file has its own
   for (const file of files)
-    await t.test(nameOf(file), { timeout: FILE_MS }, (suite) =>
-      load(suite, file),
-    );
+    await t.test(nameOf(file), { timeout: FILE_MS }, (suite) => load(suite, file));
 }
 
 /**
  * Runs the test files beside this one and below that `.taprc` does not give a process of their own.
  */
 export async function runRoom(t: Test, own: string): Promise<void> {
-  const { include } = parse(
-    readFileSync(new URL(".taprc", REPOSITORY), "utf8"),
-  ) as { readonly include: readonly string[] };
-  const alone = new Set([
-    own,
-    ...include.map((name) => new URL(name, REPOSITORY).href),
-  ]);
+  const { include } = parse(readFileSync(new URL(".taprc", REPOSITORY), "utf8")) as {
+    readonly include: readonly string[];
+  };
+  const alone = new Set([own, ...include.map((name) => new URL(name, REPOSITORY).href)]);
   const files = readdirSync(new URL(".", own), {
     ...{ recursive: true, encoding: "utf8" as const },
   })

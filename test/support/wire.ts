@@ -1,10 +1,7 @@
 // How a test client writes its requests and reads what the server sends: the seam between the
 // client of the behaviour tests and the wire formats it can speak.
 
-import {
-  decodeServerFrame,
-  type ServerFrame,
-} from "../../src/protocol/native/client-decode.ts";
+import { decodeServerFrame, type ServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";

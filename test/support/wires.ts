@@ -86,10 +86,7 @@ const NOTHING = Buffer.alloc(0);
 const ANNOUNCED_MS = 120_000;
 
 /** One server behind a wire. */
-export async function wireServer(
-  t: Test,
-  args: readonly string[] = [],
-): Promise<Wires> {
+export async function wireServer(t: Test, args: readonly string[] = []): Promise<Wires> {
   const server = await startRedis(t, args);
   const net = new Net(t);
   const port = await net.open(server.port);
@@ -148,8 +145,7 @@ class Net {
       for (const one of this.#connections) end(one);
     });
     const address = server.address();
-    if (address === null || typeof address === "string")
-      throw new Error("no port");
+    if (address === null || typeof address === "string") throw new Error("no port");
     return address.port;
   }
 
@@ -217,9 +213,7 @@ class Net {
 
   #isHeld({ name, subscribes }: Connection): boolean {
     const is = subscribes ? "publications" : "answers";
-    return [...this.#holds].some(
-      ({ nodeId, kind }) => kind === is && name.includes(nodeId),
-    );
+    return [...this.#holds].some(({ nodeId, kind }) => kind === is && name.includes(nodeId));
   }
 
   #connect(node: Socket, port: number): void {
@@ -271,9 +265,7 @@ class Net {
   }
 
   #reply(one: Connection, reply: Buffer): void {
-    const isPublication = reply
-      .subarray(0, PUBLICATION.length)
-      .equals(PUBLICATION);
+    const isPublication = reply.subarray(0, PUBLICATION.length).equals(PUBLICATION);
     const rule = isPublication ? this.#ruleOf(one, reply) : undefined;
     if (rule === undefined) return this.#pass(one, reply);
     this.#rules.delete(rule);

@@ -104,10 +104,7 @@ export class WkprotoClient {
     return this.next("SENDACK", (ack) => ack.clientSeq === clientSeq);
   }
 
-  recvack({
-    flags,
-    fields: { messageId = 0, messageSeq = 0 },
-  }: WkPacket): void {
+  recvack({ flags, fields: { messageId = 0, messageSeq = 0 } }: WkPacket): void {
     this.write("RECVACK", { messageId, messageSeq }, flags);
   }
 
@@ -145,16 +142,11 @@ export class WkprotoClient {
   }
 
   /** The packet of that number, from 1, among those of the kind. Waits for it. */
-  async nth(
-    number: number,
-    isOne: (packet: WkPacket) => boolean,
-  ): Promise<WkPacket> {
+  async nth(number: number, isOne: (packet: WkPacket) => boolean): Promise<WkPacket> {
     const find = () => this.received.filter(isOne)[number - 1];
     await this.#waiters.until(`packet ${number} for ${this.uid}`, () => {
       if (find() === undefined && this.closeCode !== undefined)
-        throw new Error(
-          `closed with ${this.closeCode} before packet ${number}`,
-        );
+        throw new Error(`closed with ${this.closeCode} before packet ${number}`);
       return find() !== undefined;
     });
     const found = find();
@@ -174,17 +166,13 @@ export class WkprotoClient {
     return this.nth(
       1,
       ({ packet, fields }) =>
-        packet === "RECV" &&
-        JSON.parse(String(fields.plain)).content === content,
+        packet === "RECV" && JSON.parse(String(fields.plain)).content === content,
     );
   }
 
   /** Resolves with the code of the close. */
   async closed(): Promise<number> {
-    await this.#waiters.until(
-      `the close of ${this.uid}`,
-      () => this.closeCode !== undefined,
-    );
+    await this.#waiters.until(`the close of ${this.uid}`, () => this.closeCode !== undefined);
     return this.closeCode ?? 0;
   }
 
@@ -207,11 +195,7 @@ export class WkprotoClient {
     this.received.push(packet);
     const { serverKey, salt } = packet.fields;
     if (packet.packet === "CONNACK" && serverKey)
-      this.#keys = keysOf(
-        this.#own.privateKey,
-        String(serverKey),
-        String(salt),
-      );
+      this.#keys = keysOf(this.#own.privateKey, String(serverKey), String(salt));
     this.#waiters.check();
   }
 
@@ -221,10 +205,7 @@ export class WkprotoClient {
 }
 
 /** Opens a socket and says nothing. */
-export async function openWkproto(
-  t: Teardown,
-  options: WkprotoOptions,
-): Promise<WkprotoClient> {
+export async function openWkproto(t: Teardown, options: WkprotoOptions): Promise<WkprotoClient> {
   const socket = new WebSocket(`ws://127.0.0.1:${options.port}/`, {
     perMessageDeflate: false,
   });
@@ -235,10 +216,7 @@ export async function openWkproto(
 }
 
 /** Opens a socket and connects. Throws when the login is refused. */
-export async function connectWkproto(
-  t: Teardown,
-  options: WkprotoOptions,
-): Promise<WkprotoClient> {
+export async function connectWkproto(t: Teardown, options: WkprotoOptions): Promise<WkprotoClient> {
   const client = await openWkproto(t, options);
   const { reasonCode } = await client.connect();
   if (reasonCode !== 1) throw new Error(`refused with reason ${reasonCode}`);

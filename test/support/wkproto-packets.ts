@@ -56,11 +56,7 @@ export function privateKeyOf(raw: Buffer): KeyObject {
   return createPrivateKey({ key, format: "der", type: "pkcs8" });
 }
 
-export function keysOf(
-  privateKey: KeyObject,
-  serverKey: string,
-  iv: string,
-): WkKeys {
+export function keysOf(privateKey: KeyObject, serverKey: string, iv: string): WkKeys {
   const x = Buffer.from(serverKey, "base64").toString("base64url");
   const jwk = { kty: "OKP", crv: "X25519", x };
   const publicKey = createPublicKey({ key: jwk, format: "jwk" });
@@ -74,9 +70,7 @@ const md5 = (text: string) => createHash("md5").update(text).digest("hex");
 export function encrypt({ aesKey, iv }: WkKeys, text: string | Buffer): string {
   const cipher = createCipheriv("aes-128-cbc", aesKey, iv);
   const plain = Buffer.from(text);
-  return Buffer.concat([cipher.update(plain), cipher.final()]).toString(
-    "base64",
-  );
+  return Buffer.concat([cipher.update(plain), cipher.final()]).toString("base64");
 }
 
 export function decrypt({ aesKey, iv }: WkKeys, base64: string): Buffer {
@@ -132,8 +126,7 @@ export function encodeClientPacket(
   keys?: WkKeys,
 ): Buffer {
   const type = NAMES.indexOf(packet);
-  const body = (...parts: readonly Buffer[]) =>
-    packetOf(type, flags, Buffer.concat(parts));
+  const body = (...parts: readonly Buffer[]) => packetOf(type, flags, Buffer.concat(parts));
   switch (packet) {
     case "CONNECT":
       return body(
@@ -164,17 +157,11 @@ export function encodeClientPacket(
   }
 }
 
-function sendParts(
-  fields: Fields,
-  version: number,
-  keys: WkKeys | undefined,
-): readonly Buffer[] {
+function sendParts(fields: Fields, version: number, keys: WkKeys | undefined): readonly Buffer[] {
   const setting = Number(fields.setting ?? 0);
   const { clientSeq, clientMsgNo = "", channelId, channelType } = fields;
   const plain = String(fields.plain ?? "");
-  const payload = String(
-    fields.payload ?? (keys ? encrypt(keys, plain) : plain),
-  );
+  const payload = String(fields.payload ?? (keys ? encrypt(keys, plain) : plain));
   const signed = `${clientSeq}${clientMsgNo}${channelId}${channelType}${payload}`;
   const hasStream = (setting & STREAM) !== 0 && version > 1 && version < 5;
   return [
@@ -226,16 +213,11 @@ class Reader {
 }
 
 /** One whole packet, as a server puts it in a message of its own. */
-export function decodeServerPacket(
-  bytes: Buffer,
-  version: number,
-  keys?: WkKeys,
-): WkPacket {
+export function decodeServerPacket(bytes: Buffer, version: number, keys?: WkKeys): WkPacket {
   const first = bytes.readUInt8(0);
   const packet = NAMES[first >> 4] ?? "";
   const flags = first & 15;
-  if (packet === "PONG" && bytes.length === 1)
-    return { packet, flags, fields: {} };
+  if (packet === "PONG" && bytes.length === 1) return { packet, flags, fields: {} };
   let at = 1;
   let length = 0;
   for (let byte = 128; byte > 127; at++) {
@@ -243,8 +225,7 @@ export function decodeServerPacket(
     length += (byte & 127) * 128 ** (at - 1);
   }
   const reader = new Reader(bytes.subarray(at));
-  if (reader.left !== length)
-    throw new Error(`${length} bytes announced, ${reader.left} there`);
+  if (reader.left !== length) throw new Error(`${length} bytes announced, ${reader.left} there`);
   const fields = readFields(packet, flags, reader, version, keys);
   if (reader.left > 0) throw new Error(`${packet} has too many bytes`);
   return { packet, flags, fields };
@@ -290,11 +271,7 @@ function readFields(
   }
 }
 
-function readRecv(
-  reader: Reader,
-  version: number,
-  keys: WkKeys | undefined,
-): Fields {
+function readRecv(reader: Reader, version: number, keys: WkKeys | undefined): Fields {
   const setting = reader.u8();
   const hasStream = (setting & STREAM) !== 0 && version > 1 && version < 5;
   const head = {
@@ -320,7 +297,6 @@ function readRecv(
   const { messageId, messageSeq, clientMsgNo, timestamp } = head;
   const { fromUid, channelId, channelType } = head;
   const signed = `${messageId}${messageSeq}${clientMsgNo}${timestamp}${fromUid}${channelId}${channelType}${payload}`;
-  if (sign(keys, signed) !== head.msgKey)
-    throw new Error("the msgKey is wrong");
+  if (sign(keys, signed) !== head.msgKey) throw new Error("the msgKey is wrong");
   return { ...head, plain: decrypt(keys, payload).toString() };
 }

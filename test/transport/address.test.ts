@@ -3,11 +3,9 @@
 import { addressText } from "../../src/transport/address.ts";
 import { t } from "../support/suite.ts";
 
-const bytes = (...values: number[]): ArrayBuffer =>
-  new Uint8Array(values).buffer as ArrayBuffer;
+const bytes = (...values: number[]): ArrayBuffer => new Uint8Array(values).buffer as ArrayBuffer;
 
-const v6 = (hex: string): ArrayBuffer =>
-  bytes(...Buffer.from(hex.replaceAll(":", ""), "hex"));
+const v6 = (hex: string): ArrayBuffer => bytes(...Buffer.from(hex.replaceAll(":", ""), "hex"));
 
 t.test("an IPv4 address is written with dots", async (t) => {
   t.equal(addressText(bytes(192, 168, 0, 1)), "192.168.0.1");
@@ -28,8 +26,7 @@ t.test("IPv6 is written as RFC 5952 wants it", async (t) => {
     "2001:0db8:0000:0000:0001:0000:0000:0001": "2001:db8::1:0:0:1",
     "fe80:0001:0002:0003:0004:0005:0006:0007": "fe80:1:2:3:4:5:6:7",
   };
-  for (const [full, short] of Object.entries(cases))
-    t.equal(addressText(v6(full)), short);
+  for (const [full, short] of Object.entries(cases)) t.equal(addressText(v6(full)), short);
 });
 
 t.test("bytes that are no address give an empty text", async (t) => {

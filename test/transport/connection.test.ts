@@ -14,11 +14,9 @@ import {
   until,
 } from "./support.ts";
 
-const nextTurn = (): Promise<void> =>
-  new Promise((resolve) => setImmediate(resolve));
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-const numbers = (count: number): string[] =>
-  Array.from({ length: count }, (_, i) => `${i}`);
+const numbers = (count: number): string[] => Array.from({ length: count }, (_, i) => `${i}`);
 
 t.test("frames arrive in the order they were sent", async (t) => {
   const { seen, endpoint } = socketEndpoint();
@@ -38,9 +36,7 @@ t.test("text and bytes of one turn keep their order", async (t) => {
   const { port } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
   const order: string[] = [];
-  client.socket.on("message", (data, isBinary) =>
-    order.push(`${isBinary ? "b" : "t"}${data}`),
-  );
+  client.socket.on("message", (data, isBinary) => order.push(`${isBinary ? "b" : "t"}${data}`));
   const { connection } = await connectionAt(seen, 0);
   connection.send("1");
   connection.send(Buffer.from("2"));
@@ -67,51 +63,45 @@ t.test("answers from within a handler keep their place", async (t) => {
   );
 });
 
-t.test(
-  "a frame queued in this turn goes before a straight answer",
-  async (t) => {
-    const { endpoint } = socketEndpoint({
-      received({ connection }, data) {
-        if (data === "1") queueMicrotask(() => connection.send("queued"));
-        else connection.send("straight");
-      },
-    });
-    const { port } = await startListener(t, { sockets: endpoint });
-    const client = await openClient(t, port);
-    sendTogether(client, ["1", "2"]);
-    await until(() => client.texts.length === 2);
-    t.strictSame(client.texts, ["queued", "straight"]);
-  },
-);
+t.test("a frame queued in this turn goes before a straight answer", async (t) => {
+  const { endpoint } = socketEndpoint({
+    received({ connection }, data) {
+      if (data === "1") queueMicrotask(() => connection.send("queued"));
+      else connection.send("straight");
+    },
+  });
+  const { port } = await startListener(t, { sockets: endpoint });
+  const client = await openClient(t, port);
+  sendTogether(client, ["1", "2"]);
+  await until(() => client.texts.length === 2);
+  t.strictSame(client.texts, ["queued", "straight"]);
+});
 
-t.test(
-  "what another connection queued goes before a straight answer",
-  async (t) => {
-    const { seen, endpoint } = socketEndpoint({
-      received(one, data) {
-        // Both clients' frames may be handled in one turn: the first queues for the second, which
-        // then answers straight.
-        const other = seen.find((it) => it !== one);
-        other?.connection.send(`for you ${data}`);
-        one.connection.send(`mine ${data}`);
-      },
-    });
-    const { port } = await startListener(t, { sockets: endpoint });
-    const first = await openClient(t, port);
-    const second = await openClient(t, port);
-    for (const n of numbers(50)) {
-      first.socket.send(n);
-      second.socket.send(n);
-    }
-    await until(() => first.texts.length + second.texts.length === 200);
-    for (const { texts } of [first, second])
-      for (const kind of ["for you", "mine"])
-        t.strictSame(
-          texts.filter((frame) => frame.startsWith(kind)),
-          numbers(50).map((n) => `${kind} ${n}`),
-        );
-  },
-);
+t.test("what another connection queued goes before a straight answer", async (t) => {
+  const { seen, endpoint } = socketEndpoint({
+    received(one, data) {
+      // Both clients' frames may be handled in one turn: the first queues for the second, which
+      // then answers straight.
+      const other = seen.find((it) => it !== one);
+      other?.connection.send(`for you ${data}`);
+      one.connection.send(`mine ${data}`);
+    },
+  });
+  const { port } = await startListener(t, { sockets: endpoint });
+  const first = await openClient(t, port);
+  const second = await openClient(t, port);
+  for (const n of numbers(50)) {
+    first.socket.send(n);
+    second.socket.send(n);
+  }
+  await until(() => first.texts.length + second.texts.length === 200);
+  for (const { texts } of [first, second])
+    for (const kind of ["for you", "mine"])
+      t.strictSame(
+        texts.filter((frame) => frame.startsWith(kind)),
+        numbers(50).map((n) => `${kind} ${n}`),
+      );
+});
 
 t.test("within a handler, sends and publishes arrive as issued", async (t) => {
   const { endpoint } = socketEndpoint({
@@ -132,24 +122,18 @@ t.test("within a handler, sends and publishes arrive as issued", async (t) => {
   t.strictSame(client.texts, ["1", "2", "3", "4", "5", "6"]);
 });
 
-t.test(
-  "what was sent comes before what is published after a subscribe",
-  async (t) => {
-    const { seen, endpoint } = socketEndpoint();
-    const { port, listener } = await startListener(t, { sockets: endpoint });
-    const client = await openClient(t, port);
-    const { connection } = await connectionAt(seen, 0);
-    listener.publish("topic", "before: not for it");
-    for (const n of numbers(40)) connection.send(n);
-    connection.subscribe("topic");
-    for (const n of numbers(40)) listener.publish("topic", `p${n}`);
-    await until(() => client.texts.length === 80);
-    t.strictSame(client.texts, [
-      ...numbers(40),
-      ...numbers(40).map((n) => `p${n}`),
-    ]);
-  },
-);
+t.test("what was sent comes before what is published after a subscribe", async (t) => {
+  const { seen, endpoint } = socketEndpoint();
+  const { port, listener } = await startListener(t, { sockets: endpoint });
+  const client = await openClient(t, port);
+  const { connection } = await connectionAt(seen, 0);
+  listener.publish("topic", "before: not for it");
+  for (const n of numbers(40)) connection.send(n);
+  connection.subscribe("topic");
+  for (const n of numbers(40)) listener.publish("topic", `p${n}`);
+  await until(() => client.texts.length === 80);
+  t.strictSame(client.texts, [...numbers(40), ...numbers(40).map((n) => `p${n}`)]);
+});
 
 t.test("what is sent after a publish arrives after it", async (t) => {
   const { seen, endpoint } = socketEndpoint();
@@ -185,56 +169,50 @@ t.test("what was published before an unsubscribe still comes", async (t) => {
   t.strictSame(client.texts, ["before", "last"]);
 });
 
-t.test(
-  "everything sent or published goes out before the close frame",
-  async (t) => {
-    const { seen, endpoint } = socketEndpoint();
-    const { port, listener } = await startListener(t, { sockets: endpoint });
-    const client = await openClient(t, port);
-    const one = await connectionAt(seen, 0);
-    one.connection.subscribe("topic");
-    listener.publish("topic", "published");
-    one.connection.send("sent");
-    one.connection.end(4200, "enough");
-    t.strictSame(one.closed, [4200], "closed is told before end returns");
-    one.connection.send("too late");
-    listener.publish("topic", "too late");
-    await until(() => client.closed.length === 1);
-    t.strictSame(client.texts, ["published", "sent"]);
-    t.strictSame(client.closed, [{ code: 4200, reason: "enough" }]);
-    await nextTurn();
-    t.strictSame(one.closed, [4200]);
-  },
-);
+t.test("everything sent or published goes out before the close frame", async (t) => {
+  const { seen, endpoint } = socketEndpoint();
+  const { port, listener } = await startListener(t, { sockets: endpoint });
+  const client = await openClient(t, port);
+  const one = await connectionAt(seen, 0);
+  one.connection.subscribe("topic");
+  listener.publish("topic", "published");
+  one.connection.send("sent");
+  one.connection.end(4200, "enough");
+  t.strictSame(one.closed, [4200], "closed is told before end returns");
+  one.connection.send("too late");
+  listener.publish("topic", "too late");
+  await until(() => client.closed.length === 1);
+  t.strictSame(client.texts, ["published", "sent"]);
+  t.strictSame(client.closed, [{ code: 4200, reason: "enough" }]);
+  await nextTurn();
+  t.strictSame(one.closed, [4200]);
+});
 
-t.test(
-  "a connection can be ended in its handler and while it opens",
-  async (t) => {
-    const inHandler = socketEndpoint({
-      received({ connection }) {
-        connection.send("going");
-        connection.end(4001, "in handler");
-      },
-    });
-    const first = await startListener(t, { sockets: inHandler.endpoint });
-    const talker = await openClient(t, first.port);
-    talker.socket.send("1");
-    talker.socket.send("2");
-    await until(() => talker.closed.length === 1);
-    t.strictSame(talker.closed, [{ code: 4001, reason: "in handler" }]);
-    t.strictSame(talker.texts, ["going"]);
-    t.strictSame(inHandler.seen[0]?.closed, [4001]);
+t.test("a connection can be ended in its handler and while it opens", async (t) => {
+  const inHandler = socketEndpoint({
+    received({ connection }) {
+      connection.send("going");
+      connection.end(4001, "in handler");
+    },
+  });
+  const first = await startListener(t, { sockets: inHandler.endpoint });
+  const talker = await openClient(t, first.port);
+  talker.socket.send("1");
+  talker.socket.send("2");
+  await until(() => talker.closed.length === 1);
+  t.strictSame(talker.closed, [{ code: 4001, reason: "in handler" }]);
+  t.strictSame(talker.texts, ["going"]);
+  t.strictSame(inHandler.seen[0]?.closed, [4001]);
 
-    const inOpen = socketEndpoint({
-      opened: ({ connection }) => connection.end(4002, "in open"),
-    });
-    const second = await startListener(t, { sockets: inOpen.endpoint });
-    const comer = await openClient(t, second.port);
-    await until(() => comer.closed.length === 1);
-    t.strictSame(comer.closed, [{ code: 4002, reason: "in open" }]);
-    t.strictSame(inOpen.seen[0]?.closed, [4002]);
-  },
-);
+  const inOpen = socketEndpoint({
+    opened: ({ connection }) => connection.end(4002, "in open"),
+  });
+  const second = await startListener(t, { sockets: inOpen.endpoint });
+  const comer = await openClient(t, second.port);
+  await until(() => comer.closed.length === 1);
+  t.strictSame(comer.closed, [{ code: 4002, reason: "in open" }]);
+  t.strictSame(inOpen.seen[0]?.closed, [4002]);
+});
 
 t.test("methods of a closed connection are harmless", async (t) => {
   const { seen, endpoint } = socketEndpoint();
@@ -291,10 +269,7 @@ async function countRecords(
   let pending = Buffer.alloc(0);
   const count = (data: Buffer): void => {
     pending = Buffer.concat([pending, data]);
-    while (
-      pending.length >= 5 &&
-      pending.length >= 5 + pending.readUInt16BE(3)
-    ) {
+    while (pending.length >= 5 && pending.length >= 5 + pending.readUInt16BE(3)) {
       if (pending[0] === 23) records += 1;
       pending = pending.subarray(5 + pending.readUInt16BE(3));
     }
@@ -304,8 +279,7 @@ async function countRecords(
     const server = connect(port, HOST);
     server.on("data", count);
     client.pipe(server).pipe(client);
-    for (const socket of [client, server])
-      sockets.push(socket.on("error", () => undefined));
+    for (const socket of [client, server]) sockets.push(socket.on("error", () => undefined));
   });
   await new Promise<void>((resolve) => relay.listen(0, HOST, resolve));
   t.teardown(() => {
@@ -347,21 +321,18 @@ t.test("frames of one turn leave in one write", async (t) => {
   t.equal(relay.records() - before, 2, "answers within a handler");
 });
 
-t.test(
-  "what a connection publishes after its end still reaches the others",
-  async (t) => {
-    const { seen, endpoint } = socketEndpoint();
-    const { port } = await startListener(t, { sockets: endpoint });
-    await openClient(t, port);
-    const other = await openClient(t, port);
-    const { connection: sender } = await connectionAt(seen, 0);
-    const { connection } = await connectionAt(seen, 1);
-    sender.subscribe("room");
-    connection.subscribe("room");
-    sender.publish("room", "before");
-    sender.end(4001, "too slow");
-    sender.publish("room", "after");
-    await until(() => other.texts.length === 2);
-    t.strictSame(other.texts, ["before", "after"]);
-  },
-);
+t.test("what a connection publishes after its end still reaches the others", async (t) => {
+  const { seen, endpoint } = socketEndpoint();
+  const { port } = await startListener(t, { sockets: endpoint });
+  await openClient(t, port);
+  const other = await openClient(t, port);
+  const { connection: sender } = await connectionAt(seen, 0);
+  const { connection } = await connectionAt(seen, 1);
+  sender.subscribe("room");
+  connection.subscribe("room");
+  sender.publish("room", "before");
+  sender.end(4001, "too slow");
+  sender.publish("room", "after");
+  await until(() => other.texts.length === 2);
+  t.strictSame(other.texts, ["before", "after"]);
+});

@@ -1,11 +1,7 @@
 // Routes and calls for the tests of HTTP.
 
 import type { Test } from "tap";
-import type {
-  HttpEndpoint,
-  HttpRequest,
-  HttpRoute,
-} from "../../src/transport/types.ts";
+import type { HttpEndpoint, HttpRequest, HttpRoute } from "../../src/transport/types.ts";
 import { HOST, httpEndpoint, type Started, startListener } from "./support.ts";
 
 export const post = (path: string, handle: HttpRoute["handle"]): HttpRoute => ({
@@ -18,8 +14,7 @@ export const get = (path: string, handle: HttpRoute["handle"]): HttpRoute => ({
   path,
   handle,
 });
-export const bodyText = (request: HttpRequest): string =>
-  Buffer.from(request.body).toString();
+export const bodyText = (request: HttpRequest): string => Buffer.from(request.body).toString();
 
 /** A listener with these routes, and a way to call it. */
 export async function serve(

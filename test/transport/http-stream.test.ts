@@ -45,10 +45,7 @@ function chunks(raw: string): string[] {
 t.test("pieces leave as they come; then the connection goes on", async (t) => {
   const stream = new TestStream();
   stream.first = "one";
-  const { port } = await serve(t, [
-    get("/s", () => stream),
-    get("/after", () => text("after")),
-  ]);
+  const { port } = await serve(t, [get("/s", () => stream), get("/after", () => text("after"))]);
   const client = new RawClient(t, port);
   client.write(HEAD);
   await client.has("one");
@@ -161,19 +158,16 @@ t.test("a peer that went before the answer never opens it", async (t) => {
   t.same(stream.told, ["closed"]);
 });
 
-t.test(
-  "a second call on the connection of an open stream ends it",
-  async (t) => {
-    const stream = new TestStream();
-    const { port } = await serve(t, [get("/s", () => stream)]);
-    const client = new RawClient(t, port);
-    client.write(HEAD);
-    await until(() => stream.told.includes("opened"));
-    client.write(HEAD);
-    await client.closed();
-    t.same(stream.told, ["opened", "closed"]);
-  },
-);
+t.test("a second call on the connection of an open stream ends it", async (t) => {
+  const stream = new TestStream();
+  const { port } = await serve(t, [get("/s", () => stream)]);
+  const client = new RawClient(t, port);
+  client.write(HEAD);
+  await until(() => stream.told.includes("opened"));
+  client.write(HEAD);
+  await client.closed();
+  t.same(stream.told, ["opened", "closed"]);
+});
 
 t.test("closing the listener closes its streams", async (t) => {
   const stream = new TestStream();
@@ -202,11 +196,9 @@ t.test("a stream that throws is reported and cut off", async (t) => {
 
 t.test("a route reads headers of its own", async (t) => {
   const route = get("/own", ({ headers }) => text(JSON.stringify(headers)));
-  const { call } = await serve(
-    t,
-    [{ ...route, headers: ["x-own"] }, get("/all", route.handle)],
-    { headers: ["x-all"] },
-  );
+  const { call } = await serve(t, [{ ...route, headers: ["x-own"] }, get("/all", route.handle)], {
+    headers: ["x-all"],
+  });
   const sent = { headers: { "x-own": "o", "x-all": "a" } };
   t.same(JSON.parse((await call("/own", sent)).body), {
     "x-all": "a",

@@ -4,14 +4,7 @@ import { networkInterfaces } from "node:os";
 import type { HttpReply, HttpRequest } from "../../src/transport/types.ts";
 import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
-import {
-  HOST,
-  httpEndpoint,
-  RawClient,
-  startListener,
-  text,
-  until,
-} from "./support.ts";
+import { HOST, httpEndpoint, RawClient, startListener, text, until } from "./support.ts";
 
 t.test("a call given up while its handler works is not answered", async (t) => {
   const answers: ((reply: HttpReply) => void)[] = [];
@@ -28,9 +21,7 @@ t.test("a call given up while its handler works is not answered", async (t) => {
   for (const body of ["read", "none"]) {
     const asked = requests.length;
     const client = new RawClient(t, port);
-    client.write(
-      `POST /wait HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n${body}`,
-    );
+    client.write(`POST /wait HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n${body}`);
     await until(() => requests.length > asked);
     client.socket.destroy();
     await call("/now"); // lets the server see it
@@ -52,78 +43,67 @@ t.test("a body given up half way never reaches the handler", async (t) => {
     get("/now", () => text("now")),
   ]);
   const client = new RawClient(t, port);
-  client.write(
-    "POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf",
-  );
+  client.write("POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf");
   client.socket.end();
   await client.closed();
   await call("/now");
   t.equal(calls, 0);
 });
 
-t.test(
-  "a handler that fails is reported and answered with a bare 500",
-  async (t) => {
-    const bug = new Error("bug");
-    const fail = (): never => {
-      throw bug;
-    };
-    const { call, errors } = await serve(
-      t,
-      [
-        get("/throws", fail),
-        post("/throws", fail),
-        get("/rejects", () => Promise.reject(bug)),
-        get("/rejects-later", async () => {
-          await new Promise((resolve) => setImmediate(resolve));
-          return fail();
-        }),
-      ],
-      { notFound: fail },
-    );
-    const calls = [
-      ["GET", "/throws"],
-      ["POST", "/throws"],
-      ["GET", "/rejects"],
-      ["GET", "/rejects-later"],
-      ["GET", "/missing"],
-    ] as const;
-    for (const [method, path] of calls)
-      t.match(await call(path, { method }), { status: 500, body: "" });
-    t.strictSame(
-      errors,
-      calls.map(([method, path]) => ({
-        error: bug,
-        where: `${method} ${path}`,
-      })),
-    );
-  },
-);
+t.test("a handler that fails is reported and answered with a bare 500", async (t) => {
+  const bug = new Error("bug");
+  const fail = (): never => {
+    throw bug;
+  };
+  const { call, errors } = await serve(
+    t,
+    [
+      get("/throws", fail),
+      post("/throws", fail),
+      get("/rejects", () => Promise.reject(bug)),
+      get("/rejects-later", async () => {
+        await new Promise((resolve) => setImmediate(resolve));
+        return fail();
+      }),
+    ],
+    { notFound: fail },
+  );
+  const calls = [
+    ["GET", "/throws"],
+    ["POST", "/throws"],
+    ["GET", "/rejects"],
+    ["GET", "/rejects-later"],
+    ["GET", "/missing"],
+  ] as const;
+  for (const [method, path] of calls)
+    t.match(await call(path, { method }), { status: 500, body: "" });
+  t.strictSame(
+    errors,
+    calls.map(([method, path]) => ({
+      error: bug,
+      where: `${method} ${path}`,
+    })),
+  );
+});
 
-t.test(
-  "a reply that cannot be written closes the connection and is reported",
-  async (t) => {
-    const headers = { "x-bad": 1n } as unknown as Record<string, string>;
-    const { port, call, errors } = await serve(t, [
-      get("/sound", () => text("sound")),
-      get("/unsound", () => ({ status: 200, headers, body: "" })),
-      get("/unsound-later", async () => ({ status: 200, headers, body: "" })),
-    ]);
-    for (const path of ["/unsound", "/unsound-later"]) {
-      const client = new RawClient(t, port);
-      client.write(`GET ${path} HTTP/1.1\r\nhost: x\r\n\r\n`);
-      await client.closed();
-    }
-    t.equal(errors.length, 2);
-    t.match(await call("/sound"), { status: 200 });
-  },
-);
+t.test("a reply that cannot be written closes the connection and is reported", async (t) => {
+  const headers = { "x-bad": 1n } as unknown as Record<string, string>;
+  const { port, call, errors } = await serve(t, [
+    get("/sound", () => text("sound")),
+    get("/unsound", () => ({ status: 200, headers, body: "" })),
+    get("/unsound-later", async () => ({ status: 200, headers, body: "" })),
+  ]);
+  for (const path of ["/unsound", "/unsound-later"]) {
+    const client = new RawClient(t, port);
+    client.write(`GET ${path} HTTP/1.1\r\nhost: x\r\n\r\n`);
+    await client.closed();
+  }
+  t.equal(errors.length, 2);
+  t.match(await call("/sound"), { status: 200 });
+});
 
 t.test("what is no HTTP ends its own connection only", async (t) => {
-  const { port, call } = await serve(t, [
-    get("/", () => text("ok")),
-    post("/", () => text("ok")),
-  ]);
+  const { port, call } = await serve(t, [get("/", () => text("ok")), post("/", () => text("ok"))]);
   const nonsense = [
     "\x16\x03\x01 hello this is TLS\r\n\r\n",
     "GET / HTTP/9.9\r\nhost: x\r\n\r\n",
@@ -137,30 +117,23 @@ t.test("what is no HTTP ends its own connection only", async (t) => {
     const client = new RawClient(t, port);
     client.write(bytes);
     await client.closed();
-    t.notMatch(
-      client.text,
-      /^HTTP\/1.1 200/,
-      JSON.stringify(bytes.slice(0, 40)),
-    );
+    t.notMatch(client.text, /^HTTP\/1.1 200/, JSON.stringify(bytes.slice(0, 40)));
   }
   t.match(await call("/"), { status: 200 });
 });
 
-t.test(
-  "a large reply arrives whole at a reader that takes its time",
-  async (t) => {
-    const body = "0123456789".repeat(800_000);
-    const { port } = await serve(t, [get("/big", () => text(body))]);
-    const client = new RawClient(t, port);
-    client.socket.pause();
-    client.write("GET /big HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    await until(() => client.socket.bytesWritten > 0);
-    await new Promise((resolve) => setImmediate(resolve));
-    client.socket.resume();
-    await client.closed();
-    t.ok(client.text.endsWith(body));
-  },
-);
+t.test("a large reply arrives whole at a reader that takes its time", async (t) => {
+  const body = "0123456789".repeat(800_000);
+  const { port } = await serve(t, [get("/big", () => text(body))]);
+  const client = new RawClient(t, port);
+  client.socket.pause();
+  client.write("GET /big HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+  await until(() => client.socket.bytesWritten > 0);
+  await new Promise((resolve) => setImmediate(resolve));
+  client.socket.resume();
+  await client.closed();
+  t.ok(client.text.endsWith(body));
+});
 
 const hasV6 = Object.values(networkInterfaces()).some((addresses) =>
   addresses?.some(({ family }) => family === "IPv6"),
@@ -170,9 +143,7 @@ t.test(
   "a peer has one address over IPv4, also on an IPv6 listener",
   { skip: hasV6 ? false : "no IPv6 here" },
   async (t) => {
-    const http = httpEndpoint([
-      get("/me", ({ remoteAddress }) => text(`<${remoteAddress}>`)),
-    ]);
+    const http = httpEndpoint([get("/me", ({ remoteAddress }) => text(`<${remoteAddress}>`))]);
     const { port } = await startListener(t, { host: "[::]", http });
     for (const [host, address] of [
       [HOST, HOST],

@@ -62,15 +62,10 @@ t.test("a binary body and an empty status go out as they are", async (t) => {
 
 t.test("parts of a path are decoded; what cannot be is no path", async (t) => {
   const { call } = await serve(t, [
-    get("/user/:uid/device/:flag", ({ path, params }) =>
-      text(JSON.stringify([path, params])),
-    ),
+    get("/user/:uid/device/:flag", ({ path, params }) => text(JSON.stringify([path, params]))),
   ]);
   const decoded = await call("/user/J%C3%BCrgen%2F1/device/0");
-  t.strictSame(JSON.parse(decoded.body), [
-    "/user/J%C3%BCrgen%2F1/device/0",
-    ["Jürgen/1", "0"],
-  ]);
+  t.strictSame(JSON.parse(decoded.body), ["/user/J%C3%BCrgen%2F1/device/0", ["Jürgen/1", "0"]]);
   t.match(await call("/user/%zz/device/0"), { status: 404 });
   t.match(await call("/user/%ff/device/0"), { status: 404 });
   t.match(await call("/user//device/0"), { status: 404 });
@@ -117,9 +112,7 @@ t.test("HEAD is answered without a body", async (t) => {
 });
 
 t.test("a body that comes in pieces is put together", async (t) => {
-  const { port } = await serve(t, [
-    post("/echo", (request) => text(`<${bodyText(request)}>`)),
-  ]);
+  const { port } = await serve(t, [post("/echo", (request) => text(`<${bodyText(request)}>`))]);
   const sized = new RawClient(t, port);
   sized.write("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\n\r\n");
   for (const byte of "abcdef") {
@@ -129,9 +122,7 @@ t.test("a body that comes in pieces is put together", async (t) => {
   await sized.has("<abcdef>");
 
   const chunked = new RawClient(t, port);
-  chunked.write(
-    "POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",
-  );
+  chunked.write("POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n");
   chunked.write("1\r\nd\r\n");
   chunked.write("0\r\n\r\n");
   await chunked.has("<abcd>");
@@ -159,47 +150,39 @@ t.test("a body may be as long as the limit and no longer", async (t) => {
       return text("ok");
     }),
   ]);
-  const send = (size: number) =>
-    call("/count", { method: "POST", body: "x".repeat(size) });
+  const send = (size: number) => call("/count", { method: "POST", body: "x".repeat(size) });
   t.match(await send(1000), { status: 200 });
   const refused = await send(1001);
   t.match(refused, { status: 413, body: "too large" });
   t.equal(refused.headers.get("connection"), "close");
 
   const huge = new RawClient(t, port);
-  huge.write(
-    "POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n",
-  );
+  huge.write("POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n");
   await huge.has("too large"); // at once: not a byte of the body was sent
   t.match(huge.text, /^HTTP\/1.1 413 /);
   t.equal(calls, 1);
 });
 
-t.test(
-  "a body without a declared length is cut off at the limit",
-  async (t) => {
-    let calls = 0;
-    let refusals = 0;
-    const count = () => {
-      calls += 1;
-      return text("ok");
-    };
-    const tooLarge = () => {
-      refusals += 1;
-      return text("too large", 413);
-    };
-    const { port } = await serve(t, [post("/count", count)], { tooLarge });
-    const client = new RawClient(t, port);
-    client.write(
-      "POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
-    );
-    const chunk = `c8\r\n${"x".repeat(200)}\r\n`;
-    client.write(chunk.repeat(20)); // the limit is in the middle of one piece
-    await client.closed();
-    t.match(client.text, /^HTTP\/1.1 413 /);
-    t.strictSame([calls, refusals], [0, 1]);
-  },
-);
+t.test("a body without a declared length is cut off at the limit", async (t) => {
+  let calls = 0;
+  let refusals = 0;
+  const count = () => {
+    calls += 1;
+    return text("ok");
+  };
+  const tooLarge = () => {
+    refusals += 1;
+    return text("too large", 413);
+  };
+  const { port } = await serve(t, [post("/count", count)], { tooLarge });
+  const client = new RawClient(t, port);
+  client.write("POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+  const chunk = `c8\r\n${"x".repeat(200)}\r\n`;
+  client.write(chunk.repeat(20)); // the limit is in the middle of one piece
+  await client.closed();
+  t.match(client.text, /^HTTP\/1.1 413 /);
+  t.strictSame([calls, refusals], [0, 1]);
+});
 
 t.test("calls sent together are answered in order", async (t) => {
   const { port } = await serve(t, [
@@ -213,31 +196,21 @@ t.test("calls sent together are answered in order", async (t) => {
       : `POST /n HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n${n}`;
   client.write([0, 1, 2, 3, 4, 5].map(one).join(""));
   await client.has("[5]");
-  t.strictSame(client.text.match(/\[\d\]/g), [
-    "[0]",
-    "[1]",
-    "[2]",
-    "[3]",
-    "[4]",
-    "[5]",
-  ]);
+  t.strictSame(client.text.match(/\[\d\]/g), ["[0]", "[1]", "[2]", "[3]", "[4]", "[5]"]);
 });
 
-t.test(
-  "a call sent behind an unanswered one ends the connection only",
-  async (t) => {
-    const answers: ((reply: HttpReply) => void)[] = [];
-    const { port, call, errors } = await serve(t, [
-      get("/wait", () => new Promise((resolve) => answers.push(resolve))),
-      get("/now", () => text("now")),
-    ]);
-    const client = new RawClient(t, port);
-    client.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2));
-    await client.closed();
-    t.equal(answers.length, 1);
-    answers[0]?.(text("late"));
-    t.match(await call("/now"), { status: 200 });
-    t.equal(client.text, "");
-    t.strictSame(errors, []);
-  },
-);
+t.test("a call sent behind an unanswered one ends the connection only", async (t) => {
+  const answers: ((reply: HttpReply) => void)[] = [];
+  const { port, call, errors } = await serve(t, [
+    get("/wait", () => new Promise((resolve) => answers.push(resolve))),
+    get("/now", () => text("now")),
+  ]);
+  const client = new RawClient(t, port);
+  client.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2));
+  await client.closed();
+  t.equal(answers.length, 1);
+  answers[0]?.(text("late"));
+  t.match(await call("/now"), { status: 200 });
+  t.equal(client.text, "");
+  t.strictSame(errors, []);
+});

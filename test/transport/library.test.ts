@@ -12,8 +12,7 @@ const TOO_NEW = new Error(
 );
 const NEWER =
   /npm install --save-exact uWebSockets\.js@npm:@btc-vision\/uwebsockets\.js@\d+\.\d+\.\d+$/;
-const PINNED =
-  /npm install --save-exact uWebSockets\.js@npm:uws-pack@\d+\.\d+\.\d+$/;
+const PINNED = /npm install --save-exact uWebSockets\.js@npm:uws-pack@\d+\.\d+\.\d+$/;
 
 const linux = (node: string, glibc: string | undefined): Machine => ({
   node,

@@ -23,8 +23,7 @@ import {
   until,
 } from "./support.ts";
 
-const hello = () =>
-  httpEndpoint([{ method: "GET", path: "/", handle: () => text("hello") }]);
+const hello = () => httpEndpoint([{ method: "GET", path: "/", handle: () => text("hello") }]);
 
 const spec = (overrides: Partial<ListenerSpec>): ListenerSpec => ({
   host: HOST,
@@ -47,8 +46,7 @@ const tlsFiles = (overrides: Partial<TlsFiles> = {}): TlsFiles => ({
   ...overrides,
 });
 
-const nextTurn = (): Promise<void> =>
-  new Promise((resolve) => setImmediate(resolve));
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 async function causeOf(starting: Promise<number>): Promise<{ code?: string }> {
   try {
@@ -235,9 +233,10 @@ t.test("calls and sockets work over TLS", async (t) => {
     const agent = new Agent({ rejectUnauthorized: false });
     t.teardown(() => agent.destroy());
     const status = await new Promise((resolve, reject) =>
-      get({ host: HOST, port, agent }, (response) =>
-        resolve(response.resume().statusCode),
-      ).on("error", reject),
+      get({ host: HOST, port, agent }, (response) => resolve(response.resume().statusCode)).on(
+        "error",
+        reject,
+      ),
     );
     t.equal(status, 200);
     const url = `wss://${HOST}:${port}/`;
@@ -250,42 +249,36 @@ t.test("calls and sockets work over TLS", async (t) => {
   }
 });
 
-t.test(
-  "with a CA a certificate of another is refused, none is not",
-  async (t) => {
-    const tls = tlsFiles({ caFile: tlsFile("cert.pem") });
-    const { port } = await startListener(t, { http: hello(), tls });
-    const ask = (agent: Agent) =>
-      new Promise<number | undefined>((resolve) =>
-        get({ host: HOST, port, agent }, (response) =>
-          resolve(response.resume().statusCode),
-        ).on("error", () => resolve(undefined)),
-      );
-    const certificate = (certFile: string, keyFile: string) => ({
-      cert: readFileSync(tlsFile(certFile)),
-      key: readFileSync(tlsFile(keyFile)),
-    });
-    const askWith = async (options: object) => {
-      const agent = new Agent({ rejectUnauthorized: false, ...options });
-      t.teardown(() => agent.destroy());
-      return ask(agent);
-    };
-    t.equal(await askWith({}), 200);
-    t.equal(await askWith(certificate("cert.pem", "key.pem")), 200);
-    const other = certificate("other-cert.pem", "other-key.pem");
-    t.equal(await askWith(other), undefined);
-  },
-);
+t.test("with a CA a certificate of another is refused, none is not", async (t) => {
+  const tls = tlsFiles({ caFile: tlsFile("cert.pem") });
+  const { port } = await startListener(t, { http: hello(), tls });
+  const ask = (agent: Agent) =>
+    new Promise<number | undefined>((resolve) =>
+      get({ host: HOST, port, agent }, (response) => resolve(response.resume().statusCode)).on(
+        "error",
+        () => resolve(undefined),
+      ),
+    );
+  const certificate = (certFile: string, keyFile: string) => ({
+    cert: readFileSync(tlsFile(certFile)),
+    key: readFileSync(tlsFile(keyFile)),
+  });
+  const askWith = async (options: object) => {
+    const agent = new Agent({ rejectUnauthorized: false, ...options });
+    t.teardown(() => agent.destroy());
+    return ask(agent);
+  };
+  t.equal(await askWith({}), 200);
+  t.equal(await askWith(certificate("cert.pem", "key.pem")), 200);
+  const other = certificate("other-cert.pem", "other-key.pem");
+  t.equal(await askWith(other), undefined);
+});
 
 t.test("TLS files that cannot be used reject with their cause", async (t) => {
   const cases: readonly [string, TlsFiles, string | RegExp][] = [
     ["missing", tlsFiles({ certFile: "/nowhere/cert.pem" }), "ENOENT"],
     ["a directory", tlsFiles({ keyFile: tlsFile("") }), "EISDIR"],
-    [
-      "no PEM",
-      tlsFiles({ certFile: new URL(import.meta.url).pathname }),
-      /^ERR_/,
-    ],
+    ["no PEM", tlsFiles({ certFile: new URL(import.meta.url).pathname }), /^ERR_/],
     ["other key", tlsFiles({ keyFile: tlsFile("other-key.pem") }), /^ERR_/],
     ["no CA", tlsFiles({ caFile: "/nowhere/ca.pem" }), "ENOENT"],
     [

@@ -25,12 +25,8 @@ const LIMIT = 8;
 const MANY = 24;
 
 /** Judges the header `token`, at once or later. */
-const judged = (
-  handle: HttpRoute["handle"],
-  refusal: HttpReply,
-): readonly HttpRoute[] => {
-  const verdict = (token: string | undefined) =>
-    token === "right" ? undefined : refusal;
+const judged = (handle: HttpRoute["handle"], refusal: HttpReply): readonly HttpRoute[] => {
+  const verdict = (token: string | undefined) => (token === "right" ? undefined : refusal);
   const common = { method: "POST", headers: ["token"], handle } as const;
   return [
     {
@@ -61,11 +57,7 @@ const head = (line: string, token: string, bytes = 2) =>
  * Writes the pieces, each in a packet of its own; the status, or "" when the connection was closed
  * without one.
  */
-async function ask(
-  t: Test,
-  port: number,
-  pieces: readonly string[],
-): Promise<string> {
+async function ask(t: Test, port: number, pieces: readonly string[]): Promise<string> {
   const client = new RawClient(t, port);
   for (const piece of pieces) {
     client.write(piece);
@@ -90,8 +82,7 @@ for (const [name, status, pieces] of [
   t.test(`refused calls ${name} do not lock out their address`, async (t) => {
     const refusal = status === 204 ? { status, body: "" } : text("no", 401);
     const port = await serve(t, judged(ok, refusal));
-    for (let n = 0; n < MANY; n++)
-      t.equal(await ask(t, port, pieces), `${status}`, `call ${n}`);
+    for (let n = 0; n < MANY; n++) t.equal(await ask(t, port, pieces), `${status}`, `call ${n}`);
     const right = [`${head("POST /now", "right")}{}`];
     t.equal(await ask(t, port, right), "200", "the right token");
   });
@@ -103,8 +94,7 @@ t.test("malformed handshakes do not lock out their address", async (t) => {
   const { port } = await startListener(t, parts);
   const upgrade =
     "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-  for (let n = 0; n < MANY; n++)
-    t.equal(await ask(t, port, [upgrade]), "400", `handshake ${n}`);
+  for (let n = 0; n < MANY; n++) t.equal(await ask(t, port, [upgrade]), "400", `handshake ${n}`);
 });
 
 t.test("a half-sent body of a refused call is not waited for", async (t) => {
@@ -118,8 +108,7 @@ t.test("a half-sent body of a refused call is not waited for", async (t) => {
 for (const path of ["/now", "/later"])
   t.test(`uploads that were let in at ${path} do not count`, async (t) => {
     const answers: ((reply: HttpReply) => void)[] = [];
-    const slow = () =>
-      new Promise<HttpReply>((resolve) => answers.push(resolve));
+    const slow = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
     const port = await serve(t, judged(slow, text("no", 401)));
     const clients: RawClient[] = [];
     while (clients.length < MANY) {
@@ -137,17 +126,11 @@ for (const path of ["/now", "/later"])
 
 t.test("calls that need no credential count while they wait", async (t) => {
   const answers: ((reply: HttpReply) => void)[] = [];
-  const handle = () =>
-    new Promise<HttpReply>((resolve) => answers.push(resolve));
-  const port = await serve(t, [
-    { method: "POST", path: "/login", isPublic: true, handle },
-  ]);
+  const handle = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
+  const port = await serve(t, [{ method: "POST", path: "/login", isPublic: true, handle }]);
   const clients = Array.from({ length: MANY }, () => new RawClient(t, port));
   for (const client of clients) client.write(`${head("POST /login", "")}{}`);
-  await until(
-    () =>
-      answers.length + clients.filter((one) => one.isClosed).length === MANY,
-  );
+  await until(() => answers.length + clients.filter((one) => one.isClosed).length === MANY);
   t.equal(answers.length, LIMIT);
   for (const answer of answers) answer(text("ok"));
   await until(() => clients.every((one) => one.isClosed));
@@ -174,9 +157,7 @@ t.test("a route's own limit of bodies is the lower one", async (t) => {
 
 t.test("answers after an awaited verdict are written corked", async (t) => {
   const url = (file: string) =>
-    JSON.stringify(
-      new URL(`../../dist/transport/${file}.js`, import.meta.url).href,
-    );
+    JSON.stringify(new URL(`../../dist/transport/${file}.js`, import.meta.url).href);
   const source = `
     import { once } from "node:events";
     import { connect } from "node:net";
@@ -248,9 +229,7 @@ t.test("the addresses counted at once have a bound", (t) => {
   limits.start();
   t.teardown(() => limits.stop());
   const most = 65_536;
-  const releases = Array.from({ length: most }, (_, n) =>
-    limits.accepted(`a${n}`, 0),
-  );
+  const releases = Array.from({ length: most }, (_, n) => limits.accepted(`a${n}`, 0));
   t.ok(releases.every((one) => one !== undefined));
   t.ok(limits.isWatching, "requests are reported");
   t.equal(limits.accepted("new", 0), undefined);

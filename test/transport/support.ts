@@ -25,10 +25,7 @@ export const tlsFile = (name: string): string =>
   new URL(`../support/tls/${name}`, import.meta.url).pathname;
 
 /** Resolves when `isTrue`; looks again each millisecond, and gives up after `withinMs`. */
-export async function until(
-  isTrue: () => boolean,
-  withinMs = 120_000,
-): Promise<void> {
+export async function until(isTrue: () => boolean, withinMs = 120_000): Promise<void> {
   const giveUp = new Error(`not true within ${withinMs} ms: ${isTrue}`);
   const deadlineMs = performance.now() + withinMs;
   while (!isTrue()) {
@@ -183,8 +180,7 @@ export function socketEndpoint(behaviour: Behaviour = {}): {
       seen.push(one);
       behaviour.opened?.(one);
       return {
-        received: (data, isText) =>
-          behaviour.received?.(one, Buffer.from(data).toString(), isText),
+        received: (data, isText) => behaviour.received?.(one, Buffer.from(data).toString(), isText),
         drained: () => {
           one.drains += 1;
           one.told.push("drained");
@@ -223,9 +219,7 @@ export async function openClient(
     if (isBinary) client.binaries.push(data);
     else client.texts.push(data.toString());
   });
-  socket.on("close", (code, reason) =>
-    client.closed.push({ code, reason: reason.toString() }),
-  );
+  socket.on("close", (code, reason) => client.closed.push({ code, reason: reason.toString() }));
   t.teardown(() => socket.terminate());
   await new Promise<void>((resolve, reject) => {
     socket.once("open", resolve);
@@ -236,10 +230,7 @@ export async function openClient(
 }
 
 /** The n-th connection the server saw; waits for it. */
-export async function connectionAt(
-  seen: readonly Seen[],
-  index: number,
-): Promise<Seen> {
+export async function connectionAt(seen: readonly Seen[], index: number): Promise<Seen> {
   await until(() => seen.length > index);
   const one = seen[index];
   if (one === undefined) throw new Error("unreachable");

@@ -40,9 +40,7 @@ t.test(
     buffered: true,
   },
   async (t) => {
-    const http = httpEndpoint([
-      { method: "POST", path: "/", handle: () => text("ok") },
-    ]);
+    const http = httpEndpoint([{ method: "POST", path: "/", handle: () => text("ok") }]);
     const { port } = await startListener(t, { http });
     const clients = ["/", "/unknown"].map((path) => {
       const client = new RawClient(t, port);
@@ -69,9 +67,7 @@ t.test(
     buffered: true,
   },
   async (t) => {
-    const http = httpEndpoint([
-      { method: "POST", path: "/", handle: () => text("ok") },
-    ]);
+    const http = httpEndpoint([{ method: "POST", path: "/", handle: () => text("ok") }]);
     const { port } = await startListener(t, { http });
     const clients = [
       "POST / HTTP/1.1\r\nhost: ",

@@ -75,9 +75,7 @@ t.test("only version 13 is spoken", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const client = new RawClient(t, port);
-  client.write(
-    upgradeRequest(`sec-websocket-key: ${KEY}\r\nsec-websocket-version: 8`),
-  );
+  client.write(upgradeRequest(`sec-websocket-key: ${KEY}\r\nsec-websocket-version: 8`));
   await client.closed();
   t.match(client.text, /^HTTP\/1.1 426 /);
   t.match(client.text, /sec-websocket-version: 13\r\n/);
@@ -89,9 +87,7 @@ t.test("an upgrade without a sound key is an ordinary call", async (t) => {
   const { port } = await startListener(t, { sockets: endpoint });
   for (const key of ["", "sec-websocket-key: short"]) {
     const client = new RawClient(t, port);
-    client.write(
-      upgradeRequest(`sec-websocket-version: 13\r\n${key || "a: b"}`),
-    );
+    client.write(upgradeRequest(`sec-websocket-version: 13\r\n${key || "a: b"}`));
     await client.closed();
     t.match(client.text, /^HTTP\/1.1 426 /);
   }
@@ -111,18 +107,13 @@ t.test("a listener of sockets only answers every call with 426", async (t) => {
   t.match(huge.text, /^HTTP\/1.1 426 /);
 });
 
-t.test(
-  "a listener of calls only answers an upgrade as not found",
-  async (t) => {
-    const { port } = await startListener(t, { http: httpEndpoint([]) });
-    const client = new RawClient(t, port);
-    client.write(
-      upgradeRequest(`sec-websocket-key: ${KEY}\r\nsec-websocket-version: 13`),
-    );
-    await client.has("none GET /");
-    t.match(client.text, /^HTTP\/1.1 404 /);
-  },
-);
+t.test("a listener of calls only answers an upgrade as not found", async (t) => {
+  const { port } = await startListener(t, { http: httpEndpoint([]) });
+  const client = new RawClient(t, port);
+  client.write(upgradeRequest(`sec-websocket-key: ${KEY}\r\nsec-websocket-version: 13`));
+  await client.has("none GET /");
+  t.match(client.text, /^HTTP\/1.1 404 /);
+});
 
 t.test("one listener can serve calls and sockets", async (t) => {
   const { endpoint } = socketEndpoint({
@@ -234,52 +225,44 @@ t.test("a published frame reaches the subscribers of its topic", async (t) => {
   t.strictSame([inB.texts, inB.binaries.map(String)], [[], ["to b"]]);
 });
 
-t.test(
-  "a connection's own publish leaves it out, subscribed or not",
-  async (t) => {
-    const { seen, endpoint } = socketEndpoint();
-    const { port } = await startListener(t, { sockets: endpoint });
-    const [member, other, stranger] = [
-      await openClient(t, port),
-      await openClient(t, port),
-      await openClient(t, port),
-    ];
-    seen[0]?.connection.subscribe("a");
-    seen[1]?.connection.subscribe("a");
-    seen[0]?.connection.publish("a", "from the member");
-    seen[2]?.connection.publish("a", "from the stranger");
-    seen[2]?.connection.subscribe("b");
-    seen[2]?.connection.publish("a", "from a member of b");
-    for (const { connection } of seen) connection.send("last");
-    await until(() =>
-      [member, other, stranger].every(({ texts }) => texts.includes("last")),
-    );
-    const fromStranger = ["from the stranger", "from a member of b", "last"];
-    t.strictSame(other.texts, ["from the member", ...fromStranger]);
-    t.strictSame(member.texts, fromStranger);
-    t.strictSame(stranger.texts, ["last"]);
-  },
-);
+t.test("a connection's own publish leaves it out, subscribed or not", async (t) => {
+  const { seen, endpoint } = socketEndpoint();
+  const { port } = await startListener(t, { sockets: endpoint });
+  const [member, other, stranger] = [
+    await openClient(t, port),
+    await openClient(t, port),
+    await openClient(t, port),
+  ];
+  seen[0]?.connection.subscribe("a");
+  seen[1]?.connection.subscribe("a");
+  seen[0]?.connection.publish("a", "from the member");
+  seen[2]?.connection.publish("a", "from the stranger");
+  seen[2]?.connection.subscribe("b");
+  seen[2]?.connection.publish("a", "from a member of b");
+  for (const { connection } of seen) connection.send("last");
+  await until(() => [member, other, stranger].every(({ texts }) => texts.includes("last")));
+  const fromStranger = ["from the stranger", "from a member of b", "last"];
+  t.strictSame(other.texts, ["from the member", ...fromStranger]);
+  t.strictSame(member.texts, fromStranger);
+  t.strictSame(stranger.texts, ["last"]);
+});
 
-t.test(
-  "what a handler throws closes its connection and is reported",
-  async (t) => {
-    const bug = new Error("bug");
-    const fail = (): never => {
-      throw bug;
-    };
-    const { seen, endpoint } = socketEndpoint({ received: fail });
-    const { port, errors } = await startListener(t, { sockets: endpoint });
-    const client = await openClient(t, port);
-    client.socket.send("one");
-    client.socket.send("two");
-    await until(() => client.closed.length === 1);
-    t.match(client.closed, [{ code: 1011 }]);
-    t.strictSame(seen[0]?.closed, [1011]);
-    t.match(errors, [{ error: bug }]);
-    t.equal(errors.length, 1);
-  },
-);
+t.test("what a handler throws closes its connection and is reported", async (t) => {
+  const bug = new Error("bug");
+  const fail = (): never => {
+    throw bug;
+  };
+  const { seen, endpoint } = socketEndpoint({ received: fail });
+  const { port, errors } = await startListener(t, { sockets: endpoint });
+  const client = await openClient(t, port);
+  client.socket.send("one");
+  client.socket.send("two");
+  await until(() => client.closed.length === 1);
+  t.match(client.closed, [{ code: 1011 }]);
+  t.strictSame(seen[0]?.closed, [1011]);
+  t.match(errors, [{ error: bug }]);
+  t.equal(errors.length, 1);
+});
 
 t.test("what accept throws is a 500, what open throws a 1011", async (t) => {
   const bug = new Error("bug");

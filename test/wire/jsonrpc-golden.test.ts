@@ -10,11 +10,7 @@ import {
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
 import { createJsonRpcProtocol } from "../../src/protocol/jsonrpc/jsonrpc.ts";
-import {
-  type Codec,
-  FrameError,
-  type Push,
-} from "../../src/protocol/protocol.ts";
+import { type Codec, FrameError, type Push } from "../../src/protocol/protocol.ts";
 import type { Json } from "../support/jsonrpc-client.ts";
 import { t } from "../support/suite.ts";
 import { LIMITS } from "./native-codec.ts";
@@ -155,8 +151,7 @@ function pushOf(method: string, params: Json): Push {
     id: params.channelId ?? "ben",
     type: params.channelType ?? 1,
   };
-  if (method === "event")
-    return { kind: "event", channel, event: eventOf(params) };
+  if (method === "event") return { kind: "event", channel, event: eventOf(params) };
   const message = messageOf(params, channel);
   return params.header?.syncOnce
     ? { kind: "command", channel, inboxSeq: params.messageSeq, message }
@@ -209,10 +204,7 @@ function ours(text: string): string {
     .replace(/"messageId":"(\d{15})\d*"/, '"messageId":"$1"') // see idOf
     .replace(/("method":"recv","params":\{)(?!"header")/, '$1"header":{},') // the Python client needs it
     .replace(/^(\{"jsonrpc":"2.0","id":"[^"]+")\}$/, '$1,"result":{}}') // a response has a result
-    .replace(
-      /"messageId":"\d+"(,"messageSeq":0,"reasonCode":3)/,
-      '"messageId":"0"$1',
-    ) // what is refused has no id
+    .replace(/"messageId":"\d+"(,"messageSeq":0,"reasonCode":3)/, '"messageId":"0"$1') // what is refused has no id
     .replace(
       /("reasonCode":12,"reason":)"[^"]+"/,
       '$1"Another main device logged in, or a backend ended the session"',

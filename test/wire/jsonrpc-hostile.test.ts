@@ -36,10 +36,7 @@ const REQUESTS: readonly (readonly [method: string, params: Json])[] = [
       ...{ topic: "x", expire: 60, expireS: 60, streamNo: "s", tagKey: "g" },
     },
   ],
-  [
-    "recvack",
-    { ...CHANNEL, messageId: "7", messageSeq: 7, header: { syncOnce: true } },
-  ],
+  ["recvack", { ...CHANNEL, messageId: "7", messageSeq: 7, header: { syncOnce: true } }],
   ["ping", {}],
   ["history", { ...CHANNEL, fromSeq: 1, toSeq: 0, limit: 9, reverse: true }],
   ["conversations", { limit: 9, offset: 1 }],
@@ -56,11 +53,7 @@ const EXTENDED_CONNECT = {
   ...{ ...CONNECT, protocol: 1, deviceLevel: 0, session: "s" },
   resume: [{ ...CHANNEL, lastSeq: 4, lastId: 5 }],
 };
-const ALL: typeof REQUESTS = [
-  ...REQUESTS,
-  ["connect", CONNECT],
-  ["connect", EXTENDED_CONNECT],
-];
+const ALL: typeof REQUESTS = [...REQUESTS, ["connect", CONNECT], ["connect", EXTENDED_CONNECT]];
 
 /** A codec whose client has connected in either form. */
 function connected(params: Json = EXTENDED_CONNECT): Codec {
@@ -157,11 +150,7 @@ t.test("what is no request is refused with the code of JSON-RPC", async (t) => {
   for (const [code, message] of rows) {
     const text = JSON.stringify(message).slice(0, 60);
     t.equal(codeOf(read(codec, message)), code, text);
-    t.equal(
-      read(codec, { method: "ping", id: "1" })[0]?.kind,
-      "ping",
-      "goes on",
-    );
+    t.equal(read(codec, { method: "ping", id: "1" })[0]?.kind, "ping", "goes on");
   }
 });
 
@@ -179,8 +168,7 @@ t.test("invalid UTF-8 is a parse error, in text and in ids", async (t) => {
 
 t.test("lone surrogates are in no name, and survive an id", async (t) => {
   const codec = connected();
-  const send = (params: object) =>
-    codeOf(read(codec, { id: "1", method: "send", params }));
+  const send = (params: object) => codeOf(read(codec, { id: "1", method: "send", params }));
   const good = { ...CHANNEL, payload: "e30=" };
   t.equal(send({ ...good, channelId: "\ud800" }), 16, "bad channel id");
   t.equal(send({ ...good, clientMsgNo: "\udc00x" }), -32602);
@@ -189,16 +177,7 @@ t.test("lone surrogates are in no name, and survive an id", async (t) => {
 });
 
 t.test("a wrong type in any field is refused", async (t) => {
-  const wrong: readonly Json[] = [
-    [],
-    {},
-    -1,
-    1.5,
-    2 ** 53,
-    true,
-    "\u0000@",
-    [[]],
-  ];
+  const wrong: readonly Json[] = [[], {}, -1, 1.5, 2 ** 53, true, "\u0000@", [[]]];
   for (const [method, params] of ALL)
     for (const field of Object.keys(params)) {
       const kinds = new Set<string>();
@@ -208,10 +187,7 @@ t.test("a wrong type in any field is refused", async (t) => {
         const [found] = read(codec, { method, params: changed, id: "1" });
         kinds.add(found?.kind ?? "refused");
       }
-      t.ok(
-        kinds.has("refused") || isIgnored(method, field),
-        `${method} ${field}`,
-      );
+      t.ok(kinds.has("refused") || isIgnored(method, field), `${method} ${field}`);
     }
 });
 
@@ -246,9 +222,7 @@ t.test("requests of one message are answered each, and bounded", async (t) => {
 
 t.test("two open requests of one id are answered each", async (t) => {
   const codec = connected(CONNECT);
-  const refs = [1, 2].map(
-    () => read(codec, { method: "ping", id: "same" })[0]?.ref,
-  );
+  const refs = [1, 2].map(() => read(codec, { method: "ping", id: "same" })[0]?.ref);
   for (const ref of refs) {
     const frames = codec.encodeReply({ kind: "pong", ref, serverTimeMs: 1 });
     t.same(parsed(frames), { jsonrpc: "2.0", id: "same", result: {} });
@@ -293,16 +267,10 @@ t.test("random damage causes refusals and nothing else", async (t) => {
   t.ok(refused > ROUNDS / 4 && refused < ROUNDS, `${refused} were refused`);
 });
 
-t.test(
-  "a refused message with a method that is no text has its ref",
-  async (t) => {
-    for (const method of [
-      '{"toString":null}',
-      "[".repeat(5000) + "]".repeat(5000),
-    ]) {
-      const codec = protocol.open();
-      const message = Buffer.from(`{"id":"x","method":${method}}`);
-      t.equal(codec.refsOf(message, true).length, 1);
-    }
-  },
-);
+t.test("a refused message with a method that is no text has its ref", async (t) => {
+  for (const method of ['{"toString":null}', "[".repeat(5000) + "]".repeat(5000)]) {
+    const codec = protocol.open();
+    const message = Buffer.from(`{"id":"x","method":${method}}`);
+    t.equal(codec.refsOf(message, true).length, 1);
+  }
+});

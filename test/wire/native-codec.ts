@@ -12,14 +12,11 @@ export const LIMITS = {
   maxCommandAcks: 20,
 } as const;
 
-export const decodeClientFrame: (bytes: Uint8Array) => Operation =
-  createDecoder(LIMITS);
+export const decodeClientFrame: (bytes: Uint8Array) => Operation = createDecoder(LIMITS);
 
-export const fromHex = (hex: string): Uint8Array =>
-  new Uint8Array(Buffer.from(hex, "hex"));
+export const fromHex = (hex: string): Uint8Array => new Uint8Array(Buffer.from(hex, "hex"));
 
-export const toHex = (bytes: Uint8Array): string =>
-  Buffer.from(bytes).toString("hex");
+export const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 
 /** The FrameError `run` throws; undefined when it throws nothing. Any other error is passed on. */
 export function frameErrorOf(run: () => unknown): FrameError | undefined {

@@ -18,10 +18,7 @@ import { StreamViews } from "../support/stream-view.ts";
 import { t } from "../support/suite.ts";
 import { decodeClientFrame, fromHex, toHex } from "./native-codec.ts";
 
-const page = readFileSync(
-  new URL("../../docs/protocol/native.md", import.meta.url),
-  "utf8",
-);
+const page = readFileSync(new URL("../../docs/protocol/native.md", import.meta.url), "utf8");
 const msgpackr = new Packr({ useRecords: false, int64AsType: "number" });
 const encoder = createEncoder();
 
@@ -42,8 +39,7 @@ t.test("the bytes of each example are its array", async (t) => {
 });
 
 t.test("each example is decoded and encoded to the same bytes", async (t) => {
-  for (const { text, hex } of examples)
-    t.equal(toHex(recoded(fromHex(hex))), hex, text);
+  for (const { text, hex } of examples) t.equal(toHex(recoded(fromHex(hex))), hex, text);
 });
 
 t.test("the sample sessions can be read from end to end", async (t) => {
@@ -95,9 +91,7 @@ t.test("the sample stream is what its viewer's rules make of it", async (t) => {
   const lines = page.split("```session")[2]?.split("```")[0] ?? "";
   for (const line of lines.split("\n"))
     if (line.startsWith("< "))
-      views.take(
-        decodeServerFrame(msgpackr.pack(arrayOf(line.slice(2))), "bob"),
-      );
+      views.take(decodeServerFrame(msgpackr.pack(arrayOf(line.slice(2))), "bob"));
   const view = views.of({ type: 1, id: "alice" }, "s-1");
   t.match(view, { text: "Hello, wor", state: "cancelled", merged: 1 });
   t.same(view?.problems, []);
@@ -127,8 +121,7 @@ t.test("the close codes are those of the table", async (t) => {
     .filter(([code = ""]) => /^\d{4}$/.test(code))
     .map(([code, name]) => `${code} ${name}`);
   const reasons = Object.entries(CLOSE_REASONS).map(
-    ([reason, { code }]) =>
-      `${code} ${WIRE_REASONS[reason as keyof typeof CLOSE_REASONS]}`,
+    ([reason, { code }]) => `${code} ${WIRE_REASONS[reason as keyof typeof CLOSE_REASONS]}`,
   );
   t.same(rows, reasons.sort(byNumber));
 });
@@ -147,9 +140,7 @@ function kindOf(line: string): string {
 
 /** An example's array: JSON, but for nil and h'…'. */
 function arrayOf(text: string): readonly unknown[] {
-  const json = text
-    .replace(/\bnil\b/g, "null")
-    .replace(/h'([0-9a-f]*)'/g, '{"bin":"$1"}');
+  const json = text.replace(/\bnil\b/g, "null").replace(/h'([0-9a-f]*)'/g, '{"bin":"$1"}');
   return JSON.parse(json, (_key, value) =>
     typeof value?.bin === "string" ? fromHex(value.bin) : value,
   );

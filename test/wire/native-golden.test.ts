@@ -6,20 +6,14 @@ import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
 import { t } from "../support/suite.ts";
-import {
-  decodeClientFrame,
-  frameErrorOf,
-  fromHex,
-  toHex,
-} from "./native-codec.ts";
+import { decodeClientFrame, frameErrorOf, fromHex, toHex } from "./native-codec.ts";
 import { READER_UID } from "./native-sample-values.ts";
 import { OPERATIONS, PUSHES, REPLIES } from "./native-samples.ts";
 
 const msgpackr = new Packr({ useRecords: false, int64AsType: "number" });
 const encoder = createEncoder();
 
-const plain = (bytes: Uint8Array): unknown =>
-  msgpackr.unpack(new Uint8Array(bytes));
+const plain = (bytes: Uint8Array): unknown => msgpackr.unpack(new Uint8Array(bytes));
 
 t.test("operations are encoded to and decoded from their bytes", async (t) => {
   for (const { value, hex } of OPERATIONS) {
@@ -51,29 +45,21 @@ t.test("what another library writes is read the same", async (t) => {
   for (const { array, value } of OPERATIONS)
     t.same(decodeClientFrame(msgpackr.pack(array)), value, value.kind);
   for (const { array, value } of [...REPLIES, ...PUSHES])
-    t.same(
-      decodeServerFrame(msgpackr.pack(array), READER_UID),
-      value,
-      value.kind,
-    );
+    t.same(decodeServerFrame(msgpackr.pack(array), READER_UID), value, value.kind);
 });
 
 t.test("an operation cut short anywhere is fatally malformed", async (t) => {
-  const survivors = OPERATIONS.flatMap(({ hex }) => prefixes(hex)).filter(
-    (cut) => {
-      const error = frameErrorOf(() => decodeClientFrame(cut));
-      return error?.code !== "malformed_frame" || !error.fatal;
-    },
-  );
+  const survivors = OPERATIONS.flatMap(({ hex }) => prefixes(hex)).filter((cut) => {
+    const error = frameErrorOf(() => decodeClientFrame(cut));
+    return error?.code !== "malformed_frame" || !error.fatal;
+  });
   t.same(survivors.map(toHex), []);
 });
 
 t.test("a server frame cut short anywhere is fatally malformed", async (t) => {
   const survivors = [...REPLIES, ...PUSHES]
     .flatMap(({ hex }) => prefixes(hex))
-    .filter(
-      (cut) => !frameErrorOf(() => decodeServerFrame(cut, READER_UID))?.fatal,
-    );
+    .filter((cut) => !frameErrorOf(() => decodeServerFrame(cut, READER_UID))?.fatal);
   t.same(survivors.map(toHex), []);
 });
 
@@ -89,21 +75,13 @@ t.test("a byte after the frame is fatally malformed", async (t) => {
 t.test("fields a newer client adds are ignored, of any type", async (t) => {
   const added = [null, "x", 1.5, -7, [[], ["y", [new Uint8Array(3)]]], 2 ** 40];
   for (const { array, value } of OPERATIONS)
-    t.same(
-      decodeClientFrame(msgpackr.pack([...array, ...added])),
-      value,
-      value.kind,
-    );
+    t.same(decodeClientFrame(msgpackr.pack([...array, ...added])), value, value.kind);
 });
 
 t.test("fields a newer server adds are ignored, nested ones too", async (t) => {
   for (const { array, value } of [...REPLIES, ...PUSHES]) {
     const longer = [...array.map(extended), null, "added", [1]];
-    t.same(
-      decodeServerFrame(msgpackr.pack(longer), READER_UID),
-      value,
-      value.kind,
-    );
+    t.same(decodeServerFrame(msgpackr.pack(longer), READER_UID), value, value.kind);
   }
 });
 

@@ -13,12 +13,7 @@ import {
   streamPayload,
 } from "../../src/broker/model.ts";
 import { STREAM_STATES } from "../../src/protocol/native/ops.ts";
-import type {
-  ConversationChange,
-  Operation,
-  Push,
-  Reply,
-} from "../../src/protocol/protocol.ts";
+import type { ConversationChange, Operation, Push, Reply } from "../../src/protocol/protocol.ts";
 import type { Random } from "../support/random.ts";
 import { LIMITS } from "./native-codec.ts";
 
@@ -239,11 +234,7 @@ function randomOrigin(r: Random, channel: ChannelRef): Origin {
   return {
     key: channelKey(channel, RANDOM_READER_UID),
     channel: isNamedAlike ? channel : { type: 1, id: RANDOM_READER_UID },
-    fromUid: isOwn
-      ? RANDOM_READER_UID
-      : channel.type === 1
-        ? channel.id
-        : r.id(),
+    fromUid: isOwn ? RANDOM_READER_UID : channel.type === 1 ? channel.id : r.id(),
   };
 }
 

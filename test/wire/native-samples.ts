@@ -2,19 +2,8 @@
 // its bytes. Changing a line here changes the wire format for clients in the field.
 
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
-import {
-  ALICE,
-  GROUP,
-  GROUPED,
-  HI,
-  PERSONAL,
-  type Sample,
-} from "./native-sample-values.ts";
-import {
-  STREAM_OPERATIONS,
-  STREAM_PUSHES,
-  STREAM_REPLIES,
-} from "./native-stream-samples.ts";
+import { ALICE, GROUP, GROUPED, HI, PERSONAL, type Sample } from "./native-sample-values.ts";
+import { STREAM_OPERATIONS, STREAM_PUSHES, STREAM_REPLIES } from "./native-stream-samples.ts";
 
 export const OPERATIONS: readonly Sample<Operation>[] = [
   {
@@ -207,22 +196,7 @@ export const REPLIES: readonly Sample<Reply>[] = [
       "alice",
       7,
       true,
-      [
-        [
-          1,
-          "alice",
-          7,
-          1790000000000001,
-          "alice",
-          "c-1",
-          1790000000123,
-          2,
-          0,
-          HI,
-          null,
-          null,
-        ],
-      ],
+      [[1, "alice", 7, 1790000000000001, "alice", "c-1", 1790000000123, 2, 0, HI, null, null]],
     ],
     hex: "9744cd012c01a5616c69636507c3919c01a5616c69636507cf00065bfeda25e001a5616c696365a3632d31cf000001a0c4506c7b0200c4197b2274797065223a312c22636f6e74656e74223a226869227dc0c0",
   },
@@ -320,34 +294,13 @@ export const PUSHES: readonly Sample<Push>[] = [
       "alice",
       5,
       7,
-      [
-        [
-          1,
-          "alice",
-          7,
-          1790000000000001,
-          "alice",
-          "c-1",
-          1790000000123,
-          2,
-          0,
-          HI,
-          null,
-          null,
-        ],
-      ],
+      [[1, "alice", 7, 1790000000000001, "alice", "c-1", 1790000000123, 2, 0, HI, null, null]],
     ],
     hex: "97510001a5616c6963650507919c01a5616c69636507cf00065bfeda25e001a5616c696365a3632d31cf000001a0c4506c7b0200c4197b2274797065223a312c22636f6e74656e74223a226869227dc0c0",
   },
   {
     value: { kind: "disconnect", reason: "kicked" },
-    array: [
-      90,
-      0,
-      4200,
-      "kicked",
-      "Another main device logged in, or a backend ended the session",
-    ],
+    array: [90, 0, 4200, "kicked", "Another main device logged in, or a backend ended the session"],
     hex: "955a00cd1068a66b69636b6564d93d416e6f74686572206d61696e20646576696365206c6f6767656420696e2c206f722061206261636b656e6420656e646564207468652073657373696f6e",
   },
   ...STREAM_PUSHES,

@@ -53,16 +53,7 @@ const STREAM_FIELDS = [
   null,
   [[2, 2, "t-1", "___ToolCallStart", "search", 1790000000500]],
 ];
-const RUNNING_FIELDS = [
-  1,
-  "alice",
-  8,
-  1790000000000002,
-  "alice",
-  "s-1",
-  "Hé😀",
-  STREAM_FIELDS,
-];
+const RUNNING_FIELDS = [1, "alice", 8, 1790000000000002, "alice", "s-1", "Hé😀", STREAM_FIELDS];
 const STREAMED_FIELDS = [
   1,
   "alice",
@@ -238,19 +229,7 @@ export const STREAM_PUSHES: readonly Sample<Push>[] = [
   },
   {
     value: { kind: "event", channel: GROUP, event: CUSTOM },
-    array: [
-      82,
-      0,
-      2,
-      "team",
-      "____system",
-      "c-9",
-      "e-1",
-      "typing",
-      "",
-      1790000000700,
-      null,
-    ],
+    array: [82, 0, 2, "team", "____system", "c-9", "e-1", "typing", "", 1790000000700, null],
     hex: "9b520002a47465616daa5f5f5f5f73797374656da3632d39a3652d31a6747970696e67a0cf000001a0c4506ebcc0",
   },
   {
@@ -260,18 +239,7 @@ export const STREAM_PUSHES: readonly Sample<Push>[] = [
   },
   {
     value: { kind: "stream", channel: GROUP, snapshot: CANCELLED },
-    array: [
-      83,
-      0,
-      2,
-      "team",
-      43,
-      301,
-      "____system",
-      "s-2",
-      "",
-      [2, 2, "", "", []],
-    ],
+    array: [83, 0, 2, "team", 43, 301, "____system", "s-2", "", [2, 2, "", "", []]],
     hex: "9a530002a47465616d2bcd012daa5f5f5f5f73797374656da3732d32a0950202a0a090",
   },
   {

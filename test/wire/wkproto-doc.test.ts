@@ -3,26 +3,15 @@
 
 import { readFileSync } from "node:fs";
 import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
-import {
-  KICKED_REASON,
-  reasonOf,
-  SUCCESS_REASON,
-} from "../../src/protocol/reason-codes.ts";
+import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../../src/protocol/reason-codes.ts";
 import { PayloadCipher } from "../../src/protocol/wkproto/crypto.ts";
-import {
-  readConnect,
-  readRecvack,
-  readSend,
-} from "../../src/protocol/wkproto/decode.ts";
+import { readConnect, readRecvack, readSend } from "../../src/protocol/wkproto/decode.ts";
 import { EncryptedRecv } from "../../src/protocol/wkproto/encode.ts";
 import { PacketStream } from "../../src/protocol/wkproto/packets.ts";
 import { t } from "../support/suite.ts";
 import { decodeServerPacket, sign } from "../support/wkproto-packets.ts";
 
-const page = readFileSync(
-  new URL("../../docs/protocol/wkproto.md", import.meta.url),
-  "utf8",
-);
+const page = readFileSync(new URL("../../docs/protocol/wkproto.md", import.meta.url), "utf8");
 const KEYS = { aesKey: "ac634f4a22c884a6", iv: "AbCdEf0123456789" };
 const VERSION = 5;
 
@@ -80,9 +69,7 @@ t.test("each kind of packet is in the sample session", async (t) => {
 
 t.test("the sample session is read by both sides", async (t) => {
   for (const { isClient, name, bytes } of packets) {
-    const seen = isClient
-      ? readClient(bytes)
-      : decodeServerPacket(bytes, VERSION, KEYS).fields;
+    const seen = isClient ? readClient(bytes) : decodeServerPacket(bytes, VERSION, KEYS).fields;
     t.match(seen, EXPECTED[name], name);
   }
 });
@@ -114,9 +101,7 @@ t.test("one connection writes a RECV again and again alike", async (t) => {
 
 t.test("the page has the reason codes", async (t) => {
   const [, text = ""] = /## Reason codes\n([^#]+)/.exec(page) ?? [];
-  const listed = [...text.matchAll(/(?:^|·)\s*(\d+)\s/gm)].map(([, n]) =>
-    Number(n),
-  );
+  const listed = [...text.matchAll(/(?:^|·)\s*(\d+)\s/gm)].map(([, n]) => Number(n));
   const codes = Object.keys(ERRORS) as ErrorCode[]; // the table's own keys
   const used = [...codes.map(reasonOf), SUCCESS_REASON, KICKED_REASON];
   t.same(

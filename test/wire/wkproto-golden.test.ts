@@ -4,11 +4,7 @@
 
 import { readFileSync } from "node:fs";
 import { PayloadCipher } from "../../src/protocol/wkproto/crypto.ts";
-import {
-  readConnect,
-  readRecvack,
-  readSend,
-} from "../../src/protocol/wkproto/decode.ts";
+import { readConnect, readRecvack, readSend } from "../../src/protocol/wkproto/decode.ts";
 import {
   EncryptedRecv,
   PONG,
@@ -17,10 +13,7 @@ import {
   writeEvent,
   writeSendack,
 } from "../../src/protocol/wkproto/encode.ts";
-import {
-  type Packet,
-  PacketStream,
-} from "../../src/protocol/wkproto/packets.ts";
+import { type Packet, PacketStream } from "../../src/protocol/wkproto/packets.ts";
 import { t } from "../support/suite.ts";
 import {
   decodeServerPacket,
@@ -57,11 +50,7 @@ const STREAM = 2;
 
 t.test("the sessions are all there", async (t) => {
   t.equal(sessions.length, 20, "sessions");
-  t.same(
-    [...new Set(sessions.map(({ version }) => version))].sort(),
-    [1, 2, 3, 4, 5],
-    "versions",
-  );
+  t.same([...new Set(sessions.map(({ version }) => version))].sort(), [1, 2, 3, 4, 5], "versions");
 });
 
 for (const session of sessions)
@@ -69,22 +58,14 @@ for (const session of sessions)
     const { version, frames, keys } = session;
     if (keys !== undefined) {
       const { clientPrivate, serverKey } = keys;
-      const agreed = keysOf(
-        privateKeyOf(Buffer.from(clientPrivate, "hex")),
-        serverKey,
-        keys.iv,
-      );
+      const agreed = keysOf(privateKeyOf(Buffer.from(clientPrivate, "hex")), serverKey, keys.iv);
       t.equal(agreed.aesKey, keys.aesKey, "the agreed key");
     }
     for (const { dir, packet, flags, hex, fields } of frames) {
       if (dir === "closed") continue;
       const bytes = Buffer.from(hex, "hex");
       if (dir === "c>s") {
-        const back = encodeClientPacket(
-          { packet, flags, fields },
-          version,
-          keys,
-        );
+        const back = encodeClientPacket({ packet, flags, fields }, version, keys);
         t.equal(back.toString("hex"), hex, `${packet} written by the client`);
         const seen = packetsOf([bytes]);
         t.equal(seen.length, 1, `one ${packet}`);
@@ -115,10 +96,7 @@ t.test("a packet may be cut anywhere, and share a message", async (t) => {
     );
     for (let cut = 1; cut < all.length; cut++) {
       const found = packetsOf([all.subarray(0, cut), all.subarray(cut)]);
-      if (
-        found.length !== sent.length ||
-        !found.every(isSameAs(packetsOf([all])))
-      )
+      if (found.length !== sent.length || !found.every(isSameAs(packetsOf([all]))))
         t.fail(`${name}: cut at ${cut}`);
     }
   }
@@ -142,27 +120,21 @@ t.test("a body that is cut short is refused", async (t) => {
 
 /** RECV with fields that only protocol versions 2 to 4 have, and that we never send. */
 function hasOldStream(fields: Fields, version: number): boolean {
-  return (
-    (Number(fields.setting ?? 0) & STREAM) !== 0 && version > 1 && version < 5
-  );
+  return (Number(fields.setting ?? 0) & STREAM) !== 0 && version > 1 && version < 5;
 }
 
 function packetsOf(messages: readonly Buffer[]): readonly Packet[] {
   const stream = new PacketStream(MAX_BYTES);
   const found: Packet[] = [];
   for (const message of messages)
-    stream.take(message, (packet) =>
-      found.push({ ...packet, body: Buffer.from(packet.body) }),
-    );
+    stream.take(message, (packet) => found.push({ ...packet, body: Buffer.from(packet.body) }));
   return found;
 }
 
 function isSameAs(others: readonly Packet[]) {
   return ({ type, flags, body }: Packet, at: number): boolean => {
     const other = others[at];
-    return (
-      type === other?.type && flags === other.flags && body.equals(other.body)
-    );
+    return type === other?.type && flags === other.flags && body.equals(other.body);
   };
 }
 
@@ -171,21 +143,14 @@ function payloadBytes({ body }: Packet, version: number): number {
 }
 
 /** The fields of a client's packet as the goldens have them. */
-function read(
-  packet: Packet | undefined,
-  version: number,
-  keys: WkKeys | undefined,
-): unknown {
+function read(packet: Packet | undefined, version: number, keys: WkKeys | undefined): unknown {
   switch (packet?.type) {
     case 1: {
       const { clientTimestamp, ...fields } = readConnect(packet.body);
       return { ...fields, clientTimestamp: String(clientTimestamp) };
     }
     case 3: {
-      const { expireS, topic, payload, streamNo, ...fields } = readSend(
-        packet.body,
-        version,
-      );
+      const { expireS, topic, payload, streamNo, ...fields } = readSend(packet.body, version);
       const plain = cipherOf(keys).decrypt(payload);
       t.equal(streamNo, "", "no streamNo");
       const { msgKey, ...named } = fields;

@@ -3,20 +3,11 @@
 // it.
 
 import { readFileSync } from "node:fs";
-import {
-  type Codec,
-  FrameError,
-  type Operation,
-} from "../../src/protocol/protocol.ts";
+import { type Codec, FrameError, type Operation } from "../../src/protocol/protocol.ts";
 import { createWkproto } from "../../src/protocol/wkproto/wkproto.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
-import {
-  encodeClientPacket,
-  keysOf,
-  newKeys,
-  type WkKeys,
-} from "../support/wkproto-packets.ts";
+import { encodeClientPacket, keysOf, newKeys, type WkKeys } from "../support/wkproto-packets.ts";
 
 const LIMITS = {
   maxIdLength: 128,
@@ -56,8 +47,7 @@ function connected(version = 5): { codec: Codec; keys: WkKeys } {
   return { codec, keys: keysOf(own.privateKey, serverKey, salt) };
 }
 
-const isFatal = (one: Operation | FrameError | undefined) =>
-  one instanceof FrameError && one.fatal;
+const isFatal = (one: Operation | FrameError | undefined) => one instanceof FrameError && one.fatal;
 
 const seeds = (count: number) => Array.from({ length: count }, (_, i) => i + 1);
 
@@ -88,9 +78,7 @@ t.test("damaged packets cause frame errors and nothing else", async (t) => {
     }[];
   };
   const packets = sessions.flatMap(({ frames }) =>
-    frames.flatMap(({ dir, hex }) =>
-      dir === "c>s" ? [Buffer.from(hex, "hex")] : [],
-    ),
+    frames.flatMap(({ dir, hex }) => (dir === "c>s" ? [Buffer.from(hex, "hex")] : [])),
   );
   let refused = 0;
   for (const seed of seeds(3000)) {
@@ -100,12 +88,11 @@ t.test("damaged packets cause frame errors and nothing else", async (t) => {
     const at = random.below(bytes.length);
     bytes[at] = (bytes[at] ?? 0) ^ (1 + random.below(255));
     const cut = random.below(bytes.length + 1);
-    const requests = [bytes.subarray(0, cut), bytes.subarray(cut)].flatMap(
-      (part) => [...shared.codec.decode(part, false)],
-    );
+    const requests = [bytes.subarray(0, cut), bytes.subarray(cut)].flatMap((part) => [
+      ...shared.codec.decode(part, false),
+    ]);
     if (requests.some((one) => one instanceof FrameError)) refused++;
-    shared =
-      requests.length === 0 || requests.some(isFatal) ? connected() : shared;
+    shared = requests.length === 0 || requests.some(isFatal) ? connected() : shared;
   }
   t.ok(refused > 300, `${refused} are refused`);
 });
@@ -113,8 +100,7 @@ t.test("damaged packets cause frame errors and nothing else", async (t) => {
 t.test("a length that is announced takes no memory", async (t) => {
   const codecs = seeds(5000).map(() => wkproto.open());
   const before = process.memoryUsage().arrayBuffers;
-  for (const codec of codecs)
-    codec.decode(Buffer.from("1080ff01", "hex"), false); // 32,640 bytes
+  for (const codec of codecs) codec.decode(Buffer.from("1080ff01", "hex"), false); // 32,640 bytes
   const grown = process.memoryUsage().arrayBuffers - before;
   t.ok(grown < 5000 * 1024, `${grown} bytes`);
   t.equal(codecs.length, 5000, "all are open");
@@ -165,24 +151,21 @@ t.test("what is refused unread leaves the packets whole", async (t) => {
   t.match(third, { kind: "send", clientMsgNo: "c-3" }, "the next one is read");
 });
 
-t.test(
-  "a message full of packets that ask for nothing is refused",
-  async (t) => {
-    const sub = Buffer.from("a00100", "hex"); // a SUB of one byte
-    for (const bytes of [
-      Buffer.alloc(100_000, 0x70),
-      Buffer.concat(Array.from({ length: 30_000 }, () => sub)),
-    ]) {
-      const { codec } = connected();
-      t.match(codec.decode(bytes, false).at(-1), {
-        ...{ code: "malformed_frame", fatal: true },
-      });
-      t.throws(() => connected().codec.refsOf(bytes, false), {
-        code: "malformed_frame",
-      });
-    }
-  },
-);
+t.test("a message full of packets that ask for nothing is refused", async (t) => {
+  const sub = Buffer.from("a00100", "hex"); // a SUB of one byte
+  for (const bytes of [
+    Buffer.alloc(100_000, 0x70),
+    Buffer.concat(Array.from({ length: 30_000 }, () => sub)),
+  ]) {
+    const { codec } = connected();
+    t.match(codec.decode(bytes, false).at(-1), {
+      ...{ code: "malformed_frame", fatal: true },
+    });
+    t.throws(() => connected().codec.refsOf(bytes, false), {
+      code: "malformed_frame",
+    });
+  }
+});
 
 t.test("many PINGs in a message are one", async (t) => {
   const { codec } = connected();

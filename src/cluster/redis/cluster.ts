@@ -3,12 +3,7 @@
 // parts hold theirs. The link to Redis is shared with the store: its creator closes it, after this.
 
 import { presenceTopic } from "../../broker/model.ts";
-import type {
-  Cluster,
-  ClusterEvent,
-  Incarnation,
-  Resync,
-} from "../../broker/ports.ts";
+import type { Cluster, ClusterEvent, Incarnation, Resync } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { type AboutNode, createNodeDescription } from "../about-node.ts";
 import { Registry, type RegistryParts } from "./nodes/registry.ts";

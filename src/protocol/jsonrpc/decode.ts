@@ -142,18 +142,13 @@ function readSend({ params, ref, limits, isExtended }: Request): Operation {
 function readPassthrough(params: Params): Passthrough | undefined {
   const given = params.object("setting");
   const setting =
-    (given.bool("receipt") ? RECEIPT_BIT : 0) |
-    (given.bool("signal") ? SIGNAL_BIT : 0);
+    (given.bool("receipt") ? RECEIPT_BIT : 0) | (given.bool("signal") ? SIGNAL_BIT : 0);
   const topic = given.bool("topic") ? (params.label("topic") ?? "") : "";
   return setting === 0 && topic === "" ? undefined : { setting, topic };
 }
 
 /** Of a command, in WuKongIM's form, it is the number in the inbox that is acknowledged. */
-function readRecvack({
-  params,
-  ref,
-  isExtended,
-}: Request): Operation | undefined {
+function readRecvack({ params, ref, isExtended }: Request): Operation | undefined {
   const messageSeq = params.uint("messageSeq");
   const messageId = params.messageId();
   if (isExtended) {
@@ -209,10 +204,7 @@ function readChange(params: Params): ConversationChange {
     case "delete":
       return { kind: "delete" };
     default:
-      throw params.refusal(
-        "bad_request",
-        'change must be "read", "unread" or "delete"',
-      );
+      throw params.refusal("bad_request", 'change must be "read", "unread" or "delete"');
   }
 }
 

@@ -42,9 +42,7 @@ export function base64({ buffer, byteOffset, length }: Uint8Array): string {
 }
 
 /** What a request of the extended protocol is answered with. */
-export function resultOf(
-  reply: Exclude<Reply, { readonly kind: "error" }>,
-): object {
+export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): object {
   switch (reply.kind) {
     case "connack":
       return {
@@ -181,13 +179,7 @@ function streamFields(channel: ChannelRef, snapshot: StreamSnapshot) {
 }
 
 /** A stream without its text and what its message contains. */
-function streamRecord({
-  state,
-  nextIndex,
-  startData,
-  endData,
-  notes,
-}: StreamSnapshot) {
+function streamRecord({ state, nextIndex, startData, endData, notes }: StreamSnapshot) {
   return { state, nextIndex, startData, endData, notes };
 }
 

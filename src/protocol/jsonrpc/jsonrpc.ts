@@ -14,22 +14,12 @@ import {
   type Reply,
   type RequestLimits,
 } from "../protocol.ts";
-import {
-  EXTENDED_VERSION,
-  METHODS,
-  type Method,
-  wantsExtended,
-} from "./decode.ts";
+import { EXTENDED_VERSION, METHODS, type Method, wantsExtended } from "./decode.ts";
 import { type Document, readDocuments } from "./documents.ts";
 import { answer, encodeExtended, failure, resultOf } from "./encode.ts";
 import { RPC_CODES, type RpcCode } from "./errors.ts";
 import { isJsonObject, type JsonObject, Params } from "./params.ts";
-import {
-  type Asked,
-  encodeWukongim,
-  headerFlags,
-  wukongimResult,
-} from "./wukongim.ts";
+import { type Asked, encodeWukongim, headerFlags, wukongimResult } from "./wukongim.ts";
 
 const SUBPROTOCOL = "jindou.jsonrpc.v1";
 /** Names of the forms, by which sessions share frames. */
@@ -39,10 +29,7 @@ const WUKONGIM_FORMAT = "jsonrpc-wukongim";
 /** Characters of an id: each open request keeps its own. */
 const MAX_ID_LENGTH = 128;
 /** Refusals of a send that are no result: the request itself is wrong. */
-const BAD_REQUESTS: ReadonlySet<string> = new Set([
-  "bad_request",
-  "malformed_frame",
-]);
+const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_frame"]);
 
 const OPEN_OBJECT = 0x7b;
 /** Space, tab, line feed, carriage return. */
@@ -127,18 +114,12 @@ class JsonRpcCodec implements Codec {
   }
 
   encodePush(push: Push): Frames {
-    return this.#form === "extended"
-      ? encodeExtended(push)
-      : encodeWukongim(push);
+    return this.#form === "extended" ? encodeExtended(push) : encodeWukongim(push);
   }
 
   /** WuKongIM's clients get the refusal of a send as a result. */
   #isResult(code: string, open: Open | undefined): boolean {
-    return (
-      this.#form === "wukongim" &&
-      open?.method === "send" &&
-      !BAD_REQUESTS.has(code)
-    );
+    return this.#form === "wukongim" && open?.method === "send" && !BAD_REQUESTS.has(code);
   }
 
   #ask(open: Partial<Open>): Ref {
@@ -155,16 +136,8 @@ class JsonRpcCodec implements Codec {
   }
 
   /** A request that is refused for its form. */
-  #malformed(
-    rpcCode: RpcCode,
-    message: string,
-    id: string | undefined,
-  ): FrameError {
-    return new FrameError(
-      "malformed_frame",
-      this.#ask({ id, rpcCode }),
-      message,
-    );
+  #malformed(rpcCode: RpcCode, message: string, id: string | undefined): FrameError {
+    return new FrameError("malformed_frame", this.#ask({ id, rpcCode }), message);
   }
 
   #read(document: Document): Operation | FrameError | undefined {
@@ -183,10 +156,8 @@ class JsonRpcCodec implements Codec {
   #readRequest(request: JsonObject): Operation | FrameError | undefined {
     const { jsonrpc, method, id: anyId } = request;
     const id = idOf(request);
-    const invalid = (problem: string) =>
-      this.#malformed(RPC_CODES.invalidRequest, problem, id);
-    if (jsonrpc !== undefined && jsonrpc !== "2.0")
-      return invalid('jsonrpc must be "2.0"');
+    const invalid = (problem: string) => this.#malformed(RPC_CODES.invalidRequest, problem, id);
+    if (jsonrpc !== undefined && jsonrpc !== "2.0") return invalid('jsonrpc must be "2.0"');
     if (anyId !== undefined && id === undefined)
       return invalid(`id must be a string of 1 to ${MAX_ID_LENGTH} characters`);
     if (typeof method !== "string") return invalid("method must be a string");
@@ -199,15 +170,10 @@ class JsonRpcCodec implements Codec {
           : `The method needs "protocol": ${EXTENDED_VERSION} in connect`,
         id,
       );
-    if (id === undefined && !found.isNotification)
-      return invalid("The request needs an id");
+    if (id === undefined && !found.isNotification) return invalid("The request needs an id");
     const { params = {} } = request;
     if (!isJsonObject(params))
-      return this.#malformed(
-        RPC_CODES.invalidParams,
-        "params must be an object",
-        id,
-      );
+      return this.#malformed(RPC_CODES.invalidParams, "params must be an object", id);
     return this.#readParams(params, { id, method }, found.read);
   }
 
@@ -219,16 +185,13 @@ class JsonRpcCodec implements Codec {
     const ref = this.#lastRef + 1;
     const params = new Params(fields, ref);
     try {
-      if (method === "connect")
-        this.#form ??= wantsExtended(params) ? "extended" : "wukongim";
-      else if (this.#form === undefined)
-        throw params.refusal("not_connected", "");
+      if (method === "connect") this.#form ??= wantsExtended(params) ? "extended" : "wukongim";
+      else if (this.#form === undefined) throw params.refusal("not_connected", "");
       const isExtended = this.#form === "extended";
       const limits = this.#limits;
       const operation = read({ params, ref, limits, isExtended });
       if (operation?.kind === "connect") this.#version ??= operation.version;
-      if (operation?.ref === ref)
-        this.#ask({ id, method, ...askedBy(operation, params) });
+      if (operation?.ref === ref) this.#ask({ id, method, ...askedBy(operation, params) });
       return operation;
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
@@ -256,7 +219,6 @@ function askedBy({ kind }: Operation, params: Params): Partial<Asked> {
 
 /** Undefined: it has none, or none that can be taken. */
 function idOf({ id }: JsonObject): string | undefined {
-  const isId =
-    typeof id === "string" && id !== "" && id.length <= MAX_ID_LENGTH;
+  const isId = typeof id === "string" && id !== "" && id.length <= MAX_ID_LENGTH;
   return isId ? id : undefined;
 }

@@ -40,11 +40,7 @@ export class Params {
   }
 
   /** An integer from 0 to `max`; `absent` if it is missing, else it is required. */
-  uint(
-    name: string,
-    max = Number.MAX_SAFE_INTEGER,
-    absent?: number | undefined,
-  ): number {
+  uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
     throw this.#mismatch(name, `an integer from 0 to ${max}`);
@@ -60,10 +56,8 @@ export class Params {
   text(name: string, max: number, absent?: string): string {
     const value = this.#value(name) ?? absent;
     if (typeof value !== "string") throw this.#mismatch(name, "a string");
-    if (value.length > max)
-      throw this.refusal("bad_request", `${name} exceeds ${max} characters`);
-    if (!isWellFormed(value))
-      throw this.refusal("bad_request", `${name} is not valid Unicode`);
+    if (value.length > max) throw this.refusal("bad_request", `${name} exceeds ${max} characters`);
+    if (!isWellFormed(value)) throw this.refusal("bad_request", `${name} is not valid Unicode`);
     return value;
   }
 
@@ -143,16 +137,13 @@ export class Params {
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =
-      typeof value === "string"
-        ? this.#base64(value, maxBytes)
-        : this.#objectText(value);
+      typeof value === "string" ? this.#base64(value, maxBytes) : this.#objectText(value);
     if (bytes.length <= maxBytes) return bytes;
     throw this.#tooLarge(maxBytes);
   }
 
   #base64(text: string, maxBytes: number): Uint8Array {
-    if (text.length > Math.ceil(maxBytes / 3) * 4)
-      throw this.#tooLarge(maxBytes);
+    if (text.length > Math.ceil(maxBytes / 3) * 4) throw this.#tooLarge(maxBytes);
     const bytes = Buffer.from(text, "base64");
     if (bytes.toString("base64") === text) return new Uint8Array(bytes); // Buffer skips invalid characters
     throw this.#mismatch("payload", "standard base64, or an object");
@@ -160,10 +151,7 @@ export class Params {
 
   #objectText(value: unknown): Uint8Array {
     if (!isJsonObject(value) || isDeeper(value, MAX_DEPTH))
-      throw this.#mismatch(
-        "payload",
-        `base64, or an object of at most ${MAX_DEPTH} levels`,
-      );
+      throw this.#mismatch("payload", `base64, or an object of at most ${MAX_DEPTH} levels`);
     return new Uint8Array(Buffer.from(JSON.stringify(value)));
   }
 
@@ -193,13 +181,8 @@ export class Params {
   }
 }
 
-function isUint(
-  value: unknown,
-  max = Number.MAX_SAFE_INTEGER,
-): value is number {
-  return (
-    Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= max
-  );
+function isUint(value: unknown, max = Number.MAX_SAFE_INTEGER): value is number {
+  return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= max;
 }
 
 /** Whether it has more than `levels` levels of objects and arrays. */

@@ -3,11 +3,7 @@
 // form here.
 
 import { CLOSE_REASONS, type CloseReason } from "../../broker/errors.ts";
-import {
-  type ChannelRef,
-  type Message,
-  SYSTEM_UID,
-} from "../../broker/model.ts";
+import { type ChannelRef, type Message, SYSTEM_UID } from "../../broker/model.ts";
 import type { Frames, Push, Reply } from "../protocol.ts";
 import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
 import {
@@ -23,9 +19,7 @@ import { base64, notification } from "./encode.ts";
 /** Flags of a message's header in WuKongIM's order; those that are false are left out. */
 const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 
-type HeaderFlags = Partial<
-  Readonly<Record<(typeof HEADER_FLAGS)[number], true>>
->;
+type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
 
 /**
  * Whether a client is notified before the close: it takes any disconnect for a kick and does not
@@ -56,9 +50,7 @@ export interface Asked {
 }
 
 /** The flags that `isSet` says; undefined: none. */
-export function headerFlags(
-  isSet: (flag: string) => boolean,
-): HeaderFlags | undefined {
+export function headerFlags(isSet: (flag: string) => boolean): HeaderFlags | undefined {
   const set = HEADER_FLAGS.filter(isSet);
   if (set.length === 0) return undefined;
   return Object.fromEntries(set.map((flag) => [flag, true]));

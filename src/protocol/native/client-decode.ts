@@ -3,12 +3,7 @@
 // names and close reasons are not errors.
 
 import type { Message } from "../../broker/model.ts";
-import type {
-  ConversationChange,
-  Push,
-  Reply,
-  ResumeResult,
-} from "../protocol.ts";
+import type { ConversationChange, Push, Reply, ResumeResult } from "../protocol.ts";
 import {
   ANY,
   type Context,
@@ -22,13 +17,7 @@ import {
   readStream,
 } from "./client-records.ts";
 import { closeReasonOf, errorCodeOf } from "./errors.ts";
-import {
-  CONVERSATION_CHANGES,
-  MAX_UINT32,
-  PUSH_OPS,
-  REPLY_OPS,
-  RESUME_STATUS,
-} from "./ops.ts";
+import { CONVERSATION_CHANGES, MAX_UINT32, PUSH_OPS, REPLY_OPS, RESUME_STATUS } from "./ops.ts";
 import { FrameReader } from "./reader.ts";
 
 export type ServerFrame = Reply | Push;
@@ -44,8 +33,7 @@ export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   reader.ref = ref;
   const context = { reader, ref, uid };
   const frame = readPush(context, op) ?? readReply(context, op);
-  if (frame === undefined)
-    throw reader.refusal("malformed_frame", `Unknown operation ${op}`);
+  if (frame === undefined) throw reader.refusal("malformed_frame", `Unknown operation ${op}`);
   reader.finish();
   return frame;
 }

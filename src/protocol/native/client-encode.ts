@@ -8,13 +8,7 @@ import { CLIENT_OPS, CONVERSATION_CHANGES, FLAG_BITS } from "./ops.ts";
 import { FrameWriter, textBytes } from "./writer.ts";
 
 /** A field: nil, a bool, an integer, str, bin, or an array of fields. */
-type Field =
-  | undefined
-  | boolean
-  | number
-  | string
-  | Uint8Array
-  | readonly Field[];
+type Field = undefined | boolean | number | string | Uint8Array | readonly Field[];
 
 /** Most bytes of an integer, and of any header. */
 const NUMBER_BYTES = 9;
@@ -35,11 +29,7 @@ function fieldsOf(operation: Operation): readonly Field[] {
     case "connect": {
       const { version, uid, token, flag, deviceId, level, resume } = operation;
       const session = operation.session === "" ? [] : [operation.session];
-      const points = resume.map((point) => [
-        ...channelOf(point),
-        point.lastSeq,
-        point.lastId,
-      ]);
+      const points = resume.map((point) => [...channelOf(point), point.lastSeq, point.lastId]);
       return [version, uid, token, flag, deviceId, level, points, ...session];
     }
     case "send": {
@@ -80,9 +70,7 @@ function channelOf(named: { readonly channel: ChannelRef }): readonly Field[] {
   return [type, id];
 }
 
-function flagsOf(
-  header: Extract<Operation, { readonly kind: "send" }>["header"],
-): number {
+function flagsOf(header: Extract<Operation, { readonly kind: "send" }>["header"]): number {
   return (
     (header.noPersist ? FLAG_BITS.noPersist : 0) |
     (header.redDot ? FLAG_BITS.redDot : 0) |

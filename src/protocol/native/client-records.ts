@@ -85,9 +85,7 @@ export function readEvent({ reader, uid }: Context): {
     type: reader.text("type", ANY),
     data: reader.text("data", ANY),
     timestampMs: reader.uint("timestampMs"),
-    stream: reader.absent()
-      ? undefined
-      : reader.tuple("stream", () => readPlace(reader)),
+    stream: reader.absent() ? undefined : reader.tuple("stream", () => readPlace(reader)),
   };
   return { channel, event };
 }
@@ -149,14 +147,10 @@ export function readChannel(reader: FrameReader): ChannelRef {
 }
 
 /** The stream that a message starts: their common fields are on the wire once. */
-function readStreamOf(
-  message: Omit<Message, "stream">,
-  reader: FrameReader,
-): StreamSnapshot {
+function readStreamOf(message: Omit<Message, "stream">, reader: FrameReader): StreamSnapshot {
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
   const text = textOf(message.payload);
-  if (text === undefined)
-    throw reader.refusal("bad_payload", "A stream's message holds its text");
+  if (text === undefined) throw reader.refusal("bad_payload", "A stream's message holds its text");
   return {
     key,
     channel,
@@ -181,18 +175,13 @@ function textOf(payload: Uint8Array): string | undefined {
 
 function readStreamRecord(
   reader: FrameReader,
-): Pick<
-  StreamSnapshot,
-  "state" | "nextIndex" | "startData" | "endData" | "notes"
-> {
+): Pick<StreamSnapshot, "state" | "nextIndex" | "startData" | "endData" | "notes"> {
   return reader.tuple("stream", () => ({
     state: readState(reader),
     nextIndex: reader.uint("nextIndex"),
     startData: reader.text("startData", ANY),
     endData: readLabel(reader, "endData"),
-    notes: reader.list("notes", ANY, () =>
-      reader.tuple("note", () => readNote(reader)),
-    ),
+    notes: reader.list("notes", ANY, () => reader.tuple("note", () => readNote(reader))),
   }));
 }
 

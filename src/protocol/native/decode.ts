@@ -44,9 +44,7 @@ interface Context {
 /**
  * A function that reads the operation in one binary frame, and keeps none of the frame's memory.
  */
-export function createDecoder(
-  limits: RequestLimits,
-): (data: Uint8Array) => Operation {
+export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Operation {
   const copies = new Copies();
   return (data) => {
     const reader = new FrameReader(data);
@@ -226,9 +224,7 @@ function readChange(reader: FrameReader): ConversationChange {
 
 function readCommandack(context: Context): Operation {
   const { reader, limits, ref } = context;
-  const inboxSeqs = reader.list("inboxSeqs", limits.maxCommandAcks, () =>
-    reader.uint("inboxSeq"),
-  );
+  const inboxSeqs = reader.list("inboxSeqs", limits.maxCommandAcks, () => reader.uint("inboxSeq"));
   return { kind: "commandack", ref, inboxSeqs };
 }
 
@@ -243,16 +239,14 @@ function readResumePoint(context: Context): ResumePoint {
 function readDeviceId(context: Context): string {
   const { reader, limits } = context;
   const id = reader.text("deviceId", limits.maxIdLength, "bad_id");
-  if (id !== "" && !isId(id))
-    throw reader.refusal("bad_id", "deviceId is not a valid id");
+  if (id !== "" && !isId(id)) throw reader.refusal("bad_id", "deviceId is not a valid id");
   return id;
 }
 
 function readDeviceFlag(reader: FrameReader): DeviceFlag {
   const value = reader.uint("deviceFlag");
   const flag = DEVICE_FLAGS.find((known) => known === value);
-  if (flag === undefined)
-    throw reader.refusal("bad_request", "deviceFlag must be 0, 1 or 2");
+  if (flag === undefined) throw reader.refusal("bad_request", "deviceFlag must be 0, 1 or 2");
   return flag;
 }
 
@@ -266,10 +260,7 @@ function readDeviceLevel(reader: FrameReader): DeviceLevel {
 function readChannel(context: Context): ChannelRef {
   const type = context.reader.uint("channelType");
   if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
-    throw context.reader.refusal(
-      "bad_request",
-      "channelType must be 1 (personal) or 2 (group)",
-    );
+    throw context.reader.refusal("bad_request", "channelType must be 1 (personal) or 2 (group)");
   return { type, id: readId(context, "channelId") };
 }
 
@@ -296,8 +287,7 @@ function readLabel(context: Context, what: string): string | undefined {
 function readName(context: Context, what: string): string {
   const { reader, limits } = context;
   const name = reader.text(what, limits.maxIdLength);
-  if (name === "")
-    throw reader.refusal("bad_request", `${what} must not be empty`);
+  if (name === "") throw reader.refusal("bad_request", `${what} must not be empty`);
   return name;
 }
 
@@ -325,8 +315,7 @@ class Copies {
   /** A copy of `bytes`; always a plain Uint8Array. */
   of(bytes: Uint8Array): Uint8Array {
     const length = bytes.length;
-    if (length > MAX_SHARED || length <= MAX_ON_HEAP)
-      return new Uint8Array(bytes);
+    if (length > MAX_SHARED || length <= MAX_ON_HEAP) return new Uint8Array(bytes);
     if (length > this.#slab.length - this.#at) {
       this.#slab = new Uint8Array(SLAB_BYTES);
       this.#at = 0;

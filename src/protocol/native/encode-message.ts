@@ -16,11 +16,7 @@ export function writeSendack(
   reply: Extract<Reply, { kind: "sendack" }>,
 ): void {
   const { ref, clientMsgNo } = reply;
-  begin(
-    writer,
-    { op: REPLY_OPS.sendack, ref, fields: 3 },
-    textBytes(clientMsgNo),
-  );
+  begin(writer, { op: REPLY_OPS.sendack, ref, fields: 3 }, textBytes(clientMsgNo));
   writer.uint(reply.messageId);
   writer.uint(reply.messageSeq);
   writer.text(clientMsgNo);
@@ -56,10 +52,7 @@ export function writeMessages(
   writeMessageList(writer, channel, messages);
 }
 
-export function writeCommand(
-  writer: FrameWriter,
-  push: Extract<Push, { kind: "command" }>,
-): void {
+export function writeCommand(writer: FrameWriter, push: Extract<Push, { kind: "command" }>): void {
   const { channel, message } = push;
   begin(
     writer,
@@ -108,11 +101,7 @@ function messageBytes(channel: ChannelRef, message: Message): number {
 }
 
 /** `channel` as the receiver names it. */
-function writeMessage(
-  writer: FrameWriter,
-  channel: ChannelRef,
-  message: Message,
-): void {
+function writeMessage(writer: FrameWriter, channel: ChannelRef, message: Message): void {
   const { noPersist, redDot } = message.header;
   writer.uint(channel.type);
   writer.text(channel.id);
@@ -121,9 +110,7 @@ function writeMessage(
   writer.text(message.fromUid);
   writer.text(message.clientMsgNo);
   writer.uint(message.timestampMs);
-  writer.uint(
-    (noPersist ? FLAG_BITS.noPersist : 0) | (redDot ? FLAG_BITS.redDot : 0),
-  );
+  writer.uint((noPersist ? FLAG_BITS.noPersist : 0) | (redDot ? FLAG_BITS.redDot : 0));
   writer.uint(message.expireS);
   writer.bin(message.payload);
   writer.optionalText(message.streamNo);
@@ -132,11 +119,7 @@ function writeMessage(
 }
 
 /** The message within another frame. */
-function writeMessageRecord(
-  writer: FrameWriter,
-  channel: ChannelRef,
-  message: Message,
-): void {
+function writeMessageRecord(writer: FrameWriter, channel: ChannelRef, message: Message): void {
   writer.array(messageFields(message));
   writeMessage(writer, channel, message);
 }
@@ -200,16 +183,11 @@ export function writeConversations(
 
 function conversationBytes({ channel, last }: Conversation): number {
   return (
-    FIXED_BYTES +
-    textBytes(channel.id) +
-    (last === undefined ? 0 : messageBytes(channel, last))
+    FIXED_BYTES + textBytes(channel.id) + (last === undefined ? 0 : messageBytes(channel, last))
   );
 }
 
-function writeConversation(
-  writer: FrameWriter,
-  conversation: Conversation,
-): void {
+function writeConversation(writer: FrameWriter, conversation: Conversation): void {
   const { channel, last } = conversation;
   writer.uint(channel.type);
   writer.text(channel.id);

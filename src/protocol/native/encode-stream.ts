@@ -16,11 +16,7 @@ const EVENT_FIELDS = 9;
 const STREAM_FIELDS = 8;
 
 /** `channel` as the receiver names it. */
-export function writeEvent(
-  writer: FrameWriter,
-  channel: ChannelRef,
-  event: ChannelEvent,
-): void {
+export function writeEvent(writer: FrameWriter, channel: ChannelRef, event: ChannelEvent): void {
   const { fromUid, clientMsgNo, eventId, type, data, stream } = event;
   begin(
     writer,
@@ -48,10 +44,7 @@ export function writeEvent(
 export function writeStream(
   writer: FrameWriter,
   head: { readonly op: number; readonly ref: number },
-  {
-    channel,
-    snapshot,
-  }: { readonly channel: ChannelRef; readonly snapshot: StreamSnapshot },
+  { channel, snapshot }: { readonly channel: ChannelRef; readonly snapshot: StreamSnapshot },
 ): void {
   const { fromUid, clientMsgNo, text } = snapshot;
   begin(
@@ -82,10 +75,7 @@ export function recordBytes(snapshot: StreamSnapshot): number {
 }
 
 /** The `stream` record: a stream without its text and what its message contains. */
-export function writeRecord(
-  writer: FrameWriter,
-  snapshot: StreamSnapshot,
-): void {
+export function writeRecord(writer: FrameWriter, snapshot: StreamSnapshot): void {
   const { notes } = snapshot;
   writer.array(5);
   writer.uint(stateNumber(snapshot.state));

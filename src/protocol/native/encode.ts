@@ -18,13 +18,7 @@ import {
 import { stateNumber, writeEvent, writeStream } from "./encode-stream.ts";
 import { WIRE_REASONS, wireCodeOf } from "./errors.ts";
 import { PUSH_OPS, REPLY_OPS, RESUME_STATUS } from "./ops.ts";
-import {
-  begin,
-  FIXED_BYTES,
-  FrameWriter,
-  type Head,
-  textBytes,
-} from "./writer.ts";
+import { begin, FIXED_BYTES, FrameWriter, type Head, textBytes } from "./writer.ts";
 
 interface Encoder {
   reply(reply: Reply): Uint8Array;
@@ -90,24 +84,16 @@ function writePush(writer: FrameWriter, push: Push): void {
     case "conversation":
       return writeConversationPush(writer, push);
     case "presence":
-      return writePresence(
-        writer,
-        { op: PUSH_OPS.presence, ref: 0 },
-        push.presence,
-      );
+      return writePresence(writer, { op: PUSH_OPS.presence, ref: 0 }, push.presence);
     case "disconnect":
       return writeDisconnect(writer, push);
   }
 }
 
-function writeConnack(
-  writer: FrameWriter,
-  reply: Extract<Reply, { kind: "connack" }>,
-): void {
+function writeConnack(writer: FrameWriter, reply: Extract<Reply, { kind: "connack" }>): void {
   const { limits, resume } = reply;
   let bytes = textBytes(reply.sessionId) + textBytes(reply.nodeId);
-  for (const { channel } of resume)
-    bytes += FIXED_BYTES + textBytes(channel.id);
+  for (const { channel } of resume) bytes += FIXED_BYTES + textBytes(channel.id);
   begin(writer, { op: REPLY_OPS.connack, ref: reply.ref, fields: 6 }, bytes);
   writer.uint(reply.version);
   writer.text(reply.sessionId);
@@ -129,11 +115,7 @@ function writeConnack(
 }
 
 /** A reply whose only field is a number. */
-function writeNumber(
-  writer: FrameWriter,
-  head: Omit<Head, "fields">,
-  value: number,
-): void {
+function writeNumber(writer: FrameWriter, head: Omit<Head, "fields">, value: number): void {
   begin(writer, { ...head, fields: 1 });
   writer.uint(value);
 }
@@ -155,18 +137,11 @@ function writePresence(
   }
 }
 
-function writeError(
-  writer: FrameWriter,
-  reply: Extract<Reply, { kind: "error" }>,
-): void {
+function writeError(writer: FrameWriter, reply: Extract<Reply, { kind: "error" }>): void {
   const { ref } = reply;
   const code = wireCodeOf(reply.code);
   const message = reply.message || ERRORS[reply.code].message;
-  begin(
-    writer,
-    { op: REPLY_OPS.error, ref, fields: 4 },
-    textBytes(code) + textBytes(message),
-  );
+  begin(writer, { op: REPLY_OPS.error, ref, fields: 4 }, textBytes(code) + textBytes(message));
   writer.text(code);
   writer.text(message);
   writer.bool(ERRORS[reply.code].retry);
@@ -178,10 +153,7 @@ function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }
 
-function writeDisconnect(
-  writer: FrameWriter,
-  push: Extract<Push, { kind: "disconnect" }>,
-): void {
+function writeDisconnect(writer: FrameWriter, push: Extract<Push, { kind: "disconnect" }>): void {
   const { code, message } = CLOSE_REASONS[push.reason];
   const name = WIRE_REASONS[push.reason];
   begin(

@@ -1,11 +1,7 @@
 // Names of errors and close reasons in the native protocol. Tables only. The names are part of the
 // wire format: they stay when the domain renames a code.
 
-import {
-  CLOSE_REASONS,
-  type CloseReason,
-  type ErrorCode,
-} from "../../broker/errors.ts";
+import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 
 /**
  * The name of each code in an ERROR frame; 0: the code itself (the table is in browser bundles).

@@ -56,8 +56,7 @@ export const PUSH_OPS = {
 
 /** Bits of the `flags` field. A server refuses unknown bits, a client ignores them. */
 export const FLAG_BITS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
-export const KNOWN_FLAGS =
-  FLAG_BITS.noPersist | FLAG_BITS.redDot | FLAG_BITS.syncOnce;
+export const KNOWN_FLAGS = FLAG_BITS.noPersist | FLAG_BITS.redDot | FLAG_BITS.syncOnce;
 
 /** `status` in a CONNACK's resume results. */
 export const RESUME_STATUS = { ok: 0, denied: 1 } as const;

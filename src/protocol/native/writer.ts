@@ -31,9 +31,7 @@ export class FrameWriter {
   /** Makes room for a frame of at most `maxBytes`; drops an unfinished one. */
   begin(maxBytes: number): void {
     if (maxBytes > this.#bytes.length - this.#at) {
-      this.#bytes = new Uint8Array(
-        maxBytes > SLAB_BYTES / 4 ? maxBytes : SLAB_BYTES,
-      );
+      this.#bytes = new Uint8Array(maxBytes > SLAB_BYTES / 4 ? maxBytes : SLAB_BYTES);
       this.#at = 0;
     }
     this.#start = this.#at;
@@ -44,8 +42,7 @@ export class FrameWriter {
     const bytes = this.#bytes;
     const start = this.#start;
     const end = this.#at;
-    if (end > bytes.length)
-      throw new RangeError("The frame is larger than announced");
+    if (end > bytes.length) throw new RangeError("The frame is larger than announced");
     if (bytes.length <= SLAB_BYTES || end - start > bytes.length / 2)
       return bytes.subarray(start, end);
     // Texts are announced at three times their usual size, which a kept frame must not hold.
@@ -88,8 +85,7 @@ export class FrameWriter {
 
   text(value: string): void {
     const length = value.length;
-    if (length > SHORT_TEXT || !this.#asciiText(value, length))
-      this.#anyText(value);
+    if (length > SHORT_TEXT || !this.#asciiText(value, length)) this.#anyText(value);
   }
 
   optionalText(value: string | undefined): void {
@@ -144,8 +140,7 @@ export class FrameWriter {
     const assumed = start + textHeaderBytes(value.length);
     const { read, written } = utf8.encodeInto(value, bytes.subarray(assumed));
     const begins = start + textHeaderBytes(written);
-    if (begins !== assumed)
-      bytes.copyWithin(begins, assumed, assumed + written);
+    if (begins !== assumed) bytes.copyWithin(begins, assumed, assumed + written);
     this.#textHeader(written);
     this.#at += written;
     if (read < value.length) this.#at = Number.POSITIVE_INFINITY; // did not fit: `end` throws

@@ -18,8 +18,7 @@ import {
 const ALGORITHM = "aes-128-cbc";
 const BLOCK_BYTES = 16;
 const KEY_BYTES = 32;
-const SALT_LETTERS =
-  "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const SALT_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /** The greatest multiple of the letters' number in a byte: random bytes from it on are not used. */
 const FAIR_BYTES = 248;
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
@@ -61,10 +60,7 @@ function publicKeyOf(base64: string): KeyObject | undefined {
 }
 
 /** Undefined: the public key is of low order. */
-function secretOf(
-  privateKey: KeyObject,
-  publicKey: KeyObject,
-): Buffer | undefined {
+function secretOf(privateKey: KeyObject, publicKey: KeyObject): Buffer | undefined {
   try {
     const secret = diffieHellman({ privateKey, publicKey });
     return secret.every((byte) => byte === 0) ? undefined : secret;
@@ -139,9 +135,7 @@ export class PayloadCipher {
   /** Base64 of the encrypted text, which comes from `pad`. */
   encrypt(padded: Buffer): string {
     this.#encryption ??= {
-      context: createCipheriv(ALGORITHM, this.#key, this.#iv).setAutoPadding(
-        false,
-      ),
+      context: createCipheriv(ALGORITHM, this.#key, this.#iv).setAutoPadding(false),
       last: Buffer.from(this.#iv),
     };
     const { context, last } = this.#encryption;
@@ -157,12 +151,9 @@ export class PayloadCipher {
     const text = base64.toString("latin1");
     if (text.length % 4 !== 0 || !BASE64.test(text)) return undefined;
     const encrypted = Buffer.from(text, "base64");
-    if (encrypted.length === 0 || encrypted.length % BLOCK_BYTES !== 0)
-      return undefined;
+    if (encrypted.length === 0 || encrypted.length % BLOCK_BYTES !== 0) return undefined;
     this.#decryption ??= {
-      context: createDecipheriv(ALGORITHM, this.#key, this.#iv).setAutoPadding(
-        false,
-      ),
+      context: createDecipheriv(ALGORITHM, this.#key, this.#iv).setAutoPadding(false),
       last: Buffer.from(this.#iv),
     };
     const { context, last } = this.#decryption;

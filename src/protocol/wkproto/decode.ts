@@ -63,8 +63,7 @@ export function readSend(body: Buffer, version: number): SendPacket {
     setting,
     clientSeq: reader.u32(),
     clientMsgNo: reader.text(),
-    streamNo:
-      hasStream && version > 1 && version < EVENT_VERSION ? reader.text() : "",
+    streamNo: hasStream && version > 1 && version < EVENT_VERSION ? reader.text() : "",
     channelId: reader.text(),
     channelType: reader.u8(),
     expireS: version >= EXPIRE_VERSION ? reader.u32() : 0,

@@ -67,8 +67,7 @@ export class PacketStream {
         continue;
       }
       const end = this.#endOf(rest);
-      if (end === undefined || end > rest.length)
-        return this.#hold(rest, end ?? rest.length);
+      if (end === undefined || end > rest.length) return this.#hold(rest, end ?? rest.length);
       use(packetOf(rest.subarray(0, end)));
       rest = rest.subarray(end);
     }
@@ -93,9 +92,7 @@ export class PacketStream {
     const bytes = this.#heldBytes + data.length;
     if (bytes > this.#held.length) {
       const twice = Math.max(2 * this.#held.length, LEAST_HELD_BYTES);
-      const grown = Buffer.allocUnsafeSlow(
-        Math.max(bytes, Math.min(end, twice)),
-      );
+      const grown = Buffer.allocUnsafeSlow(Math.max(bytes, Math.min(end, twice)));
       this.#held.copy(grown, 0, 0, this.#heldBytes);
       this.#held = grown;
     }
@@ -107,8 +104,7 @@ export class PacketStream {
   #endOf(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;
-    if (type === 0 || type > PACKETS.event)
-      throw lost(`There is no packet of type ${type}`);
+    if (type === 0 || type > PACKETS.event) throw lost(`There is no packet of type ${type}`);
     const length = lengthOf(data);
     if (length === undefined) return undefined;
     const end = length.at + length.bytes;
@@ -121,8 +117,7 @@ export class PacketStream {
 
 function packetOf(bytes: Buffer): Packet {
   const first = bytes.readUInt8(0);
-  const body =
-    bytes.length === 1 ? NOTHING : bytes.subarray(lengthOf(bytes)?.at);
+  const body = bytes.length === 1 ? NOTHING : bytes.subarray(lengthOf(bytes)?.at);
   return { type: first >> 4, flags: first & 15, body };
 }
 

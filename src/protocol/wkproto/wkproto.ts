@@ -2,11 +2,7 @@
 // pushes. State: per connection its version, its keys, how far its login is, and a packet that has
 // not come whole; for all connections the newest encrypted message.
 
-import {
-  CLOSE_REASONS,
-  type CloseReason,
-  ERRORS,
-} from "../../broker/errors.ts";
+import { CLOSE_REASONS, type CloseReason, ERRORS } from "../../broker/errors.ts";
 import {
   type ChannelRef,
   DEVICE_FLAGS,
@@ -68,8 +64,7 @@ import {
   SETTINGS,
 } from "./packets.ts";
 
-interface WkprotoLimits
-  extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLength"> {
+interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLength"> {
   /** Bytes of one packet. */
   readonly maxPacketBytes: number;
 }
@@ -112,8 +107,7 @@ export function createWkproto(
   const newest: NewestRecvs = new Map();
   return {
     name: "wkproto",
-    speaks: (data, isText) =>
-      !isText && (data[0] ?? 0) >> 4 === PACKETS.connect,
+    speaks: (data, isText) => !isText && (data[0] ?? 0) >> 4 === PACKETS.connect,
     open: () => new WkprotoCodec(limits, newest, encryption),
   };
 }
@@ -192,13 +186,8 @@ class WkprotoCodec implements Codec {
    * `use` tells whether the packet is a request, which the client pays for; of others a message
    * holds few.
    */
-  #read(
-    data: Uint8Array,
-    isText: boolean,
-    use: (packet: Packet) => boolean,
-  ): void {
-    if (isText)
-      throw new FrameError("malformed_frame", 0, "Packets are binary", true);
+  #read(data: Uint8Array, isText: boolean, use: (packet: Packet) => boolean): void {
+    if (isText) throw new FrameError("malformed_frame", 0, "Packets are binary", true);
     let others = 0;
     this.#packets.take(data, (packet) => {
       if (!use(packet)) others += 1;
@@ -254,14 +243,11 @@ class WkprotoCodec implements Codec {
     if (!isId(packet.uid)) return refusedConnect("uid is not a valid id");
     if (packet.deviceId !== "" && !isId(packet.deviceId))
       return refusedConnect("deviceId is not a valid id");
-    if (packet.token.length > MAX_TOKEN_LENGTH)
-      return refusedConnect("token is too long");
-    if (flag === undefined)
-      return refusedConnect("deviceFlag must be 0, 1 or 2");
+    if (packet.token.length > MAX_TOKEN_LENGTH) return refusedConnect("token is too long");
+    if (flag === undefined) return refusedConnect("deviceFlag must be 0, 1 or 2");
     if (this.isPrivate) {
       const agreed = agree(packet.clientKey);
-      if (agreed === undefined)
-        return refusedConnect("clientKey is not a public key in base64");
+      if (agreed === undefined) return refusedConnect("clientKey is not a public key in base64");
       this.#cipher = agreed.cipher;
       this.#keys = agreed.keys;
     }
@@ -286,11 +272,9 @@ class WkprotoCodec implements Codec {
     const { maxIdLength, maxPayloadBytes } = this.#limits;
     if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
       return new FrameError("bad_request", ref, "channelType must be 1 or 2");
-    if (!isId(id))
-      return new FrameError("bad_id", ref, "channelId is not a valid id");
+    if (!isId(id)) return new FrameError("bad_id", ref, "channelId is not a valid id");
     for (const label of [clientMsgNo, streamNo, topic])
-      if (label.length > maxIdLength)
-        return new FrameError("too_large", ref, "A name is too long");
+      if (label.length > maxIdLength) return new FrameError("too_large", ref, "A name is too long");
     const payload = this.#payloadOf(packet);
     if (payload === undefined)
       return new FrameError("bad_payload", ref, "The payload is not readable");
@@ -319,12 +303,9 @@ class WkprotoCodec implements Codec {
     const { payload, clientSeq, clientMsgNo, channelId, channelType } = packet;
     if (this.#cipher === undefined) return Uint8Array.from(payload);
     const signed = `${clientSeq}${clientMsgNo}${channelId}${channelType}`;
-    if (this.#cipher.sign(pad(signed, payload)) !== packet.msgKey)
-      return undefined;
+    if (this.#cipher.sign(pad(signed, payload)) !== packet.msgKey) return undefined;
     const plain = this.#cipher.decrypt(payload);
-    return (
-      plain && new Uint8Array(plain.buffer, plain.byteOffset, plain.length)
-    );
+    return plain && new Uint8Array(plain.buffer, plain.byteOffset, plain.length);
   }
 
   encodeReply(reply: Reply): Frames {
@@ -340,8 +321,7 @@ class WkprotoCodec implements Codec {
           return ERRORS[reply.code].retry
             ? NOTHING // a refused client stays away; closed without an answer it comes back
             : this.#refuse(reasonOf(reply.code));
-        if (reply.ref < SEND_REF || this.#status !== "connected")
-          return NOTHING;
+        if (reply.ref < SEND_REF || this.#status !== "connected") return NOTHING;
         return this.#sendack(reply.ref, reasonOf(reply.code));
       case "history":
       case "presence":
@@ -364,9 +344,7 @@ class WkprotoCodec implements Codec {
       case "command":
         return this.#recv(push.channel, push.message, FLAGS.syncOnce);
       case "event":
-        return this.#version < EVENT_VERSION
-          ? NOTHING
-          : eventFrame(clientEvent(push.event));
+        return this.#version < EVENT_VERSION ? NOTHING : eventFrame(clientEvent(push.event));
       case "stream":
         return this.#version < EVENT_VERSION
           ? NOTHING
@@ -385,10 +363,7 @@ class WkprotoCodec implements Codec {
     this.#keys = undefined;
     return writeConnack({
       version: this.#version,
-      timeDiff: BigInt.asIntN(
-        64,
-        BigInt(reply.serverTimeMs) - this.#clientTimestamp,
-      ),
+      timeDiff: BigInt.asIntN(64, BigInt(reply.serverTimeMs) - this.#clientTimestamp),
       reasonCode: SUCCESS_REASON,
       serverKey,
       salt,
@@ -398,8 +373,7 @@ class WkprotoCodec implements Codec {
 
   /** Sends nothing when the login was answered. */
   #refuse(reasonCode: number): Frames {
-    if (this.#status === "connected" || this.#status === "refused")
-      return NOTHING;
+    if (this.#status === "connected" || this.#status === "refused") return NOTHING;
     this.#status = "refused";
     return writeConnack({
       version: this.#version,
@@ -439,11 +413,7 @@ class WkprotoCodec implements Codec {
     if (this.#cipher === undefined)
       return writeRecv(this.#packetOf(channel, message, flags), this.#version);
     const newest = this.#newest.get(this.#version);
-    if (
-      newest?.message === message &&
-      newest.channelId === channel.id &&
-      newest.flags === flags
-    )
+    if (newest?.message === message && newest.channelId === channel.id && newest.flags === flags)
       return newest.recv.for(this.#cipher);
     const packet = this.#packetOf(channel, message, flags);
     const recv = new EncryptedRecv(packet, this.#version);
@@ -459,22 +429,15 @@ class WkprotoCodec implements Codec {
   #flagsFor({ header, fromUid, channel }: Message): number {
     const isShared = channel.type === GROUP_CHANNEL && !this.isPrivate;
     const isOwn = fromUid === this.#uid && !isShared;
-    return (
-      (header.noPersist ? FLAGS.noPersist : 0) |
-      (header.redDot && !isOwn ? FLAGS.redDot : 0)
-    );
+    return (header.noPersist ? FLAGS.noPersist : 0) | (header.redDot && !isOwn ? FLAGS.redDot : 0);
   }
 
   #packetOf(channel: ChannelRef, message: Message, flags: number): RecvPacket {
     const { setting = 0, topic = "" } = message.passthrough ?? {};
-    const hasStream =
-      message.stream !== undefined && this.#version >= EVENT_VERSION;
+    const hasStream = message.stream !== undefined && this.#version >= EVENT_VERSION;
     return {
       flags,
-      setting:
-        setting |
-        (topic === "" ? 0 : SETTINGS.topic) |
-        (hasStream ? SETTINGS.stream : 0),
+      setting: setting | (topic === "" ? 0 : SETTINGS.topic) | (hasStream ? SETTINGS.stream : 0),
       fromUid: message.fromUid === SYSTEM_UID ? "" : message.fromUid,
       channelId: channel.id,
       channelType: channel.type,
@@ -494,10 +457,7 @@ function sendRef(flags: number, clientSeq: number): Ref {
 }
 
 /** The bits that say nothing of a packet's layout in any version. Undefined: there is nothing to pass on. */
-function passthroughOf({
-  setting,
-  topic,
-}: SendPacket): Passthrough | undefined {
+function passthroughOf({ setting, topic }: SendPacket): Passthrough | undefined {
   const passed = setting & (RECEIPT_BIT | SIGNAL_BIT);
   return passed === 0 && topic === "" ? undefined : { setting: passed, topic };
 }

@@ -10,19 +10,8 @@ import { BrokerError } from "../../broker/errors.ts";
 import type { Message, StreamSnapshot } from "../../broker/model.ts";
 import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
-import {
-  commit,
-  fieldsOf,
-  MAX_TABLES,
-  type Stored,
-} from "./engine/database.ts";
-import {
-  countIn,
-  LogRows,
-  MAX_SEQ,
-  recordAt,
-  rowOf,
-} from "./engine/log-rows.ts";
+import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/database.ts";
+import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./engine/log-rows.ts";
 import { decodeRecord, peekCounted, peekTimes } from "./engine/record.ts";
 import type { Tables } from "./engine/tables.ts";
 import { type EmbeddedOptions, openStore } from "./open.ts";
@@ -70,10 +59,7 @@ export interface SourceStream {
  * process uses it or it cannot be written, `internal` when it cannot be read.
  */
 export async function openMoveSource(
-  options: Omit<
-    EmbeddedOptions,
-    "publisher" | "durability" | "retentionS" | "maxChannelMessages"
-  >,
+  options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
 ): Promise<MoveSource> {
   if (!hasData(options.path))
     throw new BrokerError("unavailable", {
@@ -123,9 +109,7 @@ export async function openMoveSource(
     const trace = streamTraces.get(key) ?? [VERSION, new Uint8Array(), []];
     const [packed, ids] = fieldsOf(trace) as [Uint8Array, string[]]; // as `StreamRows` writes it
     const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.length);
-    const offsets = Array.from({ length: bytes.length / 4 }, (_, at) =>
-      bytes.readUInt32LE(4 * at),
-    );
+    const offsets = Array.from({ length: bytes.length / 4 }, (_, at) => bytes.readUInt32LE(4 * at));
     const stopped = endingOf(code) === "stopped";
     return { snapshot, stopped, offsets, eventIds: ids };
   }
@@ -182,9 +166,7 @@ function idIn(stored: Stored | undefined): string {
 
 /** What a move needs of a table. */
 export interface RowTable {
-  getRange(
-    options: RangeOptions,
-  ): Iterable<{ readonly key: Key; readonly value: unknown }>;
+  getRange(options: RangeOptions): Iterable<{ readonly key: Key; readonly value: unknown }>;
   getStats(): object;
 }
 
@@ -212,8 +194,7 @@ export function* rowsOf<K, V = Stored>(
   let before = at === "" ? undefined : keyAt(at);
   for (;;) {
     const bounds = { ...range, limit: CHUNK };
-    if (before !== undefined)
-      Object.assign(bounds, { start: before, exclusiveStart: true });
+    if (before !== undefined) Object.assign(bounds, { start: before, exclusiveStart: true });
     const chunk = [...table.getRange(bounds)];
     for (const { key, value } of chunk) {
       const row = { key, value, before, at: placeOf(key) };
@@ -234,10 +215,7 @@ function keyAt(place: string): Key {
 }
 
 /** The messages of the log after the watermark `at`, as if each had a row of its own. */
-export function* recordsOf(
-  tables: Tables,
-  at: string,
-): Generator<Row<Buffer, Buffer>> {
+export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Buffer>> {
   let before = at === "" ? undefined : (keyAt(at) as Buffer); // of one of these rows
   const place = (key: Buffer, value: Buffer): Row<Buffer, Buffer> => {
     const row = { key, value, before, at: placeOf(key) };
@@ -375,8 +353,7 @@ export function firstOf(
 ): FirstRow | undefined {
   const timestampMs = value.readDoubleLE(17);
   const other = (generation === 0 ? odd : even).get(key);
-  if (other !== undefined && other.readDoubleLE(17) > timestampMs)
-    return undefined;
+  if (other !== undefined && other.readDoubleLE(17) > timestampMs) return undefined;
   const end = key.indexOf(SEPARATOR, NUMBER_BYTES);
   const isCommand = numberIn(key) === COMMANDS;
   const last = isCommand ? key.lastIndexOf(SEPARATOR) : key.length;

@@ -38,11 +38,7 @@ import { createWithStream } from "./steps/stream-reads.ts";
 import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
 import { createStreams } from "./steps/streams.ts";
 import { createSystemAccounts } from "./steps/system-accounts.ts";
-import {
-  createLoginSweep,
-  createNewestLogins,
-  createUsers,
-} from "./steps/users.ts";
+import { createLoginSweep, createNewestLogins, createUsers } from "./steps/users.ts";
 
 /**
  * Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses.
@@ -167,8 +163,7 @@ async function openOwned(
 ) {
   const { clock, onError } = options;
   const publisher = guarded(options.publisher, onError);
-  const retentionMs =
-    options.retentionS === 0 ? Infinity : options.retentionS * 1000;
+  const retentionMs = options.retentionS === 0 ? Infinity : options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
   const channelTables = new ChannelTables(tables);
   const conversationRows = new ConversationRows(tables);
@@ -279,10 +274,7 @@ async function openOwned(
   const filling = dedupe
     .fillFilters()
     .catch((error: Error) =>
-      onError(
-        error,
-        "The filters of client message numbers could not be filled",
-      ),
+      onError(error, "The filters of client message numbers could not be filled"),
     );
 
   return {
@@ -332,10 +324,7 @@ async function openOwned(
 }
 
 /** What is stored stays stored, and is answered, when a receiver of its event throws. */
-function guarded(
-  publisher: Publisher,
-  onError: EmbeddedOptions["onError"],
-): Publisher {
+function guarded(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {
   return {
     publish(event) {
       try {
@@ -389,10 +378,7 @@ function openWal(
   }
 }
 
-function reportCut(
-  { droppedBytes, isLoss }: Recovered,
-  onError: EmbeddedOptions["onError"],
-): void {
+function reportCut({ droppedBytes, isLoss }: Recovered, onError: EmbeddedOptions["onError"]): void {
   if (isLoss)
     onError(
       new Error(

@@ -4,11 +4,7 @@
 import { BrokerError } from "../../broker/errors.ts";
 import type { MessageDraft, Store, UserState } from "../../broker/ports.ts";
 import { guarded } from "../guarded.ts";
-import {
-  createLifecycle,
-  type Lifecycle,
-  toBrokerError,
-} from "../lifecycle.ts";
+import { createLifecycle, type Lifecycle, toBrokerError } from "../lifecycle.ts";
 import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
 
 export type { EmbeddedOptions } from "./open.ts";
@@ -103,20 +99,9 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "accessTokenOwner",
       "removeAccessToken",
     ]),
-    ...guarded(life, (e) => e.systemAccounts, [
-      "systemUids",
-      "changeSystemUids",
-    ]),
-    ...guarded(life, (e) => e.inbox, [
-      "appendCommand",
-      "readInbox",
-      "acknowledgeCommands",
-    ]),
-    ...guarded(life, (e) => e.streams, [
-      "streamEvent",
-      "cancelStream",
-      "interruptStreams",
-    ]),
+    ...guarded(life, (e) => e.systemAccounts, ["systemUids", "changeSystemUids"]),
+    ...guarded(life, (e) => e.inbox, ["appendCommand", "readInbox", "acknowledgeCommands"]),
+    ...guarded(life, (e) => e.streams, ["streamEvent", "cancelStream", "interruptStreams"]),
     ...guarded(life, (e) => e.conversations, [
       "conversationsOf",
       "readConversations",
@@ -148,12 +133,9 @@ function hotCalls(life: Life) {
       if (store === undefined) return Promise.reject(life.notRunning());
       return store.appends.append(draft);
     },
-    groupFacts: (channelId, uid) =>
-      useNow((e) => e.channels.groupFacts(channelId, uid)),
-    personFacts: (fromUid, toUid) =>
-      useNow((e) => e.channels.personFacts(fromUid, toUid)),
-    stream: (key, clientMsgNo) =>
-      useNow((e) => e.streams.stream(key, clientMsgNo)),
+    groupFacts: (channelId, uid) => useNow((e) => e.channels.groupFacts(channelId, uid)),
+    personFacts: (fromUid, toUid) => useNow((e) => e.channels.personFacts(fromUid, toUid)),
+    stream: (key, clientMsgNo) => useNow((e) => e.streams.stream(key, clientMsgNo)),
     activeStream: (key) => useNow((e) => e.streams.activeStream(key)),
     personalStreamsOf: (uid) => useNow((e) => e.streams.personalStreamsOf(uid)),
     streamTextOffset: (key, clientMsgNo, index) =>
@@ -161,10 +143,7 @@ function hotCalls(life: Life) {
   } satisfies Partial<Store>;
 }
 
-function statesOf(
-  { channels, inbox }: OpenStore,
-  uids: readonly string[],
-): Promise<UserState[]> {
+function statesOf({ channels, inbox }: OpenStore, uids: readonly string[]): Promise<UserState[]> {
   return Promise.all(
     uids.map(async (uid) => {
       const groups = await channels.groupsOf(uid);
@@ -196,14 +175,7 @@ const NO_STATS: EmbeddedStats = {
   activeStreamBytes: 0,
 };
 
-function statsOf({
-  memtable,
-  wal,
-  checkpoint,
-  appends,
-  inbox,
-  live,
-}: OpenStore): EmbeddedStats {
+function statsOf({ memtable, wal, checkpoint, appends, inbox, live }: OpenStore): EmbeddedStats {
   const { appended, duplicates } = appends.counts;
   return {
     tailRecords: memtable.records,

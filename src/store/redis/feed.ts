@@ -8,10 +8,7 @@ import { idCounterOf } from "./steps/channel-names.ts";
 import { readSlice } from "./steps/history.ts";
 import { decodeSnapshot } from "./steps/stream-record.ts";
 
-const POSITION = loadScript(
-  lua("channel_position"),
-  ...["entry", "snapshot"].map(lua),
-);
+const POSITION = loadScript(lua("channel_position"), ...["entry", "snapshot"].map(lua));
 
 export function createChannelFeed(
   parts: RedisStoreParts,
@@ -20,16 +17,15 @@ export function createChannelFeed(
   return {
     async position(key, { streams, marks }) {
       const keys = [
-        ...["head", "log", "activeStream"].map((part) =>
-          link.keys.channel(part, key),
-        ),
+        ...["head", "log", "activeStream"].map((part) => link.keys.channel(part, key)),
         idCounterOf(link, bucketOf(key)).key,
       ];
       const named = marks.toReversed().flatMap(argsOf);
       const args = [marks.length, ...named, ...streams];
       const reply = await link.run(POSITION, keys, args);
-      const [publicationSeq, headSeq, lastId, newestId, lostId, found] =
-        reply as [...[number, number, number, number, number, unknown[]]]; // as its header says
+      const [publicationSeq, headSeq, lastId, newestId, lostId, found] = reply as [
+        ...[number, number, number, number, number, unknown[]],
+      ]; // as its header says
       const shown = unreadable.leaveOut(found, decodeSnapshot);
       return {
         ...{ publicationSeq, headSeq, lastId, newestId, streams: shown },

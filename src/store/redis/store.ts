@@ -65,10 +65,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     ...{ ...parts, commands },
     personFacts: channels.personFacts,
   });
-  const sweep = new Sweep(parts, [
-    (isStopped) => commands.sweep(isStopped),
-    repairIndexes,
-  ]);
+  const sweep = new Sweep(parts, [(isStopped) => commands.sweep(isStopped), repairIndexes]);
   const lifecycle = createLifecycle({
     async open() {
       await link.start();

@@ -24,10 +24,7 @@ export class UnreadableRecords {
   /**
    * What `decode` returns for each item that it can read, in order. Throws what is not `internal`.
    */
-  leaveOut<Item, Result>(
-    items: readonly Item[],
-    decode: (item: Item) => Result,
-  ): Result[] {
+  leaveOut<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
     const results: Result[] = [];
     for (const item of items) {
       try {
@@ -40,8 +37,7 @@ export class UnreadableRecords {
   }
 
   #skip(error: unknown): void {
-    if (!(error instanceof BrokerError) || error.code !== "internal")
-      throw error;
+    if (!(error instanceof BrokerError) || error.code !== "internal") throw error;
     this.#count += 1;
     const now = performance.now();
     if (now - this.#reportedAtMs < REPORT_EVERY_MS) return;

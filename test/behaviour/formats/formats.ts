@@ -5,9 +5,4 @@ import { EXTENDED_JSONRPC, WUKONGIM_JSONRPC } from "./jsonrpc.ts";
 import { NATIVE } from "./native.ts";
 import { WKPROTO } from "./wkproto.ts";
 
-export const FORMATS: readonly Format[] = [
-  NATIVE,
-  WUKONGIM_JSONRPC,
-  EXTENDED_JSONRPC,
-  WKPROTO,
-];
+export const FORMATS: readonly Format[] = [NATIVE, WUKONGIM_JSONRPC, EXTENDED_JSONRPC, WKPROTO];

@@ -2,12 +2,7 @@
 
 import type { Test } from "tap";
 import type { World } from "../world.ts";
-import {
-  type Format,
-  type FormatClient,
-  type FormatConnect,
-  FormatRefusal,
-} from "./format.ts";
+import { type Format, type FormatClient, type FormatConnect, FormatRefusal } from "./format.ts";
 
 /** Registers the user, unless a token is given, and connects it. */
 export async function joinFormat(
@@ -27,9 +22,7 @@ export async function joinFormat(
 }
 
 /** How a connect or a send is refused; rejects when it is not. */
-export async function refusedAs(
-  request: Promise<unknown>,
-): Promise<FormatRefusal> {
+export async function refusedAs(request: Promise<unknown>): Promise<FormatRefusal> {
   const error = await request.then(
     () => undefined,
     (refusal: unknown) => refusal,

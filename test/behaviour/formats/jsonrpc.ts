@@ -2,11 +2,7 @@
 // and extended.
 
 import type { ChannelRef } from "../../../src/broker/model.ts";
-import {
-  type Json,
-  JsonRpcError,
-  openJsonRpc,
-} from "../../support/jsonrpc-client.ts";
+import { type Json, JsonRpcError, openJsonRpc } from "../../support/jsonrpc-client.ts";
 import { type Format, FormatRefusal, textOfPayload } from "./format.ts";
 
 const SUCCESS = 1;
@@ -96,9 +92,7 @@ function jsonRpc(name: string, isExtended: boolean): Format {
         isKicked: () =>
           client
             .all("disconnect")
-            .some((one) =>
-              isExtended ? one.name === "kicked" : one.reasonCode === KICKED,
-            ),
+            .some((one) => (isExtended ? one.name === "kicked" : one.reasonCode === KICKED)),
         closed: client.closed,
         pause: () => client.pause(),
         resume: () => client.resume(),

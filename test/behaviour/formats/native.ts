@@ -2,10 +2,7 @@
 
 import { reasonOf } from "../../../src/protocol/reason-codes.ts";
 import { openNative } from "../../support/native-client.ts";
-import {
-  type NativeClient,
-  NativeClientError,
-} from "../../support/native-session.ts";
+import { type NativeClient, NativeClientError } from "../../support/native-session.ts";
 import { PATIENCE_MS } from "../world.ts";
 import { type Format, FormatRefusal, textOfPayload } from "./format.ts";
 
@@ -53,8 +50,7 @@ export const NATIVE: Format = {
       sendBlindly(channel, text) {
         client.send(channel, text).catch(() => undefined); // nobody waits
       },
-      isKicked: () =>
-        client.pushed("disconnect").some(({ reason }) => reason === "kicked"),
+      isKicked: () => client.pushed("disconnect").some(({ reason }) => reason === "kicked"),
       closed: client.closed,
       pause: () => client.pause(),
       resume: () => client.resume(),
@@ -63,15 +59,9 @@ export const NATIVE: Format = {
   },
 };
 
-async function refusal(
-  error: unknown,
-  client?: NativeClient,
-): Promise<unknown> {
+async function refusal(error: unknown, client?: NativeClient): Promise<unknown> {
   if (!(error instanceof NativeClientError)) return error;
   const code = client && (await client.closed).code;
   const told = client?.errors.at(-1)?.code ?? error.code;
-  return new FormatRefusal(
-    reasonOf(told as Parameters<typeof reasonOf>[0]),
-    code,
-  ); // a code of the table
+  return new FormatRefusal(reasonOf(told as Parameters<typeof reasonOf>[0]), code); // a code of the table
 }

@@ -1,9 +1,6 @@
 // WKProto behind the verbs of the format scenarios, in its newest version.
 
-import {
-  openWkproto,
-  type WkprotoClient,
-} from "../../support/wkproto-client.ts";
+import { openWkproto, type WkprotoClient } from "../../support/wkproto-client.ts";
 import type { WkPacket } from "../../support/wkproto-packets.ts";
 import { type Format, FormatRefusal, textOfPayload } from "./format.ts";
 
@@ -20,8 +17,7 @@ export const WKPROTO: Format = {
       ...(deviceId === undefined ? {} : { deviceId }),
     });
     const { reasonCode } = await client.connect();
-    if (reasonCode !== SUCCESS)
-      throw new FormatRefusal(Number(reasonCode), await client.closed());
+    if (reasonCode !== SUCCESS) throw new FormatRefusal(Number(reasonCode), await client.closed());
     const messages = inOrder(client, isRecv(false));
     const commands = inOrder(client, isRecv(true));
     const events = inOrder(client, ({ packet }) => packet === "EVENT");
@@ -29,8 +25,7 @@ export const WKPROTO: Format = {
     return {
       async send(channel, content, options = {}) {
         const ack = await client.send(channel, text(content), options);
-        if (ack.reasonCode !== SUCCESS)
-          throw new FormatRefusal(Number(ack.reasonCode));
+        if (ack.reasonCode !== SUCCESS) throw new FormatRefusal(Number(ack.reasonCode));
         return Number(ack.messageSeq);
       },
       async nextMessage() {
@@ -60,8 +55,7 @@ export const WKPROTO: Format = {
       },
       isKicked: () =>
         client.received.some(
-          ({ packet, fields }) =>
-            packet === "DISCONNECT" && fields.reasonCode === KICKED,
+          ({ packet, fields }) => packet === "DISCONNECT" && fields.reasonCode === KICKED,
         ),
       closed: client.closed().then((code) => ({ code })),
       pause: () => client.pause(),

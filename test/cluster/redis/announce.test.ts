@@ -12,10 +12,7 @@ const MAX_IN_FLIGHT = 600;
 async function nodes(t: Test, maxInFlight: number) {
   const redis = await startRedis(t);
   const settings = redisSettings(redis.url, { maxInFlight, timeoutMs: 5000 });
-  const [teller, hearer] = [
-    await startTopicNode(t, settings),
-    await startTopicNode(t, settings),
-  ];
+  const [teller, hearer] = [await startTopicNode(t, settings), await startTopicNode(t, settings)];
   return { redis, teller, hearer };
 }
 
@@ -59,8 +56,7 @@ t.test("a short announcement waits for no long one", async (t) => {
 t.test("long announcements do not wait without end", async (t) => {
   const { redis, teller } = await nodes(t, MAX_IN_FLIGHT);
   const event = addition("u", "g");
-  const announce = (length: number) =>
-    teller.topics.announce(Array.from({ length }, () => event));
+  const announce = (length: number) => teller.topics.announce(Array.from({ length }, () => event));
   redis.signal("SIGSTOP");
   const waiting = t.rejects(announce(101_000), { code: "unavailable" });
   await t.rejects(announce(51), { code: "overloaded" });

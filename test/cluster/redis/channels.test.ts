@@ -28,8 +28,7 @@ for (const first of [0, 1, 2, 3])
     channels.opened(listened("a"));
     const frames = range(1, 4).map(() => log.message());
     const rest = [0, 1, 2, 3].filter((at) => at !== first);
-    for (const at of [first, ...rest])
-      hear(channels, frames[at] ?? Buffer.alloc(0));
+    for (const at of [first, ...rest]) hear(channels, frames[at] ?? Buffer.alloc(0));
     await idle(one);
     t.same(one.seqs(), range(1, 4));
     hear(channels, log.message());
@@ -100,22 +99,19 @@ for (const mayReorder of [true, false])
     },
   );
 
-t.test(
-  "unstored messages that come while a channel is first read are told",
-  async (t) => {
-    const log = new FeedLog("personal");
-    const one = bench(t, log);
-    const channels = nodeChannels(one, log);
-    channels.opened(listened("a"));
-    const stored = [false, true, false];
-    const frames = stored.map((isStored) => log.message({ stored: isStored }));
-    hear(channels, frames[0] ?? Buffer.alloc(0));
-    await idle(one);
-    for (const frame of frames.slice(1)) hear(channels, frame);
-    await idle(one);
-    t.same(one.seqs(), [0, 1, 0]);
-  },
-);
+t.test("unstored messages that come while a channel is first read are told", async (t) => {
+  const log = new FeedLog("personal");
+  const one = bench(t, log);
+  const channels = nodeChannels(one, log);
+  channels.opened(listened("a"));
+  const stored = [false, true, false];
+  const frames = stored.map((isStored) => log.message({ stored: isStored }));
+  hear(channels, frames[0] ?? Buffer.alloc(0));
+  await idle(one);
+  for (const frame of frames.slice(1)) hear(channels, frame);
+  await idle(one);
+  t.same(one.seqs(), [0, 1, 0]);
+});
 
 t.test("what was overtaken when first heard of is told before", async (t) => {
   const log = new FeedLog("personal");
@@ -151,23 +147,20 @@ t.test(
   },
 );
 
-t.test(
-  "a lost topic that does not come back holds up no channel of the other user",
-  async (t) => {
-    const log = new FeedLog("personal");
-    const { one, channels, topic: a } = oneTopic(t, log);
-    hear(channels, log.message());
-    lose(channels, a, 1e6 + 1000);
-    log.message(); // comes to nobody
-    channels.opened(listened("b", { sinceMs: 1e6 + 2000 }));
-    hear(channels, log.message());
-    a.isOpen = false;
-    channels.closed(a);
-    hear(channels, log.message());
-    await idle(one);
-    t.same(one.seqs(), range(1, 4));
-  },
-);
+t.test("a lost topic that does not come back holds up no channel of the other user", async (t) => {
+  const log = new FeedLog("personal");
+  const { one, channels, topic: a } = oneTopic(t, log);
+  hear(channels, log.message());
+  lose(channels, a, 1e6 + 1000);
+  log.message(); // comes to nobody
+  channels.opened(listened("b", { sinceMs: 1e6 + 2000 }));
+  hear(channels, log.message());
+  a.isOpen = false;
+  channels.closed(a);
+  hear(channels, log.message());
+  await idle(one);
+  t.same(one.seqs(), range(1, 4));
+});
 
 t.test("a channel goes on over the topic of its other user", async (t) => {
   const log = new FeedLog("personal");
@@ -221,23 +214,20 @@ for (const isListed of [true, false])
     },
   );
 
-t.test(
-  "an unstored message that came between the returns of two topics is dropped",
-  async (t) => {
-    const log = new FeedLog("personal");
-    const { one, channels, topic: a } = oneTopic(t, log);
-    const b = listened("b");
-    channels.opened(b);
-    hear(channels, log.message());
-    await idle(one);
-    for (const topic of [a, b]) lose(channels, topic, 1e6 + 1000);
-    a.isUp = true;
-    hear(channels, log.message({ stored: false }));
-    await restore(channels, a);
-    await restore(channels, b);
-    t.same(one.seqs(), [1]);
-  },
-);
+t.test("an unstored message that came between the returns of two topics is dropped", async (t) => {
+  const log = new FeedLog("personal");
+  const { one, channels, topic: a } = oneTopic(t, log);
+  const b = listened("b");
+  channels.opened(b);
+  hear(channels, log.message());
+  await idle(one);
+  for (const topic of [a, b]) lose(channels, topic, 1e6 + 1000);
+  a.isUp = true;
+  hear(channels, log.message({ stored: false }));
+  await restore(channels, a);
+  await restore(channels, b);
+  t.same(one.seqs(), [1]);
+});
 
 t.test("a channel that waits for its topic is not forgotten", async (t) => {
   const log = new FeedLog("personal");
@@ -256,20 +246,17 @@ t.test("a channel that waits for its topic is not forgotten", async (t) => {
   t.same(one.seqs(), [1, 2, 3]);
 });
 
-t.test(
-  "a channel that begins while its topic is lost is made good",
-  async (t) => {
-    const log = new FeedLog("personal");
-    const one = bench(t, log, { mayReorder: false });
-    const channels = nodeChannels(one, log);
-    const a = listened("a", { isUp: false, lostAtMs: 1e6 });
-    channels.opened(a);
-    await Promise.all(channels.restore([a])); // lost again meanwhile
-    log.message(); // comes to nobody
-    await restore(channels, a);
-    t.same(one.seqs(), [1]);
-  },
-);
+t.test("a channel that begins while its topic is lost is made good", async (t) => {
+  const log = new FeedLog("personal");
+  const one = bench(t, log, { mayReorder: false });
+  const channels = nodeChannels(one, log);
+  const a = listened("a", { isUp: false, lostAtMs: 1e6 });
+  channels.opened(a);
+  await Promise.all(channels.restore([a])); // lost again meanwhile
+  log.message(); // comes to nobody
+  await restore(channels, a);
+  t.same(one.seqs(), [1]);
+});
 
 for (const kind of ["stream", "unstored message"] as const)
   t.test(`first heard of by a ${kind}`, async (t) => {
@@ -277,10 +264,7 @@ for (const kind of ["stream", "unstored message"] as const)
     const { one, channels } = oneTopic(t, log);
     for (const _ of range(1, 3)) log.message(); // read when its user came
     log.start("s");
-    const frame =
-      kind === "stream"
-        ? log.content("s", "x")
-        : log.message({ stored: false });
+    const frame = kind === "stream" ? log.content("s", "x") : log.message({ stored: false });
     hear(channels, frame);
     await idle(one);
     t.equal(one.told.length, 1);

@@ -7,11 +7,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
-import {
-  type RedisClusterServers,
-  redisSettings,
-  startRedisCluster,
-} from "../../support/redis.ts";
+import { type RedisClusterServers, redisSettings, startRedisCluster } from "../../support/redis.ts";
 
 const FILE = fileURLToPath(new URL("./closing-process.ts", import.meta.url));
 /** Until every link looks at a map of slots that nobody answers for. */
@@ -50,8 +46,7 @@ for (const [what, outage] of Object.entries(OUTAGES))
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
     t.teardown(() => child.kill("SIGKILL"));
-    const said = async (word: string) =>
-      t.same(await once(child, "message"), [word, undefined]);
+    const said = async (word: string) => t.same(await once(child, "message"), [word, undefined]);
     await said("open");
     await outage.begin(servers);
     await pause(AWAY_MS);

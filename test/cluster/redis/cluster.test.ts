@@ -7,11 +7,7 @@ import type { RedisSettings } from "../../../src/redis/client.ts";
 import { clusterContract } from "../../contract/cluster.ts";
 import { endedWhile, sessionsOf } from "../../contract/cluster-bench.ts";
 import { sessionContract } from "../../contract/sessions.ts";
-import {
-  redisSettings,
-  startRedis,
-  startRedisCluster,
-} from "../../support/redis.ts";
+import { redisSettings, startRedis, startRedisCluster } from "../../support/redis.ts";
 import { sessionOn, until } from "./nodes.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
 
@@ -32,20 +28,14 @@ async function open(t: Test, settings: RedisSettings): Promise<WholeNode> {
   return node;
 }
 
-async function suites(
-  t: Test,
-  name: string,
-  settings: RedisSettings,
-): Promise<void> {
+async function suites(t: Test, name: string, settings: RedisSettings): Promise<void> {
   const driver = { name, open: (t: Test) => open(t, settings) };
   clusterContract(t, driver);
   sessionContract(t, driver);
 
   t.test(`${name}: simultaneous main logins on three nodes`, async (t) => {
     const nodes = await Promise.all([1, 2, 3].map(() => open(t, settings)));
-    const wrong = await Promise.all(
-      Array.from({ length: 100 }, () => loginRound(nodes)),
-    );
+    const wrong = await Promise.all(Array.from({ length: 100 }, () => loginRound(nodes)));
     t.same(wrong.flat(), []);
   });
 
@@ -79,16 +69,10 @@ async function loginRound(nodes: readonly WholeNode[]): Promise<string[]> {
   const uid = randomUUID();
   const [hearing] = nodes as [WholeNode];
   const told = await endedWhile(hearing, uid, () =>
-    Promise.all(
-      nodes.map((node) => node.directory.login(sessionOn(node, uid))),
-    ),
+    Promise.all(nodes.map((node) => node.directory.login(sessionOn(node, uid)))),
   );
-  const seen = await Promise.all(
-    nodes.map((node) => sessionsOf(node.store, uid)),
-  );
-  const presence = await Promise.all(
-    nodes.map((node) => node.directory.presence([uid])),
-  );
+  const seen = await Promise.all(nodes.map((node) => sessionsOf(node.store, uid)));
+  const presence = await Promise.all(nodes.map((node) => node.directory.presence([uid])));
   const survivors = new Set(seen.flat().map((one) => one.sessionId));
   return [
     ...(told.length === 2 ? [] : ["not two were ended"]),

@@ -14,11 +14,7 @@ import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
 import { watchPace } from "../../support/pace.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { isOnline, sessionOn, until } from "./nodes.ts";
-import {
-  startWholeNode,
-  type WholeNode,
-  type WholeNodeOptions,
-} from "./whole-node.ts";
+import { startWholeNode, type WholeNode, type WholeNodeOptions } from "./whole-node.ts";
 
 const { deadAfterMs } = Create(clusterOptions);
 const DEFAULTS = { heartbeatMs: heartbeatMs(deadAfterMs), deadAfterMs };
@@ -33,10 +29,7 @@ interface NodeProcess {
   login(sessions: readonly SessionRecord[]): Promise<void>;
 }
 
-async function startProcess(
-  t: Test,
-  options: WholeNodeOptions,
-): Promise<NodeProcess> {
+async function startProcess(t: Test, options: WholeNodeOptions): Promise<NodeProcess> {
   const file = fileURLToPath(new URL("./node-process.ts", import.meta.url));
   const args = [...TYPESCRIPT, file, JSON.stringify(options)];
   const child = spawn(...endsWithParent(process.execPath, args), {
@@ -68,10 +61,7 @@ function optionsOf(
   return { nodeId, settings: redisSettings(redis.url, { prefix }), ...beats };
 }
 
-async function survivor(
-  t: Test,
-  options: WholeNodeOptions,
-): Promise<WholeNode> {
+async function survivor(t: Test, options: WholeNodeOptions): Promise<WholeNode> {
   const node = await startWholeNode(options);
   t.teardown(() => node.close());
   return node;
@@ -91,9 +81,7 @@ t.test("kill -9: offline everywhere within 3 s, watchers told", async (t) => {
   const pace = watchPace(t);
   const killedAt = performance.now();
   b.child.kill("SIGKILL");
-  await until(async () =>
-    (await a.directory.presence(uids)).every((one) => !one.online),
-  );
+  await until(async () => (await a.directory.presence(uids)).every((one) => !one.online));
   await until(() => presenceTold(a, "u7"));
   const tookMs = performance.now() - killedAt;
   t.ok(tookMs < IN_TIME_MS + 10 * pace.lostMs(), `${tookMs} ms`);
@@ -131,8 +119,5 @@ t.test("SIGSTOP for twice the time to death, then SIGCONT", async (t) => {
   ]);
   t.same(await sessionsOf(a.store, "taken"), [later]);
   const nodes = await a.cluster.nodes();
-  t.same(
-    nodes.map((one) => one.nodeId).sort(),
-    [a.cluster.nodeId, b.cluster.nodeId].sort(),
-  );
+  t.same(nodes.map((one) => one.nodeId).sort(), [a.cluster.nodeId, b.cluster.nodeId].sort());
 });

@@ -4,10 +4,7 @@
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { idCounterOf } from "../../../src/store/redis/steps/channel-names.ts";
-import type {
-  DeliveryDriver,
-  DeliveryNode,
-} from "../../contract/delivery-bench.ts";
+import type { DeliveryDriver, DeliveryNode } from "../../contract/delivery-bench.ts";
 import { redisSettings } from "../../support/redis.ts";
 import type { Wires } from "../../support/wires.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
@@ -43,9 +40,10 @@ export function deliveryDriver(
     async forget(node, key, { publications, kept }) {
       const link = nodes.get(node)?.link;
       if (link === undefined) throw new Error("no node of this driver");
-      const [head, log] = ["head", "log"].map((part) =>
-        link.keys.channel(part, key),
-      ) as [string, string];
+      const [head, log] = ["head", "log"].map((part) => link.keys.channel(part, key)) as [
+        string,
+        string,
+      ];
       if (kept) {
         const seq = Number(await link.call("hget", head, "seq"));
         const left = seq - publications;

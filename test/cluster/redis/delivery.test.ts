@@ -36,8 +36,7 @@ t.test("Redis lost what it had not written to its disk", async (t) => {
   await server?.restart();
   for (const text of ["6", "7", "8"]) await sayAll(text); // with the numbers of 3, 4 and 5
   await insist(() => hearer.cluster.barrier());
-  for (const place of places)
-    t.same(texts(hearer, place), range(1, 8).map(String), place.kind);
+  for (const place of places) t.same(texts(hearer, place), range(1, 8).map(String), place.kind);
   t.same(disorder(hearer), []);
 });
 

@@ -3,18 +3,10 @@
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
-import {
-  SECONDARY_DEVICE,
-  type SessionRecord,
-  userTopic,
-} from "../../../src/broker/model.ts";
+import { SECONDARY_DEVICE, type SessionRecord, userTopic } from "../../../src/broker/model.ts";
 import { hashToken, tokenTag } from "../../../src/broker/tokens.ts";
 import { createUsers } from "../../../src/broker/users.ts";
-import {
-  endedFor,
-  endedWhile,
-  sessionsOf,
-} from "../../contract/cluster-bench.ts";
+import { endedFor, endedWhile, sessionsOf } from "../../contract/cluster-bench.ts";
 import { callsIn, startRedis } from "../../support/redis.ts";
 import {
   HEARTBEAT_MS,
@@ -49,8 +41,7 @@ async function startNodes(
         settings: { ...settings, prefix },
       }),
     );
-  for (const node of nodes)
-    await until(async () => (await node.cluster.nodes()).length === count);
+  for (const node of nodes) await until(async () => (await node.cluster.nodes()).length === count);
   return nodes;
 }
 
@@ -59,14 +50,11 @@ async function lose({ link }: TestNode, uid: string): Promise<void> {
   await raw.del(link.keys.user("sessions", uid), link.keys.user("logins", uid));
 }
 
-const hash = ({ link }: TestNode, uid: string) =>
-  link.keys.user("sessions", uid);
+const hash = ({ link }: TestNode, uid: string) => link.keys.user("sessions", uid);
 
 /** Who of the user's sessions the node was told to end, and why. */
 const ended = ({ events }: TestNode) =>
-  events.flatMap((one) =>
-    one.kind === "end_session" ? [`${one.sessionId} ${one.reason}`] : [],
-  );
+  events.flatMap((one) => (one.kind === "end_session" ? [`${one.sessionId} ${one.reason}`] : []));
 
 const ROUNDS = 500;
 
@@ -79,15 +67,11 @@ t.test("500 rounds of simultaneous main logins: one survivor", async (t) => {
       const mains = nodes.map((node) => sessionOn(node, uid));
       const [hearing] = nodes as [TestNode];
       const told = await endedWhile(hearing, uid, () =>
-        Promise.all(
-          nodes.map(({ directory }, at) => directory.login(mains[at] as never)),
-        ),
+        Promise.all(nodes.map(({ directory }, at) => directory.login(mains[at] as never))),
       );
       const gone = new Set(told.map(([sessionId]) => sessionId));
       const left = mains.filter((one) => !gone.has(one.sessionId));
-      const seen = await Promise.all(
-        nodes.map((node) => sessionsOf(node.store, uid)),
-      );
+      const seen = await Promise.all(nodes.map((node) => sessionsOf(node.store, uid)));
       const online = await Promise.all(nodes.map((one) => isOnline(one, uid)));
       const isRight =
         told.length === 2 &&
@@ -109,10 +93,7 @@ t.test("the step that ends a session tells its node why", async (t) => {
   await a.directory.login(phone);
   await b.directory.login(sessionOn(b, "tom", { deviceId: "d" }));
   await until(() => ended(a).length === 2);
-  t.same(
-    [...ended(a)].sort(),
-    [`${main.sessionId} kicked`, `${phone.sessionId} replaced`].sort(),
-  );
+  t.same([...ended(a)].sort(), [`${main.sessionId} kicked`, `${phone.sessionId} replaced`].sort());
 });
 
 t.test("sessions keep what they carry, whatever is in it", async (t) => {
@@ -126,9 +107,7 @@ t.test("sessions keep what they carry, whatever is in it", async (t) => {
 t.test("a dead node's sessions are offline, watchers look", async (t) => {
   const [a, b, c] = (await startNodes(t, 3)) as [TestNode, TestNode, TestNode];
   const uids = Array.from({ length: 300 }, (_, at) => `u${at}`);
-  await Promise.all(
-    uids.map((uid) => b.directory.login(sessionOn(b, uid, { flag: 1 }))),
-  );
+  await Promise.all(uids.map((uid) => b.directory.login(sessionOn(b, uid, { flag: 1 }))));
   const elsewhere = sessionOn(a, "u0");
   await a.directory.login(elsewhere);
   for (const uid of ["u1", "u2", "u3"]) await c.cluster.listen(`p:${uid}`);
@@ -169,34 +148,29 @@ const KEPT_MS = 600_000;
 // Private, since no door shows what is left in Redis.
 t.test("an entry that expired is dropped with the next login", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
-  const [old, next] = [0, 1].map(() =>
-    sessionOn(a, "u", { level: SECONDARY_DEVICE }),
-  ) as [SessionRecord, SessionRecord];
+  const [old, next] = [0, 1].map(() => sessionOn(a, "u", { level: SECONDARY_DEVICE })) as [
+    SessionRecord,
+    SessionRecord,
+  ];
   await a.directory.login(old);
   await a.directory.login(next);
   t.equal(await raw.hlen(hash(a, "u")), 2, "one that did not stays");
   await rewrite(a, old, { at: EXPIRES, value: `${Date.now() - 10_000}` });
   const third = sessionOn(a, "u", { level: SECONDARY_DEVICE });
   t.same(await endedFor(a, third), [], "it is not ended by it");
-  t.same(
-    (await raw.hkeys(hash(a, "u"))).sort(),
-    [next.sessionId, third.sessionId].sort(),
-  );
+  t.same((await raw.hkeys(hash(a, "u"))).sort(), [next.sessionId, third.sessionId].sort());
 });
 
-t.test(
-  "an expired session that is still served is ended by a login",
-  async (t) => {
-    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
-    const old = sessionOn(a, "u");
-    await a.directory.login(old);
-    await a.cluster.listen(userTopic("u"));
-    await rewrite(a, old, { at: EXPIRES, value: `${Date.now() - 10_000}` });
-    await b.directory.login(sessionOn(b, "u"));
-    await until(() => ended(a).length > 0);
-    t.same(ended(a), [`${old.sessionId} kicked`]);
-  },
-);
+t.test("an expired session that is still served is ended by a login", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  const old = sessionOn(a, "u");
+  await a.directory.login(old);
+  await a.cluster.listen(userTopic("u"));
+  await rewrite(a, old, { at: EXPIRES, value: `${Date.now() - 10_000}` });
+  await b.directory.login(sessionOn(b, "u"));
+  await until(() => ended(a).length > 0);
+  t.same(ended(a), [`${old.sessionId} kicked`]);
+});
 
 t.test("a lost session whose token was replaced is ended", async (t) => {
   const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
@@ -209,27 +183,23 @@ t.test("a lost session whose token was replaced is ended", async (t) => {
   t.notOk(await isOnline(a, "u"));
 });
 
-t.test(
-  "entries are buffered for ten minutes, longer while served",
-  async (t) => {
-    const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
-    const session = sessionOn(a, "u");
-    await a.directory.login(session);
-    const key = hash(a, "u");
-    const keptMs = async () => {
-      const entry = await entryOf(a, session);
-      return [await raw.pttl(key), Number(entry[EXPIRES]) - Date.now()];
-    };
-    const isKept = async () =>
-      (await keptMs()).every((ms) => ms > KEPT_MS / 2 && ms <= KEPT_MS);
-    t.ok(await isKept(), "as a login leaves it");
-    await rewrite(a, session, { at: EXPIRES, value: `${Date.now() + 60_000}` });
-    await raw.pexpire(key, 60_000);
-    t.notOk(await isKept(), "as time would have it");
-    await until(isKept);
-    t.same(await sessionsOf(a.store, "u"), [session]);
-  },
-);
+t.test("entries are buffered for ten minutes, longer while served", async (t) => {
+  const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
+  const session = sessionOn(a, "u");
+  await a.directory.login(session);
+  const key = hash(a, "u");
+  const keptMs = async () => {
+    const entry = await entryOf(a, session);
+    return [await raw.pttl(key), Number(entry[EXPIRES]) - Date.now()];
+  };
+  const isKept = async () => (await keptMs()).every((ms) => ms > KEPT_MS / 2 && ms <= KEPT_MS);
+  t.ok(await isKept(), "as a login leaves it");
+  await rewrite(a, session, { at: EXPIRES, value: `${Date.now() + 60_000}` });
+  await raw.pexpire(key, 60_000);
+  t.notOk(await isKept(), "as time would have it");
+  await until(isKept);
+  t.same(await sessionsOf(a.store, "u"), [session]);
+});
 
 t.test("a node that just came is no stranger", async (t) => {
   const prefix = `t${randomUUID().slice(0, 8)}`;
@@ -270,10 +240,7 @@ t.test("a lost session whose place is taken is ended", async (t) => {
   await b.directory.login(sessionOn(b, "u2", { deviceId: "d" }));
   a.topics.resubscribed(["u1", "u2"]);
   await until(() => ended(a).length === 2);
-  t.same(
-    new Set(ended(a)),
-    new Set([`${main.sessionId} kicked`, `${phone.sessionId} replaced`]),
-  );
+  t.same(new Set(ended(a)), new Set([`${main.sessionId} kicked`, `${phone.sessionId} replaced`]));
   t.same(await sessionsOf(a.store, "u1"), [later]);
   a.topics.resubscribed(["u1", "u2"]);
   await a.directory.login(sessionOn(a, "u3"));
@@ -286,10 +253,7 @@ t.test("a node that missed it finds out why a session was ended", async (t) => {
   const ends = [
     ["kicked", (uid: string) => b.directory.login(sessionOn(b, uid))],
     ["replaced", (uid: string) => b.directory.login(sessionOn(b, uid, device))],
-    [
-      "logged_out",
-      (_: string, one: SessionRecord) => b.store.endSession(one, "logged_out"),
-    ],
+    ["logged_out", (_: string, one: SessionRecord) => b.store.endSession(one, "logged_out")],
   ] as const;
   for (const [reason, end] of ends) {
     const session = sessionOn(a, reason, device); // a does not listen
@@ -306,34 +270,28 @@ t.test("a node that missed it finds out why a session was ended", async (t) => {
   );
 });
 
-t.test(
-  "a lost session that was kicked by one that left stays out",
-  async (t) => {
-    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
-    const old = sessionOn(a, "u");
-    await a.directory.login(old);
-    const later = sessionOn(b, "u");
-    await b.directory.login(later);
-    await b.directory.remove(later);
-    a.topics.resubscribed(["u"]);
-    await until(() => ended(a).length === 1);
-    t.same(ended(a), [`${old.sessionId} kicked`]);
-    t.notOk(await isOnline(b, "u"));
-  },
-);
+t.test("a lost session that was kicked by one that left stays out", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  const old = sessionOn(a, "u");
+  await a.directory.login(old);
+  const later = sessionOn(b, "u");
+  await b.directory.login(later);
+  await b.directory.remove(later);
+  a.topics.resubscribed(["u"]);
+  await until(() => ended(a).length === 1);
+  t.same(ended(a), [`${old.sessionId} kicked`]);
+  t.notOk(await isOnline(b, "u"));
+});
 
-t.test(
-  "what is known of a user's logins is buffered for thirty days",
-  async (t) => {
-    const [a] = (await startNodes(t, 1)) as [TestNode];
-    await a.directory.login(sessionOn(a, "u"));
-    await a.directory.login(sessionOn(a, "v", { level: SECONDARY_DEVICE }));
-    const key = (uid: string) => a.link.keys.user("logins", uid);
-    const days = (await raw.pttl(key("u"))) / 86_400_000;
-    t.ok(days > 29.9 && days <= 30, `${days}`);
-    t.equal(await raw.exists(key("v")), 0, "of a secondary session nothing");
-  },
-);
+t.test("what is known of a user's logins is buffered for thirty days", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  await a.directory.login(sessionOn(a, "u"));
+  await a.directory.login(sessionOn(a, "v", { level: SECONDARY_DEVICE }));
+  const key = (uid: string) => a.link.keys.user("logins", uid);
+  const days = (await raw.pttl(key("u"))) / 86_400_000;
+  t.ok(days > 29.9 && days <= 30, `${days}`);
+  t.equal(await raw.exists(key("v")), 0, "of a secondary session nothing");
+});
 
 t.test("of two lost mains the later one comes back", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
@@ -350,9 +308,7 @@ t.test("of two lost mains the later one comes back", async (t) => {
     first.topics.resubscribed(["u"]);
     await until(async () => (await raw.exists(hash(a, "u"))) === 1);
     second.topics.resubscribed(["u"]);
-    await until(
-      async () => (await raw.hkeys(hash(a, "u"))).join() === late.sessionId,
-    );
+    await until(async () => (await raw.hkeys(hash(a, "u"))).join() === late.sessionId);
     t.same(await sessionsOf(a.store, "u"), [late]);
   }
   t.ok(ended(a).every((one) => one === `${old.sessionId} kicked`));
@@ -386,10 +342,7 @@ t.test("one step markDelivered a session out and tells its node", async (t) => {
 });
 
 t.test("a session whose end was not heard is found missing", async (t) => {
-  const [a, b] = (await startNodes(t, 2, { recheckMs: 200 })) as [
-    TestNode,
-    TestNode,
-  ];
+  const [a, b] = (await startNodes(t, 2, { recheckMs: 200 })) as [TestNode, TestNode];
   const [buffered, gone] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
   for (const one of [buffered, gone]) await a.directory.login(one);
   await b.store.endSession(gone, "logged_out"); // a does not listen
@@ -410,10 +363,7 @@ t.test("word of a credential has the node judge its sessions", async (t) => {
   await putToken(b, "u", "another");
   await b.cluster.announce([{ kind: "credential", uid: "u" }]);
   await until(() => ended(a).length === 2);
-  t.same(
-    new Set(ended(a)),
-    new Set([one, two].map((s) => `${s.sessionId} token_changed`)),
-  );
+  t.same(new Set(ended(a)), new Set([one, two].map((s) => `${s.sessionId} token_changed`)));
   await until(async () => !(await isOnline(b, "u")));
   t.ok(await isOnline(b, "v"));
 });
@@ -487,60 +437,53 @@ t.test("presence of many, in their order", async (t) => {
   );
 });
 
-t.test(
-  "after a loss only what could not be confirmed is repeated",
-  async (t) => {
-    const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
-    const uids = Array.from({ length: 119 }, (_, at) => `a${at}`).concat("b0");
-    await Promise.all(uids.map((uid) => a.directory.login(sessionOn(a, uid))));
-    const acl = (...rules: readonly string[]) =>
-      raw.call("ACL", "SETUSER", "default", ...rules);
-    await acl("resetkeys", "~*:{u:a*", "~*:{all}*"); // all but the last one's
-    t.teardown(() => acl("allkeys"));
-    await raw.call("CONFIG", "RESETSTAT");
-    /** Without those of heartbeats, which write once and read twice. */
-    const reads = async () => {
-      const stats = await raw.info("commandstats");
-      return callsIn(stats, "hget") - 2 * callsIn(stats, "zadd");
-    };
-    a.topics.resubscribed(uids);
-    await until(async () => (await reads()) > 0);
-    await new Promise((resolve) => setTimeout(resolve, 5 * HEARTBEAT_MS)); // it is tried again
-    const before = await reads();
-    t.ok(before < 2 * uids.length, `${before} reads, of an entry and a device`);
-    await acl("allkeys");
-    await until(async () => (await reads()) >= 2 * uids.length);
-    await new Promise((resolve) => setTimeout(resolve, 5 * HEARTBEAT_MS));
-    t.equal(await reads(), 2 * uids.length, "each session once");
-    t.same(ended(a), []);
-  },
-);
+t.test("after a loss only what could not be confirmed is repeated", async (t) => {
+  const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
+  const uids = Array.from({ length: 119 }, (_, at) => `a${at}`).concat("b0");
+  await Promise.all(uids.map((uid) => a.directory.login(sessionOn(a, uid))));
+  const acl = (...rules: readonly string[]) => raw.call("ACL", "SETUSER", "default", ...rules);
+  await acl("resetkeys", "~*:{u:a*", "~*:{all}*"); // all but the last one's
+  t.teardown(() => acl("allkeys"));
+  await raw.call("CONFIG", "RESETSTAT");
+  /** Without those of heartbeats, which write once and read twice. */
+  const reads = async () => {
+    const stats = await raw.info("commandstats");
+    return callsIn(stats, "hget") - 2 * callsIn(stats, "zadd");
+  };
+  a.topics.resubscribed(uids);
+  await until(async () => (await reads()) > 0);
+  await new Promise((resolve) => setTimeout(resolve, 5 * HEARTBEAT_MS)); // it is tried again
+  const before = await reads();
+  t.ok(before < 2 * uids.length, `${before} reads, of an entry and a device`);
+  await acl("allkeys");
+  await until(async () => (await reads()) >= 2 * uids.length);
+  await new Promise((resolve) => setTimeout(resolve, 5 * HEARTBEAT_MS));
+  t.equal(await reads(), 2 * uids.length, "each session once");
+  t.same(ended(a), []);
+});
 
-t.test(
-  "sessions that wait for their users' topics hold up no others",
-  async (t) => {
-    const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
-    const [judged, waiting] = [sessionOn(a, "u"), sessionOn(a, "v")];
-    for (const one of [judged, waiting]) await a.directory.login(one);
-    await a.cluster.listen("u:u");
-    const topicsBack: (() => void)[] = [];
-    a.topics.recovers = () =>
-      new Promise((resolve) => {
-        topicsBack.push(resolve);
-      });
-    await raw.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
-    await until(() => topicsBack.length > 0); // the store was away: all are to be confirmed
-    await lose(a, "v");
-    await putToken(a, "u", "another");
-    await a.cluster.announce([{ kind: "credential", uid: "u" }]);
-    await until(() => ended(a).length > 0);
-    t.same(ended(a), [`${judged.sessionId} token_changed`]);
-    t.same(await sessionsOf(a.store, "v"), [], "it waits");
-    for (const back of topicsBack) back();
-    await until(async () => (await sessionsOf(a.store, "v")).length > 0);
-    t.same(await sessionsOf(a.store, "v"), [waiting]);
-  },
-);
+t.test("sessions that wait for their users' topics hold up no others", async (t) => {
+  const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
+  const [judged, waiting] = [sessionOn(a, "u"), sessionOn(a, "v")];
+  for (const one of [judged, waiting]) await a.directory.login(one);
+  await a.cluster.listen("u:u");
+  const topicsBack: (() => void)[] = [];
+  a.topics.recovers = () =>
+    new Promise((resolve) => {
+      topicsBack.push(resolve);
+    });
+  await raw.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+  await until(() => topicsBack.length > 0); // the store was away: all are to be confirmed
+  await lose(a, "v");
+  await putToken(a, "u", "another");
+  await a.cluster.announce([{ kind: "credential", uid: "u" }]);
+  await until(() => ended(a).length > 0);
+  t.same(ended(a), [`${judged.sessionId} token_changed`]);
+  t.same(await sessionsOf(a.store, "v"), [], "it waits");
+  for (const back of topicsBack) back();
+  await until(async () => (await sessionsOf(a.store, "v")).length > 0);
+  t.same(await sessionsOf(a.store, "v"), [waiting]);
+});
 
 const SECONDARY = {
   uid: "u",

@@ -25,11 +25,7 @@ import {
   framesOf,
   messagePublication,
 } from "../../../src/redis/wire.ts";
-import {
-  encodeEvent,
-  eventFrame,
-  removalFrame,
-} from "../../redis/event-frames.ts";
+import { encodeEvent, eventFrame, removalFrame } from "../../redis/event-frames.ts";
 
 type Snapshot = { -readonly [K in keyof StreamSnapshot]: StreamSnapshot[K] };
 
@@ -91,21 +87,15 @@ export class FeedLog implements ChannelFeed {
     this.messagesKept.splice(-publications);
   }
 
-  async position(
-    _key: ChannelKey,
-    { streams: names, marks }: Known,
-  ): Promise<ChannelPosition> {
+  async position(_key: ChannelKey, { streams: names, marks }: Known): Promise<ChannelPosition> {
     await this.#read();
     const streams = this.streams
-      .filter(
-        (one) => one.state === "active" || names.includes(one.clientMsgNo),
-      )
+      .filter((one) => one.state === "active" || names.includes(one.clientMsgNo))
       .map((one) => ({ ...one }));
     const { publicationSeq, headSeq, nextId: lastId } = this;
     const newestId = this.messagesKept.at(-1)?.messageId ?? 0;
     const lost = marks.filter(
-      (mark) =>
-        mark.isStored && !this.messagesKept.some((one) => isMark(one, mark)),
+      (mark) => mark.isStored && !this.messagesKept.some((one) => isMark(one, mark)),
     );
     const lostFromId = lost[0]?.messageId ?? Number.POSITIVE_INFINITY;
     return { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
@@ -136,19 +126,11 @@ export class FeedLog implements ChannelFeed {
   }
 
   #shown(message: Message): Message {
-    const stream = this.streams.find(
-      ({ messageId }) => messageId === message.messageId,
-    );
-    return stream === undefined
-      ? message
-      : { ...message, stream: { ...stream } };
+    const stream = this.streams.find(({ messageId }) => messageId === message.messageId);
+    return stream === undefined ? message : { ...message, stream: { ...stream } };
   }
 
-  #append(
-    stream: string | undefined,
-    stored: boolean,
-    origin: string | undefined,
-  ): Buffer {
+  #append(stream: string | undefined, stored: boolean, origin: string | undefined): Buffer {
     this.publicationSeq += 1;
     this.nextId += 1;
     if (stored) this.headSeq += 1;
@@ -205,9 +187,6 @@ export class FeedLog implements ChannelFeed {
   }
 }
 
-function isMark(
-  { messageSeq, messageId }: Message,
-  mark: DeliveredMark,
-): boolean {
+function isMark({ messageSeq, messageId }: Message, mark: DeliveredMark): boolean {
   return messageSeq === mark.seq && messageId === mark.messageId;
 }

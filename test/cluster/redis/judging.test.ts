@@ -4,17 +4,9 @@
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
-import {
-  NO_RESYNC,
-  type TopicsResync,
-} from "../../../src/cluster/redis/topics/topics-parts.ts";
+import { NO_RESYNC, type TopicsResync } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
-import {
-  calls,
-  redisSettings,
-  startRedis,
-  startRedisCluster,
-} from "../../support/redis.ts";
+import { calls, redisSettings, startRedis, startRedisCluster } from "../../support/redis.ts";
 import {
   group,
   NO_METRICS,
@@ -134,8 +126,7 @@ t.test(
     const own = settings();
     const { node: one, judge } = await judged(t, own);
     const sender = await startTopicNode(t, own);
-    for (const topic of [groupTopic("g"), userTopic("a")])
-      await one.topics.listen(topic);
+    for (const topic of [groupTopic("g"), userTopic("a")]) await one.topics.listen(topic);
     await sender.send(group("g"), "b");
     await one.topics.barrier();
     judge.failures = 3;
@@ -156,8 +147,7 @@ t.test("a node that was silent judges before it tells", async (t) => {
   const own = settings();
   const { node: one, judge } = await judged(t, own);
   const sender = await startTopicNode(t, own);
-  for (const topic of [groupTopic("g"), userTopic("a")])
-    await one.topics.listen(topic);
+  for (const topic of [groupTopic("g"), userTopic("a")]) await one.topics.listen(topic);
   await sender.send(group("g"), "b");
   await one.topics.barrier();
   judge.silentMs = Date.now() - 5000;
@@ -174,37 +164,32 @@ t.test("a node that was silent judges before it tells", async (t) => {
   t.equal(judge.asked.length, length, "and then no more");
 });
 
-t.test(
-  "a group in which nothing happened costs one read of a number after a cut",
-  async (t) => {
-    const own = settings();
-    const judge: Judge = new Judge(() => one);
-    let restored = 0;
-    const one: TopicNode = await startTopicNode(t, own, {
-      resync: { ...NO_RESYNC, judgeGroup: judge.judgeGroup },
-      metrics: {
-        ...NO_METRICS,
-        resubscribed(topics) {
-          restored += topics;
-        },
+t.test("a group in which nothing happened costs one read of a number after a cut", async (t) => {
+  const own = settings();
+  const judge: Judge = new Judge(() => one);
+  let restored = 0;
+  const one: TopicNode = await startTopicNode(t, own, {
+    resync: { ...NO_RESYNC, judgeGroup: judge.judgeGroup },
+    metrics: {
+      ...NO_METRICS,
+      resubscribed(topics) {
+        restored += topics;
       },
-    });
-    const ids = range(1, 200).map((at) => `g${at}`);
-    for (const id of ids) await one.topics.listen(groupTopic(id));
-    const { store } = await startTopicNode(t, own);
-    for (const id of ["g7", "other"])
-      await store.createChannel(groupInfo(id), ["a"]);
-    const remove = (id: string) =>
-      store.removeSubscribers(group(id), ["a"], "permanent");
-    await admin.call("CONFIG", "RESETSTAT");
-    await remove("other");
-    const ofRemoval = await calls(admin, "hget");
-    await admin.call("CONFIG", "RESETSTAT");
-    await cut();
-    await remove("g7");
-    await until(() => restored === ids.length, "it is back");
-    t.equal(await calls(admin, "hget"), ids.length + ofRemoval);
-    t.same(new Set(judge.asked), new Set(["g7 behind 0 at 0"]));
-    t.ok((await calls(admin, "evalsha")) < 20, "scripts for one group");
-  },
-);
+    },
+  });
+  const ids = range(1, 200).map((at) => `g${at}`);
+  for (const id of ids) await one.topics.listen(groupTopic(id));
+  const { store } = await startTopicNode(t, own);
+  for (const id of ["g7", "other"]) await store.createChannel(groupInfo(id), ["a"]);
+  const remove = (id: string) => store.removeSubscribers(group(id), ["a"], "permanent");
+  await admin.call("CONFIG", "RESETSTAT");
+  await remove("other");
+  const ofRemoval = await calls(admin, "hget");
+  await admin.call("CONFIG", "RESETSTAT");
+  await cut();
+  await remove("g7");
+  await until(() => restored === ids.length, "it is back");
+  t.equal(await calls(admin, "hget"), ids.length + ofRemoval);
+  t.same(new Set(judge.asked), new Set(["g7 behind 0 at 0"]));
+  t.ok((await calls(admin, "evalsha")) < 20, "scripts for one group");
+});

@@ -3,14 +3,11 @@
 
 import { startWholeNode, type WholeNodeOptions } from "./whole-node.ts";
 
-const node = await startWholeNode(
-  JSON.parse(process.argv[2] ?? "{}") as WholeNodeOptions,
-);
+const node = await startWholeNode(JSON.parse(process.argv[2] ?? "{}") as WholeNodeOptions);
 let sent = 0;
 
 process.on("message", async (asked: { call: "login"; args: never[] }) => {
-  if (asked.call === "login")
-    for (const session of asked.args) await node.directory.login(session);
+  if (asked.call === "login") for (const session of asked.args) await node.directory.login(session);
   process.send?.({ done: asked.call });
 });
 setInterval(() => {

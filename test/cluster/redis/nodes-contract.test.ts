@@ -6,11 +6,7 @@ import {
   type RegistryDriver,
   registryContract,
 } from "../../contract/cluster-nodes.ts";
-import {
-  redisSettings,
-  startRedis,
-  startRedisCluster,
-} from "../../support/redis.ts";
+import { redisSettings, startRedis, startRedisCluster } from "../../support/redis.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
 
 const HEARTBEAT_MS = 100;
@@ -36,16 +32,13 @@ function driverOf(name: string, url: string): RegistryDriver {
     },
     async forgetNodes(node) {
       const { keys, call } = bound(linkOf(node));
-      for (const part of ["beats", "nodes", "clock"])
-        await call("del", keys.shared(part));
+      for (const part of ["beats", "nodes", "clock"]) await call("del", keys.shared(part));
     },
     async declareDead(node) {
       const { keys, call } = bound(linkOf(node));
       const beats = keys.shared("beats");
       const all = (await call("zrange", beats, 0, -1)) as readonly Buffer[];
-      const own = all.find((one) =>
-        one.toString().startsWith(node.cluster.nodeId),
-      );
+      const own = all.find((one) => one.toString().startsWith(node.cluster.nodeId));
       if (own === undefined) throw new Error("it has no heartbeat");
       await call("zadd", beats, 1, own);
     },

@@ -4,20 +4,13 @@
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
 import { MAIN_DEVICE, type SessionRecord } from "../../../src/broker/model.ts";
-import type {
-  Cluster,
-  ClusterEvent,
-  Store,
-} from "../../../src/broker/ports.ts";
+import type { Cluster, ClusterEvent, Store } from "../../../src/broker/ports.ts";
 import {
   SessionDirectory,
   type SessionDirectoryParts,
 } from "../../../src/broker/session-directory.ts";
 import { hashToken } from "../../../src/broker/tokens.ts";
-import {
-  createRedisCluster,
-  type RedisClusterParts,
-} from "../../../src/cluster/redis/cluster.ts";
+import { createRedisCluster, type RedisClusterParts } from "../../../src/cluster/redis/cluster.ts";
 import { ClockCheck } from "../../../src/cluster/redis/nodes/clock-check.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";

@@ -23,10 +23,7 @@ const AGAIN_MS = 20;
 /** `subscriber` is the test's own connection to the same server. */
 export function plainTopics(
   t: Pick<Test, "teardown">,
-  {
-    link,
-    subscriber,
-  }: { readonly link: RedisLink; readonly subscriber: Redis },
+  { link, subscriber }: { readonly link: RedisLink; readonly subscriber: Redis },
 ): PlainTopics {
   const published: ClusterEvent[] = [];
   let deliver: (event: ClusterEvent) => void = () => {};
@@ -43,9 +40,7 @@ export function plainTopics(
       if (!("uid" in event)) return;
       const frame = looseFrame("x", event);
       const topic = event.kind === "presence" ? "p:" : "u:";
-      link
-        .call("spublish", link.keys.topic(topic + event.uid), frame)
-        .catch(() => undefined); // the server is away: nobody hears it
+      link.call("spublish", link.keys.topic(topic + event.uid), frame).catch(() => undefined); // the server is away: nobody hears it
     },
     announce: async (events) => {
       for (const event of events) topics.publish(event);
@@ -73,8 +68,7 @@ export function plainTopics(
         .judgeUsers(uids)
         .catch(() => uids)
         .then((left) => {
-          if (left.length > 0)
-            setTimeout(() => topics.resubscribed(left), AGAIN_MS);
+          if (left.length > 0) setTimeout(() => topics.resubscribed(left), AGAIN_MS);
         });
     },
   };

@@ -18,22 +18,8 @@ import { Subscriptions } from "../../../src/cluster/redis/topics/subscriptions.t
 import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { FeedLog } from "./feed-log.ts";
-import {
-  bench,
-  hear,
-  listened,
-  lose,
-  nodeChannels,
-  oneTopic,
-} from "./sequencer-bench.ts";
-import {
-  group,
-  person,
-  range,
-  startTopicNode,
-  type TopicNode,
-  until,
-} from "./topic-nodes.ts";
+import { bench, hear, listened, lose, nodeChannels, oneTopic } from "./sequencer-bench.ts";
+import { group, person, range, startTopicNode, type TopicNode, until } from "./topic-nodes.ts";
 
 const MINUTES = 600_000;
 /** Long after what a log has. */
@@ -158,45 +144,37 @@ t.test("a channel that is none costs nobody else anything", async (t) => {
   t.same(one.seqs("2:good"), [1]);
 });
 
-t.test(
-  "numbers that come again in a group of which nothing was told are noticed",
-  async (t) => {
-    const settings = world();
-    const one = await startTopicNode(t, settings);
-    const sender = await startTopicNode(t, settings);
-    for (const _ of range(1, 5)) await sender.send(group("back"), "a");
-    await one.topics.listen(groupTopic("back"));
-    const [log, head] = ["log", "head"].map((part) =>
-      one.link.keys.channel(part, "2:back"),
-    );
-    const lost = await admin.xrange(`${log}`, "4", "5");
-    await admin.xdel(`${log}`, ...lost.map(([place]) => place));
-    const [[last] = ["0-0"]] = await admin.xrevrange(`${log}`, "+", "-");
-    await admin.xsetid(`${log}`, last);
-    await admin.hset(`${head}`, { seq: "3", pub: "3" });
-    for (const _ of range(1, 3)) await sender.send(group("back"), "a");
-    await until(() => one.seqs("2:back").length === 3, "told");
-    t.same(one.seqs("2:back"), [4, 5, 6]);
-  },
-);
+t.test("numbers that come again in a group of which nothing was told are noticed", async (t) => {
+  const settings = world();
+  const one = await startTopicNode(t, settings);
+  const sender = await startTopicNode(t, settings);
+  for (const _ of range(1, 5)) await sender.send(group("back"), "a");
+  await one.topics.listen(groupTopic("back"));
+  const [log, head] = ["log", "head"].map((part) => one.link.keys.channel(part, "2:back"));
+  const lost = await admin.xrange(`${log}`, "4", "5");
+  await admin.xdel(`${log}`, ...lost.map(([place]) => place));
+  const [[last] = ["0-0"]] = await admin.xrevrange(`${log}`, "+", "-");
+  await admin.xsetid(`${log}`, last);
+  await admin.hset(`${head}`, { seq: "3", pub: "3" });
+  for (const _ of range(1, 3)) await sender.send(group("back"), "a");
+  await until(() => one.seqs("2:back").length === 3, "told");
+  t.same(one.seqs("2:back"), [4, 5, 6]);
+});
 
-t.test(
-  "numbers that go back in a channel of which nothing was heard are delivered",
-  async (t) => {
-    let sentMs = 0;
-    const log = new FeedLog("personal", () => sentMs);
-    const one = bench(t, log);
-    const channels = nodeChannels(one, log);
-    channels.opened(listened("a"));
-    for (const _ of range(1, 8)) log.message();
-    sentMs = 1e6;
-    log.loseLast(2); // a fail-over there; this node's subscriptions are whole
-    const frames = range(1, 5).map(() => log.message());
-    for (const frame of frames) hear(channels, frame);
-    await one.catchUpQueue.settled();
-    t.same(one.seqs(), range(7, 11));
-  },
-);
+t.test("numbers that go back in a channel of which nothing was heard are delivered", async (t) => {
+  let sentMs = 0;
+  const log = new FeedLog("personal", () => sentMs);
+  const one = bench(t, log);
+  const channels = nodeChannels(one, log);
+  channels.opened(listened("a"));
+  for (const _ of range(1, 8)) log.message();
+  sentMs = 1e6;
+  log.loseLast(2); // a fail-over there; this node's subscriptions are whole
+  const frames = range(1, 5).map(() => log.message());
+  for (const frame of frames) hear(channels, frame);
+  await one.catchUpQueue.settled();
+  t.same(one.seqs(), range(7, 11));
+});
 
 t.test("channels that missed nothing cost one read of a number", async (t) => {
   const log = new FeedLog("personal", () => 0);
@@ -213,30 +191,27 @@ t.test("channels that missed nothing cost one read of a number", async (t) => {
   t.equal(log.reads, reads + 1);
 });
 
-t.test(
-  "a channel that is away holds up its topic for a while only",
-  async (t) => {
-    const log = new FeedLog("personal", () => 0);
-    const { one, channels, topic } = oneTopic(t, log);
-    hear(channels, log.message());
-    lose(channels, topic, LATER);
-    log.message();
-    log.isListed = false;
-    topic.isUp = true;
-    let isAway = true;
-    log.onRead = () => {
-      if (isAway) throw new BrokerError("unavailable");
-    };
-    await Promise.all(channels.restore([topic]));
-    await one.catchUpQueue.settled();
-    hear(channels, log.message());
-    t.same(one.seqs(), [1], "nothing out of turn");
-    isAway = false;
-    one.catchUpQueue.hurry();
-    await one.catchUpQueue.settled();
-    t.same(one.seqs(), [1, 2, 3]);
-  },
-);
+t.test("a channel that is away holds up its topic for a while only", async (t) => {
+  const log = new FeedLog("personal", () => 0);
+  const { one, channels, topic } = oneTopic(t, log);
+  hear(channels, log.message());
+  lose(channels, topic, LATER);
+  log.message();
+  log.isListed = false;
+  topic.isUp = true;
+  let isAway = true;
+  log.onRead = () => {
+    if (isAway) throw new BrokerError("unavailable");
+  };
+  await Promise.all(channels.restore([topic]));
+  await one.catchUpQueue.settled();
+  hear(channels, log.message());
+  t.same(one.seqs(), [1], "nothing out of turn");
+  isAway = false;
+  one.catchUpQueue.hurry();
+  await one.catchUpQueue.settled();
+  t.same(one.seqs(), [1, 2, 3]);
+});
 
 t.test("a sender whose clock is behind is heard after a cut", async (t) => {
   let now = 1e6;
@@ -317,11 +292,7 @@ function topicsByHand(channels: Channels): Subscriptions {
 }
 
 /** As a newer build would have stored a message. */
-async function ofTheFuture(
-  { link }: TopicNode,
-  key: string,
-  seq: number,
-): Promise<void> {
+async function ofTheFuture({ link }: TopicNode, key: string, seq: number): Promise<void> {
   const log = link.keys.channel("log", key);
   const head = link.keys.channel("head", key);
   const [[, fields] = ["", []]] = await admin.xrangeBuffer(log, "-", "+");

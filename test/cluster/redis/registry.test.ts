@@ -116,9 +116,7 @@ t.test("a node that was declared dead is another incarnation", async (t) => {
   const raw = redis.client();
   await b.directory.login(sessionOn(b, "u"));
   const key = b.link.keys.shared("beats");
-  const ofB = (await raw.zrange(key, "0", "-1")).filter((one) =>
-    one.startsWith(b.cluster.nodeId),
-  );
+  const ofB = (await raw.zrange(key, "0", "-1")).filter((one) => one.startsWith(b.cluster.nodeId));
   await raw.zadd(key, 1, ofB[0] ?? ""); // as if it had said nothing since 1970
   await until(async () => {
     const found = await raw.zrange(key, "0", "-1");

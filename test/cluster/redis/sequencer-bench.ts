@@ -4,26 +4,16 @@ import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
 import { CatchUpQueue } from "../../../src/cluster/redis/topics/catch-up-queue.ts";
 import { Channels } from "../../../src/cluster/redis/topics/channels.ts";
-import {
-  Sequencer,
-  type SequencerParts,
-} from "../../../src/cluster/redis/topics/sequencer.ts";
+import { Sequencer, type SequencerParts } from "../../../src/cluster/redis/topics/sequencer.ts";
 import type { Subscription } from "../../../src/cluster/redis/topics/subscription.ts";
-import {
-  decodeFrame,
-  type OrderedEvent,
-  publicationSeqOf,
-} from "../../../src/redis/wire.ts";
+import { decodeFrame, type OrderedEvent, publicationSeqOf } from "../../../src/redis/wire.ts";
 import { FeedLog } from "./feed-log.ts";
 
 /** A sequencer, its surroundings, and what the listener was given; ends with the test. */
 export function bench(
   t: Test,
   log: FeedLog,
-  {
-    mayReorder = true,
-    ...over
-  }: Partial<SequencerParts> & { mayReorder?: boolean } = {},
+  { mayReorder = true, ...over }: Partial<SequencerParts> & { mayReorder?: boolean } = {},
 ) {
   const told: OrderedEvent[] = [];
   const problems: unknown[] = [];
@@ -47,9 +37,7 @@ export function bench(
     sequencer.close();
   });
   const seqs = () =>
-    told.flatMap((event) =>
-      event.kind === "message" ? [event.message.messageSeq] : [],
-    );
+    told.flatMap((event) => (event.kind === "message" ? [event.message.messageSeq] : []));
   return {
     told,
     problems,
@@ -81,11 +69,7 @@ export function nodeChannels(
 }
 
 /** The node hears of ten more personal channels of `uid`, and forgets others for them. */
-export async function crowd(
-  one: Bench,
-  channels: Channels,
-  uid: string,
-): Promise<void> {
+export async function crowd(one: Bench, channels: Channels, uid: string): Promise<void> {
   const told = one.told.length;
   for (let at = 0; at < 10; at++) {
     const log = new FeedLog("personal");
@@ -104,10 +88,7 @@ export async function crowd(
 }
 
 /** A user's topic that is followed since the beginning. */
-export function listened(
-  uid: string,
-  over: Partial<Subscription> = {},
-): Subscription {
+export function listened(uid: string, over: Partial<Subscription> = {}): Subscription {
   return {
     ...{ topic: userTopic(uid), name: uid, sequencer: undefined, sinceMs: 1e6 },
     ...{ isUp: true, isOpen: true, lostAtMs: undefined, lostCount: 0 },
@@ -132,11 +113,7 @@ export function oneTopic(
 }
 
 /** What is published to the topic is lost from then on. */
-export function lose(
-  channels: Channels,
-  topic: Subscription,
-  lostAtMs: number,
-): void {
+export function lose(channels: Channels, topic: Subscription, lostAtMs: number): void {
   topic.isUp = false;
   topic.lostCount += 1;
   topic.lostAtMs = lostAtMs;
@@ -144,10 +121,7 @@ export function lose(
 }
 
 /** The topic is subscribed again. */
-export async function restore(
-  channels: Channels,
-  topic: Subscription,
-): Promise<void> {
+export async function restore(channels: Channels, topic: Subscription): Promise<void> {
   topic.isUp = true;
   await Promise.all(channels.restore([topic]));
 }

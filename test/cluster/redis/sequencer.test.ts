@@ -13,13 +13,8 @@ import { bench, hear, nodeChannels, oneTopic } from "./sequencer-bench.ts";
 import { range, until } from "./topic-nodes.ts";
 
 /** Takes frames in the order of these places. */
-function deliver(
-  sequencer: Sequencer,
-  frames: readonly Buffer[],
-  places: readonly number[],
-): void {
-  for (const place of places)
-    sequencer.accept(frames[place] ?? Buffer.alloc(0));
+function deliver(sequencer: Sequencer, frames: readonly Buffer[], places: readonly number[]): void {
+  for (const place of places) sequencer.accept(frames[place] ?? Buffer.alloc(0));
 }
 
 t.test("in order at once, repeats left out", async (t) => {
@@ -107,9 +102,7 @@ for (const later of [0, 1])
       sequencer.accept(log.message());
       await catchUpQueue.settled();
       t.same(
-        told.map(
-          (event) => event.kind === "message" && event.message.messageId,
-        ),
+        told.map((event) => event.kind === "message" && event.message.messageId),
         range(1001, log.nextId),
       );
     },
@@ -182,12 +175,9 @@ t.test("a forged message hides none of those around its id", async (t) => {
   log.nextId += 10;
   const second = log.message();
   forger.nextId = log.nextId - 5;
-  for (const frame of [forger.message(), first, second])
-    sequencer.accept(frame);
+  for (const frame of [forger.message(), first, second]) sequencer.accept(frame);
   await catchUpQueue.settled();
-  const ids = told.map(
-    (event) => event.kind === "message" && event.message.messageId,
-  );
+  const ids = told.map((event) => event.kind === "message" && event.message.messageId);
   t.same(ids, [forger.nextId, 1001, log.nextId]);
 });
 
@@ -279,33 +269,23 @@ for (const isSuspended of [true, false])
         await repaired;
       } else await until(() => told.length === 7, "all are told");
       sequencer.accept(log.message());
-      const ids = told.map(
-        (event) => event.kind === "message" && event.message.messageId,
-      );
-      t.same(
-        ids,
-        range(1001, log.nextId),
-        "also those with numbers of lost ones",
-      );
+      const ids = told.map((event) => event.kind === "message" && event.message.messageId);
+      t.same(ids, range(1001, log.nextId), "also those with numbers of lost ones");
     },
   );
 
-t.test(
-  "a fail-over that loses all that was delivered repeats nothing older",
-  async (t) => {
-    const log = new FeedLog("personal");
-    const { one, channels } = oneTopic(t, log);
-    for (const _ of range(1, 4)) log.message(); // its receiver read them when it came
-    hear(channels, log.message());
-    hear(channels, log.message());
-    t.same(one.seqs(), [5, 6]);
-    log.loseLast(2);
-    for (const frame of range(1, 3).map(() => log.message()))
-      hear(channels, frame);
-    await one.catchUpQueue.settled();
-    t.same(one.seqs(), [5, 6, 5, 6, 7]);
-  },
-);
+t.test("a fail-over that loses all that was delivered repeats nothing older", async (t) => {
+  const log = new FeedLog("personal");
+  const { one, channels } = oneTopic(t, log);
+  for (const _ of range(1, 4)) log.message(); // its receiver read them when it came
+  hear(channels, log.message());
+  hear(channels, log.message());
+  t.same(one.seqs(), [5, 6]);
+  log.loseLast(2);
+  for (const frame of range(1, 3).map(() => log.message())) hear(channels, frame);
+  await one.catchUpQueue.settled();
+  t.same(one.seqs(), [5, 6, 5, 6, 7]);
+});
 
 for (const isHeard of [true, false])
   t.test(
@@ -331,30 +311,27 @@ for (const isHeard of [true, false])
     },
   );
 
-t.test(
-  "a new sequencer is given one position, whoever else asks",
-  async (t) => {
-    const log = new FeedLog("group");
-    const one = bench(t, log);
-    const channels = nodeChannels(one, log);
-    for (const _ of range(1, 3)) log.message();
-    const sequencer = openGroup(channels);
-    const gates: (() => void)[] = [];
-    log.onRead = () => new Promise<void>((go) => gates.push(go));
-    const begun = channels.begin(sequencer); // listened to: asks where the channel stands
-    const repaired = one.catchUpQueue.catchUp(sequencer); // so does who saw it lost
-    await until(() => gates.length === 2, "both ask");
-    gates[0]?.();
-    await begun;
-    const frame = log.message();
-    log.onRead = () => {};
-    gates[1]?.(); // its answer knows of it before it comes
-    await repaired;
-    sequencer.accept(frame);
-    sequencer.accept(log.message());
-    t.same(one.seqs(), [4, 5]);
-  },
-);
+t.test("a new sequencer is given one position, whoever else asks", async (t) => {
+  const log = new FeedLog("group");
+  const one = bench(t, log);
+  const channels = nodeChannels(one, log);
+  for (const _ of range(1, 3)) log.message();
+  const sequencer = openGroup(channels);
+  const gates: (() => void)[] = [];
+  log.onRead = () => new Promise<void>((go) => gates.push(go));
+  const begun = channels.begin(sequencer); // listened to: asks where the channel stands
+  const repaired = one.catchUpQueue.catchUp(sequencer); // so does who saw it lost
+  await until(() => gates.length === 2, "both ask");
+  gates[0]?.();
+  await begun;
+  const frame = log.message();
+  log.onRead = () => {};
+  gates[1]?.(); // its answer knows of it before it comes
+  await repaired;
+  sequencer.accept(frame);
+  sequencer.accept(log.message());
+  t.same(one.seqs(), [4, 5]);
+});
 
 type Piece = readonly [number | undefined, number | undefined, string];
 

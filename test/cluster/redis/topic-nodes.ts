@@ -11,11 +11,7 @@ import {
   type Message,
   PERSON_CHANNEL,
 } from "../../../src/broker/model.ts";
-import type {
-  Appended,
-  ClusterEvent,
-  MessageDraft,
-} from "../../../src/broker/ports.ts";
+import type { Appended, ClusterEvent, MessageDraft } from "../../../src/broker/ports.ts";
 import type { ClusterTopics } from "../../../src/cluster/redis/cluster.ts";
 import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import {
@@ -25,10 +21,7 @@ import {
 } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import {
-  createRedisStore,
-  type RedisStore,
-} from "../../../src/store/redis/store.ts";
+import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 
 const LIMITS = {
   ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
@@ -45,11 +38,7 @@ export interface TopicNode {
   /** The messages of a channel it was told of, in order. */
   told(key: ChannelKey): readonly Message[];
   seqs(key: ChannelKey): readonly number[];
-  send(
-    channel: ChannelRef,
-    fromUid: string,
-    over?: Partial<MessageDraft>,
-  ): Promise<Appended>;
+  send(channel: ChannelRef, fromUid: string, over?: Partial<MessageDraft>): Promise<Appended>;
   close(): Promise<void>;
 }
 
@@ -116,15 +105,12 @@ export async function startTopicNode(
   await topics.start();
   const told = (key: ChannelKey) =>
     events.flatMap((event) =>
-      event.kind === "message" && event.message.key === key
-        ? [event.message]
-        : [],
+      event.kind === "message" && event.message.key === key ? [event.message] : [],
     );
   return {
     ...{ link, store, topics, events, problems, told, close },
     seqs: (key) => told(key).map(({ messageSeq }) => messageSeq),
-    send: (channel, fromUid, over) =>
-      store.append(draft(channel, fromUid, over)),
+    send: (channel, fromUid, over) => store.append(draft(channel, fromUid, over)),
   };
 }
 

@@ -5,11 +5,7 @@ import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
 import { SLOTS, slotOf } from "../../../src/redis/slots.ts";
-import {
-  redisSettings,
-  startRedisCluster,
-  takeOver,
-} from "../../support/redis.ts";
+import { redisSettings, startRedisCluster, takeOver } from "../../support/redis.ts";
 import {
   group,
   insist,
@@ -48,14 +44,7 @@ const userAt = ({ link }: TopicNode, at: number): string =>
   `u${servedBy(at, (n) => link.keys.topic(userTopic(`u${n}`)))}`;
 
 t.test("slots are those of Redis", async (t) => {
-  for (const name of [
-    "a",
-    "{u:é}x",
-    "x{}y",
-    "jd:{c12}:topic:2:g",
-    "{",
-    "}{ab}",
-  ])
+  for (const name of ["a", "{u:é}x", "x{}y", "jd:{c12}:topic:2:g", "{", "}{ab}"])
     t.equal(slotOf(name), await redis?.cluster("KEYSLOT", name), name);
 });
 
@@ -89,15 +78,12 @@ t.test("a primary hands over to its replica", async (t) => {
   await one.topics.listen(userTopic(u));
   await sender.send(group(g), "a");
   await sender.send(person(u), "a");
-  const sending = range(1, 30).map((at) =>
-    insist(sender, at % 2 ? group(g) : person(u), "a"),
-  );
+  const sending = range(1, 30).map((at) => insist(sender, at % 2 ? group(g) : person(u), "a"));
   const [, replica] = servers.replicas;
   if (replica === undefined) throw new Error("no replica");
   await takeOver(replica);
   await Promise.all(sending);
-  for (const at of range(1, 10))
-    await insist(sender, at % 2 ? group(g) : person(u), "a");
+  for (const at of range(1, 10)) await insist(sender, at % 2 ? group(g) : person(u), "a");
   await assertWhole(t, one, [`2:${g}`, `1:a@${u}`]);
 });
 
@@ -108,8 +94,7 @@ t.test("a primary dies", async (t) => {
   const calm = groupAt(one, 0);
   for (const topic of [groupTopic(g), groupTopic(calm), userTopic(u)])
     await one.topics.listen(topic);
-  for (const to of [group(g), person(u), group(calm)])
-    await sender.send(to, "a");
+  for (const to of [group(g), person(u), group(calm)]) await sender.send(to, "a");
   await servers.primaries[2]?.stop("SIGKILL");
   await insist(sender, group(calm), "a");
   await until(() => one.seqs(`2:${calm}`).length === 2, "others go on");
@@ -120,11 +105,7 @@ t.test("a primary dies", async (t) => {
 });
 
 /** Every message of the channel came, once, in order. */
-async function assertWhole(
-  t: Test,
-  node: TopicNode,
-  keys: readonly string[],
-): Promise<void> {
+async function assertWhole(t: Test, node: TopicNode, keys: readonly string[]): Promise<void> {
   const level = () =>
     node.topics.barrier().then(
       () => true,

@@ -19,11 +19,7 @@ import {
 } from "./topic-nodes.ts";
 
 /** What one that listened all the time was told: every message of the channel, once, in order. */
-async function assertWhole(
-  t: Test,
-  node: TopicNode,
-  keys: readonly string[],
-): Promise<void> {
+async function assertWhole(t: Test, node: TopicNode, keys: readonly string[]): Promise<void> {
   await until(() => isDone(node.topics.barrier()), "live");
   for (const key of keys) {
     const head = await node.store.headSeq(key);
@@ -33,14 +29,9 @@ async function assertWhole(
 
 for (const how of ["SIGTERM", "SIGKILL"] as const)
   t.test(`Redis ends by ${how} and comes back`, async (t) => {
-    const redis = await startRedis(t, [
-      ...["--appendonly", "yes", "--appendfsync", "always"],
-    ]);
+    const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", "always"]]);
     const settings = redisSettings(redis.url, { timeoutMs: 1000 });
-    const [one, sender] = [
-      await startTopicNode(t, settings),
-      await startTopicNode(t, settings),
-    ];
+    const [one, sender] = [await startTopicNode(t, settings), await startTopicNode(t, settings)];
     await one.topics.listen(groupTopic("g"));
     await one.topics.listen(userTopic("b"));
     for (const _ of range(1, 5)) {

@@ -6,13 +6,7 @@ import t, { type Test } from "tap";
 import { groupTopic } from "../../../src/broker/model.ts";
 import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
-import {
-  group,
-  type NodeOptions,
-  range,
-  startTopicNode,
-  until,
-} from "./topic-nodes.ts";
+import { group, type NodeOptions, range, startTopicNode, until } from "./topic-nodes.ts";
 
 const redis = await startRedis(t);
 const ofServer = redis.client();
@@ -25,11 +19,7 @@ function world(t: Test) {
     prefix,
     node: (options?: NodeOptions) => startTopicNode(t, settings, options),
     channels: async () =>
-      (await ofServer.call(
-        "PUBSUB",
-        "SHARDCHANNELS",
-        `${prefix}:*`,
-      )) as string[],
+      (await ofServer.call("PUBSUB", "SHARDCHANNELS", `${prefix}:*`)) as string[],
     listeners: async (name: string) =>
       ((await ofServer.call("PUBSUB", "SHARDNUMSUB", name)) as unknown[])[1],
   };
@@ -38,8 +28,7 @@ function world(t: Test) {
 t.test("unlistened topics linger, and then are let go of", async (t) => {
   const { node, channels } = world(t);
   const one = await node({ lingerMs: 150 });
-  const names = async () =>
-    (await channels()).filter((name) => !name.includes("mark"));
+  const names = async () => (await channels()).filter((name) => !name.includes("mark"));
   await one.topics.listen(groupTopic("g"));
   await one.topics.listen(groupTopic("g")); // listening twice is listening
   t.equal((await names()).length, 1);
@@ -59,14 +48,9 @@ t.test("over the bound the longest lingering goes at once", async (t) => {
   const one = await node({ limits: { maxLingering: 3 } });
   for (const at of range(1, 5)) await one.topics.listen(groupTopic(`g${at}`));
   for (const at of range(1, 5)) one.topics.unlisten(groupTopic(`g${at}`));
-  const left = async () =>
-    (await channels()).filter((name) => name.includes("2:g"));
+  const left = async () => (await channels()).filter((name) => name.includes("2:g"));
   await until(async () => (await left()).length === 3, "two are gone");
-  t.same((await left()).map((name) => name.slice(-2)).sort(), [
-    "g3",
-    "g4",
-    "g5",
-  ]);
+  t.same((await left()).map((name) => name.slice(-2)).sort(), ["g3", "g4", "g5"]);
 });
 
 t.test("one publication per message, to who has members", async (t) => {
@@ -89,12 +73,7 @@ t.test("a frame of the future is reported and left out", async (t) => {
   const one = await node();
   await one.topics.listen(groupTopic("g"));
   const name = one.link.keys.topic(groupTopic("g"));
-  for (const bytes of [
-    [WIRE_VERSION + 1, 1, 0, 0],
-    [WIRE_VERSION, 99],
-    [WIRE_VERSION, 1],
-    [],
-  ])
+  for (const bytes of [[WIRE_VERSION + 1, 1, 0, 0], [WIRE_VERSION, 99], [WIRE_VERSION, 1], []])
     await ofServer.spublish(name, Buffer.from(bytes));
   await one.send(group("g"), "a");
   await one.topics.barrier();

@@ -1,20 +1,13 @@
 // A whole node's storage and cluster on Redis, as the wiring of a server puts them together,
 // without a server. State: none.
 
-import type {
-  Cluster,
-  ClusterEvent,
-  GroupJudge,
-} from "../../../src/broker/ports.ts";
+import type { Cluster, ClusterEvent, GroupJudge } from "../../../src/broker/ports.ts";
 import { SessionDirectory } from "../../../src/broker/session-directory.ts";
 import { createRedisCluster } from "../../../src/cluster/redis/cluster.ts";
 import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import {
-  createRedisStore,
-  type RedisStore,
-} from "../../../src/store/redis/store.ts";
+import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 
 export interface WholeNode {
   readonly cluster: Cluster;

@@ -7,8 +7,7 @@ import { t } from "../../support/suite.ts";
 import { frameErrorOf } from "../../wire/native-codec.ts";
 
 const msgpackr = new Packr({ useRecords: false });
-const decoded = (fields: readonly unknown[]) =>
-  decodeServerFrame(msgpackr.pack(fields), "bob");
+const decoded = (fields: readonly unknown[]) => decodeServerFrame(msgpackr.pack(fields), "bob");
 
 const BODY = new TextEncoder().encode('{"type":1,"content":"hi"}');
 const MESSAGE = [2, "team", 1, 5, "alice", "s-1", 7, 2, 0, BODY, null, null];

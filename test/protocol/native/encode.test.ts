@@ -9,13 +9,7 @@ import { createEncoder } from "../../../src/protocol/native/encode.ts";
 import { FrameWriter } from "../../../src/protocol/native/writer.ts";
 import { t } from "../../support/suite.ts";
 import { toHex } from "../../wire/native-codec.ts";
-import {
-  CHUNK,
-  GROUPED,
-  PERSONAL,
-  RUNNING,
-  STREAMED,
-} from "../../wire/native-sample-values.ts";
+import { CHUNK, GROUPED, PERSONAL, RUNNING, STREAMED } from "../../wire/native-sample-values.ts";
 
 const TEAM = { type: 2, id: "team" } as const;
 
@@ -39,9 +33,7 @@ t.test("frames stay as they are while thousands more are made", async (t) => {
 
 t.test("frames of every size around the slab's are whole", async (t) => {
   const encoder = createEncoder();
-  for (const size of [
-    0, 255, 256, 4000, 16_383, 16_384, 65_535, 65_536, 300_000,
-  ]) {
+  for (const size of [0, 255, 256, 4000, 16_383, 16_384, 65_535, 65_536, 300_000]) {
     const message: Message = {
       ...GROUPED,
       payload: new Uint8Array(size).fill(size % 251),
@@ -82,8 +74,7 @@ t.test("a kept frame keeps no memory that is not its own", async (t) => {
     encoder.push(eventOf("x".repeat(size))),
   );
   const wasteful = frames.filter(
-    ({ length, buffer }) =>
-      buffer.byteLength > 16_384 && buffer.byteLength > 2 * length,
+    ({ length, buffer }) => buffer.byteLength > 16_384 && buffer.byteLength > 2 * length,
   );
   t.same(
     wasteful.map(({ length }) => length),
@@ -127,23 +118,13 @@ t.test("a run of many messages is one frame", async (t) => {
 t.test("a failed frame leaves no trace in the next", async (t) => {
   const encoder = createEncoder();
   const bad = { ...PERSONAL, messageId: -1 };
-  t.throws(
-    () => encoder.push({ kind: "message", channel: TEAM, message: bad }),
-    RangeError,
-  );
-  t.equal(
-    toHex(encoder.reply({ kind: "pong", ref: 1, serverTimeMs: 2 })),
-    "93460102",
-  );
+  t.throws(() => encoder.push({ kind: "message", channel: TEAM, message: bad }), RangeError);
+  t.equal(toHex(encoder.reply({ kind: "pong", ref: 1, serverTimeMs: 2 })), "93460102");
 });
 
 t.test("numbers that have no encoding are refused", async (t) => {
   for (const ref of [-1, 0.5, Number.NaN, 2 ** 53, Number.POSITIVE_INFINITY])
-    t.throws(
-      () => encodeOperation({ kind: "ping", ref }),
-      RangeError,
-      String(ref),
-    );
+    t.throws(() => encodeOperation({ kind: "ping", ref }), RangeError, String(ref));
 });
 
 t.test("a frame larger than announced is refused", async (t) => {
@@ -175,29 +156,26 @@ t.test("an error without a message carries the table's", async (t) => {
   });
 });
 
-t.test(
-  "a personal message names the channel as each of the two does",
-  async (t) => {
-    const encoder = createEncoder();
-    const toBob = encoder.push({
-      kind: "message",
-      channel: { type: 1, id: "alice" },
-      message: PERSONAL,
-    });
-    t.same(decodeServerFrame(toBob, "bob"), {
-      kind: "message",
-      channel: { type: 1, id: "alice" },
-      message: PERSONAL,
-    });
-    const toAlicesOtherDevice = encoder.push({
-      kind: "message",
-      channel: { type: 1, id: "bob" },
-      message: PERSONAL,
-    });
-    t.same(decodeServerFrame(toAlicesOtherDevice, "alice"), {
-      kind: "message",
-      channel: { type: 1, id: "bob" },
-      message: PERSONAL,
-    });
-  },
-);
+t.test("a personal message names the channel as each of the two does", async (t) => {
+  const encoder = createEncoder();
+  const toBob = encoder.push({
+    kind: "message",
+    channel: { type: 1, id: "alice" },
+    message: PERSONAL,
+  });
+  t.same(decodeServerFrame(toBob, "bob"), {
+    kind: "message",
+    channel: { type: 1, id: "alice" },
+    message: PERSONAL,
+  });
+  const toAlicesOtherDevice = encoder.push({
+    kind: "message",
+    channel: { type: 1, id: "bob" },
+    message: PERSONAL,
+  });
+  t.same(decodeServerFrame(toAlicesOtherDevice, "alice"), {
+    kind: "message",
+    channel: { type: 1, id: "bob" },
+    message: PERSONAL,
+  });
+});

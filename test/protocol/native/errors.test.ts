@@ -6,24 +6,15 @@ import {
   ERRORS,
   type ErrorCode,
 } from "../../../src/broker/errors.ts";
-import {
-  closeReasonOf,
-  errorCodeOf,
-  wireCodeOf,
-} from "../../../src/protocol/native/errors.ts";
+import { closeReasonOf, errorCodeOf, wireCodeOf } from "../../../src/protocol/native/errors.ts";
 import { t } from "../../support/suite.ts";
 
-t.test(
-  "every error has a wire name of its own, every reason a close code",
-  async (t) => {
-    const codes = Object.keys(ERRORS) as ErrorCode[];
-    for (const code of codes)
-      t.equal(errorCodeOf(wireCodeOf(code), false), code);
-    const reasons = Object.keys(CLOSE_REASONS) as CloseReason[];
-    for (const reason of reasons)
-      t.equal(closeReasonOf(CLOSE_REASONS[reason].code), reason);
-  },
-);
+t.test("every error has a wire name of its own, every reason a close code", async (t) => {
+  const codes = Object.keys(ERRORS) as ErrorCode[];
+  for (const code of codes) t.equal(errorCodeOf(wireCodeOf(code), false), code);
+  const reasons = Object.keys(CLOSE_REASONS) as CloseReason[];
+  for (const reason of reasons) t.equal(closeReasonOf(CLOSE_REASONS[reason].code), reason);
+});
 
 t.test("an unknown error keeps its answer to whether to retry", async (t) => {
   for (const retry of [true, false])

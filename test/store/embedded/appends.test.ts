@@ -52,24 +52,21 @@ t.test(
   },
 );
 
-t.test(
-  "with durability disk a checkpoint goes no further than what is committed",
-  async (t) => {
-    const { files, next } = slowFiles();
-    const path = testFolder(t);
-    const store = await openStore(t, path, { files, durability: "disk" });
-    const first = store.append(draftOf());
-    await next();
-    await first;
-    const second = store.append(draftOf());
-    await turn(); // written, not yet on the disk
-    await store.checkpoint();
-    await next();
-    t.match(await second, { messageSeq: 2 });
-    const again = await openStore(t, await crashedCopy(t, path));
-    t.same(await seqsIn(again), [1, 2], "the journal still has the second");
-  },
-);
+t.test("with durability disk a checkpoint goes no further than what is committed", async (t) => {
+  const { files, next } = slowFiles();
+  const path = testFolder(t);
+  const store = await openStore(t, path, { files, durability: "disk" });
+  const first = store.append(draftOf());
+  await next();
+  await first;
+  const second = store.append(draftOf());
+  await turn(); // written, not yet on the disk
+  await store.checkpoint();
+  await next();
+  t.match(await second, { messageSeq: 2 });
+  const again = await openStore(t, await crashedCopy(t, path));
+  t.same(await seqsIn(again), [1, 2], "the journal still has the second");
+});
 
 t.test(
   "with durability disk a command that repeats a message which came to nothing is a new one",
@@ -111,9 +108,7 @@ for (const durability of ["process", "disk"] as const)
         calls.push(codeOf(store.append(draftOf())));
         await turn();
       }
-      t.same(await Promise.all(calls), [
-        ...[undefined, "internal", undefined, undefined],
-      ]);
+      t.same(await Promise.all(calls), [...[undefined, "internal", undefined, undefined]]);
       t.same(problems, [
         "A stored event could not be published",
         "A committed message could not be answered",
@@ -142,8 +137,7 @@ t.test(
 
 t.test("messages to a channel that cannot be read fail alone", async (t) => {
   const path = testFolder(t);
-  const to = (id: string) =>
-    draftOf({ key: `2:${id}`, channel: { id, type: 2 } });
+  const to = (id: string) => draftOf({ key: `2:${id}`, channel: { id, type: 2 } });
   const before = await openStore(t, path);
   await before.append(to("bad"));
   await before.close();
@@ -151,9 +145,7 @@ t.test("messages to a channel that cannot be read fail alone", async (t) => {
   await env.openDB({ name: "heads" }).put("2:bad", [9, 1, 1, 1]);
   await env.close();
   const store = await openStore(t, path);
-  const calls = ["g", "bad", "g", "bad", "h"].map((id) =>
-    codeOf(store.append(to(id))),
-  );
+  const calls = ["g", "bad", "g", "bad", "h"].map((id) => codeOf(store.append(to(id))));
   t.same(
     await Promise.all(calls),
     [undefined, "internal", undefined, "internal", undefined],

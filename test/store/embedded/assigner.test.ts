@@ -5,10 +5,7 @@ import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts"
 import { Frame } from "../../../src/store/embedded/engine/frame.ts";
 import { Memtable } from "../../../src/store/embedded/engine/memtable.ts";
 import { openTables } from "../../../src/store/embedded/engine/tables.ts";
-import {
-  Assigner,
-  MessageIds,
-} from "../../../src/store/embedded/steps/assigner.ts";
+import { Assigner, MessageIds } from "../../../src/store/embedded/steps/assigner.ts";
 import { DedupeIndex } from "../../../src/store/embedded/steps/dedupe.ts";
 import { retryOf } from "../../contract/store-bench.ts";
 import { t } from "../../support/suite.ts";

@@ -8,25 +8,22 @@ import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { testFolder } from "./folder.ts";
 
-t.test(
-  "a number taken before a commit that failed is kept by the next one",
-  async (t) => {
-    const { fail, databaseWrites } = brittleDatabase();
-    const folder = testFolder(t);
-    const tables = openTables(join(folder, "lmdb"), {
-      writes: databaseWrites,
-    });
-    const owner = new FolderLock(tables, folder, () => {});
-    await owner.acquire();
-    t.teardown(async () => {
-      owner.release();
-      await tables.env.close();
-    });
-    const rows = new ChannelRows(tables);
-    const number = rows.takeNumber();
-    fail.commit = 1;
-    await t.rejects(rows.keepNumbers(), { code: "unavailable" });
-    await rows.keepNumbers(); // the checkpoint is tried again; nothing new is taken
-    t.ok(new ChannelRows(tables).takeNumber() > number);
-  },
-);
+t.test("a number taken before a commit that failed is kept by the next one", async (t) => {
+  const { fail, databaseWrites } = brittleDatabase();
+  const folder = testFolder(t);
+  const tables = openTables(join(folder, "lmdb"), {
+    writes: databaseWrites,
+  });
+  const owner = new FolderLock(tables, folder, () => {});
+  await owner.acquire();
+  t.teardown(async () => {
+    owner.release();
+    await tables.env.close();
+  });
+  const rows = new ChannelRows(tables);
+  const number = rows.takeNumber();
+  fail.commit = 1;
+  await t.rejects(rows.keepNumbers(), { code: "unavailable" });
+  await rows.keepNumbers(); // the checkpoint is tried again; nothing new is taken
+  t.ok(new ChannelRows(tables).takeNumber() > number);
+});

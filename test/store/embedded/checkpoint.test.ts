@@ -118,9 +118,7 @@ t.test(
     const again = await openStore(t, copy, {
       onError: (_, what) => void problems.push(what),
     });
-    t.same(problems, [
-      "Rows of active streams without their message were removed",
-    ]);
+    t.same(problems, ["Rows of active streams without their message were removed"]);
     t.match(await again.stream(KEY, "s"), { text: "a", nextIndex: 2 });
     await again.streamEvent(eventOf(STREAM_CONTENT, "b"));
     await again.checkpoint();

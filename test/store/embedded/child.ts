@@ -6,11 +6,7 @@
 import fs from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { createInterface } from "node:readline";
-import {
-  STREAM_CONTENT,
-  STREAM_END,
-  STREAM_START,
-} from "../../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { createEmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
@@ -79,9 +75,7 @@ const store = createEmbeddedStore({
     : {}),
   checkpointMs: what === "obey" ? 1_000_000 : 20,
   maxTailBytes: 64 * 1024 * 1024,
-  ...(what.startsWith("s") && what !== "send-some"
-    ? { segmentBytes: 256 * 1024 }
-    : {}),
+  ...(what.startsWith("s") && what !== "send-some" ? { segmentBytes: 256 * 1024 } : {}),
   dedupeWindowS: 86_400,
   retentionS: 0,
   maxChannelMessages: 0,
@@ -121,9 +115,7 @@ async function send(channels: number): Promise<void> {
       say({ id, clientMsgNo, messageSeq });
     }
   };
-  const lanes = Array.from({ length: channels * 16 }, (_, i) =>
-    lane(`g${i % channels}`, i),
-  );
+  const lanes = Array.from({ length: channels * 16 }, (_, i) => lane(`g${i % channels}`, i));
   await Promise.all(lanes);
 }
 
@@ -151,10 +143,7 @@ async function command(): Promise<void> {
       await new Promise(setImmediate);
     }
   };
-  await Promise.all([
-    ...Array.from({ length: 8 }, (_, i) => lane(i)),
-    acknowledge(),
-  ]);
+  await Promise.all([...Array.from({ length: 8 }, (_, i) => lane(i)), acknowledge()]);
 }
 
 /** Chunks of one stream, and calls that a producer has under way at once. */
@@ -168,8 +157,7 @@ async function stream(progress: readonly number[]): Promise<void> {
   const post = async (lane: number, count: number) => {
     const n = Math.floor(count / (CHUNKS + 2));
     const i = count % (CHUNKS + 2);
-    const type =
-      i === 0 ? STREAM_START : i > CHUNKS ? STREAM_END : STREAM_CONTENT;
+    const type = i === 0 ? STREAM_START : i > CHUNKS ? STREAM_END : STREAM_CONTENT;
     const event = eventOf(type, type === STREAM_CONTENT ? `${i};` : "", {
       channel: { id: `g${lane}`, type: 2 },
       clientMsgNo: `s${n}`,
@@ -180,9 +168,7 @@ async function stream(progress: readonly number[]): Promise<void> {
   };
   const run = async (lane: number, from: number) => {
     for (let next = from; ; next += WINDOW)
-      await Promise.all(
-        Array.from({ length: WINDOW }, (_, i) => post(lane, next + i)),
-      );
+      await Promise.all(Array.from({ length: WINDOW }, (_, i) => post(lane, next + i)));
   };
   await Promise.all(progress.map((count, lane) => run(lane, count)));
 }

@@ -4,7 +4,4 @@ import { storeContract } from "../../contract/store.ts";
 import { t } from "../../support/suite.ts";
 import { embeddedDriver } from "./folder.ts";
 
-storeContract(
-  t,
-  embeddedDriver("embedded, on disk", { durability: "disk", checkpointMs: 5 }),
-);
+storeContract(t, embeddedDriver("embedded, on disk", { durability: "disk", checkpointMs: 5 }));

@@ -5,10 +5,7 @@ import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
-import {
-  ConversationModel,
-  type HistoryLimits,
-} from "../../contract/conversation-model.ts";
+import { ConversationModel, type HistoryLimits } from "../../contract/conversation-model.ts";
 import { ConversationPair } from "../../contract/conversation-pair.ts";
 import { draftOf, group } from "../../contract/store-bench.ts";
 import { Random } from "../../support/random.ts";
@@ -101,9 +98,7 @@ t.test("personal channels of an older build's data are found", async (t) => {
   const path = testFolder(t);
   const before = await openStore(t, path);
   for (let i = 0; i < 1500; i++)
-    void before.append(
-      draftOf({ channel: { id: `peer-${i}`, type: 1 }, fromUid: "a" }),
-    );
+    void before.append(draftOf({ channel: { id: `peer-${i}`, type: 1 }, fromUid: "a" }));
   await before.append(draftOf({ channel: { id: "g", type: 2 } }));
   await before.close();
   const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
@@ -119,35 +114,30 @@ t.test("personal channels of an older build's data are found", async (t) => {
   t.same(await store.conversationsOf("g"), []);
 });
 
-t.test(
-  "each personal channel is listed once, in the database or not yet",
-  async (t) => {
-    const store = await openStore(t, testFolder(t));
-    const talk = (from: number, to: number) =>
-      Promise.all(
-        Array.from({ length: to - from }, (_, i) => {
-          const channel = { id: `peer-${from + i}`, type: 1 } as const;
-          return store.append(draftOf({ channel, fromUid: "a" }));
-        }),
-      );
-    const listed = async () =>
-      new Set(
-        (await store.conversationsOf("a")).map(({ channel }) => channel.id),
-      );
-    for (const [kept, all] of [
-      [0, 1],
-      [128, 129],
-      [256, 300],
-    ] as const) {
-      await talk(0, kept);
-      await store.checkpoint();
-      await talk(Math.max(0, kept - 5), all);
-      const { length } = await store.conversationsOf("a");
-      t.equal(length, all, `${kept} of ${all} in the database`);
-      t.equal((await listed()).size, all, "none twice");
-    }
-  },
-);
+t.test("each personal channel is listed once, in the database or not yet", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  const talk = (from: number, to: number) =>
+    Promise.all(
+      Array.from({ length: to - from }, (_, i) => {
+        const channel = { id: `peer-${from + i}`, type: 1 } as const;
+        return store.append(draftOf({ channel, fromUid: "a" }));
+      }),
+    );
+  const listed = async () =>
+    new Set((await store.conversationsOf("a")).map(({ channel }) => channel.id));
+  for (const [kept, all] of [
+    [0, 1],
+    [128, 129],
+    [256, 300],
+  ] as const) {
+    await talk(0, kept);
+    await store.checkpoint();
+    await talk(Math.max(0, kept - 5), all);
+    const { length } = await store.conversationsOf("a");
+    t.equal(length, all, `${kept} of ${all} in the database`);
+    t.equal((await listed()).size, all, "none twice");
+  }
+});
 
 t.test("a position leaves with the membership", async (t) => {
   const path = testFolder(t);

@@ -56,11 +56,7 @@ t.test(
     const path = testFolder(t);
     const acknowledged = [0, 0, 0, 0, 0];
     for (const count of [1, 200, 1500, 2500]) {
-      const child = startChild(t, [
-        path,
-        "stream",
-        JSON.stringify(acknowledged),
-      ]);
+      const child = startChild(t, [path, "stream", JSON.stringify(acknowledged)]);
       await child.line(() => child.lines.length >= count);
       await child.kill();
       for (const { lane, count, verdict } of child.lines) {
@@ -82,21 +78,17 @@ t.test(
         });
       const last = await store.stream(`2:g${lane}`, `s${full}`);
       const next = last?.nextIndex ?? 0;
-      if (next < rest)
-        t.fail(`${rest - next} of ${rest} acknowledged are lost`);
+      if (next < rest) t.fail(`${rest - next} of ${rest} acknowledged are lost`);
       t.equal(last?.text ?? "", chunks(Math.min(next - 1, CHUNKS)));
     }
   },
 );
 
 function chunks(count: number): string {
-  return Array.from({ length: Math.max(count, 0) }, (_, i) => `${i + 1};`).join(
-    "",
-  );
+  return Array.from({ length: Math.max(count, 0) }, (_, i) => `${i + 1};`).join("");
 }
 
-const needsPrlimit =
-  process.platform === "linux" ? {} : { skip: "prlimit is a Linux tool" };
+const needsPrlimit = process.platform === "linux" ? {} : { skip: "prlimit is a Linux tool" };
 
 t.test(
   "a full disk refuses what does not fit, leaves no gap, and the next send works when there is room",
@@ -172,25 +164,18 @@ t.test(
   },
 );
 
-t.test(
-  "of processes that start at once exactly one gets the folder",
-  async (t) => {
-    const path = testFolder(t);
-    const dead = startChild(t, [path, "hold"]);
-    await dead.line((l) => l.started !== undefined);
-    await dead.kill();
-    const children = Array.from({ length: 4 }, () =>
-      startChild(t, [path, "hold"]),
-    );
-    const lines = await Promise.all(
-      children.map((c) =>
-        c.line((l) => (l.started ?? l.refused) !== undefined),
-      ),
-    );
-    t.equal(lines.filter((l) => l?.started !== undefined).length, 1);
-    t.equal(lines.filter((l) => l?.refused !== undefined).length, 3);
-  },
-);
+t.test("of processes that start at once exactly one gets the folder", async (t) => {
+  const path = testFolder(t);
+  const dead = startChild(t, [path, "hold"]);
+  await dead.line((l) => l.started !== undefined);
+  await dead.kill();
+  const children = Array.from({ length: 4 }, () => startChild(t, [path, "hold"]));
+  const lines = await Promise.all(
+    children.map((c) => c.line((l) => (l.started ?? l.refused) !== undefined)),
+  );
+  t.equal(lines.filter((l) => l?.started !== undefined).length, 1);
+  t.equal(lines.filter((l) => l?.refused !== undefined).length, 3);
+});
 
 t.test("the same process cannot open a folder twice", async (t) => {
   const path = testFolder(t);

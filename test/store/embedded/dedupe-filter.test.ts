@@ -19,28 +19,25 @@ async function turns(count: number): Promise<void> {
   for (let i = 0; i < count; i++) await nextTurn();
 }
 
-t.test(
-  "after a restart every retry is found, before and after the filters are full",
-  async (t) => {
-    const path = testFolder(t);
-    const first = storeIn(path);
-    await first.start();
-    const all = Array.from({ length: COUNT }, (_, i) => i);
-    const sent = await Promise.all(all.map((i) => first.append(draft(i))));
-    await first.close();
+t.test("after a restart every retry is found, before and after the filters are full", async (t) => {
+  const path = testFolder(t);
+  const first = storeIn(path);
+  await first.start();
+  const all = Array.from({ length: COUNT }, (_, i) => i);
+  const sent = await Promise.all(all.map((i) => first.append(draft(i))));
+  await first.close();
 
-    const store = await openStore(t, path);
-    t.ok((await store.append(draft(3))).duplicate, "at once");
-    await turns(20);
-    const again = await Promise.all(all.map((i) => store.append(draft(i))));
-    t.same(
-      again.map(({ messageId }) => messageId),
-      sent.map(({ messageId }) => messageId),
-    );
-    t.ok(again.every(({ duplicate }) => duplicate));
-    t.notOk((await store.append(draft(COUNT))).duplicate, "a new one is new");
-  },
-);
+  const store = await openStore(t, path);
+  t.ok((await store.append(draft(3))).duplicate, "at once");
+  await turns(20);
+  const again = await Promise.all(all.map((i) => store.append(draft(i))));
+  t.same(
+    again.map(({ messageId }) => messageId),
+    sent.map(({ messageId }) => messageId),
+  );
+  t.ok(again.every(({ duplicate }) => duplicate));
+  t.notOk((await store.append(draft(COUNT))).duplicate, "a new one is new");
+});
 
 t.test("a number is found until its window ends, over rotations", async (t) => {
   let nowMs = 1_800_000_000_000;

@@ -38,29 +38,26 @@ t.test(
   },
 );
 
-t.test(
-  "the window holds over many checkpoints, restarts and a crash",
-  async (t) => {
-    const { path, time, open } = given(t);
-    const sentAt = new Map<string, number>();
-    let store = await open();
-    for (let i = 0; i < 25; i++) {
-      time.nowMs += 1500;
-      await store.append(draft(`n${i}`));
-      sentAt.set(`n${i}`, time.nowMs);
-      if (i % 3 === 0) await store.checkpoint();
-      if (i % 7 === 6) {
-        await store.close();
-        store = await open();
-      }
+t.test("the window holds over many checkpoints, restarts and a crash", async (t) => {
+  const { path, time, open } = given(t);
+  const sentAt = new Map<string, number>();
+  let store = await open();
+  for (let i = 0; i < 25; i++) {
+    time.nowMs += 1500;
+    await store.append(draft(`n${i}`));
+    sentAt.set(`n${i}`, time.nowMs);
+    if (i % 3 === 0) await store.checkpoint();
+    if (i % 7 === 6) {
+      await store.close();
+      store = await open();
     }
-    const crashed = await open(await crashedCopy(t, path));
-    for (const [name, at] of sentAt) {
-      const { duplicate } = await crashed.append(draft(name));
-      t.equal(duplicate, time.nowMs - at < WINDOW_MS, name);
-    }
-  },
-);
+  }
+  const crashed = await open(await crashedCopy(t, path));
+  for (const [name, at] of sentAt) {
+    const { duplicate } = await crashed.append(draft(name));
+    t.equal(duplicate, time.nowMs - at < WINDOW_MS, name);
+  }
+});
 
 t.test("a clock that goes back forgets nothing", async (t) => {
   const { time, open } = given(t);
@@ -78,9 +75,7 @@ t.test("a clock that goes back forgets nothing", async (t) => {
 t.test("retries during a checkpoint are found", async (t) => {
   const { open } = given(t);
   const store = await open();
-  const sends = Array.from({ length: 5000 }, (_, i) =>
-    store.append(draft(`n${i}`)),
-  );
+  const sends = Array.from({ length: 5000 }, (_, i) => store.append(draft(`n${i}`)));
   await Promise.all(sends);
   const moving = store.checkpoint();
   let missed = 0;
@@ -89,8 +84,7 @@ t.test("retries during a checkpoint are found", async (t) => {
     await new Promise(setImmediate);
   }
   await moving;
-  for (let i = 0; i < 5000; i += 50)
-    if (!(await store.append(draft(`n${i}`))).duplicate) missed++;
+  for (let i = 0; i < 5000; i += 50) if (!(await store.append(draft(`n${i}`))).duplicate) missed++;
   t.equal(missed, 0);
   t.equal(store.stats().appends, 5000);
   t.equal(store.stats().duplicates, 200);

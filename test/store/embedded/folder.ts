@@ -24,10 +24,7 @@ export function testFolder(t: Test): string {
  * Background work does not come by itself: tests call `checkpoint` and `sweep`. Problems are thrown
  * unless `over` takes them.
  */
-export function storeIn(
-  path: string,
-  over: Partial<EmbeddedOptions> = {},
-): EmbeddedStore {
+export function storeIn(path: string, over: Partial<EmbeddedOptions> = {}): EmbeddedStore {
   return createEmbeddedStore({
     path,
     durability: "process",
@@ -54,10 +51,7 @@ export function storeIn(
 }
 
 /** What is to be swept is moved into the database first. */
-function sweptStoreIn(
-  path: string,
-  over: Partial<EmbeddedOptions> = {},
-): EmbeddedStore {
+function sweptStoreIn(path: string, over: Partial<EmbeddedOptions> = {}): EmbeddedStore {
   const store = storeIn(path, over);
   return {
     ...store,
@@ -69,10 +63,7 @@ function sweptStoreIn(
 }
 
 /** The driver for the Store contract's suites. */
-export function embeddedDriver(
-  name: string,
-  over: Partial<EmbeddedOptions> = {},
-): StoreDriver {
+export function embeddedDriver(name: string, over: Partial<EmbeddedOptions> = {}): StoreDriver {
   return {
     name,
     supportsClock: true,
@@ -119,9 +110,7 @@ export async function crashedCopy(
   const copy = copiedFolder(t, path);
   const env = open({ path: join(copy, "lmdb"), maxDbs: 16 });
   const meta = env.openDB<unknown[], string>({ name: "meta" });
-  const facts = new Map(
-    [...meta.getRange()].map(({ key, value }) => [key, value]),
-  );
+  const facts = new Map([...meta.getRange()].map(({ key, value }) => [key, value]));
   facts.delete("owner");
   change(facts);
   await env.batch(() => {

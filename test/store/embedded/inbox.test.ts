@@ -31,8 +31,7 @@ async function sizesIn(t: Test, path: string) {
     path: join(await crashedCopy(t, path), "lmdb"),
     maxDbs: 48,
   });
-  const sizeOf = (name: string) =>
-    env.openDB({ name, keyEncoding: "binary" }).getKeysCount({});
+  const sizeOf = (name: string) => env.openDB({ name, keyEncoding: "binary" }).getKeysCount({});
   const names = ["commands", "commandCopies", "inbox", "inboxes"];
   const sizes = names.map(sizeOf);
   const left = sizeOf("commandLeft");
@@ -41,45 +40,37 @@ async function sizesIn(t: Test, path: string) {
   return sizes;
 }
 
-t.test(
-  "an inbox over its bound loses its oldest copies, and they are counted",
-  async (t) => {
-    const { store, reopen } = await given(t, { maxInbox: 5 });
-    for (let i = 0; i < 4; i++) await store.appendCommand(commandOf());
-    await store.acknowledgeCommands("bob", [2, 3]);
-    const sends = Array.from({ length: 5 }, () =>
-      store.appendCommand(commandOf({ recipients: ["bob", "carol"] })),
-    );
-    await Promise.all(sends);
-    t.same(await seqsOf(store, "bob"), [5, 6, 7, 8, 9]);
-    t.same(await seqsOf(store, "carol"), [1, 2, 3, 4, 5]);
-    t.match(store.stats(), { commands: 9, inboxDropped: 2 });
-    await store.close();
-    const again = await reopen();
-    t.same(await seqsOf(again, "bob"), [5, 6, 7, 8, 9]);
-    await again.acknowledgeCommands("bob", [9, 7]);
-    await again.appendCommand(commandOf());
-    t.same(await seqsOf(again, "bob"), [5, 6, 8, 10], "there is room");
-    t.match(again.stats(), { inboxDropped: 0 });
-  },
-);
+t.test("an inbox over its bound loses its oldest copies, and they are counted", async (t) => {
+  const { store, reopen } = await given(t, { maxInbox: 5 });
+  for (let i = 0; i < 4; i++) await store.appendCommand(commandOf());
+  await store.acknowledgeCommands("bob", [2, 3]);
+  const sends = Array.from({ length: 5 }, () =>
+    store.appendCommand(commandOf({ recipients: ["bob", "carol"] })),
+  );
+  await Promise.all(sends);
+  t.same(await seqsOf(store, "bob"), [5, 6, 7, 8, 9]);
+  t.same(await seqsOf(store, "carol"), [1, 2, 3, 4, 5]);
+  t.match(store.stats(), { commands: 9, inboxDropped: 2 });
+  await store.close();
+  const again = await reopen();
+  t.same(await seqsOf(again, "bob"), [5, 6, 7, 8, 9]);
+  await again.acknowledgeCommands("bob", [9, 7]);
+  await again.appendCommand(commandOf());
+  t.same(await seqsOf(again, "bob"), [5, 6, 8, 10], "there is room");
+  t.match(again.stats(), { inboxDropped: 0 });
+});
 
-t.test(
-  "one batch may overflow an inbox several times, acknowledged meanwhile",
-  async (t) => {
-    const { store } = await given(t, { maxInbox: 3 });
-    for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());
-    const acknowledged = store.acknowledgeCommands("bob", [2]);
-    await new Promise((go) => setImmediate(go)); // it is in the queue
-    await Promise.all(
-      Array.from({ length: 10 }, () => store.appendCommand(commandOf())),
-    );
-    t.equal(await acknowledged, 1);
-    t.equal(await store.acknowledgeCommands("bob", [1, 3]), 0);
-    t.same(await seqsOf(store, "bob"), [11, 12, 13]);
-    t.match(store.stats(), { inboxDropped: 9 });
-  },
-);
+t.test("one batch may overflow an inbox several times, acknowledged meanwhile", async (t) => {
+  const { store } = await given(t, { maxInbox: 3 });
+  for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());
+  const acknowledged = store.acknowledgeCommands("bob", [2]);
+  await new Promise((go) => setImmediate(go)); // it is in the queue
+  await Promise.all(Array.from({ length: 10 }, () => store.appendCommand(commandOf())));
+  t.equal(await acknowledged, 1);
+  t.equal(await store.acknowledgeCommands("bob", [1, 3]), 0);
+  t.same(await seqsOf(store, "bob"), [11, 12, 13]);
+  t.match(store.stats(), { inboxDropped: 9 });
+});
 
 t.test("a copy waits as long as it may, or the command lasts", async (t) => {
   const { path, time, store } = await given(t, { inboxTtlS: 100 });
@@ -106,8 +97,7 @@ t.test("a sweep takes many copies and makes room", async (t) => {
   const { path, time, store } = await given(t, { maxInbox: 2, inboxTtlS: 5 });
   const recipients = Array.from({ length: 2500 }, (_, i) => `user-${i}`);
   await store.appendCommand(commandOf({ recipients }));
-  for (let i = 0; i < 120; i++)
-    void store.appendCommand(commandOf({ recipients: [`other-${i}`] }));
+  for (let i = 0; i < 120; i++) void store.appendCommand(commandOf({ recipients: [`other-${i}`] }));
   await store.appendCommand(commandOf({ recipients }));
   time.nowMs += 5000;
   await store.sweep();
@@ -247,32 +237,29 @@ t.test("too much under way is refused, and goes through later", async (t) => {
   t.equal((await seqsOf(store, "bob")).length, stored + 1);
 });
 
-t.test(
-  "of calls that come together only those fail that cannot be done",
-  async (t) => {
-    const { path, store, reopen } = await given(t);
-    await store.appendCommand(commandOf({ recipients: ["bad", "bob"] }));
-    await store.close();
-    const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
-    const inboxes = env.openDB<Buffer, Buffer>({
-      ...{ name: "inboxes", encoding: "binary", keyEncoding: "binary" },
-    });
-    await inboxes.put(Buffer.from("\0\x03bad"), Buffer.from([99]));
-    await env.close();
-    const again = await reopen();
-    const calls: Promise<unknown>[] = [
-      again.appendCommand(commandOf()),
-      again.appendCommand(commandOf({ recipients: ["bob", "bad"] })),
-      again.acknowledgeCommands("bob", [1]),
-      again.acknowledgeCommands("x".repeat(5000), [1]),
-      again.appendCommand(commandOf()),
-    ];
-    t.same(await Promise.all(calls.map(codeOf)), [
-      ...[undefined, "internal", undefined, "too_large", undefined],
-    ]);
-    t.same(await seqsOf(again, "bob"), [2, 3]);
-  },
-);
+t.test("of calls that come together only those fail that cannot be done", async (t) => {
+  const { path, store, reopen } = await given(t);
+  await store.appendCommand(commandOf({ recipients: ["bad", "bob"] }));
+  await store.close();
+  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+  const inboxes = env.openDB<Buffer, Buffer>({
+    ...{ name: "inboxes", encoding: "binary", keyEncoding: "binary" },
+  });
+  await inboxes.put(Buffer.from("\0\x03bad"), Buffer.from([99]));
+  await env.close();
+  const again = await reopen();
+  const calls: Promise<unknown>[] = [
+    again.appendCommand(commandOf()),
+    again.appendCommand(commandOf({ recipients: ["bob", "bad"] })),
+    again.acknowledgeCommands("bob", [1]),
+    again.acknowledgeCommands("x".repeat(5000), [1]),
+    again.appendCommand(commandOf()),
+  ];
+  t.same(await Promise.all(calls.map(codeOf)), [
+    ...[undefined, "internal", undefined, "too_large", undefined],
+  ]);
+  t.same(await seqsOf(again, "bob"), [2, 3]);
+});
 
 t.test(
   "with durability disk a command that is not surely on the disk is published all the same, and its sender hears that",
@@ -285,9 +272,7 @@ t.test(
       publisher: { publish: (event) => void events.push(event) },
     });
     fail.flush = true;
-    const codes = [retry("a"), retry("b")].map((draft) =>
-      codeOf(store.appendCommand(draft)),
-    );
+    const codes = [retry("a"), retry("b")].map((draft) => codeOf(store.appendCommand(draft)));
     t.same(await Promise.all(codes), ["unavailable", "unavailable"]);
     const told = events.map((e) => e.kind === "command" && e.copies);
     const copy = (inboxSeq: number) => [{ uid: "bob", inboxSeq }];
@@ -332,10 +317,8 @@ t.test(
       await child.line(() => child.lines.length >= count);
       await child.kill();
       for (const line of child.lines) {
-        if (line.acknowledged !== undefined)
-          acknowledged.add(line.acknowledged);
-        if (line.clientMsgNo !== undefined)
-          answered.set(line.clientMsgNo, line.messageId ?? 0);
+        if (line.acknowledged !== undefined) acknowledged.add(line.acknowledged);
+        if (line.clientMsgNo !== undefined) answered.set(line.clientMsgNo, line.messageId ?? 0);
       }
     }
     const store = await openStore(t, path);
@@ -346,9 +329,7 @@ t.test(
       kept.map((_, i) => i + 1),
       "all, in order, without gaps",
     );
-    const ids = new Map(
-      kept.map(({ message }) => [message.clientMsgNo, message.messageId]),
-    );
+    const ids = new Map(kept.map(({ message }) => [message.clientMsgNo, message.messageId]));
     t.equal(ids.size, kept.length, "none twice");
     t.equal(new Set(ids.values()).size, kept.length, "no id twice");
     const lost = [...answered].filter(([no, id]) => ids.get(no) !== id);

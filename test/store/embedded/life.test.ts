@@ -8,42 +8,38 @@ import { openStore, testFolder } from "./folder.ts";
 
 const turn = () => new Promise(setImmediate);
 
-t.test(
-  "closing finishes lists that take many turns, and refuses later ones",
-  async (t) => {
-    const store = await openStore(t, testFolder(t));
-    const channel: ChannelRef = { id: "u", type: 1 };
-    const sends: Promise<unknown>[] = [];
-    for (let i = 0; i < 3000; i++)
-      sends.push(store.append(draftOf({ channel, fromUid: `peer-${i}` })));
-    await Promise.all(sends);
-    await store.checkpoint();
-    const order: string[] = [];
-    const lists = Array.from({ length: 6 }, async () => {
-      const { length } = await store.conversationsOf("u");
-      order.push(`listed ${length}`);
-    });
-    await turn();
-    t.same(order, [], "they are under way");
-    const closed = [store.close(), store.close()].map(async (closing) => {
-      await closing;
-      order.push("closed");
-    });
-    t.equal(await codeOf(store.conversationsOf("u")), "unavailable");
-    await Promise.all([...lists, ...closed]);
-    const listed = Array.from({ length: 6 }, () => "listed 3000");
-    t.same(order, [...listed, "closed", "closed"]);
-    await store.start();
-    t.equal((await store.conversationsOf("u")).length, 3000);
-  },
-);
+t.test("closing finishes lists that take many turns, and refuses later ones", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  const channel: ChannelRef = { id: "u", type: 1 };
+  const sends: Promise<unknown>[] = [];
+  for (let i = 0; i < 3000; i++)
+    sends.push(store.append(draftOf({ channel, fromUid: `peer-${i}` })));
+  await Promise.all(sends);
+  await store.checkpoint();
+  const order: string[] = [];
+  const lists = Array.from({ length: 6 }, async () => {
+    const { length } = await store.conversationsOf("u");
+    order.push(`listed ${length}`);
+  });
+  await turn();
+  t.same(order, [], "they are under way");
+  const closed = [store.close(), store.close()].map(async (closing) => {
+    await closing;
+    order.push("closed");
+  });
+  t.equal(await codeOf(store.conversationsOf("u")), "unavailable");
+  await Promise.all([...lists, ...closed]);
+  const listed = Array.from({ length: 6 }, () => "listed 3000");
+  t.same(order, [...listed, "closed", "closed"]);
+  await store.start();
+  t.equal((await store.conversationsOf("u")).length, 3000);
+});
 
 t.test("closing ends a sweep after its step", async (t) => {
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const store = await openStore(t, testFolder(t), { clock: () => time.nowMs });
   const sends: Promise<unknown>[] = [];
-  for (let i = 0; i < 1000; i++)
-    sends.push(store.append(draftOf({ expireS: 1 })));
+  for (let i = 0; i < 1000; i++) sends.push(store.append(draftOf({ expireS: 1 })));
   await Promise.all(sends);
   await store.checkpoint();
   time.nowMs += 1000;

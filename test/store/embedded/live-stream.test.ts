@@ -28,38 +28,35 @@ async function sentBytes(store: EmbeddedStore): Promise<number> {
   return Math.max(...frames.map(({ length }) => length));
 }
 
-t.test(
-  "what a viewer is sent of a stream is bounded, whatever its events are",
-  async (t) => {
-    const maxStreamBytes = 20_000;
-    const long = (at: number) => `${"呼".repeat(115)}${at}`;
-    const kinds: Record<string, (at: number) => Partial<StreamDraft>> = {
-      "tool calls": () => ({ type: TOOL, data: "tok" }),
-      "tool calls without data": () => ({ type: TOOL, data: "" }),
-      "long ids": (at) => ({ type: TOOL, data: "", eventId: long(at) }),
-      "control characters": () => ({ data: "\u0001".repeat(20) }),
-      quotes: () => ({ data: '"\\\n'.repeat(20) }),
-      "characters beyond 16 bits": () => ({ data: "😀" }),
-      "plain text": () => ({ data: "plain text ".repeat(5) }),
+t.test("what a viewer is sent of a stream is bounded, whatever its events are", async (t) => {
+  const maxStreamBytes = 20_000;
+  const long = (at: number) => `${"呼".repeat(115)}${at}`;
+  const kinds: Record<string, (at: number) => Partial<StreamDraft>> = {
+    "tool calls": () => ({ type: TOOL, data: "tok" }),
+    "tool calls without data": () => ({ type: TOOL, data: "" }),
+    "long ids": (at) => ({ type: TOOL, data: "", eventId: long(at) }),
+    "control characters": () => ({ data: "\u0001".repeat(20) }),
+    quotes: () => ({ data: '"\\\n'.repeat(20) }),
+    "characters beyond 16 bits": () => ({ data: "😀" }),
+    "plain text": () => ({ data: "plain text ".repeat(5) }),
+  };
+  for (const [kind, eventAt] of Object.entries(kinds)) {
+    const path = testFolder(t);
+    const store = await openStore(t, path, { maxStreamBytes });
+    await store.streamEvent(eventOf(STREAM_START));
+    let count = 0;
+    const fill = async (): Promise<void> => {
+      for (; count < 20_000; count++)
+        await store.streamEvent(eventOf(STREAM_CONTENT, "", eventAt(count)));
     };
-    for (const [kind, eventAt] of Object.entries(kinds)) {
-      const path = testFolder(t);
-      const store = await openStore(t, path, { maxStreamBytes });
-      await store.streamEvent(eventOf(STREAM_START));
-      let count = 0;
-      const fill = async (): Promise<void> => {
-        for (; count < 20_000; count++)
-          await store.streamEvent(eventOf(STREAM_CONTENT, "", eventAt(count)));
-      };
-      t.equal(await codeOf(fill()), "too_large", kind);
-      const bytes = await sentBytes(store);
-      t.ok(bytes <= maxStreamBytes + 300, `${kind}: ${bytes} bytes`);
-      t.ok(bytes >= maxStreamBytes / 2, `${kind}: no less than it may`);
-      const again = await openStore(t, await crashedCopy(t, path), {
-        maxStreamBytes,
-      });
-      const next = eventOf(STREAM_CONTENT, "", eventAt(count));
-      t.equal(await codeOf(again.streamEvent(next)), "too_large", "and again");
-    }
-  },
-);
+    t.equal(await codeOf(fill()), "too_large", kind);
+    const bytes = await sentBytes(store);
+    t.ok(bytes <= maxStreamBytes + 300, `${kind}: ${bytes} bytes`);
+    t.ok(bytes >= maxStreamBytes / 2, `${kind}: no less than it may`);
+    const again = await openStore(t, await crashedCopy(t, path), {
+      maxStreamBytes,
+    });
+    const next = eventOf(STREAM_CONTENT, "", eventAt(count));
+    t.equal(await codeOf(again.streamEvent(next)), "too_large", "and again");
+  }
+});

@@ -53,8 +53,7 @@ t.test("records are found by seq whatever rows they stand in", async (t) => {
   for (let from = 0; from <= last + 2; from += 3) {
     const first = seqs.find((seq) => seq >= from);
     const found = rows.firstFrom(7, from, last + 1);
-    const isSame =
-      found?.seq === first && seqOf(found?.bytes ?? EMPTY) === (first ?? 0);
+    const isSame = found?.seq === first && seqOf(found?.bytes ?? EMPTY) === (first ?? 0);
     if (!isSame) t.fail(`first from ${from}: ${found?.seq}, not ${first}`);
     for (const to of [from, from + 1, from + 70, MAX_SEQ]) {
       const wanted = seqs.filter((seq) => seq >= from && seq <= to);
@@ -63,9 +62,7 @@ t.test("records are found by seq whatever rows they stand in", async (t) => {
       for (const got of [up, down]) {
         const isWanted =
           got.length === wanted.length &&
-          got.every(
-            ({ seq, bytes }, i) => seq === wanted[i] && seqOf(bytes) === seq,
-          );
+          got.every(({ seq, bytes }, i) => seq === wanted[i] && seqOf(bytes) === seq);
         if (!isWanted) t.fail(`${from} to ${to}: ${got.map(({ seq }) => seq)}`);
       }
     }
@@ -93,35 +90,29 @@ t.test("a row has at most 64 records and 16 KiB, or one record", async (t) => {
   t.equal(rowLength([recordOf(1, 40_000)], 0, 1), 1);
 });
 
-t.test(
-  "rows that were cut go on with the seqs behind, over restarts",
-  async (t) => {
-    const path = testFolder(t);
-    const over = { maxChannelMessages: 10 };
-    const store = await openStore(t, path, over);
-    for (let i = 0; i < 25; i++) void store.append(draftOf());
-    await store.append(draftOf());
-    await store.checkpoint();
-    t.equal(await store.sweep(), 16, "26 in one row, of which 10 stay");
-    for (let i = 0; i < 3; i++) await store.append(draftOf());
-    await store.close();
-    const again = await openStore(t, path, over);
-    t.same(
-      await seqsIn(again),
-      [17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29],
-    );
-    const { messages } = await again.readMessages("2:g", {
-      ...{
-        fromSeq: 1,
-        toSeq: 28,
-        limit: 3,
-        reverse: true,
-        maxBytes: 1_000_000,
-      },
-    });
-    t.same(
-      messages.map((m) => m.messageSeq),
-      [28, 27, 26],
-    );
-  },
-);
+t.test("rows that were cut go on with the seqs behind, over restarts", async (t) => {
+  const path = testFolder(t);
+  const over = { maxChannelMessages: 10 };
+  const store = await openStore(t, path, over);
+  for (let i = 0; i < 25; i++) void store.append(draftOf());
+  await store.append(draftOf());
+  await store.checkpoint();
+  t.equal(await store.sweep(), 16, "26 in one row, of which 10 stay");
+  for (let i = 0; i < 3; i++) await store.append(draftOf());
+  await store.close();
+  const again = await openStore(t, path, over);
+  t.same(await seqsIn(again), [17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);
+  const { messages } = await again.readMessages("2:g", {
+    ...{
+      fromSeq: 1,
+      toSeq: 28,
+      limit: 3,
+      reverse: true,
+      maxBytes: 1_000_000,
+    },
+  });
+  t.same(
+    messages.map((m) => m.messageSeq),
+    [28, 27, 26],
+  );
+});

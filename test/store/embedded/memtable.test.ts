@@ -24,79 +24,64 @@ t.test(
   },
 );
 
-t.test(
-  "a memtable that gets heavy is moved before a checkpoint is due",
-  async (t) => {
-    const over = { checkpointMs: 1_000_000, maxTailRecords: 100 };
-    const store = await openStore(t, testFolder(t), over);
-    const { checkpoints } = store.stats();
-    for (let i = 0; i < 30; i++) void store.append(draftOf());
-    while (store.stats().checkpoints === checkpoints)
-      await new Promise(setImmediate);
-    t.equal(store.stats().tailRecords, 0);
-    t.equal((await seqsIn(store)).length, 30);
-  },
-);
+t.test("a memtable that gets heavy is moved before a checkpoint is due", async (t) => {
+  const over = { checkpointMs: 1_000_000, maxTailRecords: 100 };
+  const store = await openStore(t, testFolder(t), over);
+  const { checkpoints } = store.stats();
+  for (let i = 0; i < 30; i++) void store.append(draftOf());
+  while (store.stats().checkpoints === checkpoints) await new Promise(setImmediate);
+  t.equal(store.stats().tailRecords, 0);
+  t.equal((await seqsIn(store)).length, 30);
+});
 
 t.test("what is queued in one turn counts too", async (t) => {
   const store = await openStore(t, testFolder(t), { maxTailRecords: 10 });
-  const sends = Array.from({ length: 50 }, () =>
-    codeOf(store.append(draftOf())),
-  );
+  const sends = Array.from({ length: 50 }, () => codeOf(store.append(draftOf())));
   const codes = await Promise.all(sends);
   t.equal(codes.filter((code) => code === undefined).length, 10);
 });
 
-t.test(
-  "a checkpoint empties the memtable, shortens the WAL and changes no read",
-  async (t) => {
-    const path = testFolder(t);
-    const store = await openStore(t, path, { segmentBytes: 65_536 });
-    const sends = Array.from({ length: 3000 }, (_, i) =>
-      store.append(
-        draftOf({ key: `2:g${i % 50}`, payload: new Uint8Array(100) }),
-      ),
-    );
-    await Promise.all(sends.slice(0, 1500));
-    for (let i = 0; i < 20; i++) {
-      await store.append(draftOf());
-      await new Promise(setImmediate);
-    }
-    const before = await seqsIn(store);
-    const moving = store.checkpoint();
-    while (store.stats().checkpoints === 1) {
-      t.same(await seqsIn(store), before);
-      await new Promise(setImmediate);
-    }
-    await moving;
-    t.equal(store.stats().tailRecords, 0);
+t.test("a checkpoint empties the memtable, shortens the WAL and changes no read", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path, { segmentBytes: 65_536 });
+  const sends = Array.from({ length: 3000 }, (_, i) =>
+    store.append(draftOf({ key: `2:g${i % 50}`, payload: new Uint8Array(100) })),
+  );
+  await Promise.all(sends.slice(0, 1500));
+  for (let i = 0; i < 20; i++) {
+    await store.append(draftOf());
+    await new Promise(setImmediate);
+  }
+  const before = await seqsIn(store);
+  const moving = store.checkpoint();
+  while (store.stats().checkpoints === 1) {
     t.same(await seqsIn(store), before);
-    await Promise.all(sends);
-    t.equal((await seqsIn(store, "2:g7")).length, 60);
-  },
-);
+    await new Promise(setImmediate);
+  }
+  await moving;
+  t.equal(store.stats().tailRecords, 0);
+  t.same(await seqsIn(store), before);
+  await Promise.all(sends);
+  t.equal((await seqsIn(store, "2:g7")).length, 60);
+});
 
-t.test(
-  "sends that go on during checkpoints keep their order and stay readable",
-  async (t) => {
-    const store = await openStore(t, testFolder(t), {
-      checkpointMs: 1,
-      segmentBytes: 4096,
-    });
-    const seqs: number[] = [];
-    for (let i = 0; i < 100; i++) {
-      const sends = Array.from({ length: 10 }, () => store.append(draftOf()));
-      for (const { messageSeq } of await Promise.all(sends))
-        seqs.push(messageSeq);
-      if (i % 10 === 0) t.same(await seqsIn(store), seqs);
-    }
-    t.same(await seqsIn(store), seqs);
-    t.same(
-      seqs,
-      seqs.map((_, i) => i + 1),
-    );
-  },
-);
+t.test("sends that go on during checkpoints keep their order and stay readable", async (t) => {
+  const store = await openStore(t, testFolder(t), {
+    checkpointMs: 1,
+    segmentBytes: 4096,
+  });
+  const seqs: number[] = [];
+  for (let i = 0; i < 100; i++) {
+    const sends = Array.from({ length: 10 }, () => store.append(draftOf()));
+    for (const { messageSeq } of await Promise.all(sends)) seqs.push(messageSeq);
+    if (i % 10 === 0) t.same(await seqsIn(store), seqs);
+  }
+  t.same(await seqsIn(store), seqs);
+  t.same(
+    seqs,
+    seqs.map((_, i) => i + 1),
+  );
+});
 
 t.test("after an orderly end no journal is left", async (t) => {
   const path = testFolder(t);

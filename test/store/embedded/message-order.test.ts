@@ -35,23 +35,20 @@ t.test(
   },
 );
 
-t.test(
-  "the id of a message that is not stored does not come again after a crash",
-  async (t) => {
-    let nowMs = Date.UTC(2026, 0, 1);
-    const clock = () => nowMs;
-    let path = testFolder(t);
-    const unstored = draftOf({ header: { noPersist: true, redDot: false } });
-    let last = 0;
-    for (let life = 0; life < 3; life++) {
-      const store = await openStore(t, path, { clock });
-      for (let i = 0; i < 3; i++) {
-        const { messageId } = await store.append(unstored);
-        t.ok(messageId > last, "greater than all before");
-        last = messageId;
-      }
-      path = await crashedCopy(t, path);
-      nowMs -= 3_600_000; // the system's clock was set back meanwhile
+t.test("the id of a message that is not stored does not come again after a crash", async (t) => {
+  let nowMs = Date.UTC(2026, 0, 1);
+  const clock = () => nowMs;
+  let path = testFolder(t);
+  const unstored = draftOf({ header: { noPersist: true, redDot: false } });
+  let last = 0;
+  for (let life = 0; life < 3; life++) {
+    const store = await openStore(t, path, { clock });
+    for (let i = 0; i < 3; i++) {
+      const { messageId } = await store.append(unstored);
+      t.ok(messageId > last, "greater than all before");
+      last = messageId;
     }
-  },
-);
+    path = await crashedCopy(t, path);
+    nowMs -= 3_600_000; // the system's clock was set back meanwhile
+  }
+});

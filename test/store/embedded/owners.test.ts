@@ -21,8 +21,7 @@ const WAYS = [
   [...IN_NAMESPACE, WITH_PROC, "--user", "--map-root-user"],
 ];
 const realNamespace = WAYS.find(
-  ([command = "", ...args]) =>
-    spawnSync(command, [...args, "true"]).status === 0,
+  ([command = "", ...args]) => spawnSync(command, [...args, "true"]).status === 0,
 );
 /** Where the machine lets nobody make one, the child only takes itself for in another. */
 const inNamespace = realNamespace ?? ["env", "JINDOU_TEST_PID_NAMESPACE=other"];
@@ -44,8 +43,7 @@ for (const { name, order, durability } of POINTS)
     async (t) => {
       const path = testFolder(t);
       const first = startChild(t, [path, "obey", durability], inNamespace);
-      const say = (line: object) =>
-        first.process.stdin?.write(`${JSON.stringify(line)}\n`);
+      const say = (line: object) => first.process.stdin?.write(`${JSON.stringify(line)}\n`);
       await first.line((l) => l.started !== undefined);
       for (const send of ["a1", "a2", "a3"]) say({ send });
       await first.line((l) => l.clientMsgNo === "a3");
@@ -77,16 +75,13 @@ for (const { name, order, durability } of POINTS)
       const ended = once(first.process, "exit");
       process.kill(pid, "SIGCONT");
       const last = await first.line(
-        ({ lost, clientMsgNo = "" }) =>
-          lost !== undefined || /late|paused/.test(clientMsgNo),
+        ({ lost, clientMsgNo = "" }) => lost !== undefined || /late|paused/.test(clientMsgNo),
       );
       t.match(last, { lost: /taken the data folder/ });
       if (last?.lost === undefined) await first.kill();
       t.same((await ended)[0], EXIT_CODE);
       await first.line(() => false);
-      const answers = first.lines.filter(
-        (l) => l.messageSeq ?? l.messageId ?? l.code,
-      );
+      const answers = first.lines.filter((l) => l.messageSeq ?? l.messageId ?? l.code);
       t.same(
         answers.map((l) => l.clientMsgNo),
         ["a1", "a2", "a3"],
@@ -114,9 +109,7 @@ for (const { name, order, durability } of POINTS)
 
 t.test(
   "a second process with the same pid, as in another container, is refused",
-  realNamespace === undefined
-    ? { skip: "this machine lets nobody make a pid namespace" }
-    : {},
+  realNamespace === undefined ? { skip: "this machine lets nobody make a pid namespace" } : {},
   async (t) => {
     const path = testFolder(t);
     const first = startChild(t, [path, "obey", "process"], inNamespace);
@@ -128,32 +121,28 @@ t.test(
 );
 
 // No door shows it: a process that lost the folder ends before most of its transactions get so far.
-t.test(
-  "a transaction of an owner before writes nothing and ends the process",
-  async (t) => {
-    const path = testFolder(t);
-    const tables = openTables(join(path, "lmdb"));
-    const losses: string[] = [];
-    const owner = new FolderLock(tables, path, (e) => losses.push(e.code));
-    await owner.acquire();
-    t.teardown(async () => {
-      owner.release();
-      await tables.env.close();
-    });
-    const put = (name: string) =>
-      commit(tables, () => void tables.meta.put(name, [1]));
-    await put("before");
-    tables.env.transactionSync(() => tables.fence.next()); // as another process that takes the folder
-    await t.rejects(put("after"), { code: "unavailable" });
-    await t.rejects(put("again"), { code: "unavailable" });
-    t.same(
-      ["before", "after", "again"].map((name) => tables.meta.get(name)),
-      [[1], undefined, undefined],
-    );
-    t.same(losses, ["unavailable"], "reported once");
-    t.throws(() => owner.assertHeldNow(), { code: "unavailable" });
-  },
-);
+t.test("a transaction of an owner before writes nothing and ends the process", async (t) => {
+  const path = testFolder(t);
+  const tables = openTables(join(path, "lmdb"));
+  const losses: string[] = [];
+  const owner = new FolderLock(tables, path, (e) => losses.push(e.code));
+  await owner.acquire();
+  t.teardown(async () => {
+    owner.release();
+    await tables.env.close();
+  });
+  const put = (name: string) => commit(tables, () => void tables.meta.put(name, [1]));
+  await put("before");
+  tables.env.transactionSync(() => tables.fence.next()); // as another process that takes the folder
+  await t.rejects(put("after"), { code: "unavailable" });
+  await t.rejects(put("again"), { code: "unavailable" });
+  t.same(
+    ["before", "after", "again"].map((name) => tables.meta.get(name)),
+    [[1], undefined, undefined],
+  );
+  t.same(losses, ["unavailable"], "reported once");
+  t.throws(() => owner.assertHeldNow(), { code: "unavailable" });
+});
 
 /** The only child of a process, as this process sees it. */
 function childOf(pid: number): number {

@@ -1,32 +1,15 @@
 // What a restart makes of every state a crash can leave behind, and of damage it must not hide.
 
-import {
-  copyFileSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-} from "node:fs";
+import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Test } from "tap";
 import { crc32 } from "../../../src/lib/crc32.ts";
 import { recover } from "../../../src/store/embedded/engine/recover.ts";
-import {
-  SEGMENT_HEADER_BYTES,
-  UNKNOWN_BOOT,
-} from "../../../src/store/embedded/engine/segment.ts";
+import { SEGMENT_HEADER_BYTES, UNKNOWN_BOOT } from "../../../src/store/embedded/engine/segment.ts";
 import { DATA_FORMAT } from "../../../src/store/embedded/engine/tables.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import { t } from "../../support/suite.ts";
-import {
-  crashedCopy,
-  journalFiles,
-  openStore,
-  seqsIn,
-  storeIn,
-  testFolder,
-} from "./folder.ts";
+import { crashedCopy, journalFiles, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
 
 const numbered = (i: number) =>
   draftOf({
@@ -53,66 +36,57 @@ function onlyFile(path: string): string {
   return file;
 }
 
-t.test(
-  "what was acknowledged is there after a crash, retries included",
-  async (t) => {
-    const path = await crashedWith(t, 3);
-    const events: unknown[] = [];
-    const publisher = { publish: (event: unknown) => void events.push(event) };
-    const store = await openStore(t, path, { publisher });
-    t.same(await seqsIn(store), [1, 2, 3]);
-    t.match(await store.append(numbered(2)), {
-      messageSeq: 2,
-      duplicate: true,
-    });
-    t.equal((await store.append(numbered(4))).messageSeq, 4);
-    t.equal(events.length, 1, "nothing is published twice");
-    t.equal(store.stats().journalBytes < 500, true, "the old segment is gone");
-  },
-);
+t.test("what was acknowledged is there after a crash, retries included", async (t) => {
+  const path = await crashedWith(t, 3);
+  const events: unknown[] = [];
+  const publisher = { publish: (event: unknown) => void events.push(event) };
+  const store = await openStore(t, path, { publisher });
+  t.same(await seqsIn(store), [1, 2, 3]);
+  t.match(await store.append(numbered(2)), {
+    messageSeq: 2,
+    duplicate: true,
+  });
+  t.equal((await store.append(numbered(4))).messageSeq, 4);
+  t.equal(events.length, 1, "nothing is published twice");
+  t.equal(store.stats().journalBytes < 500, true, "the old segment is gone");
+});
 
-t.test(
-  "a write cut off at any byte is dropped whole, and nothing else",
-  async (t) => {
-    const path = await crashedWith(t, 3);
-    const whole = readFileSync(onlyFile(path));
-    const lastStart = statSync(onlyFile(await crashedWith(t, 2))).size;
-    t.ok(whole.length - lastStart > 50, "there is something to cut");
-    const folder = testFolder(t);
-    const file = join(folder, "00000001.log");
-    for (let size = lastStart; size < whole.length; size++) {
-      writeFileSync(file, whole.subarray(0, size));
-      let records = 0;
-      const position = { segment: 1, offset: 0 };
-      const recovered = recover(folder, position, {
-        boot: UNKNOWN_BOOT,
-        record: () => void records++,
-        assertOwned() {},
-      });
-      const dropped = size - lastStart;
-      if (records !== 2 || recovered.droppedBytes !== dropped)
-        t.fail(`cut at ${size}: ${records} records left`);
-      t.equal(statSync(file).size, lastStart);
-    }
-  },
-);
-
-t.test(
-  "after an unfinished write the store goes on with the next seq",
-  async (t) => {
-    const path = await crashedWith(t, 3);
-    truncateSync(onlyFile(path), statSync(onlyFile(path)).size - 1);
-    const problems: string[] = [];
-    const onError = (_: Error, what: string) => problems.push(what);
-    const store = await openStore(t, path, { onError });
-    t.same(problems, ["An unfinished write was cut off the journal"]);
-    t.same(await seqsIn(store), [1, 2]);
-    t.match(await store.append(numbered(3)), {
-      messageSeq: 3,
-      duplicate: false,
+t.test("a write cut off at any byte is dropped whole, and nothing else", async (t) => {
+  const path = await crashedWith(t, 3);
+  const whole = readFileSync(onlyFile(path));
+  const lastStart = statSync(onlyFile(await crashedWith(t, 2))).size;
+  t.ok(whole.length - lastStart > 50, "there is something to cut");
+  const folder = testFolder(t);
+  const file = join(folder, "00000001.log");
+  for (let size = lastStart; size < whole.length; size++) {
+    writeFileSync(file, whole.subarray(0, size));
+    let records = 0;
+    const position = { segment: 1, offset: 0 };
+    const recovered = recover(folder, position, {
+      boot: UNKNOWN_BOOT,
+      record: () => void records++,
+      assertOwned() {},
     });
-  },
-);
+    const dropped = size - lastStart;
+    if (records !== 2 || recovered.droppedBytes !== dropped)
+      t.fail(`cut at ${size}: ${records} records left`);
+    t.equal(statSync(file).size, lastStart);
+  }
+});
+
+t.test("after an unfinished write the store goes on with the next seq", async (t) => {
+  const path = await crashedWith(t, 3);
+  truncateSync(onlyFile(path), statSync(onlyFile(path)).size - 1);
+  const problems: string[] = [];
+  const onError = (_: Error, what: string) => problems.push(what);
+  const store = await openStore(t, path, { onError });
+  t.same(problems, ["An unfinished write was cut off the journal"]);
+  t.same(await seqsIn(store), [1, 2]);
+  t.match(await store.append(numbered(3)), {
+    messageSeq: 3,
+    duplicate: false,
+  });
+});
 
 t.test("a last write of wrong bytes is dropped", async (t) => {
   const path = await crashedWith(t, 3);
@@ -124,28 +98,25 @@ t.test("a last write of wrong bytes is dropped", async (t) => {
   t.same(await seqsIn(store), [1, 2]);
 });
 
-t.test(
-  "damage before valid data refuses to start and changes nothing",
-  async (t) => {
-    const path = await crashedWith(t, 3);
-    const file = onlyFile(path);
-    const good = readFileSync(file);
-    for (const at of [36, 40, 44, 50, 100]) {
-      const bytes = Buffer.from(good);
-      bytes[at] = (bytes[at] ?? 0) ^ 0xff;
-      writeFileSync(file, bytes);
-      const store = storeIn(path);
-      await t.rejects(store.start(), {
-        code: "internal",
-        message: /is damaged at byte/,
-      });
-      t.same(readFileSync(file), bytes);
-    }
-    writeFileSync(file, good);
-    const store = await openStore(t, path);
-    t.same(await seqsIn(store), [1, 2, 3]);
-  },
-);
+t.test("damage before valid data refuses to start and changes nothing", async (t) => {
+  const path = await crashedWith(t, 3);
+  const file = onlyFile(path);
+  const good = readFileSync(file);
+  for (const at of [36, 40, 44, 50, 100]) {
+    const bytes = Buffer.from(good);
+    bytes[at] = (bytes[at] ?? 0) ^ 0xff;
+    writeFileSync(file, bytes);
+    const store = storeIn(path);
+    await t.rejects(store.start(), {
+      code: "internal",
+      message: /is damaged at byte/,
+    });
+    t.same(readFileSync(file), bytes);
+  }
+  writeFileSync(file, good);
+  const store = await openStore(t, path);
+  t.same(await seqsIn(store), [1, 2, 3]);
+});
 
 /** Makes the file one that was written in another boot of the machine. */
 function asOfAnotherBoot(file: string, synced?: boolean): void {
@@ -182,8 +153,7 @@ t.test(
   "after a power loss the store goes on with what is before the first hole, and says so",
   async (t) => {
     for (const kind of ["damaged", "missing", "one file"] as const) {
-      const path =
-        kind === "one file" ? await crashedWith(t, 4) : await fourFiles(t);
+      const path = kind === "one file" ? await crashedWith(t, 4) : await fourFiles(t);
       for (const file of journalFiles(path)) asOfAnotherBoot(file);
       const [first = "", second = ""] = journalFiles(path);
       if (kind === "damaged") damage(second);
@@ -191,16 +161,11 @@ t.test(
       if (kind === "one file") {
         const bytes = readFileSync(first);
         const size = (bytes.length - SEGMENT_HEADER_BYTES) / 4;
-        bytes.fill(
-          0,
-          SEGMENT_HEADER_BYTES + size,
-          SEGMENT_HEADER_BYTES + size + 20,
-        );
+        bytes.fill(0, SEGMENT_HEADER_BYTES + size, SEGMENT_HEADER_BYTES + size + 20);
         writeFileSync(first, bytes);
       }
       const problems: string[] = [];
-      const onError = (error: Error, what: string) =>
-        problems.push(`${what}: ${error.message}`);
+      const onError = (error: Error, what: string) => problems.push(`${what}: ${error.message}`);
       const store = await openStore(t, path, { onError });
       t.same(await seqsIn(store), [1], kind);
       t.match(problems, [/lost messages.*store\.durability = disk/], kind);
@@ -212,18 +177,15 @@ t.test(
   },
 );
 
-t.test(
-  "with durability = disk a hole refuses to start after another boot too",
-  async (t) => {
-    const path = await fourFiles(t, { durability: "disk" });
-    for (const file of journalFiles(path)) asOfAnotherBoot(file);
-    damage(journalFiles(path)[1] ?? "");
-    await t.rejects(storeIn(path).start(), {
-      code: "internal",
-      message: /00000002\.log is damaged at byte/,
-    });
-  },
-);
+t.test("with durability = disk a hole refuses to start after another boot too", async (t) => {
+  const path = await fourFiles(t, { durability: "disk" });
+  for (const file of journalFiles(path)) asOfAnotherBoot(file);
+  damage(journalFiles(path)[1] ?? "");
+  await t.rejects(storeIn(path).start(), {
+    code: "internal",
+    message: /00000002\.log is damaged at byte/,
+  });
+});
 
 t.test(
   "damage in a synced file refuses to start, also where later files are unsynced",
@@ -239,19 +201,16 @@ t.test(
   },
 );
 
-t.test(
-  "a missing file refuses to start, also where later files hold nothing yet",
-  async (t) => {
-    const path = await fourFiles(t);
-    const files = journalFiles(path);
-    for (const file of files.slice(2)) truncateSync(file, SEGMENT_HEADER_BYTES);
-    rmSync(files[1] ?? "");
-    await t.rejects(storeIn(path).start(), {
-      code: "internal",
-      message: /00000002\.log is missing/,
-    });
-  },
-);
+t.test("a missing file refuses to start, also where later files hold nothing yet", async (t) => {
+  const path = await fourFiles(t);
+  const files = journalFiles(path);
+  for (const file of files.slice(2)) truncateSync(file, SEGMENT_HEADER_BYTES);
+  rmSync(files[1] ?? "");
+  await t.rejects(storeIn(path).start(), {
+    code: "internal",
+    message: /00000002\.log is missing/,
+  });
+});
 
 t.test("a journal of the build before, without boot ids, opens", async (t) => {
   const path = await crashedWith(t, 3);
@@ -306,20 +265,17 @@ t.test("a missing segment in the middle refuses to start", async (t) => {
   t.ok(first);
 });
 
-t.test(
-  "a segment whose creation was cut off holds nothing and harms nothing",
-  async (t) => {
-    const path = await crashedWith(t, 2);
-    for (const size of [0, 7, 15, 16, 35]) {
-      const copy = await crashedCopy(t, path);
-      const next = onlyFile(copy).replace("00000001", "00000002");
-      writeFileSync(next, Buffer.alloc(size));
-      const store = await openStore(t, copy, { onError() {} });
-      t.same(await seqsIn(store), [1, 2]);
-      t.equal((await store.append(numbered(3))).messageSeq, 3);
-    }
-  },
-);
+t.test("a segment whose creation was cut off holds nothing and harms nothing", async (t) => {
+  const path = await crashedWith(t, 2);
+  for (const size of [0, 7, 15, 16, 35]) {
+    const copy = await crashedCopy(t, path);
+    const next = onlyFile(copy).replace("00000001", "00000002");
+    writeFileSync(next, Buffer.alloc(size));
+    const store = await openStore(t, copy, { onError() {} });
+    t.same(await seqsIn(store), [1, 2]);
+    t.equal((await store.append(numbered(3))).messageSeq, 3);
+  }
+});
 
 t.test(
   "a crash after the checkpoint and before its segments are deleted repeats nothing",
@@ -330,8 +286,7 @@ t.test(
     const before = await crashedCopy(t, path);
     await store.checkpoint();
     const after = await crashedCopy(t, path);
-    for (const file of journalFiles(before))
-      copyFileSync(file, file.replace(before, after));
+    for (const file of journalFiles(before)) copyFileSync(file, file.replace(before, after));
     const again = await openStore(t, after);
     t.same(await seqsIn(again), [1, 2, 3, 4, 5]);
     t.equal((await again.append(numbered(5))).duplicate, true);
@@ -339,46 +294,40 @@ t.test(
   },
 );
 
-t.test(
-  "a checkpoint that was only written in part is written again",
-  async (t) => {
-    const path = testFolder(t);
-    const store = await openStore(t, path);
-    for (let i = 1; i <= 3; i++) await store.append(numbered(i));
-    await store.append(draftOf({ key: "2:h", channel: { id: "h", type: 2 } }));
-    await store.checkpoint();
-    // Everything but the position made it into the database.
-    const copy = await crashedCopy(t, path, (meta) => {
-      const journal = meta.get("journal");
-      meta.set("journal", [1, 1, 0, journal?.at(3)]);
-    });
-    const again = await openStore(t, copy);
-    t.same(await seqsIn(again), [1, 2, 3]);
-    t.same(await seqsIn(again, "2:h"), [1]);
-    t.equal((await again.append(numbered(3))).duplicate, true);
-    t.equal((await again.append(numbered(4))).messageSeq, 4);
-    await again.checkpoint();
-    t.same(await seqsIn(again), [1, 2, 3, 4]);
-    t.same(await seqsIn(again, "2:h"), [1]);
-  },
-);
+t.test("a checkpoint that was only written in part is written again", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  for (let i = 1; i <= 3; i++) await store.append(numbered(i));
+  await store.append(draftOf({ key: "2:h", channel: { id: "h", type: 2 } }));
+  await store.checkpoint();
+  // Everything but the position made it into the database.
+  const copy = await crashedCopy(t, path, (meta) => {
+    const journal = meta.get("journal");
+    meta.set("journal", [1, 1, 0, journal?.at(3)]);
+  });
+  const again = await openStore(t, copy);
+  t.same(await seqsIn(again), [1, 2, 3]);
+  t.same(await seqsIn(again, "2:h"), [1]);
+  t.equal((await again.append(numbered(3))).duplicate, true);
+  t.equal((await again.append(numbered(4))).messageSeq, 4);
+  await again.checkpoint();
+  t.same(await seqsIn(again), [1, 2, 3, 4]);
+  t.same(await seqsIn(again, "2:h"), [1]);
+});
 
-t.test(
-  "a database that is ahead of the journal never gives a seq again",
-  async (t) => {
-    const path = testFolder(t);
-    const store = await openStore(t, path);
-    for (let i = 1; i <= 3; i++) await store.append(numbered(i));
-    await store.checkpoint();
-    const copy = await crashedCopy(t, path);
-    truncateSync(onlyFile(copy), SEGMENT_HEADER_BYTES); // a power cut took what the page cache held
-    const again = await openStore(t, copy);
-    t.same(await seqsIn(again), [1, 2, 3]);
-    t.equal((await again.append(numbered(4))).messageSeq, 4);
-    const twice = await openStore(t, await crashedCopy(t, copy));
-    t.same(await seqsIn(twice), [1, 2, 3, 4]);
-  },
-);
+t.test("a database that is ahead of the journal never gives a seq again", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  for (let i = 1; i <= 3; i++) await store.append(numbered(i));
+  await store.checkpoint();
+  const copy = await crashedCopy(t, path);
+  truncateSync(onlyFile(copy), SEGMENT_HEADER_BYTES); // a power cut took what the page cache held
+  const again = await openStore(t, copy);
+  t.same(await seqsIn(again), [1, 2, 3]);
+  t.equal((await again.append(numbered(4))).messageSeq, 4);
+  const twice = await openStore(t, await crashedCopy(t, copy));
+  t.same(await seqsIn(twice), [1, 2, 3, 4]);
+});
 
 t.test(
   "a database that is ahead of what the journal still has never gives a seq again",
@@ -408,71 +357,52 @@ t.test(
   },
 );
 
-t.test(
-  "own messages that the database has and the journal lost stay read",
-  async (t) => {
-    const path = testFolder(t);
-    const store = await openStore(t, path);
-    const toBob = { id: "b", type: 1 } as const;
-    const ends: number[] = [];
-    for (let i = 1; i <= 3; i++) {
-      await store.append(
-        draftOf({ key: "1:a@b", channel: toBob, fromUid: "a" }),
-      );
-      ends.push(statSync(onlyFile(path)).size);
-    }
-    await store.checkpoint();
-    t.equal((await store.conversation("a", toBob))?.unread, 0);
-    const copy = await crashedCopy(t, path, fromTheStart);
-    truncateSync(onlyFile(copy), ends[0]);
-    const again = await openStore(t, copy);
-    t.match(await again.conversation("a", toBob), { headSeq: 3, unread: 0 });
-  },
-);
+t.test("own messages that the database has and the journal lost stay read", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  const toBob = { id: "b", type: 1 } as const;
+  const ends: number[] = [];
+  for (let i = 1; i <= 3; i++) {
+    await store.append(draftOf({ key: "1:a@b", channel: toBob, fromUid: "a" }));
+    ends.push(statSync(onlyFile(path)).size);
+  }
+  await store.checkpoint();
+  t.equal((await store.conversation("a", toBob))?.unread, 0);
+  const copy = await crashedCopy(t, path, fromTheStart);
+  truncateSync(onlyFile(copy), ends[0]);
+  const again = await openStore(t, copy);
+  t.match(await again.conversation("a", toBob), { headSeq: 3, unread: 0 });
+});
 
-t.test(
-  "data of a newer format is refused with a sentence that says so",
-  async (t) => {
-    const path = await crashedWith(t, 1);
-    const newer = await crashedCopy(t, path, (meta) =>
-      meta.set("format", [DATA_FORMAT + 1]),
-    );
-    await t.rejects(storeIn(newer).start(), {
-      code: "internal",
-      message: `format ${DATA_FORMAT + 1}; this build reads up to ${DATA_FORMAT}`,
-    });
-    t.equal(
-      await codeOf(storeIn(path).start()),
-      undefined,
-      "the original opens",
-    );
-  },
-);
+t.test("data of a newer format is refused with a sentence that says so", async (t) => {
+  const path = await crashedWith(t, 1);
+  const newer = await crashedCopy(t, path, (meta) => meta.set("format", [DATA_FORMAT + 1]));
+  await t.rejects(storeIn(newer).start(), {
+    code: "internal",
+    message: `format ${DATA_FORMAT + 1}; this build reads up to ${DATA_FORMAT}`,
+  });
+  t.equal(await codeOf(storeIn(path).start()), undefined, "the original opens");
+});
 
-t.test(
-  "data of format 2, a row for each message, opens as it is",
-  async (t) => {
-    const path = testFolder(t);
-    const store = await openStore(t, path);
-    for (let i = 1; i <= 3; i++) {
-      await store.append(numbered(i));
-      await store.checkpoint(); // so that each has a row of its own
-    }
-    const old = await crashedCopy(t, path, (meta) => meta.set("format", [2]));
-    const again = await openStore(t, old);
-    for (let i = 4; i <= 6; i++) void again.append(numbered(i));
-    await again.close();
-    const later = await openStore(t, old);
-    t.same(await seqsIn(later), [1, 2, 3, 4, 5, 6]);
-  },
-);
+t.test("data of format 2, a row for each message, opens as it is", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  for (let i = 1; i <= 3; i++) {
+    await store.append(numbered(i));
+    await store.checkpoint(); // so that each has a row of its own
+  }
+  const old = await crashedCopy(t, path, (meta) => meta.set("format", [2]));
+  const again = await openStore(t, old);
+  for (let i = 4; i <= 6; i++) void again.append(numbered(i));
+  await again.close();
+  const later = await openStore(t, old);
+  t.same(await seqsIn(later), [1, 2, 3, 4, 5, 6]);
+});
 
 t.test("a value of a newer format is refused when it is read", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
-  const copy = await crashedCopy(t, path, (meta) =>
-    meta.set("dedupe", [9, 1, 1]),
-  );
+  const copy = await crashedCopy(t, path, (meta) => meta.set("dedupe", [9, 1, 1]));
   await t.rejects(storeIn(copy).start(), {
     code: "internal",
     message: /format 9/,

@@ -18,9 +18,10 @@ t.test("a node knows how many sessions it serves", async (t) => {
   const { cluster, directory } = await startSingleNode(t);
   const kind = { level: 0 } as const;
   const first = sessionOf(cluster, "u", kind);
-  const [second, third] = [1, 2].map(() =>
-    sessionOf(cluster, "u", { ...kind, deviceId: "d" }),
-  ) as [SessionRecord, SessionRecord];
+  const [second, third] = [1, 2].map(() => sessionOf(cluster, "u", { ...kind, deviceId: "d" })) as [
+    SessionRecord,
+    SessionRecord,
+  ];
   for (const one of [first, first, second]) await directory.login(one);
   t.equal(directory.size, 2);
   await directory.remove(first);
@@ -42,13 +43,7 @@ t.test("logins of one millisecond have an order", async (t) => {
     places.push(login.order, login.since);
     await store.removeSession(session);
   }
-  const [first, , second, , third] = places as [
-    number,
-    number,
-    number,
-    number,
-    number,
-  ];
+  const [first, , second, , third] = places as [number, number, number, number, number];
   t.ok(first < second && second < third, `${places}`);
 });
 
@@ -101,10 +96,6 @@ t.test("a receiver that throws harms no login", async (t) => {
   t.equal((await login("s1")).kind, "entered");
   t.equal((await login("s2")).kind, "entered", "it ends the first one");
   t.match(await store.sessionsOf(["u"]), [[{ session: { sessionId: "s2" } }]]);
-  t.same(
-    published,
-    ["presence", "end_session", "presence"],
-    "each event is tried",
-  );
+  t.same(published, ["presence", "end_session", "presence"], "each event is tried");
   t.equal(problems.length, 3, "and each failure is reported");
 });

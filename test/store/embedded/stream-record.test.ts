@@ -6,10 +6,7 @@ import {
   STREAM_START,
   TOOL_CALL_EVENTS,
 } from "../../../src/broker/model.ts";
-import {
-  recordKind,
-  STREAM_RECORD,
-} from "../../../src/store/embedded/engine/record.ts";
+import { recordKind, STREAM_RECORD } from "../../../src/store/embedded/engine/record.ts";
 import {
   decodeBody,
   decodeStreamRecord,
@@ -64,11 +61,7 @@ t.test("what a newer build wrote is refused", async (t) => {
   }
 });
 
-t.test(
-  "only the interface's stream and tool-call events are kept",
-  async (t) => {
-    for (const type of TYPES) t.equal(isStreamType(type), true);
-    for (const type of ["", "custom", "___Other"])
-      t.equal(isStreamType(type), false);
-  },
-);
+t.test("only the interface's stream and tool-call events are kept", async (t) => {
+  for (const type of TYPES) t.equal(isStreamType(type), true);
+  for (const type of ["", "custom", "___Other"]) t.equal(isStreamType(type), false);
+});

@@ -3,25 +3,14 @@
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
-import {
-  STREAM_CONTENT,
-  STREAM_END,
-  STREAM_START,
-} from "../../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import type { ClusterEvent, StreamDraft } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";
 import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
-import {
-  ALL,
-  crashedCopy,
-  openStore,
-  seqsIn,
-  storeIn,
-  testFolder,
-} from "./folder.ts";
+import { ALL, crashedCopy, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
 
 function producer(store: EmbeddedStore) {
   const post =
@@ -94,18 +83,12 @@ t.test("events count among what the journal holds", async (t) => {
   const store = await openStore(t, testFolder(t), { maxTailRecords: 10 });
   const { start, content } = producer(store);
   await start();
-  const codes = await Promise.all(
-    Array.from({ length: 20 }, () => codeOf(content("x"))),
-  );
+  const codes = await Promise.all(Array.from({ length: 20 }, () => codeOf(content("x"))));
   t.equal(codes.filter((code) => code === "overloaded").length, 12);
   t.equal(store.stats().tailRecords, 10);
   t.equal(await codeOf(store.append(draftOf())), "overloaded");
   t.equal(await codeOf(store.cancelStream(KEY, "s")), "overloaded");
-  t.equal(
-    await store.interruptStreams(Date.now() + 1000),
-    1,
-    "silent streams end all the same",
-  );
+  t.equal(await store.interruptStreams(Date.now() + 1000), 1, "silent streams end all the same");
   await store.checkpoint();
   t.equal(store.stats().tailRecords, 0);
   t.equal(store.stats().tailBytes, 0);
@@ -238,9 +221,7 @@ t.test(
     calls.push(content("a", { eventId: "a" }).then(note("retry")));
     calls.push(end().then(note("end")));
     await turn();
-    calls.push(
-      content("late").then(({ verdict }) => void answers.push(verdict)),
-    );
+    calls.push(content("late").then(({ verdict }) => void answers.push(verdict)));
     await turn();
     await turn();
     t.same(answers, []);
@@ -311,41 +292,34 @@ t.test(
     const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
     const tables = ["streamsActive", "streamParts"];
     for (const name of [...tables, "streams", "streamTraces", "streamNames"])
-      t.equal(
-        env.openDB({ name, keyEncoding: "binary" }).getKeysCount({}),
-        0,
-        name,
-      );
+      t.equal(env.openDB({ name, keyEncoding: "binary" }).getKeysCount({}), 0, name);
     await env.close();
   },
 );
 
-t.test(
-  "streams that go on during checkpoints keep every event in order",
-  async (t) => {
-    const store = await openStore(t, testFolder(t), {
-      ...{ checkpointMs: 1, segmentBytes: 4096 },
-    });
-    const { start, content, end } = producer(store);
-    for (let n = 0; n < 5; n++) {
-      const over = { clientMsgNo: `s${n}` };
-      await start("", over);
-      let text = "";
-      for (let i = 0; i < 40; i++) {
-        const chunks = Array.from({ length: 5 }, (_, j) => `${i}.${j} `);
-        await Promise.all(chunks.map((chunk) => content(chunk, over)));
-        text += chunks.join("");
-        const found = await store.stream(KEY, `s${n}`);
-        if (found?.text !== text) t.fail(`${i}: ${found?.text}`);
-      }
-      await end("", over);
-      t.match(await store.stream(KEY, `s${n}`), { text, state: "closed" });
+t.test("streams that go on during checkpoints keep every event in order", async (t) => {
+  const store = await openStore(t, testFolder(t), {
+    ...{ checkpointMs: 1, segmentBytes: 4096 },
+  });
+  const { start, content, end } = producer(store);
+  for (let n = 0; n < 5; n++) {
+    const over = { clientMsgNo: `s${n}` };
+    await start("", over);
+    let text = "";
+    for (let i = 0; i < 40; i++) {
+      const chunks = Array.from({ length: 5 }, (_, j) => `${i}.${j} `);
+      await Promise.all(chunks.map((chunk) => content(chunk, over)));
+      text += chunks.join("");
+      const found = await store.stream(KEY, `s${n}`);
+      if (found?.text !== text) t.fail(`${i}: ${found?.text}`);
     }
-    await store.checkpoint();
-    const { messages } = await store.readMessages(KEY, ALL);
-    t.same(
-      messages.map((m) => m.stream?.nextIndex),
-      Array(5).fill(202),
-    );
-  },
-);
+    await end("", over);
+    t.match(await store.stream(KEY, `s${n}`), { text, state: "closed" });
+  }
+  await store.checkpoint();
+  const { messages } = await store.readMessages(KEY, ALL);
+  t.same(
+    messages.map((m) => m.stream?.nextIndex),
+    Array(5).fill(202),
+  );
+});

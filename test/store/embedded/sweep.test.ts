@@ -32,8 +32,7 @@ async function countIn(t: Test, path: string, name: string): Promise<number> {
 t.test("expired messages are removed, others stay, seqs go on", async (t) => {
   const { path, time, store: opening } = given(t);
   const store = await opening;
-  for (let i = 0; i < 500; i++)
-    void store.append(draftOf({ expireS: i % 2 === 0 ? 10 : 0 }));
+  for (let i = 0; i < 500; i++) void store.append(draftOf({ expireS: i % 2 === 0 ? 10 : 0 }));
   await store.append(draftOf({ expireS: 20 }));
   await store.checkpoint();
   t.equal(await store.sweep(), 0, "nothing is due");
@@ -53,8 +52,7 @@ t.test("the space of expired messages is used again", async (t) => {
   const payload = new Uint8Array(2000);
   const sizes: number[] = [];
   for (let round = 0; round < 6; round++) {
-    for (let i = 0; i < 500; i++)
-      void store.append(draftOf({ expireS: 1, payload }));
+    for (let i = 0; i < 500; i++) void store.append(draftOf({ expireS: 1, payload }));
     await store.append(draftOf({ expireS: 1, payload }));
     await store.checkpoint();
     time.nowMs += 1000;
@@ -67,8 +65,7 @@ t.test("the space of expired messages is used again", async (t) => {
 t.test("with a retention time old messages leave every channel", async (t) => {
   const { path, time, store: opening } = given(t, { retentionS: 60 });
   const store = await opening;
-  const send = (id: string) =>
-    store.append(draftOf({ channel: { id, type: 2 }, expireS: 3600 }));
+  const send = (id: string) => store.append(draftOf({ channel: { id, type: 2 }, expireS: 3600 }));
   for (let i = 0; i < 300; i++) void send(`g${i % 3}`);
   await send("g0");
   await store.checkpoint();
@@ -101,8 +98,7 @@ t.test(
     await store.checkpoint();
     t.equal(await store.sweep(), 451);
     t.equal(await countIn(t, path, "log"), 2, "three in a row, and one");
-    for (const name of ["expiry", "expiring"])
-      t.equal(await countIn(t, path, name), 1, name);
+    for (const name of ["expiry", "expiring"]) t.equal(await countIn(t, path, name), 1, name);
     for (const name of ["streams", "streamTraces", "streamNames"])
       t.equal(await countIn(t, path, name), 0, name);
     const left = [452, 453, 454, 455];
@@ -149,40 +145,37 @@ t.test("access tokens that ended are removed", async (t) => {
   t.equal(await store.accessTokenOwner(hash(2)), "admin");
 });
 
-t.test(
-  "logins outlive the store, and are forgotten after a while",
-  async (t) => {
-    const { path, time, store: opening } = given(t);
-    const store = await opening;
-    const claim = { label: "l" };
-    let sessions = 0;
-    const session = (uid: string, flag: DeviceFlag = 0): SessionRecord => ({
-      ...{ sessionId: `s${sessions++}`, nodeId: "n1", uid, flag, level: 1 },
-      ...{ deviceId: "d", tokenTag: "" },
-    });
-    /** The place of the login, or why it is refused. */
-    const enter = async (one: SessionRecord) => {
-      const result = await store.login(one, "n1:1", { claim });
-      if (result.kind === "unauthorized") throw new Error(result.kind);
-      return result.kind === "entered" ? result.order : result.reason;
-    };
-    const uids = Array.from({ length: 3000 }, (_, at) => `u${at}`);
-    const orders = await Promise.all(uids.map((uid) => enter(session(uid))));
-    const ended = session("u0", 1);
-    await enter(ended);
-    await store.endSession(ended, "logged_out");
-    await store.close();
-    await store.start();
-    time.nowMs += 1;
-    t.same(await store.sessionsOf(["u0"]), [[]], "sessions do not");
-    t.equal(await enter(session("u0")), orders[0]);
-    t.equal(await enter(session("u0", 1)), "logged_out");
-    time.nowMs += LOGIN_TTL_MS - 2;
-    await enter(session("late"));
-    t.equal(await enter(session("u1")), orders[1]);
-    time.nowMs += 2;
-    t.not(await enter(session("u2")), orders[2]);
-    for (let round = 0; round < 2; round++) await store.sweep(); // each looks at a part
-    t.equal(await countIn(t, path, "logins"), 3, "late, u1 and u2");
-  },
-);
+t.test("logins outlive the store, and are forgotten after a while", async (t) => {
+  const { path, time, store: opening } = given(t);
+  const store = await opening;
+  const claim = { label: "l" };
+  let sessions = 0;
+  const session = (uid: string, flag: DeviceFlag = 0): SessionRecord => ({
+    ...{ sessionId: `s${sessions++}`, nodeId: "n1", uid, flag, level: 1 },
+    ...{ deviceId: "d", tokenTag: "" },
+  });
+  /** The place of the login, or why it is refused. */
+  const enter = async (one: SessionRecord) => {
+    const result = await store.login(one, "n1:1", { claim });
+    if (result.kind === "unauthorized") throw new Error(result.kind);
+    return result.kind === "entered" ? result.order : result.reason;
+  };
+  const uids = Array.from({ length: 3000 }, (_, at) => `u${at}`);
+  const orders = await Promise.all(uids.map((uid) => enter(session(uid))));
+  const ended = session("u0", 1);
+  await enter(ended);
+  await store.endSession(ended, "logged_out");
+  await store.close();
+  await store.start();
+  time.nowMs += 1;
+  t.same(await store.sessionsOf(["u0"]), [[]], "sessions do not");
+  t.equal(await enter(session("u0")), orders[0]);
+  t.equal(await enter(session("u0", 1)), "logged_out");
+  time.nowMs += LOGIN_TTL_MS - 2;
+  await enter(session("late"));
+  t.equal(await enter(session("u1")), orders[1]);
+  time.nowMs += 2;
+  t.not(await enter(session("u2")), orders[2]);
+  for (let round = 0; round < 2; round++) await store.sweep(); // each looks at a part
+  t.equal(await countIn(t, path, "logins"), 3, "late, u1 and u2");
+});

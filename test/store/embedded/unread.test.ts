@@ -11,8 +11,7 @@ t.test("rows of messages that expire are read once, newest first", (t) => {
     clock: () => 0,
     retentionMs: Infinity,
     states: {
-      recordFrom: (_, seq) =>
-        ({ seq, timestampMs: 0, counted: 0, counts: false }) as const,
+      recordFrom: (_, seq) => ({ seq, timestampMs: 0, counted: 0, counts: false }) as const,
       *expiringDown(_, fromSeq) {
         for (let seq = rows; seq >= fromSeq; seq--) {
           taken++;

@@ -4,13 +4,7 @@
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
-import {
-  codeOf,
-  group,
-  PERMANENT,
-  person,
-  TEMPORARY,
-} from "../../contract/store-bench.ts";
+import { codeOf, group, PERMANENT, person, TEMPORARY } from "../../contract/store-bench.ts";
 import { type RedisServer, startRedis } from "../../support/redis.ts";
 import { type ControlStore, startControl } from "./control.ts";
 
@@ -20,30 +14,27 @@ t.test("one server", async (t) => {
   t.test("what is kept of members", (t) => keptOfMembers(t, server.url));
   t.test("odd ids", (t) => oddIds(t, server.url));
 
-  t.test(
-    "all members of a large group are listed while others come and go",
-    async (t) => {
-      const { store } = await startControl(t, server.url);
-      const uids = Array.from({ length: 12_000 }, (_, i) => `user-${i}`);
-      await store.createChannel(group("g"), uids);
-      await store.addSubscribers(group("g"), ["user-1", "extra"], TEMPORARY);
-      const [listed] = await Promise.all([
-        store.members(group("g")),
-        store.addSubscribers(group("g"), ["late-1", "late-2"], PERMANENT),
-      ]);
-      const found = new Set(listed);
-      t.equal(found.size, listed.length, "each once");
-      t.same(
-        [...uids, "extra"].filter((uid) => !found.has(uid)),
-        [],
-        "who is a member all the time is listed",
-      );
-      t.same(
-        listed.filter((uid) => !/^(user-\d+|extra|late-\d)$/.test(uid)),
-        [],
-      );
-    },
-  );
+  t.test("all members of a large group are listed while others come and go", async (t) => {
+    const { store } = await startControl(t, server.url);
+    const uids = Array.from({ length: 12_000 }, (_, i) => `user-${i}`);
+    await store.createChannel(group("g"), uids);
+    await store.addSubscribers(group("g"), ["user-1", "extra"], TEMPORARY);
+    const [listed] = await Promise.all([
+      store.members(group("g")),
+      store.addSubscribers(group("g"), ["late-1", "late-2"], PERMANENT),
+    ]);
+    const found = new Set(listed);
+    t.equal(found.size, listed.length, "each once");
+    t.same(
+      [...uids, "extra"].filter((uid) => !found.has(uid)),
+      [],
+      "who is a member all the time is listed",
+    );
+    t.same(
+      listed.filter((uid) => !/^(user-\d+|extra|late-\d)$/.test(uid)),
+      [],
+    );
+  });
 
   t.test("replaced lists", (t) => replacedLists(t, server));
 
@@ -53,40 +44,34 @@ t.test("one server", async (t) => {
     const client = server.client();
     await client.hset(keys.channel("head", "2:g"), "info", 2 * 256);
     t.equal(await codeOf(store.channel(group("g"))), "internal");
-    t.equal(
-      await codeOf(store.addSubscribers(group("g"), ["b"], PERMANENT)),
-      "internal",
-    );
+    t.equal(await codeOf(store.addSubscribers(group("g"), ["b"], PERMANENT)), "internal");
   });
 
-  t.test(
-    "a change is told when the replicas have it, and refused when they do not",
-    async (t) => {
-      const missing = new BrokerError("unavailable");
-      let replicas: "there" | "gone" = "there";
-      const { store } = await startControl(t, server.url, {
-        written: async () => {
-          if (replicas === "gone") throw missing;
-        },
-      });
-      await store.createChannel(group("g"), ["a"]);
-      replicas = "gone";
-      const device = { uid: "a", flag: 0, level: 0 } as const;
-      const hash = new Uint8Array(32);
-      const changes = [
-        store.createChannel(group("new"), ["a"]),
-        store.updateChannel(group("g"), { ban: true }),
-        store.addSubscribers(group("g"), ["b"], PERMANENT),
-        store.removeSubscribers(group("g"), ["a"], "permanent"),
-        store.putDevice({ ...device, tokenHash: hash }),
-        store.putPasswordOnce("admin", { passwordHash: "h" }),
-        store.putAccessToken(hash, "admin", 1),
-        store.removeAccessToken(hash),
-      ];
-      const codes = await Promise.all(changes.map(codeOf));
-      t.same(codes, Array(changes.length).fill("unavailable"));
-    },
-  );
+  t.test("a change is told when the replicas have it, and refused when they do not", async (t) => {
+    const missing = new BrokerError("unavailable");
+    let replicas: "there" | "gone" = "there";
+    const { store } = await startControl(t, server.url, {
+      written: async () => {
+        if (replicas === "gone") throw missing;
+      },
+    });
+    await store.createChannel(group("g"), ["a"]);
+    replicas = "gone";
+    const device = { uid: "a", flag: 0, level: 0 } as const;
+    const hash = new Uint8Array(32);
+    const changes = [
+      store.createChannel(group("new"), ["a"]),
+      store.updateChannel(group("g"), { ban: true }),
+      store.addSubscribers(group("g"), ["b"], PERMANENT),
+      store.removeSubscribers(group("g"), ["a"], "permanent"),
+      store.putDevice({ ...device, tokenHash: hash }),
+      store.putPasswordOnce("admin", { passwordHash: "h" }),
+      store.putAccessToken(hash, "admin", 1),
+      store.removeAccessToken(hash),
+    ];
+    const codes = await Promise.all(changes.map(codeOf));
+    t.same(codes, Array(changes.length).fill("unavailable"));
+  });
 });
 
 t.test("while Redis is away every call is unavailable", async (t) => {
@@ -96,23 +81,18 @@ t.test("while Redis is away every call is unavailable", async (t) => {
   await server.stop("SIGKILL");
   for (const [what, call] of Object.entries(CALLS))
     t.equal(await codeOf(call(store)), "unavailable", what);
-  const isBack = new Promise<void>((resolve) =>
-    link.onChange((isUp) => isUp && resolve()),
-  );
+  const isBack = new Promise<void>((resolve) => link.onChange((isUp) => isUp && resolve()));
   await server.restart();
   await isBack;
   t.equal(await store.channel(group("g")), undefined, "it saved nothing");
 });
 
-const CALLS: Readonly<
-  Record<string, (store: ControlStore) => Promise<unknown>>
-> = {
+const CALLS: Readonly<Record<string, (store: ControlStore) => Promise<unknown>>> = {
   channel: (store) => store.channel(group("g")),
   createChannel: (store) => store.createChannel(group("n"), ["a"]),
   updateChannel: (store) => store.updateChannel(group("g"), {}),
   addSubscribers: (store) => store.addSubscribers(group("g"), ["b"], PERMANENT),
-  removeSubscribers: (store) =>
-    store.removeSubscribers(group("g"), ["a"], "permanent"),
+  removeSubscribers: (store) => store.removeSubscribers(group("g"), ["a"], "permanent"),
   groupFacts: async (store) => store.groupFacts("g", "a"),
   personFacts: async (store) => store.personFacts("a", "b"),
   groupsOf: (store) => store.groupsOf("a"),
@@ -137,8 +117,7 @@ async function index(t: Test, url: string): Promise<void> {
   t.test("a reader removes what is wrong and old", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     const index = keys.user("groups", "a");
-    for (const id of ["g1", "g2", "g3"])
-      await store.createChannel(group(id), ["a"]);
+    for (const id of ["g1", "g2", "g3"]) await store.createChannel(group(id), ["a"]);
     await store.removeSubscribers(group("g2"), ["a"], "permanent");
     await store.updateChannel(group("g3"), { disband: true });
     t.same(await store.groupsOf("a"), ["g1"]);
@@ -261,9 +240,7 @@ async function indexOfMany(t: Test, url: string): Promise<void> {
   const ids = Array.from({ length: 300 }, (_, i) => `group-${i}`);
   await Promise.all(ids.map((id) => store.createChannel(group(id), ["a"])));
   const gone = ids.filter((_, i) => i % 3 === 0);
-  await Promise.all(
-    gone.map((id) => store.removeSubscribers(group(id), ["a"], "permanent")),
-  );
+  await Promise.all(gone.map((id) => store.removeSubscribers(group(id), ["a"], "permanent")));
   const left = ids.filter((_, i) => i % 3 !== 0).sort();
   t.same([...(await store.groupsOf("a"))].sort(), left);
   t.same([...(await store.groupsOf("a"))].sort(), left);
@@ -310,28 +287,25 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     t.same([...seen].filter((read) => !expected.has(read)).length, 0);
   });
 
-  t.test(
-    "what a call that was cut off left is removed by the next",
-    async (t) => {
-      const { store, link, keys } = await startControl(t, server.url);
-      const key = (part: string) => keys.channel(part, "2:g");
-      await store.createChannel(group("g"), ["a", "b", "c", "d"]);
-      await store.addSubscribers(group("g"), ["c"], TEMPORARY);
-      await link.call("hset", key("head"), "seq", 7);
-      await link.call("rename", key("permanent"), key("replaced"));
-      await link.call("sadd", key("permanent"), "b"); // its node died behind the first script
-      await store.addSubscribers(group("g"), ["a"], reset);
-      t.same(
-        await store.joinSeqs("g", ["a", "b", "c", "d"]),
-        [7, undefined, 0, undefined],
-        "who was left out in between begins anew",
-      );
-      const joins = await link.call("hkeys", key("joinSeqs"));
-      t.same(String(joins).split(",").sort(), ["a", "c"]);
-      const kept = await server.client().keys(`${keys.prefix}:*replaced*`);
-      t.same(kept, [], "nothing is set aside any more");
-    },
-  );
+  t.test("what a call that was cut off left is removed by the next", async (t) => {
+    const { store, link, keys } = await startControl(t, server.url);
+    const key = (part: string) => keys.channel(part, "2:g");
+    await store.createChannel(group("g"), ["a", "b", "c", "d"]);
+    await store.addSubscribers(group("g"), ["c"], TEMPORARY);
+    await link.call("hset", key("head"), "seq", 7);
+    await link.call("rename", key("permanent"), key("replaced"));
+    await link.call("sadd", key("permanent"), "b"); // its node died behind the first script
+    await store.addSubscribers(group("g"), ["a"], reset);
+    t.same(
+      await store.joinSeqs("g", ["a", "b", "c", "d"]),
+      [7, undefined, 0, undefined],
+      "who was left out in between begins anew",
+    );
+    const joins = await link.call("hkeys", key("joinSeqs"));
+    t.same(String(joins).split(",").sort(), ["a", "c"]);
+    const kept = await server.client().keys(`${keys.prefix}:*replaced*`);
+    t.same(kept, [], "nothing is set aside any more");
+  });
 
   t.test("and by the next addition, or after a day at most", async (t) => {
     const { store, link, keys } = await startControl(t, server.url);
@@ -339,8 +313,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     await store.createChannel(group("g"), ["a", "b"]);
     const run = link.run.bind(link);
     link.run = async (script, named, args) => {
-      if (script.name === "members_forget.lua")
-        throw new BrokerError("unavailable");
+      if (script.name === "members_forget.lua") throw new BrokerError("unavailable");
       return run(script, named, args);
     };
     for (const uid of ["c", "d"]) {
@@ -374,8 +347,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     ] as const;
     for (const field of fields) await link.call("hset", ...field, 1);
     await store.addSubscribers(group("g"), ["a"], PERMANENT);
-    for (const field of fields)
-      t.equal(await link.call("hexists", ...field), 0);
+    for (const field of fields) t.equal(await link.call("hexists", ...field), 0);
   });
 }
 
@@ -399,8 +371,7 @@ async function keptOfMembers(t: Test, url: string): Promise<void> {
   await link.call("hset", key("positions"), "a", 1, "b", 1, "c", 1);
   await link.call("hset", key("head"), "@a", 1, "@b", 1, "@c", 1);
   await store.removeSubscribers(group("g"), ["b", "a"], "permanent");
-  for (const part of ["joinSeqs", "positions", "head"])
-    t.equal(await kept(part), "b,c");
+  for (const part of ["joinSeqs", "positions", "head"]) t.equal(await kept(part), "b,c");
   await store.addSubscribers(group("g"), ["c", "d"], {
     ...{ membership: "temporary", reset: true },
   });
@@ -412,23 +383,12 @@ async function keptOfMembers(t: Test, url: string): Promise<void> {
 
 async function oddIds(t: Test, url: string): Promise<void> {
   const { store } = await startControl(t, url);
-  const odd = [
-    "}",
-    "{x}",
-    '"\\',
-    "名字",
-    "\u{1F600}",
-    "a b",
-    "12",
-    "1e3",
-    "*?",
-  ];
+  const odd = ["}", "{x}", '"\\', "名字", "\u{1F600}", "a b", "12", "1e3", "*?"];
   for (const id of odd) {
     t.equal(await store.createChannel(group(id), odd), true, id);
     t.equal((await store.groupFacts(id, id)).isSubscriber, true, id);
   }
-  for (const uid of odd)
-    t.same([...(await store.groupsOf(uid))].sort(), [...odd].sort());
+  for (const uid of odd) t.same([...(await store.groupsOf(uid))].sort(), [...odd].sort());
   t.same(await store.membersAmong(group("}"), odd), odd);
   t.same([...(await store.members(group("*?")))].sort(), [...odd].sort());
 }

@@ -4,30 +4,19 @@
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../src/broker/errors.ts";
-import {
-  groupTopic,
-  type Topic,
-  userTopic,
-} from "../../../src/broker/model.ts";
+import { groupTopic, type Topic, userTopic } from "../../../src/broker/model.ts";
 import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore } from "../../../src/store/redis/store.ts";
-import type {
-  StoreDriver,
-  StoreParts,
-  SweptStore,
-} from "../../contract/store-bench.ts";
+import type { StoreDriver, StoreParts, SweptStore } from "../../contract/store-bench.ts";
 import { TOLD_USERS } from "../../contract/store-inbox.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 const GROUPS = ["g", "g1", "g2", "g3", "h", "late", "other", "gone"];
 const USERS = [...TOLD_USERS, "a", "b", "dave"];
-const TOPICS: readonly Topic[] = [
-  ...GROUPS.map(groupTopic),
-  ...new Set(USERS.map(userTopic)),
-];
+const TOPICS: readonly Topic[] = [...GROUPS.map(groupTopic), ...new Set(USERS.map(userTopic))];
 
 /** A driver on the server or Cluster at `url`. */
 export function redisDriver(name: string, url: string): StoreDriver {

@@ -35,11 +35,7 @@ export type TestStore = ChannelStore &
   Pick<ChannelFeed, "personalChannelsSince">;
 
 /** Each has keys of its own on the server at `url`; ends with the test. */
-export async function openConversations(
-  t: Test,
-  url: string,
-  options: ConversationOptions,
-) {
+export async function openConversations(t: Test, url: string, options: ConversationOptions) {
   const { retentionS = 0, maxChannelMessages = 0, clock } = options;
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const link = new RedisLink(redisSettings(url, { prefix }), {

@@ -26,11 +26,7 @@ t.test("random calls agree with a plain model", async (t) => {
       const model = new ConversationModel(limits);
       const clock = () => model.nowMs;
       const options = { clock, ...limits };
-      const { store, sweep, problems } = await openConversations(
-        t,
-        url,
-        options,
-      );
+      const { store, sweep, problems } = await openConversations(t, url, options);
       const parts = { random, model, store: () => store, tickMs: 1 };
       const clear = async () => {
         await sweep.run();

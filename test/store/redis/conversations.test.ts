@@ -14,19 +14,12 @@ import {
 } from "../../contract/conversation-bench.ts";
 import { codeOf, draftOf, group } from "../../contract/store-bench.ts";
 import { startRedis } from "../../support/redis.ts";
-import {
-  type ConversationOptions,
-  openConversations,
-} from "./conversation-store.ts";
+import { type ConversationOptions, openConversations } from "./conversation-store.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
 
 /** A store whose clock the test moves. */
-async function world(
-  t: Test,
-  url: string,
-  over: Partial<ConversationOptions> = {},
-) {
+async function world(t: Test, url: string, over: Partial<ConversationOptions> = {}) {
   const time = { nowMs: START_MS };
   const clock = () => time.nowMs;
   return { time, ...(await openConversations(t, url, { clock, ...over })) };
@@ -45,9 +38,7 @@ async function counting(t: Test, url: string): Promise<void> {
     const { store, time, link } = await world(t, url);
     await store.createChannel(group("g"), ["alice", "bob"]);
     const send = (count: number, expireS: number) =>
-      Promise.all(
-        Array.from({ length: count }, () => store.append(draftOf({ expireS }))),
-      );
+      Promise.all(Array.from({ length: count }, () => store.append(draftOf({ expireS }))));
     const steps = async (call: () => Promise<unknown>) => {
       const count = async () => {
         const stats = String(await link.call("info", "commandstats"));
@@ -79,9 +70,7 @@ async function counting(t: Test, url: string): Promise<void> {
     const [uid, peer] = ["群".repeat(128), "{a}:b\u{1F600}{c5}"];
     const clientMsgNo = "é".repeat(128);
     const payload = new Uint8Array(65_536).fill(255);
-    await store.append(
-      draftOf({ fromUid: uid, channel: withUser(peer), clientMsgNo, payload }),
-    );
+    await store.append(draftOf({ fromUid: uid, channel: withUser(peer), clientMsgNo, payload }));
     const [head] = await store.conversationsOf(peer);
     t.match(head, { unread: 1, last: { clientMsgNo, messageSeq: 1 } });
     const whole = await store.conversation(peer, withUser(uid));
@@ -96,11 +85,9 @@ async function lists(t: Test, url: string): Promise<void> {
     const { store, link } = await world(t, url);
     const payload = new Uint8Array(10_000);
     const ids = Array.from({ length: COUNT }, (_, at) => `peer-${at}`);
-    for (const id of ids.slice(0, 20))
-      await store.createChannel(group(id), ["bob"]);
+    for (const id of ids.slice(0, 20)) await store.createChannel(group(id), ["bob"]);
     const sends = ids.map((fromUid, at) => {
-      const channel: ChannelRef =
-        at < 20 ? { id: fromUid, type: 2 } : withUser("bob");
+      const channel: ChannelRef = at < 20 ? { id: fromUid, type: 2 } : withUser("bob");
       return store.append(draftOf({ channel, fromUid, payload }));
     });
     await Promise.all(sends);
@@ -180,13 +167,8 @@ async function peers(t: Test, url: string): Promise<void> {
       await store.append(draftOf({ channel: withUser("bob"), fromUid }));
       time.nowMs += 1000;
     }
-    const since = (ms: number) =>
-      store.personalChannelsSince("bob", START_MS + ms);
-    t.same([...(await since(0))].sort(), [
-      "1:alice@bob",
-      "1:bob@bob",
-      "1:bob@zoe",
-    ]);
+    const since = (ms: number) => store.personalChannelsSince("bob", START_MS + ms);
+    t.same([...(await since(0))].sort(), ["1:alice@bob", "1:bob@bob", "1:bob@zoe"]);
     t.same(await since(1001), ["1:bob@bob"]);
     t.same(await since(2001), []);
   });

@@ -14,77 +14,59 @@ async function send({ store }: OneStore, count: number, over = {}) {
   await Promise.all(upTo(count).map(() => store.append(draftOf(over))));
 }
 
-t.test(
-  "a long slice is put together from pieces, in either direction",
-  async (t) => {
-    const one = await openStore(t, server.url);
-    await send(one, 1500);
-    const read = async (over: Partial<typeof ALL>) => {
-      const slice = await one.store.readMessages("2:g", { ...ALL, ...over });
-      return [seqsOf(slice.messages), slice.more];
+t.test("a long slice is put together from pieces, in either direction", async (t) => {
+  const one = await openStore(t, server.url);
+  await send(one, 1500);
+  const read = async (over: Partial<typeof ALL>) => {
+    const slice = await one.store.readMessages("2:g", { ...ALL, ...over });
+    return [seqsOf(slice.messages), slice.more];
+  };
+  t.same(await read({}), [upTo(1500), false]);
+  t.same(await read({ reverse: true }), [upTo(1500).reverse(), false]);
+  t.same(await read({ limit: 1499 }), [upTo(1499), true]);
+  t.same(await read({ limit: 1500 }), [upTo(1500), false]);
+  t.same(await read({ limit: 1200, reverse: true }), [upTo(1500).slice(300).reverse(), true]);
+  const inner = { fromSeq: 11, toSeq: 1300 };
+  t.same(await read(inner), [upTo(1300).slice(10), false]);
+  t.same(await read({ ...inner, reverse: true }), [upTo(1300).slice(10).reverse(), false]);
+});
+
+t.test("large messages end a piece, not the slice; maxBytes ends the slice", async (t) => {
+  const one = await openStore(t, server.url);
+  const payload = new Uint8Array(60_000);
+  await send(one, 50, { payload });
+  for (const reverse of [false, true]) {
+    const read = async (maxBytes: number) => {
+      const range = { ...ALL, reverse, maxBytes };
+      const slice = await one.store.readMessages("2:g", range);
+      return [slice.messages.length, slice.more];
     };
-    t.same(await read({}), [upTo(1500), false]);
-    t.same(await read({ reverse: true }), [upTo(1500).reverse(), false]);
-    t.same(await read({ limit: 1499 }), [upTo(1499), true]);
-    t.same(await read({ limit: 1500 }), [upTo(1500), false]);
-    t.same(await read({ limit: 1200, reverse: true }), [
-      upTo(1500).slice(300).reverse(),
-      true,
-    ]);
-    const inner = { fromSeq: 11, toSeq: 1300 };
-    t.same(await read(inner), [upTo(1300).slice(10), false]);
-    t.same(await read({ ...inner, reverse: true }), [
-      upTo(1300).slice(10).reverse(),
-      false,
-    ]);
-  },
-);
+    t.same(await read(Number.MAX_SAFE_INTEGER), [50, false]);
+    t.same(await read(50 * 60_000), [50, false]);
+    t.same(await read(50 * 60_000 - 1), [49, true]);
+    t.same(await read(30 * 60_000), [30, true]);
+    t.same(await read(1), [1, true]);
+  }
+});
 
-t.test(
-  "large messages end a piece, not the slice; maxBytes ends the slice",
-  async (t) => {
-    const one = await openStore(t, server.url);
-    const payload = new Uint8Array(60_000);
-    await send(one, 50, { payload });
-    for (const reverse of [false, true]) {
-      const read = async (maxBytes: number) => {
-        const range = { ...ALL, reverse, maxBytes };
-        const slice = await one.store.readMessages("2:g", range);
-        return [slice.messages.length, slice.more];
-      };
-      t.same(await read(Number.MAX_SAFE_INTEGER), [50, false]);
-      t.same(await read(50 * 60_000), [50, false]);
-      t.same(await read(50 * 60_000 - 1), [49, true]);
-      t.same(await read(30 * 60_000), [30, true]);
-      t.same(await read(1), [1, true]);
-    }
-  },
-);
-
-t.test(
-  "many that expired and are still there hide none behind them",
-  async (t) => {
-    const one = await openStore(t, server.url);
-    await send(one, 1);
-    await send(one, 2500, { expireS: 10 });
-    await send(one, 1);
-    one.time.nowMs += 10_000;
-    for (const reverse of [false, true]) {
-      const read = async (over = {}) => {
-        const range = { ...ALL, reverse, ...over };
-        const slice = await one.store.readMessages("2:g", range);
-        return [seqsOf(slice.messages).sort(), slice.more];
-      };
-      t.same(await read(), [[1, 2502], false]);
-      t.same(await read({ limit: 1 }), [[reverse ? 2502 : 1], true]);
-      t.same(await read({ fromSeq: 2, toSeq: 2501 }), [[], false]);
-      t.same(await read({ fromSeq: 2, toSeq: 2502, maxBytes: 1 }), [
-        [2502],
-        false,
-      ]);
-    }
-  },
-);
+t.test("many that expired and are still there hide none behind them", async (t) => {
+  const one = await openStore(t, server.url);
+  await send(one, 1);
+  await send(one, 2500, { expireS: 10 });
+  await send(one, 1);
+  one.time.nowMs += 10_000;
+  for (const reverse of [false, true]) {
+    const read = async (over = {}) => {
+      const range = { ...ALL, reverse, ...over };
+      const slice = await one.store.readMessages("2:g", range);
+      return [seqsOf(slice.messages).sort(), slice.more];
+    };
+    t.same(await read(), [[1, 2502], false]);
+    t.same(await read({ limit: 1 }), [[reverse ? 2502 : 1], true]);
+    t.same(await read({ fromSeq: 2, toSeq: 2501 }), [[], false]);
+    t.same(await read({ fromSeq: 2, toSeq: 2502, maxBytes: 1 }), [[2502], false]);
+  }
+});
 
 t.test("payloads of every size count as what they are", async (t) => {
   const { store } = await openStore(t, server.url);
@@ -92,9 +74,7 @@ t.test("payloads of every size count as what they are", async (t) => {
     const channel = { id: `g${size}`, type: 2 } as const;
     const payload = new Uint8Array(size);
     for (let i = 0; i < 2; i++)
-      await store.append(
-        draftOf({ channel, payload, tagKey: "t", streamNo: "s" }),
-      );
+      await store.append(draftOf({ channel, payload, tagKey: "t", streamNo: "s" }));
     const read = async (maxBytes: number) => {
       const range = { ...ALL, maxBytes };
       const slice = await store.readMessages(`2:${channel.id}`, range);
@@ -111,8 +91,7 @@ t.test("retention hides what is past it", async (t) => {
   await send(one, 1);
   one.time.nowMs += 50_000;
   await send(one, 1);
-  const shown = async () =>
-    seqsOf((await one.store.readMessages("2:g", ALL)).messages);
+  const shown = async () => seqsOf((await one.store.readMessages("2:g", ALL)).messages);
   one.time.nowMs += 49_999;
   t.same(await shown(), [1, 2]);
   one.time.nowMs += 1;
@@ -121,48 +100,44 @@ t.test("retention hides what is past it", async (t) => {
   t.equal(await one.store.headSeq("2:g"), 2);
 });
 
-t.test(
-  "a channel's position tells which messages it never had, or lost",
-  async (t) => {
-    const one = await openStore(t, server.url);
-    const { store } = one;
-    const send = async (over = {}) =>
-      (await store.append(draftOf(over))).messageId;
-    const passing = { header: { noPersist: true, redDot: false } };
-    const [a, b, c] = [await send(), await send({ expireS: 1 }), await send()];
-    const d = await send(passing);
-    const kept = (seq: number, messageId: number) => ({
-      ...{ seq, messageId, isStored: true },
-    });
-    const unkept = (seq: number, messageId: number) => ({
-      ...{ seq, messageId, isStored: false },
-    });
-    const lostOf = async (...marks: readonly DeliveredMark[]) =>
-      (await store.position("2:g", { ...NOTHING, marks })).lostFromId;
-    const whole = [kept(1, a), kept(2, b), kept(3, c), unkept(3, d)];
-    const cases = async (name: string) => {
-      t.equal(await lostOf(...whole), Infinity, `${name}: all are there`);
-      t.equal(await lostOf(kept(3, c - 1)), c - 1, `${name}: another id`);
-      t.equal(await lostOf(kept(4, d)), d, `${name}: a seq to come`);
-      t.equal(await lostOf(unkept(4, d)), d, `${name}: behind one to come`);
-      t.equal(await lostOf(kept(3, d + 1)), d + 1, `${name}: an id to come`);
-      t.equal(await lostOf(kept(2, c + 1)), c + 1, `${name}: too great an id`);
-      t.equal(await lostOf(unkept(2, c + 1)), c + 1, `${name}: of one passing`);
-      t.equal(
-        await lostOf(kept(1, a), kept(2, c + 1), unkept(3, d)),
-        c + 1,
-        `${name}: what came behind a lost one`,
-      );
-    };
-    await cases("whole");
-    one.time.nowMs += 1000;
-    t.equal(await store.sweep(), 1);
-    await cases("a message expired");
-    await one.link.call("del", one.link.keys.channel("log", "2:g"));
-    t.equal(await lostOf(...whole), Infinity, "nothing shows any loss");
-    t.equal(await lostOf(...whole, kept(4, d)), d, "but what is to come");
-  },
-);
+t.test("a channel's position tells which messages it never had, or lost", async (t) => {
+  const one = await openStore(t, server.url);
+  const { store } = one;
+  const send = async (over = {}) => (await store.append(draftOf(over))).messageId;
+  const passing = { header: { noPersist: true, redDot: false } };
+  const [a, b, c] = [await send(), await send({ expireS: 1 }), await send()];
+  const d = await send(passing);
+  const kept = (seq: number, messageId: number) => ({
+    ...{ seq, messageId, isStored: true },
+  });
+  const unkept = (seq: number, messageId: number) => ({
+    ...{ seq, messageId, isStored: false },
+  });
+  const lostOf = async (...marks: readonly DeliveredMark[]) =>
+    (await store.position("2:g", { ...NOTHING, marks })).lostFromId;
+  const whole = [kept(1, a), kept(2, b), kept(3, c), unkept(3, d)];
+  const cases = async (name: string) => {
+    t.equal(await lostOf(...whole), Infinity, `${name}: all are there`);
+    t.equal(await lostOf(kept(3, c - 1)), c - 1, `${name}: another id`);
+    t.equal(await lostOf(kept(4, d)), d, `${name}: a seq to come`);
+    t.equal(await lostOf(unkept(4, d)), d, `${name}: behind one to come`);
+    t.equal(await lostOf(kept(3, d + 1)), d + 1, `${name}: an id to come`);
+    t.equal(await lostOf(kept(2, c + 1)), c + 1, `${name}: too great an id`);
+    t.equal(await lostOf(unkept(2, c + 1)), c + 1, `${name}: of one passing`);
+    t.equal(
+      await lostOf(kept(1, a), kept(2, c + 1), unkept(3, d)),
+      c + 1,
+      `${name}: what came behind a lost one`,
+    );
+  };
+  await cases("whole");
+  one.time.nowMs += 1000;
+  t.equal(await store.sweep(), 1);
+  await cases("a message expired");
+  await one.link.call("del", one.link.keys.channel("log", "2:g"));
+  t.equal(await lostOf(...whole), Infinity, "nothing shows any loss");
+  t.equal(await lostOf(...whole, kept(4, d)), d, "but what is to come");
+});
 
 t.test("a channel's position tells of its streams", async (t) => {
   const { store } = await openStore(t, server.url);

@@ -8,14 +8,8 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { markFrame } from "../../../src/redis/wire.ts";
-import type {
-  RedisStoreLimits,
-  RedisStoreParts,
-} from "../../../src/store/redis/parts.ts";
-import {
-  createRedisInbox,
-  type RedisInbox,
-} from "../../../src/store/redis/steps/inbox.ts";
+import type { RedisStoreLimits, RedisStoreParts } from "../../../src/store/redis/parts.ts";
+import { createRedisInbox, type RedisInbox } from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
@@ -78,8 +72,7 @@ export async function startInbox(
     },
     written: options.written ?? (() => undefined),
   });
-  const seqs = async (uid: string) =>
-    (await inbox.readInbox(uid, 0, PAGE)).map((c) => c.inboxSeq);
+  const seqs = async (uid: string) => (await inbox.readInbox(uid, 0, PAGE)).map((c) => c.inboxSeq);
   return { inbox, link, time, events, arrived, problems, seqs };
 }
 
@@ -116,15 +109,12 @@ async function listen(
   const marks = new Map<string, () => void>();
   const ears = await connectEars(t, link.settings.url, (topic, frame) => {
     for (const publication of decodePublished(frame))
-      if (publication.kind === "mark")
-        marks.get(`${publication.mark} ${topic}`)?.();
+      if (publication.kind === "mark") marks.get(`${publication.mark} ${topic}`)?.();
       else hear(publication.event);
   });
   for (const topic of topics) await ears.ssubscribe(topic);
   const mark = async (topic: string, name: string): Promise<void> => {
-    const came = new Promise<void>((resolve) =>
-      marks.set(`${name} ${topic}`, resolve),
-    );
+    const came = new Promise<void>((resolve) => marks.set(`${name} ${topic}`, resolve));
     await link.call("spublish", topic, markFrame(name));
     await came;
     marks.delete(`${name} ${topic}`);

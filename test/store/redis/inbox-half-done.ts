@@ -17,10 +17,7 @@ import {
   unfinishedIn,
 } from "./inbox-bench.ts";
 
-export type Start = (
-  t: Test,
-  over?: Partial<InboxOptions>,
-) => Promise<InboxBench>;
+export type Start = (t: Test, over?: Partial<InboxOptions>) => Promise<InboxBench>;
 
 export const retry = (over: Parameters<typeof commandOf>[0] = {}) =>
   commandOf({ clientMsgNo: "c-1", ...over });
@@ -44,11 +41,7 @@ export const USERS = Array.from({ length: 40 }, (_, i) => `u${i}`);
  * A command that some of USERS have and some do not, with the node that failed to finish it;
  * `repair` makes it possible.
  */
-async function halfDoneIn(
-  t: Test,
-  start: Start,
-  limits: Partial<RedisStoreLimits> = {},
-) {
+async function halfDoneIn(t: Test, start: Start, limits: Partial<RedisStoreLimits> = {}) {
   const prefix = freshPrefix();
   const failed = await start(t, { prefix, limits });
   const { link, inbox } = failed;
@@ -63,11 +56,7 @@ async function halfDoneIn(
 }
 
 /** Every user has the command once, `acked` none of it any more. */
-async function eachHasItOnce(
-  t: Test,
-  bench: InboxBench,
-  acked: readonly string[] = [],
-) {
+async function eachHasItOnce(t: Test, bench: InboxBench, acked: readonly string[] = []) {
   const counts = await Promise.all(
     USERS.map(async (uid) => {
       const has = await bench.inbox.readInbox(uid, 0, PAGE);
@@ -88,35 +77,32 @@ export function halfDone(t: Test, start: Start): void {
     await eachHasItOnce(t, bench);
   });
 
-  t.test(
-    "a retry on another node finishes it; nobody gets it twice",
-    async (t) => {
-      const { prefix, draft, repair } = await halfDoneIn(t, start);
-      const users = ["u1", "u2", "u30", "alice"];
-      const bench = await start(t, { prefix, users });
-      t.equal(await codeOf(bench.inbox.appendCommand(draft)), "internal");
-      await repair();
-      t.equal(await bench.inbox.acknowledgeCommands("u1", [2]), 1);
-      const [one, other] = await Promise.all([
-        bench.inbox.appendCommand(draft),
-        bench.inbox.appendCommand(draft),
-      ]);
-      t.same(one, { ...one, messageSeq: 0, duplicate: true });
-      t.same(other, one);
-      await eachHasItOnce(t, bench, ["u1"]);
-      await bench.arrived();
-      const told = copiesOf(bench).filter(({ uid }) => uid !== "alice");
-      t.same(
-        told.map(({ uid }) => uid),
-        ["u30"],
-        "who has it is not told again",
-      );
-      t.ok(copiesOf(bench).some(({ uid }) => uid === "alice"));
-      t.same(await bench.inbox.appendCommand(draft), one);
-      await bench.arrived();
-      t.equal(copiesOf(bench).filter(({ uid }) => uid === "u30").length, 1);
-    },
-  );
+  t.test("a retry on another node finishes it; nobody gets it twice", async (t) => {
+    const { prefix, draft, repair } = await halfDoneIn(t, start);
+    const users = ["u1", "u2", "u30", "alice"];
+    const bench = await start(t, { prefix, users });
+    t.equal(await codeOf(bench.inbox.appendCommand(draft)), "internal");
+    await repair();
+    t.equal(await bench.inbox.acknowledgeCommands("u1", [2]), 1);
+    const [one, other] = await Promise.all([
+      bench.inbox.appendCommand(draft),
+      bench.inbox.appendCommand(draft),
+    ]);
+    t.same(one, { ...one, messageSeq: 0, duplicate: true });
+    t.same(other, one);
+    await eachHasItOnce(t, bench, ["u1"]);
+    await bench.arrived();
+    const told = copiesOf(bench).filter(({ uid }) => uid !== "alice");
+    t.same(
+      told.map(({ uid }) => uid),
+      ["u30"],
+      "who has it is not told again",
+    );
+    t.ok(copiesOf(bench).some(({ uid }) => uid === "alice"));
+    t.same(await bench.inbox.appendCommand(draft), one);
+    await bench.arrived();
+    t.equal(copiesOf(bench).filter(({ uid }) => uid === "u30").length, 1);
+  });
 
   t.test("who is about to answer a retry can have it finished", async (t) => {
     const { prefix, failed, repair } = await halfDoneIn(t, start);
@@ -143,26 +129,21 @@ export function halfDone(t: Test, start: Start): void {
     await eachHasItOnce(t, bench);
   });
 
-  t.test(
-    "what cannot be finished or read keeps no other from it",
-    async (t) => {
-      const { prefix } = await halfDoneIn(t, start);
-      const bench = await start(t, { prefix });
-      const { link, inbox } = bench;
-      const notes = link.keys.bucket("commands", bucketOf("2:g"));
-      const [[last]] = (await link.call("xrange", notes, "-", "+")) as [
-        [Buffer],
-      ];
-      const id = Number.parseInt(String(last), 10) + 1;
-      const newer = ["h", Buffer.from([0x91, 99]), "r", "", "u", ""];
-      await link.call("xadd", notes, `${id}-0`, ...newer);
-      bench.time.nowMs += 60_002;
-      await inbox.commands.sweep();
-      t.equal(bench.problems.length, 2);
-      t.equal(await link.call("xlen", notes), 2, "both are kept");
-      t.equal(await codeOf(inbox.commands.settle("2:g", id)), "internal");
-    },
-  );
+  t.test("what cannot be finished or read keeps no other from it", async (t) => {
+    const { prefix } = await halfDoneIn(t, start);
+    const bench = await start(t, { prefix });
+    const { link, inbox } = bench;
+    const notes = link.keys.bucket("commands", bucketOf("2:g"));
+    const [[last]] = (await link.call("xrange", notes, "-", "+")) as [[Buffer]];
+    const id = Number.parseInt(String(last), 10) + 1;
+    const newer = ["h", Buffer.from([0x91, 99]), "r", "", "u", ""];
+    await link.call("xadd", notes, `${id}-0`, ...newer);
+    bench.time.nowMs += 60_002;
+    await inbox.commands.sweep();
+    t.equal(bench.problems.length, 2);
+    t.equal(await link.call("xlen", notes), 2, "both are kept");
+    t.equal(await codeOf(inbox.commands.settle("2:g", id)), "internal");
+  });
 
   t.test("however many cannot be finished, others are", async (t) => {
     const { prefix } = await halfDoneIn(t, start);
@@ -181,30 +162,25 @@ export function halfDone(t: Test, start: Start): void {
     t.equal(await unfinishedIn(bench, "2:g"), 111);
   });
 
-  t.test(
-    "what sweeps could not finish within an hour is left to a retry",
-    async (t) => {
-      const limits = { inboxTtlS: 1_000_000 };
-      const { prefix, draft, repair } = await halfDoneIn(t, start, limits);
-      const over = { prefix, limits: { ...limits, dedupeWindowS: 2 * HOUR_S } };
-      const bench = await start(t, over);
-      const { inbox, time } = bench;
-      await repair();
-      time.nowMs += HOUR_S * 1000 + 1;
-      await inbox.commands.sweep();
-      t.same(await bench.seqs("u30"), [1]);
-      t.equal((await inbox.appendCommand(draft)).duplicate, true);
-      await eachHasItOnce(t, bench);
-    },
-  );
+  t.test("what sweeps could not finish within an hour is left to a retry", async (t) => {
+    const limits = { inboxTtlS: 1_000_000 };
+    const { prefix, draft, repair } = await halfDoneIn(t, start, limits);
+    const over = { prefix, limits: { ...limits, dedupeWindowS: 2 * HOUR_S } };
+    const bench = await start(t, over);
+    const { inbox, time } = bench;
+    await repair();
+    time.nowMs += HOUR_S * 1000 + 1;
+    await inbox.commands.sweep();
+    t.same(await bench.seqs("u30"), [1]);
+    t.equal((await inbox.appendCommand(draft)).duplicate, true);
+    await eachHasItOnce(t, bench);
+  });
 
   t.test(
     "of many nodes one at a time finishes what a bucket has, and none for a minute what could not be",
     async (t) => {
       const { prefix, repair } = await halfDoneIn(t, start);
-      const nodes = await Promise.all(
-        Array.from({ length: 4 }, () => start(t, { prefix })),
-      );
+      const nodes = await Promise.all(Array.from({ length: 4 }, () => start(t, { prefix })));
       const sweepAt = async (laterMs: number) => {
         for (const { time } of nodes) time.nowMs += laterMs;
         await Promise.all(nodes.map(({ inbox }) => inbox.commands.sweep()));
@@ -241,19 +217,14 @@ export function halfDone(t: Test, start: Start): void {
     t.same(bench.problems, []);
   });
 
-  t.test(
-    "what replicas may not have is not acknowledged; its retry is one",
-    async (t) => {
-      let failures = 1;
-      const written = () =>
-        failures-- > 0
-          ? Promise.reject(new BrokerError("unavailable"))
-          : undefined;
-      const bench = await start(t, { written });
-      const draft = retry({ recipients: USERS });
-      t.equal(await codeOf(bench.inbox.appendCommand(draft)), "unavailable");
-      t.equal((await bench.inbox.appendCommand(draft)).duplicate, true);
-      await eachHasItOnce(t, bench);
-    },
-  );
+  t.test("what replicas may not have is not acknowledged; its retry is one", async (t) => {
+    let failures = 1;
+    const written = () =>
+      failures-- > 0 ? Promise.reject(new BrokerError("unavailable")) : undefined;
+    const bench = await start(t, { written });
+    const draft = retry({ recipients: USERS });
+    t.equal(await codeOf(bench.inbox.appendCommand(draft)), "unavailable");
+    t.equal((await bench.inbox.appendCommand(draft)).duplicate, true);
+    await eachHasItOnce(t, bench);
+  });
 }

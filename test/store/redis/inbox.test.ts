@@ -65,23 +65,20 @@ function bounds(t: Test, start: Start): void {
     t.equal(await inbox.acknowledgeCommands("bob", [1, 2, 3]), 1);
   });
 
-  t.test(
-    "the storage of an idle inbox is reclaimed; its seq stays",
-    async (t) => {
-      const bench = await start(t, { limits: { inboxTtlS: 60 } });
-      const { inbox } = bench;
-      await inbox.appendCommand(commandOf({ expireS: 10 }));
-      t.ok((await keysOf(bench, "bob")).copies <= 10_000);
-      await inbox.appendCommand(commandOf({ recipients: MANY }));
-      await inbox.appendCommand(commandOf());
-      await inbox.appendCommand(commandOf({ expireS: 20 }));
-      const ttls = await keysOf(bench, "bob");
-      t.equal(ttls.seq, -1);
-      t.ok(ttls.copies > 50_000 && ttls.copies <= 60_000, "the last copy's");
-      t.ok(ttls.ends > 10_000 && ttls.ends <= 20_000);
-      t.ok(ttls.ids > HOUR_MS && ttls.ids <= HOUR_MS + 60_000);
-    },
-  );
+  t.test("the storage of an idle inbox is reclaimed; its seq stays", async (t) => {
+    const bench = await start(t, { limits: { inboxTtlS: 60 } });
+    const { inbox } = bench;
+    await inbox.appendCommand(commandOf({ expireS: 10 }));
+    t.ok((await keysOf(bench, "bob")).copies <= 10_000);
+    await inbox.appendCommand(commandOf({ recipients: MANY }));
+    await inbox.appendCommand(commandOf());
+    await inbox.appendCommand(commandOf({ expireS: 20 }));
+    const ttls = await keysOf(bench, "bob");
+    t.equal(ttls.seq, -1);
+    t.ok(ttls.copies > 50_000 && ttls.copies <= 60_000, "the last copy's");
+    t.ok(ttls.ends > 10_000 && ttls.ends <= 20_000);
+    t.ok(ttls.ids > HOUR_MS && ttls.ids <= HOUR_MS + 60_000);
+  });
 
   t.test("what a user was given is known for an hour", async (t) => {
     const bench = await start(t);
@@ -100,57 +97,50 @@ function bounds(t: Test, start: Start): void {
       const bench = await start(t, { limits: { maxInbox: 5 } });
       const { inbox, link, time } = bench;
       const ids = link.keys.user("inboxIds", "bob");
-      const lately = Array.from({ length: 1000 }, (_, i) => [
-        ...[time.nowMs - 1, i + 1],
-      ]);
+      const lately = Array.from({ length: 1000 }, (_, i) => [...[time.nowMs - 1, i + 1]]);
       await link.call("zadd", ids, ...lately.flat());
-      for (let i = 0; i < 32; i++)
-        await inbox.appendCommand(commandOf({ recipients: MANY }));
+      for (let i = 0; i < 32; i++) await inbox.appendCommand(commandOf({ recipients: MANY }));
       t.equal(await link.call("zcard", ids), 1000);
       t.same(await bench.seqs("bob"), [28, 29, 30, 31, 32]);
     },
   );
 
-  t.test(
-    "a key of a wrong type costs its user a copy and nobody else",
-    async (t) => {
-      for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
-        const bench = await start(t);
-        const { inbox, link } = bench;
-        const wrong = link.keys.user(part, "u60");
-        await link.call("hset", wrong, "no", "inbox");
-        const of = (count: number) =>
-          retry({
-            ...{ clientMsgNo: `c-${count}`, expireS: 60 },
-            recipients: Array.from({ length: count }, (_, i) => `u${i}`),
-          });
-        const [few, many] = [of(61), of(200)];
-        const codes = [
-          await codeOf(inbox.appendCommand(few)),
-          await codeOf(inbox.appendCommand(many)),
-        ];
-        const isNeeded = part !== "inboxIds" || link.isCluster; // else these users are in the first step
-        const code = isNeeded ? "internal" : undefined;
-        t.same(codes, [code, code], part);
-        const copies = async () => {
-          const all = await Promise.all(many.recipients.map(bench.seqs));
-          return all.map((seqs) => seqs.length);
-        };
-        const expected = (bad: number) =>
-          many.recipients.map((_, i) => (i === 60 ? bad : i < 60 ? 2 : 1));
-        if (!isNeeded) {
-          t.same(await copies(), expected(2), part);
-          continue;
-        }
-        await link.call("rename", wrong, `${wrong}-aside`);
-        t.same(await copies(), expected(0), part);
-        for (const draft of [few, many])
-          t.equal((await inbox.appendCommand(draft)).duplicate, true);
-        t.same(await copies(), expected(2), `${part} once it is repaired`);
-        t.equal(await unfinishedIn(bench, "2:g"), 0);
+  t.test("a key of a wrong type costs its user a copy and nobody else", async (t) => {
+    for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
+      const bench = await start(t);
+      const { inbox, link } = bench;
+      const wrong = link.keys.user(part, "u60");
+      await link.call("hset", wrong, "no", "inbox");
+      const of = (count: number) =>
+        retry({
+          ...{ clientMsgNo: `c-${count}`, expireS: 60 },
+          recipients: Array.from({ length: count }, (_, i) => `u${i}`),
+        });
+      const [few, many] = [of(61), of(200)];
+      const codes = [
+        await codeOf(inbox.appendCommand(few)),
+        await codeOf(inbox.appendCommand(many)),
+      ];
+      const isNeeded = part !== "inboxIds" || link.isCluster; // else these users are in the first step
+      const code = isNeeded ? "internal" : undefined;
+      t.same(codes, [code, code], part);
+      const copies = async () => {
+        const all = await Promise.all(many.recipients.map(bench.seqs));
+        return all.map((seqs) => seqs.length);
+      };
+      const expected = (bad: number) =>
+        many.recipients.map((_, i) => (i === 60 ? bad : i < 60 ? 2 : 1));
+      if (!isNeeded) {
+        t.same(await copies(), expected(2), part);
+        continue;
       }
-    },
-  );
+      await link.call("rename", wrong, `${wrong}-aside`);
+      t.same(await copies(), expected(0), part);
+      for (const draft of [few, many]) t.equal((await inbox.appendCommand(draft)).duplicate, true);
+      t.same(await copies(), expected(2), `${part} once it is repaired`);
+      t.equal(await unfinishedIn(bench, "2:g"), 0);
+    }
+  });
 
   t.test("more under way than may be held is refused", async (t) => {
     const { inbox } = await start(t);
@@ -171,9 +161,7 @@ function atOnce(t: Test, start: Start): void {
     "of the same call on three nodes one is new, and each recipient has it once",
     async (t) => {
       const prefix = freshPrefix();
-      const nodes = await Promise.all(
-        [1, 2, 3].map(() => start(t, { prefix, users: ["u0"] })),
-      );
+      const nodes = await Promise.all([1, 2, 3].map(() => start(t, { prefix, users: ["u0"] })));
       for (let i = 0; i < 10; i++) {
         const draft = retry({ clientMsgNo: `c-${i}`, recipients: USERS });
         const answers = await Promise.all(
@@ -188,64 +176,53 @@ function atOnce(t: Test, start: Start): void {
         t.equal(answers.filter((a) => !a.duplicate).length, 1);
       }
       const [node] = nodes;
-      for (const uid of USERS)
-        t.same(await node?.seqs(uid), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+      for (const uid of USERS) t.same(await node?.seqs(uid), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     },
   );
 
-  t.test(
-    "commands of two nodes come in the order of their inboxSeqs",
-    async (t) => {
-      const prefix = freshPrefix();
-      const users = ["bob", "carol"];
-      const nodes = await Promise.all(
-        [1, 2].map(() => start(t, { prefix, users })),
-      );
-      await Promise.all(
-        Array.from({ length: 100 }, (_, i) =>
-          nodes[i % 2]?.inbox.appendCommand(
-            commandOf({
-              fromUid: `f${i % 3}`,
-              channel: { id: `g${i % 5}`, type: 2 },
-              recipients: users,
-            }),
-          ),
+  t.test("commands of two nodes come in the order of their inboxSeqs", async (t) => {
+    const prefix = freshPrefix();
+    const users = ["bob", "carol"];
+    const nodes = await Promise.all([1, 2].map(() => start(t, { prefix, users })));
+    await Promise.all(
+      Array.from({ length: 100 }, (_, i) =>
+        nodes[i % 2]?.inbox.appendCommand(
+          commandOf({
+            fromUid: `f${i % 3}`,
+            channel: { id: `g${i % 5}`, type: 2 },
+            recipients: users,
+          }),
         ),
-      );
-      const expected = Array.from({ length: 100 }, (_, i) => i + 1);
-      await Promise.all(nodes.map((node) => node.arrived()));
-      for (const node of nodes)
-        for (const uid of users)
-          t.same(
-            copiesOf(node)
-              .filter((c) => c.uid === uid)
-              .map((c) => c.inboxSeq),
-            expected,
-          );
-    },
-  );
-
-  t.test(
-    "a channel keeps its order while others' commands take all places",
-    async (t) => {
-      const bench = await start(t, { maxInFlight: 100 });
-      const crowd = Array.from({ length: 200 }, (_, i) => `user-${i}`);
-      const send = (id: string, recipients: readonly string[]) =>
-        bench.inbox.appendCommand(
-          commandOf({ channel: { id, type: 2 }, recipients }),
+      ),
+    );
+    const expected = Array.from({ length: 100 }, (_, i) => i + 1);
+    await Promise.all(nodes.map((node) => node.arrived()));
+    for (const node of nodes)
+      for (const uid of users)
+        t.same(
+          copiesOf(node)
+            .filter((c) => c.uid === uid)
+            .map((c) => c.inboxSeq),
+          expected,
         );
-      const others = Array.from({ length: 20 }, (_, i) => send(`o${i}`, crowd));
-      await Promise.race(others);
-      const answers = [send("a", MANY), send("a", ["bob"])];
-      const calls = (await Promise.all(answers)).map((one) => one.messageId);
-      await Promise.all(others);
-      const inbox = await bench.inbox.readInbox("bob", 0, PAGE);
-      t.same(
-        inbox.map(({ message }) => message.messageId),
-        calls,
-      );
-    },
-  );
+  });
+
+  t.test("a channel keeps its order while others' commands take all places", async (t) => {
+    const bench = await start(t, { maxInFlight: 100 });
+    const crowd = Array.from({ length: 200 }, (_, i) => `user-${i}`);
+    const send = (id: string, recipients: readonly string[]) =>
+      bench.inbox.appendCommand(commandOf({ channel: { id, type: 2 }, recipients }));
+    const others = Array.from({ length: 20 }, (_, i) => send(`o${i}`, crowd));
+    await Promise.race(others);
+    const answers = [send("a", MANY), send("a", ["bob"])];
+    const calls = (await Promise.all(answers)).map((one) => one.messageId);
+    await Promise.all(others);
+    const inbox = await bench.inbox.readInbox("bob", 0, PAGE);
+    t.same(
+      inbox.map(({ message }) => message.messageId),
+      calls,
+    );
+  });
 
   t.test(
     "a large command stays within what may be in flight, and small ones pass it",
@@ -258,11 +235,7 @@ function atOnce(t: Test, start: Start): void {
         await bench.inbox.appendCommand(commandOf({ channel, recipients: to }));
         done.push(`${id} ${to.length}`);
       };
-      await Promise.all([
-        send("a", recipients),
-        send("a", ["user-2999"]),
-        send("b", ["user-0"]),
-      ]);
+      await Promise.all([send("a", recipients), send("a", ["user-2999"]), send("b", ["user-0"])]);
       t.equal(done[0], "b 1");
       t.same(await bench.seqs("user-1500"), [1]);
       const last = await bench.inbox.readInbox("user-2999", 0, PAGE);
@@ -292,56 +265,48 @@ t.test("one server", async (t) => {
     const { inbox, link } = await startInbox(t, { url: own.url });
     const calls = async () => {
       const stats = String(await link.call("info", "commandstats"));
-      return [...stats.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].flatMap(
-        ([, name = "", count]) => (/info|\|/.test(name) ? [] : [[name, count]]),
+      return [...stats.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].flatMap(([, name = "", count]) =>
+        /info|\|/.test(name) ? [] : [[name, count]],
       );
     };
     await own.client().config("RESETSTAT");
-    await inbox.appendCommand(
-      retry({ recipients: USERS, alsoTell: ["alice"] }),
-    );
+    await inbox.appendCommand(retry({ recipients: USERS, alsoTell: ["alice"] }));
     t.same(Object.fromEntries(await calls()), {
       ...{ evalsha: "1", get: "1", set: "2" },
       ...{ xlen: "41", incr: "40", xadd: "40", pexpire: "80", spublish: "41" },
     });
   });
 
-  t.test(
-    "calls cut off and retried give each recipient one copy",
-    async (t) => {
-      const bench = await startInbox(t, { url });
-      const client = server.client();
-      const until = async (draft: CommandDraft): Promise<number> => {
-        for (let cuts = 0; ; cuts++)
-          try {
-            await bench.inbox.appendCommand(draft);
-            return cuts;
-          } catch (error) {
-            if (!(error instanceof BrokerError && error.code === "unavailable"))
-              throw error;
-            await new Promise((resolve) => setTimeout(resolve, 10));
-          }
-      };
-      const recipients = Array.from({ length: 400 }, (_, i) => `u${i}`);
-      let cuts = 0;
-      for (let round = 0; round < 5; round++) {
-        const calls = Array.from({ length: 10 }, (_, i) =>
-          until(retry({ clientMsgNo: `${round}-${i}`, recipients })),
-        );
-        await new Promise(setImmediate);
-        await client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
-        for (const count of await Promise.all(calls)) cuts += count;
-      }
-      t.ok(cuts > 0, "some were cut off");
-      for (const uid of ["u0", "u200", "u399"]) {
-        const nos = (await bench.inbox.readInbox(uid, 0, PAGE)).map(
-          (c) => c.message.clientMsgNo,
-        );
-        t.equal(nos.length, 50);
-        t.equal(new Set(nos).size, 50);
-      }
-    },
-  );
+  t.test("calls cut off and retried give each recipient one copy", async (t) => {
+    const bench = await startInbox(t, { url });
+    const client = server.client();
+    const until = async (draft: CommandDraft): Promise<number> => {
+      for (let cuts = 0; ; cuts++)
+        try {
+          await bench.inbox.appendCommand(draft);
+          return cuts;
+        } catch (error) {
+          if (!(error instanceof BrokerError && error.code === "unavailable")) throw error;
+          await new Promise((resolve) => setTimeout(resolve, 10));
+        }
+    };
+    const recipients = Array.from({ length: 400 }, (_, i) => `u${i}`);
+    let cuts = 0;
+    for (let round = 0; round < 5; round++) {
+      const calls = Array.from({ length: 10 }, (_, i) =>
+        until(retry({ clientMsgNo: `${round}-${i}`, recipients })),
+      );
+      await new Promise(setImmediate);
+      await client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+      for (const count of await Promise.all(calls)) cuts += count;
+    }
+    t.ok(cuts > 0, "some were cut off");
+    for (const uid of ["u0", "u200", "u399"]) {
+      const nos = (await bench.inbox.readInbox(uid, 0, PAGE)).map((c) => c.message.clientMsgNo);
+      t.equal(nos.length, 50);
+      t.equal(new Set(nos).size, 50);
+    }
+  });
 });
 
 t.test("a Cluster", async (t) => {

@@ -11,12 +11,7 @@ import { commandOf } from "../../contract/store-inbox.ts";
 import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
 import { Random } from "../../support/random.ts";
 import { startRedis, startRedisCluster } from "../../support/redis.ts";
-import {
-  freshPrefix,
-  type InboxBench,
-  PAGE,
-  startInbox,
-} from "./inbox-bench.ts";
+import { freshPrefix, type InboxBench, PAGE, startInbox } from "./inbox-bench.ts";
 
 const CHILD = fileURLToPath(new URL("inbox-child.ts", import.meta.url));
 const KILLS = 3;
@@ -52,8 +47,7 @@ async function killedNode(
     if (!text.endsWith("}")) return; // cut off by the kill
     const line = JSON.parse(text) as Line;
     lines.push(line);
-    if (line.answered !== undefined && ++answered === answers)
-      child.kill("SIGKILL");
+    if (line.answered !== undefined && ++answered === answers) child.kill("SIGKILL");
   });
   await once(reader, "close");
   return lines;

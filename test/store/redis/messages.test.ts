@@ -1,57 +1,37 @@
 // Messages on Redis: what only this driver has to get right.
 
 import t from "tap";
-import {
-  ALL,
-  codeOf,
-  draftOf,
-  earlier,
-  retryOf,
-  seqsOf,
-} from "../../contract/store-bench.ts";
+import { ALL, codeOf, draftOf, earlier, retryOf, seqsOf } from "../../contract/store-bench.ts";
 import { startRedis } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
 
 const server = await startRedis(t, ["--appendonly", "yes"]);
 
-t.test(
-  "a clientMsgNo is remembered for its window, by the node's clock",
-  async (t) => {
-    const limits = { dedupeWindowS: 10 };
-    const { store, time } = await openStore(t, server.url, { limits });
-    const first = await store.append(retryOf("n"));
-    const again = { ...first, duplicate: true };
-    time.nowMs += 9_999;
-    t.same(await store.append(retryOf("n")), again);
-    t.same(await earlier(store, retryOf("n")), again);
-    time.nowMs -= 60_000;
-    t.same(
-      await store.append(retryOf("n")),
-      again,
-      "a clock that went back ends nothing",
-    );
-    time.nowMs += 50_001 + 10_000;
-    t.equal(await earlier(store, retryOf("n")), undefined);
-    t.match(await store.append(retryOf("n")), {
-      messageSeq: 2,
-      duplicate: false,
-    });
-    t.match(store.stats(), { appends: 2, duplicates: 3 });
-  },
-);
+t.test("a clientMsgNo is remembered for its window, by the node's clock", async (t) => {
+  const limits = { dedupeWindowS: 10 };
+  const { store, time } = await openStore(t, server.url, { limits });
+  const first = await store.append(retryOf("n"));
+  const again = { ...first, duplicate: true };
+  time.nowMs += 9_999;
+  t.same(await store.append(retryOf("n")), again);
+  t.same(await earlier(store, retryOf("n")), again);
+  time.nowMs -= 60_000;
+  t.same(await store.append(retryOf("n")), again, "a clock that went back ends nothing");
+  time.nowMs += 50_001 + 10_000;
+  t.equal(await earlier(store, retryOf("n")), undefined);
+  t.match(await store.append(retryOf("n")), {
+    messageSeq: 2,
+    duplicate: false,
+  });
+  t.match(store.stats(), { appends: 2, duplicates: 3 });
+});
 
-t.test(
-  "an expire that is no count of seconds is refused and takes no seq",
-  async (t) => {
-    const { store } = await openStore(t, server.url);
-    for (const expireS of [-1, 1.5, 2 ** 32, Number.NaN])
-      t.equal(await codeOf(store.append(draftOf({ expireS }))), "bad_request");
-    t.equal(
-      (await store.append(draftOf({ expireS: 2 ** 32 - 1 }))).messageSeq,
-      1,
-    );
-  },
-);
+t.test("an expire that is no count of seconds is refused and takes no seq", async (t) => {
+  const { store } = await openStore(t, server.url);
+  for (const expireS of [-1, 1.5, 2 ** 32, Number.NaN])
+    t.equal(await codeOf(store.append(draftOf({ expireS }))), "bad_request");
+  t.equal((await store.append(draftOf({ expireS: 2 ** 32 - 1 }))).messageSeq, 1);
+});
 
 t.test("a personal message enters each user in the other's list", async (t) => {
   const { store, link, time } = await openStore(t, server.url);
@@ -63,53 +43,33 @@ t.test("a personal message enters each user in the other's list", async (t) => {
   await to("alice");
   await to("carol", { header: { noPersist: true, redDot: false } });
   const peers = async (uid: string) =>
-    String(
-      await link.call(
-        "zrange",
-        link.keys.user("peers", uid),
-        0,
-        -1,
-        "WITHSCORES",
-      ),
-    );
+    String(await link.call("zrange", link.keys.user("peers", uid), 0, -1, "WITHSCORES"));
   const newest = time.nowMs + 5000;
   t.equal(await peers("alice"), `alice,${time.nowMs},bob,${newest}`);
   t.equal(await peers("bob"), `alice,${newest}`);
   t.equal(await peers("carol"), "");
 });
 
-t.test(
-  "while Redis is away calls are refused at once; then all goes on",
-  async (t) => {
-    const own = await startRedis(t, [
-      "--appendonly",
-      "yes",
-      "--appendfsync",
-      "always",
-    ]);
-    const { store, link } = await openStore(t, own.url);
-    await store.append(retryOf("before"));
-    const changes: boolean[] = [];
-    link.onChange((isUp) => changes.push(isUp));
-    await own.stop("SIGKILL");
-    const refused = await Promise.all(
-      Array.from({ length: 50 }, () => codeOf(store.append(draftOf()))),
-    );
-    t.same(new Set(refused), new Set(["unavailable"]));
-    t.equal(await codeOf(store.readMessages("2:g", ALL)), "unavailable");
-    t.equal(await codeOf(store.ping()), "unavailable");
-    t.equal(link.inFlight, 0, "nothing waits");
-    await own.restart();
-    while (!link.isUp) await new Promise((resolve) => setTimeout(resolve, 10));
-    t.same(changes, [false, true]);
-    t.equal((await store.append(retryOf("before"))).duplicate, true);
-    t.equal(
-      (await store.append(draftOf())).messageSeq,
-      2,
-      "no refused call came later",
-    );
-  },
-);
+t.test("while Redis is away calls are refused at once; then all goes on", async (t) => {
+  const own = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
+  const { store, link } = await openStore(t, own.url);
+  await store.append(retryOf("before"));
+  const changes: boolean[] = [];
+  link.onChange((isUp) => changes.push(isUp));
+  await own.stop("SIGKILL");
+  const refused = await Promise.all(
+    Array.from({ length: 50 }, () => codeOf(store.append(draftOf()))),
+  );
+  t.same(new Set(refused), new Set(["unavailable"]));
+  t.equal(await codeOf(store.readMessages("2:g", ALL)), "unavailable");
+  t.equal(await codeOf(store.ping()), "unavailable");
+  t.equal(link.inFlight, 0, "nothing waits");
+  await own.restart();
+  while (!link.isUp) await new Promise((resolve) => setTimeout(resolve, 10));
+  t.same(changes, [false, true]);
+  t.equal((await store.append(retryOf("before"))).duplicate, true);
+  t.equal((await store.append(draftOf())).messageSeq, 2, "no refused call came later");
+});
 
 t.test("scripts that a server forgot are loaded again", async (t) => {
   const { store, link } = await openStore(t, server.url);

@@ -6,10 +6,7 @@ import type { Test } from "tap";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
-import {
-  createRedisStore,
-  type RedisStore,
-} from "../../../src/store/redis/store.ts";
+import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 export interface OneStore {
@@ -33,10 +30,10 @@ export async function openStore(
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const problems: unknown[] = [];
   const onError = (error: unknown) => problems.push(error);
-  const link = new RedisLink(
-    redisSettings(url, { prefix, ...options.settings }),
-    { name: "test", onError },
-  );
+  const link = new RedisLink(redisSettings(url, { prefix, ...options.settings }), {
+    name: "test",
+    onError,
+  });
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const store = createRedisStore({
     ...{ link, onError, clock: () => time.nowMs },

@@ -18,17 +18,13 @@ const { url } = await startRedisCluster(t);
 /** What comes under the users' topics, by user. */
 async function hear(t: Test, { link }: OneStore, uids: readonly string[]) {
   const heard: [string, Publication][] = [];
-  const topics = new Map(
-    uids.map((uid) => [link.keys.topic(userTopic(uid)), uid]),
-  );
+  const topics = new Map(uids.map((uid) => [link.keys.topic(userTopic(uid)), uid]));
   const ears = await connectEars(t, url, (topic, frame) => {
-    for (const one of decodePublished(frame))
-      heard.push([topics.get(topic) ?? "", one]);
+    for (const one of decodePublished(frame)) heard.push([topics.get(topic) ?? "", one]);
   });
   for (const topic of topics.keys()) await ears.ssubscribe(topic);
   const until = async (count: number) => {
-    while (heard.length < count)
-      await new Promise((resolve) => setTimeout(resolve, 2));
+    while (heard.length < count) await new Promise((resolve) => setTimeout(resolve, 2));
     return heard
       .splice(0)
       .map(([uid, publication]) => ({ uid, publication }))
@@ -87,41 +83,35 @@ t.test("both users are told before the sender is answered, once", async (t) => {
   t.equal(await peersOf(one, "bob"), `alice,${one.time.nowMs}`);
 });
 
-t.test(
-  "a retry tells what its first call stored and did not tell",
-  async (t) => {
-    for (const permission of ["granted", "send_banned"] as const) {
-      const one = await openStore(t, url);
-      const until = await hear(t, one, ["alice", "bob"]);
-      const payload = new TextEncoder().encode('{"type":1,"content":"first"}');
-      const stored = await storeOnly(one, toBob({ payload }));
-      const acceptedMs = one.time.nowMs;
-      one.time.nowMs += 1000;
-      t.equal(await peersOf(one, "bob"), "");
-      const again = toBob({ permission });
-      t.same(await one.store.append(again), { ...stored, duplicate: true });
-      const heard = await until(2);
-      t.same(
-        heard.map(({ uid }) => uid),
-        ["alice", "bob"],
-      );
-      for (const { publication } of heard) {
-        t.match(publication, {
-          kind: "ordered",
-          publicationSeq: 1,
-          event: { message: stored },
-        });
-        if (
-          publication.kind === "ordered" &&
-          publication.event.kind === "message"
-        )
-          t.same([...publication.event.message.payload], [...payload]);
-      }
-      t.equal(await peersOf(one, "bob"), `alice,${acceptedMs}`);
-      t.equal(await peersOf(one, "alice"), `bob,${acceptedMs}`);
+t.test("a retry tells what its first call stored and did not tell", async (t) => {
+  for (const permission of ["granted", "send_banned"] as const) {
+    const one = await openStore(t, url);
+    const until = await hear(t, one, ["alice", "bob"]);
+    const payload = new TextEncoder().encode('{"type":1,"content":"first"}');
+    const stored = await storeOnly(one, toBob({ payload }));
+    const acceptedMs = one.time.nowMs;
+    one.time.nowMs += 1000;
+    t.equal(await peersOf(one, "bob"), "");
+    const again = toBob({ permission });
+    t.same(await one.store.append(again), { ...stored, duplicate: true });
+    const heard = await until(2);
+    t.same(
+      heard.map(({ uid }) => uid),
+      ["alice", "bob"],
+    );
+    for (const { publication } of heard) {
+      t.match(publication, {
+        kind: "ordered",
+        publicationSeq: 1,
+        event: { message: stored },
+      });
+      if (publication.kind === "ordered" && publication.event.kind === "message")
+        t.same([...publication.event.message.payload], [...payload]);
     }
-  },
-);
+    t.equal(await peersOf(one, "bob"), `alice,${acceptedMs}`);
+    t.equal(await peersOf(one, "alice"), `bob,${acceptedMs}`);
+  }
+});
 
 t.test("a retry tells what is not kept as well", async (t) => {
   const one = await openStore(t, url);
@@ -139,26 +129,19 @@ t.test("a retry tells what is not kept as well", async (t) => {
   t.equal(await peersOf(one, "bob"), "");
 });
 
-t.test(
-  "messages to oneself and unstored ones are told once to each",
-  async (t) => {
-    const one = await openStore(t, url);
-    const until = await hear(t, one, ["alice", "bob"]);
-    await one.store.append(
-      toBob({ channel: { id: "alice", type: 1 }, key: "1:alice@alice" }),
-    );
-    t.same(
-      (await until(1)).map(({ uid }) => uid),
-      ["alice"],
-    );
-    await one.store.append(
-      toBob({ header: { noPersist: true, redDot: false } }),
-    );
-    t.same(
-      (await until(2)).map(({ uid }) => uid),
-      ["alice", "bob"],
-    );
-    t.equal(await peersOf(one, "bob"), "", "nothing is kept");
-    t.equal(await peersOf(one, "alice"), `alice,${one.time.nowMs}`);
-  },
-);
+t.test("messages to oneself and unstored ones are told once to each", async (t) => {
+  const one = await openStore(t, url);
+  const until = await hear(t, one, ["alice", "bob"]);
+  await one.store.append(toBob({ channel: { id: "alice", type: 1 }, key: "1:alice@alice" }));
+  t.same(
+    (await until(1)).map(({ uid }) => uid),
+    ["alice"],
+  );
+  await one.store.append(toBob({ header: { noPersist: true, redDot: false } }));
+  t.same(
+    (await until(2)).map(({ uid }) => uid),
+    ["alice", "bob"],
+  );
+  t.equal(await peersOf(one, "bob"), "", "nothing is kept");
+  t.equal(await peersOf(one, "alice"), `alice,${one.time.nowMs}`);
+});

@@ -2,21 +2,12 @@
 // cannot be done for the moment is refused as a whole.
 
 import t, { type Test } from "tap";
-import {
-  STREAM_CONTENT,
-  STREAM_START,
-  streamPayload,
-} from "../../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_START, streamPayload } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
-import {
-  ALL,
-  codeOf,
-  draftOf,
-  group as groupInfo,
-} from "../../contract/store-bench.ts";
+import { ALL, codeOf, draftOf, group as groupInfo } from "../../contract/store-bench.ts";
 import { eventOf } from "../../contract/store-stream-bench.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
@@ -79,75 +70,65 @@ t.test("an active stream is not changed by halves", async (t) => {
   await stop();
   for (const [at, data] of ["hello ", "world", "!"].entries())
     await event(`e${at + 1}`, STREAM_CONTENT, data);
-  const offsets = [0, 1, 2, 3, 4].map((index) =>
-    store.streamTextOffset(key, "s1", index),
-  );
+  const offsets = [0, 1, 2, 3, 4].map((index) => store.streamTextOffset(key, "s1", index));
   t.same(await Promise.all(offsets), [0, 0, 6, 11, 12]);
   const { messages } = await store.readMessages(key, ALL);
   const texts = messages.map(({ payload }) => String(Buffer.from(payload)));
   t.same(texts, [String(Buffer.from(streamPayload("hello world!")))]);
 });
 
-t.test(
-  "messages that go together are stored or refused as a whole",
-  async (t) => {
-    const { store, link } = await openStore(t, servers.url);
-    const group = (id: string, over: Partial<MessageDraft> = {}) =>
-      draftOf({ channel: { id, type: 2 }, ...over });
-    const [one = "", other = ""] = sameBucket(2);
-    await store.createChannel(groupInfo(one), ["alice"]);
-    await store.append(group(one, { permission: "check" }));
-    await store.append(group(other));
-    const head = link.keys.channel("head", `2:${one}`);
-    const { stop, publicationSeq } = await beginMove(t, link, head);
-    const before = await publicationSeq();
-    const refused = await Promise.all(
-      [
-        group(one, { permission: "check" }),
-        group(other),
-        group(other, { clientMsgNo: "n" }),
-        group(one, { header: { noPersist: true, redDot: false } }),
-      ].map((draft) => codeOf(store.append(draft))),
-    );
-    t.same(new Set(refused), new Set(["unavailable"]));
-    t.equal(await publicationSeq(), before, "no number is taken");
-    await stop();
-    const answers = await Promise.all(
-      [
-        group(one, { permission: "check" }),
-        group(other),
-        group(other, { clientMsgNo: "n" }),
-      ].map((draft) => store.append(draft)),
-    );
-    t.same(
-      answers.map(({ messageSeq }) => messageSeq),
-      [2, 2, 3],
-    );
-  },
-);
+t.test("messages that go together are stored or refused as a whole", async (t) => {
+  const { store, link } = await openStore(t, servers.url);
+  const group = (id: string, over: Partial<MessageDraft> = {}) =>
+    draftOf({ channel: { id, type: 2 }, ...over });
+  const [one = "", other = ""] = sameBucket(2);
+  await store.createChannel(groupInfo(one), ["alice"]);
+  await store.append(group(one, { permission: "check" }));
+  await store.append(group(other));
+  const head = link.keys.channel("head", `2:${one}`);
+  const { stop, publicationSeq } = await beginMove(t, link, head);
+  const before = await publicationSeq();
+  const refused = await Promise.all(
+    [
+      group(one, { permission: "check" }),
+      group(other),
+      group(other, { clientMsgNo: "n" }),
+      group(one, { header: { noPersist: true, redDot: false } }),
+    ].map((draft) => codeOf(store.append(draft))),
+  );
+  t.same(new Set(refused), new Set(["unavailable"]));
+  t.equal(await publicationSeq(), before, "no number is taken");
+  await stop();
+  const answers = await Promise.all(
+    [group(one, { permission: "check" }), group(other), group(other, { clientMsgNo: "n" })].map(
+      (draft) => store.append(draft),
+    ),
+  );
+  t.same(
+    answers.map(({ messageSeq }) => messageSeq),
+    [2, 2, 3],
+  );
+});
 
-t.test(
-  "a fail-over of a slot that moved takes no group from a user's index",
-  async (t) => {
-    const { store, link } = await openStore(t, servers.url);
-    const index = link.keys.user("groups", "a");
-    await store.createChannel(groupInfo("g"), ["a"]);
-    const { finish } = await beginMove(t, link, index);
-    const { port } = await finish([index]);
-    const serving = () => link.primaryOf(index);
-    const isUsable = () => codeOf(link.call("exists", index)); // it looks for the server, and connects to it
-    while ((await isUsable()) !== undefined || serving().options.port !== port)
-      await new Promise((go) => setTimeout(go, 5));
-    await link.call("del", index); // its replica did not have it yet
-    const { stream } = serving();
-    stream.destroy();
-    while ((await isUsable()) !== undefined || serving().stream === stream)
-      await new Promise((go) => setTimeout(go, 5));
-    t.same(await store.groupsOf("a"), []);
-    await store.sweep();
-    t.same(await store.groupsOf("a"), ["g"]);
-  },
-);
+t.test("a fail-over of a slot that moved takes no group from a user's index", async (t) => {
+  const { store, link } = await openStore(t, servers.url);
+  const index = link.keys.user("groups", "a");
+  await store.createChannel(groupInfo("g"), ["a"]);
+  const { finish } = await beginMove(t, link, index);
+  const { port } = await finish([index]);
+  const serving = () => link.primaryOf(index);
+  const isUsable = () => codeOf(link.call("exists", index)); // it looks for the server, and connects to it
+  while ((await isUsable()) !== undefined || serving().options.port !== port)
+    await new Promise((go) => setTimeout(go, 5));
+  await link.call("del", index); // its replica did not have it yet
+  const { stream } = serving();
+  stream.destroy();
+  while ((await isUsable()) !== undefined || serving().stream === stream)
+    await new Promise((go) => setTimeout(go, 5));
+  t.same(await store.groupsOf("a"), []);
+  await store.sweep();
+  t.same(await store.groupsOf("a"), ["g"]);
+});
 
 /** Names of groups that share a bucket. */
 function sameBucket(count: number): readonly string[] {

@@ -16,25 +16,18 @@ import { type OneStore, openStore } from "./one-store.ts";
 
 const NODE = "n1:1";
 
-const sessionOf = (
-  uid: string,
-  level: DeviceLevel = MAIN_DEVICE,
-): SessionRecord => ({
+const sessionOf = (uid: string, level: DeviceLevel = MAIN_DEVICE): SessionRecord => ({
   ...{ sessionId: randomUUID(), nodeId: "n1", uid, flag: 0, level },
   ...{ deviceId: "", tokenTag: "tag-" },
 });
 
-async function enter(
-  { store }: OneStore,
-  session: SessionRecord,
-): Promise<LoggedIn> {
+async function enter({ store }: OneStore, session: SessionRecord): Promise<LoggedIn> {
   const result = await store.login(session, NODE);
   if (result.kind !== "entered") throw new Error(result.kind);
   return result;
 }
 
-const usersOf = (count: number) =>
-  Array.from({ length: count }, (_, at) => `u${at}`);
+const usersOf = (count: number) => Array.from({ length: count }, (_, at) => `u${at}`);
 
 const enterAll = (node: OneStore, count: number) =>
   Promise.all(usersOf(count).map((uid) => enter(node, sessionOf(uid))));
@@ -82,33 +75,28 @@ t.test("sessions that Redis lost are entered again", async (t) => {
   const found = await node.store.sessionsOf(usersOf(3));
   t.same(
     found,
-    all.map(({ session, order, since }) => [
-      { session, order, since, incarnation: "n1:2" },
-    ]),
+    all.map(({ session, order, since }) => [{ session, order, since, incarnation: "n1:2" }]),
   );
 });
 
-t.test(
-  "the end of a device is remembered behind those of many sessions",
-  async (t) => {
-    const node = await openStore(t, redis.url);
-    const { store } = node;
-    const device = (tokenHash: Uint8Array) =>
-      ({ uid: "d", flag: 0, level: SECONDARY_DEVICE, tokenHash }) as const;
-    const lost = await enter(node, sessionOf("d", SECONDARY_DEVICE));
-    await raw.del(node.link.keys.user("sessions", "d"));
-    await store.putDevice(device(new Uint8Array()));
-    await store.putDevice(device(new Uint8Array(32)));
-    for (let count = 0; count < 150; count++) {
-      const other = { ...sessionOf("d", SECONDARY_DEVICE), flag: 1 } as const;
-      await store.endSession(other, "kicked");
-    }
-    const refused = { kind: "refused", reason: "logged_out" };
-    t.same(await store.confirmSessions([lost], NODE), [refused]);
-    const kept = await raw.hlen(node.link.keys.user("ended", "d"));
-    t.ok(kept <= 101, `${kept} are remembered`);
-  },
-);
+t.test("the end of a device is remembered behind those of many sessions", async (t) => {
+  const node = await openStore(t, redis.url);
+  const { store } = node;
+  const device = (tokenHash: Uint8Array) =>
+    ({ uid: "d", flag: 0, level: SECONDARY_DEVICE, tokenHash }) as const;
+  const lost = await enter(node, sessionOf("d", SECONDARY_DEVICE));
+  await raw.del(node.link.keys.user("sessions", "d"));
+  await store.putDevice(device(new Uint8Array()));
+  await store.putDevice(device(new Uint8Array(32)));
+  for (let count = 0; count < 150; count++) {
+    const other = { ...sessionOf("d", SECONDARY_DEVICE), flag: 1 } as const;
+    await store.endSession(other, "kicked");
+  }
+  const refused = { kind: "refused", reason: "logged_out" };
+  t.same(await store.confirmSessions([lost], NODE), [refused]);
+  const kept = await raw.hlen(node.link.keys.user("ended", "d"));
+  t.ok(kept <= 101, `${kept} are remembered`);
+});
 
 t.test("an entry that came back takes no other login's label", async (t) => {
   const node = await openStore(t, redis.url);

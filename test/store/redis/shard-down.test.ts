@@ -6,18 +6,10 @@ import type { ClusterEvent, CommandDraft } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
 import { markFrame } from "../../../src/redis/wire.ts";
-import {
-  newCommand,
-  put,
-} from "../../../src/store/redis/steps/command-steps.ts";
+import { newCommand, put } from "../../../src/store/redis/steps/command-steps.ts";
 import { IndexRepairs } from "../../../src/store/redis/steps/index-repairs.ts";
 import type { RedisStore } from "../../../src/store/redis/store.ts";
-import {
-  codeOf,
-  draftOf,
-  group,
-  PERMANENT,
-} from "../../contract/store-bench.ts";
+import { codeOf, draftOf, group, PERMANENT } from "../../contract/store-bench.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { connectEars } from "../../support/ears.ts";
 import { startRedisCluster } from "../../support/redis.ts";
@@ -32,19 +24,14 @@ const HOUR_MS = 3_600_000;
 const servers = await startRedisCluster(t);
 
 /** The first name of `prefix` and a number whose key is that server's. */
-function nameAt(
-  server: number,
-  prefix: string,
-  keyOf: (name: string) => string,
-): string {
+function nameAt(server: number, prefix: string, keyOf: (name: string) => string): string {
   for (let n = 0; ; n++) {
     const at = Math.floor(slotOf(keyOf(`${prefix}${n}`)) / SHARE);
     if (at === server) return `${prefix}${n}`;
   }
 }
 
-const nameAtFirst = (prefix: string, keyOf: (name: string) => string) =>
-  nameAt(0, prefix, keyOf);
+const nameAtFirst = (prefix: string, keyOf: (name: string) => string) => nameAt(0, prefix, keyOf);
 
 /** What users are told from now on; asked, it waits for all that was published before. */
 async function toldTo(
@@ -133,8 +120,7 @@ t.test(
     const [first] = link.primaries();
     const id = link.primaryOf(head(at)) === first ? not : at;
     await store.append(draftOf({ channel: { id, type: 2 }, expireS: 10 }));
-    const logged = async () =>
-      Number(await link.call("xlen", link.keys.channel("log", `2:${id}`)));
+    const logged = async () => Number(await link.call("xlen", link.keys.channel("log", `2:${id}`)));
     const [slow, ...others] = link.primaries();
     const real = [slow, ...others].map((server) => server?.time);
     let sweeps = 0;
@@ -162,8 +148,7 @@ t.test(
   },
 );
 
-const indexOf = (link: RedisLink) => (uid: string) =>
-  link.keys.user("groups", uid);
+const indexOf = (link: RedisLink) => (uid: string) => link.keys.user("groups", uid);
 
 /** Loses the link's connections to its servers, and resolves when new ones are there. */
 async function reconnect(link: RedisLink): Promise<void> {
@@ -172,8 +157,7 @@ async function reconnect(link: RedisLink): Promise<void> {
   for (const { stream } of all) stream.destroy();
   const isNew = ({ status, stream }: (typeof all)[number]) =>
     status === "ready" && !before.has(stream);
-  const isBack = () =>
-    link.isUp && link.primaries().filter(isNew).length === before.size;
+  const isBack = () => link.isUp && link.primaries().filter(isNew).length === before.size;
   while (!isBack()) {
     const keys = [0, 1, 2].map((at) => nameAt(at, "key", (name) => name));
     for (const key of keys) await codeOf(link.call("get", key)); // it looks for its servers, and connects to them
@@ -183,8 +167,7 @@ async function reconnect(link: RedisLink): Promise<void> {
 
 /** Until a sweep fails no more: servers come back meanwhile. */
 async function swept(store: RedisStore): Promise<void> {
-  while ((await codeOf(store.sweep())) !== undefined)
-    await new Promise((go) => setTimeout(go, 5));
+  while ((await codeOf(store.sweep())) !== undefined) await new Promise((go) => setTimeout(go, 5));
 }
 
 t.test(
@@ -239,9 +222,7 @@ t.test(
     const { link, time } = await openStore(t, servers.url);
     const index = indexOf(link);
     const silent = nameAtFirst("u", index);
-    const others = Array.from({ length: 600 }, (_, n) =>
-      nameAt(1, `u${n}-`, index),
-    );
+    const others = Array.from({ length: 600 }, (_, n) => nameAt(1, `u${n}-`, index));
     let repeated = 0;
     const repairs: IndexRepairs = new IndexRepairs({
       ...{ link, clock: () => time.nowMs },
@@ -287,32 +268,29 @@ t.test("an index is repaired when its server is back", async (t) => {
   t.same(await store.groupsOf(uid), ["g"]);
 });
 
-t.test(
-  "a server that does not answer is not asked anew for each command",
-  async (t) => {
-    const { store, link, time } = await openStore(t, servers.url);
-    const inbox = (uid: string) => link.keys.user("inbox", uid);
-    const [silent, other] = [nameAt(0, "u", inbox), nameAt(1, "u", inbox)];
-    const id = nameAt(1, "g", (name) => link.keys.channel("head", `2:${name}`));
-    const recipients = [silent, other];
-    const draft = commandOf({ channel: { id, type: 2 }, recipients });
-    await leave(t, link.keys.prefix, { draft, count: 40 });
+t.test("a server that does not answer is not asked anew for each command", async (t) => {
+  const { store, link, time } = await openStore(t, servers.url);
+  const inbox = (uid: string) => link.keys.user("inbox", uid);
+  const [silent, other] = [nameAt(0, "u", inbox), nameAt(1, "u", inbox)];
+  const id = nameAt(1, "g", (name) => link.keys.channel("head", `2:${name}`));
+  const recipients = [silent, other];
+  const draft = commandOf({ channel: { id, type: 2 }, recipients });
+  await leave(t, link.keys.prefix, { draft, count: 40 });
 
-    const { asked, end } = silence(link.primaryOf(inbox(silent)));
-    time.nowMs += MINUTES_MS;
-    t.equal(await codeOf(store.sweep()), "unavailable");
-    end();
-    const copies = async (uid: string) =>
-      (await store.readInbox(uid, 0, { ...PAGE, limit: 100 })).length;
-    t.equal(await copies(other), 40);
-    const tries = asked.filter((sent) => sent.includes(inbox(silent))).length;
-    t.ok(tries > 0 && tries < 20, `asked ${tries} times`);
-    t.equal(await copies(silent), 0);
-    time.nowMs += MINUTES_MS;
-    await store.sweep();
-    t.same(await Promise.all([silent, other].map(copies)), [40, 40]);
-  },
-);
+  const { asked, end } = silence(link.primaryOf(inbox(silent)));
+  time.nowMs += MINUTES_MS;
+  t.equal(await codeOf(store.sweep()), "unavailable");
+  end();
+  const copies = async (uid: string) =>
+    (await store.readInbox(uid, 0, { ...PAGE, limit: 100 })).length;
+  t.equal(await copies(other), 40);
+  const tries = asked.filter((sent) => sent.includes(inbox(silent))).length;
+  t.ok(tries > 0 && tries < 20, `asked ${tries} times`);
+  t.equal(await copies(silent), 0);
+  time.nowMs += MINUTES_MS;
+  await store.sweep();
+  t.same(await Promise.all([silent, other].map(copies)), [40, 40]);
+});
 
 t.test("commands there are finished, and messages removed", async (t) => {
   const settings = { timeoutMs: 1000 };
@@ -354,30 +332,21 @@ t.test("a server whose clock is behind holds up no other", async (t) => {
   while ((await logged(behind)) > 0);
 });
 
-t.test(
-  "a node whose clock is ahead removes nothing, whichever server is away",
-  async (t) => {
-    const settings = { timeoutMs: 1000 };
-    const limits = { sweepIntervalMs: 10 };
-    const one = await openStore(t, servers.url, { settings, limits });
-    const { store, link, time, problems } = one;
-    const [asked] = link.primaries();
-    const alive = servers.primaries
-      .slice(0, 2)
-      .findIndex(({ port }) => port !== asked?.options.port);
-    const id = nameAt(alive, "g", (name) =>
-      link.keys.channel("head", `2:${name}`),
-    );
-    time.nowMs = Date.now() - HOUR_MS;
-    await store.append(draftOf({ channel: { id, type: 2 }, expireS: 10 }));
-    await servers.primaries[1 - alive]?.stop("SIGKILL");
-    problems.length = 0;
-    time.nowMs = Date.now() + HOUR_MS;
-    const logged = () => link.call("xlen", link.keys.channel("log", `2:${id}`));
-    const refused = () =>
-      problems.filter((problem) => /clock is ahead/.test(String(problem)))
-        .length;
-    while (refused() < 3 && (await logged()) === 1);
-    t.equal(await logged(), 1);
-  },
-);
+t.test("a node whose clock is ahead removes nothing, whichever server is away", async (t) => {
+  const settings = { timeoutMs: 1000 };
+  const limits = { sweepIntervalMs: 10 };
+  const one = await openStore(t, servers.url, { settings, limits });
+  const { store, link, time, problems } = one;
+  const [asked] = link.primaries();
+  const alive = servers.primaries.slice(0, 2).findIndex(({ port }) => port !== asked?.options.port);
+  const id = nameAt(alive, "g", (name) => link.keys.channel("head", `2:${name}`));
+  time.nowMs = Date.now() - HOUR_MS;
+  await store.append(draftOf({ channel: { id, type: 2 }, expireS: 10 }));
+  await servers.primaries[1 - alive]?.stop("SIGKILL");
+  problems.length = 0;
+  time.nowMs = Date.now() + HOUR_MS;
+  const logged = () => link.call("xlen", link.keys.channel("log", `2:${id}`));
+  const refused = () => problems.filter((problem) => /clock is ahead/.test(String(problem))).length;
+  while (refused() < 3 && (await logged()) === 1);
+  t.equal(await logged(), 1);
+});

@@ -9,10 +9,7 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { markFrame, type Publication } from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
-import {
-  createRedisStore,
-  type RedisStore,
-} from "../../../src/store/redis/store.ts";
+import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
 import { decodePublished } from "./published.ts";
@@ -44,8 +41,7 @@ export class Ears {
   }
 
   #takeOne(publication: Publication): void {
-    if (publication.kind === "mark")
-      return this.#marks.get(publication.mark)?.();
+    if (publication.kind === "mark") return this.#marks.get(publication.mark)?.();
     this.frames.push(publication);
     if (publication.kind !== "ordered") return;
     const { event } = publication;

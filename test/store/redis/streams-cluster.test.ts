@@ -3,21 +3,11 @@
 // once.
 
 import t, { type Test } from "tap";
-import {
-  STREAM_CONTENT,
-  STREAM_END,
-  STREAM_START,
-} from "../../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { createStreamSteps } from "../../../src/store/redis/steps/stream-steps.ts";
 import { Bench } from "../../contract/store-bench.ts";
-import {
-  ACTIVE,
-  eventOf,
-  eventsIn,
-  producer,
-  step,
-} from "../../contract/store-stream-bench.ts";
+import { ACTIVE, eventOf, eventsIn, producer, step } from "../../contract/store-stream-bench.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { createNode, freshPrefix, listenTo } from "./stream-nodes.ts";
 
@@ -187,8 +177,7 @@ t.test("silent streams end once, in whichever slots they are", async (t) => {
   const { alice, bob } = await pair(t);
   const { start } = producer(alice);
   await start("", TO_BOB);
-  for (let i = 0; i < 40; i++)
-    await start("", { channel: { id: `q${i}`, type: 2 } });
+  for (let i = 0; i < 40; i++) await start("", { channel: { id: `q${i}`, type: 2 } });
   for (const bench of [alice, bob]) bench.nowMs += 1000;
   const counts = await Promise.all(
     [alice, bob].map(({ store, nowMs }) => store.interruptStreams(nowMs)),
@@ -199,8 +188,5 @@ t.test("silent streams end once, in whichever slots they are", async (t) => {
   );
   await until(() => typesIn(bob).includes(STREAM_END));
   t.match(eventsIn(bob).at(-1), { stream: { state: "interrupted" } });
-  t.same(
-    await producer(bob).content("late", TO_BOB),
-    step("closed", "interrupted"),
-  );
+  t.same(await producer(bob).content("late", TO_BOB), step("closed", "interrupted"));
 });

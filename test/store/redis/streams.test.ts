@@ -5,10 +5,7 @@ import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import { STREAM_CONTENT, STREAM_END } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
-import {
-  eventHead,
-  eventTail,
-} from "../../../src/store/redis/steps/stream-record.ts";
+import { eventHead, eventTail } from "../../../src/store/redis/steps/stream-record.ts";
 import { createRedisStreams } from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { ALL, Bench, codeOf, draftOf } from "../../contract/store-bench.ts";
@@ -22,12 +19,7 @@ import {
 } from "../../contract/store-stream-bench.ts";
 import { encodeEvent } from "../../redis/event-frames.ts";
 import { startRedis } from "../../support/redis.ts";
-import {
-  createNode,
-  freshPrefix,
-  listenTo,
-  type NodeOptions,
-} from "./stream-nodes.ts";
+import { createNode, freshPrefix, listenTo, type NodeOptions } from "./stream-nodes.ts";
 
 const { url, client } = await startRedis(t);
 const redis = client();
@@ -36,11 +28,7 @@ const TO_BOB = { channel: { id: "bob", type: 1 } } as const;
 const WITH_BOB = "1:alice@bob";
 
 /** Nodes on one prefix, each with its own listener. */
-async function nodes(
-  t: Test,
-  count: number,
-  options: Pick<NodeOptions, "limits"> = {},
-) {
+async function nodes(t: Test, count: number, options: Pick<NodeOptions, "limits"> = {}) {
   const place = { url, prefix: freshPrefix(), topics: TOPICS };
   const benches: Bench[] = [];
   for (let i = 0; i < count; i++) {
@@ -67,9 +55,7 @@ async function node(t: Test, options: Pick<NodeOptions, "limits"> = {}) {
 }
 
 const placeOf = (event: ClusterEvent) =>
-  event.kind === "event"
-    ? [event.event.stream?.index, event.event.data]
-    : event.kind;
+  event.kind === "event" ? [event.event.stream?.index, event.event.data] : event.kind;
 
 t.test("the halves of an event's record are the record", async (t) => {
   const channel = { id: "g", type: 2 } as const;
@@ -79,19 +65,14 @@ t.test("the halves of an event's record are the record", async (t) => {
     ...{ type: STREAM_CONTENT, data: "zwö", timestampMs: 1_767_225_600_001 },
   };
   const packedId = Buffer.from([0xa0 + id.length, ...Buffer.from(id)]);
-  t.same(
-    Buffer.concat([eventHead(event), packedId, eventTail(event)]),
-    encodeEvent(event),
-  );
+  t.same(Buffer.concat([eventHead(event), packedId, eventTail(event)]), encodeEvent(event));
 });
 
 t.test("events of several nodes have one order everywhere", async (t) => {
   const { benches } = await nodes(t, 3);
   const [one, two, three] = benches.map((bench) => producer(bench));
   await one?.start();
-  const posts = Array.from({ length: 60 }, (_, i) =>
-    [one, two, three][i % 3]?.content(`${i} `),
-  );
+  const posts = Array.from({ length: 60 }, (_, i) => [one, two, three][i % 3]?.content(`${i} `));
   await Promise.all([...posts, benches[0]?.store.append(draftOf())]);
   await two?.end();
   const orders = benches.map(({ store }) => store.stream(KEY, "s"));
@@ -102,18 +83,14 @@ t.test("events of several nodes have one order everywhere", async (t) => {
   t.equal(heard[0]?.length, 64, "two messages, 62 events");
   t.same(heard[1], heard[0]);
   t.same(heard[2], heard[0]);
-  const told = eventsIn(benches[2] as Bench).filter(
-    (e) => e.type === STREAM_CONTENT,
-  );
+  const told = eventsIn(benches[2] as Bench).filter((e) => e.type === STREAM_CONTENT);
   t.equal(told.map((e) => e.data).join(""), shown?.text);
 });
 
 t.test("of starts at once on several nodes one begins", async (t) => {
   const { benches } = await nodes(t, 3);
   const steps = await Promise.all(
-    benches.map((bench, i) =>
-      producer(bench).start("", { clientMsgNo: `s${i}` }),
-    ),
+    benches.map((bench, i) => producer(bench).start("", { clientMsgNo: `s${i}` })),
   );
   t.same(steps.map((s) => s.verdict).sort(), ["done", "running", "running"]);
   t.equal(await benches[0]?.store.headSeq(KEY), 1);

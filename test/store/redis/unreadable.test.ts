@@ -22,10 +22,7 @@ async function send({ store, time }: OneStore, count: number): Promise<void> {
 }
 
 /** Puts a record of a newer build in place of the channel's next message. */
-async function sendUnreadable(
-  { link }: OneStore,
-  messageId = 1000,
-): Promise<void> {
+async function sendUnreadable({ link }: OneStore, messageId = 1000): Promise<void> {
   const head = link.keys.channel("head", KEY);
   const seq = Number(await link.call("hincrby", head, "seq", 1));
   await link.call("hincrby", head, "pub", 1);
@@ -166,9 +163,5 @@ t.test("a channel whose active stream cannot be read", async (t) => {
   await link.call("hset", stream, "e", 99, "a", 5); // a version that no read has seen
   t.equal(await store.activeStream(KEY), undefined);
   await send(one, 1);
-  t.same(
-    (await seqsOf(one)).seqs,
-    [2],
-    "its message is left out, as others are not",
-  );
+  t.same((await seqsOf(one)).seqs, [2], "its message is left out, as others are not");
 });

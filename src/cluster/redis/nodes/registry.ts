@@ -82,9 +82,7 @@ export class Registry {
   constructor(parts: RegistryParts) {
     this.#parts = parts;
     this.#next = newIncarnation(parts.nodeId);
-    this.#keys = ["beats", "nodes", "clock"].map((part) =>
-      parts.link.keys.shared(part),
-    );
+    this.#keys = ["beats", "nodes", "clock"].map((part) => parts.link.keys.shared(part));
   }
 
   /** Set once, before start. */
@@ -237,10 +235,7 @@ export class Registry {
     return verdict;
   }
 
-  async #ask(
-    incarnation: Incarnation,
-    mode: "enter" | "beat",
-  ): Promise<Beat["verdict"]> {
+  async #ask(incarnation: Incarnation, mode: "enter" | "beat"): Promise<Beat["verdict"]> {
     const { nodeId, describe, deadAfterMs, asksTime } = this.#parts;
     const description = JSON.stringify(describe()); // fields may be added; a reader ignores those it does not know
     const args = [incarnation, nodeId, description, deadAfterMs, mode];
@@ -271,8 +266,7 @@ export class Registry {
     } catch (error) {
       // Redis refuses heartbeats, as when it is full: those of the other nodes too, none of which
       // takes this one for dead.
-      if (isTransient(error) && !isUnanswered(error))
-        this.#refusedAtMs = sentAtMs;
+      if (isTransient(error) && !isUnanswered(error)) this.#refusedAtMs = sentAtMs;
       throw error;
     }
   }

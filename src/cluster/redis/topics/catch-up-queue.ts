@@ -50,12 +50,9 @@ export class CatchUpQueue {
     const running = new RunningCatchUp();
     this.#running.set(sequencer, running);
     this.#run(sequencer, running)
-      .catch((error) =>
-        this.#parts.onError(error, "A channel could not be brought up to date"),
-      )
+      .catch((error) => this.#parts.onError(error, "A channel could not be brought up to date"))
       .finally(() => {
-        if (this.#running.get(sequencer) === running)
-          this.#running.delete(sequencer);
+        if (this.#running.get(sequencer) === running) this.#running.delete(sequencer);
         running.end();
       });
     return running.settled;
@@ -78,8 +75,7 @@ export class CatchUpQueue {
 
   /** Redis is back: retries now. */
   hurry(): void {
-    for (const running of this.#running.values())
-      if (running.isFailing) void running.anew();
+    for (const running of this.#running.values()) if (running.isFailing) void running.anew();
   }
 
   /** Resolves when all running catch-ups are done, except channels unreadable for some seconds. */

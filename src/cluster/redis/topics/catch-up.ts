@@ -2,10 +2,7 @@
 // order, streams merged. The sequencer buffers new publications meanwhile. State: none.
 
 import type { Message, StreamSnapshot } from "../../../broker/model.ts";
-import type {
-  ChannelFeed,
-  ChannelPosition,
-} from "../../../redis/channel-feed.ts";
+import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";
 import type { Sequencer } from "./sequencer.ts";
 
 /** The store reads of a catch-up. */
@@ -21,17 +18,13 @@ const MAX_BACK = 1000;
  * Afterwards the sequencer continues at the position that was read. Throws what the feed throws;
  * may be retried.
  */
-export async function catchUp(
-  sequencer: Sequencer,
-  feed: CatchUpFeed,
-): Promise<void> {
+export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const { delivered } = sequencer;
   const position = await positionOf(sequencer, feed);
   delivered.forgetLost(position);
   const { headSeq } = delivered;
   for (const snapshot of position.streams)
-    if (delivered.knows(snapshot.clientMsgNo))
-      sequencer.deliverStream(snapshot);
+    if (delivered.knows(snapshot.clientMsgNo)) sequencer.deliverStream(snapshot);
   const isForward =
     headSeq !== undefined &&
     position.headSeq >= headSeq &&
@@ -49,10 +42,7 @@ export async function catchUp(
  * Gives a new sequencer, created by a frame or a lost connection, a position from which buffered
  * and later publications are delivered.
  */
-export async function startMidway(
-  sequencer: Sequencer,
-  feed: CatchUpFeed,
-): Promise<void> {
+export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await positionOf(sequencer, feed);
   if (!sequencer.isNew) return catchUp(sequencer, feed); // another caller set the position
   if (sequencer.readsBack) await readBack(sequencer, feed, position);
@@ -61,27 +51,21 @@ export async function startMidway(
   const later = newest - publicationSeq;
   if (later === 0) {
     for (const snapshot of position.streams)
-      if (!sequencer.delivered.knows(snapshot.clientMsgNo))
-        sequencer.delivered.resetTo(snapshot);
-    if (sequencer.delivered.lastId === 0)
-      sequencer.delivered.advanceTo(position);
+      if (!sequencer.delivered.knows(snapshot.clientMsgNo)) sequencer.delivered.resetTo(snapshot);
+    if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
   sequencer.begin(publicationSeq, Math.max(0, headSeq - later)); // each publication is at most one message
   sequencer.expect(newest);
 }
 
 /** Gives a new sequencer the channel's current position: earlier publications are not needed. */
-export async function begin(
-  sequencer: Sequencer,
-  feed: CatchUpFeed,
-): Promise<void> {
+export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await feed.position(sequencer.key, {
     streams: [],
     marks: [],
   });
   if (!sequencer.isNew) return;
-  for (const snapshot of position.streams)
-    sequencer.delivered.resetTo(snapshot);
+  for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);
   sequencer.begin(position.publicationSeq, position.headSeq);
   sequencer.delivered.advanceTo(position); // after the buffered publications, which are delivered
 }
@@ -90,16 +74,11 @@ export async function begin(
  * Reads the position. Buffered publications above it were never stored, or are lost: their numbers
  * will be given out again.
  */
-async function positionOf(
-  sequencer: Sequencer,
-  feed: CatchUpFeed,
-): Promise<ChannelPosition> {
+async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<ChannelPosition> {
   const { bufferedNumbers, key, delivered } = sequencer;
   const position = await feed.position(key, delivered);
   sequencer.disprove(
-    bufferedNumbers.filter(
-      (publicationSeq) => publicationSeq > position.publicationSeq,
-    ),
+    bufferedNumbers.filter((publicationSeq) => publicationSeq > position.publicationSeq),
   );
   return position;
 }
@@ -136,9 +115,7 @@ async function readBack(
   const { lastId } = delivered;
   const floorSeq = delivered.floorSeqIn(position);
   const isMissing = (one: Message): boolean =>
-    one.messageId > lastId &&
-    one.messageSeq > floorSeq &&
-    one.timestampMs >= sinceMs;
+    one.messageId > lastId && one.messageSeq > floorSeq && one.timestampMs >= sinceMs;
   const found: Message[] = [];
   let toSeq = position.headSeq;
   while (toSeq > 0 && found.length < MAX_BACK) {

@@ -143,19 +143,14 @@ export class Channels {
   /** Reads now what sequencers still wait for. */
   closeGaps(): void {
     const { sequencers, catchUpQueue } = this.#parts;
-    for (const sequencer of sequencers.gaps)
-      void catchUpQueue.catchUp(sequencer);
+    for (const sequencer of sequencers.gaps) void catchUpQueue.catchUp(sequencer);
   }
 
   /**
    * Delivers the missed part of a known channel; one in which nothing was published costs one small
    * read. Never rejects.
    */
-  async #restore(
-    sequencer: Sequencer,
-    topic: Subscription,
-    lostAtMs: number,
-  ): Promise<void> {
+  async #restore(sequencer: Sequencer, topic: Subscription, lostAtMs: number): Promise<void> {
     const before = sequencer.publicationSeq;
     const publicationSeq = mayHaveForked(sequencer, lostAtMs)
       ? undefined
@@ -167,8 +162,7 @@ export class Channels {
       sequencer.hasThrough(publicationSeq)
     ) {
       this.#resume(sequencer, topic);
-      if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq)
-        return; // nothing was missed
+      if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq) return; // nothing was missed
     }
     const caughtUp = this.#parts.catchUpQueue.catchUp(sequencer);
     this.#resume(sequencer, topic); // takes effect when the catch-up is done
@@ -185,8 +179,7 @@ export class Channels {
     await Promise.all(
       keys.map((key) => {
         const known = this.#find(key);
-        if (known !== undefined && !catchUpQueue.isCatchingUp(known))
-          return undefined;
+        if (known !== undefined && !catchUpQueue.isCatchingUp(known)) return undefined;
         return catchUpQueue.catchUp(known ?? this.#make(key));
       }),
     );
@@ -203,15 +196,10 @@ export class Channels {
     }
   }
 
-  async #changedSince(
-    uid: string,
-    sinceMs: number,
-  ): Promise<readonly ChannelKey[]> {
+  async #changedSince(uid: string, sinceMs: number): Promise<readonly ChannelKey[]> {
     const { feed, sequencers } = this.#parts;
     try {
-      return await this.#reads.run(() =>
-        feed.personalChannelsSince(uid, sinceMs),
-      );
+      return await this.#reads.run(() => feed.personalChannelsSince(uid, sinceMs));
     } catch (error) {
       if (isTransient(error)) throw error;
       sequencers.onError(error, "The channels of a user could not be read");
@@ -266,9 +254,7 @@ export class Channels {
     const topics = this.#topicsOf(key);
     const now = clock();
     const listenedMs = Math.min(...topics.map(({ sinceMs }) => sinceMs ?? now));
-    const lostMs = Math.min(
-      ...topics.map(({ lostAtMs }) => lostAtMs ?? Number.POSITIVE_INFINITY),
-    );
+    const lostMs = Math.min(...topics.map(({ lostAtMs }) => lostAtMs ?? Number.POSITIVE_INFINITY));
     const isAfterLoss = lostMs < Number.POSITIVE_INFINITY;
     let missedMs = now - OVERTAKEN_MS;
     if (isAfterLoss)
@@ -303,8 +289,7 @@ export class Channels {
   #evict(sequencer: Sequencer): void {
     sequencer.close();
     this.#evictedMs = this.#parts.clock();
-    for (const topic of this.#topicsOf(sequencer.key))
-      this.#carried.get(topic)?.delete(sequencer);
+    for (const topic of this.#topicsOf(sequencer.key)) this.#carried.get(topic)?.delete(sequencer);
   }
 
   #drop(sequencer: Sequencer): void {
@@ -323,10 +308,7 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
  * An equal publication number proves nothing here: a fail-over may have replaced recent
  * publications by as many others (I5).
  */
-function mayHaveForked(
-  { isNew, delivered, movedAtMs }: Sequencer,
-  lostAtMs: number,
-): boolean {
+function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - LOST_BY_REDIS_MS;
 }

@@ -3,11 +3,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 
 /** Settles with `promise`, or rejects `unavailable` after `timeoutMs`; the promise continues. */
-export async function within<T>(
-  promise: Promise<T>,
-  timeoutMs: number,
-  what: string,
-): Promise<T> {
+export async function within<T>(promise: Promise<T>, timeoutMs: number, what: string): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const over = new Promise<never>((_, reject) => {
     timer = setTimeout(

@@ -18,11 +18,9 @@ type Check = (value: unknown) => boolean;
 
 const isText: Check = (value) => typeof value === "string";
 const isFlag: Check = (value) => typeof value === "boolean";
-const isUint: Check = (value) =>
-  Number.isSafeInteger(value) && (value as number) >= 0;
+const isUint: Check = (value) => Number.isSafeInteger(value) && (value as number) >= 0;
 const isBytes: Check = (value) => value instanceof Uint8Array;
-const isReason: Check = (value) =>
-  isText(value) && Object.hasOwn(CLOSE_REASONS, value as string);
+const isReason: Check = (value) => isText(value) && Object.hasOwn(CLOSE_REASONS, value as string);
 
 function oneOf(...values: readonly unknown[]): Check {
   return (value) => values.includes(value);
@@ -119,11 +117,9 @@ export function isUnordered(event: ClusterEvent, topic: Topic): boolean {
 /** Whether what is in a channel's turn belongs under the topic. */
 export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
   if (event.kind === "removal") return topicsOf(event).includes(topic);
-  const { channel, fromUid } =
-    event.kind === "message" ? event.message : event.event;
+  const { channel, fromUid } = event.kind === "message" ? event.message : event.event;
   const id = topic.slice(2);
-  if (channel.type === GROUP_CHANNEL)
-    return channel.id === id && topic.startsWith("g:");
+  if (channel.type === GROUP_CHANNEL) return channel.id === id && topic.startsWith("g:");
   return topic.startsWith("u:") && (channel.id === id || fromUid === id);
 }
 

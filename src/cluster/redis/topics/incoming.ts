@@ -30,10 +30,7 @@ const SHOWN: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
 ]);
 const NOTHING = Buffer.alloc(0);
 
-type ConversationEvent = Extract<
-  ClusterEvent,
-  { readonly kind: "conversation" }
->;
+type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }>;
 
 function isHeld({ lostAtMs, sequencer }: Subscription): boolean {
   return lostAtMs !== undefined || sequencer?.isLive === false;
@@ -77,8 +74,7 @@ export class Incoming {
     const { frames, isWhole } = framesOf(batch);
     for (const frame of frames) this.#acceptOne(topic, frame);
     if (isPersonal) this.#lastPersonal = batch;
-    if (!isWhole || frames.length === 0)
-      this.#unreadable(new Error("frames are cut off"));
+    if (!isWhole || frames.length === 0) this.#unreadable(new Error("frames are cut off"));
   }
 
   #acceptOne(topic: Subscription, frame: Buffer): void {
@@ -96,29 +92,21 @@ export class Incoming {
 
   #accept(topic: Subscription, frame: Buffer): void {
     // With both users on this node a personal frame arrives twice, mostly in a row.
-    if (topic.sequencer === undefined && this.#lastPersonal.equals(frame))
-      return;
+    if (topic.sequencer === undefined && this.#lastPersonal.equals(frame)) return;
     const publication = decodeFrame(frame);
     if (publication.kind === "mark") return this.#misplaced();
     const { event } = publication;
     if (publication.kind === "loose") {
       if (!isUnordered(event, topic.topic)) return this.#misplaced();
-      if (isHeld(topic) && SHOWN.has(event.kind))
-        return this.#holdBack(topic, event);
+      if (isHeld(topic) && SHOWN.has(event.kind)) return this.#holdBack(topic, event);
       if (this.#recent.isNew(publication.id)) this.#parts.deliver(event);
       return;
     }
-    if (!isOrderedUnder(publication.event, topic.topic))
-      return this.#misplaced();
-    if (topic.sequencer !== undefined)
-      return topic.sequencer.accept(frame, publication.event);
+    if (!isOrderedUnder(publication.event, topic.topic)) return this.#misplaced();
+    if (topic.sequencer !== undefined) return topic.sequencer.accept(frame, publication.event);
     if (publication.event.kind === "removal") return this.#misplaced();
     this.#lastPersonal = frame;
-    this.#parts.channels.accept(
-      frame,
-      publication.publicationSeq,
-      publication.event,
-    );
+    this.#parts.channels.accept(frame, publication.publicationSeq, publication.event);
   }
 
   /**
@@ -135,10 +123,7 @@ export class Incoming {
   #misplaced(): void {
     this.#parts.rejected("misplaced");
     const error = new Error("it is no event of the topic");
-    this.#parts.onError(
-      error,
-      "A publication that does not belong to its topic was dropped",
-    );
+    this.#parts.onError(error, "A publication that does not belong to its topic was dropped");
   }
 }
 

@@ -2,12 +2,7 @@
 // store reads both pass through it, so that each event is delivered once. State: the position. No
 // I/O.
 
-import type {
-  ChannelEvent,
-  Message,
-  StreamPlace,
-  StreamSnapshot,
-} from "../../../broker/model.ts";
+import type { ChannelEvent, Message, StreamPlace, StreamSnapshot } from "../../../broker/model.ts";
 import {
   cursorAfter,
   cursorAtEnd,
@@ -15,10 +10,7 @@ import {
   type StreamCursor,
 } from "../../../broker/stream-pieces.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
-import type {
-  ChannelPosition,
-  DeliveredMark,
-} from "../../../redis/channel-feed.ts";
+import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed.ts";
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
@@ -124,12 +116,7 @@ export class DeliveredPosition {
     return eventsFrom(snapshot, cursor);
   }
 
-  #markMessage({
-    messageId,
-    messageSeq,
-    clientMsgNo,
-    stream,
-  }: Message): boolean {
+  #markMessage({ messageId, messageSeq, clientMsgNo, stream }: Message): boolean {
     const isStored = messageSeq > 0;
     if (isStored) {
       if (messageId <= this.lastId) return false;
@@ -137,8 +124,7 @@ export class DeliveredPosition {
     }
     if (messageId > this.lastId) {
       this.lastId = messageId;
-      if (this.headSeq !== undefined)
-        this.#mark({ seq: this.headSeq, isStored, messageId });
+      if (this.headSeq !== undefined) this.#mark({ seq: this.headSeq, isStored, messageId });
     }
     if (stream !== undefined) this.#put(clientMsgNo, BEGINNING);
     return true;
@@ -159,8 +145,7 @@ export class DeliveredPosition {
     const { clientMsgNo } = event;
     const cursor = this.#streams?.get(clientMsgNo);
     if (cursor !== undefined && place.index < cursor.index) return false;
-    if (place.state === "active")
-      this.#put(clientMsgNo, cursorAfter(event, place));
+    if (place.state === "active") this.#put(clientMsgNo, cursorAfter(event, place));
     else this.#streams?.delete(clientMsgNo);
     return true;
   }

@@ -33,9 +33,7 @@ export class Publishing {
   /** Does not wait; lost while Redis is away. */
   publish(event: ClusterEvent): void {
     for (const sent of this.#send(event))
-      sent.catch((error) =>
-        this.#onError(error, "A publication could not be sent"),
-      );
+      sent.catch((error) => this.#onError(error, "A publication could not be sent"));
   }
 
   /** See `Announcer`. Stops at the first failure. */
@@ -95,8 +93,7 @@ export class Publishing {
 
 /** The event, or one for each of several recipients: each gets only its own. */
 function partsOf(event: ClusterEvent): readonly ClusterEvent[] {
-  if (event.kind === "command")
-    return event.copies.map((copy) => ({ ...event, copies: [copy] }));
+  if (event.kind === "command") return event.copies.map((copy) => ({ ...event, copies: [copy] }));
   if (event.kind === "message" && event.recipients !== undefined)
     return event.recipients.map((uid) => ({ ...event, recipients: [uid] }));
   return [event];

@@ -83,8 +83,7 @@ export class ReorderBuffer {
   /** Frame of the message with this id. */
   message(messageId: number): Buffer | undefined {
     for (const frame of this.#frames.values())
-      if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId)
-        return frame;
+      if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId) return frame;
     return undefined;
   }
 
@@ -97,9 +96,7 @@ export class ReorderBuffer {
     const before = [...this.#frames]
       .filter(([, one]) => isUnstored(one) && messageIdOf(one) < messageId)
       .sort(([a], [b]) => a - b);
-    return before.flatMap(
-      ([publicationSeq]) => this.take(publicationSeq) ?? [],
-    );
+    return before.flatMap(([publicationSeq]) => this.take(publicationSeq) ?? []);
   }
 
   /**

@@ -2,11 +2,7 @@
 // each once. A publication ahead of its turn is buffered; if the missing one does not arrive in
 // time, the sequencer requests a catch-up from the store. State: position, reorder buffer.
 
-import type {
-  ChannelKey,
-  Message,
-  StreamSnapshot,
-} from "../../../broker/model.ts";
+import type { ChannelKey, Message, StreamSnapshot } from "../../../broker/model.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
 import {
   decodeFrame,
@@ -21,11 +17,7 @@ import {
   withStream,
 } from "../../../redis/wire.ts";
 import { DeliveredPosition } from "./position.ts";
-import {
-  type BufferedBytes,
-  isUnstored,
-  ReorderBuffer,
-} from "./reorder-buffer.ts";
+import { type BufferedBytes, isUnstored, ReorderBuffer } from "./reorder-buffer.ts";
 import type { TopicsMetrics } from "./topics-parts.ts";
 
 /** How a new sequencer finds its position. */
@@ -131,8 +123,7 @@ export class Sequencer {
   /** Whether all publications through this number are delivered or buffered. */
   hasThrough(publicationSeq: number): boolean {
     let one = this.#publicationSeq;
-    while (one < publicationSeq && this.#buffered?.get(one + 1) !== undefined)
-      one += 1;
+    while (one < publicationSeq && this.#buffered?.get(one + 1) !== undefined) one += 1;
     return one >= publicationSeq;
   }
 
@@ -145,10 +136,7 @@ export class Sequencer {
   accept(frame: Buffer, event?: OrderedEvent): void {
     const publicationSeq = publicationSeqOf(frame);
     if (this.#isHeld) return this.#buffer(publicationSeq, frame);
-    if (
-      publicationSeq === this.#publicationSeq + 1 &&
-      !this.#isImplausible(frame)
-    ) {
+    if (publicationSeq === this.#publicationSeq + 1 && !this.#isImplausible(frame)) {
       this.#advance(publicationSeq, frame, event);
       if (this.#status === "gap") this.#drain();
     } else if (publicationSeq === this.#publicationSeq + 1) {
@@ -201,15 +189,11 @@ export class Sequencer {
     if (this.isClosed) return;
     const before = this.#buffered?.unstoredBefore(message.messageId) ?? [];
     for (const frame of before)
-      if (this.#isMissing(frame, this.#publicationSeq))
-        this.#deliverFrame(frame);
+      if (this.#isMissing(frame, this.#publicationSeq)) this.#deliverFrame(frame);
     const buffered = this.#buffered?.message(message.messageId);
     const event = buffered === undefined ? undefined : this.#decode(buffered); // the frame names the sending session
     this.#deliver(event ?? published(message));
-    if (
-      message.stream !== undefined &&
-      this.delivered.knows(message.clientMsgNo)
-    )
+    if (message.stream !== undefined && this.delivered.knows(message.clientMsgNo))
       this.deliverStream(message.stream);
   }
 
@@ -223,8 +207,7 @@ export class Sequencer {
   /** Drops buffered publications whose numbers the store has not given out. */
   disprove(numbers: readonly number[]): void {
     for (const publicationSeq of numbers)
-      if (this.#buffered?.take(publicationSeq) !== undefined)
-        this.#parts.rejected("disproved");
+      if (this.#buffered?.take(publicationSeq) !== undefined) this.#parts.rejected("disproved");
   }
 
   /** Continues after `publicationSeq`: earlier publications are delivered or cannot be read. */
@@ -256,9 +239,7 @@ export class Sequencer {
   }
 
   get #isHeld(): boolean {
-    return (
-      this.#isSuspended || (this.#status !== "live" && this.#status !== "gap")
-    );
+    return this.#isSuspended || (this.#status !== "live" && this.#status !== "gap");
   }
 
   /**
@@ -270,8 +251,7 @@ export class Sequencer {
     if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
     const messageId = messageIdOf(frame);
     if (messageId > lastId) return true;
-    if (publicationSeqOf(frame) === this.#publicationSeq)
-      return messageId < lastId;
+    if (publicationSeqOf(frame) === this.#publicationSeq) return messageId < lastId;
     return this.delivered.hasOther(messageSeqOf(frame), messageId);
   }
 
@@ -301,8 +281,7 @@ export class Sequencer {
 
   #holdBuffered(): void {
     for (const publicationSeq of this.bufferedNumbers)
-      if (publicationSeq > this.#suspendedThrough)
-        this.#suspendedThrough = publicationSeq;
+      if (publicationSeq > this.#suspendedThrough) this.#suspendedThrough = publicationSeq;
   }
 
   #buffer(publicationSeq: number, frame: Buffer): void {
@@ -324,17 +303,12 @@ export class Sequencer {
       this.#advance(this.#publicationSeq + 1, frame, undefined);
     }
     if (this.#isHeld) return; // a removal is judged before delivery continues
-    if ((buffered?.size ?? 0) > 0 || this.#expected > this.#publicationSeq)
-      this.#openGap();
+    if ((buffered?.size ?? 0) > 0 || this.#expected > this.#publicationSeq) this.#openGap();
     else this.#endGap();
     if (buffered?.hasLost() || isDoubtful) this.#parts.onGap(this); // the store has the frames that did not fit, or are forged
   }
 
-  #advance(
-    publicationSeq: number,
-    frame: Buffer,
-    event: OrderedEvent | undefined,
-  ): void {
+  #advance(publicationSeq: number, frame: Buffer, event: OrderedEvent | undefined): void {
     this.#publicationSeq = publicationSeq;
     this.#movedAtMs = this.#parts.clock();
     if (event === undefined) this.#deliverFrame(frame);
@@ -346,8 +320,7 @@ export class Sequencer {
    * done, are skipped: a session that moved here since may have received them on its earlier node.
    */
   #deliverFrame(frame: Buffer): void {
-    const wasHeld =
-      this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
+    const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
     if (wasHeld && isUnstored(frame)) return;
     const event = this.#decode(frame);
     if (event !== undefined) this.#deliver(event);

@@ -66,9 +66,7 @@ export class SubscriberConnection {
     client.on("ready", () => void this.#greet());
     client.on("close", () => this.#lost());
     client.on("moved", () => this.#lost()); // the server lost slots
-    client.on("smessageBuffer", (name: Buffer, frame: Buffer) =>
-      this.#heard(name, frame),
-    );
+    client.on("smessageBuffer", (name: Buffer, frame: Buffer) => this.#heard(name, frame));
     this.#beat = setInterval(() => void this.#check(), BEAT_MS).unref();
   }
 
@@ -79,11 +77,7 @@ export class SubscriberConnection {
   /** Connects, then reconnects by itself; resolves when up. Rejects if the first attempt fails. */
   async connect(): Promise<void> {
     await this.#client.connect();
-    await within(
-      this.#firstUp.promise,
-      SILENCE_MS,
-      "no subscription was possible",
-    );
+    await within(this.#firstUp.promise, SILENCE_MS, "no subscription was possible");
   }
 
   /** Subscribes; on a Cluster all names are of one slot. Rejects `unavailable`. */
@@ -112,9 +106,7 @@ export class SubscriberConnection {
     if (!this.isUp) return;
     this.#client
       .sunsubscribe(...names)
-      .catch((error) =>
-        this.#parts.onError(error, "Topics could not be unsubscribed from"),
-      );
+      .catch((error) => this.#parts.onError(error, "Topics could not be unsubscribed from"));
   }
 
   /**
@@ -156,8 +148,7 @@ export class SubscriberConnection {
   /** The mark's topic is the first subscription. */
   async #greet(): Promise<void> {
     const { stream } = this.#client;
-    const isCurrent = (): boolean =>
-      this.#status === "down" && this.#client.stream === stream;
+    const isCurrent = (): boolean => this.#status === "down" && this.#client.stream === stream;
     while (isCurrent() && this.#client.status === "ready")
       try {
         const name = this.#parts.markName();
@@ -179,8 +170,7 @@ export class SubscriberConnection {
     if (this.#status !== "up") return;
     this.#status = "down";
     this.#markName = undefined;
-    for (const mark of this.#marks.values())
-      mark.reject(new BrokerError("unavailable")); // it will not arrive
+    for (const mark of this.#marks.values()) mark.reject(new BrokerError("unavailable")); // it will not arrive
     this.#parts.onDown(this, this.#heardMs);
     if (this.#client.status === "ready") void this.#greet(); // slots moved; the connection works
   }
@@ -205,15 +195,10 @@ export class SubscriberConnection {
     const stream = this.#client.stream;
     try {
       if (!isReached) throw new BrokerError("unavailable");
-      await within(sign, SILENCE_MS, SILENT).catch(() =>
-        within(sign, WAKING_MS, SILENT),
-      );
+      await within(sign, SILENCE_MS, SILENT).catch(() => within(sign, WAKING_MS, SILENT));
     } catch (error) {
       if (!this.isUp) throw error; // the loss is known already
-      this.#parts.onError(
-        error,
-        "The subscriber connection to Redis is replaced",
-      );
+      this.#parts.onError(error, "The subscriber connection to Redis is replaced");
       if (this.#client.stream === stream) this.renew();
       throw error;
     }
@@ -228,8 +213,7 @@ export class SubscriberConnection {
     } catch {
       // A failure of the publisher does not count; a failure of this connection is reported
       // already.
-      if (this.isUp)
-        await this.#renewedUnless(true, this.#client.ping()).catch(() => {});
+      if (this.isUp) await this.#renewedUnless(true, this.#client.ping()).catch(() => {});
     } finally {
       this.#isBeating = false;
     }

@@ -28,8 +28,7 @@ interface SubscriberParts {
 const RETRY_MS = 50;
 const MAX_RECONNECT_MS = 1000;
 
-const reconnectMs = (times: number): number =>
-  Math.min(times * RETRY_MS, MAX_RECONNECT_MS);
+const reconnectMs = (times: number): number => Math.min(times * RETRY_MS, MAX_RECONNECT_MS);
 
 export class Subscriber {
   readonly #parts: SubscriberParts;
@@ -163,19 +162,14 @@ export class Subscriber {
     const { link, clock, onFrame, onError } = this.#parts;
     const made = new SubscriberConnection(this.#client(address), {
       ...{ clock, onFrame, onError },
-      publish: async (to, frame) =>
-        Number(await link.call("spublish", to, frame)),
+      publish: async (to, frame) => Number(await link.call("spublish", to, frame)),
       markName: () => this.#topology.nameAt(address, `mark:${randomUUID()}`),
       onUp: () => this.#home(),
       onDown: (self, heardMs) => this.#down(self, heardMs),
     });
     this.#connections.set(address, made);
     if (address !== ONLY_SERVER)
-      made
-        .connect()
-        .catch((error) =>
-          onError(error, "The subscriber connection to Redis failed"),
-        );
+      made.connect().catch((error) => onError(error, "The subscriber connection to Redis failed"));
     return made;
   }
 
@@ -183,8 +177,7 @@ export class Subscriber {
   #client(address: Address): Redis {
     const { link, name } = this.#parts;
     const connectionName = `${name}-subscriber`;
-    if (address === ONLY_SERVER)
-      return createClient(link.settings, connectionName) as Redis;
+    if (address === ONLY_SERVER) return createClient(link.settings, connectionName) as Redis;
     const like = this.#like;
     if (like === undefined) throw new BrokerError("unavailable"); // not started
     const colon = address.lastIndexOf(":");
@@ -206,9 +199,7 @@ export class Subscriber {
   /** Slots of the Cluster moved. */
   #moved(sinceMs: number): void {
     for (const connection of this.#connections.values()) {
-      const moved = [...connection.names].filter(
-        (name) => this.#connectionOf(name) !== connection,
-      );
+      const moved = [...connection.names].filter((name) => this.#connectionOf(name) !== connection);
       this.#lose(connection, moved, sinceMs);
     }
     const serving = this.#topology.addresses();
@@ -220,11 +211,7 @@ export class Subscriber {
     this.#home();
   }
 
-  #lose(
-    connection: SubscriberConnection,
-    names: readonly string[],
-    sinceMs: number,
-  ): void {
+  #lose(connection: SubscriberConnection, names: readonly string[], sinceMs: number): void {
     if (names.length === 0) return;
     for (const name of names) {
       connection.names.delete(name);
@@ -270,17 +257,11 @@ export class Subscriber {
     yield* groups.values();
   }
 
-  async #subscribeAgain(
-    connection: SubscriberConnection,
-    names: readonly string[],
-  ): Promise<void> {
+  async #subscribeAgain(connection: SubscriberConnection, names: readonly string[]): Promise<void> {
     try {
       await connection.subscribe(names);
     } catch (error) {
-      return this.#parts.onError(
-        error,
-        "Topics could not be subscribed to again",
-      );
+      return this.#parts.onError(error, "Topics could not be subscribed to again");
     }
     if (!connection.isUp) return;
     const back = names.filter((name) => this.#lost.delete(name));

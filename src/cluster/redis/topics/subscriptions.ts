@@ -122,8 +122,7 @@ export class Subscriptions {
     if (this.#heldSinceMs === sinceMs) return;
     this.#heldSinceMs = sinceMs;
     const names: string[] = [];
-    for (const entry of this.#entries.values())
-      if (entry.isUp) names.push(entry.name); // also during recovery: its judgement is outdated
+    for (const entry of this.#entries.values()) if (entry.isUp) names.push(entry.name); // also during recovery: its judgement is outdated
     this.lost(names, sinceMs);
     this.back(names);
   }
@@ -253,36 +252,23 @@ export class Subscriptions {
       return uid === undefined ? unjudged.size > 0 : unjudged.has(uid);
     };
     if (unjudged.size > 0)
-      void this.#restoreLater(
-        back.filter(waits),
-        new BrokerError("unavailable"),
-      );
+      void this.#restoreLater(back.filter(waits), new BrokerError("unavailable"));
     const judged = back.filter((one) => this.#isCurrent(one) && !waits(one));
     for (const { entry } of judged) this.#judged(entry);
-    const restored = this.#parts.channels.restore(
-      judged.map(({ entry }) => entry),
-    );
-    for (const [at, one] of judged.entries())
-      void this.#restore(one, restored[at]);
+    const restored = this.#parts.channels.restore(judged.map(({ entry }) => entry));
+    for (const [at, one] of judged.entries()) void this.#restore(one, restored[at]);
   }
 
-  async #restore(
-    restoring: Restoring,
-    recovered: Promise<void> | undefined,
-  ): Promise<void> {
+  async #restore(restoring: Restoring, recovered: Promise<void> | undefined): Promise<void> {
     try {
       await recovered;
-      if (this.#restored.push(restoring) === 1)
-        setImmediate(() => this.#announceRestored());
+      if (this.#restored.push(restoring) === 1) setImmediate(() => this.#announceRestored());
     } catch (error) {
       await this.#restoreLater([restoring], error);
     }
   }
 
-  async #restoreLater(
-    back: readonly Restoring[],
-    error: unknown,
-  ): Promise<void> {
+  async #restoreLater(back: readonly Restoring[], error: unknown): Promise<void> {
     this.#parts.onError(error, "Missed messages could not be read");
     await pause(RETRY_MS);
     for (const one of back) this.#restoreSoon(one);
@@ -294,9 +280,7 @@ export class Subscriptions {
   }
 
   #announceRestored(): void {
-    const whole = this.#restored
-      .filter((one) => this.#isCurrent(one))
-      .map(({ entry }) => entry);
+    const whole = this.#restored.filter((one) => this.#isCurrent(one)).map(({ entry }) => entry);
     this.#restored = [];
     if (whole.length === 0) return;
     for (const entry of whole) entry.lostAtMs = undefined;

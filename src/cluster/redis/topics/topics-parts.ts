@@ -22,8 +22,7 @@ export interface TopicsParts {
 }
 
 /** Judges access after a loss, before anything read or held is delivered. */
-export interface TopicsResync
-  extends Pick<Resync, "judgeUsers" | "judgeGroup"> {
+export interface TopicsResync extends Pick<Resync, "judgeUsers" | "judgeGroup"> {
   /**
    * Time of the last confirmed heartbeat, Unix milliseconds, if that is too long ago: other nodes
    * may count this one as dead. Undefined: recent enough.

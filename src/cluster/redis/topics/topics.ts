@@ -108,8 +108,7 @@ export function createRedisTopics(parts: TopicsParts): ClusterTopics {
 
   /** The listener makes good what no store has of the meantime. */
   function restored(topics: readonly Topic[]): void {
-    for (const topic of topics)
-      if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
+    for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
     metrics?.resubscribed(topics.length);
   }
 
@@ -121,8 +120,7 @@ export function createRedisTopics(parts: TopicsParts): ClusterTopics {
       await within(judged, timeoutMs, "users are not judged yet");
       await subscriber.mark(); // a session that ended before the read has ended here by now
     }
-    if (group !== undefined)
-      await resync.judgeGroup(group, delivered.headSeq ?? NO_LATER);
+    if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? NO_LATER);
   }
 
   /**

@@ -84,10 +84,7 @@ export class Topology {
       if (waitedMs < ASK_MS && !this.#isHurried) continue;
       waitedMs = 0;
       await this.#ask().catch((error) =>
-        this.#onError(
-          error,
-          "The slots of the Redis Cluster could not be read",
-        ),
+        this.#onError(error, "The slots of the Redis Cluster could not be read"),
       );
     }
   }
@@ -113,9 +110,7 @@ export class Topology {
 
   /** A random connected server. */
   #someNode(): Redis | undefined {
-    const ready = this.#link
-      .primaries()
-      .filter(({ status }) => status === "ready");
+    const ready = this.#link.primaries().filter(({ status }) => status === "ready");
     return ready[Math.floor(Math.random() * ready.length)];
   }
 }

@@ -57,10 +57,7 @@ export class ChannelRows {
   async keepNumbers(): Promise<void> {
     const next = this.#next;
     if (next === this.#keptNext) return;
-    await commit(
-      this.#tables,
-      () => void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, next]),
-    );
+    await commit(this.#tables, () => void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, next]));
     this.#keptNext = next;
   }
 

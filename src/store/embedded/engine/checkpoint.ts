@@ -8,13 +8,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import { commit, fieldsOf, flushed } from "./database.ts";
-import {
-  type FlushParts,
-  finishFlush,
-  phases,
-  startFlush,
-  takeNumbers,
-} from "./flush.ts";
+import { type FlushParts, finishFlush, phases, startFlush, takeNumbers } from "./flush.ts";
 import type { ChannelFlush } from "./memtable.ts";
 import type { WalPosition } from "./segment.ts";
 import type { Tables } from "./tables.ts";
@@ -40,9 +34,7 @@ interface CheckpointState {
 }
 
 /** Undefined: there was no checkpoint yet. */
-export function readCheckpointState(
-  tables: Tables,
-): CheckpointState | undefined {
+export function readCheckpointState(tables: Tables): CheckpointState | undefined {
   const stored = tables.meta.get(STATE);
   if (stored === undefined) return undefined;
   const [segment, offset, lastMessageId] = fieldsOf(stored, STATE_VERSION);
@@ -53,10 +45,7 @@ export function readCheckpointState(
 }
 
 /** To be called inside `commit`. */
-function putCheckpointState(
-  tables: Tables,
-  { position, lastMessageId }: CheckpointState,
-): void {
+function putCheckpointState(tables: Tables, { position, lastMessageId }: CheckpointState): void {
   const { segment, offset } = position;
   const value = [STATE_VERSION, segment, offset, lastMessageId];
   void tables.meta.put(STATE, value);
@@ -70,10 +59,7 @@ interface CheckpointParts extends FlushParts {
   };
   readonly conversationRows: FlushParts["conversationRows"] & {
     /** The rows of the channels are committed. */
-    kept(
-      flushed: readonly ChannelFlush[],
-      inMemory: (key: ChannelKey) => unknown,
-    ): void;
+    kept(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void;
   };
   readonly appends: {
     readonly turn: {
@@ -200,8 +186,7 @@ export class Checkpoint {
     const { channels } = flush;
     if (isRotation) await dedupe.rotate(nowMs);
     await takeNumbers(this.#parts.rows, channels);
-    for (const puts of phases(this.#parts, flush, isFirst))
-      await this.#putAll(puts);
+    for (const puts of phases(this.#parts, flush, isFirst)) await this.#putAll(puts);
     await commit(tables, () => putCheckpointState(tables, state));
     const finishing = finishFlush(this.#parts, flush);
     while (!advance(finishing)) await nextTurn();
@@ -235,9 +220,7 @@ export class Checkpoint {
     const { tables, wal, onError } = this.#parts;
     this.#dropping = flushed(tables)
       .then(() => wal.dropBefore(position))
-      .catch((error: Error) =>
-        onError(error, "Old journal segments could not be deleted"),
-      );
+      .catch((error: Error) => onError(error, "Old journal segments could not be deleted"));
   }
 }
 
@@ -245,8 +228,7 @@ export class Checkpoint {
 function advance(rest: Generator<void>): boolean {
   const stopAt = performance.now() + STEP_MS;
   for (;;) {
-    for (let i = 0; i < STEP_RECORDS; i++)
-      if (rest.next().done === true) return true;
+    for (let i = 0; i < STEP_RECORDS; i++) if (rest.next().done === true) return true;
     if (performance.now() >= stopAt) return false;
   }
 }

@@ -9,10 +9,10 @@ import { BrokerError } from "../../../broker/errors.ts";
 const FENCE = "owner";
 export const MAX_TABLES = 48;
 
-export type Table<
+export type Table<Value, Key extends Buffer | string | string[] | (string | number)[]> = LmdbTable<
   Value,
-  Key extends Buffer | string | string[] | (string | number)[],
-> = LmdbTable<Value, Key>;
+  Key
+>;
 export type BinaryTable = LmdbTable<Buffer, Buffer>;
 /** What was committed at one moment, for reads. */
 export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
@@ -73,8 +73,7 @@ class Fence {
   }
 
   /** The steps only issue: LMDB's own thread writes. */
-  readonly write: Batch = (steps) =>
-    this.#table.ifVersion(FENCE, this.#owner(), steps);
+  readonly write: Batch = (steps) => this.#table.ifVersion(FENCE, this.#owner(), steps);
 
   /**
    * The steps run inside the transaction: they read what is written before them. One that throws
@@ -90,8 +89,7 @@ class Fence {
   };
 
   #owner(): number {
-    if (this.#incarnation === undefined)
-      throw new Error("The data folder has no owner yet"); // a bug
+    if (this.#incarnation === undefined) throw new Error("The data folder has no owner yet"); // a bug
     return this.#incarnation;
   }
 
@@ -163,10 +161,7 @@ function assertFormat(format: Stored | undefined, known: number): void {
  * is committed. Throws `unavailable`, also when the folder has another owner: nothing is written
  * then.
  */
-export async function commit(
-  database: WritableDatabase,
-  steps: () => void,
-): Promise<void> {
+export async function commit(database: WritableDatabase, steps: () => void): Promise<void> {
   await write(database, steps, database.fence.write);
 }
 
@@ -202,9 +197,7 @@ async function causeOf(error: unknown): Promise<unknown> {
 }
 
 /** Resolves when everything committed before is on the disk. Throws `unavailable`. */
-export async function flushed(
-  tables: Pick<Database, "env" | "writes">,
-): Promise<void> {
+export async function flushed(tables: Pick<Database, "env" | "writes">): Promise<void> {
   try {
     await tables.writes.flushed(tables.env);
   } catch (cause) {
@@ -224,10 +217,7 @@ export async function secure(database: Database): Promise<void> {
  * Commits puts and removes that need no reading; resolves when they are as durable as the store
  * promises. Cheaper than `transact`. Throws `unavailable`.
  */
-export async function persist(
-  database: Database,
-  steps: () => void,
-): Promise<void> {
+export async function persist(database: Database, steps: () => void): Promise<void> {
   await commit(database, steps);
   await secure(database);
 }
@@ -239,10 +229,7 @@ export async function persist(
  * the store promises. A step that throws writes nothing. Throws the step's own `BrokerError`, else
  * `unavailable`, also when the folder has another owner.
  */
-export async function transact<Answer>(
-  database: Database,
-  step: () => Answer,
-): Promise<Answer> {
+export async function transact<Answer>(database: Database, step: () => Answer): Promise<Answer> {
   let answer: { readonly of: Answer } | undefined;
   const run = () => {
     answer = { of: step() };
@@ -270,9 +257,7 @@ const LAST = Buffer.from([0xff]);
 const ROWS_PER_PAGE = 128;
 
 /** The end of the keys that begin with `parts`. */
-export function behindAll<Part extends string | number>(
-  parts: readonly Part[],
-): Part[] {
+export function behindAll<Part extends string | number>(parts: readonly Part[]): Part[] {
   return [...parts, LAST] as unknown as Part[]; // a key part may be bytes; the tables' types name what is stored
 }
 

@@ -7,13 +7,7 @@ import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
 import { type LogRows, MAX_RECORDS, MAX_SEQ, rowLength } from "./log-rows.ts";
 import type { ChannelFlush, Memtable, MemtableRecord } from "./memtable.ts";
-import {
-  expires,
-  isDeduped,
-  isStreamRecord,
-  peekId,
-  peekTimes,
-} from "./record.ts";
+import { expires, isDeduped, isStreamRecord, peekId, peekTimes } from "./record.ts";
 import type { Tables } from "./tables.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
@@ -31,11 +25,7 @@ export interface FlushParts {
     /** A message that expires. */
     putMessage(ofLog: Buffer, record: MemtableRecord): void;
     /** Stops after each row. */
-    putOwn(
-      number: number,
-      log: readonly MemtableRecord[],
-      isFirst: boolean,
-    ): Generator<void>;
+    putOwn(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void>;
   };
   readonly live: {
     /** Marks every committed event. */
@@ -61,10 +51,7 @@ interface Flush {
 }
 
 /** Marks everything committed. After a failure it is simply called again. */
-export function startFlush({
-  memtable,
-  live,
-}: Pick<FlushParts, "memtable" | "live">): Flush {
+export function startFlush({ memtable, live }: Pick<FlushParts, "memtable" | "live">): Flush {
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
@@ -89,21 +76,14 @@ export function phases(
   isFirst: boolean,
 ): readonly Generator<void>[] {
   flush.channels.sort((a, b) => a.channel.number - b.channel.number);
-  return [
-    heads(parts, flush),
-    messages(parts, flush, isFirst),
-    references(parts, flush, isFirst),
-  ];
+  return [heads(parts, flush), messages(parts, flush, isFirst), references(parts, flush, isFirst)];
 }
 
 /**
  * Which number a new channel has: records under a number are lost without it. And each newest seq:
  * where a record stands, none is given again.
  */
-function* heads(
-  { rows, conversationRows }: FlushParts,
-  { channels }: Flush,
-): Generator<void> {
+function* heads({ rows, conversationRows }: FlushParts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted } of channels) {
     const { key, number } = channel;
     rows.put(key, { number, head, counted });
@@ -118,11 +98,7 @@ function* heads(
  * itself and stands alone. A checkpoint that failed begins again at the same records, so its rows
  * are the same or longer.
  */
-function* messages(
-  parts: FlushParts,
-  { channels }: Flush,
-  isFirst: boolean,
-): Generator<void> {
+function* messages(parts: FlushParts, { channels }: Flush, isFirst: boolean): Generator<void> {
   const { logRows } = parts;
   for (const { channel, log } of channels) {
     const { number } = channel;
@@ -133,9 +109,7 @@ function* messages(
       const record = wanted[at];
       if (record === undefined) break;
       const most = Math.min(end, at + MAX_RECORDS); // a run may be a whole checkpoint
-      const count = isAlone(record)
-        ? 1
-        : rowLength(wanted, at, runEnd(wanted, at, most));
+      const count = isAlone(record) ? 1 : rowLength(wanted, at, runEnd(wanted, at, most));
       logRows.put(number, record.messageSeq, wanted.slice(at, at + count));
       if (expires(record.bytes, record.start)) putExpiry(parts, number, record);
       at += count;
@@ -162,11 +136,7 @@ function isNotIn(seqs: ReadonlySet<number>) {
 }
 
 /** Where the records end that follow the one at `start` without a gap and share its row. */
-function runEnd(
-  log: readonly MemtableRecord[],
-  start: number,
-  end: number,
-): number {
+function runEnd(log: readonly MemtableRecord[], start: number, end: number): number {
   const first = log[start]?.messageSeq ?? 0;
   let at = start + 1;
   for (; at < end; at++) {
@@ -202,10 +172,7 @@ function* references(
  * What is put last under a clientMsgNo stays: one that was used again behind the window is there
  * twice.
  */
-function* remembered({
-  log,
-  dedupeOnly,
-}: ChannelFlush): Generator<MemtableRecord> {
+function* remembered({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;
   for (const record of log) {
     const { bytes, start } = record;
@@ -232,8 +199,7 @@ export async function takeNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],
 ): Promise<void> {
-  for (const { channel } of flushed)
-    if (channel.number === 0) channel.number = rows.takeNumber();
+  for (const { channel } of flushed) if (channel.number === 0) channel.number = rows.takeNumber();
   await rows.keepNumbers();
 }
 

@@ -6,14 +6,7 @@
 // `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
-import {
-  closeSync,
-  openSync,
-  readFileSync,
-  readlinkSync,
-  statSync,
-  utimesSync,
-} from "node:fs";
+import { closeSync, openSync, readFileSync, readlinkSync, statSync, utimesSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -39,8 +32,7 @@ const DYING_MS = 500;
 const DYING_STEP_MS = 50;
 
 /** Seen by every process; need not survive a power cut, which no owner does. */
-const COMMITTED =
-  TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
+const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {
   readonly token: string;
@@ -66,11 +58,7 @@ export class FolderLock {
   /**
    * `onLost` is called once, when another process has taken the folder; it must end the process.
    */
-  constructor(
-    tables: Database,
-    folder: string,
-    onLost: (error: BrokerError) => void,
-  ) {
+  constructor(tables: Database, folder: string, onLost: (error: BrokerError) => void) {
     this.#tables = tables;
     this.#folder = folder;
     this.#heartbeat = join(folder, HEARTBEAT_FILE);
@@ -95,9 +83,7 @@ export class FolderLock {
         dead = { token: holder.token, beatMs };
       } else dead = { token: holder.token };
       const isAlive =
-        dead.beatMs === undefined
-          ? await outlives(holder)
-          : this.#lastBeat() !== beatMs;
+        dead.beatMs === undefined ? await outlives(holder) : this.#lastBeat() !== beatMs;
       if (isAlive)
         throw new BrokerError("unavailable", {
           message: `The data folder is in use by process ${holder.pid}; stop it first, or set another store.path`,
@@ -178,8 +164,7 @@ export class FolderLock {
     }
     const { env, meta } = this.#tables;
     env.resetReadTxn(); // what it has may be older than the pause
-    if (toOwner(meta.get(OWNER))?.token !== this.#owner.token)
-      throw this.#lose();
+    if (toOwner(meta.get(OWNER))?.token !== this.#owner.token) throw this.#lose();
     this.#confirmedAt = startedAt;
   }
 

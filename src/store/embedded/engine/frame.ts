@@ -21,16 +21,14 @@ export class Frame {
   /** Begins the next frame, of about so many bytes. */
   begin(aboutBytes: number): void {
     this.#start = this.#end;
-    if (this.#start + FRAME_HEADER_BYTES + aboutBytes > this.#bytes.length)
-      this.#move(aboutBytes);
+    if (this.#start + FRAME_HEADER_BYTES + aboutBytes > this.#bytes.length) this.#move(aboutBytes);
     this.#end = this.#start + FRAME_HEADER_BYTES;
   }
 
   /** Where the next record begins in `bytes`, with room for `maxBytes`. */
   reserve(maxBytes: number): number {
     const needed = LENGTH_BYTES + maxBytes;
-    if (this.#end + needed > this.#bytes.length)
-      this.#move(2 * (this.#end - this.#start + needed));
+    if (this.#end + needed > this.#bytes.length) this.#move(2 * (this.#end - this.#start + needed));
     return this.#end + LENGTH_BYTES;
   }
 

@@ -53,11 +53,7 @@ export class LogRows {
   }
 
   /** The first record from `seq` to before `endSeq`. Its bytes are valid until the next read. */
-  firstFrom(
-    number: number,
-    seq: number,
-    endSeq: number,
-  ): LogRecord | undefined {
+  firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
     if (number === 0 || seq >= endSeq) return undefined;
     const row = this.#rowWith(number, seq) ?? this.#rowAfter(number, seq);
     if (row === undefined || row.first >= endSeq) return undefined;
@@ -91,9 +87,7 @@ export class LogRows {
   *rowsUp(number: number, from: number, to: number): Generator<LogRow> {
     let next = from;
     while (number !== 0 && next <= to) {
-      const row = kept(
-        this.#rowWith(number, next) ?? this.#rowAfter(number, next),
-      );
+      const row = kept(this.#rowWith(number, next) ?? this.#rowAfter(number, next));
       if (row === undefined || row.first > to) return;
       yield row;
       next = row.last + 1;
@@ -194,8 +188,7 @@ function endOf(value: Buffer, at: number): number {
 
 function rowValue(records: readonly EncodedRecord[]): Buffer {
   const [only] = records;
-  if (only !== undefined && records.length === 1)
-    return only.bytes.subarray(only.start, only.end);
+  if (only !== undefined && records.length === 1) return only.bytes.subarray(only.start, only.end);
   let size = HEADER_BYTES + records.length * END_BYTES;
   for (const { start, end } of records) size += end - start;
   const value = Buffer.allocUnsafe(size);

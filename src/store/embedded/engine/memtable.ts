@@ -7,13 +7,7 @@ import type { ChannelKey } from "../../../broker/model.ts";
 import { hashText } from "../../../lib/text-hash.ts";
 import type { ChannelRow } from "./channel-rows.ts";
 import type { EncodedRecord } from "./log-rows.ts";
-import {
-  CLIENT_MSG_NO,
-  FROM_UID,
-  peekCounted,
-  peekText,
-  type StoredRecord,
-} from "./record.ts";
+import { CLIENT_MSG_NO, FROM_UID, peekCounted, peekText, type StoredRecord } from "./record.ts";
 
 /**
  * Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read
@@ -93,10 +87,7 @@ export class Memtable {
   #records = 0;
   #bytes = 0;
 
-  constructor(
-    loadRow: (key: ChannelKey) => ChannelRow | undefined,
-    bounds: MemtableBounds,
-  ) {
+  constructor(loadRow: (key: ChannelKey) => ChannelRow | undefined, bounds: MemtableBounds) {
     this.#loadRow = loadRow;
     this.#bounds = bounds;
   }
@@ -154,10 +145,7 @@ export class Memtable {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;
     let record = this.#numbers.get(hashOf(draft));
-    while (
-      record !== undefined &&
-      (record.channel !== channel || !isNumbered(record, draft))
-    )
+    while (record !== undefined && (record.channel !== channel || !isNumbered(record, draft)))
       record = record.next;
     return record;
   }
@@ -280,8 +268,7 @@ export class Memtable {
     if (excess <= 0) return;
     for (const [key, channel] of this.#channels) {
       if (excess-- <= 0) return;
-      if (!hasRecords(channel) && channel.uncommitted === 0)
-        this.#channels.delete(key);
+      if (!hasRecords(channel) && channel.uncommitted === 0) this.#channels.delete(key);
     }
   }
 }
@@ -291,10 +278,7 @@ function hashOf({ key, fromUid, clientMsgNo }: Numbered): number {
 }
 
 /** Two names may share a hash. */
-function isNumbered(
-  { bytes, start }: EncodedRecord,
-  { fromUid, clientMsgNo }: Numbered,
-): boolean {
+function isNumbered({ bytes, start }: EncodedRecord, { fromUid, clientMsgNo }: Numbered): boolean {
   return (
     peekText(bytes, start, CLIENT_MSG_NO) === clientMsgNo &&
     peekText(bytes, start, FROM_UID) === fromUid

@@ -22,9 +22,7 @@ export function closeToOthers(
   const folders = parts.folders.map((name) => join(folder, name));
   for (const path of [folder, ...folders])
     mkdirSync(path, { recursive: true, mode: PRIVATE_FOLDER });
-  const files = folders.flatMap((path) =>
-    readdirSync(path).map((name) => join(path, name)),
-  );
+  const files = folders.flatMap((path) => readdirSync(path).map((name) => join(path, name)));
   const failed: unknown[] = [];
   const close = (path: string, mode: number) => {
     try {
@@ -34,8 +32,7 @@ export function closeToOthers(
     }
   };
   for (const path of [folder, ...folders]) close(path, PRIVATE_FOLDER);
-  for (const path of [join(folder, parts.file), ...files])
-    close(path, PRIVATE_FILE);
+  for (const path of [join(folder, parts.file), ...files]) close(path, PRIVATE_FILE);
   const [first] = failed;
   if (first !== undefined)
     onError(

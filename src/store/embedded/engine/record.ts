@@ -76,10 +76,7 @@ export interface RecordTimes {
  * Whether a message is among the `counted`: those that expire come and go and are counted one by
  * one.
  */
-export function countsForEver(
-  redDot: boolean,
-  { expireS }: Pick<Message, "expireS">,
-): boolean {
+export function countsForEver(redDot: boolean, { expireS }: Pick<Message, "expireS">): boolean {
   return redDot && expireS === 0;
 }
 
@@ -100,11 +97,7 @@ export function maxRecordBytes(message: Message): number {
  * Writes the record at `at` and returns the position behind it. The target has room for
  * `maxRecordBytes`.
  */
-export function encodeRecord(
-  target: Buffer,
-  at: number,
-  record: StoredRecord,
-): number {
+export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
   const { kind, message, dedupe, isStream } = record;
   const { streamNo, tagKey, passthrough, payload } = message;
   target[at] = passthrough === undefined ? PLAIN_VERSION : RECORD_VERSION;
@@ -189,8 +182,7 @@ export const CLIENT_MSG_NO = 3;
 /** Where such a text of the record at `at` begins: its length u16, then its bytes. */
 export function textAt(bytes: Buffer, at: number, text: number): number {
   let start = at + (bytes[at] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES);
-  for (let i = 0; i < text; i++)
-    start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);
+  for (let i = 0; i < text; i++) start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);
   return start;
 }
 
@@ -216,8 +208,7 @@ export function peekCounted(
   assertVersion(bytes[at]);
   const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
   // Nothing of version 1 was counted, so neither is one of it counted alone.
-  const counts =
-    bytes[at] !== 1 && countsForEver(hasRedDot(bytes, at), { expireS });
+  const counts = bytes[at] !== 1 && countsForEver(hasRedDot(bytes, at), { expireS });
   return { counted: countedIn(bytes, at), counts };
 }
 
@@ -290,9 +281,7 @@ function countedIn(bytes: Buffer, at = 0): number {
 }
 
 function asBuffer(data: Uint8Array): Buffer {
-  return Buffer.isBuffer(data)
-    ? data
-    : Buffer.from(data.buffer, data.byteOffset, data.length);
+  return Buffer.isBuffer(data) ? data : Buffer.from(data.buffer, data.byteOffset, data.length);
 }
 
 function writeString(target: Buffer, at: number, text: string): number {

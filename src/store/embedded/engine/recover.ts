@@ -57,11 +57,7 @@ interface Cut {
  * Replays the segments of `folder` from `position` on into `target`. Throws `internal`, with an
  * error message that says what to do, when acknowledged messages are lost.
  */
-export function recover(
-  folder: string,
-  position: WalPosition,
-  target: RecoveryTarget,
-): Recovered {
+export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovered {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
   const cuts: Cut[] = [];
   let isLoss = false;
@@ -90,8 +86,7 @@ export function recover(
       isFollowed ||= holdsFrame(segment, start);
     }
     if (!isFollowed) continue;
-    for (const one of [faulty ?? segment, segment])
-      if (!mayLose(one, target.boot)) throw fault;
+    for (const one of [faulty ?? segment, segment]) if (!mayLose(one, target.boot)) throw fault;
     isLoss = true;
   }
   for (const { segment, from } of cuts) {
@@ -101,10 +96,7 @@ export function recover(
   const { segment, offset } = position;
   return {
     nextSegment: Math.max(offset > 0 ? segment : segment - 1, ...indexes) + 1,
-    droppedBytes: cuts.reduce(
-      (sum, cut) => sum + cut.segment.bytes.length - cut.from,
-      0,
-    ),
+    droppedBytes: cuts.reduce((sum, cut) => sum + cut.segment.bytes.length - cut.from, 0),
     isLoss,
   };
 }
@@ -119,18 +111,13 @@ function readSegment(path: string): Segment {
   if (header.kind === "ok") return { path, bytes, header };
   // A file that was being created when the process ended has no more than its header, or nothing
   // but zeros.
-  const isUnborn =
-    bytes.length <= SEGMENT_HEADER_BYTES || bytes.every((byte) => byte === 0);
+  const isUnborn = bytes.length <= SEGMENT_HEADER_BYTES || bytes.every((byte) => byte === 0);
   if (!isUnborn) throw damaged(path, 0);
   return { path, bytes, header: undefined };
 }
 
 /** Returns where the valid frames from `from` on end. */
-function replay(
-  { bytes, header }: Segment,
-  from: number,
-  target: RecoveryTarget,
-): number {
+function replay({ bytes, header }: Segment, from: number, target: RecoveryTarget): number {
   if (header === undefined) return 0;
   // After a power loss the file may be shorter than what the database already has of it.
   if (from >= bytes.length) return bytes.length;

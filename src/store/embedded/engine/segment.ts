@@ -86,14 +86,10 @@ export function readSegmentHeader(bytes: Buffer): SegmentHeader {
   if (version > SEGMENT_VERSION) return { kind: "newer", version };
   const size = version === 1 ? HEADER_BYTES_V1 : SEGMENT_HEADER_BYTES;
   const crcAt = size - CRC_BYTES;
-  if (
-    bytes.length < size ||
-    bytes.readUInt32LE(crcAt) !== crc32(bytes.subarray(0, crcAt))
-  )
+  if (bytes.length < size || bytes.readUInt32LE(crcAt) !== crc32(bytes.subarray(0, crcAt)))
     return { kind: "damaged" };
   const salt = bytes.readUInt32LE(8);
-  if (version === 1)
-    return { kind: "ok", salt, size, synced: false, boot: UNKNOWN_BOOT };
+  if (version === 1) return { kind: "ok", salt, size, synced: false, boot: UNKNOWN_BOOT };
   const synced = (bytes.readUInt32LE(12) & SYNCED) !== 0;
   const boot = bytes.toString("hex", BOOT_AT, crcAt);
   return { kind: "ok", salt, size, synced, boot };
@@ -109,8 +105,7 @@ export function sealFrame(frame: Buffer, salt: number): void {
 /** End of the valid frame at `at`, or undefined. */
 function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
   const body = at + FRAME_HEADER_BYTES;
-  if (body > bytes.length || bytes.compare(FRAME_MAGIC, 0, 4, at, at + 4) !== 0)
-    return undefined;
+  if (body > bytes.length || bytes.compare(FRAME_MAGIC, 0, 4, at, at + 4) !== 0) return undefined;
   const end = body + bytes.readUInt32LE(at + 8);
   if (end > bytes.length) return undefined;
   const sum = crc32(bytes.subarray(at + 8, end), salt);
@@ -141,11 +136,7 @@ export function readFrames(
  * Whether a valid frame starts anywhere at or after `from`: which distinguishes damage in the
  * middle from an unfinished last write.
  */
-export function hasFrameAfter(
-  bytes: Buffer,
-  from: number,
-  salt: number,
-): boolean {
+export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);
   while (at !== -1) {
     if (frameEnd(bytes, at, salt) !== undefined) return true;

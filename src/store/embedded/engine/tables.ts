@@ -84,10 +84,7 @@ export interface Tables extends Database {
 }
 
 /** Opens or creates the database in `folder`. Throws when its format is newer than this build's. */
-export function openTables(
-  folder: string,
-  options: DatabaseOptions = {},
-): Tables {
+export function openTables(folder: string, options: DatabaseOptions = {}): Tables {
   const database = openDatabase(folder, DATA_FORMAT, options);
   const { env } = database;
   const binary = (name: string): BinaryTable => binaryTable(database, name);

@@ -120,8 +120,7 @@ export class Turn<Call extends QueuedCall> {
     let bytes = 0;
     let count = 0;
     const most = Math.min(this.#queue.length, MAX_BATCH_CALLS);
-    while (count < most && bytes < MAX_BATCH_BYTES)
-      bytes += this.#queue[count++]?.bytes ?? 0;
+    while (count < most && bytes < MAX_BATCH_BYTES) bytes += this.#queue[count++]?.bytes ?? 0;
     this.#queuedBytes -= bytes;
     const calls = this.#queue;
     this.#queue = calls.splice(count);
@@ -154,10 +153,7 @@ export class Turn<Call extends QueuedCall> {
       await this.#parts.wal.sync();
       this.#commit(batch);
     } catch (cause) {
-      this.#parts.onError(
-        asError(cause),
-        "The journal could not be synced to disk",
-      );
+      this.#parts.onError(asError(cause), "The journal could not be synced to disk");
       this.#fail(batch.calls, cause);
     } finally {
       this.#unsynced = undefined;
@@ -171,10 +167,7 @@ export class Turn<Call extends QueuedCall> {
       try {
         this.#steps.commit(call);
       } catch (cause) {
-        this.#parts.onError(
-          asError(cause),
-          "A committed message could not be answered",
-        ); // a bug: it must not strand the others
+        this.#parts.onError(asError(cause), "A committed message could not be answered"); // a bug: it must not strand the others
         call.reject(new BrokerError("internal", { cause }));
       }
     }

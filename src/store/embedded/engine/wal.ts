@@ -18,13 +18,7 @@ import {
 
 /** The calls on files that tests make fail. */
 export interface WalFiles {
-  writeSync(
-    fd: number,
-    data: Uint8Array,
-    offset: number,
-    length: number,
-    position: number,
-  ): number;
+  writeSync(fd: number, data: Uint8Array, offset: number, length: number, position: number): number;
   ftruncateSync(fd: number, length: number): void;
   fdatasync(fd: number, done: (error: Error | null) => void): void;
 }
@@ -125,15 +119,11 @@ export class Wal {
     if (this.#broken !== undefined) throw this.#broken;
     try {
       await new Promise<void>((resolve, reject) => {
-        const done = (error: Error | null) =>
-          error ? reject(error) : resolve();
+        const done = (error: Error | null) => (error ? reject(error) : resolve());
         this.#files.fdatasync(this.#current.fd, done);
       });
     } catch (cause) {
-      throw this.#break(
-        "The journal cannot be flushed to disk; restart the broker",
-        cause,
-      );
+      throw this.#break("The journal cannot be flushed to disk; restart the broker", cause);
     }
     try {
       this.#owner.assertWasHeld();
@@ -193,10 +183,7 @@ export class Wal {
     } catch (error) {
       if (before.end >= MAX_SEGMENT_BYTES) throw error;
       this.#rollAt = Math.min(before.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
-      this.#onError(
-        error as Error,
-        "The next journal segment could not be opened",
-      ); // the file system's error
+      this.#onError(error as Error, "The next journal segment could not be opened"); // the file system's error
       return;
     }
     this.#rollAt = this.#segmentBytes;
@@ -258,10 +245,7 @@ export class Wal {
     try {
       this.#files.ftruncateSync(segment.fd, segment.end);
     } catch (cause) {
-      throw this.#break(
-        "The journal cannot be cut back; restart the broker",
-        cause,
-      );
+      throw this.#break("The journal cannot be cut back; restart the broker", cause);
     }
   }
 }

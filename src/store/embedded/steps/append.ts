@@ -156,10 +156,7 @@ export class Appends {
   #assign(call: Call, nowMs: number): void {
     try {
       if (this.#isRetry(call, nowMs) || this.#isRefused(call)) return;
-      const { message, record } = this.#parts.assigner.assign(
-        call.draft,
-        nowMs,
-      );
+      const { message, record } = this.#parts.assigner.assign(call.draft, nowMs);
       call.message = message;
       call.record = record;
     } catch (error) {
@@ -251,8 +248,7 @@ function answersItself(): void {}
 
 function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   const { messageSeq } = first;
-  const messageId =
-    "committed" in first ? peekId(first.bytes, first.start) : first.messageId;
+  const messageId = "committed" in first ? peekId(first.bytes, first.start) : first.messageId;
   return { messageId, messageSeq };
 }
 

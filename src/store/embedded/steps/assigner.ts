@@ -12,11 +12,7 @@ import {
 } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
-import type {
-  Memtable,
-  MemtableChannel,
-  MemtableRecord,
-} from "../engine/memtable.ts";
+import type { Memtable, MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
 import {
   countsForEver,
   DEDUPE_RECORD,
@@ -97,8 +93,7 @@ export class Assigner {
       const times = peekTimes(known.bytes, known.start);
       if (dedupe.isInWindow(times, nowMs)) return known;
     }
-    const number =
-      (memtable.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
+    const number = (memtable.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
     const first = number === 0 ? undefined : dedupe.find(number, draft, nowMs);
     return first ?? dedupe.findCommand(draft, nowMs);
   }

@@ -103,10 +103,7 @@ export class ChannelTables {
   }
 
   /** Runs a step that may change the channel, as `transact` does. */
-  async change<Answer>(
-    { type, id }: ChannelRef,
-    step: () => Answer,
-  ): Promise<Answer> {
+  async change<Answer>({ type, id }: ChannelRef, step: () => Answer): Promise<Answer> {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
     this.#known[type].delete(id);
@@ -150,23 +147,13 @@ export class ChannelTables {
   put({ info, members }: ChannelRecord): void {
     void this.#tables.channels.put(
       [info.type, info.id],
-      [
-        VERSION,
-        info.ban,
-        info.disband,
-        info.sendBan,
-        info.allowStranger,
-        info.large,
-        members,
-      ],
+      [VERSION, info.ban, info.disband, info.sendBan, info.allowStranger, info.large, members],
     );
   }
 
   listSizes(channel: ChannelRef): ListSizes {
     const known = this.#lookUp(channel);
-    known.sizes ??= toSizes(
-      this.#tables.listSizes.get([channel.type, channel.id]),
-    );
+    known.sizes ??= toSizes(this.#tables.listSizes.get([channel.type, channel.id]));
     return known.sizes;
   }
 
@@ -176,30 +163,20 @@ export class ChannelTables {
     const remembered = known.get(uid);
     if (remembered !== undefined) return remembered;
     const { denied, allowed } = this.listSizes(channel);
-    const lists =
-      denied + allowed > 0 ? this.readBits("lists", channel, uid) : 0;
+    const lists = denied + allowed > 0 ? this.readBits("lists", channel, uid) : 0;
     const bits = this.readBits("members", channel, uid) | lists;
     known.set(uid, bits); // lost at once where the channel is changing
     return bits;
   }
 
   /** Those of one table, for a uid that is not soon asked for again. */
-  readBits(
-    table: BitTable,
-    { type, id }: ChannelRef,
-    uid: string,
-    snapshot?: Snapshot,
-  ): number {
+  readBits(table: BitTable, { type, id }: ChannelRef, uid: string, snapshot?: Snapshot): number {
     const options = snapshot && { transaction: snapshot };
     return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
   /** All uids that have `bit`, with all their bits in the table. */
-  uidsWith(
-    table: BitTable,
-    { type, id }: ChannelRef,
-    bit: number,
-  ): Map<string, number> {
+  uidsWith(table: BitTable, { type, id }: ChannelRef, bit: number): Map<string, number> {
     const found = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({
       start: [type, id],
@@ -219,10 +196,7 @@ export class ChannelTables {
     table: BitTable,
     { type, id }: ChannelRef,
     after: string | undefined,
-    {
-      limit,
-      snapshot,
-    }: { readonly limit: number; readonly snapshot: Snapshot },
+    { limit, snapshot }: { readonly limit: number; readonly snapshot: Snapshot },
   ): (readonly [uid: string, bits: number])[] {
     const bounds = { end: behindAll([type, id]), limit, transaction: snapshot };
     const rows = this.#tables[table].getRange(
@@ -301,10 +275,7 @@ function toJoinSeq(stored: Stored): number {
 }
 
 function toRow({ type, id }: ChannelRef, stored: Stored): ChannelRecord {
-  const [ban, disband, sendBan, allowStranger, large, members] = fieldsOf(
-    stored,
-    VERSION,
-  );
+  const [ban, disband, sendBan, allowStranger, large, members] = fieldsOf(stored, VERSION);
   return {
     info: {
       id,

@@ -10,12 +10,7 @@ import {
   GROUP_CHANNEL,
   type SubscriberRemoval,
 } from "../../../broker/model.ts";
-import type {
-  ChannelStore,
-  ListChange,
-  Membership,
-  Publisher,
-} from "../../../broker/ports.ts";
+import type { ChannelStore, ListChange, Membership, Publisher } from "../../../broker/ports.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import {
   ALLOWLIST,
@@ -88,8 +83,7 @@ export function createChannels({
       for (const [uid, before] of channels.uidsWith(table, channel, bit))
         changes.set(uid, { before, after: before & ~bit });
     for (const uid of uids) {
-      const { before = channels.readBits(table, channel, uid) } =
-        changes.get(uid) ?? {};
+      const { before = channels.readBits(table, channel, uid) } = changes.get(uid) ?? {};
       const after = kind === "remove" ? before & ~bit : before | bit;
       changes.set(uid, { before, after });
     }
@@ -118,10 +112,7 @@ export function createChannels({
   }
 
   /** To be called when the removal is durable. */
-  function publishRemoval(
-    { id: channelId, type }: ChannelRef,
-    uids: readonly string[] = [],
-  ): void {
+  function publishRemoval({ id: channelId, type }: ChannelRef, uids: readonly string[] = []): void {
     if (type !== GROUP_CHANNEL || uids.length === 0) return;
     publisher.publish({ kind: "removal", channelId, uids });
   }
@@ -177,10 +168,7 @@ export function createChannels({
         if (row === undefined || row.info.disband) return undefined;
         const kind = reset ? "replace" : "add";
         const bit = bitOf(membership);
-        return putMembers(
-          row,
-          changesOf("members", channel, bit, { kind, uids }),
-        );
+        return putMembers(row, changesOf("members", channel, bit, { kind, uids }));
       });
       publishRemoval(channel, removed);
       return removed !== undefined;
@@ -209,8 +197,7 @@ export function createChannels({
       assertIds([channel.id, ...change.uids]);
       return channels.change(channel, () => {
         const isGroup = channel.type === GROUP_CHANNEL;
-        if (isGroup && channels.row(channel)?.info.disband !== false)
-          return false;
+        if (isGroup && channels.row(channel)?.info.disband !== false) return false;
         const bit = LIST_BITS[list];
         channels.putLists(channel, changesOf("lists", channel, bit, change));
         return true;
@@ -239,9 +226,7 @@ export function createChannels({
     async joinSeqs(channelId, uids) {
       const row = channels.row({ id: channelId, type: GROUP_CHANNEL });
       const isOpen = row !== undefined && !row.info.disband;
-      return uids.map((uid) =>
-        isOpen ? channels.joinSeq(uid, channelId) : undefined,
-      );
+      return uids.map((uid) => (isOpen ? channels.joinSeq(uid, channelId) : undefined));
     },
 
     members: (channel) => uidsOf("members", channel, MEMBER),
@@ -267,6 +252,5 @@ function bitOf(membership: Membership): number {
 
 /** A key that is too long would fail in the middle of a transaction. */
 function assertIds(ids: readonly string[]): void {
-  if (ids.some((id) => id.length > MAX_ID_UNITS))
-    throw new BrokerError("bad_id");
+  if (ids.some((id) => id.length > MAX_ID_UNITS)) throw new BrokerError("bad_id");
 }

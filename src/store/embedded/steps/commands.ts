@@ -13,11 +13,7 @@ import type { Appended, Clock, CommandDraft } from "../../../broker/ports.ts";
 import { deferred } from "../../../lib/deferred.ts";
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import { fieldsOf } from "../engine/database.ts";
-import {
-  encodeRecord,
-  MESSAGE_RECORD,
-  maxRecordBytes,
-} from "../engine/record.ts";
+import { encodeRecord, MESSAGE_RECORD, maxRecordBytes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import type { InboxBatch } from "./inbox-batch.ts";
@@ -167,19 +163,14 @@ export function rememberCommands(
 ): void {
   if (commands.length === 0) return;
   let lastId = lastCommandId(tables);
-  for (const { message } of commands)
-    lastId = Math.max(lastId, message.messageId);
+  for (const { message } of commands) lastId = Math.max(lastId, message.messageId);
   void tables.meta.put(LAST_COMMAND_ID, [VERSION, lastId]);
   for (const { draft, message } of commands)
     if (draft.clientMsgNo !== "") dedupe.putCommand(message);
 }
 
 /** The message of an accepted command; it has no seq of its own. */
-function commandMessage(
-  draft: CommandDraft,
-  messageId: number,
-  timestampMs: number,
-): Message {
+function commandMessage(draft: CommandDraft, messageId: number, timestampMs: number): Message {
   return {
     messageId,
     messageSeq: 0,

@@ -88,14 +88,10 @@ export class ConversationRows {
   /**
    * The channels' rows are committed. `inMemory` returns which others are still there to get one.
    */
-  kept(
-    flushed: readonly ChannelFlush[],
-    inMemory: (key: ChannelKey) => unknown,
-  ): void {
+  kept(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
     if (this.#unkeptKeys.size <= MANY_UNKEPT) return;
-    for (const key of this.#unkeptKeys)
-      if (inMemory(key) === undefined) this.#forget(key);
+    for (const key of this.#unkeptKeys) if (inMemory(key) === undefined) this.#forget(key);
   }
 
   #forget(key: ChannelKey): void {
@@ -118,11 +114,7 @@ export class ConversationRows {
    * Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside
    * `commit`. `isFirst`: after a power loss the database may be ahead of what was replayed.
    */
-  *putOwn(
-    number: number,
-    log: readonly MemtableRecord[],
-    isFirst: boolean,
-  ): Generator<void> {
+  *putOwn(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
     for (const { bytes, start, messageSeq } of log)
       newest.set(peekText(bytes, start, FROM_UID), messageSeq);
@@ -174,8 +166,7 @@ export class ConversationRows {
   }
 
   #putPeers(key: ChannelKey): void {
-    for (const pair of bothWays(pairOf(key)))
-      void this.#tables.peers.put([...pair], PEER_VALUE);
+    for (const pair of bothWays(pairOf(key))) void this.#tables.peers.put([...pair], PEER_VALUE);
   }
 }
 
@@ -236,10 +227,7 @@ export function readPosition(
 ): Position | undefined {
   const stored = tables.positions.get(positionKey(uid, key));
   if (stored === undefined) return undefined;
-  const [readSeq, deletedSeq, headAtChange, changedAtMs] = fieldsOf(
-    stored,
-    POSITION_VERSION,
-  );
+  const [readSeq, deletedSeq, headAtChange, changedAtMs] = fieldsOf(stored, POSITION_VERSION);
   return {
     readSeq: Number(readSeq),
     deletedSeq: Number(deletedSeq),

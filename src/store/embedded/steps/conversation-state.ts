@@ -11,18 +11,9 @@ import type {
   MessageHead,
 } from "../../../broker/model.ts";
 import type { Clock, ConversationChange } from "../../../broker/ports.ts";
-import {
-  type Position,
-  type PositionTable,
-  readPosition,
-} from "./conversation-rows.ts";
+import { type Position, type PositionTable, readPosition } from "./conversation-rows.ts";
 import type { History } from "./history.ts";
-import {
-  type ChannelState,
-  ChannelStates,
-  type ChannelStatesParts,
-  Unread,
-} from "./unread.ts";
+import { type ChannelState, ChannelStates, type ChannelStatesParts, Unread } from "./unread.ts";
 
 /** A channel that is a conversation of a user. */
 export interface Membership {
@@ -104,8 +95,7 @@ export class ConversationStates {
   of({ uid, key, isLarge, joinSeq }: Membership): ConversationState {
     const channel = this.#channels.now(key);
     const { head } = channel;
-    if (isLarge)
-      return { channel, position: undefined, readSeq: head, deletedSeq: 0 };
+    if (isLarge) return { channel, position: undefined, readSeq: head, deletedSeq: 0 };
     const position = readPosition(this.#parts.tables, uid, key);
     const own = this.#channels.ownSeq(channel, uid);
     if (position === undefined) {
@@ -127,16 +117,12 @@ export class ConversationStates {
     return this.#channels.newest(
       channel,
       fromSeq,
-      ({ timestampMs, expiresAtMs }) =>
-        nowMs < expiresAtMs && nowMs < timestampMs + retentionMs,
+      ({ timestampMs, expiresAtMs }) => nowMs < expiresAtMs && nowMs < timestampMs + retentionMs,
     );
   }
 
   /** What `change` makes of it. */
-  changed(
-    { channel, deletedSeq }: ConversationState,
-    change: ConversationChange,
-  ): Marks {
+  changed({ channel, deletedSeq }: ConversationState, change: ConversationChange): Marks {
     const { head } = channel;
     switch (change.kind) {
       case "read": {

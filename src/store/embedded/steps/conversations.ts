@@ -66,17 +66,13 @@ export class Conversations implements ConversationStore {
       const one = this.#view(uid, channel);
       if (one?.last === undefined) continue;
       bytes += CONVERSATION_BYTES + contentBytes(one.last);
-      if (bytes > maxBytes && conversations.length > 0)
-        return { conversations, more: true };
+      if (bytes > maxBytes && conversations.length > 0) return { conversations, more: true };
       conversations.push(one);
     }
     return { conversations, more: false };
   }
 
-  async conversation(
-    uid: string,
-    channel: ChannelRef,
-  ): Promise<Conversation | undefined> {
+  async conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined> {
     return this.#view(uid, channel);
   }
 

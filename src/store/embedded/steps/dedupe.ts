@@ -87,9 +87,7 @@ export class DedupeIndex {
   mayKnow({ fromUid, clientMsgNo }: Sender): boolean {
     if (!this.#areFiltersFull) return true;
     const [even, odd] = this.#filters;
-    return (
-      even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo)
-    );
+    return even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo);
   }
 
   /** To be called for everything that is remembered, before it can be asked for. */
@@ -139,11 +137,7 @@ export class DedupeIndex {
   /**
    * The first message with this sender and clientMsgNo in the channel, if it is within the window.
    */
-  find(
-    number: number,
-    sender: Sender,
-    nowMs: number,
-  ): FirstMessage | undefined {
+  find(number: number, sender: Sender, nowMs: number): FirstMessage | undefined {
     const size = writeKey(this.#key, number, sender);
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
@@ -152,16 +146,11 @@ export class DedupeIndex {
    * The command with this sender and clientMsgNo in the channel, if it is within the window or on
    * its way.
    */
-  findCommand(
-    command: Addressed,
-    nowMs: number,
-  ): FirstMessage | FirstToCome | undefined {
+  findCommand(command: Addressed, nowMs: number): FirstMessage | FirstToCome | undefined {
     const underWay = this.#underWay.get(nameOf(command));
     if (underWay !== undefined) return underWay;
     const size = writeCommandKey(this.#key, command);
-    return size > MAX_KEY_BYTES
-      ? undefined
-      : this.#read(this.#key.subarray(0, size), nowMs);
+    return size > MAX_KEY_BYTES ? undefined : this.#read(this.#key.subarray(0, size), nowMs);
   }
 
   #read(key: Buffer, nowMs: number): FirstMessage | undefined {
@@ -200,8 +189,7 @@ export class DedupeIndex {
       this.#filters[slot(next)].clear();
       this.#generation = next;
       this.#startedAtMs = nowMs;
-      for (const [uid, no] of this.#noted)
-        this.#filters[slot(next)].add(uid, no);
+      for (const [uid, no] of this.#noted) this.#filters[slot(next)].add(uid, no);
     } finally {
       this.#isRotating = false;
       this.#noted = [];
@@ -219,8 +207,7 @@ export class DedupeIndex {
     key.writeUIntBE(number, 0, NUMBER_BYTES);
     let from = uidAt + TEXT_LENGTH_BYTES;
     // Loops: so few bytes are not worth a call into C++.
-    for (let i = NUMBER_BYTES; i < separatorAt; i++)
-      key[i] = bytes[from++] ?? 0;
+    for (let i = NUMBER_BYTES; i < separatorAt; i++) key[i] = bytes[from++] ?? 0;
     key[separatorAt] = SEPARATOR;
     from = noAt + TEXT_LENGTH_BYTES;
     for (let i = separatorAt + 1; i < size; i++) key[i] = bytes[from++] ?? 0;
@@ -235,10 +222,7 @@ export class DedupeIndex {
    * Makes retries of a command find it from now on, until it is committed (then the database
    * answers them).
    */
-  expectCommand(
-    command: Addressed,
-    settling: Promise<FirstMessage | undefined>,
-  ): void {
+  expectCommand(command: Addressed, settling: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);
     this.note(command);
     this.#underWay.set(name, { settling });
@@ -256,9 +240,7 @@ export class DedupeIndex {
 
   /** To be called inside `commit`. */
   putCommand(command: Addressed & Remembered): void {
-    const key = Buffer.from(
-      this.#key.subarray(0, writeCommandKey(this.#key, command)),
-    );
+    const key = Buffer.from(this.#key.subarray(0, writeCommandKey(this.#key, command)));
     void this.#table(this.#generation).put(key, dedupeValue(command));
   }
 
@@ -272,10 +254,7 @@ function slot(generation: number): 0 | 1 {
   return generation % 2 === 0 ? 0 : 1;
 }
 
-function dedupeValue(
-  message: Remembered,
-  value = Buffer.allocUnsafe(VALUE_BYTES),
-): Buffer {
+function dedupeValue(message: Remembered, value = Buffer.allocUnsafe(VALUE_BYTES)): Buffer {
   value[0] = VERSION;
   value.writeDoubleLE(message.messageId, 1);
   value.writeDoubleLE(message.messageSeq, 9);

@@ -2,12 +2,7 @@
 // there. No state of its own. Never shows a message before it is committed, nor one that expired.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
-import type {
-  Clock,
-  HistoryRange,
-  HistorySlice,
-  ResumeSeqs,
-} from "../../../broker/ports.ts";
+import type { Clock, HistoryRange, HistorySlice, ResumeSeqs } from "../../../broker/ports.ts";
 import { contentBytes } from "../../held-bytes.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { LogRows } from "../engine/log-rows.ts";
@@ -53,16 +48,13 @@ export class History {
   /** The port's `resumeSeqs`. */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
     const isKnown = lastId === 0 || lastSeq === 0;
-    const lastCommonSeq = isKnown
-      ? lastSeq
-      : this.#lastCommonSeq(key, lastSeq, lastId);
+    const lastCommonSeq = isKnown ? lastSeq : this.#lastCommonSeq(key, lastSeq, lastId);
     return { headSeq: this.headSeq(key), lastCommonSeq };
   }
 
   /** Ids grow with seqs. */
   #lastCommonSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
-    const isShared = (through: number) =>
-      this.#newestId(key, through) <= lastId;
+    const isShared = (through: number) => this.#newestId(key, through) <= lastId;
     if (isShared(lastSeq)) return lastSeq;
     let [low, high] = [0, lastSeq - 1];
     while (low < high) {
@@ -131,12 +123,9 @@ export class History {
 
   *#fromTable(number: number, { from, to, reverse }: Part): Generator<Take> {
     const { logRows } = this.#parts;
-    const records = reverse
-      ? logRows.down(number, from, to)
-      : logRows.up(number, from, to);
+    const records = reverse ? logRows.down(number, from, to) : logRows.up(number, from, to);
     for (const { bytes } of records)
-      if (this.#isShown(peekTimes(bytes)))
-        yield () => this.#whole(bytes, number);
+      if (this.#isShown(peekTimes(bytes))) yield () => this.#whole(bytes, number);
   }
 
   /** A message, a stream's with its stream. */

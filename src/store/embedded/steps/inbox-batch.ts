@@ -21,12 +21,7 @@ import {
   stateValue,
 } from "./inbox-rows.ts";
 
-type InboxTable =
-  | "inbox"
-  | "inboxes"
-  | "commands"
-  | "commandCopies"
-  | "commandLeft";
+type InboxTable = "inbox" | "inboxes" | "commands" | "commandCopies" | "commandLeft";
 
 interface Write {
   readonly table: InboxTable;
@@ -108,8 +103,7 @@ export class InboxBatch {
    * is no such copy.
    */
   take(uid: string, seq: number): number | undefined {
-    if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ)
-      return undefined;
+    if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
     const inbox = this.#open(uid);
     if (seq <= inbox.droppedThrough || inbox.taken.has(seq)) return undefined;
     const key = copyKey(inbox.key, seq);
@@ -202,8 +196,7 @@ export class InboxBatch {
     const known = this.#left.get(name);
     if (known !== undefined) return known;
     const { commandLeft, commandCopies } = this.#tables;
-    const row =
-      copies === undefined ? commandLeft.getBinaryFast(command) : undefined;
+    const row = copies === undefined ? commandLeft.getBinaryFast(command) : undefined;
     const count =
       row === undefined
         ? (copies ?? countCopies(commandCopies.getBinaryFast(command)))
@@ -218,8 +211,7 @@ export class InboxBatch {
   /** A command leaves with its last copy. */
   #keepLeft({ command: key, isKept, count }: Left): void {
     const value = count > 0 ? leftValue(count) : undefined;
-    if (value !== undefined || isKept)
-      this.#writes.push({ table: "commandLeft", key, value });
+    if (value !== undefined || isKept) this.#writes.push({ table: "commandLeft", key, value });
     if (value !== undefined) return;
     this.#writes.push({ table: "commands", key, value });
     this.#writes.push({ table: "commandCopies", key, value });

@@ -131,10 +131,7 @@ export class InboxQueue {
       for (const step of steps) step.fail(toBrokerError(error));
       return;
     }
-    const failure = await secure(this.#parts.tables).then(
-      noFailure,
-      toBrokerError,
-    );
+    const failure = await secure(this.#parts.tables).then(noFailure, toBrokerError);
     for (const step of steps) this.#finish(step, failure);
   }
 

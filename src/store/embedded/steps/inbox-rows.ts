@@ -136,9 +136,7 @@ export function copiesValue(keys: readonly Buffer[]): Buffer {
 
 /** How many copies a command had; 0: nothing is kept of it. */
 export function countCopies(value: Buffer | undefined): number {
-  return value?.[0] === COPIES_VERSION
-    ? value.readUInt32BE(1)
-    : readCopies(value).length;
+  return value?.[0] === COPIES_VERSION ? value.readUInt32BE(1) : readCopies(value).length;
 }
 
 export function leftValue(count: number): Buffer {
@@ -160,10 +158,7 @@ export function readCopies(
   if (value === undefined) return [];
   assertVersion(value, COPIES_VERSION);
   const copies: { uid: string; seq: number }[] = [];
-  for (
-    let at = value[0] === COPIES_VERSION ? COPIES_AT : 1;
-    at < value.length;
-  ) {
+  for (let at = value[0] === COPIES_VERSION ? COPIES_AT : 1; at < value.length; ) {
     const uidEnd = at + SIZE + value.readUInt16BE(at);
     const uid = value.toString("utf8", at + SIZE, uidEnd);
     copies.push({ uid, seq: value.readUIntBE(uidEnd, SEQ) });

@@ -13,12 +13,7 @@ import type {
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
 import { decodeRecord } from "../engine/record.ts";
-import {
-  type AppendingParts,
-  acknowledging,
-  appending,
-  expiring,
-} from "./commands.ts";
+import { type AppendingParts, acknowledging, appending, expiring } from "./commands.ts";
 import { InboxQueue, type InboxQueueParts } from "./inbox-queue.ts";
 import {
   commandKey,
@@ -126,10 +121,7 @@ export class Inbox implements InboxStore {
     return count > 0 ? last : 0;
   }
 
-  async acknowledgeCommands(
-    uid: string,
-    inboxSeqs: readonly number[],
-  ): Promise<number> {
+  async acknowledgeCommands(uid: string, inboxSeqs: readonly number[]): Promise<number> {
     if (isTooLong(uid)) throw new BrokerError("too_large");
     const there = await this.#seqsThere(uid, inboxSeqs);
     if (there.length === 0) return 0; // nothing to write
@@ -143,10 +135,7 @@ export class Inbox implements InboxStore {
    * Those of the seqs that copies are under: each costs one look at most, in slices of the event
    * loop.
    */
-  async #seqsThere(
-    uid: string,
-    inboxSeqs: readonly number[],
-  ): Promise<readonly number[]> {
+  async #seqsThere(uid: string, inboxSeqs: readonly number[]): Promise<readonly number[]> {
     const slice = new TimeSlice(undefined, this.#lookups);
     const inbox = inboxKey(uid);
     const { last, count } = this.#stateOf(inbox);
@@ -157,8 +146,7 @@ export class Inbox implements InboxStore {
       if (!Number.isInteger(seq) || seq < 1 || seq > last) continue;
       if (slice.isUsedUp()) await slice.rest();
       writeSeq(key, seq);
-      if (this.#parts.tables.inbox.getBinaryFast(key) !== undefined)
-        found.push(seq);
+      if (this.#parts.tables.inbox.getBinaryFast(key) !== undefined) found.push(seq);
     }
     return found;
   }

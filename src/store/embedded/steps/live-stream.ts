@@ -34,17 +34,12 @@ export type StreamHead = Pick<
 >;
 
 /** Memory an event takes, about. */
-export function eventBytes(
-  event: Pick<StreamEvent, "data" | "eventId">,
-): number {
+export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number {
   return EVENT_BYTES + 2 * (event.data.length + (event.eventId?.length ?? 0));
 }
 
 /** A stream's message whole, from what its record has. */
-export function withStream(
-  message: Message,
-  stream: StreamSnapshot | undefined,
-): Message {
+export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
   return { ...message, payload: streamPayload(stream?.text ?? ""), stream };
 }
 

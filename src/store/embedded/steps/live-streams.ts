@@ -4,19 +4,11 @@
 // never drop one before the database has all of it.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import {
-  type ChannelKey,
-  type Message,
-  STREAM_END,
-} from "../../../broker/model.ts";
+import { type ChannelKey, type Message, STREAM_END } from "../../../broker/model.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
 import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
-import {
-  decodeStreamRecord,
-  type EncodedEvent,
-  type StreamEvent,
-} from "./stream-record.ts";
+import { decodeStreamRecord, type EncodedEvent, type StreamEvent } from "./stream-record.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
 interface StreamBounds {
@@ -63,23 +55,17 @@ export class LiveStreams {
 
   /** The stream of that name, committed or not. */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
-    return this.#byChannel
-      .get(key)
-      ?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
+    return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
 
   /** The stream whose message has that seq, committed or not. */
   at(key: ChannelKey, messageSeq: number): LiveStream | undefined {
-    return this.#byChannel
-      .get(key)
-      ?.find((stream) => stream.head.messageSeq === messageSeq);
+    return this.#byChannel.get(key)?.find((stream) => stream.head.messageSeq === messageSeq);
   }
 
   /** The channel's stream that takes events, committed or not. */
   running(key: ChannelKey): LiveStream | undefined {
-    return this.#byChannel
-      .get(key)
-      ?.find((stream) => stream.ending === undefined);
+    return this.#byChannel.get(key)?.find((stream) => stream.ending === undefined);
   }
 
   /** The channel's stream that reads show as active. */
@@ -97,10 +83,7 @@ export class LiveStreams {
    * back: it is not refused for lack of it, unless it brings data. Throws `too_large`,
    * `overloaded`.
    */
-  assertRoom(
-    event: Pick<StreamEvent, "type" | "data" | "eventId">,
-    held: number,
-  ): void {
+  assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, held: number): void {
     const { maxStreamBytes, maxActiveBytes } = this.#bounds;
     const isEnd = event.type === STREAM_END;
     if (isEnd && event.data === "") return;

@@ -1,12 +1,7 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
 import type { Clock, ManagerStore } from "../../../broker/ports.ts";
-import {
-  fieldsOf,
-  persist,
-  type Stored,
-  transact,
-} from "../engine/database.ts";
+import { fieldsOf, persist, type Stored, transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
@@ -22,8 +17,7 @@ export function createManagers({
     async putPasswordOnce(username, password) {
       return transact(tables, () => {
         const stored = tables.managers.get(username);
-        if (stored !== undefined)
-          return { passwordHash: String(fieldsOf(stored, VERSION)[0]) };
+        if (stored !== undefined) return { passwordHash: String(fieldsOf(stored, VERSION)[0]) };
         const value = [VERSION, password.passwordHash];
         void tables.managers.put(username, value);
         return password;
@@ -32,16 +26,12 @@ export function createManagers({
 
     async putAccessToken(tokenHash, owner, expiresAtMs) {
       const value = [VERSION, owner, expiresAtMs];
-      await persist(
-        tables,
-        () => void tables.tokens.put(hex(tokenHash), value),
-      );
+      await persist(tables, () => void tables.tokens.put(hex(tokenHash), value));
     },
 
     async accessTokenOwner(tokenHash) {
       const stored = tables.tokens.get(hex(tokenHash));
-      if (stored === undefined || !isTokenValid(stored, clock()))
-        return undefined;
+      if (stored === undefined || !isTokenValid(stored, clock())) return undefined;
       return ownerOf(stored).owner;
     },
 

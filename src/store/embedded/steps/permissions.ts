@@ -3,27 +3,10 @@
 // `broker/permissions.ts`.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
-import {
-  type ChannelRef,
-  GROUP_CHANNEL,
-  PERSON_CHANNEL,
-} from "../../../broker/model.ts";
-import {
-  isCheck,
-  refuseGroupSend,
-  refusePersonSend,
-} from "../../../broker/permissions.ts";
-import type {
-  GroupFacts,
-  MessageDraft,
-  PersonFacts,
-} from "../../../broker/ports.ts";
-import {
-  ALLOWLIST,
-  type ChannelTables,
-  DENYLIST,
-  MEMBER,
-} from "./channel-tables.ts";
+import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../../broker/model.ts";
+import { isCheck, refuseGroupSend, refusePersonSend } from "../../../broker/permissions.ts";
+import type { GroupFacts, MessageDraft, PersonFacts } from "../../../broker/ports.ts";
+import { ALLOWLIST, type ChannelTables, DENYLIST, MEMBER } from "./channel-tables.ts";
 
 /** Decides on a draft, by the rule where it asks for it. */
 export type Judge = (draft: MessageDraft) => SendRefusal | undefined;
@@ -43,11 +26,7 @@ export function createJudge(tables: ChannelTables): Judge {
 }
 
 /** The port's `groupFacts`. */
-export function groupFacts(
-  tables: ChannelTables,
-  channelId: string,
-  uid: string,
-): GroupFacts {
+export function groupFacts(tables: ChannelTables, channelId: string, uid: string): GroupFacts {
   const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
   const info = tables.row(channel)?.info;
   const bits = info === undefined ? 0 : tables.bits(channel, uid);
@@ -61,11 +40,7 @@ export function groupFacts(
 }
 
 /** The port's `personFacts`. */
-export function personFacts(
-  tables: ChannelTables,
-  fromUid: string,
-  toUid: string,
-): PersonFacts {
+export function personFacts(tables: ChannelTables, fromUid: string, toUid: string): PersonFacts {
   const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
   const receiver = tables.row(to);
   const hasContacts = receiver !== undefined && receiver.members > 0;

@@ -15,13 +15,7 @@ import {
   logKeyIn,
 } from "../engine/channel-rows.ts";
 import { commit } from "../engine/database.ts";
-import {
-  type LogRow,
-  type LogRows,
-  MAX_SEQ,
-  recordAt,
-  recordsFrom,
-} from "../engine/log-rows.ts";
+import { type LogRow, type LogRows, MAX_SEQ, recordAt, recordsFrom } from "../engine/log-rows.ts";
 import type { ChannelFlush, Memtable } from "../engine/memtable.ts";
 import { isStreamRecord, peekTimes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -149,18 +143,12 @@ export class Sweep {
  * Cuts the old end of every channel that may have one; returns how many messages that were. Throws
  * `unavailable`.
  */
-async function trimAll(
-  parts: SweepParts,
-  nowMs: number,
-  isClosed: () => boolean,
-): Promise<number> {
+async function trimAll(parts: SweepParts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = parts;
   if (retentionMs === Infinity && trimQueue.keeps === 0) return 0;
   const grown = trimQueue.take();
   const chunks =
-    retentionMs < Infinity || grown === undefined
-      ? allChannels(tables)
-      : inChunks([...grown]);
+    retentionMs < Infinity || grown === undefined ? allChannels(tables) : inChunks([...grown]);
   let removed = 0;
   try {
     for (const keys of chunks) {
@@ -186,27 +174,19 @@ function* allChannels({ heads }: Tables): Generator<readonly ChannelKey[]> {
   let after: string | undefined;
   let keys: readonly ChannelKey[];
   do {
-    const start =
-      after === undefined ? {} : { start: after, exclusiveStart: true };
+    const start = after === undefined ? {} : { start: after, exclusiveStart: true };
     keys = [...heads.getKeys({ ...start, limit: STEP })];
     yield keys;
     after = keys.at(-1);
   } while (keys.length === STEP);
 }
 
-function* inChunks(
-  keys: readonly ChannelKey[],
-): Generator<readonly ChannelKey[]> {
-  for (let at = 0; at < keys.length; at += STEP)
-    yield keys.slice(at, at + STEP);
+function* inChunks(keys: readonly ChannelKey[]): Generator<readonly ChannelKey[]> {
+  for (let at = 0; at < keys.length; at += STEP) yield keys.slice(at, at + STEP);
 }
 
 /** Cuts the oldest messages of a channel, about a step of them; returns how many. */
-async function trim(
-  parts: SweepParts,
-  key: ChannelKey,
-  nowMs: number,
-): Promise<number> {
+async function trim(parts: SweepParts, key: ChannelKey, nowMs: number): Promise<number> {
   const { tables, rows } = parts;
   const row = rows.get(key);
   if (row === undefined) return 0;
@@ -230,8 +210,7 @@ function removeRow(
   { row, keptFrom }: OldRow,
 ): void {
   logRows.remove(number, row);
-  if (keptFrom <= row.last)
-    logRows.put(number, keptFrom, recordsFrom(row, keptFrom));
+  if (keptFrom <= row.last) logRows.put(number, keptFrom, recordsFrom(row, keptFrom));
   const { expiresAtMs } = peekTimes(recordAt(row, row.first));
   if (isStream(row)) streamRows.remove(number, row.value);
   if (!Number.isFinite(expiresAtMs)) return;
@@ -313,8 +292,7 @@ export class TrimQueue {
     if (this.keeps === 0 || head <= this.keeps) return;
     const before = head - log.length;
     const step = this.#step;
-    if (Math.floor(head / step) > Math.floor(before / step))
-      this.add(channel.key);
+    if (Math.floor(head / step) > Math.floor(before / step)) this.add(channel.key);
   }
 
   /** The channel must be looked at next time. */

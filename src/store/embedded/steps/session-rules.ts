@@ -3,12 +3,7 @@
 // again, because there it must happen inside Redis. `test/contract/kick-cases.ts` has the cases.
 
 import { MAIN_DEVICE, type SessionRecord } from "../../../broker/model.ts";
-import type {
-  Claim,
-  LoggedIn,
-  LoginResult,
-  NewestLogin,
-} from "../../../broker/ports.ts";
+import type { Claim, LoggedIn, LoginResult, NewestLogin } from "../../../broker/ports.ts";
 
 /** What the kick rule looks at. */
 type KickFacts = Pick<SessionRecord, "flag" | "level" | "deviceId">;
@@ -62,16 +57,13 @@ export function place(
   if (order !== undefined && isMain) {
     if (newest !== undefined && newest.order >= order) {
       const isLater = newest.order > order;
-      if (isLater && !isSameDevice(session, newest))
-        return { kind: "refused", reason: "kicked" };
-      if (newest.ended !== undefined)
-        return { kind: "refused", reason: newest.ended };
+      if (isLater && !isSameDevice(session, newest)) return { kind: "refused", reason: "kicked" };
+      if (newest.ended !== undefined) return { kind: "refused", reason: newest.ended };
       order = newest.order;
     }
     for (const other of entries) {
       if (other.order <= order || !collide(session, other.session)) continue;
-      if (!isSameDevice(session, other.session))
-        return { kind: "refused", reason: "kicked" };
+      if (!isSameDevice(session, other.session)) return { kind: "refused", reason: "kicked" };
       order = other.order;
     }
   }
@@ -113,8 +105,7 @@ function nextNewest(
   const past = before?.past ?? [];
   return {
     ...{ order, since, deviceId, label: next, ended: undefined },
-    past:
-      known === "" || known === next ? past : [...past, known].slice(-MAX_PAST),
+    past: known === "" || known === next ? past : [...past, known].slice(-MAX_PAST),
   };
 }
 

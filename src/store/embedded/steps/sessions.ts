@@ -85,10 +85,7 @@ export function createSessions(parts: SessionParts): SessionStore {
     return logins.get(session.uid, session.flag);
   }
 
-  function keep(
-    { uid, flag }: SessionRecord,
-    login: NewestLogin,
-  ): Promise<void> {
+  function keep({ uid, flag }: SessionRecord, login: NewestLogin): Promise<void> {
     const nowMs = clock();
     return persist(tables, () => logins.put(uid, flag, login, nowMs));
   }
@@ -143,15 +140,12 @@ export function createSessions(parts: SessionParts): SessionStore {
   ): Promise<Exclude<LoginResult, Entered> | Omit<Entered, "groups">> {
     const { uid, flag, sessionId } = asked;
     return lock.run(userLock(uid), async () => {
-      const device =
-        tokenHash === undefined ? undefined : await users.device(uid, flag);
+      const device = tokenHash === undefined ? undefined : await users.device(uid, flag);
       const level = levelOf(asked, tokenHash, device);
       if (level === undefined) return { kind: "unauthorized" };
       const session = level === asked.level ? asked : { ...asked, level };
       const newest = newestOf(session);
-      const entries = entriesOf(uid).filter(
-        (other) => other.session.sessionId !== sessionId,
-      );
+      const entries = entriesOf(uid).filter((other) => other.session.sessionId !== sessionId);
       const placed = place(session, claim, { entries, newest, now: nowUs() });
       if (placed.kind === "refused") return placed;
       if (placed.newest !== undefined) {
@@ -162,14 +156,11 @@ export function createSessions(parts: SessionParts): SessionStore {
       }
       const gone = new Set([sessionId]);
       for (const { session } of placed.ended) gone.add(session.sessionId);
-      const staying = entriesOf(uid).filter(
-        (other) => !gone.has(other.session.sessionId),
-      );
+      const staying = entriesOf(uid).filter((other) => !gone.has(other.session.sessionId));
       const { order, since } = placed.entry;
       const entry = { session, order, since, incarnation }; // a spread would give each entry a hidden class of its own
       put(uid, staying.concat(entry)); // exactly as long as needed, unlike a spread
-      for (const { session, reason } of placed.ended)
-        publishEnd(session, reason);
+      for (const { session, reason } of placed.ended) publishEnd(session, reason);
       publishPresence(uid);
       return { kind: "entered", ...placed.entry };
     });
@@ -195,11 +186,7 @@ export function createSessions(parts: SessionParts): SessionStore {
 
     confirmSessions: (all) =>
       Promise.all(
-        all.map((one) =>
-          lock
-            .run(userLock(one.session.uid), () => confirm(one))
-            .catch(failure),
-        ),
+        all.map((one) => lock.run(userLock(one.session.uid), () => confirm(one)).catch(failure)),
       ),
 
     sessionsOf: async (uids) => uids.map(entriesOf),

@@ -2,11 +2,7 @@
 // parts'. Must never show what is not committed, nor a stream whose message is past the retention
 // time.
 
-import {
-  type ChannelKey,
-  type Message,
-  messageTimeMs,
-} from "../../../broker/model.ts";
+import { type ChannelKey, type Message, messageTimeMs } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
 import { decodeRecord, peekTimes } from "../engine/record.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
@@ -40,9 +36,7 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
     const ended = rows.find(key, clientMsgNo);
     if (ended === undefined) return undefined;
     const record = rows.record(ended);
-    return record === undefined || !isShown(record)
-      ? undefined
-      : { ...ended, record };
+    return record === undefined || !isShown(record) ? undefined : { ...ended, record };
   }
 
   const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
@@ -63,8 +57,7 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
   return {
     stream(key, clientMsgNo) {
       const stream = live.find(key, clientMsgNo);
-      if (stream !== undefined)
-        return isShownLive(stream) ? stream.snapshot() : undefined;
+      if (stream !== undefined) return isShownLive(stream) ? stream.snapshot() : undefined;
       const ended = stored(key, clientMsgNo);
       if (ended === undefined) return undefined;
       return rows.snapshot(ended.number, decodeRecord(ended.record).message);
@@ -79,8 +72,7 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
 
     streamTextOffset(key, clientMsgNo, index) {
       const stream = live.find(key, clientMsgNo);
-      if (stream !== undefined)
-        return isShownLive(stream) ? stream.textOffset(index) : undefined;
+      if (stream !== undefined) return isShownLive(stream) ? stream.textOffset(index) : undefined;
       const ended = stored(key, clientMsgNo);
       return ended === undefined ? undefined : rows.textOffset(ended, index);
     },
@@ -96,9 +88,6 @@ export function createWithStream({
 }: Pick<StreamReadsParts, "live" | "streamRows">): WithStream {
   return (message, number) => {
     const active = live.at(message.key, message.messageSeq);
-    return withStream(
-      message,
-      active?.snapshot() ?? rows.snapshot(number, message),
-    );
+    return withStream(message, active?.snapshot() ?? rows.snapshot(number, message));
   };
 }

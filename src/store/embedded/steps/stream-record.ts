@@ -13,11 +13,7 @@ import {
   type StreamState,
 } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
-import {
-  assertVersion,
-  PLAIN_VERSION,
-  STREAM_RECORD,
-} from "../engine/record.ts";
+import { assertVersion, PLAIN_VERSION, STREAM_RECORD } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 
 const RECORD_BYTES = 12;
@@ -115,10 +111,7 @@ export function madeEventId(index: number): string {
 }
 
 /** Room the record needs at most. */
-export function maxStreamRecordBytes(
-  { key }: StreamName,
-  { eventId, data }: StreamEvent,
-): number {
+export function maxStreamRecordBytes({ key }: StreamName, { eventId, data }: StreamEvent): number {
   const units = key.length + (eventId?.length ?? 0) + data.length;
   return RECORD_BYTES + BODY_BYTES + 4 + units * 3;
 }
@@ -178,8 +171,7 @@ export function decodeStreamRecord(bytes: Buffer): {
 /** Reads a whole body. Throws `internal` on what no build so far wrote. */
 export function decodeBody(bytes: Buffer): StreamEvent {
   const type = TYPES[bytes[0] ?? 0];
-  if (type === undefined || type === "")
-    throw unreadable(`event type ${bytes[0]}`);
+  if (type === undefined || type === "") throw unreadable(`event type ${bytes[0]}`);
   const code = bytes[1] ?? 0;
   let at = BODY_BYTES;
   let eventId: string | undefined;

@@ -3,11 +3,7 @@
 // need, one that finds it by its clientMsgNo. Its head is its message, in the log. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import type {
-  ChannelKey,
-  StreamNote,
-  StreamSnapshot,
-} from "../../../broker/model.ts";
+import type { ChannelKey, StreamNote, StreamSnapshot } from "../../../broker/model.ts";
 import { type ChannelRows, logKey } from "../engine/channel-rows.ts";
 import { commit, fieldsOf } from "../engine/database.ts";
 import { decodeRecord } from "../engine/record.ts";
@@ -79,8 +75,7 @@ export class StreamRows {
     const name = nameKey(channel.number, head.clientMsgNo);
     void streamNames.put(name, [VERSION, head.messageSeq, code]);
     void streamsActive.remove(key);
-    for (const first of stream.parts)
-      void streamParts.remove(partKey(key, first));
+    for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
   /** Takes an ended stream out. To be called inside `commit`. */
@@ -141,10 +136,7 @@ export class StreamRows {
   snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
     const row = this.#tables.streams.get(logKey(number, head.messageSeq));
     if (row === undefined) return undefined;
-    const [code, text, nextIndex, startData, endData, notes] = fieldsOf(
-      row,
-      VERSION,
-    );
+    const [code, text, nextIndex, startData, endData, notes] = fieldsOf(row, VERSION);
     const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = head;
     return {
       ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
@@ -158,9 +150,7 @@ export class StreamRows {
   }
 
   isEnded(number: number, messageSeq: number): boolean {
-    return (
-      number !== 0 && this.#tables.streams.doesExist(logKey(number, messageSeq))
-    );
+    return number !== 0 && this.#tables.streams.doesExist(logKey(number, messageSeq));
   }
 
   /**
@@ -202,21 +192,15 @@ export async function removeOrphanedStreams(
   onError: (error: Error, what: string) => void,
 ): Promise<void> {
   const { log, streamsActive, streamParts } = tables;
-  const orphaned = [...streamsActive.getKeys({})].filter(
-    (key) => !log.doesExist(key),
-  );
+  const orphaned = [...streamsActive.getKeys({})].filter((key) => !log.doesExist(key));
   if (orphaned.length === 0) return;
-  const parts = orphaned.flatMap((key) => [
-    ...streamParts.getKeys(partRange(key)),
-  ]);
+  const parts = orphaned.flatMap((key) => [...streamParts.getKeys(partRange(key))]);
   await commit(tables, () => {
     for (const key of orphaned) void streamsActive.remove(key);
     for (const key of parts) void streamParts.remove(key);
   });
   onError(
-    new Error(
-      `${orphaned.length} active streams had rows and no message; the journal has them`,
-    ),
+    new Error(`${orphaned.length} active streams had rows and no message; the journal has them`),
     "Rows of active streams without their message were removed",
   );
 }

@@ -164,11 +164,7 @@ export class StreamAssignments {
   }
 }
 
-function encodeInto(
-  frame: Frame,
-  stream: StreamName,
-  event: StreamEvent,
-): EncodedEvent {
+function encodeInto(frame: Frame, stream: StreamName, event: StreamEvent): EncodedEvent {
   const start = frame.reserve(maxStreamRecordBytes(stream, event));
   const { bytes } = frame;
   const { body, end } = encodeStreamRecord(bytes, start, { stream, event });

@@ -10,21 +10,12 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../../broker/model.ts";
-import type {
-  StreamDraft,
-  StreamStep,
-  StreamStore,
-} from "../../../broker/ports.ts";
+import type { StreamDraft, StreamStep, StreamStore } from "../../../broker/ports.ts";
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 import type { LiveStream } from "./live-stream.ts";
 import { createStreamReads, type StreamReadsParts } from "./stream-reads.ts";
-import {
-  type Ending,
-  isStreamName,
-  isStreamType,
-  stateAfter,
-} from "./stream-record.ts";
+import { type Ending, isStreamName, isStreamType, stateAfter } from "./stream-record.ts";
 import type { EndedStream } from "./stream-rows.ts";
 import {
   type Decision,
@@ -42,10 +33,7 @@ export function createStreams(parts: StreamParts): StreamStore {
   const { appends, maxStreamBytes } = parts;
   const rules = new StreamRules(parts);
 
-  function call<Answer>(
-    decide: Decision<Answer>,
-    bytes: number,
-  ): Promise<Answer> {
+  function call<Answer>(decide: Decision<Answer>, bytes: number): Promise<Answer> {
     return new Promise((resolve, reject) => {
       const step = new StreamCall(parts, decide, { resolve, reject });
       appends.enqueue(step, bytes);
@@ -59,10 +47,7 @@ export function createStreams(parts: StreamParts): StreamStore {
       const refused = refusal(draft, maxStreamBytes);
       if (refused !== undefined) throw refused;
       if (appends.isFull) throw new BrokerError("overloaded");
-      return call(
-        (assignments) => rules.event(draft, assignments),
-        draft.data.length,
-      );
+      return call((assignments) => rules.event(draft, assignments), draft.data.length);
     },
 
     async cancelStream(key, clientMsgNo) {
@@ -75,10 +60,7 @@ export function createStreams(parts: StreamParts): StreamStore {
     /** Not refused for lack of room: it gives some back. */
     async interruptStreams(silentSinceMs) {
       if (rules.silent(silentSinceMs).length === 0) return 0;
-      return call(
-        (assignments) => rules.interrupt(silentSinceMs, assignments),
-        0,
-      );
+      return call((assignments) => rules.interrupt(silentSinceMs, assignments), 0);
     },
   };
 }
@@ -86,10 +68,7 @@ export function createStreams(parts: StreamParts): StreamStore {
 /**
  * What no record, row or stream can hold: it must not reach a batch, where it would fail others.
  */
-function refusal(
-  draft: StreamDraft,
-  maxBytes: number,
-): BrokerError | undefined {
+function refusal(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
   const { timestampMs } = draft;
   if (timestampMs !== undefined && !Number.isFinite(timestampMs))
@@ -154,9 +133,7 @@ class StreamRules {
 
   /** The streams that take events and had none since. */
   silent(silentSinceMs: number): LiveStream[] {
-    return [...this.#parts.live].filter(
-      (s) => s.ending === undefined && s.lastMs < silentSinceMs,
-    );
+    return [...this.#parts.live].filter((s) => s.ending === undefined && s.lastMs < silentSinceMs);
   }
 
   #start(draft: StreamDraft, assignments: StreamAssignments): StreamStep {
@@ -165,8 +142,7 @@ class StreamRules {
     if (assigner.firstOf(draft, assignments.nowMs) !== undefined)
       return { verdict: "taken", state: undefined };
     const other = live.running(draft.key);
-    if (other !== undefined && !draft.force)
-      return { verdict: "running", state: undefined };
+    if (other !== undefined && !draft.force) return { verdict: "running", state: undefined };
     live.assertRoom(draft, 0);
     if (other !== undefined) end(other, "replaced", assignments);
     assignments.add(assignments.begin(draft), toEvent(draft));
@@ -179,26 +155,18 @@ class StreamRules {
     const state = stateAfter(ending);
     const { type } = draft;
     if (type === STREAM_START) return { verdict: "closed", state };
-    if (type === STREAM_END || this.#knows(ended, draft.eventId))
-      return { verdict: "done", state };
+    if (type === STREAM_END || this.#knows(ended, draft.eventId)) return { verdict: "done", state };
     if (ending === "stopped") return { verdict: "stopped", state };
     return { verdict: type === STREAM_CONTENT ? "closed" : "missing", state };
   }
 
-  #knows(
-    ended: LiveStream | EndedStream,
-    eventId: string | undefined,
-  ): boolean {
+  #knows(ended: LiveStream | EndedStream, eventId: string | undefined): boolean {
     if ("knows" in ended) return ended.knows(eventId);
     return this.#parts.streamRows.knows(ended, eventId);
   }
 }
 
-function end(
-  stream: LiveStream,
-  ending: Ending,
-  assignments: StreamAssignments,
-): void {
+function end(stream: LiveStream, ending: Ending, assignments: StreamAssignments): void {
   const event = { type: STREAM_END, ending, eventId: undefined, data: "" };
   assignments.add(stream, { ...event, timestampMs: undefined });
 }

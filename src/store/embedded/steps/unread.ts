@@ -43,10 +43,7 @@ export class Unread {
 
   /** How many are unread behind the seq `position`. */
   count(state: ChannelState, position: number): number {
-    return (
-      this.#countForEver(state, position) +
-      this.#expiring(state, position).length
-    );
+    return this.#countForEver(state, position) + this.#expiring(state, position).length;
   }
 
   /**
@@ -194,9 +191,7 @@ export class ChannelStates {
     const stored = logRows.firstFrom(state.number, seq, memtableFrom);
     if (stored !== undefined) return countedRecord(stored.seq, stored.bytes, 0);
     const record = state.active?.log[Math.max(0, seq - memtableFrom)];
-    return (
-      record && countedRecord(record.messageSeq, record.bytes, record.start)
-    );
+    return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
   /** The newest message from `fromSeq` on that `isShown` takes. */
@@ -259,11 +254,7 @@ function memtableStart({ active, head }: ChannelState): number {
   return active?.log[0]?.messageSeq ?? head + 1;
 }
 
-function countedRecord(
-  seq: number,
-  bytes: Buffer,
-  start: number,
-): CountedRecord {
+function countedRecord(seq: number, bytes: Buffer, start: number): CountedRecord {
   const { timestampMs } = peekTimes(bytes, start);
   return { seq, timestampMs, ...peekCounted(bytes, start) };
 }

@@ -79,8 +79,7 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   return {
     get(uid, flag) {
       const stored = tables.logins.get([uid, flag]);
-      if (stored === undefined || keptUntil(stored) <= clock())
-        return undefined;
+      if (stored === undefined || keptUntil(stored) <= clock()) return undefined;
       return toLogin(stored);
     },
 
@@ -94,9 +93,7 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
 }
 
 /** Removes what is forgotten, a part of the table with each call. Throws `unavailable`. */
-export function createLoginSweep(
-  tables: Tables,
-): (nowMs: number) => Promise<void> {
+export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
   const isOld = (stored: Stored | undefined, nowMs: number) =>
     stored !== undefined && keptUntil(stored) <= nowMs;
@@ -108,8 +105,7 @@ export function createLoginSweep(
     const old = rows.filter(({ value }) => isOld(value, nowMs));
     if (old.length === 0) return;
     await transact(tables, () => {
-      for (const { key } of old)
-        if (isOld(logins.get(key), nowMs)) void logins.remove(key); // not one that logged in meanwhile
+      for (const { key } of old) if (isOld(logins.get(key), nowMs)) void logins.remove(key); // not one that logged in meanwhile
     });
   };
 }
@@ -119,10 +115,7 @@ function keptUntil(stored: Stored): number {
 }
 
 function toLogin(stored: Stored): NewestLogin {
-  const [, order, since, deviceId, label, ended, past] = fieldsOf(
-    stored,
-    VERSION,
-  );
+  const [, order, since, deviceId, label, ended, past] = fieldsOf(stored, VERSION);
   return {
     order: Number(order),
     since: Number(since),

@@ -98,11 +98,7 @@ export class AppendCall {
   }
 
   /** Answers by its bytes in the step's reply; false: it failed. */
-  settle(
-    { answers, idsBefore }: Reply,
-    at: number,
-    durable: Promise<void> | undefined,
-  ): boolean {
+  settle({ answers, idsBefore }: Reply, at: number, durable: Promise<void> | undefined): boolean {
     const first = at * ANSWER_BYTES;
     const what = answers[first + 1];
     const publicationSeq = answers.readDoubleBE(first + 2);
@@ -116,8 +112,7 @@ export class AppendCall {
       messageId: answers.readDoubleBE(first + 10),
       messageSeq: answers.readDoubleBE(first + 18),
       publicationSeq,
-      idBefore:
-        idsBefore.length > 0 ? idsBefore.readDoubleBE(at * ID_BYTES) : 0,
+      idBefore: idsBefore.length > 0 ? idsBefore.readDoubleBE(at * ID_BYTES) : 0,
       isRetry: what === RETRY,
       atMs: this.#atMs,
       record: this.#record,
@@ -141,9 +136,7 @@ export interface Reply {
 
 /** Of so many messages. */
 export function readReply(reply: unknown, messages: number): Reply {
-  const [bytes = NOTHING, ...texts] = (
-    Array.isArray(reply) ? reply : [reply]
-  ) as Buffer[]; // as its header says
+  const [bytes = NOTHING, ...texts] = (Array.isArray(reply) ? reply : [reply]) as Buffer[]; // as its header says
   const errors = texts.map((text) => errorOfReply(String(text)));
   const end = messages * ANSWER_BYTES;
   return {

@@ -8,13 +8,7 @@ import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import type { RedisStoreParts } from "../parts.ts";
-import {
-  AppendCall,
-  isAnyStored,
-  type Outcome,
-  type Reply,
-  readReply,
-} from "./append-call.ts";
+import { AppendCall, isAnyStored, type Outcome, type Reply, readReply } from "./append-call.ts";
 import type { ChannelNames } from "./channel-names.ts";
 import { permissionTables } from "./permission-tables.ts";
 
@@ -43,10 +37,7 @@ interface Queue {
   readonly underWay: Set<Batch>;
 }
 
-type AppendsParts = Pick<
-  RedisStoreParts,
-  "link" | "clock" | "limits" | "written"
->;
+type AppendsParts = Pick<RedisStoreParts, "link" | "clock" | "limits" | "written">;
 
 export class Appends {
   readonly #parts: AppendsParts;
@@ -149,10 +140,7 @@ export class Appends {
   }
 
   /** The step's reply has the calls in the order that they are given in. */
-  async #run(
-    channels: readonly (readonly AppendCall[])[],
-    messages: number,
-  ): Promise<Reply> {
+  async #run(channels: readonly (readonly AppendCall[])[], messages: number): Promise<Reply> {
     const { link, clock, limits } = this.#parts;
     const ids = channels[0]?.[0]?.names.ids; // of all: they are of one bucket, or on one server
     const bytes: number[] = [link.isCluster ? 1 : 0];
@@ -169,8 +157,7 @@ export class Appends {
       ...[maxChannelMessages, ids?.bucket ?? 0, messages],
     ];
     const packed = Buffer.allocUnsafe(8 * numbers.length + bytes.length);
-    for (const [at, number] of numbers.entries())
-      packed.writeDoubleBE(number, 8 * at);
+    for (const [at, number] of numbers.entries()) packed.writeDoubleBE(number, 8 * at);
     packed.set(bytes, 8 * numbers.length);
     const reply = await link.run(APPEND, [ids?.key ?? ""], [packed, ...args], {
       isGathered: true,
@@ -191,9 +178,7 @@ export class Appends {
 
   #settle(calls: readonly AppendCall[], reply: Reply): void {
     const { answers, errors } = reply;
-    const durable = isAnyStored(answers)
-      ? this.#parts.written(calls[0]?.names.head)
-      : undefined;
+    const durable = isAnyStored(answers) ? this.#parts.written(calls[0]?.names.head) : undefined;
     durable?.catch(ignore); // each caller hears of it
     let failed = 0;
     for (const [at, call] of calls.entries()) {
@@ -221,9 +206,7 @@ export class Appends {
  * Calls of a channel together, in their order. By name: of one channel there may be several
  * `ChannelNames`, and the step opens each once.
  */
-function byChannel(
-  calls: readonly AppendCall[],
-): readonly (readonly AppendCall[])[] {
+function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();
   for (const call of calls) {
     const { head } = call.names;
@@ -276,16 +259,11 @@ function isUnderWay(batches: ReadonlySet<Batch>, order: string): boolean {
  * Takes out what waits in these orders, of which a call failed: it must not come in before that one
  * is repeated.
  */
-function takeFollowers(
-  queue: Queue,
-  orders: ReadonlySet<string>,
-): AppendCall[] {
+function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];
-  const follows = ({ order }: AppendCall) =>
-    order !== undefined && orders.has(order);
+  const follows = ({ order }: AppendCall) => order !== undefined && orders.has(order);
   const followers = queue.waiting.filter(follows);
-  if (followers.length > 0)
-    queue.waiting = queue.waiting.filter((call) => !follows(call));
+  if (followers.length > 0) queue.waiting = queue.waiting.filter((call) => !follows(call));
   return followers;
 }
 

@@ -104,10 +104,7 @@ export function otherUser(users: readonly string[], uid: string): string {
 }
 
 /** The counter of a bucket's channels. */
-export function idCounterOf(
-  { keys, isCluster }: Place,
-  bucket: number,
-): IdCounter {
+export function idCounterOf({ keys, isCluster }: Place, bucket: number): IdCounter {
   return isCluster
     ? { key: keys.bucket("messageIds", bucket), bucket }
     : { key: keys.shared("messageIds"), bucket: WHOLE_SERVER };

@@ -1,12 +1,7 @@
 // A channel's record in Redis: one number, as kept in the channel's head and as answered by the
 // steps (`lua/channel_record.lua` is the other half). Pure.
 
-import type {
-  ChannelFlags,
-  ChannelInfo,
-  ChannelKey,
-  ChannelRef,
-} from "../../../broker/model.ts";
+import type { ChannelFlags, ChannelInfo, ChannelKey, ChannelRef } from "../../../broker/model.ts";
 
 const FORMAT = 1;
 const FORMAT_UNIT = 256;
@@ -44,10 +39,7 @@ export function recordKey({ type, id }: ChannelRef): ChannelKey {
 }
 
 /** The record that a step answered; undefined: no such channel. */
-export function infoOf(
-  { id, type }: ChannelRef,
-  bits: number,
-): ChannelInfo | undefined {
+export function infoOf({ id, type }: ChannelRef, bits: number): ChannelInfo | undefined {
   if (bits < 0) return undefined;
   return {
     id,
@@ -87,9 +79,7 @@ export function isOpen(bits: number): boolean {
 /**
  * Bits that change the record: those to set, and those to take away; nothing takes `disband` back.
  */
-export function changeOf(
-  flags: ChannelFlags,
-): readonly [set: number, take: number] {
+export function changeOf(flags: ChannelFlags): readonly [set: number, take: number] {
   let set = flags.disband === true ? DISBAND : 0;
   let take = 0;
   for (const [name, bit] of CHANGEABLE)

@@ -148,8 +148,7 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
       const uids = [...new Set(subscribers)];
       if (infoOf(info, await recordBits(info)) !== undefined) {
         // A fail-over may have lost what the call before it entered.
-        if (info.type === GROUP_CHANNEL)
-          await groups.add(info.id, await membersAmong(info, uids));
+        if (info.type === GROUP_CHANNEL) await groups.add(info.id, await membersAmong(info, uids));
         return false;
       }
       const [bits] = changeOf(info);
@@ -223,11 +222,7 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
       const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
       const from: ChannelRef = { id: fromUid, type: PERSON_CHANNEL };
       const [[bits = -1, lists = 0, same = -1], apart] = await Promise.all([
-        facts(
-          to,
-          [fromUid, WITH_ANY],
-          link.isCluster ? [] : keysOf(from, "head"),
-        ),
+        facts(to, [fromUid, WITH_ANY], link.isCluster ? [] : keysOf(from, "head")),
         link.isCluster ? recordBits(from) : undefined,
       ]);
       return {
@@ -267,9 +262,7 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
 
 /** The set of this kind, then that of the other. */
 function kindsOf(membership: Membership): readonly Membership[] {
-  return membership === PERMANENT
-    ? [PERMANENT, TEMPORARY]
-    : [TEMPORARY, PERMANENT];
+  return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
 /**
@@ -295,9 +288,7 @@ async function scanned(
 
 /** The items at the positions, counted from 1, that a step answered. */
 function at(items: readonly string[], positions: unknown): readonly string[] {
-  return (positions as readonly number[]).flatMap(
-    (position) => items[position - 1] ?? [],
-  );
+  return (positions as readonly number[]).flatMap((position) => items[position - 1] ?? []);
 }
 
 function texts(reply: unknown): string[] {

@@ -7,12 +7,7 @@ import type { CommandDraft } from "../../../broker/ports.ts";
 import { errorOfReply } from "../../../redis/errors.ts";
 import { bucketOf, type Keys } from "../../../redis/keys.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
-import {
-  encodeRecord,
-  packr,
-  unpackVersioned,
-  WIRE_VERSION,
-} from "../../../redis/wire.ts";
+import { encodeRecord, packr, unpackVersioned, WIRE_VERSION } from "../../../redis/wire.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import { dedupeKey, idCounterOf } from "./channel-names.ts";
 
@@ -67,10 +62,7 @@ export type Accepted =
 type StepParts = Pick<RedisStoreParts, "link" | "clock" | "limits">;
 
 /** The command of a draft accepted now. */
-export function newCommand(
-  { clock, limits }: StepParts,
-  draft: CommandDraft,
-): Command {
+export function newCommand({ clock, limits }: StepParts, draft: CommandDraft): Command {
   const { key, payload, recipients, alsoTell, origin, expireS } = draft;
   const nowMs = clock();
   const ttlEndMs = nowMs + limits.inboxTtlS * 1000;
@@ -112,10 +104,7 @@ export async function accept(
   const isLeft = later.length > 0 || (isCluster && alsoTell.length > 0);
   const reply = await link.run(
     ACCEPT,
-    [
-      ...[dedupeKey(keys, draft), ids.key, notesOf(keys, key)],
-      ...inboxKeys(keys, now, NUMBERED),
-    ],
+    [...[dedupeKey(keys, draft), ids.key, notesOf(keys, key)], ...inboxKeys(keys, now, NUMBERED)],
     [
       ...[...copyArgs(parts, sent), ids.bucket],
       draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
@@ -150,14 +139,10 @@ export async function put(
   uids: readonly string[],
 ): Promise<CopiesPut> {
   const { keys } = parts.link;
-  const reply = await parts.link.run(
-    PUT,
-    inboxKeys(keys, uids, [...NUMBERED, "inboxIds"]),
-    [
-      ...[...copyArgs(parts, command), command.messageId],
-      ...usersOf(keys, uids),
-    ],
-  );
+  const reply = await parts.link.run(PUT, inboxKeys(keys, uids, [...NUMBERED, "inboxIds"]), [
+    ...[...copyArgs(parts, command), command.messageId],
+    ...usersOf(keys, uids),
+  ]);
   const [dropped, cause] = reply as [number, Buffer]; // as its header says
   return { dropped, failure: failureOf(cause) };
 }

@@ -79,9 +79,7 @@ export class Commands {
     this.#atFirst = isCluster ? 0 : TOGETHER;
     const most = Math.floor(settings.maxInFlight * SHARE) * this.#together;
     this.#group = Math.min(GROUP, most);
-    this.#groups = new Semaphore(
-      Math.min(GROUPS, Math.floor(most / this.#group)),
-    );
+    this.#groups = new Semaphore(Math.min(GROUPS, Math.floor(most / this.#group)));
   }
 
   /** The port's `appendCommand`, of a draft that fits. */
@@ -91,8 +89,7 @@ export class Commands {
     const own = this.#heldBytesOf.get(fromUid) ?? 0;
     const free = MAX_HELD_BYTES - this.#heldBytes;
     if (own > 0 && own + bytes > free) throw new BrokerError("overloaded");
-    if (this.#heldBytes > 0 && bytes > free)
-      throw new BrokerError("overloaded");
+    if (this.#heldBytes > 0 && bytes > free) throw new BrokerError("overloaded");
     this.#hold(fromUid, bytes);
     try {
       return await this.#append(draft);
@@ -147,10 +144,7 @@ export class Commands {
   }
 
   /** Answers a retry once what it repeats is done. */
-  async #again(
-    key: ChannelKey,
-    retry: Extract<Accepted, { kind: "retry" }>,
-  ): Promise<Appended> {
+  async #again(key: ChannelKey, retry: Extract<Accepted, { kind: "retry" }>): Promise<Appended> {
     const { link, written } = this.#parts;
     const { messageId, messageSeq, publicationSeq, unfinished } = retry;
     this.counts.duplicates += 1;
@@ -202,10 +196,7 @@ export class Commands {
    * Ends when the last group is on its way, whatever became of others. `spreading` throws the first
    * failure, when nothing is on its way any more.
    */
-  async #spread(
-    command: Command,
-    silent: Silent,
-  ): Promise<{ readonly spreading: Promise<void> }> {
+  async #spread(command: Command, silent: Silent): Promise<{ readonly spreading: Promise<void> }> {
     const { recipients } = command;
     const notified = caught(this.#notify(command, silent));
     const groups: Promise<void>[] = [notified];
@@ -223,19 +214,13 @@ export class Commands {
     return { spreading: caught(allOf(groups)) };
   }
 
-  async #put(
-    command: Command,
-    group: readonly string[],
-    silent: Silent,
-  ): Promise<void> {
+  async #put(command: Command, group: readonly string[], silent: Silent): Promise<void> {
     const { keys } = this.#parts.link;
     const steps: Promise<void>[] = [];
     for (let at = 0; at < group.length; at += this.#together) {
       const uids = group.slice(at, at + this.#together);
       const key = keys.user("inbox", uids[0] ?? "");
-      const step = this.#ask(silent, key, () =>
-        put(this.#parts, command, uids),
-      );
+      const step = this.#ask(silent, key, () => put(this.#parts, command, uids));
       steps.push(
         step.then(({ dropped, failure }) => {
           this.counts.dropped += dropped;
@@ -251,18 +236,12 @@ export class Commands {
     const notified = command.alsoTell.map((uid) => {
       const topic = link.keys.user("topic", uid);
       const frame = commandFrame({ ...command, copy: { uid, inboxSeq: 0 } });
-      return this.#ask(silent, topic, () =>
-        link.call("spublish", topic, frame),
-      );
+      return this.#ask(silent, topic, () => link.call("spublish", topic, frame));
     });
     await allOf(notified);
   }
 
-  async #ask<T>(
-    silent: Silent,
-    key: string,
-    send: () => Promise<T>,
-  ): Promise<T> {
+  async #ask<T>(silent: Silent, key: string, send: () => Promise<T>): Promise<T> {
     const server = this.#parts.link.primaryOf(key);
     if (silent.has(server)) throw new BrokerError("unavailable");
     try {
@@ -329,8 +308,7 @@ export class Commands {
       }
       if (page.length < NOTES || isOver()) break;
     }
-    if (isHeld && isEachDone)
-      await link.call("del", leaseOf(link.keys, bucket));
+    if (isHeld && isEachDone) await link.call("del", leaseOf(link.keys, bucket));
   }
 }
 
@@ -359,8 +337,7 @@ function sizeOf({ payload, recipients, alsoTell }: CommandDraft): number {
  */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);
-  for (const result of results)
-    if (result.status === "rejected") throw result.reason;
+  for (const result of results) if (result.status === "rejected") throw result.reason;
 }
 
 /** It may fail before it is awaited. */

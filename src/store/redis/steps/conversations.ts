@@ -27,10 +27,7 @@ import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import { messageOf, type Taken } from "./history.ts";
 
-const STATE = loadScript(
-  lua("conversation"),
-  ...["channel_record", "entry", "snapshot"].map(lua),
-);
+const STATE = loadScript(lua("conversation"), ...["channel_record", "entry", "snapshot"].map(lua));
 const DROP = loadScript(lua("drop_peer"));
 
 /** Steps of one list on their way at once: other calls of the node take turns with them. */
@@ -172,11 +169,7 @@ export function createRedisConversations(
       return found;
     },
 
-    async readConversations(
-      uid,
-      channels,
-      { limit, maxBytes },
-    ): Promise<ConversationSlice> {
+    async readConversations(uid, channels, { limit, maxBytes }): Promise<ConversationSlice> {
       const conversations: Conversation[] = [];
       let bytes = 0;
       let at = 0;
@@ -189,8 +182,7 @@ export function createRedisConversations(
         for (const one of await Promise.all(reads)) {
           if (one?.last === undefined) continue;
           bytes += CONVERSATION_BYTES + contentBytes(one.last);
-          if (bytes > maxBytes && conversations.length > 0)
-            return { conversations, more: true };
+          if (bytes > maxBytes && conversations.length > 0) return { conversations, more: true };
           conversations.push(one);
         }
       }
@@ -202,16 +194,13 @@ export function createRedisConversations(
     async changeConversation(uid, channel, change) {
       const asked = [change.kind, amountOf(change)];
       const changed = await whole(uid, channel, asked);
-      if (changed !== undefined)
-        await written(link.keys.channel("head", channelKey(channel, uid)));
+      if (changed !== undefined) await written(link.keys.channel("head", channelKey(channel, uid)));
       return changed;
     },
 
     async personalChannelsSince(uid, sinceMs) {
       const found = await peers(uid, `${sinceMs}`, "+inf", "BYSCORE");
-      return found.map((peer) =>
-        channelKey({ id: String(peer), type: PERSON_CHANNEL }, uid),
-      );
+      return found.map((peer) => channelKey({ id: String(peer), type: PERSON_CHANNEL }, uid));
     },
   };
 }
@@ -228,10 +217,7 @@ function amountOf(change: ConversationChange): number {
   return Math.min(Math.max(Math.trunc(value), 0), Number.MAX_SAFE_INTEGER);
 }
 
-function factsOf(
-  { id, type }: ChannelRef,
-  reply: Reply,
-): Omit<Conversation, "last"> {
+function factsOf({ id, type }: ChannelRef, reply: Reply): Omit<Conversation, "last"> {
   const [headSeq, readSeq, unread, deletedSeq, changedAtMs] = reply.map(Number);
   return {
     channel: { id, type },

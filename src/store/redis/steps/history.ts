@@ -1,11 +1,7 @@
 // A channel's messages as they are shown: steps that each hold up nobody, put together to the slice
 // that was asked for. No state.
 
-import {
-  type ChannelKey,
-  type Message,
-  streamPayload,
-} from "../../../broker/model.ts";
+import { type ChannelKey, type Message, streamPayload } from "../../../broker/model.ts";
 import type {
   HistoryRange,
   HistorySlice,
@@ -20,10 +16,7 @@ import { decodeSnapshot } from "./stream-record.ts";
 const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
 const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
 
-type HistoryParts = Pick<
-  RedisStoreParts,
-  "link" | "clock" | "limits" | "unreadable"
->;
+type HistoryParts = Pick<RedisStoreParts, "link" | "clock" | "limits" | "unreadable">;
 
 /** The port's `readMessages`. */
 export async function readSlice(

@@ -49,9 +49,7 @@ export function createRedisInbox(parts: RedisStoreParts) {
       const seqs = inboxSeqs.filter(
         (seq) => Number.isInteger(seq) && seq >= 1 && seq <= MAX_INBOX_SEQ,
       );
-      const keys = ["inbox", "inboxExpiry"].map((part) =>
-        link.keys.user(part, uid),
-      );
+      const keys = ["inbox", "inboxExpiry"].map((part) => link.keys.user(part, uid));
       const steps: Promise<unknown>[] = [];
       for (let at = 0; at < seqs.length; at += TAKEN) {
         const some = seqs.slice(at, at + TAKEN);

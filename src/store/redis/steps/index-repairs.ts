@@ -9,8 +9,7 @@ import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { slotOf } from "../../../redis/slots.ts";
 import type { RedisStoreParts } from "../parts.ts";
 
-interface IndexRepairsParts
-  extends Pick<RedisStoreParts, "link" | "clock" | "onError"> {
+interface IndexRepairsParts extends Pick<RedisStoreParts, "link" | "clock" | "onError"> {
   /** Enters the group into the user's index, notes that, and notifies the user's sessions. */
   readonly add: (groupId: string, uid: string) => Promise<void>;
 }
@@ -94,9 +93,7 @@ export class IndexRepairs {
 
   #readyOf(entry: IndexEntry): unknown {
     try {
-      const { status, stream } = this.#parts.link.primaryOf(
-        this.#indexOf(entry),
-      );
+      const { status, stream } = this.#parts.link.primaryOf(this.#indexOf(entry));
       return status === "ready" ? stream : NONE;
     } catch {
       return NONE;

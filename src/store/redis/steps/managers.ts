@@ -42,8 +42,7 @@ export function createRedisManagers({
       await written(passwords);
     },
 
-    accessTokenOwner: (tokenHash) =>
-      accessTokenOwner({ link, clock }, tokenHash),
+    accessTokenOwner: (tokenHash) => accessTokenOwner({ link, clock }, tokenHash),
 
     async removeAccessToken(tokenHash) {
       await link.call("del", tokenKey(tokenHash));
@@ -68,8 +67,7 @@ export async function accessTokenOwner(
 export const passwordsKey = (keys: Keys): string => keys.shared("managers");
 
 /** Of a token by its SHA-256 in hex. */
-export const accessTokenKey = (keys: Keys, hash: string): string =>
-  keys.shared(`tokens:${hash}`);
+export const accessTokenKey = (keys: Keys, hash: string): string => keys.shared(`tokens:${hash}`);
 
 export function encodePassword(passwordHash: string): string {
   return `${FORMAT}\n${passwordHash}`;

@@ -5,12 +5,7 @@
 // rules are being read.
 
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
-import type {
-  Appended,
-  ChannelStore,
-  MessageDraft,
-  MessageStore,
-} from "../../../broker/ports.ts";
+import type { Appended, ChannelStore, MessageDraft, MessageStore } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import type { RedisStoreParts } from "../parts.ts";
@@ -21,9 +16,7 @@ import type { Commands } from "./commands.ts";
 import { readResumeSeqs, readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
 
-interface MessageParts
-  extends RedisStoreParts,
-    Pick<ChannelStore, "personFacts"> {
+interface MessageParts extends RedisStoreParts, Pick<ChannelStore, "personFacts"> {
   readonly commands: Pick<Commands, "settle">;
 }
 
@@ -52,10 +45,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
     const { key, fromUid, channel, permission } = draft;
     if (!isCheck(permission)) return draft;
     const facts = personFacts(fromUid, channel.id);
-    const known = await judging.enter(
-      `${fromUid} ${key}`,
-      Promise.resolve(facts),
-    );
+    const known = await judging.enter(`${fromUid} ${key}`, Promise.resolve(facts));
     const refused = refusePersonSend(known, fromUid, channel.id, permission);
     return { ...draft, permission: refused ?? "granted" };
   }
@@ -66,8 +56,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
     { isApart }: ChannelNames,
     placed: Placed,
   ): Promise<void> {
-    if (placed.publicationSeq === 0)
-      await commands.settle(draft.key, placed.messageId);
+    if (placed.publicationSeq === 0) await commands.settle(draft.key, placed.messageId);
     else if (isApart && placed.messageSeq === 0)
       await publish(draft, placed); // the first one may be lost: the retry has its content
     else if (isApart) await publishAgain(link, draft, placed);
@@ -89,8 +78,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
       const judged = names.isApart ? await judge(draft) : draft;
       const placed = await appends.append(names, judged);
       const { refused } = placed;
-      if (refused !== undefined)
-        return { messageId: 0, messageSeq: 0, duplicate: false, refused };
+      if (refused !== undefined) return { messageId: 0, messageSeq: 0, duplicate: false, refused };
       const { messageId, messageSeq, isRetry, durable } = placed;
       if (isRetry) counts.duplicates += 1;
       else counts.appended += 1;

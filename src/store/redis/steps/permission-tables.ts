@@ -9,10 +9,7 @@ import {
   PERSON_CHANNEL,
   SYSTEM_UID,
 } from "../../../broker/model.ts";
-import {
-  refuseGroupSend,
-  refusePersonSend,
-} from "../../../broker/permissions.ts";
+import { refuseGroupSend, refusePersonSend } from "../../../broker/permissions.ts";
 
 /** In a step. The numbers are no format: both sides are of one build. */
 const REFUSALS = {
@@ -64,9 +61,7 @@ export function permissionTables(): string {
 }
 
 function table(refuse: (bits: number) => SendRefusal | undefined): string {
-  return Array.from({ length: CASES }, (_, bits) => codeOf(refuse(bits))).join(
-    "",
-  );
+  return Array.from({ length: CASES }, (_, bits) => codeOf(refuse(bits))).join("");
 }
 
 function refuseInGroup(bits: number): SendRefusal | undefined {

@@ -6,11 +6,7 @@ import type { MessageDraft } from "../../../broker/ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
-import {
-  decodeRecord,
-  encodeExtra,
-  messagePublication,
-} from "../../../redis/wire.ts";
+import { decodeRecord, encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import { lua } from "../parts.ts";
 import type { Placed } from "./append-call.ts";
 import { otherUser } from "./channel-names.ts";

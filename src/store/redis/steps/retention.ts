@@ -96,19 +96,15 @@ export class Sweep {
     const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
       this.#sweepBucket(bucket, clockAt),
     );
-    const results: PromiseSettledResult<unknown>[] =
-      await Promise.allSettled(buckets);
+    const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(buckets);
     const isAny = results.some(({ status }) => status === "fulfilled"); // else it is this node's clock that is wrong, or Redis is away
     let removed = 0;
     for (const result of results)
       if (result.status === "fulfilled") removed += Number(result.value);
     for (const also of isAny ? this.#also : [])
       if (!this.#isStopped)
-        results.push(
-          ...(await Promise.allSettled([also(() => this.#isStopped)])),
-        );
-    for (const result of results)
-      if (result.status === "rejected") throw result.reason;
+        results.push(...(await Promise.allSettled([also(() => this.#isStopped)])));
+    for (const result of results) if (result.status === "rejected") throw result.reason;
     return removed;
   }
 
@@ -121,8 +117,7 @@ export class Sweep {
     do {
       channels = await this.#channelsIn(due, ["-inf", `${nowMs}`]);
       const unlooked = this.#unlooked(nowMs);
-      if (unlooked !== undefined)
-        channels = channels.concat(await this.#channelsIn(due, unlooked));
+      if (unlooked !== undefined) channels = channels.concat(await this.#channelsIn(due, unlooked));
       for (const key of channels) {
         if (this.#isStopped) return removed;
         removed += await this.#reclaim(key, due, nowMs);
@@ -141,10 +136,7 @@ export class Sweep {
     return retentionS > 0 ? ["+inf", "+inf"] : undefined;
   }
 
-  async #channelsIn(
-    due: string,
-    [from, to]: Range,
-  ): Promise<readonly string[]> {
+  async #channelsIn(due: string, [from, to]: Range): Promise<readonly string[]> {
     const { link } = this.#parts;
     const found = await link.call(
       ...(["zrangebyscore", due, from, to, "LIMIT", 0, CHANNELS] as const),
@@ -154,9 +146,7 @@ export class Sweep {
 
   async #reclaim(key: string, due: string, nowMs: number): Promise<number> {
     const { link, limits } = this.#parts;
-    const names = ["head", "log", "expiry", "redDots"].map((part) =>
-      link.keys.channel(part, key),
-    );
+    const names = ["head", "log", "expiry", "redDots"].map((part) => link.keys.channel(part, key));
     const { retentionS, maxChannelMessages: keeps } = limits;
     const lookMs = keeps > 0 ? nowMs + LOOK_MS : 0;
     const removed = await link.run(

@@ -3,11 +3,7 @@
 // changed. No state.
 
 import type { CloseReason } from "../../../broker/errors.ts";
-import type {
-  DeviceFlag,
-  DeviceLevel,
-  SessionRecord,
-} from "../../../broker/model.ts";
+import type { DeviceFlag, DeviceLevel, SessionRecord } from "../../../broker/model.ts";
 import {
   type Confirmation,
   type Incarnation,
@@ -47,9 +43,7 @@ const END = loadScript(lua("session_end"), ...SESSION_RULES);
 const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
 
 /** The sessions of a store on Redis. */
-export function createRedisSessions({
-  link,
-}: Pick<RedisStoreParts, "link">): SessionStore {
+export function createRedisSessions({ link }: Pick<RedisStoreParts, "link">): SessionStore {
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const perCall = link.isCluster ? 1 : CONFIRMED_PER_CALL; // users are in slots of their own
 
@@ -149,17 +143,18 @@ function refusal(reason: Buffer | undefined) {
 
 /** Reads an entry of the user `uid` as the scripts write it. */
 function readEntry(uid: string, sessionId: string, text: Buffer): SessionEntry {
-  const [, incarnation, since, flag, level, deviceId, tokenTag, order] =
-    JSON.parse(text.toString()) as [
-      number,
-      Incarnation,
-      since: string,
-      DeviceFlag,
-      DeviceLevel,
-      deviceId: string,
-      tokenTag: string,
-      order: string,
-    ];
+  const [, incarnation, since, flag, level, deviceId, tokenTag, order] = JSON.parse(
+    text.toString(),
+  ) as [
+    number,
+    Incarnation,
+    since: string,
+    DeviceFlag,
+    DeviceLevel,
+    deviceId: string,
+    tokenTag: string,
+    order: string,
+  ];
   const nodeId = incarnation.slice(0, incarnation.lastIndexOf(":"));
   return {
     session: { sessionId, nodeId, uid, flag, level, deviceId, tokenTag },

@@ -27,10 +27,7 @@ export function createStreamReads({
   clock,
   limits,
   unreadable,
-}: Pick<
-  RedisStoreParts,
-  "link" | "clock" | "limits" | "unreadable"
->): StreamReads {
+}: Pick<RedisStoreParts, "link" | "clock" | "limits" | "unreadable">): StreamReads {
   const { keys } = link;
   const cache = new StreamCache(MAX_CACHED_UNITS);
   const retentionMs = limits.retentionS * 1000;
@@ -39,10 +36,7 @@ export function createStreamReads({
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
   /** The channel's stream of that name, or its active one (""). */
-  async function read(
-    key: ChannelKey,
-    clientMsgNo: string,
-  ): Promise<StreamSnapshot | undefined> {
+  async function read(key: ChannelKey, clientMsgNo: string): Promise<StreamSnapshot | undefined> {
     const cached = cache.get(key, clientMsgNo);
     const reply = await link.run(
       READ,
@@ -53,19 +47,14 @@ export function createStreamReads({
     const [found] = unreadable.leaveOut([reply], decodeShown);
     if (found === undefined) return undefined;
     const { version, snapshot } = found;
-    return snapshot === undefined
-      ? cached?.snapshot
-      : cache.put({ version, snapshot });
+    return snapshot === undefined ? cached?.snapshot : cache.put({ version, snapshot });
   }
 
   /**
    * The active stream of a channel that a user's index names. A channel without one is removed, and
    * added again if a stream began meanwhile.
    */
-  async function indexed(
-    index: string,
-    key: ChannelKey,
-  ): Promise<StreamSnapshot | undefined> {
+  async function indexed(index: string, key: ChannelKey): Promise<StreamSnapshot | undefined> {
     const found = await read(key, "");
     if (found !== undefined) return found;
     await link.call("srem", index, key);
@@ -75,8 +64,7 @@ export function createStreamReads({
   }
 
   return {
-    stream: async (key, clientMsgNo) =>
-      clientMsgNo === "" ? undefined : read(key, clientMsgNo),
+    stream: async (key, clientMsgNo) => (clientMsgNo === "" ? undefined : read(key, clientMsgNo)),
 
     activeStream: (key) => read(key, ""),
 
@@ -155,8 +143,7 @@ class StreamCache {
   #remove(name: string, { snapshot }: CachedStream): void {
     this.#entries.delete(name);
     this.#units -= unitsOf(snapshot);
-    if (this.#active.get(snapshot.key) === name)
-      this.#active.delete(snapshot.key);
+    if (this.#active.get(snapshot.key) === name) this.#active.delete(snapshot.key);
   }
 }
 
@@ -164,14 +151,8 @@ function nameOf(key: ChannelKey, clientMsgNo: string): string {
   return `${key}\n${clientMsgNo}`;
 }
 
-function unitsOf({
-  text,
-  startData,
-  endData = "",
-  notes,
-}: StreamSnapshot): number {
+function unitsOf({ text, startData, endData = "", notes }: StreamSnapshot): number {
   let units = ENTRY_UNITS + text.length + startData.length + endData.length;
-  for (const { eventId, type, data } of notes)
-    units += eventId.length + type.length + data.length;
+  for (const { eventId, type, data } of notes) units += eventId.length + type.length + data.length;
   return units;
 }

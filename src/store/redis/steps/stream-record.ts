@@ -9,12 +9,7 @@ import {
   type StreamNote,
   type StreamSnapshot,
 } from "../../../broker/model.ts";
-import {
-  packr,
-  type RecordedEvent,
-  STREAM_STATES,
-  WIRE_VERSION,
-} from "../../../redis/wire.ts";
+import { packr, type RecordedEvent, STREAM_STATES, WIRE_VERSION } from "../../../redis/wire.ts";
 
 /** First bytes of MessagePack arrays of that many fields. */
 const ARRAY = 0x90;
@@ -105,9 +100,14 @@ export function encodeNote(note: StreamNote): Buffer {
 }
 
 function decodeNote(note: Buffer): StreamNote {
-  const [index, textOffset, eventId, type, data, timestampMs] = packr.unpack(
-    note,
-  ) as [number, number, string, string, string, number];
+  const [index, textOffset, eventId, type, data, timestampMs] = packr.unpack(note) as [
+    number,
+    number,
+    string,
+    string,
+    string,
+    number,
+  ];
   return { index, textOffset, eventId, type, data, timestampMs };
 }
 

@@ -58,9 +58,7 @@ export function createStreamSteps({
 
   /** `streams` of the users of a channel that its own steps can reach. */
   const indexesOf = (key: ChannelKey) =>
-    areUsersApart(link, key)
-      ? []
-      : usersOf(key).map((uid) => keys.user("streams", uid));
+    areUsersApart(link, key) ? [] : usersOf(key).map((uid) => keys.user("streams", uid));
 
   function start(draft: StreamDraft): Promise<unknown> {
     const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
@@ -120,10 +118,7 @@ export function createStreamSteps({
  * As `lua/stream_steps.lua` names it: start, content, note (a tool call), end. Throws `bad_request`
  * for a type that no stream has and an invalid time, `too_large` for data no stream could hold.
  */
-function kindOf(
-  { type, data, timestampMs }: StreamDraft,
-  maxStreamBytes: number,
-): Kind {
+function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): Kind {
   const kind = KINDS.get(type);
   const isTime = timestampMs === undefined || Number.isFinite(timestampMs);
   if (kind === undefined || !isTime) throw new BrokerError("bad_request");
@@ -132,18 +127,12 @@ function kindOf(
 }
 
 /** What the event's record ends with; it happened at `nowMs` if its producer did not say when. */
-function tailOf(
-  { type, data, timestampMs }: StreamDraft,
-  nowMs: number,
-): Buffer {
+function tailOf({ type, data, timestampMs }: StreamDraft, nowMs: number): Buffer {
   return eventTail({ type, data, timestampMs: timestampMs ?? nowMs });
 }
 
 /** Of the stream's message. */
-function recordOf(
-  { channel, fromUid, clientMsgNo }: StreamDraft,
-  nowMs: number,
-): Buffer {
+function recordOf({ channel, fromUid, clientMsgNo }: StreamDraft, nowMs: number): Buffer {
   return encodeRecord(
     {
       ...{ channel, fromUid, clientMsgNo, payload: NO_TEXT },

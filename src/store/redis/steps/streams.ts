@@ -43,8 +43,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     step: () => Promise<unknown>,
   ): Promise<StreamStep> {
     const isApart = areUsersApart(link, key);
-    if (isApart)
-      await turns.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
+    if (isApart) await turns.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
     const reply = await step();
     if (isApart && isStart) await addToIndexes(key); // a reader may have removed the channel just before the start
     return finish(key, reply);
@@ -82,10 +81,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     return { verdict, state: STREAM_STATES[state] };
   }
 
-  async function publish(
-    key: ChannelKey,
-    frames: readonly Buffer[],
-  ): Promise<void> {
+  async function publish(key: ChannelKey, frames: readonly Buffer[]): Promise<void> {
     const atMs = clock();
     const published = frames.map((frame) =>
       publishToUsers(link, key, frame, isMessages(frame) ? atMs : undefined),
@@ -100,9 +96,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
   function notified(key: ChannelKey, ended: string): void {
     link
       .call("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
-      .catch((error: unknown) =>
-        onError(error, "The end of a stream could not be published"),
-      );
+      .catch((error: unknown) => onError(error, "The end of a stream could not be published"));
   }
 
   /** Ends what was silent in a bucket; returns how many. */
@@ -129,8 +123,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     streamEvent: (draft) =>
       inTurn(draft.key, draft.type === STREAM_START, () => steps.event(draft)),
 
-    cancelStream: (key, clientMsgNo) =>
-      inTurn(key, false, () => steps.end({ key, clientMsgNo })),
+    cancelStream: (key, clientMsgNo) => inTurn(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
      * While Redis was away no producer could be heard, so silence counts from when it came back; so

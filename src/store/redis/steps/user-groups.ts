@@ -48,8 +48,7 @@ export class UserGroups {
     this.#link = parts.link;
     this.#repairs = new IndexRepairs({
       ...parts,
-      add: (groupId, uid) =>
-        this.#add(groupId, [uid], this.#notification(groupId, uid)),
+      add: (groupId, uid) => this.#add(groupId, [uid], this.#notification(groupId, uid)),
     });
   }
 
@@ -58,11 +57,7 @@ export class UserGroups {
    * indexes, and enters them again where that took so long that a reader may have removed them
    * before.
    */
-  async behind<T>(
-    groupId: string,
-    uids: readonly string[],
-    script: () => Promise<T>,
-  ): Promise<T> {
+  async behind<T>(groupId: string, uids: readonly string[], script: () => Promise<T>): Promise<T> {
     const sinceMs = this.#parts.clock();
     await this.add(groupId, uids);
     const reply = await script();
@@ -74,8 +69,7 @@ export class UserGroups {
   async add(groupId: string, uids: readonly string[]): Promise<void> {
     const size = this.#link.isCluster ? 1 : USERS_PER_ADD;
     const pieces: (readonly string[])[] = [];
-    for (let at = 0; at < uids.length; at += size)
-      pieces.push(uids.slice(at, at + size));
+    for (let at = 0; at < uids.length; at += size) pieces.push(uids.slice(at, at + size));
     for (let at = 0; at < pieces.length; at += ADDS_AT_ONCE) {
       const some = pieces.slice(at, at + ADDS_AT_ONCE);
       await Promise.all(some.map((piece) => this.#add(groupId, piece)));
@@ -96,14 +90,8 @@ export class UserGroups {
   }
 
   /** See `ChannelStore`. The index is repaired later: nobody waits for that. */
-  async amongOf(
-    uid: string,
-    ids: readonly string[],
-  ): ReturnType<ChannelStore["groupsAmong"]> {
-    const [index, groups] = await Promise.all([
-      this.#read(uid),
-      this.#among(uid, ids),
-    ]);
+  async amongOf(uid: string, ids: readonly string[]): ReturnType<ChannelStore["groupsAmong"]> {
+    const [index, groups] = await Promise.all([this.#read(uid), this.#among(uid, ids)]);
     const asked = new Set(ids);
     const isAll = [...index.keys()].every((id) => asked.has(id));
     if (isAll)
@@ -122,11 +110,7 @@ export class UserGroups {
   }
 
   /** All that are old, but those where the user was `found` to be a member. */
-  async #remove(
-    uid: string,
-    index: Index,
-    found: readonly string[],
-  ): Promise<void> {
+  async #remove(uid: string, index: Index, found: readonly string[]): Promise<void> {
     if (found.length === index.size) return;
     const members = new Set(found);
     const oldS = this.#parts.clock() / 1000 - YOUNG_S; // Redis' clock decides
@@ -143,9 +127,7 @@ export class UserGroups {
     const pieces = piecesOf(ids, this.#link);
     const found = await slice.each(pieces, async (some) => {
       const groupKeys = some.flatMap((id) =>
-        ["head", "permanent", "temporary"].map((part) =>
-          this.#link.keys.channel(part, `2:${id}`),
-        ),
+        ["head", "permanent", "temporary"].map((part) => this.#link.keys.channel(part, `2:${id}`)),
       );
       const reply = await this.#link.run(AMONG, groupKeys, [uid]);
       const positions = reply as readonly number[]; // as its header says

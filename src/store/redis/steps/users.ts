@@ -44,11 +44,7 @@ export function createRedisUsers({
 
   return {
     async device(uid, flag) {
-      const reply = await link.call(
-        "hget",
-        link.keys.user("devices", uid),
-        flag,
-      );
+      const reply = await link.call("hget", link.keys.user("devices", uid), flag);
       return deviceOf(uid, flag, reply);
     },
 
@@ -74,18 +70,11 @@ export function createRedisUsers({
 }
 
 /** A device as a value of its user's hash `dev`. */
-export function encodeDevice({
-  level,
-  tokenHash,
-}: Pick<Device, "level" | "tokenHash">): Buffer {
+export function encodeDevice({ level, tokenHash }: Pick<Device, "level" | "tokenHash">): Buffer {
   return Buffer.from([FORMAT, level, ...tokenHash]);
 }
 
-function deviceOf(
-  uid: string,
-  flag: DeviceFlag,
-  reply: unknown,
-): Device | undefined {
+function deviceOf(uid: string, flag: DeviceFlag, reply: unknown): Device | undefined {
   if (reply === null) return undefined;
   const stored = reply as Buffer; // a hash's value
   if (stored[0] !== FORMAT)

@@ -93,9 +93,7 @@ t.test("names that share a hash are told apart", async (t) => {
 
 t.test("of those with one name the newest that is left is found", async (t) => {
   const memtable = new Memtable(() => undefined, BOUNDS);
-  const [oldest, middle, newest] = Array.from({ length: 3 }, () =>
-    assign(memtable, named(0)),
-  );
+  const [oldest, middle, newest] = Array.from({ length: 3 }, () => assign(memtable, named(0)));
   if (middle === undefined || newest === undefined) return;
   memtable.rollBack(middle);
   t.equal(memtable.seen(named(0)), newest, "the newest");
@@ -103,70 +101,60 @@ t.test("of those with one name the newest that is left is found", async (t) => {
   t.equal(memtable.seen(named(0)), oldest, "the oldest");
 });
 
-t.test(
-  "a flush lets go of what was committed when it began, also of the numbers",
-  async (t) => {
-    const memtable = new Memtable(() => undefined, BOUNDS);
-    const some = (from: number) =>
-      Array.from({ length: 150 }, (_, i) => assign(memtable, named(from + i)));
-    const early = some(0);
-    for (const record of early) memtable.commit(record);
-    const uncommitted = some(200);
-    const flush = memtable.startFlush();
-    const late = uncommitted.slice(0, 100);
-    for (const record of late) memtable.commit(record);
-    finish(memtable, flush);
-    t.equal(
-      count(early, (_, i) => memtable.seen(named(i)) === undefined),
-      150,
-      "what was flushed is gone",
-    );
-    t.equal(
-      count(
-        uncommitted,
-        (record, i) => memtable.seen(named(200 + i)) === record,
-      ),
-      150,
-      "what was not committed in time is found",
-    );
-    const rest = memtable.startFlush().flatMap(({ log }) => log);
-    t.same(new Set(rest), new Set(late), "and is what comes next");
-    for (const record of uncommitted.slice(100)) memtable.rollBack(record);
-    const heads = flush.map(({ channel }) => channel);
-    t.ok(
-      heads.every(({ assigned, head }) => assigned === head),
-      "seqs rolled back are given again",
-    );
-    t.ok(
-      heads.every(({ counted, headCounted }) => counted === headCounted),
-      "and are not counted",
-    );
-    finish(memtable, memtable.startFlush());
-    t.same([memtable.records, memtable.bytes], [0, 0], "nothing is held");
-  },
-);
+t.test("a flush lets go of what was committed when it began, also of the numbers", async (t) => {
+  const memtable = new Memtable(() => undefined, BOUNDS);
+  const some = (from: number) =>
+    Array.from({ length: 150 }, (_, i) => assign(memtable, named(from + i)));
+  const early = some(0);
+  for (const record of early) memtable.commit(record);
+  const uncommitted = some(200);
+  const flush = memtable.startFlush();
+  const late = uncommitted.slice(0, 100);
+  for (const record of late) memtable.commit(record);
+  finish(memtable, flush);
+  t.equal(
+    count(early, (_, i) => memtable.seen(named(i)) === undefined),
+    150,
+    "what was flushed is gone",
+  );
+  t.equal(
+    count(uncommitted, (record, i) => memtable.seen(named(200 + i)) === record),
+    150,
+    "what was not committed in time is found",
+  );
+  const rest = memtable.startFlush().flatMap(({ log }) => log);
+  t.same(new Set(rest), new Set(late), "and is what comes next");
+  for (const record of uncommitted.slice(100)) memtable.rollBack(record);
+  const heads = flush.map(({ channel }) => channel);
+  t.ok(
+    heads.every(({ assigned, head }) => assigned === head),
+    "seqs rolled back are given again",
+  );
+  t.ok(
+    heads.every(({ counted, headCounted }) => counted === headCounted),
+    "and are not counted",
+  );
+  finish(memtable, memtable.startFlush());
+  t.same([memtable.records, memtable.bytes], [0, 0], "nothing is held");
+});
 
-t.test(
-  "what is committed while a flush lets go is in the next one, once",
-  async (t) => {
-    const memtable = new Memtable(() => undefined, BOUNDS);
-    let next = 0;
-    const commitInEach = () => {
-      for (let i = 0; i < KEYS; i++)
-        memtable.commit(assign(memtable, named(next++)));
-    };
-    commitInEach();
-    for (const _ of memtable.finishFlush(memtable.startFlush())) commitInEach();
-    const flush = memtable.startFlush();
-    t.equal(flush.length, KEYS, "each channel once");
-    const seqs = flush.map(({ log }) => log.map((one) => one.messageSeq));
-    const wanted = Array.from({ length: KEYS }, (_, i) => i + 2);
-    t.ok(
-      seqs.every((ofOne) => ofOne.join() === wanted.join()),
-      "each message once",
-    );
-  },
-);
+t.test("what is committed while a flush lets go is in the next one, once", async (t) => {
+  const memtable = new Memtable(() => undefined, BOUNDS);
+  let next = 0;
+  const commitInEach = () => {
+    for (let i = 0; i < KEYS; i++) memtable.commit(assign(memtable, named(next++)));
+  };
+  commitInEach();
+  for (const _ of memtable.finishFlush(memtable.startFlush())) commitInEach();
+  const flush = memtable.startFlush();
+  t.equal(flush.length, KEYS, "each channel once");
+  const seqs = flush.map(({ log }) => log.map((one) => one.messageSeq));
+  const wanted = Array.from({ length: KEYS }, (_, i) => i + 2);
+  t.ok(
+    seqs.every((ofOne) => ofOne.join() === wanted.join()),
+    "each message once",
+  );
+});
 
 function finish(memtable: Memtable, flush: readonly ChannelFlush[]): void {
   for (const _ of memtable.finishFlush(flush));

@@ -5,10 +5,7 @@
 import { join } from "node:path";
 import type { Test } from "tap";
 import { BrokerError } from "../../../../src/broker/errors.ts";
-import {
-  commit,
-  transact,
-} from "../../../../src/store/embedded/engine/database.ts";
+import { commit, transact } from "../../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../../src/store/embedded/engine/folder-lock.ts";
 import { openTables } from "../../../../src/store/embedded/engine/tables.ts";
 import { t } from "../../../support/suite.ts";
@@ -35,52 +32,46 @@ async function openOwned(t: Test) {
   return { tables, fail, count, put, losses: () => lost };
 }
 
-t.test(
-  "steps issued at once follow each other, each reads what is written before",
-  async (t) => {
-    const { tables, count, put } = await openOwned(t);
-    const [, ...answers] = await Promise.all([
-      commit(tables, () => put(100)),
-      ...Array.from({ length: 50 }, () =>
-        transact(tables, () => {
-          const before = count();
-          put(before + 1);
-          return before;
-        }),
-      ),
-    ]);
-    t.same(
-      answers,
-      Array.from({ length: 50 }, (_, i) => 100 + i),
-    );
-    t.equal(count(), 150);
-  },
-);
+t.test("steps issued at once follow each other, each reads what is written before", async (t) => {
+  const { tables, count, put } = await openOwned(t);
+  const [, ...answers] = await Promise.all([
+    commit(tables, () => put(100)),
+    ...Array.from({ length: 50 }, () =>
+      transact(tables, () => {
+        const before = count();
+        put(before + 1);
+        return before;
+      }),
+    ),
+  ]);
+  t.same(
+    answers,
+    Array.from({ length: 50 }, (_, i) => 100 + i),
+  );
+  t.equal(count(), 150);
+});
 
-t.test(
-  "a step that throws writes nothing, and those beside it are done",
-  async (t) => {
-    const { tables, count, put } = await openOwned(t);
-    const refused = new BrokerError("too_large");
-    const calls = [
-      transact(tables, () => put(1)),
-      transact(tables, () => {
-        put(2);
-        throw refused;
-      }),
-      transact(tables, () => {
-        put(3);
-        throw new TypeError("a bug");
-      }),
-      transact(tables, () => count()),
-    ];
-    const [, own, bug, last] = await Promise.allSettled(calls);
-    t.match(own, { status: "rejected", reason: refused });
-    t.match(bug, { status: "rejected", reason: { code: "unavailable" } });
-    t.match(last, { status: "fulfilled", value: 1 });
-    t.equal(count(), 1);
-  },
-);
+t.test("a step that throws writes nothing, and those beside it are done", async (t) => {
+  const { tables, count, put } = await openOwned(t);
+  const refused = new BrokerError("too_large");
+  const calls = [
+    transact(tables, () => put(1)),
+    transact(tables, () => {
+      put(2);
+      throw refused;
+    }),
+    transact(tables, () => {
+      put(3);
+      throw new TypeError("a bug");
+    }),
+    transact(tables, () => count()),
+  ];
+  const [, own, bug, last] = await Promise.allSettled(calls);
+  t.match(own, { status: "rejected", reason: refused });
+  t.match(bug, { status: "rejected", reason: { code: "unavailable" } });
+  t.match(last, { status: "fulfilled", value: 1 });
+  t.equal(count(), 1);
+});
 
 t.test("a commit that fails writes nothing and says so", async (t) => {
   const { tables, fail, count, put } = await openOwned(t);

@@ -10,10 +10,7 @@ import {
   SEGMENT_HEADER_BYTES,
   UNKNOWN_BOOT,
 } from "../../../../src/store/embedded/engine/segment.ts";
-import {
-  Wal,
-  type WalFiles,
-} from "../../../../src/store/embedded/engine/wal.ts";
+import { Wal, type WalFiles } from "../../../../src/store/embedded/engine/wal.ts";
 import { codeOf, draftOf } from "../../../contract/store-bench.ts";
 import { t } from "../../../support/suite.ts";
 import { brittleFiles } from "../brittle-files.ts";
@@ -41,10 +38,7 @@ function textsIn(folder: string): string[] {
   return texts;
 }
 
-function openWal(
-  t: Test,
-  over: { segmentBytes?: number; synced?: boolean } = {},
-) {
+function openWal(t: Test, over: { segmentBytes?: number; synced?: boolean } = {}) {
   const folder = testFolder(t);
   const { fail, files } = brittleFiles();
   const problems: Error[] = [];
@@ -90,54 +84,45 @@ t.test("a failed write leaves nothing and the next one works", async (t) => {
   t.same(textsIn(folder), ["a", "c"]);
 });
 
-t.test(
-  "when a failed write cannot be cut off, nothing is ever written again",
-  async (t) => {
-    const { fail, wal } = openWal(t);
-    fail.short = 1;
-    fail.write = 1;
-    fail.truncate = true;
-    t.throws(() => wal.write(frameOf("b".repeat(100))));
-    fail.truncate = false;
-    t.throws(() => wal.write(frameOf("c")));
-    t.throws(() => wal.probe());
-  },
-);
+t.test("when a failed write cannot be cut off, nothing is ever written again", async (t) => {
+  const { fail, wal } = openWal(t);
+  fail.short = 1;
+  fail.write = 1;
+  fail.truncate = true;
+  t.throws(() => wal.write(frameOf("b".repeat(100))));
+  fail.truncate = false;
+  t.throws(() => wal.write(frameOf("c")));
+  t.throws(() => wal.probe());
+});
 
-t.test(
-  "while no segment can be created the current one grows, with a look each MiB",
-  async (t) => {
-    const { folder, fail, wal, problems } = openWal(t, {
-      segmentBytes: SEGMENT_HEADER_BYTES + 4,
-    });
-    wal.write(frameOf("a"));
-    fail.write = 1;
-    wal.write(frameOf("b"));
-    t.match(problems, [{ code: "ENOSPC" }]);
-    wal.write(frameOf("c"));
-    t.same(listSegments(folder), [1]);
-    const long = "d".repeat(1024 * 1024);
-    for (const text of [long, "e", "f"]) wal.write(frameOf(text));
-    t.same(listSegments(folder), [1, 2, 3]);
-    t.same(textsIn(folder), ["a", "b", "c", long, "e", "f"]);
-    t.equal(problems.length, 1);
-  },
-);
+t.test("while no segment can be created the current one grows, with a look each MiB", async (t) => {
+  const { folder, fail, wal, problems } = openWal(t, {
+    segmentBytes: SEGMENT_HEADER_BYTES + 4,
+  });
+  wal.write(frameOf("a"));
+  fail.write = 1;
+  wal.write(frameOf("b"));
+  t.match(problems, [{ code: "ENOSPC" }]);
+  wal.write(frameOf("c"));
+  t.same(listSegments(folder), [1]);
+  const long = "d".repeat(1024 * 1024);
+  for (const text of [long, "e", "f"]) wal.write(frameOf(text));
+  t.same(listSegments(folder), [1, 2, 3]);
+  t.same(textsIn(folder), ["a", "b", "c", long, "e", "f"]);
+  t.equal(problems.length, 1);
+});
 
-t.test(
-  "a segment's file that an owner which lost the folder made is left alone",
-  async (t) => {
-    const { folder, wal } = openWal(t, {
-      segmentBytes: SEGMENT_HEADER_BYTES + 4,
-    });
-    wal.write(frameOf("a"));
-    fs.writeFileSync(`${folder}/00000002.log`, "");
-    wal.write(frameOf("b"));
-    t.same(listSegments(folder), [1, 2, 3]);
-    t.same(wal.position.segment, 3);
-    t.equal(fs.statSync(`${folder}/00000002.log`).size, 0);
-  },
-);
+t.test("a segment's file that an owner which lost the folder made is left alone", async (t) => {
+  const { folder, wal } = openWal(t, {
+    segmentBytes: SEGMENT_HEADER_BYTES + 4,
+  });
+  wal.write(frameOf("a"));
+  fs.writeFileSync(`${folder}/00000002.log`, "");
+  wal.write(frameOf("b"));
+  t.same(listSegments(folder), [1, 2, 3]);
+  t.same(wal.position.segment, 3);
+  t.equal(fs.statSync(`${folder}/00000002.log`).size, 0);
+});
 
 t.test(
   "a frame is cut off again when this process was not the owner after the write",
@@ -188,11 +173,7 @@ t.test("a full disk rejects that turn's sends and takes no seq", async (t) => {
   await store.append(draftOf());
   fail.write = 1;
   const retried = { ...draftOf(), clientMsgNo: "n" };
-  const sends = [
-    store.append(retried),
-    store.append(retried),
-    store.append(draftOf()),
-  ];
+  const sends = [store.append(retried), store.append(retried), store.append(draftOf())];
   t.same(await Promise.all(sends.map(codeOf)), Array(3).fill("unavailable"));
   t.equal(await store.headSeq("2:g"), 1);
   fail.write = 1;
@@ -202,36 +183,33 @@ t.test("a full disk rejects that turn's sends and takes no seq", async (t) => {
   t.same(await seqsIn(store), [1, 2]);
 });
 
-t.test(
-  "a failed fsync answers nothing as durable and ends all writing",
-  async (t) => {
-    const { fail, files } = brittleFiles();
-    const path = testFolder(t);
-    const problems: string[] = [];
-    const events: unknown[] = [];
-    const store = storeIn(path, {
-      files,
-      durability: "disk",
-      onError: (_, what) => problems.push(what),
-      publisher: { publish: (event) => void events.push(event) },
-    });
-    await store.start();
-    await store.append(draftOf());
-    fail.sync = true;
-    const first = store.append(draftOf());
-    await new Promise(setImmediate);
-    const second = store.append(draftOf());
-    t.equal(await codeOf(first), "unavailable");
-    t.equal(await codeOf(second), "unavailable");
-    fail.sync = false;
-    t.equal(await codeOf(store.append(draftOf())), "unavailable");
-    t.equal(await codeOf(store.ping()), "unavailable");
-    t.same(await seqsIn(store), [1]);
-    t.equal(events.length, 1);
-    t.ok(problems.includes("The journal could not be synced to disk"));
-    await store.close();
-  },
-);
+t.test("a failed fsync answers nothing as durable and ends all writing", async (t) => {
+  const { fail, files } = brittleFiles();
+  const path = testFolder(t);
+  const problems: string[] = [];
+  const events: unknown[] = [];
+  const store = storeIn(path, {
+    files,
+    durability: "disk",
+    onError: (_, what) => problems.push(what),
+    publisher: { publish: (event) => void events.push(event) },
+  });
+  await store.start();
+  await store.append(draftOf());
+  fail.sync = true;
+  const first = store.append(draftOf());
+  await new Promise(setImmediate);
+  const second = store.append(draftOf());
+  t.equal(await codeOf(first), "unavailable");
+  t.equal(await codeOf(second), "unavailable");
+  fail.sync = false;
+  t.equal(await codeOf(store.append(draftOf())), "unavailable");
+  t.equal(await codeOf(store.ping()), "unavailable");
+  t.same(await seqsIn(store), [1]);
+  t.equal(events.length, 1);
+  t.ok(problems.includes("The journal could not be synced to disk"));
+  await store.close();
+});
 
 t.test(
   "with durability disk an answer waits for the fsync, and later sends share the next one",
@@ -246,8 +224,7 @@ t.test(
       durability: "disk",
     });
     const answered: number[] = [];
-    const send = async () =>
-      void answered.push((await store.append(draftOf())).messageSeq);
+    const send = async () => void answered.push((await store.append(draftOf())).messageSeq);
     const turn = () => new Promise(setImmediate);
     const sends = [send()];
     while (waiting.length === 0) await turn();
