@@ -1,0 +1,168 @@
+// Shows that commits change only comments, layout and private names: the minified programs of each
+// commit equal those of its parent, byte for byte, and so do the Lua files without their comments.
+// `node .ci/same-program.mjs FROM..TO` checks the commits of a range and names those that differ;
+// `node .ci/same-program.mjs REF` compares the working tree with REF. Exits with 1 on a difference.
+
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { build } from "esbuild";
+
+const LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$";
+/** How many more times each letter is written than the next one of the order. */
+const LETTER_WEIGHT = 4000;
+
+/** The files of `bench` that are started as programs: other files may rename what they export. */
+const BENCH_PROGRAM = /^bench\/([^/]+|support\/.*-(process|server))\.ts$/;
+
+const git = (...args) => execFileSync("git", args, { encoding: "utf8", maxBuffer: 1 << 28 }).trim();
+
+const root = git("rev-parse", "--show-toplevel");
+const work = mkdtempSync(join(tmpdir(), "same-program-"));
+
+/** Lists the files of `folder` below `name` that have one of the endings. */
+function filesIn(folder, name, ...endings) {
+  const path = join(folder, name);
+  if (!existsSync(path)) return [];
+  return readdirSync(path, { recursive: true })
+    .filter((file) => endings.some((ending) => file.endsWith(ending)))
+    .map((file) => `${name}/${file}`)
+    .sort();
+}
+
+/** Checks a commit out, or copies the working tree if `ref` is `undefined`. */
+function checkOut(ref) {
+  const folder = join(work, ref ?? "tree");
+  if (existsSync(folder)) return folder;
+  mkdirSync(folder);
+  const parts = ["src", "bench", "test/support", ".ci", "package.json", "tsconfig.json"];
+  if (ref === undefined) {
+    for (const part of parts) cpSync(join(root, part), join(folder, part), { recursive: true });
+  } else {
+    const archive = execFileSync("git", ["archive", ref, ...parts], {
+      cwd: root,
+      maxBuffer: 1 << 28,
+    });
+    execFileSync("tar", ["-x", "-C", folder], { input: archive });
+  }
+  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
+  return folder;
+}
+
+/**
+ * Writes the file that fixes which short names esbuild gives: it goes by how often a letter stands
+ * in the text, which a renamed type would change.
+ */
+function writeOrder(folder) {
+  const texts = filesIn(folder, "src", ".ts").map((file) =>
+    readFileSync(join(folder, file), "utf8"),
+  );
+  const counts = new Map([...LETTERS].map((letter) => [letter, 0]));
+  for (const letter of texts.join("")) {
+    const count = counts.get(letter);
+    if (count !== undefined) counts.set(letter, count + 1);
+  }
+  const order = [...LETTERS].sort((a, b) => counts.get(b) - counts.get(a));
+  const text = order
+    .map((letter, at) => letter.repeat((order.length - at) * LETTER_WEIGHT))
+    .join("");
+  const file = join(work, "order.js");
+  writeFileSync(file, `globalThis.x = "${text}"`);
+  return file;
+}
+
+/** Returns a hash for each program and Lua file of a checkout, by name. */
+async function hashesOf(folder, order) {
+  const node = [
+    "src/main.ts",
+    "src/client/index.ts",
+    ...filesIn(folder, ".ci", ".ts", ".mjs"),
+    ...filesIn(folder, "bench", ".ts").filter((file) => BENCH_PROGRAM.test(file)),
+  ].filter((file) => !file.endsWith("same-program.mjs"));
+  const hashes = new Map();
+  for (const platform of ["node", "browser"]) {
+    const entryPoints = platform === "node" ? node : ["src/client/index.ts"];
+    const { outputFiles } = await build({
+      absWorkingDir: folder,
+      entryPoints,
+      outdir: "out",
+      outbase: ".",
+      bundle: true,
+      minify: true,
+      format: "esm",
+      packages: "external",
+      platform,
+      inject: [order],
+      write: false,
+      logLevel: "error",
+      ...(platform === "browser" && { external: ["node:*"] }),
+    });
+    for (const { path, contents } of outputFiles)
+      hashes.set(`${platform} ${path.slice(folder.length + 5)}`, hashOf(contents));
+  }
+  for (const file of filesIn(folder, "src", ".lua")) {
+    const text = readFileSync(join(folder, file), "utf8");
+    hashes.set(file, hashOf(withoutComments(text)));
+  }
+  return hashes;
+}
+
+const hashOf = (content) => createHash("sha1").update(content).digest("hex");
+
+/** Drops what `loadScript` drops: comments and empty lines. */
+function withoutComments(lua) {
+  return lua.replace(/('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g, "$1").replace(/\n+/g, "\n");
+}
+
+async function differences(before, after, order) {
+  const [old, now] = [await hashesOf(before, order), await hashesOf(after, order)];
+  const names = new Set([...old.keys(), ...now.keys()]);
+  return [...names].filter((name) => old.get(name) !== now.get(name));
+}
+
+/** Prints one line for a comparison and returns whether the programs are equal. */
+function report(title, names) {
+  const verdict = names.length === 0 ? "equal  " : "differs";
+  const most = 6;
+  const list = names.slice(0, most).join(", ") + (names.length > most ? ", …" : "");
+  process.stdout.write(`${verdict} ${title}${list && `\n        in ${names.length}: ${list}`}\n`);
+  return names.length === 0;
+}
+
+const [range] = process.argv.slice(2);
+if (range === undefined) throw new Error("name a range of commits, FROM..TO, or one commit");
+let isEqual = true;
+let equalCommits = 0;
+try {
+  if (range.includes("..")) {
+    const commits = git("rev-list", "--reverse", "--no-merges", range).split("\n").filter(Boolean);
+    const order = writeOrder(checkOut(git("rev-parse", range.split("..")[0])));
+    for (const commit of commits) {
+      const parent = git("rev-parse", `${commit}^`);
+      const names = await differences(checkOut(parent), checkOut(commit), order);
+      if (report(git("log", "-1", "--format=%h %s", commit), names)) equalCommits += 1;
+      else isEqual = false;
+      rmSync(resolve(work, parent), { recursive: true, force: true });
+    }
+    process.stdout.write(`${equalCommits} of ${commits.length} commits are equal\n`);
+  } else {
+    const before = checkOut(git("rev-parse", range));
+    const names = await differences(before, checkOut(undefined), writeOrder(before));
+    isEqual = report(`working tree and ${range}`, names);
+  }
+} finally {
+  rmSync(work, { recursive: true, force: true });
+}
+process.exitCode = isEqual ? 0 : 1;
