@@ -24,7 +24,7 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
   const parts = [...before, file].map((part) =>
     typeof part === "string" ? part : readFileSync(part, "utf8"),
   );
-  const lines = [shared, ...parts].join("\n").replace(COMMENT, "");
+  const lines = withoutComments([shared, ...parts].join("\n"));
   const source = withoutUnused(withForwards(withConstants(lines)));
   const sha = createHash("sha1").update(source).digest("hex");
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha };
@@ -36,12 +36,18 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
  */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 /** A name for a number or text, as our files are written: on a line of its own, in capitals. */
-const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')(?: +--.*)?\n/gm;
+const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
 /** A function that only calls another one, as our files are written: on one line. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
 const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
-const COMMENT = /^ *--.*\n/gm;
+/** A text, which is kept, or a comment with the spaces in front of it, which is not. */
+const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
+
+/** Drops comments and empty lines, so that a script keeps its SHA when only they change. */
+function withoutComments(source: string): string {
+  return source.replace(TEXT_OR_COMMENT, "$1").replace(/^\n+|(?<=\n)\n+/g, "");
+}
 
 /**
  * Puts what constants stand for in their place: each one that a function names is made anew at each
