@@ -6,10 +6,12 @@ import { fileURLToPath } from "node:url";
 import t from "tap";
 import {
   browserViolations,
+  commentViolations,
   deadExports,
   formViolations,
   importCycles,
   type Limits,
+  nameViolations,
   type Room,
   roomViolations,
   sizeViolations,
@@ -226,6 +228,11 @@ t.test("what is long is reported", async (t) => {
   t.comment(`${found.length} over the sizes of most files`);
 });
 
+t.test("vague names and fragments of comments are reported", async (t) => {
+  t.comment(`${nameViolations(files).length} vague names`);
+  t.comment(`${commentViolations(files).length} doc comments without a subject`);
+});
+
 t.test("a file opens with a comment, is no barrel and exports nothing as default", async (t) => {
   t.same(formViolations(files), []);
 });
@@ -323,6 +330,43 @@ t.test("a file of the wrong form is found", async (t) => {
     "src/main.ts": "#!/usr/bin/env node\n// x\nexport {};",
   });
   t.equal(formViolations(broken).length, 5);
+});
+
+t.test("a vague name is reported, except a parameter of a closure of one line", async (t) => {
+  const files = readTexts({
+    "src/lib/a.ts": [
+      "class C {\n  #parts = 1;\n  #cursor = 2;\n}",
+      "const parts = 'a b'.split(' ');",
+      "const { name: found, rest: [given] } = x;",
+      "for (const one of parts) f(one);",
+      "export function g(parts: P, { known }: K, member: M) {}",
+      "const isShort = parts.filter((one) => one.length < 2);",
+      "const isLong = parts.filter((said) => {\n  return said.length > 2;\n});",
+    ].join("\n"),
+  });
+  t.strictSame(nameViolations(files), [
+    'src/lib/a.ts:2 names a private member "#parts"',
+    'src/lib/a.ts:6 names a variable "found"',
+    'src/lib/a.ts:6 names a variable "given"',
+    'src/lib/a.ts:7 names a variable "one"',
+    'src/lib/a.ts:8 names a parameter "parts"',
+    'src/lib/a.ts:8 names a parameter "known"',
+    'src/lib/a.ts:10 names a parameter "said"',
+  ]);
+});
+
+t.test("a doc comment that begins without a subject is reported", async (t) => {
+  const files = readTexts({
+    "src/lib/a.ts": [
+      "/** Of all sessions. */\nconst a = 1;",
+      "/**\n * What is left of it.\n */\nconst b = 1;",
+      "/** Maximum number of sessions. */\nconst c = 1;",
+    ].join("\n"),
+  });
+  t.strictSame(commentViolations(files), [
+    'src/lib/a.ts:1 begins a doc comment with "Of all sessions. */"',
+    'src/lib/a.ts:3 begins a doc comment with "What is left of it."',
+  ]);
 });
 
 t.test("a need for Node.js is found, also further down", async (t) => {

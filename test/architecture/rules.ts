@@ -177,3 +177,28 @@ function needsOf(path: string, file: FileFacts | undefined): string[] {
   ];
   return needs.map((need) => `${path} needs ${need}`);
 }
+
+/** Participles and pronouns, which do not say what a value is. */
+const VAGUE_NAME = /^#?(one|found|given|taken|known|asked|said|wanted|those|mine)$/;
+/** A bag whose name does not say what is in it. */
+const BAG = /^#?parts$/;
+
+/** Locals, parameters and private members that are not named by a noun of the domain. */
+export function nameViolations(files: readonly FileFacts[]): readonly string[] {
+  return files.flatMap(({ path, declaredNames }) =>
+    declaredNames
+      .filter(({ name, kind }) => VAGUE_NAME.test(name) || (BAG.test(name) && kind !== "variable"))
+      .map(({ name, line, kind }) => `${path}:${line} names a ${kind} "${name}"`),
+  );
+}
+
+const FRAGMENT = /^(Of|From so|As many|As much|By what|With what|What is|What of|Unless|Whose)\b/;
+
+/** Doc comments that begin without a subject or a verb. */
+export function commentViolations(files: readonly FileFacts[]): readonly string[] {
+  return files.flatMap(({ path, docComments }) =>
+    docComments
+      .filter(({ text }) => FRAGMENT.test(text))
+      .map(({ text, line }) => `${path}:${line} begins a doc comment with "${text}"`),
+  );
+}

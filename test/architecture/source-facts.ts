@@ -5,6 +5,7 @@
 import { posix } from "node:path";
 import {
   isArrowFunction,
+  isBindingElement,
   isCallExpression,
   isExportAssignment,
   isExportDeclaration,
@@ -15,7 +16,11 @@ import {
   isLiteralTypeNode,
   isNamedExports,
   isNamedImports,
+  isParameterDeclaration,
+  isPrivateIdentifier,
+  isPropertyDeclaration,
   isStringLiteral,
+  isVariableDeclaration,
   isVariableStatement,
   type Node,
   type SourceFile,
@@ -42,6 +47,12 @@ export interface FunctionFacts {
   readonly parameters: number;
 }
 
+export interface DeclaredName {
+  readonly name: string;
+  readonly line: number;
+  readonly kind: "variable" | "parameter" | "private member";
+}
+
 export interface FileFacts {
   /** From the project's root, with slashes. */
   readonly path: string;
@@ -54,6 +65,10 @@ export interface FileFacts {
   /** Names of what it declares and exports. */
   readonly exports: readonly string[];
   readonly functions: readonly FunctionFacts[];
+  /** Locals, parameters and `#private` fields, except parameters of closures of one line. */
+  readonly declaredNames: readonly DeclaredName[];
+  /** The first text line of each doc comment. */
+  readonly docComments: readonly { readonly text: string; readonly line: number }[];
   /** Names of Node.js that a browser lacks and the file uses as a value. */
   readonly nodeGlobals: readonly string[];
 }
@@ -104,6 +119,11 @@ function factsOf(path: string, source: SourceFile): FileFacts {
     imports: nodes.flatMap((node) => importOf(node, path)),
     exports: statements.flatMap((node) => exportedNames(node, source)),
     functions: nodes.flatMap((node) => functionOf(node, source)),
+    declaredNames: nodes.flatMap((node) => declaredNameOf(node, source)),
+    docComments: [...text.matchAll(/\/\*\*[\s*]*([^\n]*)/g)].map(({ 1: first = "", index }) => ({
+      text: first,
+      line: lineAt(source, index),
+    })),
     nodeGlobals: nodes.flatMap(nodeGlobalOf),
   };
 }
@@ -182,16 +202,40 @@ function literal(node: Node | undefined): string | undefined {
 
 function functionOf(node: Node, source: SourceFile): readonly FunctionFacts[] {
   if (!isFunctionLikeDeclaration(node) || node.body === undefined) return [];
-  const lineAt = (position: number) => source.getLineAndCharacterOfPosition(position).line + 1;
-  const firstLine = lineAt(node.getStart(source));
+  const firstLine = lineAt(source, node.getStart(source));
   const name = nameOf(node, source);
   const parameters = node.parameters.filter(
     (parameter) => parameter.name.getText(source) !== "this",
   ).length;
-  const span = (part: Node) => lineAt(part.end) - lineAt(part.getStart(source));
-  const inner = [...outermostFunctions(node.body)].map(span);
-  const lines = span(node) + 1 - inner.reduce((sum, more) => sum + more, 0);
+  const inner = [...outermostFunctions(node.body)].map((part) => lineBreaks(part, source));
+  const lines = lineBreaks(node, source) + 1 - inner.reduce((sum, more) => sum + more, 0);
   return [{ name, firstLine, lines, parameters }];
+}
+
+function declaredNameOf(node: Node, source: SourceFile): readonly DeclaredName[] {
+  if (!isIdentifier(node) && !isPrivateIdentifier(node)) return [];
+  const { parent } = node;
+  if (!("name" in parent) || parent.name !== node) return [];
+  const declared = (kind: DeclaredName["kind"]) => [
+    { name: node.text, line: lineAt(source, node.getStart(source)), kind },
+  ];
+  if (isPrivateIdentifier(node))
+    return isPropertyDeclaration(parent) ? declared("private member") : [];
+  let declaration: Node = parent;
+  while (isBindingElement(declaration)) declaration = declaration.parent.parent;
+  if (isVariableDeclaration(declaration)) return declared("variable");
+  if (!isParameterDeclaration(declaration)) return [];
+  const { parent: owner } = declaration;
+  const isShortClosure = isArrowFunction(owner) && lineBreaks(owner, source) === 0;
+  return isShortClosure ? [] : declared("parameter");
+}
+
+function lineAt(source: SourceFile, position: number): number {
+  return source.getLineAndCharacterOfPosition(position).line + 1;
+}
+
+function lineBreaks(node: Node, source: SourceFile): number {
+  return lineAt(source, node.end) - lineAt(source, node.getStart(source));
 }
 
 function nameOf(node: Node, source: SourceFile): string {
