@@ -4,7 +4,7 @@
 // the broker then merges them.
 
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
-import type { Following, StreamSink } from "../broker/stream-followers.ts";
+import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
 import type { HttpBody, HttpStream } from "../transport/types.ts";
 import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
 
@@ -30,7 +30,7 @@ export class Feeds {
 
   /** A feed of the events `follow` passes to its sink. Rejects with the error of `follow`. */
   async open(
-    follow: (sink: StreamSink) => Promise<Following>,
+    follow: (sink: StreamSink) => Promise<FollowHandle>,
     mayStay: MayStay,
   ): Promise<HttpStream> {
     const slot = this.#slots[this.#count % SLOTS];
@@ -83,7 +83,7 @@ class StreamFeed implements HttpStream, StreamSink {
   readonly #eventText: (event: ChannelEvent) => string;
   readonly #onClosed: () => void;
   #body: HttpBody | undefined;
-  #following: Following | undefined;
+  #following: FollowHandle | undefined;
   #early = "";
   #isPaused = false;
   #isOver = false;
@@ -94,7 +94,7 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 
   /** The following to resume and stop. Must precede the transport's `opened`. */
-  attach(following: Following): void {
+  attach(following: FollowHandle): void {
     this.#following = following;
   }
 

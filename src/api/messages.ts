@@ -1,7 +1,7 @@
 // Messages: sending, which is the hot path of the control plane, and reading history. State: none.
 
 import { type Static, Type } from "typebox";
-import type { Messages, SendInput, Sent } from "../broker/messages.ts";
+import type { Messages, SendInput, SendResult } from "../broker/messages.ts";
 import { channelSeenBy, type Message, PERSON_CHANNEL } from "../broker/model.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
@@ -196,7 +196,7 @@ function toRange(query: HistoryQuery): Parameters<Messages["history"]>[1] {
 }
 
 /** Exactly the three fields of the specification. */
-function sentReply({ messageId, messageSeq, clientMsgNo }: Sent) {
+function sentReply({ messageId, messageSeq, clientMsgNo }: SendResult) {
   return jsonReply(
     `{"message_id":${messageId},"message_seq":${messageSeq},"client_msg_no":${JSON.stringify(clientMsgNo)}}`,
   );

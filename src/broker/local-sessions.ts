@@ -1,18 +1,18 @@
 // The sessions this node serves, as the store must have them. Maps: sessions by id and by uid, ids
 // of sessions to confirm now or later.
 
-import type { LoggedIn } from "./ports.ts";
+import type { LoggedInSession } from "./ports.ts";
 
-const NONE: readonly LoggedIn[] = [];
+const NONE: readonly LoggedInSession[] = [];
 
 export class LocalSessions {
-  readonly #sessions = new Map<string, LoggedIn>();
-  readonly #byUid = new Map<string, readonly LoggedIn[]>();
+  readonly #sessions = new Map<string, LoggedInSession>();
+  readonly #byUid = new Map<string, readonly LoggedInSession[]>();
   /** Ids of sessions that may have lost the right to go on, or their entry. */
   readonly unconfirmed = new Set<string>();
   /** Ids of sessions to confirm with `confirmDeferred`, unless they are confirmed before. */
   readonly #deferred = new Set<string>();
-  #cursor: Iterator<LoggedIn> | undefined;
+  #cursor: Iterator<LoggedInSession> | undefined;
 
   get size(): number {
     return this.#sessions.size;
@@ -22,16 +22,16 @@ export class LocalSessions {
     return this.#sessions.has(sessionId);
   }
 
-  get(sessionId: string): LoggedIn | undefined {
+  get(sessionId: string): LoggedInSession | undefined {
     return this.#sessions.get(sessionId);
   }
 
-  of(uid: string): readonly LoggedIn[] {
+  of(uid: string): readonly LoggedInSession[] {
     return this.#byUid.get(uid) ?? NONE;
   }
 
   /** Marks those of them that this node serves. */
-  confirmSoon(sessions: Iterable<LoggedIn>): void {
+  confirmSoon(sessions: Iterable<LoggedInSession>): void {
     for (const { session } of sessions)
       if (this.has(session.sessionId)) this.unconfirmed.add(session.sessionId);
   }
@@ -65,7 +65,7 @@ export class LocalSessions {
   }
 
   /** Replaces an earlier login of the same session. */
-  add(entered: LoggedIn): void {
+  add(entered: LoggedInSession): void {
     const { sessionId, uid } = entered.session;
     this.forget(sessionId);
     this.#sessions.set(sessionId, entered);

@@ -6,8 +6,8 @@
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
 import { BrokerError } from "./errors.ts";
-import { KnownPairs } from "./known-pairs.ts";
 import type { Throttle } from "./ports.ts";
+import { VerifiedPairs } from "./verified-pairs.ts";
 
 export interface LoginLimits {
   /**
@@ -55,7 +55,7 @@ export class LoginGate {
   readonly #throttle: Throttle;
   readonly #limits: LoginLimits;
   readonly #networks = new Map<string, Network>();
-  readonly #known = new KnownPairs();
+  readonly #known = new VerifiedPairs();
   #underWay = 0;
 
   constructor(throttle: Throttle, limits: LoginLimits) {

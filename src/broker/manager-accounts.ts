@@ -34,7 +34,7 @@ export interface AccountConfig {
   readonly permissions?: readonly string[];
 }
 
-export interface KnownAccount {
+export interface Account {
   readonly account: ManagerAccount;
   readonly password: PasswordHash;
   /** See `AccountIdentity`. */
@@ -45,15 +45,15 @@ export interface KnownAccount {
  * An account with a value that changes with its password, its role or its permissions, and is
  * equal on all nodes. Never stored or sent.
  */
-export type AccountIdentity = Pick<KnownAccount, "account" | "fingerprint">;
+export type AccountIdentity = Pick<Account, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
 
 /** The accounts by username. Throws `bad_request` with a message about the configuration. */
 export async function knownAccounts(
   configured: readonly AccountConfig[],
-): Promise<ReadonlyMap<string, KnownAccount>> {
-  const known = new Map<string, KnownAccount>();
+): Promise<ReadonlyMap<string, Account>> {
+  const known = new Map<string, Account>();
   for (const config of configured) {
     if (known.has(config.username)) throw wrong(config.username, "is configured twice");
     known.set(config.username, {
@@ -73,7 +73,7 @@ export async function firstAdmin(
   adminPassword: string,
   store: ManagerStore,
   announce: (username: string, password: string) => void,
-): Promise<ReadonlyMap<string, KnownAccount>> {
+): Promise<ReadonlyMap<string, Account>> {
   if (adminPassword !== "") return knownAccounts([{ ...FIRST_ADMIN, password: adminPassword }]);
   const { username } = FIRST_ADMIN;
   const password = randomBytes(18).toString("base64url");

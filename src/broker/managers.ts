@@ -5,12 +5,7 @@ import { createHmac, randomBytes } from "node:crypto";
 import { AccessTokens } from "./access-tokens.ts";
 import { BrokerError } from "./errors.ts";
 import { LoginGate, type LoginLimits } from "./login-gate.ts";
-import {
-  type AccountConfig,
-  firstAdmin,
-  type KnownAccount,
-  knownAccounts,
-} from "./manager-accounts.ts";
+import { type Account, type AccountConfig, firstAdmin, knownAccounts } from "./manager-accounts.ts";
 import type { ManagerAccount } from "./model.ts";
 import { decoyHash, PasswordChecker, type PasswordHash } from "./passwords.ts";
 import type { Clock, ManagerStore, Throttle } from "./ports.ts";
@@ -47,7 +42,7 @@ export interface Managers {
   logout(token: string): Promise<void>;
 }
 
-export interface ManagersParts {
+export interface ManagersPorts {
   readonly store: ManagerStore;
   readonly throttle: Throttle;
   /** Empty: one account `admin`. */
@@ -60,11 +55,11 @@ export interface ManagersParts {
   announcePassword(username: string, password: string): void;
 }
 
-export function createManagers(parts: ManagersParts): Managers {
+export function createManagers(parts: ManagersPorts): Managers {
   const { clock, limits } = parts;
   const gate = new LoginGate(parts.throttle, limits);
   const checker = new PasswordChecker(PASSWORD_CHECKS);
-  let accounts: ReadonlyMap<string, KnownAccount> = new Map();
+  let accounts: ReadonlyMap<string, Account> = new Map();
   /** One per account, at the cost of the account's hash. */
   let decoys: readonly PasswordHash[] = [];
   const decoySecret = randomBytes(16);

@@ -5,7 +5,7 @@
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
 
-export interface WantedMessages {
+export interface MessageQuery {
   readonly seqs: readonly number[];
   readonly ids: readonly number[];
   /** Of several messages with one number the newest is found. */
@@ -30,7 +30,7 @@ type Reads = Pick<MessageStore, "headSeq" | "readMessages">;
 export async function findMessages(
   store: Reads,
   key: ChannelKey,
-  wanted: WantedMessages,
+  wanted: MessageQuery,
 ): Promise<HistorySlice> {
   const found = new Map<number, Message>();
   let bytes = 0;
@@ -51,7 +51,7 @@ export async function findMessages(
 async function* lookups(
   store: Reads,
   key: ChannelKey,
-  { seqs, ids, clientMsgNos }: WantedMessages,
+  { seqs, ids, clientMsgNos }: MessageQuery,
 ): AsyncGenerator<Message> {
   for (const seq of new Set(seqs)) {
     const message = await firstFrom(store, key, seq, seq);

@@ -7,7 +7,7 @@ import { type Audience, audienceOf } from "./commands.ts";
 import { COMMAND_TYPE, type ContentValidation, contentType } from "./content.ts";
 import { BrokerError, type SendRefusal } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
-import { findMessages, type WantedMessages } from "./message-lookup.ts";
+import { findMessages, type MessageQuery } from "./message-lookup.ts";
 import {
   type ChannelRef,
   channelKey,
@@ -17,7 +17,7 @@ import {
 } from "./model.ts";
 import { checkOf, type SendTerms } from "./permissions.ts";
 import type {
-  Appended,
+  AppendResult,
   ChannelStore,
   HistoryRange,
   HistorySlice,
@@ -60,7 +60,7 @@ interface MessageRules extends SendTerms {
   readonly contentValidation: ContentValidation;
 }
 
-export interface Sent {
+export interface SendResult {
   readonly messageId: number;
   /** 0 if it is not stored, or a command, whose copies have a place in their inboxes. */
   readonly messageSeq: number;
@@ -78,7 +78,7 @@ export interface Messages {
    * `bad_payload`, `too_large`, `unavailable`, `overloaded`, `rate_limited`. Sends of one origin
    * into one channel keep their order.
    */
-  send(input: SendInput): Promise<Sent>;
+  send(input: SendInput): Promise<SendResult>;
   /**
    * A page of history, the limit capped. Checks no permission: callers do. Throws `bad_id`,
    * `bad_request`.
@@ -87,7 +87,7 @@ export interface Messages {
   /** The channel's newest seq; 0: it has no message. Checks no permission. Throws `bad_id`. */
   headSeq(view: ChannelView): Promise<number>;
   /** Single messages, in seq order. Checks no permission. Throws `bad_id`. */
-  find(view: ChannelView, wanted: WantedMessages): Promise<HistorySlice>;
+  find(view: ChannelView, wanted: MessageQuery): Promise<HistorySlice>;
 }
 
 /** Copies of one user's commands under way into inboxes; a larger command goes alone. */
@@ -106,7 +106,7 @@ export function createMessages(
    * At once, unless an earlier command of the same origin into the same channel is still being
    * judged.
    */
-  function sendMessage(draft: MessageDraft): Promise<Appended> {
+  function sendMessage(draft: MessageDraft): Promise<AppendResult> {
     const turn = rule.turn(laneOf(draft.origin, draft));
     return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
@@ -120,7 +120,7 @@ export function createMessages(
   }
 
   /** A session's command waits for its user's earlier ones; a backend's does not wait. */
-  async function sendCommand(input: SendInput, draft: MessageDraft): Promise<Appended> {
+  async function sendCommand(input: SendInput, draft: MessageDraft): Promise<AppendResult> {
     const { origin, fromUid } = input;
     if (origin === undefined) return issue(input, draft, judgeCommand(input));
     const pass = commands.enter(fromUid);
@@ -138,7 +138,7 @@ export function createMessages(
     draft: MessageDraft,
     judged: Promise<SendRefusal | Audience>,
     pass?: Pass,
-  ): Promise<Appended> {
+  ): Promise<AppendResult> {
     const audience = await rule.inTurn(laneOf(origin, draft), judged);
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;

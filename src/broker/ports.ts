@@ -209,7 +209,7 @@ export interface MessageDraft {
   readonly permission: SendPermission;
 }
 
-export interface Appended {
+export interface AppendResult {
   readonly messageId: number;
   readonly messageSeq: number;
   /**
@@ -270,7 +270,7 @@ export interface MessageStore {
    * With `header.noPersist` only the dedupe record of clientMsgNo (if there is one) is kept and the
    * seq is 0; it is published in order with the channel's other messages.
    */
-  append(draft: MessageDraft): Promise<Appended>;
+  append(draft: MessageDraft): Promise<AppendResult>;
   /**
    * Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that
    * expired or were trimmed.
@@ -315,7 +315,7 @@ export interface InboxStore {
    * `command` event. The answer's messageSeq is 0. A retry finds it, also through `append`. An
    * inbox over its bound loses its oldest copies.
    */
-  appendCommand(draft: CommandDraft): Promise<Appended>;
+  appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**
    * Copies behind `afterSeq` that are neither acknowledged nor expired, oldest first; at least one
    * if there is one, none only at the end.
@@ -413,7 +413,7 @@ export interface StreamDraft {
  * belongs to a plain message. `stopped`: a viewer cancelled the stream; nothing was added. Only
  * `done` can have changed anything.
  */
-export interface StreamStep {
+export interface StreamResult {
   readonly verdict: "done" | "running" | "missing" | "closed" | "taken" | "stopped";
   /** The stream's state now; undefined when there is no such stream. */
   readonly state: StreamState | undefined;
@@ -430,12 +430,12 @@ export interface StreamStore {
    * also after the end. An end of an ended stream is `done`. Throws `too_large` when the stream
    * would exceed its bound, `overloaded` when the node holds too much of active streams.
    */
-  streamEvent(draft: StreamDraft): Promise<StreamStep>;
+  streamEvent(draft: StreamDraft): Promise<StreamResult>;
   /**
    * Ends an active stream as `cancelled` for a viewer; an ended one stays as it is (`done`). The
    * producer's next event is answered `stopped`.
    */
-  cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamStep>;
+  cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
    * Ends every stream as `interrupted` that had no event since `silentSinceMs` (after a restart
    * every stream gets that time anew). Returns how many.
@@ -494,7 +494,7 @@ export interface LoginTerms {
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
 /** A session as a login entered it. Orders and sinces grow, per user. */
-export interface LoggedIn {
+export interface LoggedInSession {
   /** With the level that counts. */
   readonly session: SessionRecord;
   /**
@@ -507,7 +507,7 @@ export interface LoggedIn {
 }
 
 export type LoginResult =
-  | ({ readonly kind: "entered" } & LoggedIn & {
+  | ({ readonly kind: "entered" } & LoggedInSession & {
         /**
          * All groups that the user was in then, maybe others too: `ChannelStore.groupsAmong` says
          * which.
@@ -528,7 +528,7 @@ export type LoginResult =
     };
 
 /** A session in the store. */
-export interface SessionEntry extends LoggedIn {
+export interface SessionEntry extends LoggedInSession {
   /** Which serves it. */
   readonly incarnation: Incarnation;
 }
@@ -581,7 +581,7 @@ export interface SessionStore {
    * says nothing about the others.
    */
   confirmSessions(
-    sessions: readonly LoggedIn[],
+    sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]>;
   /** The sessions of each user, those of dead incarnations among them. */
@@ -801,7 +801,7 @@ interface Liveness {
 }
 
 /** The cluster's calls to its node after events may have been missed. */
-export interface Resync {
+export interface ResyncHandler {
   /**
    * Ends the sessions of these users that may not go on, and returns the users that could not be
    * checked. Called before their missed events are delivered. Rejects `unavailable`: none could be
@@ -819,7 +819,7 @@ export interface Resync {
 export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
   /** Sets the receiver of this node's events and of its catch-up; once, before start. */
-  onEvent(listener: (event: ClusterEvent) => void, resync: Resync): void;
+  onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
    * From the moment the promise resolves, every event published under `topic` reaches this node.
    * Listening twice is listening.

@@ -19,7 +19,7 @@ import type {
   ClusterEvent,
   Confirmation,
   GroupJudge,
-  LoggedIn,
+  LoggedInSession,
   LoginResult,
   LoginTerms,
   SessionEntry,
@@ -27,7 +27,7 @@ import type {
   SessionStore,
 } from "./ports.ts";
 
-export interface SessionDirectoryParts {
+export interface SessionDirectoryPorts {
   readonly store: SessionStore;
   readonly cluster: Pick<Cluster, "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery">;
   /** Receives errors that no caller gets. */
@@ -53,7 +53,7 @@ const RETRY_MS = 50;
 const AGAIN_MS = 1000;
 
 export class SessionDirectory {
-  readonly #parts: SessionDirectoryParts;
+  readonly #parts: SessionDirectoryPorts;
   readonly #local = new LocalSessions();
   /** Sessions that may be in the store but are not served. */
   readonly #removals = new BoundedMap<string, SessionName>(MAX_REMOVALS);
@@ -68,7 +68,7 @@ export class SessionDirectory {
   #beatMs = performance.now();
   #running: Promise<void> | undefined;
 
-  constructor(parts: SessionDirectoryParts) {
+  constructor(parts: SessionDirectoryPorts) {
     this.#parts = parts;
   }
 
@@ -169,7 +169,7 @@ export class SessionDirectory {
   }
 
   /** A session that this node serves, as it was entered; undefined: it serves none of that id. */
-  local(sessionId: string): LoggedIn | undefined {
+  local(sessionId: string): LoggedInSession | undefined {
     return this.#local.get(sessionId);
   }
 
@@ -214,7 +214,7 @@ export class SessionDirectory {
     return [...new Set(left.map(({ session }) => session.uid))];
   }
 
-  #confirmSoon(sessions: readonly LoggedIn[]): void {
+  #confirmSoon(sessions: readonly LoggedInSession[]): void {
     this.#local.confirmSoon(sessions);
     this.#proceed();
   }
@@ -267,7 +267,7 @@ export class SessionDirectory {
     const { unconfirmed } = this.#local;
     const all = [...unconfirmed].flatMap((id) => this.#local.get(id) ?? []);
     const isDue = (id: string) => unconfirmed.has(id); // else it was confirmed meanwhile
-    let left: readonly LoggedIn[] = all;
+    let left: readonly LoggedInSession[] = all;
     try {
       left = await this.#confirm(all, { isDue, unknown() {} });
     } finally {
@@ -281,16 +281,16 @@ export class SessionDirectory {
    * called for a session whose confirmation failed for another reason than an outage.
    */
   async #confirm(
-    all: readonly LoggedIn[],
+    all: readonly LoggedInSession[],
     {
       isDue,
       unknown,
     }: {
       readonly isDue: (sessionId: string) => boolean;
-      readonly unknown: (one: LoggedIn) => void;
+      readonly unknown: (one: LoggedInSession) => void;
     },
-  ): Promise<readonly LoggedIn[]> {
-    const left: LoggedIn[] = [];
+  ): Promise<readonly LoggedInSession[]> {
+    const left: LoggedInSession[] = [];
     for (let at = 0; at < all.length; at += CONFIRMED_AT_ONCE) {
       const some = all
         .slice(at, at + CONFIRMED_AT_ONCE)
@@ -313,7 +313,7 @@ export class SessionDirectory {
     return left;
   }
 
-  async #ask(some: readonly LoggedIn[]): Promise<readonly Confirmation[]> {
+  async #ask(some: readonly LoggedInSession[]): Promise<readonly Confirmation[]> {
     const { store, cluster } = this.#parts;
     const results = await store.confirmSessions(some, cluster.incarnation);
     for (const [place, { session }] of some.entries())
@@ -322,7 +322,7 @@ export class SessionDirectory {
     return results;
   }
 
-  async #enterAgain(entered: LoggedIn): Promise<void> {
+  async #enterAgain(entered: LoggedInSession): Promise<void> {
     const [result] = await this.#ask([entered]);
     if (result?.kind === "failed") throw result.error;
     if (result?.kind !== "confirmed") throw new BrokerError("unavailable"); // another login came in between

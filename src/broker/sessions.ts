@@ -30,7 +30,7 @@ export interface Login {
   readonly continues: string;
 }
 
-export type Opened =
+export type OpenResult =
   | {
       readonly kind: "open";
       readonly record: SessionRecord;
@@ -51,7 +51,7 @@ export interface Sessions {
    * *replaced* [decisions: Kick rule]. A session that continues an earlier one is no login and ends
    * only that one [decisions: resume is no login]. Throws `unauthorized`, `reserved_uid`, `bad_id`.
    */
-  open(login: Login): Promise<Opened>;
+  open(login: Login): Promise<OpenResult>;
 }
 
 export function createSessions(

@@ -26,7 +26,7 @@ export interface StreamSink {
   ended(): void;
 }
 
-export interface Following {
+export interface FollowHandle {
   resume(): void;
   /** Safe to call twice. */
   stop(): void;
@@ -53,7 +53,7 @@ export interface StreamFollowers {
    * Throws `stream_unknown`, `bad_id`, `bad_request` (an index the stream has not reached),
    * `overloaded` at a bound, `unavailable`.
    */
-  follow(target: FollowTarget, sink: StreamSink): Promise<Following>;
+  follow(target: FollowTarget, sink: StreamSink): Promise<FollowHandle>;
   /** A listener of the cluster's events. */
   heard(event: ClusterEvent): void;
   /** Members of the group may have been removed. */

@@ -23,7 +23,7 @@ import type {
   Clock,
   Publisher,
   StreamDraft,
-  StreamStep,
+  StreamResult,
   StreamStore,
 } from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
@@ -220,7 +220,7 @@ function toDraft(input: EventInput): StreamDraft {
 }
 
 /** The verdict as the producer's reply [spec: Error messages of /event]. */
-function outcome({ verdict, state }: StreamStep): {
+function outcome({ verdict, state }: StreamResult): {
   readonly state: StreamState | undefined;
 } {
   switch (verdict) {

@@ -7,8 +7,8 @@ import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { BrokerError } from "./errors.ts";
-import { KnownPairs } from "./known-pairs.ts";
 import type { Clock, Throttle } from "./ports.ts";
+import { VerifiedPairs } from "./verified-pairs.ts";
 
 interface TokenLimits {
   /** Failures of a network within the window after which it is slowed down. */
@@ -61,7 +61,7 @@ export class TokenGate {
   readonly #parts: TokenGateParts;
   readonly #failing = new BoundedMap<string, Held>(MAX_NETWORKS);
   readonly #lanes = new BoundedMap<string, SlowLane>(MAX_NETWORKS);
-  readonly #known = new KnownPairs();
+  readonly #known = new VerifiedPairs();
   /** By network; of known pairs with room of their own by pair. */
   readonly #checks = new Map<string, Checks>();
 

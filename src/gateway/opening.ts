@@ -6,7 +6,7 @@ import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
 import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
-import type { Opened, Sessions } from "../broker/sessions.ts";
+import type { OpenResult, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type {
@@ -122,7 +122,7 @@ export async function admit(
   session: Session,
   connect: Connect,
   context: OpeningContext,
-): Promise<Opened> {
+): Promise<OpenResult> {
   const { hub, sessions, directory } = context;
   if (session.ended !== undefined) throw new BrokerError("unavailable"); // it left while it waited
   hub.enter(session);

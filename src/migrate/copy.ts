@@ -8,9 +8,9 @@ import {
   bytesOf,
   type MoveContext,
   MoveCounts,
-  type MovedCount,
   type MoveRow,
   type MoveTarget,
+  type RowCount,
 } from "./facts.ts";
 import type { MoveProgress, MoveRecord, RecordChange } from "./record.ts";
 import { type MoveTable, moveTables } from "./tables.ts";
@@ -23,7 +23,7 @@ const MAX_TOLD = 10;
 const MAX_ROWS = 500;
 const MAX_BYTES = 1_048_576;
 
-export interface CopyParts {
+export interface CopyPorts {
   readonly source: MoveSource;
   readonly target: MoveTarget;
   readonly context: MoveContext;
@@ -33,7 +33,7 @@ export interface CopyParts {
   readonly assertGoing: () => void;
   readonly onProgress: (progress: MoveProgress) => void;
   /** Both sides are equal; how much of what Redis holds. */
-  readonly onCompared: (counts: readonly MovedCount[]) => void;
+  readonly onCompared: (counts: readonly RowCount[]) => void;
 }
 
 /**
@@ -57,7 +57,7 @@ export class MoveStuck extends BrokerError {
  * Resolves when everything is in Redis and was compared. Throws BrokerError with an error message,
  * MoveStuck where no retry helps.
  */
-export async function copyAll(parts: CopyParts): Promise<void> {
+export async function copyAll(parts: CopyPorts): Promise<void> {
   const { record, save } = parts;
   const tables = moveTables(parts.source, parts.context);
   await copy(parts, tables);
@@ -70,7 +70,7 @@ export async function copyAll(parts: CopyParts): Promise<void> {
   });
 }
 
-async function copy(parts: CopyParts, tables: readonly MoveTable[]): Promise<void> {
+async function copy(parts: CopyPorts, tables: readonly MoveTable[]): Promise<void> {
   const { target, record, save, onProgress } = parts;
   const { watermark: from } = record;
   let step = tables.find(({ name }) => name === from?.table)?.step;
@@ -93,11 +93,11 @@ async function copy(parts: CopyParts, tables: readonly MoveTable[]): Promise<voi
  * give equal text.
  */
 async function compare(
-  parts: CopyParts,
+  parts: CopyPorts,
   tables: readonly MoveTable[],
 ): Promise<{
   readonly differing: string;
-  readonly counts: readonly MovedCount[];
+  readonly counts: readonly RowCount[];
 }> {
   const { target, save, onProgress } = parts;
   const counts = new MoveCounts(target);
@@ -134,7 +134,7 @@ type Page = readonly [table: MoveTable, rows: readonly MoveRow[]];
 
 /** Does the work of one page after the other; the next one is read meanwhile. */
 async function eachPage(
-  { assertGoing }: Pick<CopyParts, "assertGoing">,
+  { assertGoing }: Pick<CopyPorts, "assertGoing">,
   pages: Iterable<Page>,
   work: (page: Page) => Promise<void>,
 ): Promise<void> {

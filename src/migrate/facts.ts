@@ -175,7 +175,7 @@ export class MoveTarget {
 const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info", "lists"] as const;
 
 /** How much of a part Redis holds. */
-export interface MovedCount {
+export interface RowCount {
   readonly what: string;
   readonly count: number;
 }
@@ -221,7 +221,7 @@ export class MoveCounts {
   }
 
   /** Of each part that is not empty. */
-  found(): readonly MovedCount[] {
+  found(): readonly RowCount[] {
     return NAMES.flatMap((part) => {
       const count = this.#found.get(part) ?? 0;
       return count === 0 ? [] : [{ what: PARTS[part][1], count }];

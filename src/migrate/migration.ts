@@ -11,14 +11,14 @@ import { RedisLink } from "../redis/link.ts";
 import { ReplicationBarrier } from "../redis/replication.ts";
 import { lookInto, openMoveSource, type SourceLook } from "../store/embedded/export.ts";
 import { accessTokenOwner } from "../store/redis/steps/managers.ts";
-import { type CopyParts, copyAll, MoveStuck } from "./copy.ts";
+import { type CopyPorts, copyAll, MoveStuck } from "./copy.ts";
 import { MoveTarget } from "./facts.ts";
 import { Lease } from "./lease.ts";
 import {
   enterMove,
-  type MoveNow,
   type MoveProgress,
   type MoveRecord,
+  type MoveSnapshot,
   readMove,
   saveRecord,
 } from "./record.ts";
@@ -42,7 +42,7 @@ interface MoveSettings {
 
 /** Notifications about the move. */
 export interface MoveEvents
-  extends Pick<CopyParts, "onProgress" | "onCompared">,
+  extends Pick<CopyPorts, "onProgress" | "onCompared">,
     Pick<FolderOptions, "onLost"> {
   /**
    * An attempt failed; the next one follows in `retryMs`, undefined: no retry helps.
@@ -243,7 +243,7 @@ export class Migration {
     }
   }
 
-  async #read(link: RedisLink): Promise<MoveNow> {
+  async #read(link: RedisLink): Promise<MoveSnapshot> {
     const now = await readMove(link);
     this.#isAwaited ||= now.record !== undefined;
     this.#tries = Math.max(this.#tries, now.record?.tries ?? 0);
@@ -254,7 +254,7 @@ export class Migration {
    * Whether the data was moved before, or there is nothing to move. False where the data of another
    * folder was moved: the attempt then fails.
    */
-  async #isDone({ record, isMoving }: MoveNow): Promise<boolean> {
+  async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isNothing = !this.#hasFolder && !isMoving && !this.#isAwaited;
     if (!(record?.isDone ?? isNothing)) return false;
     if (record !== undefined && this.#hasFolder) {
@@ -293,7 +293,7 @@ export class Migration {
     }
   }
 
-  async #move(link: RedisLink, lease: Lease, source: CopyParts["source"]): Promise<boolean> {
+  async #move(link: RedisLink, lease: Lease, source: CopyPorts["source"]): Promise<boolean> {
     const { deadAfterMs, store } = this.#settings;
     const record = await enterMove({
       ...{ link, lease, source: source.id, nowMs: this.#clock(), deadAfterMs },
@@ -301,7 +301,7 @@ export class Migration {
     });
     if (record.isDone) return false; // by another process in the meantime
     const target = new MoveTarget(link, (key) => lease.untilOf(key));
-    const save: CopyParts["save"] = (change) => saveRecord(link, lease, change);
+    const save: CopyPorts["save"] = (change) => saveRecord(link, lease, change);
     const barrier = new ReplicationBarrier(link);
     try {
       await save({ tries: this.#tries, lastErr: "" });
@@ -337,7 +337,7 @@ export class Migration {
   }
 
   /** Updates the status while another process moves, or none does. */
-  #wait({ record, isMoving }: MoveNow): void {
+  #wait({ record, isMoving }: MoveSnapshot): void {
     const nowMs = performance.now();
     if (isMoving) this.#nobodySinceMs = undefined;
     else this.#nobodySinceMs ??= nowMs;

@@ -61,7 +61,7 @@ type Link = Pick<RedisLink, "call" | "keys">;
 const keyOf = ({ keys }: Pick<Link, "keys">): string => keys.shared("migration");
 
 /** A move as other processes see it. */
-export interface MoveNow {
+export interface MoveSnapshot {
   /** Undefined: nothing was ever moved here. */
   readonly record: MoveRecord | undefined;
   /** A process has the lease. */
@@ -73,7 +73,7 @@ export interface MoveNow {
  * the living nodes, if the caller had sent a heartbeat. Throws as the link does, and `internal` on
  * a newer format.
  */
-export async function readMove(link: Link): Promise<MoveNow> {
+export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);
   return { isMoving, record: await readRecord(link) };
 }

@@ -8,8 +8,8 @@ import type { LocalConnection } from "../../src/api/connections.ts";
 import { type ApiParts, type ApiSettings, createHttpEndpoint } from "../../src/api/endpoint.ts";
 import type { ChannelState, Page } from "../../src/broker/channels.ts";
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
-import type { ManagersParts } from "../../src/broker/managers.ts";
-import type { HistoryPage, Sent } from "../../src/broker/messages.ts";
+import type { ManagersPorts } from "../../src/broker/managers.ts";
+import type { HistoryPage, SendResult } from "../../src/broker/messages.ts";
 import type {
   Conversation,
   Device,
@@ -50,7 +50,7 @@ export interface Backstage {
   devices: readonly Device[];
   /** Of this node. */
   connections: Iterable<LocalConnection>;
-  sent: Sent;
+  sent: SendResult;
   page: HistoryPage;
   inbox: readonly InboxCommand[];
   /** What became of a posted event's stream. */
@@ -100,7 +100,7 @@ export const IDLE_NODE: NodeInfo = {
 /** An endpoint with the managers admin (password `right`), ops and view (password `p`). */
 export async function startApi(
   settings: Partial<ApiSettings> = {},
-  managerParts: Partial<Omit<ManagersParts, "clock">> = {},
+  managerParts: Partial<Omit<ManagersPorts, "clock">> = {},
   parts: Partial<ApiParts> = {},
 ): Promise<TestApi> {
   const stage: Backstage = {

@@ -4,7 +4,7 @@
 import { type ChannelEvent, STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
 import {
   createStreamFollowers,
-  type Following,
+  type FollowHandle,
   type FollowTarget,
   type StreamFollowers,
 } from "../../src/broker/stream-followers.ts";
@@ -67,7 +67,7 @@ export interface Reading {
   ends: number;
   /** Wants no more after each event. */
   pauses: boolean;
-  following: Following | undefined;
+  following: FollowHandle | undefined;
 }
 
 export function world(store: HeldStore, maxFollowers = 10, maxFollowersPerUser = 0) {

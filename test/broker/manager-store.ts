@@ -1,7 +1,7 @@
 // Test parts of managers: a ManagerStore in memory, and managers over it with a clock that stands
 // still until moved.
 
-import { createManagers, type Managers, type ManagersParts } from "../../src/broker/managers.ts";
+import { createManagers, type Managers, type ManagersPorts } from "../../src/broker/managers.ts";
 import type { ManagerStore, StoredPassword } from "../../src/broker/ports.ts";
 import { LocalThrottle } from "../../src/cluster/single.ts";
 
@@ -50,7 +50,7 @@ export interface TestManagers {
  * Managers over a store in memory; 5 attempts in 60 s and tokens for a day unless `parts` says
  * otherwise.
  */
-export function testManagers(parts: Partial<Omit<ManagersParts, "clock">> = {}): TestManagers {
+export function testManagers(parts: Partial<Omit<ManagersPorts, "clock">> = {}): TestManagers {
   let nowMs = 1_700_000_000_000;
   const clock = () => nowMs;
   const store = new MemoryManagerStore(clock);

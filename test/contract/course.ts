@@ -16,7 +16,7 @@ import {
 import type {
   Claim,
   ConversationChange,
-  LoggedIn,
+  LoggedInSession,
   LoginTerms,
   Store,
 } from "../../src/broker/ports.ts";
@@ -46,7 +46,7 @@ const DAY_MS = 86_400_000;
 export interface World {
   readonly bench: Bench;
   /** Sessions in the order in which they were entered. */
-  readonly logins: LoggedIn[];
+  readonly logins: LoggedInSession[];
 }
 
 export interface Step {

@@ -17,7 +17,7 @@ import {
   userTopic,
 } from "../../src/broker/model.ts";
 import type {
-  Appended,
+  AppendResult,
   Cluster,
   ClusterEvent,
   GroupJudge,
@@ -98,7 +98,7 @@ export function say(
   { channel, sender: fromUid }: Place,
   text: string,
   over: Partial<MessageDraft> = {},
-): Promise<Appended> {
+): Promise<AppendResult> {
   const payload = Buffer.from(JSON.stringify({ type: 1, content: text }));
   return store.append(draftOf({ channel, fromUid, payload, ...over }));
 }

@@ -6,7 +6,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Test } from "tap";
 import { groupTopic, presenceTopic, userTopic } from "../../src/broker/model.ts";
-import type { ClusterEvent, LoggedIn } from "../../src/broker/ports.ts";
+import type { ClusterEvent, LoggedInSession } from "../../src/broker/ports.ts";
 import { Random } from "../support/random.ts";
 import { volume } from "../support/volume.ts";
 import { Course, GROUPS, type Step, UIDS, type World } from "./course.ts";
@@ -60,7 +60,7 @@ async function takeAll(course: Course, sides: readonly [Side, Side]) {
 
 class Side implements World {
   readonly bench: Bench;
-  readonly logins: LoggedIn[] = [];
+  readonly logins: LoggedInSession[] = [];
   readonly #ids = new Names();
   readonly #orders = new Names();
   readonly #sinces = new Names();

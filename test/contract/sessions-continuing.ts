@@ -5,7 +5,7 @@
 import type { Test } from "tap";
 import type { CloseReason } from "../../src/broker/errors.ts";
 import { MAIN_DEVICE, SECONDARY_DEVICE } from "../../src/broker/model.ts";
-import type { Claim, LoggedIn, LoginResult } from "../../src/broker/ports.ts";
+import type { Claim, LoggedInSession, LoginResult } from "../../src/broker/ports.ts";
 import {
   type ContractNode,
   endedWhile,
@@ -119,7 +119,7 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
 
   t.test("of many confirmed each has its own answer, in order", async (t) => {
     const { cluster, store } = one;
-    const asked: LoggedIn[] = [];
+    const asked: LoggedInSession[] = [];
     const expected: string[] = [];
     for (let at = 0; at < 120; at++) {
       const level = at % 2 === 0 ? SECONDARY_DEVICE : MAIN_DEVICE;
@@ -130,7 +130,7 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
       if (at % 3 === 0) await store.endSession(session, "logged_out");
       expected.push(at % 3 === 0 ? "logged_out" : "confirmed");
     }
-    const confirm = async (all: readonly LoggedIn[]) => {
+    const confirm = async (all: readonly LoggedInSession[]) => {
       const results = await store.confirmSessions(all, cluster.incarnation);
       return results.map((r) => (r.kind === "refused" ? r.reason : r.kind));
     };

@@ -12,7 +12,7 @@ import {
   SECONDARY_DEVICE,
   userTopic,
 } from "../../src/broker/model.ts";
-import type { Claim, LoggedIn } from "../../src/broker/ports.ts";
+import type { Claim, LoggedInSession } from "../../src/broker/ports.ts";
 import { tokenTag } from "../../src/broker/tokens.ts";
 import {
   type ContractNode,
@@ -88,7 +88,7 @@ interface Step {
 class User {
   readonly uid = freshUid();
   readonly #nodes: readonly [ContractNode, ContractNode];
-  readonly #logins = new Map<string, LoggedIn>();
+  readonly #logins = new Map<string, LoggedInSession>();
   #turn = 0;
 
   constructor(nodes: readonly [ContractNode, ContractNode]) {
@@ -143,7 +143,7 @@ class User {
     return undefined;
   }
 
-  #login(name: string | undefined): LoggedIn {
+  #login(name: string | undefined): LoggedInSession {
     const found = this.#logins.get(name ?? "");
     if (found === undefined) throw new Error(`there is no session ${name}`);
     return found;

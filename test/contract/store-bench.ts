@@ -12,7 +12,7 @@ import {
   type Topic,
 } from "../../src/broker/model.ts";
 import type {
-  Appended,
+  AppendResult,
   ClusterEvent,
   MessageDraft,
   Publisher,
@@ -190,7 +190,7 @@ export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
 export async function earlier(
   store: Pick<Store, "append">,
   { key, fromUid, clientMsgNo }: Retried,
-): Promise<Appended | undefined> {
+): Promise<AppendResult | undefined> {
   const draft = retryOf(clientMsgNo);
   const { refused, ...first } = await store.append({
     ...{ ...draft, key, fromUid },

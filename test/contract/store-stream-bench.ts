@@ -10,7 +10,7 @@ import {
   STREAM_START,
   type StreamSnapshot,
 } from "../../src/broker/model.ts";
-import type { StreamDraft, StreamStep } from "../../src/broker/ports.ts";
+import type { StreamDraft, StreamResult } from "../../src/broker/ports.ts";
 import type { Bench } from "./store-bench.ts";
 
 export const KEY: ChannelKey = "2:g";
@@ -62,7 +62,10 @@ export function eventsIn({ events }: Bench): ChannelEvent[] {
   return events.flatMap((e) => (e.kind === "event" ? [e.event] : []));
 }
 
-export const step = (verdict: StreamStep["verdict"], state: StreamStep["state"]): StreamStep => ({
+export const step = (
+  verdict: StreamResult["verdict"],
+  state: StreamResult["state"],
+): StreamResult => ({
   verdict,
   state,
 });

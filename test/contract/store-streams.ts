@@ -13,7 +13,7 @@ import {
   type StreamSnapshot,
   userTopic,
 } from "../../src/broker/model.ts";
-import type { StreamDraft, StreamStep } from "../../src/broker/ports.ts";
+import type { StreamDraft, StreamResult } from "../../src/broker/ports.ts";
 import { type Bench, draftOf, type Given } from "./store-bench.ts";
 import {
   ACTIVE,
@@ -225,7 +225,7 @@ function allCells(bench: Bench, type: ChannelRef["type"]): readonly Cell[] {
   );
 }
 
-const said = ({ verdict, state }: StreamStep) => `${verdict} ${state ?? "-"}`;
+const said = ({ verdict, state }: StreamResult) => `${verdict} ${state ?? "-"}`;
 
 function worded(event: ChannelEvent | number): string {
   if (typeof event === "number") return "message";

@@ -13,7 +13,7 @@ import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis, startRedisCluster } from "../support/redis.ts";
 import { commandDraft, fill, numbered, picture, streamDraft } from "./data.ts";
-import { FOLDER, type MoverParts, mover, redisStore } from "./mover.ts";
+import { FOLDER, type MoverSettings, mover, redisStore } from "./mover.ts";
 
 const DAY_MS = 86_400_000;
 
@@ -132,7 +132,7 @@ t.test("what was moved once is not moved again", async (t) => {
  */
 async function lateEntry(
   t: Test,
-  moving: Pick<MoverParts, "redis" | "from"> & { readonly clock: () => number },
+  moving: Pick<MoverSettings, "redis" | "from"> & { readonly clock: () => number },
 ) {
   const { redis, from, clock } = moving;
   const link = await linkTo(t, redis);
@@ -147,7 +147,7 @@ async function lateEntry(
   return late;
 }
 
-async function linkTo(t: Test, redis: MoverParts["redis"]): Promise<RedisLink> {
+async function linkTo(t: Test, redis: MoverSettings["redis"]): Promise<RedisLink> {
   const link = new RedisLink(redis, { name: "late", onError() {} });
   await link.start();
   t.teardown(() => link.close());

@@ -12,7 +12,7 @@ export const LIMITS = {
   ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
 };
 
-export interface MoverParts extends Partial<Omit<MoveEvents, "onError">> {
+export interface MoverSettings extends Partial<Omit<MoveEvents, "onError">> {
   readonly from: string;
   readonly redis: RedisSettings;
   readonly clock?: () => number;
@@ -27,7 +27,7 @@ export const FOLDER = {
   maxActiveStreamBytes: 268_435_456,
 };
 
-export function mover(parts: MoverParts): Migration {
+export function mover(parts: MoverSettings): Migration {
   const { from, redis, ...others } = parts;
   const { abandonedAfterMs = 5000, deadAfterMs = 300, ...more } = others;
   const { clock, ...over } = more;

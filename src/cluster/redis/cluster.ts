@@ -3,7 +3,7 @@
 // parts hold theirs. The link to Redis is shared with the store: its creator closes it, after this.
 
 import { presenceTopic } from "../../broker/model.ts";
-import type { Cluster, ClusterEvent, Incarnation, Resync } from "../../broker/ports.ts";
+import type { Cluster, ClusterEvent, Incarnation, ResyncHandler } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { type AboutNode, createNodeDescription } from "../about-node.ts";
 import { Registry, type RegistryParts } from "./nodes/registry.ts";
@@ -47,7 +47,7 @@ export function createRedisCluster(parts: RedisClusterParts): Cluster {
   /** Users whose presence this node listens to. */
   const watched = new Set<string>();
   let listener: (event: ClusterEvent) => void = () => {};
-  let resync: Pick<Resync, "beat"> = { beat() {} };
+  let resync: Pick<ResyncHandler, "beat"> = { beat() {} };
   let wasAway = false;
   registry.listener({
     onBeat(isNew) {

@@ -7,7 +7,7 @@ import { MAIN_DEVICE, type SessionRecord } from "../../../src/broker/model.ts";
 import type { Cluster, ClusterEvent, Store } from "../../../src/broker/ports.ts";
 import {
   SessionDirectory,
-  type SessionDirectoryParts,
+  type SessionDirectoryPorts,
 } from "../../../src/broker/session-directory.ts";
 import { hashToken } from "../../../src/broker/tokens.ts";
 import { createRedisCluster, type RedisClusterParts } from "../../../src/cluster/redis/cluster.ts";
@@ -42,7 +42,7 @@ export interface TestNode {
 export interface NodeOptions
   extends Partial<
     Pick<RedisClusterParts, "heartbeatMs" | "deadAfterMs"> &
-      Pick<SessionDirectoryParts, "recheckMs">
+      Pick<SessionDirectoryPorts, "recheckMs">
   > {
   readonly nodeId?: string;
   readonly settings?: Partial<RedisSettings>;

@@ -11,7 +11,7 @@ import {
   type Message,
   PERSON_CHANNEL,
 } from "../../../src/broker/model.ts";
-import type { Appended, ClusterEvent, MessageDraft } from "../../../src/broker/ports.ts";
+import type { AppendResult, ClusterEvent, MessageDraft } from "../../../src/broker/ports.ts";
 import type { ClusterTopics } from "../../../src/cluster/redis/cluster.ts";
 import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import {
@@ -38,7 +38,7 @@ export interface TopicNode {
   /** The messages of a channel it was told of, in order. */
   told(key: ChannelKey): readonly Message[];
   seqs(key: ChannelKey): readonly number[];
-  send(channel: ChannelRef, fromUid: string, over?: Partial<MessageDraft>): Promise<Appended>;
+  send(channel: ChannelRef, fromUid: string, over?: Partial<MessageDraft>): Promise<AppendResult>;
   close(): Promise<void>;
 }
 

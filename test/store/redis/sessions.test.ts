@@ -9,7 +9,7 @@ import {
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "../../../src/broker/model.ts";
-import type { LoggedIn } from "../../../src/broker/ports.ts";
+import type { LoggedInSession } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-bench.ts";
 import { calls, startRedis, startRedisCluster } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
@@ -21,7 +21,7 @@ const sessionOf = (uid: string, level: DeviceLevel = MAIN_DEVICE): SessionRecord
   ...{ deviceId: "", tokenTag: "tag-" },
 });
 
-async function enter({ store }: OneStore, session: SessionRecord): Promise<LoggedIn> {
+async function enter({ store }: OneStore, session: SessionRecord): Promise<LoggedInSession> {
   const result = await store.login(session, NODE);
   if (result.kind !== "entered") throw new Error(result.kind);
   return result;
@@ -48,7 +48,7 @@ t.test("a session that cannot be read fails alone", async (t) => {
   const node = await openStore(t, redis.url);
   const { keys } = node.link;
   const all = await enterAll(node, 3);
-  const [, broken, odd] = all as [LoggedIn, LoggedIn, LoggedIn];
+  const [, broken, odd] = all as [LoggedInSession, LoggedInSession, LoggedInSession];
   const { uid, sessionId } = broken.session;
   await raw.hset(keys.user("sessions", uid), sessionId, "no entry");
   const device = Buffer.from([2, 0, 1]);

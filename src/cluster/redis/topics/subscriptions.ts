@@ -4,7 +4,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
-import type { Clock, Resync } from "../../../broker/ports.ts";
+import type { Clock, ResyncHandler } from "../../../broker/ports.ts";
 import { type Deferred, deferred } from "../../../lib/deferred.ts";
 import type { Channels } from "./channels.ts";
 import { pause, within } from "./deadline.ts";
@@ -24,8 +24,8 @@ interface SubscriptionsParts {
   readonly maxLingering: number;
   /** Longest wait for a lost topic. */
   readonly timeoutMs: number;
-  /** See `Resync`. */
-  readonly judgeUsers: Resync["judgeUsers"];
+  /** See `ResyncHandler`. */
+  readonly judgeUsers: ResyncHandler["judgeUsers"];
   readonly onError: (error: unknown, what: string) => void;
   /** Missed publications of these topics that the store keeps are delivered. */
   readonly onRestored: (topics: readonly Topic[]) => void;

@@ -1,6 +1,6 @@
 // Parts and limits of the topics room, and its error reporting: each kind at most once a second.
 
-import type { Clock, ClusterEvent, Resync } from "../../../broker/ports.ts";
+import type { Clock, ClusterEvent, ResyncHandler } from "../../../broker/ports.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 
@@ -22,7 +22,7 @@ export interface TopicsParts {
 }
 
 /** Judges access after a loss, before anything read or held is delivered. */
-export interface TopicsResync extends Pick<Resync, "judgeUsers" | "judgeGroup"> {
+export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeGroup"> {
   /**
    * Time of the last confirmed heartbeat, Unix milliseconds, if that is too long ago: other nodes
    * may count this one as dead. Undefined: recent enough.

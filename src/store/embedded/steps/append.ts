@@ -5,7 +5,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
 import type {
-  Appended,
+  AppendResult,
   Clock,
   ClusterEvent,
   MessageDraft,
@@ -43,7 +43,7 @@ interface Call {
   readonly draft: MessageDraft;
   /** Memory it takes while it is queued, about. */
   readonly bytes: number;
-  readonly resolve: (answer: Appended) => void;
+  readonly resolve: (answer: AppendResult) => void;
   readonly reject: (error: BrokerError) => void;
   /** Its own message; undefined while not assigned and for a retry. */
   message: Message | undefined;
@@ -86,7 +86,7 @@ export class Appends {
   }
 
   /** The port's `append`. */
-  append(draft: MessageDraft): Promise<Appended> {
+  append(draft: MessageDraft): Promise<AppendResult> {
     const refused = refusal(draft);
     if (refused !== undefined) return Promise.reject(refused);
     if (this.isFull) return Promise.reject(new BrokerError("overloaded"));
@@ -126,7 +126,7 @@ export class Appends {
    */
   async earlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
-  ): Promise<Appended | undefined> {
+  ): Promise<AppendResult | undefined> {
     const { assigner, clock } = this.#parts;
     const first = assigner.firstOf(message, clock());
     if (first === undefined) return undefined;

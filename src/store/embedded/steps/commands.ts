@@ -9,7 +9,7 @@ import {
   expiresAtMs,
   type Message,
 } from "../../../broker/model.ts";
-import type { Appended, Clock, CommandDraft } from "../../../broker/ports.ts";
+import type { AppendResult, Clock, CommandDraft } from "../../../broker/ports.ts";
 import { deferred } from "../../../lib/deferred.ts";
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import { fieldsOf } from "../engine/database.ts";
@@ -60,14 +60,14 @@ export interface AppendingParts {
 export function appending(
   draft: CommandDraft,
   parts: AppendingParts,
-): Promised<Appended, CommandStep> {
+): Promised<AppendResult, CommandStep> {
   const { recipients } = draft;
   const nowMs = parts.clock();
   const messageId = parts.ids.next(nowMs);
   const message = commandMessage(draft, messageId, nowMs);
   const endMs = Math.min(nowMs + parts.inboxTtlMs, expiresAtMs(message));
   const copies: CommandCopy[] = [];
-  const { promise, resolve, reject } = deferred<Appended>();
+  const { promise, resolve, reject } = deferred<AppendResult>();
   const step: CommandStep = {
     kind: "command",
     size: Math.max(1, recipients.length),

@@ -4,7 +4,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";
 import type {
-  Appended,
+  AppendResult,
   CommandDraft,
   HistoryRange,
   InboxStore,
@@ -38,7 +38,7 @@ type Sender = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
 interface InboxParts extends AppendingParts, InboxQueueParts {
   /** Undefined: nobody repeats anything. */
   readonly assigner: { firstOf(sender: Sender, nowMs: number): unknown };
-  readonly appends: { earlier(sender: Sender): Promise<Appended | undefined> };
+  readonly appends: { earlier(sender: Sender): Promise<AppendResult | undefined> };
 }
 
 export class Inbox implements InboxStore {
@@ -57,7 +57,7 @@ export class Inbox implements InboxStore {
     return { ...this.#queue.counts, duplicates: this.#duplicates };
   }
 
-  async appendCommand(draft: CommandDraft): Promise<Appended> {
+  async appendCommand(draft: CommandDraft): Promise<AppendResult> {
     const { assigner, appends, clock, dedupe } = this.#parts;
     assertFits(draft);
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
@@ -71,7 +71,7 @@ export class Inbox implements InboxStore {
     return this.#add(draft);
   }
 
-  #add(draft: CommandDraft): Promise<Appended> {
+  #add(draft: CommandDraft): Promise<AppendResult> {
     const { dedupe } = this.#parts;
     if (this.#queue.isFull(draft.fromUid)) throw new BrokerError("overloaded");
     const { promise, step } = appending(draft, this.#parts);

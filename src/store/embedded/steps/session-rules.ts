@@ -3,7 +3,7 @@
 // again, because there it must happen inside Redis. `test/contract/kick-cases.ts` has the cases.
 
 import { MAIN_DEVICE, type SessionRecord } from "../../../broker/model.ts";
-import type { Claim, LoggedIn, LoginResult, NewestLogin } from "../../../broker/ports.ts";
+import type { Claim, LoggedInSession, LoginResult, NewestLogin } from "../../../broker/ports.ts";
 
 /** What the kick rule looks at. */
 type KickFacts = Pick<SessionRecord, "flag" | "level" | "deviceId">;
@@ -22,7 +22,7 @@ type Placed =
   | Extract<LoginResult, { readonly kind: "refused" }>
   | {
       readonly kind: "entered";
-      readonly entry: LoggedIn;
+      readonly entry: LoggedInSession;
       readonly ended: readonly EndedSession[];
       /** Undefined: the session is a secondary one. */
       readonly newest: NewestLogin | undefined;
@@ -40,7 +40,7 @@ export function place(
     newest,
     now,
   }: {
-    readonly entries: readonly LoggedIn[];
+    readonly entries: readonly LoggedInSession[];
     /** Of the session's uid and flag. */
     readonly newest: NewestLogin | undefined;
     readonly now: number;
@@ -94,7 +94,7 @@ function claimedOrder(
 }
 
 function nextNewest(
-  { session, order, since }: LoggedIn,
+  { session, order, since }: LoggedInSession,
   label: string,
   before: NewestLogin | undefined,
 ): NewestLogin {
@@ -109,16 +109,16 @@ function nextNewest(
   };
 }
 
-function ends(next: LoggedIn, old: LoggedIn): boolean {
+function ends(next: LoggedInSession, old: LoggedInSession): boolean {
   return collide(next.session, old.session) || isContinued(next, old);
 }
 
-function isReplacing(next: LoggedIn, old: LoggedIn): boolean {
+function isReplacing(next: LoggedInSession, old: LoggedInSession): boolean {
   return isSameDevice(next.session, old.session) || isContinued(next, old);
 }
 
 /** Both are connections of one login. */
-function isContinued(next: LoggedIn, old: LoggedIn): boolean {
+function isContinued(next: LoggedInSession, old: LoggedInSession): boolean {
   return next.order === old.order && next.session.flag === old.session.flag;
 }
 

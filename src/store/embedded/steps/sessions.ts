@@ -15,7 +15,7 @@ import type {
   Clock,
   Confirmation,
   Incarnation,
-  LoggedIn,
+  LoggedInSession,
   LoginResult,
   LoginTerms,
   NewestLogin,
@@ -119,7 +119,7 @@ export function createSessions(parts: SessionParts): SessionStore {
   }
 
   /** Nothing is lost in memory: a session that is not in was ended. */
-  async function confirm({ session }: LoggedIn): Promise<Confirmation> {
+  async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
     const reason = endedByDevice(session, device);
     if (reason !== undefined) {

@@ -10,7 +10,7 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../../broker/model.ts";
-import type { StreamDraft, StreamStep, StreamStore } from "../../../broker/ports.ts";
+import type { StreamDraft, StreamResult, StreamStore } from "../../../broker/ports.ts";
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 import type { LiveStream } from "./live-stream.ts";
@@ -90,7 +90,7 @@ class StreamRules {
   }
 
   /** The port's `streamEvent`. */
-  event(draft: StreamDraft, assignments: StreamAssignments): StreamStep {
+  event(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
     const { live, streamRows: rows } = this.#parts;
     const stream = live.find(draft.key, draft.clientMsgNo);
     const isStart = draft.type === STREAM_START;
@@ -112,7 +112,7 @@ class StreamRules {
   cancel(
     name: { readonly key: ChannelKey; readonly clientMsgNo: string },
     assignments: StreamAssignments,
-  ): StreamStep {
+  ): StreamResult {
     const { live, streamRows: rows } = this.#parts;
     const stream = live.find(name.key, name.clientMsgNo);
     if (stream !== undefined) {
@@ -136,7 +136,7 @@ class StreamRules {
     return [...this.#parts.live].filter((s) => s.ending === undefined && s.lastMs < silentSinceMs);
   }
 
-  #start(draft: StreamDraft, assignments: StreamAssignments): StreamStep {
+  #start(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
     const { live, assigner } = this.#parts;
     // The sender used the clientMsgNo for something that is no stream.
     if (assigner.firstOf(draft, assignments.nowMs) !== undefined)
@@ -150,7 +150,7 @@ class StreamRules {
   }
 
   /** An event for a stream that ended. */
-  #late(draft: StreamDraft, ended: LiveStream | EndedStream): StreamStep {
+  #late(draft: StreamDraft, ended: LiveStream | EndedStream): StreamResult {
     const { ending } = ended;
     const state = stateAfter(ending);
     const { type } = draft;

@@ -6,7 +6,7 @@
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
-import type { Appended, CommandDraft } from "../../../broker/ports.ts";
+import type { AppendResult, CommandDraft } from "../../../broker/ports.ts";
 import { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { isUnanswered } from "../../../redis/errors.ts";
@@ -83,7 +83,7 @@ export class Commands {
   }
 
   /** The port's `appendCommand`, of a draft that fits. */
-  async append(draft: CommandDraft): Promise<Appended> {
+  async append(draft: CommandDraft): Promise<AppendResult> {
     const bytes = sizeOf(draft);
     const { fromUid } = draft;
     const own = this.#heldBytesOf.get(fromUid) ?? 0;
@@ -105,7 +105,7 @@ export class Commands {
     else this.#heldBytesOf.delete(fromUid);
   }
 
-  async #append(draft: CommandDraft): Promise<Appended> {
+  async #append(draft: CommandDraft): Promise<AppendResult> {
     const command = newCommand(this.#parts, draft);
     const { accepting, spreading } = await this.#begin(command, draft);
     const accepted = await accepting;
@@ -144,7 +144,10 @@ export class Commands {
   }
 
   /** Answers a retry once what it repeats is done. */
-  async #again(key: ChannelKey, retry: Extract<Accepted, { kind: "retry" }>): Promise<Appended> {
+  async #again(
+    key: ChannelKey,
+    retry: Extract<Accepted, { kind: "retry" }>,
+  ): Promise<AppendResult> {
     const { link, written } = this.#parts;
     const { messageId, messageSeq, publicationSeq, unfinished } = retry;
     this.counts.duplicates += 1;

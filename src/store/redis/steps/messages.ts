@@ -5,7 +5,12 @@
 // rules are being read.
 
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
-import type { Appended, ChannelStore, MessageDraft, MessageStore } from "../../../broker/ports.ts";
+import type {
+  AppendResult,
+  ChannelStore,
+  MessageDraft,
+  MessageStore,
+} from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import type { RedisStoreParts } from "../parts.ts";
@@ -73,7 +78,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
     counts,
 
     /** Nothing is awaited before the message is in its queue, or its users' rules are asked for. */
-    async append(draft): Promise<Appended> {
+    async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);
       const judged = names.isApart ? await judge(draft) : draft;
       const placed = await appends.append(names, judged);

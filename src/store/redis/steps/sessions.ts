@@ -8,7 +8,7 @@ import {
   type Confirmation,
   type Incarnation,
   LOGIN_TTL_MS,
-  type LoggedIn,
+  type LoggedInSession,
   type LoginResult,
   type SessionEntry,
   type SessionStore,
@@ -49,7 +49,7 @@ export function createRedisSessions({ link }: Pick<RedisStoreParts, "link">): Se
 
   /** Never rejects. */
   async function confirm(
-    sessions: readonly LoggedIn[],
+    sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]> {
     const keys = sessions.map(({ session }) => keyOf(session.uid));
@@ -121,7 +121,7 @@ function recordArgs(session: SessionRecord): readonly Arg[] {
   return [session.flag, session.level, session.deviceId, session.tokenTag];
 }
 
-function confirmArgs({ session, since, order }: LoggedIn): readonly Arg[] {
+function confirmArgs({ session, since, order }: LoggedInSession): readonly Arg[] {
   const { uid, sessionId, tokenTag } = session;
   const token = Buffer.from(tokenTag, "base64url"); // how the token's hash begins
   return [uid, sessionId, ...recordArgs(session), token, since, order];

@@ -6,7 +6,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_START } from "../../../broker/model.ts";
-import type { StreamStep, StreamStore } from "../../../broker/ports.ts";
+import type { StreamResult, StreamStore } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { BUCKETS, bucketOf, usersOf } from "../../../redis/keys.ts";
 import { isMessages, STREAM_STATES } from "../../../redis/wire.ts";
@@ -41,7 +41,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     key: ChannelKey,
     isStart: boolean,
     step: () => Promise<unknown>,
-  ): Promise<StreamStep> {
+  ): Promise<StreamResult> {
     const isApart = areUsersApart(link, key);
     if (isApart) await turns.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
     const reply = await step();
@@ -69,14 +69,14 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
   /**
    * What follows a step, by its reply (`lua/stream_steps.lua`). Throws `too_large`, `unavailable`.
    */
-  async function finish(key: ChannelKey, reply: unknown): Promise<StreamStep> {
+  async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
     const [said, state, ended = "", ...frames] = reply as [
       ...[Buffer, number, Buffer?, ...Buffer[]],
     ]; // Redis' reply
     if (frames.length > 0) await publish(key, frames);
     if (frames.length > 0 && ended.length > 0) notified(key, String(ended));
     await written(keys.channel("head", key));
-    const verdict = String(said) as StreamStep["verdict"] | "too_large";
+    const verdict = String(said) as StreamResult["verdict"] | "too_large";
     if (verdict === "too_large") throw new BrokerError("too_large");
     return { verdict, state: STREAM_STATES[state] };
   }

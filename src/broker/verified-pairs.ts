@@ -6,7 +6,7 @@ import { BoundedMap } from "../lib/bounded-map.ts";
 
 const MAX_PAIRS = 100_000;
 
-export class KnownPairs {
+export class VerifiedPairs {
   readonly #failures = new BoundedMap<string, number>(MAX_PAIRS);
 
   /** Failures since the last right credential; undefined: the pair is not known. */
