@@ -141,14 +141,20 @@ export const METRICS = {
   storeAppends: counter("store_appends_total", "Messages made durable"),
   storeCheckpoints: counter(
     "store_checkpoints_total",
-    "Times the journal's tail was moved to the database",
+    "Checkpoints completed: times the memtable was written to the database",
   ),
-  storeTailRecords: gauge(
-    "store_tail_records",
-    "Messages in the journal and not yet in the database",
+  storeMemtableRecords: gauge(
+    "store_memtable_records",
+    "Records in the memtable (messages and stream events): in the WAL, not yet in the database",
   ),
-  storeTailBytes: gauge("store_tail_bytes", "Memory those messages take, in bytes"),
-  storeJournalBytes: gauge("store_journal_bytes", "Size of the journal's files, in bytes"),
+  storeMemtableBytes: gauge(
+    "store_memtable_bytes",
+    "Encoded size of the records in the memtable, in bytes",
+  ),
+  storeWalBytes: gauge(
+    "store_wal_bytes",
+    "Size of the WAL files in the folder `journal`, in bytes",
+  ),
 
   storeUnreadable: counter(
     "store_unreadable_records_total",

@@ -72,9 +72,9 @@ function createEmbeddedDrivers(parts: DriverParts): Drivers {
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
   families.storeAppends.of().from(() => store.stats().appends);
   families.storeCheckpoints.of().from(() => store.stats().checkpoints);
-  families.storeTailRecords.of().from(() => store.stats().tailRecords);
-  families.storeTailBytes.of().from(() => store.stats().tailBytes);
-  families.storeJournalBytes.of().from(() => store.stats().journalBytes);
+  families.storeMemtableRecords.of().from(() => store.stats().memtableRecords);
+  families.storeMemtableBytes.of().from(() => store.stats().memtableBytes);
+  families.storeWalBytes.of().from(() => store.stats().walBytes);
   families.streamsActive.of().from(() => store.stats().activeStreams);
   families.streamsActiveBytes.of().from(() => store.stats().activeStreamBytes);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);

@@ -16,12 +16,12 @@ export const storeOptions = Type.Object(
       description:
         "What an acknowledged write survives: process = the death of this process, disk = power loss as well (waits for fsync).",
     }),
-    maxTailBytes: Type.Integer({
+    maxMemtableBytes: Type.Integer({
       default: 67_108_864,
       minimum: 1_048_576,
       maximum: 1_073_741_824,
       description:
-        "Bytes of journalled messages kept in memory before they are in the database; above it sends are refused as overloaded.",
+        "Maximum size of the memtable: the messages and stream events that are in the WAL and not yet in the database. When it is full, sends are rejected with the code overloaded.",
     }),
     dedupeWindowS: Type.Integer({
       default: 86_400,

@@ -23,7 +23,7 @@ export interface MoverSettings extends Partial<Omit<MoveEvents, "onError">> {
 
 /** How folders are read. */
 export const FOLDER = {
-  ...{ ...LIMITS, checkpointMs: 1_000_000, maxTailBytes: 67_108_864 },
+  ...{ ...LIMITS, checkpointMs: 1_000_000, maxMemtableBytes: 67_108_864 },
   maxActiveStreamBytes: 268_435_456,
 };
 

@@ -138,11 +138,11 @@ t.test("control-plane requests are counted by route and status", async (t) => {
 t.test("what another part counts is asked for at each scrape", async (t) => {
   const metrics = createMetrics({ version: "1" });
   let records = 4;
-  t.notOk((await samplesOf(metrics)).has("jindou_store_tail_records"));
-  metrics.families.storeTailRecords.of().from(() => records);
-  t.equal((await samplesOf(metrics)).get("jindou_store_tail_records"), 4);
+  t.notOk((await samplesOf(metrics)).has("jindou_store_memtable_records"));
+  metrics.families.storeMemtableRecords.of().from(() => records);
+  t.equal((await samplesOf(metrics)).get("jindou_store_memtable_records"), 4);
   records = 9;
-  t.equal((await samplesOf(metrics)).get("jindou_store_tail_records"), 9);
+  t.equal((await samplesOf(metrics)).get("jindou_store_memtable_records"), 9);
 });
 
 t.test("label values beyond the bound are counted together", async (t) => {

@@ -46,7 +46,7 @@ import { createLoginSweep, createNewestLogins, createUsers } from "./steps/users
 export interface EmbeddedOptions {
   readonly path: string;
   readonly durability: "process" | "disk";
-  readonly maxTailBytes: number;
+  readonly maxMemtableBytes: number;
   readonly dedupeWindowS: number;
   readonly retentionS: number;
   /** How many messages each channel keeps; 0 = all. */
@@ -71,7 +71,7 @@ export interface EmbeddedOptions {
   readonly onLost: (error: BrokerError) => void;
   /** Milliseconds between flushes. Tests and benchmarks set it, and the next two. */
   readonly checkpointMs?: number;
-  readonly maxTailRecords?: number;
+  readonly maxMemtableRecords?: number;
   readonly segmentBytes?: number;
   /** Only for tests that make files fail. */
   readonly files?: WalFiles;
@@ -89,9 +89,9 @@ export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
  */
 const CHECKPOINT_MS = 200;
 /**
- * Where messages are small: a record holds hundreds of bytes that `maxTailBytes` does not count.
+ * Where messages are small: a record holds hundreds of bytes that `maxMemtableBytes` does not count.
  */
-const MAX_TAIL_RECORDS = 500_000;
+const MAX_MEMTABLE_RECORDS = 500_000;
 /** As large as the memtable by default: one or two segments are on the disk at a time. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 const JOURNAL = "journal";
@@ -178,8 +178,8 @@ async function openOwned(
       return row;
     },
     {
-      maxBytes: options.maxTailBytes,
-      maxRecords: options.maxTailRecords ?? MAX_TAIL_RECORDS,
+      maxBytes: options.maxMemtableBytes,
+      maxRecords: options.maxMemtableRecords ?? MAX_MEMTABLE_RECORDS,
     },
   );
   const streamRows = new StreamRows(tables, rows);

@@ -12,9 +12,9 @@ export type { EmbeddedOptions } from "./open.ts";
 /** Figures for metrics. Counters start at 0 with each start. */
 export interface EmbeddedStats {
   /** Messages in the WAL and not yet in the database. */
-  readonly tailRecords: number;
-  readonly tailBytes: number;
-  readonly journalBytes: number;
+  readonly memtableRecords: number;
+  readonly memtableBytes: number;
+  readonly walBytes: number;
   readonly checkpoints: number;
   /** Messages accepted, stored or not. */
   readonly appends: number;
@@ -163,9 +163,9 @@ function ping({ wal, owner, checkpoint }: OpenStore): void {
 }
 
 const NO_STATS: EmbeddedStats = {
-  tailRecords: 0,
-  tailBytes: 0,
-  journalBytes: 0,
+  memtableRecords: 0,
+  memtableBytes: 0,
+  walBytes: 0,
   checkpoints: 0,
   appends: 0,
   duplicates: 0,
@@ -178,9 +178,9 @@ const NO_STATS: EmbeddedStats = {
 function statsOf({ memtable, wal, checkpoint, appends, inbox, live }: OpenStore): EmbeddedStats {
   const { appended, duplicates } = appends.counts;
   return {
-    tailRecords: memtable.records,
-    tailBytes: memtable.bytes,
-    journalBytes: wal.bytes(),
+    memtableRecords: memtable.records,
+    memtableBytes: memtable.bytes,
+    walBytes: wal.bytes(),
     checkpoints: checkpoint.count,
     appends: appended,
     duplicates: duplicates + inbox.counts.duplicates,

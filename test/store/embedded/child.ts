@@ -74,7 +74,7 @@ const store = createEmbeddedStore({
       }
     : {}),
   checkpointMs: what === "obey" ? 1_000_000 : 20,
-  maxTailBytes: 64 * 1024 * 1024,
+  maxMemtableBytes: 64 * 1024 * 1024,
   ...(what.startsWith("s") && what !== "send-some" ? { segmentBytes: 256 * 1024 } : {}),
   dedupeWindowS: 86_400,
   retentionS: 0,

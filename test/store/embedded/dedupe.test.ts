@@ -88,5 +88,5 @@ t.test("retries during a checkpoint are found", async (t) => {
   t.equal(missed, 0);
   t.equal(store.stats().appends, 5000);
   t.equal(store.stats().duplicates, 200);
-  t.equal(store.stats().tailRecords, 0);
+  t.equal(store.stats().memtableRecords, 0);
 });

@@ -29,7 +29,7 @@ export function storeIn(path: string, over: Partial<EmbeddedOptions> = {}): Embe
     path,
     durability: "process",
     checkpointMs: 1_000_000,
-    maxTailBytes: 64 * 1024 * 1024,
+    maxMemtableBytes: 64 * 1024 * 1024,
     dedupeWindowS: 86_400,
     retentionS: 0,
     maxChannelMessages: 0,

@@ -9,7 +9,7 @@ import { openStore, seqsIn, testFolder } from "./folder.ts";
 t.test(
   "above its bounds sends are refused as overloaded until a checkpoint made room",
   async (t) => {
-    for (const over of [{ maxTailRecords: 10 }, { maxTailBytes: 10 * 1300 }]) {
+    for (const over of [{ maxMemtableRecords: 10 }, { maxMemtableBytes: 10 * 1300 }]) {
       const store = await openStore(t, testFolder(t), over);
       const payload = new Uint8Array(1000);
       const send = () => codeOf(store.append(draftOf({ payload })));
@@ -25,17 +25,17 @@ t.test(
 );
 
 t.test("a memtable that gets heavy is moved before a checkpoint is due", async (t) => {
-  const over = { checkpointMs: 1_000_000, maxTailRecords: 100 };
+  const over = { checkpointMs: 1_000_000, maxMemtableRecords: 100 };
   const store = await openStore(t, testFolder(t), over);
   const { checkpoints } = store.stats();
   for (let i = 0; i < 30; i++) void store.append(draftOf());
   while (store.stats().checkpoints === checkpoints) await new Promise(setImmediate);
-  t.equal(store.stats().tailRecords, 0);
+  t.equal(store.stats().memtableRecords, 0);
   t.equal((await seqsIn(store)).length, 30);
 });
 
 t.test("what is queued in one turn counts too", async (t) => {
-  const store = await openStore(t, testFolder(t), { maxTailRecords: 10 });
+  const store = await openStore(t, testFolder(t), { maxMemtableRecords: 10 });
   const sends = Array.from({ length: 50 }, () => codeOf(store.append(draftOf())));
   const codes = await Promise.all(sends);
   t.equal(codes.filter((code) => code === undefined).length, 10);
@@ -59,7 +59,7 @@ t.test("a checkpoint empties the memtable, shortens the WAL and changes no read"
     await new Promise(setImmediate);
   }
   await moving;
-  t.equal(store.stats().tailRecords, 0);
+  t.equal(store.stats().memtableRecords, 0);
   t.same(await seqsIn(store), before);
   await Promise.all(sends);
   t.equal((await seqsIn(store, "2:g7")).length, 60);

@@ -80,18 +80,18 @@ t.test(
 );
 
 t.test("events count among what the journal holds", async (t) => {
-  const store = await openStore(t, testFolder(t), { maxTailRecords: 10 });
+  const store = await openStore(t, testFolder(t), { maxMemtableRecords: 10 });
   const { start, content } = producer(store);
   await start();
   const codes = await Promise.all(Array.from({ length: 20 }, () => codeOf(content("x"))));
   t.equal(codes.filter((code) => code === "overloaded").length, 12);
-  t.equal(store.stats().tailRecords, 10);
+  t.equal(store.stats().memtableRecords, 10);
   t.equal(await codeOf(store.append(draftOf())), "overloaded");
   t.equal(await codeOf(store.cancelStream(KEY, "s")), "overloaded");
   t.equal(await store.interruptStreams(Date.now() + 1000), 1, "silent streams end all the same");
   await store.checkpoint();
-  t.equal(store.stats().tailRecords, 0);
-  t.equal(store.stats().tailBytes, 0);
+  t.equal(store.stats().memtableRecords, 0);
+  t.equal(store.stats().memtableBytes, 0);
   await store.append(draftOf());
 });
 
