@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { endsWithParent } from "../../test/support/child.ts";
+import { tieToParent } from "../../test/support/child.ts";
 
 /** How much of a child's output is kept to explain its failure. */
 const KEPT_OUTPUT = 4000;
@@ -33,7 +33,7 @@ export class Child {
     this.#name = name;
     this.#stdout = "";
     this.#stderr = "";
-    this.#process = spawn(...endsWithParent(command, args), {
+    this.#process = spawn(...tieToParent(command, args), {
       stdio: ["pipe", "pipe", "pipe"],
       env: { ...process.env, ...env },
       ...(cwd !== undefined && { cwd }),

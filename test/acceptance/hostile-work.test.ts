@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import { spawnBroker, textPayload } from "../support/broker.ts";
-import { endsWithParent, TYPESCRIPT } from "../support/child.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "../support/child.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import { ARCHIVE, CROWD } from "./hostile-sessions.ts";
@@ -172,7 +172,7 @@ async function startAttack(t: Test) {
   const child = spawn(
     // Attackers come from other machines: what they take of this one's processors is not the
     // broker's to give.
-    ...endsWithParent("nice", ["-n", "19", process.execPath, ...TYPESCRIPT, file, ...args]),
+    ...tieToParent("nice", ["-n", "19", process.execPath, ...TYPESCRIPT_ARGS, file, ...args]),
     { stdio: ["pipe", "pipe", "inherit"] },
   );
   t.teardown(() => child.kill("SIGKILL"));

@@ -6,7 +6,7 @@ import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
-import { endsWithParent, TYPESCRIPT } from "../support/child.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "../support/child.ts";
 
 interface Result {
   readonly rows: readonly {
@@ -37,7 +37,7 @@ const resultOf = (name: string): string => join(ROOT, "bench/results", `${name}-
 
 function bench(...args: readonly string[]) {
   return spawnSync(
-    ...endsWithParent(process.execPath, [...TYPESCRIPT, join(ROOT, "bench/run.ts"), ...args]),
+    ...tieToParent(process.execPath, [...TYPESCRIPT_ARGS, join(ROOT, "bench/run.ts"), ...args]),
     { cwd: ROOT, encoding: "utf8", timeout: 800_000 },
   );
 }

@@ -8,7 +8,7 @@ import { parse } from "yaml";
 import { loadConfig } from "../../src/config/load.ts";
 import { CONFIG_KEYS } from "../../src/config/schema.ts";
 import { startBroker, tempFolder, textPayload } from "../support/broker.ts";
-import { endsWithParent } from "../support/child.ts";
+import { tieToParent } from "../support/child.ts";
 import { freePort } from "../support/redis.ts";
 import { blocks, readPage, section } from "./pages.ts";
 import { openTerminal } from "./terminal.ts";
@@ -109,7 +109,7 @@ async function startComposed(t: Test): Promise<{ readonly port: number; readonly
   const port = await freePort();
   const args = `--port ${port} --bind 127.0.0.1 --daemonize no`;
   const command = text.replace("redis-server", `redis-server ${args}`);
-  const child = spawn(...endsWithParent("sh", ["-c", command]), {
+  const child = spawn(...tieToParent("sh", ["-c", command]), {
     cwd: await tempFolder(t),
     env: { PATH: process.env.PATH, REDIS_PASSWORD: PASSWORD },
   });

@@ -14,7 +14,7 @@ import { METHODS } from "../../src/protocol/jsonrpc/decode.ts";
 import { reasonOf } from "../../src/protocol/reason-codes.ts";
 import { eventually, group, startWorld, type World, wire } from "../behaviour/world.ts";
 import { launchBrowser } from "../client/browser.ts";
-import { endsWithParent } from "../support/child.ts";
+import { tieToParent } from "../support/child.ts";
 import { type Json, openJsonRpc } from "../support/jsonrpc-client.ts";
 import { namedRows, ROOT, readPage, section } from "./pages.ts";
 
@@ -83,7 +83,7 @@ t.test("the Python client of 60 lines", async (t) => {
     encoding: "utf8",
   }).trim();
   const url = `ws://127.0.0.1:${link.port}`;
-  const child = spawn(...endsWithParent("python3", [path, url, "bob", "token-bob", "team"]), {
+  const child = spawn(...tieToParent("python3", [path, url, "bob", "token-bob", "team"]), {
     stdio: ["ignore", "pipe", "pipe"],
     env: { PATH: process.env.PATH, PYTHONPATH: modules },
   });

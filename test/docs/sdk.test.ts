@@ -11,7 +11,7 @@ import { transform } from "esbuild";
 import t from "tap";
 import { CLIENT_MESSAGES, RETRYABLE } from "../../src/client/errors.ts";
 import { startBroker, tempFolder } from "../support/broker.ts";
-import { endsWithParent } from "../support/child.ts";
+import { tieToParent } from "../support/child.ts";
 import { blocks, namedRows, ROOT, readPage, section } from "./pages.ts";
 
 const SNIPPETS = blocks(readPage("docs/sdk.md"))
@@ -178,7 +178,7 @@ t.test("its table has every code that arises in the SDK", async (t) => {
 /** With an empty environment. */
 async function run(command: string, args: readonly string[]) {
   const env = ["-i", `PATH=${process.env.PATH}`];
-  const child = spawn(...endsWithParent("env", [...env, command, ...args]));
+  const child = spawn(...tieToParent("env", [...env, command, ...args]));
   let output = "";
   let errors = "";
   child.stdout.setEncoding("utf8").on("data", (chunk: string) => {

@@ -5,7 +5,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
-import { endsWithParent } from "../support/child.ts";
+import { tieToParent } from "../support/child.ts";
 
 const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
 
@@ -51,7 +51,7 @@ export function spawnJindou(
   const early =
     preload === undefined ? [] : [`--import=data:text/javascript,${encodeURIComponent(preload)}`];
   const args = [...early, MAIN, ...argv];
-  const child = spawn(...endsWithParent(process.execPath, args), {
+  const child = spawn(...tieToParent(process.execPath, args), {
     env: { PATH: process.env.PATH, ...env },
   });
   t.teardown(() => child.kill("SIGKILL"));

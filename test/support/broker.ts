@@ -11,7 +11,7 @@ import type { Test } from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { createLogger } from "../../src/observe/logger.ts";
 import { createServer } from "../../src/server.ts";
-import { endsWithParent, TYPESCRIPT } from "./child.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
 import { DRIVER, driverSettings, nodeCount } from "./driver.ts";
 import { spread } from "./spread.ts";
 
@@ -143,7 +143,7 @@ export interface Launch {
 
 /** Kills of it fall into flushes and the deletion of segments. */
 export const BUSY_STORE: Launch = {
-  program: [...TYPESCRIPT, fileURLToPath(new URL("busy-broker.ts", import.meta.url))],
+  program: [...TYPESCRIPT_ARGS, fileURLToPath(new URL("busy-broker.ts", import.meta.url))],
 };
 
 /** Starts the binary and does not wait for it, for tests of what happens before it is ready. */
@@ -162,7 +162,7 @@ export async function launchBroker(
   const bare = ["-i", ...command];
   const [first, args] =
     maxFiles === undefined ? ["env", bare] : ["prlimit", [`--nofile=${maxFiles}`, "env", ...bare]];
-  const child = spawn(...endsWithParent(first, args), {
+  const child = spawn(...tieToParent(first, args), {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     stdio: ["ignore", "pipe", "pipe"],
   });

@@ -5,7 +5,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { endsWithParent, TYPESCRIPT } from "./child.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
 import { t } from "./suite.ts";
 
 const FILE = fileURLToPath(new URL("orphans.ts", import.meta.url));
@@ -21,8 +21,8 @@ function lives(pid: number): boolean {
 }
 
 t.test("brokers, Redis servers and shells end with it", { skip }, async (t) => {
-  const args = [...TYPESCRIPT, FILE];
-  const child = spawn(...endsWithParent(process.execPath, args), {
+  const args = [...TYPESCRIPT_ARGS, FILE];
+  const child = spawn(...tieToParent(process.execPath, args), {
     stdio: ["ignore", "pipe", "inherit"],
   });
   t.teardown(() => child.kill("SIGKILL"));

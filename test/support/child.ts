@@ -1,6 +1,6 @@
 // How tests start processes: what runs TypeScript, and what ends with the test process however that
 // ends (a test file that is killed because it took too long runs no teardown). Use:
-// spawn(...endsWithParent(command, args), options). State: none.
+// spawn(...tieToParent(command, args), options). State: none.
 
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
  * Before the name of a TypeScript file of this repository: Node.js runs the compiled form, without
  * a loader. The broker itself is dist/main.js.
  */
-export const TYPESCRIPT: readonly string[] = [
+export const TYPESCRIPT_ARGS: readonly string[] = [
   `--require=${fileURLToPath(new URL("../../.ci/compiled.cjs", import.meta.url))}`,
 ];
 
@@ -29,7 +29,7 @@ const HAS_SETPRIV = process.platform === "linux" && existsSync(SETPRIV);
  * (Linux; elsewhere as they are). The process keeps its id. What it starts in turn is not killed
  * with it.
  */
-export function endsWithParent(command: string, args: readonly string[]): [string, string[]] {
+export function tieToParent(command: string, args: readonly string[]): [string, string[]] {
   if (!HAS_SETPRIV) return [command, [...args]];
   return [SETPRIV, ["--pdeathsig", "KILL", command, ...args]];
 }

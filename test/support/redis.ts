@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { Redis } from "ioredis";
 import type { Test } from "tap";
 import type { RedisSettings } from "../../src/redis/client.ts";
-import { endsWithParent } from "./child.ts";
+import { tieToParent } from "./child.ts";
 
 const HOST = "127.0.0.1";
 const SLOTS = 16_384;
@@ -127,7 +127,7 @@ async function startOnce(t: Pick<Test, "teardown">, args: Args): Promise<RedisSe
   async function start(): Promise<boolean> {
     assertInstalled();
     const all = [...options, ...quiet, ...args];
-    child = spawn(...endsWithParent("redis-server", all), { stdio: "ignore" });
+    child = spawn(...tieToParent("redis-server", all), { stdio: "ignore" });
     return answers(port, child);
   }
   async function stop(how: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {

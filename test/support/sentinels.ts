@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Redis } from "ioredis";
 import type { Test } from "tap";
-import { endsWithParent } from "./child.ts";
+import { tieToParent } from "./child.ts";
 import { freePort, type RedisServer, startRedis } from "./redis.ts";
 
 const HOST = "127.0.0.1";
@@ -84,7 +84,7 @@ export async function startSentinel(
     `sentinel failover-timeout ${name} 3000`,
   ];
   writeFileSync(file, `${lines.join("\n")}\n`);
-  const child = spawn(...endsWithParent("redis-server", [file, "--sentinel"]), {
+  const child = spawn(...tieToParent("redis-server", [file, "--sentinel"]), {
     stdio: "ignore",
   });
   t.teardown(() => end(child, folder));

@@ -7,7 +7,7 @@ import { networkInterfaces } from "node:os";
 import { BodyBudget } from "../../src/transport/http-body.ts";
 import { createListener } from "../../src/transport/listener.ts";
 import type { ListenerSpec, TlsFiles } from "../../src/transport/types.ts";
-import { endsWithParent } from "../support/child.ts";
+import { tieToParent } from "../support/child.ts";
 import { t } from "../support/suite.ts";
 import {
   connectionAt,
@@ -211,7 +211,7 @@ t.test("a process whose listeners are closed ends by itself", async (t) => {
     process.exitCode = status === 404 ? 7 : 1;
   `;
   const args = ["--input-type=module", "--eval", source];
-  const child = spawnSync(...endsWithParent(process.execPath, args), {
+  const child = spawnSync(...tieToParent(process.execPath, args), {
     timeout: 60_000,
   });
   t.equal(child.status, 7, child.stderr.toString());

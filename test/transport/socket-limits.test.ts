@@ -7,7 +7,7 @@ import { text as readAll } from "node:stream/consumers";
 import type { Test } from "tap";
 import type { SocketLimits } from "../../src/transport/socket-limits.ts";
 import type { HttpReply, HttpRoute } from "../../src/transport/types.ts";
-import { endsWithParent } from "../support/child.ts";
+import { tieToParent } from "../support/child.ts";
 import { t } from "../support/suite.ts";
 import {
   HOST,
@@ -182,7 +182,7 @@ t.test("answers after an awaited verdict are written corked", async (t) => {
     listener.close();
   `;
   const args = ["--input-type=module", "--eval", source];
-  const child = spawn(...endsWithParent(process.execPath, args));
+  const child = spawn(...tieToParent(process.execPath, args));
   const outputs = Promise.all([readAll(child.stdout), readAll(child.stderr)]);
   await once(child, "close");
   const [stdout, stderr] = await outputs;

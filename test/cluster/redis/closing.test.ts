@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import t from "tap";
-import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 import { type RedisClusterServers, redisSettings, startRedisCluster } from "../../support/redis.ts";
 
 const FILE = fileURLToPath(new URL("./closing-process.ts", import.meta.url));
@@ -41,8 +41,8 @@ for (const [what, outage] of Object.entries(OUTAGES))
   t.test(`a process ends after it closed its node while ${what}`, async (t) => {
     const servers = await startRedisCluster(t);
     const settings = redisSettings(servers.url, { timeoutMs: 1000 });
-    const args = [...TYPESCRIPT, FILE, JSON.stringify(settings)];
-    const child = spawn(...endsWithParent(process.execPath, args), {
+    const args = [...TYPESCRIPT_ARGS, FILE, JSON.stringify(settings)];
+    const child = spawn(...tieToParent(process.execPath, args), {
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
     t.teardown(() => child.kill("SIGKILL"));

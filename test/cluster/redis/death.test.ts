@@ -10,7 +10,7 @@ import type { SessionRecord } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { clusterOptions, heartbeatMs } from "../../../src/cluster/options.ts";
 import { sessionsOf } from "../../contract/cluster-bench.ts";
-import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 import { watchPace } from "../../support/pace.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { isOnline, sessionOn, until } from "./nodes.ts";
@@ -31,8 +31,8 @@ interface NodeProcess {
 
 async function startProcess(t: Test, options: WholeNodeOptions): Promise<NodeProcess> {
   const file = fileURLToPath(new URL("./node-process.ts", import.meta.url));
-  const args = [...TYPESCRIPT, file, JSON.stringify(options)];
-  const child = spawn(...endsWithParent(process.execPath, args), {
+  const args = [...TYPESCRIPT_ARGS, file, JSON.stringify(options)];
+  const child = spawn(...tieToParent(process.execPath, args), {
     stdio: ["ignore", "inherit", "inherit", "ipc"],
   });
   t.teardown(() => child.kill("SIGKILL"));

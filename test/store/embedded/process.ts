@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
-import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 
 const CHILD = fileURLToPath(new URL("child.ts", import.meta.url));
 
@@ -48,9 +48,9 @@ export function startChild(
   args: readonly string[],
   before: readonly string[] = [],
 ): Child {
-  const node = [process.execPath, ...TYPESCRIPT, CHILD, ...args];
+  const node = [process.execPath, ...TYPESCRIPT_ARGS, CHILD, ...args];
   const [command = "", ...rest] = [...before, ...node];
-  const child = spawn(...endsWithParent(command, rest), {
+  const child = spawn(...tieToParent(command, rest), {
     stdio: ["pipe", "pipe", "pipe"],
   });
   // Not inherited: where ours is a file, a limit on the size of files would hold for it too.

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { BUCKETS } from "../../../src/redis/keys.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
-import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 import { Random } from "../../support/random.ts";
 import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import { freshPrefix, type InboxBench, PAGE, startInbox } from "./inbox-bench.ts";
@@ -34,8 +34,8 @@ async function killedNode(
   args: readonly string[],
   answers: number,
 ): Promise<readonly Line[]> {
-  const node = [...TYPESCRIPT, CHILD, ...args];
-  const child: ChildProcess = spawn(...endsWithParent(process.execPath, node), {
+  const node = [...TYPESCRIPT_ARGS, CHILD, ...args];
+  const child: ChildProcess = spawn(...tieToParent(process.execPath, node), {
     stdio: ["ignore", "pipe", "inherit"],
   });
   t.teardown(() => child.kill("SIGKILL"));
