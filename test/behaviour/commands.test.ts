@@ -1,8 +1,8 @@
 // Commands: write diffusion into each recipient's inbox, pushed at once, kept until one device
 // acknowledges, pulled at connect.
 
+import { matchObject } from "../support/match-object.ts";
 import { textOf } from "../support/native-session.ts";
-import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
 import { command, gets, got, pulled } from "./inboxes.ts";
 import { codeOf, eventually, person, range, startWorld, wire } from "./world.ts";
@@ -24,13 +24,13 @@ t.test(
       await world.join(t, eve),
     ];
     const first = await command(world, alice, channel, "by type");
-    shows(t, first, { status: 200, body: { message_seq: 0 } }, "the sender's side of it");
+    matchObject(t, first, { status: 200, body: { message_seq: 0 } }, "the sender's side of it");
     const header = { header: { sync_once: 1 } };
     await world.send(alice, channel, "by header", header);
     await world.send(alice, person(bob), "personal", header);
     for (const client of [phone, laptop]) {
       t.same(await gets(client, 3), ["1 by type", "2 by header", "3 personal"]);
-      shows(t, client.commands[0], {
+      matchObject(t, client.commands[0], {
         channel,
         message: {
           messageId: first.body.message_id,
@@ -38,7 +38,7 @@ t.test(
           fromUid: alice,
         },
       });
-      shows(t, client.commands[2], { channel: person(alice) });
+      matchObject(t, client.commands[2], { channel: person(alice) });
     }
     t.same(await got(stranger, world), []);
     t.same(phone.messages, [], "and no message");
@@ -60,7 +60,7 @@ t.test(
       await gets(client, 31),
       range(1, 31).map((n) => `${n} c${n}`),
     );
-    shows(t, client.commands[1]?.channel, person(alice));
+    matchObject(t, client.commands[1]?.channel, person(alice));
   },
 );
 
@@ -242,7 +242,7 @@ t.test("who may not send may not send commands [spec: POST /message/send 403]", 
   ];
   const channel = await world.newGroup([alice, bob]);
   const online = await world.join(t, bob);
-  shows(t, await command(world, eve, channel, "c"), {
+  matchObject(t, await command(world, eve, channel, "c"), {
     status: 403,
     body: { code: "not_subscriber" },
   });

@@ -2,7 +2,7 @@
 // and what the user's devices hear of it.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { startStage } from "./stages.ts";
 import { group, person, range, startWorld, wire } from "./world.ts";
@@ -142,9 +142,9 @@ t.test("POST /conversations/clearUnread: everything is read [issue: clearUnread]
   const [alice, bob] = names("alice", "bob");
   for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
   t.same(await change("clearUnread", alice, person(bob)), { status: "ok" });
-  shows(t, await sync(alice), [{ unread: 0, readed_to_msg_seq: 3 }]);
+  matchObject(t, await sync(alice), [{ unread: 0, readed_to_msg_seq: 3 }]);
   await world.send(bob, person(alice), "4", RED);
-  shows(t, await sync(alice), [{ unread: 1, readed_to_msg_seq: 3 }], "it does not come back");
+  matchObject(t, await sync(alice), [{ unread: 1, readed_to_msg_seq: 3 }], "it does not come back");
 });
 
 t.test(
@@ -162,7 +162,7 @@ t.test(
       t.same(await change("setUnread", alice, person(bob), { unread }), {
         status: "ok",
       });
-      shows(t, await sync(alice), [{ unread: shown, readed_to_msg_seq: 5 - (shown ?? 0) }]);
+      matchObject(t, await sync(alice), [{ unread: shown, readed_to_msg_seq: 5 - (shown ?? 0) }]);
     }
   },
 );
@@ -174,11 +174,11 @@ t.test(
     for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
     t.same(await change("delete", alice, person(bob)), { status: "ok" });
     t.same(await sync(alice), []);
-    shows(t, await sync(bob), [{ channel_id: alice, unread: 0 }], "the other's own");
+    matchObject(t, await sync(bob), [{ channel_id: alice, unread: 0 }], "the other's own");
     await world.send(bob, person(alice), "4", RED);
     const [one, ...more] = await sync(alice, { msg_count: 9 });
     t.same(more, []);
-    shows(t, one, { unread: 1, last_msg_seq: 4, offset_msg_seq: 3 });
+    matchObject(t, one, { unread: 1, last_msg_seq: 4, offset_msg_seq: 3 });
     t.same(
       one.recents.map(({ message_seq }: { message_seq: number }) => message_seq),
       [4],
@@ -198,7 +198,7 @@ t.test(
     await change("delete", alice, person(bob));
     for (const client of [phone, laptop]) {
       await client.ping();
-      shows(t, client.pushed("conversation"), [
+      matchObject(t, client.pushed("conversation"), [
         { change: "read", conversation: { channel: person(bob), unread: 0 } },
         { change: "unread", conversation: { unread: 1 } },
         { change: "delete", conversation: { last: undefined } },
@@ -219,7 +219,7 @@ t.test(
       msg_count: 1,
     });
     t.equal(last_client_msg_no, "s1");
-    shows(t, recents, [{ stream: { state: "active", text: "so far", next_index: 2 } }]);
+    matchObject(t, recents, [{ stream: { state: "active", text: "so far", next_index: 2 } }]);
   },
 );
 

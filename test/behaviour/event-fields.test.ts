@@ -1,7 +1,7 @@
 // POST /event: each field, each refusal in its words and with its status, and who may post.
 
 import { SYSTEM_UID } from "../../src/broker/model.ts";
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { CONTENT, END, outcome, START, startStage } from "./stages.ts";
 import { person, startWorld, wire } from "./world.ts";
@@ -19,10 +19,10 @@ t.test(
     };
     for (const event of [{ type: "" }, { type: undefined }, { type: "", data: 5 }]) {
       const answer = await stage.post("s1", START, "", { event });
-      shows(t, [answer.status, answer.body], [400, sentence]);
+      matchObject(t, [answer.status, answer.body], [400, sentence]);
     }
     const bare = await world.call("/event", { event: { type: "" } });
-    shows(t, [bare.status, bare.body], [400, sentence], "nothing else was looked at");
+    matchObject(t, [bare.status, bare.body], [400, sentence], "nothing else was looked at");
     t.same(await stage.told(stage.bob), []);
   },
 );
@@ -34,7 +34,7 @@ t.test(
     await stage.start("s1");
     const answer = await stage.start("s2");
     t.equal(answer.status, 400);
-    shows(t, answer.body, {
+    matchObject(t, answer.body, {
       error: "Stream already running in channel",
       code: "stream_running",
       status: 400,
@@ -49,7 +49,7 @@ t.test(
     for (const type of [CONTENT, END]) {
       const answer = await stage.post("s1", type, "x");
       t.equal(answer.status, 400);
-      shows(t, answer.body, {
+      matchObject(t, answer.body, {
         error: "Stream does not exist",
         code: "stream_not_found",
         status: 400,
@@ -66,7 +66,7 @@ t.test(
     await stage.end("s1");
     const answer = await stage.say("s1", "late");
     t.equal(answer.status, 400);
-    shows(t, answer.body, {
+    matchObject(t, answer.body, {
       error: "Stream is already closed",
       code: "stream_closed",
       status: 400,
@@ -103,7 +103,7 @@ t.test(
         "400 bad_id",
         JSON.stringify(body),
       );
-    shows(t, await world.call("/event", [1]), { status: 400 });
+    matchObject(t, await world.call("/event", [1]), { status: 400 });
     t.same(await stage.told(stage.bob), []);
   },
 );

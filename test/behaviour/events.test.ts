@@ -1,6 +1,6 @@
 // POST /event: each event type over HTTP, with what viewers receive and a stranger does not.
 
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { CONTENT, END, KINDS, outcome, outcomeOf, START, startStage } from "./stages.ts";
 import { person, startWorld, textsOf, wire } from "./world.ts";
@@ -26,7 +26,7 @@ for (const kind of KINDS) {
       for (const viewer of [alice, bob]) {
         await viewer.ping();
         const channel = stage.channelOf(viewer.uid);
-        shows(t, viewer.pushes, [
+        matchObject(t, viewer.pushes, [
           {
             kind: "message",
             channel,
@@ -72,7 +72,7 @@ for (const kind of KINDS) {
       for (const viewer of [stage.alice, stage.bob]) {
         const view = await stage.seen(viewer, "s1");
         t.equal(view.text, chunks.join(""));
-        shows(t, view, {
+        matchObject(t, view, {
           nextIndex: 1 + chunks.length,
           problems: [],
           repeated: 0,
@@ -97,14 +97,14 @@ for (const kind of KINDS) {
         await stage.say(no, "text");
         t.equal(outcome(await stage.post(no, END, data)), "200 closed");
         for (const viewer of [stage.alice, stage.bob])
-          shows(t, await stage.seen(viewer, no), {
+          matchObject(t, await stage.seen(viewer, no), {
             state: "closed",
             text: "text",
             endData: data,
             nextIndex: 3,
             problems: [],
           });
-        shows(t, (await stage.read(no)).body, {
+        matchObject(t, (await stage.read(no)).body, {
           state: "closed",
           text: "text",
           end_data: data,
@@ -131,13 +131,13 @@ for (const kind of KINDS) {
       }));
       for (const viewer of [stage.alice, stage.bob]) {
         const view = await stage.seen(viewer, "s1");
-        shows(t, view.notes, placed);
+        matchObject(t, view.notes, placed);
         t.equal(viewer.events.length, 7, "each once");
-        shows(t, view, { text: "before after", nextIndex: 7, problems: [] });
+        matchObject(t, view, { text: "before after", nextIndex: 7, problems: [] });
       }
       t.same(await stage.told(stage.eve), []);
       const { body } = await stage.read("s1");
-      shows(
+      matchObject(
         t,
         body.events,
         TOOL_CALL.map(([type, data], at) => ({
@@ -192,7 +192,7 @@ for (const kind of KINDS) {
         );
         for (const { clientMsgNo, fromUid, stream } of viewer.events)
           t.same([clientMsgNo, fromUid, stream], ["c1", alice.uid, undefined]);
-        shows(t, viewer.pushes[0], { channel: stage.channelOf(viewer.uid) });
+        matchObject(t, viewer.pushes[0], { channel: stage.channelOf(viewer.uid) });
       }
       t.same(await stage.told(stage.eve), []);
       const late = await stage.join(bob.uid);
@@ -219,7 +219,7 @@ t.test(
       "status elsewhere",
       `${CONTENT} b`,
     ]);
-    shows(t, await stage.seen(stage.bob, "s1"), {
+    matchObject(t, await stage.seen(stage.bob, "s1"), {
       text: "ab",
       nextIndex: 3,
       problems: [],

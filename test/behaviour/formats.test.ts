@@ -2,7 +2,7 @@
 // channel may speak all of them and understand each other.
 
 import { DRIVER } from "../support/driver.ts";
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusedAs } from "./formats/join.ts";
@@ -37,7 +37,7 @@ for (const format of FORMATS) {
     await world.following();
     t.equal(await client.send(person(ben), "one"), 1);
     t.same(await receives(peer, 1), ["one"]);
-    shows(t, peer.pushes[0], { channel: person(ann) });
+    matchObject(t, peer.pushes[0], { channel: person(ann) });
     await peer.send(person(ann), "two ü 🐂");
     t.same(await client.nextMessage(), {
       channel: person(ben),

@@ -1,8 +1,8 @@
 // How streams live on and end without a word: names shared with messages, restarts, producers that
 // fall silent.
 
+import { matchObject } from "../support/match-object.ts";
 import { watchPace } from "../support/pace.ts";
-import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
 import { CONTENT, END, outcomeOf, startStage } from "./stages.ts";
 import { eventually, startWorld, wire } from "./world.ts";
@@ -32,7 +32,7 @@ t.test(
     await world.send(stage.alice.uid, stage.channel, "remark", {
       stream_no: "s1",
     });
-    shows(
+    matchObject(
       t,
       await stage.bob.nextPush((push) => push.kind === "message" && push.message.streamNo === "s1"),
       { message: { messageSeq: 2, stream: undefined } },
@@ -62,7 +62,7 @@ t.test(
     t.equal(await post(CONTENT, "after", "e2"), "200 active");
     t.equal(await post(END, "", "e3"), "200 closed");
     await late.waitFor(() => late.view(channel, "s1")?.ended === true, "the end");
-    shows(t, late.view(channel, "s1"), {
+    matchObject(t, late.view(channel, "s1"), {
       text: "before after",
       problems: [],
       nextIndex: 4,
@@ -86,12 +86,12 @@ t.test(
     const tookMs = performance.now() - silentMs;
     t.ok(tookMs >= 290, `not before its time: ${tookMs} ms`);
     t.ok(tookMs < 1300 + 10 * pace.lostMs(), `${tookMs} ms`);
-    shows(t, await stage.seen(bob, "s1"), {
+    matchObject(t, await stage.seen(bob, "s1"), {
       state: "interrupted",
       text: "so far",
       problems: [],
     });
-    shows(t, (await stage.read("s1")).body, {
+    matchObject(t, (await stage.read("s1")).body, {
       state: "interrupted",
       text: "so far",
     });

@@ -1,7 +1,7 @@
 // GET /stream: how a stream stands, and following it by server-sent events, for backends and for
 // viewers with a token of their own.
 
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { openFeed } from "./feed.ts";
 import { KINDS, type Stage, startStage } from "./stages.ts";
@@ -49,7 +49,7 @@ for (const kind of KINDS) {
         ],
       });
       await stage.post("s1", "___TextMessageEnd", "bye");
-      shows(t, (await world.call(pathOf(stage, "s1"))).body, {
+      matchObject(t, (await world.call(pathOf(stage, "s1"))).body, {
         state: "closed",
         next_index: 4,
         end_data: "bye",
@@ -77,19 +77,19 @@ for (const kind of KINDS) {
         ["start 1", "content 3", "tool 4", "content 5", "end 6"],
       );
       t.equal(feed.text(), "one two three");
-      shows(t, feed.events[0]?.data, {
+      matchObject(t, feed.events[0]?.data, {
         index: 0,
         next_index: 1,
         text_offset: 0,
         data: "meta",
         state: "active",
       });
-      shows(t, feed.events[1]?.data, {
+      matchObject(t, feed.events[1]?.data, {
         index: 1,
         next_index: 3,
         text_offset: 0,
       });
-      shows(t, feed.events.at(-1)?.data, {
+      matchObject(t, feed.events.at(-1)?.data, {
         index: 5,
         state: "closed",
         text_offset: 13,
@@ -126,7 +126,7 @@ t.test(
     for (const n of range(1, 5)) await stage.say("s1", `${n} `);
     const first = await openFeed(t, urlOf(stage, "s1", "from=3"));
     await first.has(1);
-    shows(t, first.events, [{ id: "6", data: { index: 3, text_offset: 4, data: "3 4 5 " } }]);
+    matchObject(t, first.events, [{ id: "6", data: { index: 3, text_offset: 4, data: "3 4 5 " } }]);
     await stage.say("s1", "6 ");
     await first.has(2);
     first.leave();
@@ -160,7 +160,7 @@ t.test(
     await stage.bob.cancel(stage.channel, "s1");
     for (const feed of [stopped, personal]) {
       await feed.over;
-      shows(t, feed.events.at(-1), {
+      matchObject(t, feed.events.at(-1), {
         name: "end",
         data: { state: "cancelled" },
       });
@@ -169,7 +169,7 @@ t.test(
     const replaced = await openFeed(t, urlOf(stage, "s2"));
     await stage.start("s3", { query: "?force=1" });
     await replaced.over;
-    shows(t, replaced.events.at(-1), {
+    matchObject(t, replaced.events.at(-1), {
       name: "end",
       data: { state: "cancelled" },
     });
@@ -216,16 +216,16 @@ t.test(
     await stage.say("s1", "text");
     const asks = (uid: string, token: string, flag = 0) =>
       world.call(pathOf(stage, "s1", `uid=${uid}&token=${token}&device_flag=${flag}`));
-    shows(t, await asks(bob.uid, `token-${bob.uid}`), {
+    matchObject(t, await asks(bob.uid, `token-${bob.uid}`), {
       status: 200,
       body: { text: "text" },
     });
-    shows(t, await asks(bob.uid, "wrong"), {
+    matchObject(t, await asks(bob.uid, "wrong"), {
       status: 401,
       body: { code: "unauthorized" },
     });
-    shows(t, await asks(bob.uid, `token-${bob.uid}`, 2), { status: 401 });
-    shows(t, await asks(eve.uid, `token-${eve.uid}`), {
+    matchObject(t, await asks(bob.uid, `token-${bob.uid}`, 2), { status: 401 });
+    matchObject(t, await asks(eve.uid, `token-${eve.uid}`), {
       body: { code: "not_in_channel" },
     });
     const headers = {
@@ -233,7 +233,7 @@ t.test(
       "x-token": `token-${bob.uid}`,
       "x-device-flag": "0",
     };
-    shows(t, await world.call(pathOf(stage, "s1"), undefined, headers), {
+    matchObject(t, await world.call(pathOf(stage, "s1"), undefined, headers), {
       status: 200,
     });
     const feed = await openFeed(t, urlOf(stage, "s1"), {
@@ -280,7 +280,12 @@ t.test(
       next.leave();
       return next.status === 200;
     });
-    shows(t, await narrow.call(pathOf(stage, "s1")), { status: 200 }, "reading is not following");
+    matchObject(
+      t,
+      await narrow.call(pathOf(stage, "s1")),
+      { status: 200 },
+      "reading is not following",
+    );
   },
 );
 
@@ -294,10 +299,10 @@ t.test(
       subscribers: [stage.bob.uid],
     });
     const token = `uid=${stage.bob.uid}&token=token-${stage.bob.uid}&device_flag=0`;
-    shows(t, await world.call(pathOf(stage, "s1", token)), {
+    matchObject(t, await world.call(pathOf(stage, "s1", token)), {
       body: { code: "not_in_channel" },
     });
-    shows(t, await world.call(pathOf(stage, "s1")), { status: 200 });
+    matchObject(t, await world.call(pathOf(stage, "s1")), { status: 200 });
   },
 );
 

@@ -1,8 +1,8 @@
 // The streaming text session: every row of its state table and every decision about it, over HTTP
 // with what viewers receive.
 
+import { matchObject } from "../support/match-object.ts";
 import { textOf } from "../support/native-session.ts";
-import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
 import { CONTENT, END, KINDS, outcomeOf, START, startStage } from "./stages.ts";
 import { range, startWorld } from "./world.ts";
@@ -17,12 +17,12 @@ for (const kind of KINDS) {
       const stage = await startStage(t, world, kind);
       t.equal((await stage.read("s1")).status, 404, "none before");
       t.equal(await outcomeOf(stage.start("s1")), "200 active");
-      shows(t, (await stage.read("s1")).body, {
+      matchObject(t, (await stage.read("s1")).body, {
         state: "active",
         text: "",
         next_index: 1,
       });
-      shows(t, await stage.seen(stage.bob, "s1"), {
+      matchObject(t, await stage.seen(stage.bob, "s1"), {
         state: "active",
         nextIndex: 1,
       });
@@ -54,12 +54,12 @@ for (const kind of KINDS) {
       t.equal(await outcomeOf(stage.start("s2", FORCE)), "200 active");
       await stage.say("s2", "new");
       for (const viewer of [stage.alice, stage.bob]) {
-        shows(t, await stage.seen(viewer, "s1"), {
+        matchObject(t, await stage.seen(viewer, "s1"), {
           state: "cancelled",
           text: "kept",
           problems: [],
         });
-        shows(t, await stage.seen(viewer, "s2"), {
+        matchObject(t, await stage.seen(viewer, "s2"), {
           state: "active",
           text: "new",
           problems: [],
@@ -74,7 +74,7 @@ for (const kind of KINDS) {
         ]);
       }
       t.same(await stage.told(stage.eve), []);
-      shows(t, (await stage.read("s1")).body, {
+      matchObject(t, (await stage.read("s1")).body, {
         state: "cancelled",
         text: "kept",
       });
@@ -93,7 +93,7 @@ for (const kind of KINDS) {
         .map((n) => `${n} `)
         .join("");
       for (const viewer of [stage.alice, stage.bob])
-        shows(t, await stage.seen(viewer, "s1"), {
+        matchObject(t, await stage.seen(viewer, "s1"), {
           state: "active",
           text,
           nextIndex: 21,
@@ -110,13 +110,13 @@ for (const kind of KINDS) {
     await stage.say("s1", "done");
     t.equal(await outcomeOf(stage.end("s1")), "200 closed");
     for (const viewer of [stage.alice, stage.bob])
-      shows(t, await stage.seen(viewer, "s1"), {
+      matchObject(t, await stage.seen(viewer, "s1"), {
         state: "closed",
         text: "done",
         nextIndex: 3,
         problems: [],
       });
-    shows(t, (await stage.read("s1")).body, {
+    matchObject(t, (await stage.read("s1")).body, {
       state: "closed",
       text: "done",
     });
@@ -141,12 +141,12 @@ for (const kind of KINDS) {
       await stage.say("s1", "text");
       await stage.end("s1");
       t.equal(await outcomeOf(stage.say("s1", "late")), "400 stream_closed");
-      shows(t, await stage.seen(stage.bob, "s1"), {
+      matchObject(t, await stage.seen(stage.bob, "s1"), {
         state: "closed",
         text: "text",
         nextIndex: 3,
       });
-      shows(t, (await stage.read("s1")).body, {
+      matchObject(t, (await stage.read("s1")).body, {
         state: "closed",
         text: "text",
       });
@@ -163,7 +163,7 @@ t.test(
     await stage.say("s1", "text");
     for (const options of [{}, FORCE])
       t.equal(await outcomeOf(stage.start("s1", options)), "200 active");
-    shows(t, await stage.seen(stage.bob, "s1"), {
+    matchObject(t, await stage.seen(stage.bob, "s1"), {
       nextIndex: 2,
       text: "text",
       repeated: 0,
@@ -182,7 +182,7 @@ t.test(
     await stage.start("s1");
     await stage.end("s1");
     t.equal(await outcomeOf(stage.post("s1", END, "again")), "200 closed");
-    shows(t, await stage.seen(stage.bob, "s1"), { endData: "", nextIndex: 2 });
+    matchObject(t, await stage.seen(stage.bob, "s1"), { endData: "", nextIndex: 2 });
     t.equal((await stage.told(stage.bob)).length, 2);
   },
 );
@@ -203,14 +203,14 @@ t.test(
       await stage.say("s1", "two", id("e3")),
     ];
     t.ok(answers.every(({ status }) => status === 200));
-    shows(t, await stage.seen(stage.bob, "s1"), {
+    matchObject(t, await stage.seen(stage.bob, "s1"), {
       text: "one two",
       nextIndex: 5,
       problems: [],
       repeated: 0,
     });
     t.equal(stage.bob.events.length, 5);
-    shows(t, (await stage.read("s1")).body, { text: "one two", next_index: 5 });
+    matchObject(t, (await stage.read("s1")).body, { text: "one two", next_index: 5 });
   },
 );
 
@@ -224,7 +224,7 @@ t.test(
     const { text } = (await stage.read("s1")).body;
     t.same([...text.matchAll(/<\d+>/g)].map(([word]) => word).sort(), [...words].sort());
     for (const viewer of [stage.alice, stage.bob])
-      shows(t, await stage.seen(viewer, "s1"), {
+      matchObject(t, await stage.seen(viewer, "s1"), {
         text,
         nextIndex: 101,
         problems: [],
@@ -250,7 +250,7 @@ t.test(
     await stage.post("s1", END, "bye");
     t.same(await texts(), ["before", "half and whole", "after"]);
     const { messages } = await bob.history(channel);
-    shows(t, messages[1], {
+    matchObject(t, messages[1], {
       ...{ messageSeq: 2, clientMsgNo: "s1", fromUid: alice.uid, expireS: 0 },
       stream: {
         state: "closed",
@@ -260,10 +260,10 @@ t.test(
         endData: "bye",
       },
     });
-    shows(t, [messages[0]?.stream, messages[2]?.stream], [undefined, undefined]);
+    matchObject(t, [messages[0]?.stream, messages[2]?.stream], [undefined, undefined]);
     const query = `channel_id=${channel.id}&channel_type=2&limit=10`;
     const { body: page } = await world.call(`/channel/messages?${query}`);
-    shows(t, page.messages[1], {
+    matchObject(t, page.messages[1], {
       stream: {
         state: "closed",
         text: "half and whole",

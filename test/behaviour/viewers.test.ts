@@ -1,6 +1,6 @@
 // Viewers of streams: who comes late, who comes back, who asks, who presses the stop button.
 
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { CONTENT, END, KINDS, outcomeOf, startStage } from "./stages.ts";
 import { codeOf, range, startWorld, wire } from "./world.ts";
@@ -17,7 +17,7 @@ for (const kind of KINDS)
       await stage.post("s1", "___ToolCallStart", "search");
       const late = await stage.join(stage.bob.uid);
       await late.waitFor(() => late.pushed("stream").length > 0, "a snapshot");
-      shows(t, late.pushed("stream"), [
+      matchObject(t, late.pushed("stream"), [
         {
           channel: stage.channelOf(late.uid),
           snapshot: {
@@ -32,7 +32,7 @@ for (const kind of KINDS)
       await stage.say("s1", ", and on");
       await stage.end("s1");
       const view = await stage.seen(late, "s1");
-      shows(t, view, {
+      matchObject(t, view, {
         text: "so far, and on",
         state: "closed",
         nextIndex: 5,
@@ -64,7 +64,7 @@ t.test(
     const viewers = await Promise.all(joining);
     await stage.end("s1");
     for (const late of viewers)
-      shows(t, await stage.seen(late, "s1"), {
+      matchObject(t, await stage.seen(late, "s1"), {
         text,
         state: "closed",
         problems: [],
@@ -80,20 +80,20 @@ t.test(
     t.equal(await codeOf(bob.stream(channel, "s1")), "stream_unknown");
     await stage.start("s1");
     await stage.say("s1", "text");
-    shows(t, await bob.stream(channel, "s1"), {
+    matchObject(t, await bob.stream(channel, "s1"), {
       channel,
       snapshot: { state: "active", text: "text", nextIndex: 2 },
     });
     await stage.end("s1");
     const { snapshot } = await bob.stream(channel, "s1");
-    shows(t, snapshot, {
+    matchObject(t, snapshot, {
       state: "closed",
       text: "text",
       nextIndex: 3,
       endData: "",
     });
     t.equal(await codeOf(eve.stream(channel, "s1")), "not_in_channel");
-    shows(t, await stage.seen(bob, "s1"), { problems: [] });
+    matchObject(t, await stage.seen(bob, "s1"), { problems: [] });
   },
 );
 
@@ -110,7 +110,7 @@ t.test(
     });
     await stage.say("s1", "after");
     await eve.waitFor(() => eve.view(channel, "s1")?.text === "before after", "the text");
-    shows(t, await stage.seen(eve, "s1"), { nextIndex: 3, problems: [] });
+    matchObject(t, await stage.seen(eve, "s1"), { nextIndex: 3, problems: [] });
     t.equal(eve.pushed("stream").length, 1);
   },
 );
@@ -133,7 +133,7 @@ t.test(
     });
     await stage.say("s1", "three");
     await stage.end("s1");
-    shows(t, await stage.seen(again, "s1"), {
+    matchObject(t, await stage.seen(again, "s1"), {
       text: "one two three",
       state: "closed",
       problems: [],
@@ -153,7 +153,7 @@ for (const kind of KINDS)
       const { state } = await bob.cancel(stage.channelOf(bob.uid), "s1");
       t.equal(state, "cancelled");
       for (const viewer of [alice, bob])
-        shows(t, await stage.seen(viewer, "s1"), {
+        matchObject(t, await stage.seen(viewer, "s1"), {
           state: "cancelled",
           text: "enough",
           endData: "",
@@ -169,7 +169,7 @@ for (const kind of KINDS)
           status: "ok",
           stream: { state: "cancelled" },
         });
-      shows(t, (await stage.read("s1")).body, {
+      matchObject(t, (await stage.read("s1")).body, {
         state: "cancelled",
         text: "enough",
         events: [],

@@ -3,7 +3,7 @@
 
 import { createMessages } from "../../src/broker/messages.ts";
 import type { ClusterEvent, Store } from "../../src/broker/ports.ts";
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { COMMAND, HEADER, textMessage as input } from "./inputs.ts";
 import { group, MAX_PAYLOAD_BYTES, person, rules, startNode, type TestNode } from "./node.ts";
@@ -51,7 +51,7 @@ t.test("a command is kept for its recipients and told to the sender's other devi
   const sent = await node.messages.send(command);
   const [event, ...more] = commandsOf(node);
   t.same(more, []);
-  shows(t, event, {
+  matchObject(t, event, {
     origin: "s1",
     message: {
       messageId: sent.messageId,
@@ -63,7 +63,7 @@ t.test("a command is kept for its recipients and told to the sender's other devi
   const copies = event?.copies.map(({ uid, inboxSeq }) => `${uid} ${inboxSeq}`);
   t.same(copies?.sort(), ["alice 0", "bob 1", "carol 1"]);
   for (const uid of ["bob", "carol"])
-    shows(t, await node.store.readInbox(uid, 0, PAGE), [
+    matchObject(t, await node.store.readInbox(uid, 0, PAGE), [
       { inboxSeq: 1, message: { messageId: sent.messageId, messageSeq: 1 } },
     ]);
   t.same(await node.store.readInbox("alice", 0, PAGE), []);
@@ -164,7 +164,7 @@ t.test("a command that is not kept is told to who is online", async (t) => {
   ];
   for (const command of commands) t.equal((await node.messages.send(command)).messageSeq, 0);
   t.same(commandsOf(node), []);
-  shows(
+  matchObject(
     t,
     messagesOf(node).map(({ recipients, message }) => [recipients, message.header.noPersist]),
     [

@@ -2,7 +2,7 @@
 // hears of a change.
 
 import type { ClusterEvent } from "../../src/broker/ports.ts";
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { textMessage } from "./inputs.ts";
 import { group, person, rules, startNode, type TestNode } from "./node.ts";
@@ -85,13 +85,13 @@ t.test("heads are newest first and hold no content", async (t) => {
 t.test("a conversation tells unread, last message and position", async (t) => {
   const { conversations } = await nodeWithLetters(t, 3);
   const { conversations: list } = await conversations.list("alice", PAGE);
-  shows(t, list[0], {
+  matchObject(t, list[0], {
     channel: person("dave"),
     ...{ headSeq: 3, readSeq: 0, unread: 3, deletedSeq: 0 },
     last: { messageSeq: 3, fromUid: "dave" },
   });
   const own = await conversations.list("dave", PAGE);
-  shows(t, own.conversations, [{ channel: person("alice"), unread: 0 }]);
+  matchObject(t, own.conversations, [{ channel: person("alice"), unread: 0 }]);
   t.same(await conversations.list("nobody", PAGE), {
     conversations: [],
     more: false,
@@ -105,7 +105,7 @@ t.test("a change answers how it stands and tells the user's sessions once", asyn
   const by = { uid: "alice", origin: "s1" };
   const change = { kind: "read", seq: 2 } as const;
   const stands = await conversations.change(by, person("bob"), change);
-  shows(t, stands, { readSeq: 2, unread: 1, channel: person("bob") });
+  matchObject(t, stands, { readSeq: 2, unread: 1, channel: person("bob") });
   t.same(published(node), [
     {
       kind: "conversation",
@@ -113,7 +113,7 @@ t.test("a change answers how it stands and tells the user's sessions once", asyn
     },
   ]);
   const { conversations: list } = await conversations.list("alice", PAGE);
-  shows(
+  matchObject(
     t,
     list.find(({ channel }) => channel.id === "bob"),
     { unread: 1 },
@@ -124,17 +124,17 @@ t.test("the read position moves both ways, as far as there is something", async 
   const { conversations } = await nodeWithLetters(t, 3);
   const change = (change: Parameters<typeof conversations.change>[2]) =>
     conversations.change(ALICE, person("bob"), change);
-  shows(t, await change({ kind: "read", seq: 99 }), {
+  matchObject(t, await change({ kind: "read", seq: 99 }), {
     readSeq: 3,
     unread: 0,
   });
-  shows(t, await change({ kind: "unread", unread: 2 }), {
+  matchObject(t, await change({ kind: "unread", unread: 2 }), {
     readSeq: 1,
     unread: 2,
   });
-  shows(t, await change({ kind: "read", seq: 0 }), { readSeq: 0, unread: 3 });
-  shows(t, await change({ kind: "unread", unread: 99 }), { unread: 3 });
-  shows(t, await change({ kind: "unread", unread: 0 }), {
+  matchObject(t, await change({ kind: "read", seq: 0 }), { readSeq: 0, unread: 3 });
+  matchObject(t, await change({ kind: "unread", unread: 99 }), { unread: 3 });
+  matchObject(t, await change({ kind: "unread", unread: 0 }), {
     readSeq: 3,
     unread: 0,
   });
@@ -145,7 +145,7 @@ t.test("a deleted conversation leaves the list until a new message comes", async
   const gone = await conversations.change(ALICE, person("bob"), {
     kind: "delete",
   });
-  shows(t, gone, { deletedSeq: 2, unread: 0, last: undefined });
+  matchObject(t, gone, { deletedSeq: 2, unread: 0, last: undefined });
   const listed = async () =>
     (await conversations.list("alice", PAGE)).conversations.map(
       ({ channel, unread }) => `${channel.id} ${unread}`,

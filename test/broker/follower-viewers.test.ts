@@ -2,7 +2,7 @@
 // user takes only so many places.
 
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { follow, indexes, produce, started, turn, world } from "./held-store.ts";
 
@@ -55,7 +55,7 @@ t.test(
     await alice.judged(true); // for what was read before these came
     t.equal(reading.got.length, 2);
     await alice.judged(true);
-    shows(t, reading.got.slice(2), [{ data: "two three" }]);
+    matchObject(t, reading.got.slice(2), [{ data: "two three" }]);
     produce(node, store.stream.add(STREAM_CONTENT, "!"));
     t.equal(reading.got.length, 4, "live again");
     node.followers.heard(CHANGED);

@@ -4,8 +4,8 @@
 import type { Test } from "tap";
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END } from "../../src/broker/model.ts";
 import type { FollowTarget } from "../../src/broker/stream-followers.ts";
+import { matchObject } from "../support/match-object.ts";
 import { Random } from "../support/random.ts";
-import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
 import {
   follow,
@@ -45,7 +45,7 @@ t.test("an ended stream is read to its end without waiting", async (t) => {
   store.stream.add(STREAM_END, "bye", "interrupted");
   const reading = await follow(world(store).followers);
   await turn();
-  shows(t, reading.got.at(-1), {
+  matchObject(t, reading.got.at(-1), {
     data: "bye",
     stream: { state: "interrupted" },
   });
@@ -63,10 +63,10 @@ t.test("a follower begins at the index it asks for", async (t) => {
   const late = await follow(node.followers, { fromIndex: 3 });
   const next = await follow(node.followers, { fromIndex: 4 });
   await turn();
-  shows(t, late.got, [{ data: "two", stream: { index: 3, textOffset: 4 } }]);
+  matchObject(t, late.got, [{ data: "two", stream: { index: 3, textOffset: 4 } }]);
   t.same(next.got, []);
   produce(node, store.stream.add(STREAM_CONTENT, "!"));
-  shows(t, next.got, [{ data: "!", stream: { index: 4, textOffset: 7 } }]);
+  matchObject(t, next.got, [{ data: "!", stream: { index: 4, textOffset: 7 } }]);
 });
 
 t.test("what cannot be followed is refused, and leaves nothing behind", async (t) => {
@@ -137,7 +137,7 @@ t.test("a paused follower costs no reads, and gets what it missed merged", async
   reading.pauses = false;
   reading.following?.resume();
   await turn();
-  shows(t, reading.got.slice(1), [
+  matchObject(t, reading.got.slice(1), [
     { data: "one two three four", stream: { index: 1, nextIndex: 5 } },
   ]);
   produce(node, store.stream.add(STREAM_CONTENT, "!"));
@@ -191,7 +191,7 @@ t.test("an event that never came is read from the store", async (t) => {
   store.stream.add(STREAM_CONTENT, "lost ");
   produce(node, store.stream.add(STREAM_CONTENT, "heard"));
   await turn();
-  shows(t, reading.got.at(-1), {
+  matchObject(t, reading.got.at(-1), {
     data: "lost heard",
     stream: { nextIndex: 4 },
   });
@@ -236,7 +236,7 @@ t.test("a read that fails ends the follower and is reported", async (t) => {
   reading.following?.resume();
   await turn();
   t.equal(reading.ends, 1);
-  shows(t, node.problems, [{ message: "no store" }]);
+  matchObject(t, node.problems, [{ message: "no store" }]);
   t.same([...store.listening], []);
 });
 

@@ -2,7 +2,7 @@
 
 import { STREAM_END } from "../../src/broker/model.ts";
 import { createStreams } from "../../src/broker/streams.ts";
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { streamEvent, textMessage } from "./inputs.ts";
 import { group, person, STREAM_IDLE_MS } from "./node.ts";
@@ -15,7 +15,7 @@ t.test("a viewer stops a stream; its producer learns it and adds nothing", async
   await node.start();
   await node.say("text");
   t.equal(await streams.cancel("bob", group("g"), "n1"), "cancelled");
-  shows(t, published(node).at(-1), {
+  matchObject(t, published(node).at(-1), {
     type: STREAM_END,
     data: "",
     stream: { index: 2, state: "cancelled" },
@@ -26,7 +26,7 @@ t.test("a viewer stops a stream; its producer learns it and adds nothing", async
   t.same(await node.end(), stopped);
   t.equal(await streams.cancel("bob", group("g"), "n1"), "cancelled", "again");
   t.equal(published(node).length, 3);
-  shows(t, await streams.read(GROUP, "n1"), {
+  matchObject(t, await streams.read(GROUP, "n1"), {
     text: "text",
     notes: [],
     endData: "",
@@ -39,7 +39,7 @@ t.test("a stream that is over stays as it ended", async (t) => {
   await node.start();
   await node.end();
   t.equal(await node.streams.cancel("bob", group("g"), "n1"), "closed");
-  shows(t, await node.streams.read(GROUP, "n1"), { state: "closed" });
+  matchObject(t, await node.streams.read(GROUP, "n1"), { state: "closed" });
 });
 
 t.test("who may not send may not stop, and only what is there can be stopped", async (t) => {
@@ -52,7 +52,7 @@ t.test("who may not send may not stop, and only what is there can be stopped", a
   await refused(streams.cancel("eve", group("g"), "n1"), "not_subscriber");
   await channels.update(group("g"), { ban: true });
   await refused(streams.cancel("bob", group("g"), "n1"), "channel_banned");
-  shows(t, await streams.read(GROUP, "n1"), { state: "active" });
+  matchObject(t, await streams.read(GROUP, "n1"), { state: "active" });
 });
 
 t.test("both users of a personal channel are at the same stream", async (t) => {
@@ -63,7 +63,7 @@ t.test("both users of a personal channel are at the same stream", async (t) => {
     { channel: person("bob"), uid: "alice" },
     { channel: person("alice"), uid: "bob" },
   ])
-    shows(t, await streams.read(view, "n1"), {
+    matchObject(t, await streams.read(view, "n1"), {
       key: "1:alice@bob",
       channel: person("bob"),
     });
@@ -109,12 +109,12 @@ t.test(
     node.streams.start();
     node.clock.nowMs += STREAM_IDLE_MS + 1;
     await until(() => published(node).length > 2);
-    shows(t, published(node)[2], {
+    matchObject(t, published(node)[2], {
       type: STREAM_END,
       data: "",
       stream: { index: 2, state: "interrupted" },
     });
-    shows(t, await node.streams.read(GROUP, "n1"), {
+    matchObject(t, await node.streams.read(GROUP, "n1"), {
       state: "interrupted",
       text: "so far",
     });
@@ -148,7 +148,7 @@ t.test("what keeps silent streams from being ended is reported, and tried again"
   const seen = looks;
   await new Promise((resolve) => setTimeout(resolve, 10));
   t.equal(looks, seen, "closed");
-  shows(t, problems[0], { message: "no store" });
+  matchObject(t, problems[0], { message: "no store" });
 });
 
 t.test("events of one stream keep their order, however long each decision takes", async (t) => {
@@ -178,7 +178,7 @@ t.test("events of one stream keep their order, however long each decision takes"
     await new Promise((turn) => setImmediate(turn));
   }
   await Promise.all(posting);
-  shows(t, await node.streams.read(GROUP, "n1"), { text: "abcde" });
+  matchObject(t, await node.streams.read(GROUP, "n1"), { text: "abcde" });
 });
 
 t.test("a follower of the node reads a stream as it is published", async (t) => {
@@ -201,6 +201,6 @@ t.test("a follower of the node reads a stream as it is published", async (t) => 
   await Promise.all(["a", "b", "c"].map((word) => node.say(word)));
   await node.end();
   await over;
-  shows(t, reader, { text: "before abc", state: "closed", index: 6 });
+  matchObject(t, reader, { text: "before abc", state: "closed", index: 6 });
   t.same(node.problems, []);
 });

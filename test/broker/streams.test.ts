@@ -3,7 +3,7 @@
 
 import { STREAM_END, STREAM_START, SYSTEM_UID } from "../../src/broker/model.ts";
 import type { EventInput } from "../../src/broker/streams.ts";
-import { shows } from "../support/shows.ts";
+import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { textMessage } from "./inputs.ts";
 import { group, MAX_DATA_BYTES, person, rules } from "./node.ts";
@@ -24,7 +24,7 @@ t.test("a stream is answered, published in order with its places, and kept", asy
     "behind the two memberships",
   );
   const [message] = node.events.flatMap((one) => (one.kind === "message" ? [one.message] : []));
-  shows(t, message, {
+  matchObject(t, message, {
     ...{ messageSeq: 1, clientMsgNo: "n1", fromUid: "alice", expireS: 0 },
     channel: group("g"),
     header: { redDot: true, noPersist: false },
@@ -33,7 +33,7 @@ t.test("a stream is answered, published in order with its places, and kept", asy
   t.equal(Buffer.from(message?.payload ?? []).toString(), '{"type":1,"content":""}');
   const reader = new ModelReader();
   for (const event of published(node)) {
-    shows(t, event, {
+    matchObject(t, event, {
       key: "2:g",
       channel: group("g"),
       fromUid: "alice",
@@ -43,14 +43,14 @@ t.test("a stream is answered, published in order with its places, and kept", asy
     t.equal(event.timestampMs, node.clock.nowMs);
     reader.take(event);
   }
-  shows(t, reader, {
+  matchObject(t, reader, {
     text: "one two",
     index: 5,
     state: "closed",
     startData: "meta",
     endData: "bye",
   });
-  shows(t, await node.streams.read(GROUP, "n1"), {
+  matchObject(t, await node.streams.read(GROUP, "n1"), {
     ...{ state: "closed", text: "one two", nextIndex: 5, messageSeq: 1 },
     ...{ startData: "meta", endData: "bye", fromUid: "alice" },
     notes: [{ index: 2, textOffset: 4, type: "___ToolCallStart", data: "search" }],
@@ -67,7 +67,7 @@ t.test("history shows the stream in its place, its text so far as a text message
   const page = async () => (await node.messages.history(GROUP, RANGE)).messages;
   const content = async () => JSON.parse(Buffer.from((await page())[1]?.payload ?? []).toString());
   t.same(await content(), { type: 1, content: "half" });
-  shows(t, await page(), [
+  matchObject(t, await page(), [
     { messageSeq: 1, stream: undefined },
     {
       messageSeq: 2,
@@ -79,19 +79,19 @@ t.test("history shows the stream in its place, its text so far as a text message
   await node.say(" done");
   await node.end();
   t.same(await content(), { type: 1, content: "half done" });
-  shows(t, (await page())[1], { stream: { state: "closed", nextIndex: 4 } });
+  matchObject(t, (await page())[1], { stream: { state: "closed", nextIndex: 4 } });
 });
 
 t.test("an absent sender is the system, in either kind of channel", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start({ fromUid: "" });
   await node.start({ fromUid: "", channel: person("bob") });
-  shows(t, published(node), [
+  matchObject(t, published(node), [
     { fromUid: SYSTEM_UID, key: "2:g" },
     { fromUid: SYSTEM_UID, key: `1:${SYSTEM_UID}@bob` },
   ]);
   const view = { channel: person(SYSTEM_UID), uid: "bob" };
-  shows(t, await node.streams.read(view, "n1"), { state: "active" });
+  matchObject(t, await node.streams.read(view, "n1"), { state: "active" });
 });
 
 t.test("each step the state table does not have is refused with its own code", async (t) => {
@@ -117,7 +117,7 @@ t.test("a forced start ends the other stream first, and only a forced one", asyn
   t.same(await node.start({ clientMsgNo: "n2", force: true }), {
     state: "active",
   });
-  shows(t, published(node).slice(2), [
+  matchObject(t, published(node).slice(2), [
     {
       clientMsgNo: "n1",
       type: STREAM_END,
@@ -130,7 +130,7 @@ t.test("a forced start ends the other stream first, and only a forced one", asyn
       stream: { index: 0, state: "active" },
     },
   ]);
-  shows(t, await node.streams.read(GROUP, "n1"), {
+  matchObject(t, await node.streams.read(GROUP, "n1"), {
     state: "cancelled",
     text: "kept",
   });
@@ -140,7 +140,7 @@ t.test("a forced start ends the other stream first, and only a forced one", asyn
     { state: "active" },
     "a retry ends nothing",
   );
-  shows(t, await node.streams.read(GROUP, "n2"), { state: "active" });
+  matchObject(t, await node.streams.read(GROUP, "n2"), { state: "active" });
 });
 
 t.test("an event with the id of an earlier one is applied once", async (t) => {
@@ -158,7 +158,7 @@ t.test("an event with the id of an earlier one is applied once", async (t) => {
     published(node).map(({ eventId }) => eventId),
     ["e0", "e1", "e2", "e3"],
   );
-  shows(t, await node.streams.read(GROUP, "n1"), { text: "once and once" });
+  matchObject(t, await node.streams.read(GROUP, "n1"), { text: "once and once" });
 });
 
 t.test("events without an id each count and get ids of their own", async (t) => {
@@ -168,7 +168,7 @@ t.test("events without an id each count and get ids of their own", async (t) => 
   await node.say("a");
   await node.post("status", "{}");
   await node.post("status", "{}");
-  shows(t, await node.streams.read(GROUP, "n1"), { text: "aa" });
+  matchObject(t, await node.streams.read(GROUP, "n1"), { text: "aa" });
   const ids = published(node).map(({ eventId }) => eventId);
   t.equal(new Set(ids).size, ids.length);
   t.notOk(ids.includes(""));
@@ -178,7 +178,7 @@ t.test("the producer's own time is kept", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start({ timestampMs: 1_700_000_000_123 });
   await node.post("status", "", { timestampMs: 5 });
-  shows(t, published(node), [{ timestampMs: 1_700_000_000_123 }, { timestampMs: 5 }]);
+  matchObject(t, published(node), [{ timestampMs: 1_700_000_000_123 }, { timestampMs: 5 }]);
 });
 
 t.test("custom events and tool calls outside a stream are told and not kept", async (t) => {
@@ -189,12 +189,12 @@ t.test("custom events and tool calls outside a stream are told and not kept", as
   await node.end();
   t.same(await node.post("___ToolCallEnd", "ok"), { state: "closed" });
   const told = published(node).filter(({ stream }) => stream === undefined);
-  shows(t, told, [
+  matchObject(t, told, [
     { type: "order.paid", data: '{"id":1}', key: "2:g", clientMsgNo: "n1" },
     { type: "___ToolCallArgs" },
     { type: "___ToolCallEnd" },
   ]);
-  shows(t, await node.streams.read(GROUP, "n1"), { notes: [], nextIndex: 2 });
+  matchObject(t, await node.streams.read(GROUP, "n1"), { notes: [], nextIndex: 2 });
   const { headSeq } = await node.messages.history(GROUP, RANGE);
   t.equal(headSeq, 1, "only the stream has a place");
 });
@@ -203,8 +203,8 @@ t.test("a custom event leaves an active stream of its name as it is", async (t) 
   const node = await nodeOfProducer(t);
   await node.start();
   t.same(await node.post("status", "thinking"), { state: undefined });
-  shows(t, published(node)[1], { type: "status", stream: undefined });
-  shows(t, await node.streams.read(GROUP, "n1"), { nextIndex: 1 });
+  matchObject(t, published(node)[1], { type: "status", stream: undefined });
+  matchObject(t, await node.streams.read(GROUP, "n1"), { nextIndex: 1 });
 });
 
 t.test("who may not send may not post, whatever the type", async (t) => {
@@ -240,7 +240,7 @@ t.test("too much data in an event or a stream is refused, what was there stays",
   };
   await node.refused(fill(), "too_large");
   t.ok(chunks > 0 && chunks < 3, `${chunks} chunks`);
-  shows(t, await node.streams.read(GROUP, "n1"), {
+  matchObject(t, await node.streams.read(GROUP, "n1"), {
     state: "active",
     text: chunk.repeat(chunks),
   });
