@@ -14,42 +14,43 @@ export const apiOptions = Type.Object(
       minLength: 1,
       unit: "host:port",
       description:
-        "Address of the HTTP control plane. Beyond loopback every call needs a credential, and the process starts only when `api.token`, `admin.password` or `managers` is set. Port 0 picks a free one.",
+        "Address of the HTTP control plane. If it is not a loopback address, every call except logins and health checks needs a credential, and the process starts only if `api.token`, `admin.password` or `managers` is set. Port 0 selects a free port.",
     }),
     token: Type.String({
       default: "",
       maxLength: 4096,
       secret: true,
       description:
-        "Static API token that backends send in the header `token`; it may do everything. Setting it makes every call need a credential. Empty: none.",
+        "Static API token that backends send in the header `token`. It has every permission. If it is set, every call except logins and health checks needs a credential. An empty value means that there is no static token.",
     }),
     dialect: Type.Enum(["jindou", "wukongim"], {
       default: "jindou",
       description:
-        "Shape of replies and the meaning of a few calls. `wukongim`: as backends written for WuKongIM expect them (docs/http.md, section The wukongim dialect).",
+        "Format of replies and behaviour of a few calls. `wukongim` is compatible with backends written for WuKongIM (docs/http.md, section The wukongim dialect).",
     }),
     tls: Type.Object(
       {
         certFile: Type.String({
           default: "",
           unit: "path",
-          description: "Certificate chain in PEM. Empty: no TLS on this listener.",
+          description:
+            "PEM file with the certificate chain. An empty value means that this listener does not use TLS.",
         }),
         keyFile: Type.String({
           default: "",
           unit: "path",
-          description: "Private key of the certificate in PEM.",
+          description: "PEM file with the private key of the certificate.",
         }),
         caFile: Type.String({
           default: "",
           unit: "path",
           description:
-            "Certificate authorities in PEM that a client certificate, where one is sent, must come from. It is no access control: clients without a certificate still get in. Empty: the system's own.",
+            "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the authorities of the system.",
         }),
         passphrase: Type.String({
           default: "",
           secret: true,
-          description: "Passphrase of an encrypted private key.",
+          description: "Passphrase of the private key, if the key is encrypted.",
         }),
       },
       CLOSED,
@@ -59,7 +60,8 @@ export const apiOptions = Type.Object(
       minimum: 1024,
       maximum: 67_108_864,
       unit: "bytes",
-      description: "A call with a larger body is answered with 413.",
+      description:
+        "Maximum size of a request body. A call with a larger body is rejected with 413.",
     }),
     maxPendingBodyBytes: Type.Integer({
       default: 67_108_864,
@@ -67,14 +69,14 @@ export const apiOptions = Type.Object(
       maximum: 17_179_869_184,
       unit: "bytes",
       description:
-        "Memory for bodies of which only a part has come, all calls together; a call for whose body there is no room is answered with 503.",
+        "Maximum memory for the partially received bodies of all calls together. A call whose body does not fit is rejected with 503.",
     }),
     maxSubscribersPerCall: Type.Integer({
       default: 10_000,
       minimum: 1,
       maximum: 1_000_000,
       unit: "uids",
-      description: "Most subscribers that one call may name.",
+      description: "Maximum number of subscribers in one call.",
     }),
     maxFollowers: Type.Integer({
       default: 10_000,
@@ -82,7 +84,7 @@ export const apiOptions = Type.Object(
       maximum: 1_000_000,
       unit: "readers",
       description:
-        "Most readers that follow streams over HTTP at once; further ones are answered with 503. Raise it for a page with more viewers of this node.",
+        "Maximum number of clients that follow streams over HTTP on this node at the same time. Further clients are rejected with 503.",
     }),
   },
   CLOSED,
@@ -94,19 +96,19 @@ export const authOptions = Type.Object(
     api: Type.Enum(["auto", "required"], {
       default: "auto",
       description:
-        "`auto`: control-plane calls need a credential when `api.listen` reaches beyond loopback or `api.token` is set; `required`: always.",
+        "When control-plane calls need a credential. `auto`: if `api.listen` is not a loopback address or `api.token` is set. `required`: always.",
     }),
     clients: Type.Enum(["token", "none"], {
       default: "token",
       description:
-        "`token`: a client connects with a token registered through /user/token; `none`: any client connects as the user it names.",
+        "How clients authenticate. `token`: with a token registered through `POST /user/token`. `none`: not at all; a client connects as any user it names.",
     }),
     tokenTtlS: Type.Integer({
       default: 86_400,
       minimum: 60,
       maximum: 31_536_000,
       unit: "seconds",
-      description: "Lifetime of an access token from /manager/login.",
+      description: "Lifetime of an access token issued by `POST /manager/login`.",
     }),
     loginAttempts: Type.Integer({
       default: 5,
@@ -114,14 +116,14 @@ export const authOptions = Type.Object(
       maximum: 1000,
       unit: "failed logins",
       description:
-        "Failed logins from one network (an IPv4 address, an IPv6 /64) after which further ones from there are answered with 429 until the window ends; and of one username, after which attempts at it wait a second.",
+        "Number of failed logins within `auth.loginWindowS` after which further logins are limited. Logins from the same network (an IPv4 address or an IPv6 /64) are rejected with 429 until the window ends. Logins with the same username are delayed by one second.",
     }),
     loginWindowS: Type.Integer({
       default: 60,
       minimum: 1,
       maximum: 86_400,
       unit: "seconds",
-      description: "The window in which failed logins are counted.",
+      description: "Length of the window in which failed logins are counted.",
     }),
     tokenAttempts: Type.Integer({
       default: 20,
@@ -129,14 +131,14 @@ export const authOptions = Type.Object(
       maximum: 1_000_000,
       unit: "failed attempts",
       description:
-        "Wrong client tokens from one network (an IPv4 address, an IPv6 /64), on sockets and at /stream, after which tokens from there are checked one after the other, two a second; more where many clients with ended tokens share an address.",
+        "Number of wrong client tokens from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS`, on sockets and at /stream, after which tokens from that network are checked one at a time, two per second. Raise it if many clients with expired tokens share an address.",
     }),
     tokenWindowS: Type.Integer({
       default: 60,
       minimum: 1,
       maximum: 86_400,
       unit: "seconds",
-      description: "The window in which wrong client tokens are counted.",
+      description: "Length of the window in which wrong client tokens are counted.",
     }),
   },
   CLOSED,
@@ -150,7 +152,7 @@ export const adminOptions = Type.Object(
       maxLength: 1024,
       secret: true,
       description:
-        "Password of the manager `admin`. Empty: a random one is made on first start and printed once. Not used when `managers` is set.",
+        "Password of the manager `admin`. An empty value means that a random password is created on the first start and printed once. Ignored if `managers` is set.",
     }),
   },
   CLOSED,
@@ -163,35 +165,37 @@ export const managersOptions = Type.Array(
       username: Type.String({
         minLength: 1,
         maxLength: 128,
-        description: "Name to log in with.",
+        description: "Name used to log in.",
       }),
       passwordHash: Type.String({
         default: "",
         secret: true,
         description:
-          "Password as printed by `jindou hash-password`: `scrypt$N$r$p$salt$hash`. Either this or `password`.",
+          "Hash of the password, as printed by `jindou hash-password`: `scrypt$N$r$p$salt$hash`. Set either this or `password`.",
       }),
       password: Type.String({
         default: "",
         maxLength: 1024,
         secret: true,
         description:
-          "Password in plain text, for values that come from the environment. Either this or `passwordHash`.",
+          "Password in plain text, for values that come from the environment. Set either this or `passwordHash`.",
       }),
       role: Type.Enum(["admin", "operator", "viewer"], {
         default: "viewer",
         description:
-          "What the account may do: `admin` everything; `operator` writes users, channels, messages and events and reads the system's state; `viewer` reads the system's state.",
+          "Role of the account. `admin` may do everything. `operator` may write users, channels, messages and events and read the state of the system. `viewer` may read the state of the system.",
       }),
       permissions: Type.Array(Type.Enum([...PERMISSIONS]), {
         default: [],
-        description: "Permissions in place of those of the role. Empty: the role's.",
+        description:
+          "Permissions of the account, instead of those of its role. An empty list means the permissions of the role.",
       }),
     },
     CLOSED,
   ),
   {
     default: [],
-    description: "Accounts that may log in at /manager/login. Empty: one account, `admin`.",
+    description:
+      "Accounts that can log in at `POST /manager/login`. An empty list means a single account, `admin`.",
   },
 );

@@ -12,19 +12,20 @@ export const messagesOptions = Type.Object(
       minimum: 1,
       maximum: 8_388_608,
       unit: "bytes",
-      description: "A message with a larger decoded payload is refused.",
+      description:
+        "Maximum size of a decoded payload. A message with a larger payload is rejected.",
     }),
     historyLimit: Type.Integer({
       default: 500,
       minimum: 1,
       maximum: 10_000,
       unit: "messages",
-      description: "Most messages one history request returns.",
+      description: "Maximum number of messages that one history request returns.",
     }),
     friendsOnly: Type.Boolean({
       default: false,
       description:
-        "A user receives personal messages, commands and events only from users on its allowlist (`/channel/whitelist_add` with its uid and `channel_type` 1), itself and the system. WuKongIM's `whitelistOffOfPerson` says the opposite: its false is true here.",
+        "Whether a user receives personal messages, commands and events only from users on their own allowlist (`/channel/whitelist_add` with the user's uid and `channel_type` 1), from themselves and from the system. WuKongIM's `whitelistOffOfPerson` is the opposite: false there means true here.",
     }),
   },
   { additionalProperties: false },
@@ -36,7 +37,7 @@ export const contentOptions = Type.Object(
     validation: Type.Enum(["json", "strict", "opaque"], {
       default: "json",
       description:
-        "What a payload must be. `json`: a JSON object with an integer `type`; `strict`: also the fields of the known types; `opaque`: any bytes.",
+        "What a payload must contain. `json`: a JSON object with an integer `type`. `strict`: in addition, valid fields of the known types. `opaque`: any bytes.",
     }),
   },
   { additionalProperties: false },
@@ -50,14 +51,15 @@ export const streamsOptions = Type.Object(
       minimum: 100,
       maximum: 86_400_000,
       unit: "milliseconds",
-      description: "A stream without any event for so long ends as interrupted; its text is kept.",
+      description:
+        "Time without an event after which a stream ends as interrupted. Its text is kept.",
     }),
     maxDataBytes: Type.Integer({
       default: 65_536,
       minimum: 1,
       maximum: 1_048_576,
       unit: "bytes",
-      description: "An event with more data is refused.",
+      description: "Maximum size of the data of an event. A larger event is rejected.",
     }),
     maxStreamBytes: Type.Integer({
       default: 262_144,
@@ -65,7 +67,7 @@ export const streamsOptions = Type.Object(
       maximum: 16_777_216,
       unit: "bytes",
       description:
-        "What all events of one stream take together when a viewer who joins is sent them at once: text as in JSON, tool calls with their ids and types; an event beyond is refused. Never more than a quarter of `client.maxBufferedBytes`, whatever is set here.",
+        "Maximum size of all events of one stream as they are sent at once to a viewer who joins: text as JSON, tool calls with their ids and types. Further events are rejected. The limit is at most a quarter of `client.maxBufferedBytes`, even if it is set higher.",
     }),
     maxActiveBytes: Type.Integer({
       default: 268_435_456,
@@ -73,7 +75,7 @@ export const streamsOptions = Type.Object(
       maximum: 17_179_869_184,
       unit: "bytes",
       description:
-        "Memory that active streams take on this node, about; beyond it events are refused as overloaded.",
+        "Approximate maximum memory of the active streams of this node. Above it, events are rejected as overloaded.",
     }),
   },
   { additionalProperties: false },
@@ -87,7 +89,8 @@ export const commandsOptions = Type.Object(
       minimum: 1,
       maximum: 1_000_000,
       unit: "commands",
-      description: "Commands kept for one user; with one more the oldest leaves.",
+      description:
+        "Maximum number of commands in one user's inbox. When it is full, a new command replaces the oldest one.",
     }),
     expireS: Type.Integer({
       default: 604_800,
@@ -95,7 +98,7 @@ export const commandsOptions = Type.Object(
       maximum: 315_360_000,
       unit: "seconds",
       description:
-        "A command that no device acknowledged for so long leaves the inbox, earlier if its own `expire` says so.",
+        "Time after which a command that no device has acknowledged is removed from the inbox. It is removed earlier if its own `expire` is shorter.",
     }),
   },
   { additionalProperties: false },

@@ -11,14 +11,14 @@ export const clusterOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "A node without a heartbeat for so long is dead: its sessions count as offline. It sends one every 500 ms, or four in this time if that is shorter.",
+        "Time without a heartbeat after which a node counts as dead and its sessions count as offline. A node sends a heartbeat every 500 ms, or four times within this time if that is more often.",
     }),
     clientAddress: Type.String({
       default: "",
       maxLength: 512,
       pattern: "^((wss?://)?[A-Za-z0-9._~:/\\[\\]-]+)?$",
       description:
-        "Where clients reach this node, as host:port, ws://… or wss://…: what GET /route answers. Empty: not configured.",
+        "Address at which clients reach this node, as host:port, ws://… or wss://…. `GET /route` returns it. An empty value means that no address is configured.",
     }),
   },
   { additionalProperties: false },

@@ -31,16 +31,18 @@ source overrides those before it:
 3. environment variables;
 4. flags named like the keys: \`--client.listen=0.0.0.0:5200\`.
 
-In environment variables and flags, a list is written with commas
-(\`https://a.example,*.b.example\`) and \`managers\` as JSON. An empty variable counts as not set. A
-**secret** may also be in a file whose path is the value of the variable with \`_FILE\` appended
-(\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`); one newline at its end is removed. A file is
-better than a flag: every user of a machine can read command lines.
+In environment variables and flags, the entries of a list are separated by commas
+(\`https://a.example,*.b.example\`), and \`managers\` is written as JSON. An empty variable counts as
+not set. A **secret** can also be read from a file: append \`_FILE\` to the name of the variable and
+set it to the path of the file (\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`). One newline at
+the end of the file is removed. Prefer a file to a flag, because every user of a machine can read
+command lines.
 
-An unknown key, variable or flag, or a value outside its range, ends the start with exit code 2 and
-an error message that says what was expected. \`jindou check-config\` checks them, and on this machine
-the Node.js version, the files they name and the addresses to listen on; \`jindou print-config\` prints
-the result with secrets masked.`;
+If a key, variable or flag is unknown, or a value is outside its range, the node does not start. The
+process prints an error message with the values that are accepted and exits with code 2.
+\`jindou check-config\` checks the configuration without starting a node. It also checks the Node.js
+version, the files that the configuration names and the addresses to listen on.
+\`jindou print-config\` prints the resulting configuration with secrets masked.`;
 
 function sectionText(section: string): string {
   const keys = CONFIG_KEYS.filter((key) => key.path[0] === section);

@@ -27,7 +27,7 @@ const nodeOptions = Type.Object(
       maxLength: 64,
       pattern: "^[A-Za-z0-9._-]*$",
       description:
-        "Name of this node: letters, digits, `.`, `_`, `-`. Empty: a random one at each start.",
+        "Name of this node, made of letters, digits, `.`, `_` and `-`. An empty value means a random name at each start.",
     }),
   },
   { additionalProperties: false },
@@ -42,7 +42,7 @@ const drainOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "How long `/readyz` answers 503 while everything still works, before clients are disconnected: a little more than the interval at which a load balancer asks.",
+        "Time during which `/readyz` returns 503 while everything still works, before clients are disconnected. Set it a little higher than the interval of the load balancer's health checks.",
     }),
     timeoutMs: Type.Integer({
       default: 10_000,
@@ -50,7 +50,7 @@ const drainOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "On SIGTERM or SIGINT, the time given to clients to leave and to calls to finish before the rest is closed.",
+        "Time that clients have to disconnect and calls have to finish after SIGTERM or SIGINT. After it, the remaining connections are closed.",
     }),
   },
   { additionalProperties: false },

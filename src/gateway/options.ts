@@ -15,30 +15,31 @@ export const clientOptions = Type.Object(
       minLength: 1,
       unit: "host:port",
       description:
-        "Address that takes client sockets. Equal to `api.listen`: one listener serves both. Port 0 picks a free one.",
+        "Address on which client sockets are accepted. If it equals `api.listen`, one listener serves both. Port 0 selects a free port.",
     }),
     tls: Type.Object(
       {
         certFile: Type.String({
           default: "",
           unit: "path",
-          description: "Certificate chain in PEM. Empty: no TLS on this listener.",
+          description:
+            "PEM file with the certificate chain. An empty value means that this listener does not use TLS.",
         }),
         keyFile: Type.String({
           default: "",
           unit: "path",
-          description: "Private key of the certificate in PEM.",
+          description: "PEM file with the private key of the certificate.",
         }),
         caFile: Type.String({
           default: "",
           unit: "path",
           description:
-            "Certificate authorities in PEM that a client certificate, where one is sent, must come from. It is no access control: clients without a certificate still get in. Empty: the system's own.",
+            "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the authorities of the system.",
         }),
         passphrase: Type.String({
           default: "",
           secret: true,
-          description: "Passphrase of an encrypted private key.",
+          description: "Passphrase of the private key, if the key is encrypted.",
         }),
       },
       { additionalProperties: false },
@@ -46,14 +47,15 @@ export const clientOptions = Type.Object(
     allowedOrigins: Type.Array(Type.String({ minLength: 1 }), {
       default: [],
       description:
-        "Web origins whose pages may connect: exact origins (`https://chat.example.com`) or hosts with a wildcard (`*.example.com`). Empty: any. Clients that send no Origin header are not browsers and always pass.",
+        "Web origins whose pages may connect: exact origins (`https://chat.example.com`) or hosts with a wildcard (`*.example.com`). An empty list means that every origin may connect. Clients that send no Origin header are not browsers and are always accepted.",
     }),
     authTimeoutMs: Type.Integer({
       default: 5000,
       minimum: 100,
       maximum: 600_000,
       unit: "milliseconds",
-      description: "A socket that has not connected with a valid credential by then is closed.",
+      description:
+        "Time within which a new socket must connect with a valid credential. Otherwise it is closed.",
     }),
     idleTimeoutS: Type.Integer({
       default: 120,
@@ -61,14 +63,14 @@ export const clientOptions = Type.Object(
       maximum: 960,
       unit: "seconds",
       description:
-        "A peer that neither sends nor answers pings for so long is closed, up to 4 seconds earlier because timers tick that coarsely.",
+        "Time after which a peer that neither sends data nor answers pings is disconnected. Timers tick every 4 seconds, so the peer may be disconnected up to 4 seconds earlier.",
     }),
     maxFrameBytes: Type.Integer({
       default: 131_072,
       minimum: 1024,
       maximum: 16_777_216,
       unit: "bytes",
-      description: "A larger incoming frame ends the connection.",
+      description: "Maximum size of an incoming frame. A larger frame closes the connection.",
     }),
     maxBufferedBytes: Type.Integer({
       default: 1_048_576,
@@ -76,7 +78,7 @@ export const clientOptions = Type.Object(
       maximum: 1_073_741_824,
       unit: "bytes",
       description:
-        "A connection with more unread bytes than this is closed as a slow reader; it may reconnect and resume.",
+        "Maximum number of unread bytes of a connection. A connection with more is closed as a slow reader; the client may reconnect and resume.",
     }),
     maxFramesPerSecond: Type.Integer({
       default: 500,
@@ -84,7 +86,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "frames per second",
       description:
-        "Sustained work of one connection. A small frame counts as one, other frames as what they cost: by their KiB, and by the messages, users and conversations that are read for them (the table under Rate in docs/protocol/native.md). 0: unlimited, also for users.",
+        "Sustained rate of work of one connection. A small frame counts as one. Larger or more expensive frames count by their size in KiB and by the messages, users and conversations that are read for them (see the table under Rate in docs/protocol/native.md). 0 means no limit, for users as well.",
     }),
     frameBurst: Type.Integer({
       default: 1000,
@@ -92,7 +94,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000_000,
       unit: "frames",
       description:
-        "Work that one connection may ask for at once before `maxFramesPerSecond` limits it. An app lists, resumes and scrolls when it opens and is quiet afterwards: raise this for large openings, not the rate.",
+        "Amount of work that one connection may request at once before `maxFramesPerSecond` limits it. An app lists, resumes and scrolls when it is opened and is quiet afterwards: for apps that load a lot when they are opened, raise this value instead of the rate.",
     }),
     userRateFactor: Type.Integer({
       default: 2,
@@ -100,7 +102,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000,
       unit: "connections",
       description:
-        "All connections of a user to this node may together do as much work as so many connections, by `maxFramesPerSecond` and `frameBurst`; a reconnect refills nothing. Raise it for users that are services with many connections. 0: unlimited.",
+        "Work limit of all connections of one user to this node together, as a multiple of the limits of one connection (`maxFramesPerSecond` and `frameBurst`). Reconnecting does not restore the budget. Raise it for users that are services with many connections. 0 means no limit.",
     }),
     maxStoredBytesPerSecond: Type.Integer({
       default: 1_048_576,
@@ -108,7 +110,7 @@ export const clientOptions = Type.Object(
       maximum: 1_073_741_824,
       unit: "bytes per second",
       description:
-        "Bytes of stored messages, by the size of their frames, that a user may send through this node's sockets; ten times that at once. Messages that backends send over HTTP do not count. 0: unlimited.",
+        "Sustained rate at which a user may send stored messages through sockets of this node, measured by the size of the frames. Ten times this amount may be sent at once. Messages that backends send over HTTP do not count. 0 means no limit.",
     }),
     maxInFlightSends: Type.Integer({
       default: 1024,
@@ -116,7 +118,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "messages",
       description:
-        "Messages and other requests of one connection that may wait for their answer; beyond that they are refused as overloaded. Of those that read (history, conversations, streams, presence) 4 are answered at a time, of conversation lists one; the rest wait in line, also while the client leaves much unread.",
+        "Maximum number of messages and other requests of one connection that wait for a reply. Further requests are rejected as overloaded. Up to 4 requests that read (history, conversations, streams, presence) run at the same time, but only one conversation list. Further reads are queued. Reads also wait while the client has too many unread bytes.",
     }),
     resendAfterS: Type.Integer({
       default: 60,
@@ -124,7 +126,7 @@ export const clientOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "A stored message that a client of WKProto, or of WuKongIM's form of JSON-RPC, does not acknowledge is sent again after so long to twice as long, and then up to four times more while the connection lives. At most 256 messages of a connection, with 1 MiB of payloads, wait for this; of more, the oldest are not sent again. Other clients resume instead. 0: never.",
+        "Time after which a stored message that the client has not acknowledged is sent again: at the earliest after this time, at the latest after twice this time, and then up to four more times while the connection is open. Applies only to clients of WKProto and of WuKongIM's JSON-RPC; other clients resume instead. A connection remembers at most 256 unacknowledged messages with 1 MiB of payloads; older ones are not sent again. 0 means that messages are never sent again.",
     }),
     maxConnections: Type.Integer({
       default: 0,
@@ -132,7 +134,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000_000,
       unit: "connections",
       description:
-        "Client sockets this node holds; further ones are refused with 503. 0: as many as the system allows.",
+        "Maximum number of client sockets of this node. Further sockets are rejected with 503. 0 means as many as the system allows.",
     }),
     maxConnectionsPerUser: Type.Integer({
       default: 100,
@@ -140,14 +142,14 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "connections",
       description:
-        "Sessions of one user on this node, and, counted apart, its readers of streams over HTTP. 0: unlimited.",
+        "Maximum number of sessions of one user on this node and, counted separately, of the user's clients that follow streams over HTTP. 0 means no limit.",
     }),
     maxResumeChannels: Type.Integer({
       default: 1000,
       minimum: 0,
       maximum: 100_000,
       unit: "channels",
-      description: "Channels a client may name for resuming when it connects.",
+      description: "Maximum number of channels that a client may resume when it connects.",
     }),
   },
   { additionalProperties: false },

@@ -8,7 +8,7 @@ export const migrateOptions = Type.Object(
       default: "",
       maxLength: 4096,
       description:
-        "Data folder of an embedded store (what store.path was) that is moved into redis.url before this node serves anybody; nothing happens when that was done before. The folder stays as it is. Empty: nothing is moved.",
+        "Data folder of an embedded store (its former store.path). Its data is moved into redis.url before this node serves clients. If it has already been moved, nothing happens. The folder is not changed. An empty value means that nothing is moved.",
     }),
   },
   { additionalProperties: false },

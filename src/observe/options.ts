@@ -7,7 +7,7 @@ export const logOptions = Type.Object(
     level: Type.Enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"], {
       default: "info",
       description:
-        "Least severe level that is written. Errors of clients are `debug`, errors of the server `error`.",
+        "Lowest level that is logged. Errors caused by clients are logged at `debug`, errors of the server at `error`.",
     }),
   },
   { additionalProperties: false },

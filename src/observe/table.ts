@@ -38,104 +38,131 @@ function histogram<const Name extends string>(
 }
 
 export const METRICS = {
-  build: gauge("build_info", "Always 1; the labels are the running versions", [
+  build: gauge("build_info", "Always 1. The labels contain the running versions", [
     "version",
     "node_version",
   ]),
 
   sockets: gauge(
     "sockets",
-    "Open sockets of both listeners: HTTP, client sockets, and connections without a request yet",
+    "Open sockets of both listeners: HTTP, client sockets, and connections that have not sent a request yet",
   ),
   socketsMax: gauge(
     "sockets_max",
-    "Limit of sockets of this node: sockets.max, or what the limit of open files leaves",
+    "Maximum number of sockets of this node: sockets.max, or the limit of open files minus a reserve",
   ),
   socketsRefused: counter(
     "sockets_refused_total",
-    "Connections closed as soon as they were accepted (max: the node is full; address: too many unauthenticated ones of one address; descriptors: the process or the system has no more)",
+    "Connections closed as soon as they were accepted, by reason (max: the node has too many sockets; address: one client address has too many unauthenticated sockets; descriptors: the process or the system has no free file descriptors)",
     ["reason"],
   ),
-  bodiesPending: gauge("http_bodies_pending_bytes", "Memory of partially received request bodies"),
+  bodiesPending: gauge(
+    "http_bodies_pending_bytes",
+    "Memory used by partially received request bodies, in bytes",
+  ),
 
   connections: gauge("connections", "Open client sockets"),
-  connectionsOpened: counter("connections_opened_total", "Client sockets accepted since the start"),
-  sessions: gauge("sessions", "Authenticated sessions by device", ["device_flag"]),
+  connectionsOpened: counter(
+    "connections_opened_total",
+    "Client sockets accepted since this node started",
+  ),
+  sessions: gauge("sessions", "Authenticated sessions, by type of device", ["device_flag"]),
   connectionsEnded: counter(
     "connections_ended_total",
-    "Connections closed by the server, by close reason (slow_reader: too many unread bytes; kicked: another main device)",
+    "Connections closed by the server, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in)",
     ["reason"],
   ),
-  framesReceived: counter("frames_received_total", "Frames from clients"),
-  bytesReceived: counter("frames_received_bytes_total", "Bytes of frames from clients"),
+  framesReceived: counter("frames_received_total", "Frames received from clients"),
+  bytesReceived: counter(
+    "frames_received_bytes_total",
+    "Bytes of the frames received from clients",
+  ),
   workCharged: counter(
     "work_charged_total",
-    "Work charged to clients, by operation, in frames: a PING costs 1, a history of 500 messages about 130",
+    "Work charged to clients, by operation. The unit is a small frame: a PING costs 1, a history of 500 messages about 130",
     ["operation"],
   ),
   messagesAccepted: counter(
     "messages_accepted_total",
-    "Messages acknowledged as durable, by channel type and source",
+    "Messages acknowledged as durable, by channel type and source (socket or http)",
     ["channel_type", "source"],
   ),
   messagesDuplicate: counter(
     "messages_duplicate_total",
-    "Sends answered with an earlier message of the same clientMsgNo",
+    "Sends recognised as retries and answered with the earlier message of the same clientMsgNo",
   ),
   requestsRefused: counter(
     "requests_refused_total",
-    "Requests of clients and backends answered with an error, by code",
+    "Requests of clients and backends rejected with an error, by code and source (socket or http)",
     ["code", "source"],
   ),
-  sendDuration: histogram("send_duration_seconds", "From receiving a message until it is durable", [
-    "source",
-  ]),
+  sendDuration: histogram(
+    "send_duration_seconds",
+    "Time from receiving a message until it is durable",
+    ["source"],
+  ),
   recvackDelay: histogram(
     "recvack_delay_seconds",
-    "From accepting a message to a receiver's RECVACK",
+    "Time from accepting a message until a receiver acknowledges it (RECVACK)",
   ),
   fanouts: counter("fanouts_total", "Pushes encoded and published to sessions"),
-  deliveries: counter("deliveries_total", "Sessions that received those pushes"),
-  resumeRuns: counter("resume_runs_total", "Ranges of missed messages sent after reconnects"),
-  resumeMessages: counter("resume_messages_total", "Messages in those ranges"),
+  deliveries: counter(
+    "deliveries_total",
+    "Sessions that received the pushes counted by jindou_fanouts_total, one for each push and session",
+  ),
+  resumeRuns: counter(
+    "resume_runs_total",
+    "Ranges of missed messages sent to clients that reconnected",
+  ),
+  resumeMessages: counter(
+    "resume_messages_total",
+    "Missed messages sent to clients that reconnected",
+  ),
   eventFanouts: counter(
     "event_fanouts_total",
     "Stream, tool-call and custom events delivered to sessions of this node",
   ),
-  eventDeliveries: counter("event_deliveries_total", "Sessions that received those events live"),
+  eventDeliveries: counter(
+    "event_deliveries_total",
+    "Sessions that received the events counted by jindou_event_fanouts_total, one for each event and session",
+  ),
   streamCatchUps: counter(
     "stream_catch_ups_total",
-    "Streams whose missed part was read from the store and sent merged, to sessions that lagged or joined",
+    "Streams whose missed part was read from the store and sent in one piece to sessions that lagged or joined late",
   ),
   sessionsJoining: gauge(
     "sessions_joining",
-    "Sessions, and groups of them, that are catching up on missed messages and active streams",
+    "Catch-ups in progress: sessions, and groups of sessions, that are being sent missed messages and active streams",
   ),
   commandsPushed: counter(
     "commands_pushed_total",
     "Copies of commands sent to sessions, live or from an inbox",
   ),
-  commandsAcknowledged: counter(
-    "commands_acknowledged_total",
-    "Commands that clients acknowledged",
-  ),
+  commandsAcknowledged: counter("commands_acknowledged_total", "Commands acknowledged by clients"),
 
-  httpRequests: counter("http_requests_total", "Control-plane requests", ["route", "status"]),
+  httpRequests: counter("http_requests_total", "Control-plane requests, by route and HTTP status", [
+    "route",
+    "status",
+  ]),
   httpDuration: histogram(
     "http_request_duration_seconds",
-    "From the complete request to its answer",
+    "Time from the complete request to its response",
     ["route"],
   ),
-  logins: counter("manager_logins_total", "Logins of managers by outcome", ["outcome"]),
+  logins: counter(
+    "manager_logins_total",
+    "Logins of managers, by outcome (ok, failed, throttled)",
+    ["outcome"],
+  ),
 
-  streamsActive: gauge("streams_active", "Active streams"),
+  streamsActive: gauge("streams_active", "Active streams of this node"),
   streamsActiveBytes: gauge(
     "streams_active_bytes",
-    "Approximate memory of those streams, in bytes",
+    "Approximate memory used by the active streams, in bytes",
   ),
   commandsDropped: counter(
     "commands_dropped_total",
-    "Commands dropped from a full inbox without an acknowledgement",
+    "Commands dropped from a full inbox before any device acknowledged them",
   ),
 
   storeAppends: counter("store_appends_total", "Messages made durable"),
@@ -158,27 +185,27 @@ export const METRICS = {
 
   storeUnreadable: counter(
     "store_unreadable_records_total",
-    "Reads of a record in Redis that cannot be decoded, such as one of a newer build; it is skipped",
+    "Records read from Redis that could not be decoded and were skipped, for example because a newer version wrote them",
   ),
 
-  redisUp: gauge("redis_up", "1 while Redis accepts this node's commands, else 0"),
-  redisInFlight: gauge("redis_commands_in_flight", "Commands that wait for an answer of Redis"),
+  redisUp: gauge("redis_up", "1 if Redis accepts commands of this node, else 0"),
+  redisInFlight: gauge("redis_commands_in_flight", "Commands that wait for a reply of Redis"),
   clusterRepairs: counter(
     "cluster_repairs_total",
-    "Channels with a lost or reordered publication, read from Redis instead",
+    "Channels read from Redis because a publication was lost or arrived out of order",
   ),
   clusterRejected: counter(
     "cluster_frames_rejected_total",
-    "Publications of Redis that were dropped (unreadable: no frame of this format; misplaced: of another topic; disproved: its seq in the channel is not in the store)",
+    "Publications received from Redis and dropped, by reason (unreadable: not in the format of this version; misplaced: belongs to another topic; disproved: the store has no message with its seq)",
     ["reason"],
   ),
   clusterResubscribed: counter(
     "cluster_resubscribed_topics_total",
-    "Topics subscribed again after a lost connection to Redis, or a move to another server",
+    "Topics subscribed again after a connection to Redis was lost or the topic moved to another server",
   ),
   clusterClockOffset: gauge(
     "cluster_clock_offset_seconds",
-    "How far this node's clock is ahead of Redis' (negative: behind), beyond the uncertainty of the heartbeat's round trip",
+    "Difference between the clocks of this node and of Redis, in seconds, less the uncertainty of the heartbeat's round trip. Positive if this node is ahead",
   ),
 } as const satisfies Record<string, MetricRow>;
 
@@ -198,6 +225,6 @@ const INTRODUCTION = `# Metrics
 
 <!-- Made from \`src/observe/table.ts\` by \`npm run config:docs\`; edit that. -->
 
-\`GET /metrics\` on the API's address answers in the Prometheus text format. In addition to the metrics below it
-has those of the process (\`process_*\`) and of Node.js (\`nodejs_*\`: event-loop lag, heap, garbage
-collection). A metric without a sample is not measured by this node.`;
+\`GET /metrics\` on the address of the API returns the metrics in the Prometheus text format: those
+below, those of the process (\`process_*\`) and those of Node.js (\`nodejs_*\`: event-loop lag, heap,
+garbage collection). A metric without samples is not measured by this node.`;

@@ -11,7 +11,7 @@ export const protocolOptions = Type.Object(
         encryption: Type.Boolean({
           default: true,
           description:
-            "Whether payloads are encrypted and signed for clients of WuKongIM's binary protocol. Their JavaScript SDK cannot connect without. Off: all members of a group share one encoded message, for clients that accept an empty server key. TLS protects more, either way.",
+            "Whether payloads are encrypted and signed for clients of WuKongIM's binary protocol. WuKongIM's JavaScript SDK cannot connect without it. Without encryption all members of a group share one encoded message; this works with clients that accept an empty server key. In both cases TLS gives better protection.",
         }),
       },
       { additionalProperties: false },

@@ -10,34 +10,34 @@ export const redisOptions = Type.Object(
       maxLength: 2048,
       secret: true,
       description:
-        "Redis that many nodes share, as redis://user:password@host:port/db (rediss:// with TLS). Set: this node is one of a cluster and keeps nothing itself. Several addresses with a comma between: start nodes of a Redis Cluster, or Sentinels when redis.sentinelName is set.",
+        "Address of the Redis that several nodes share, as redis://user:password@host:port/db (rediss:// for TLS). If it is set, this node is part of a cluster and stores no data itself. Several addresses are separated by commas: they are the start nodes of a Redis Cluster, or Sentinels if redis.sentinelName is set.",
     }),
     cluster: Type.Boolean({
       default: false,
       description:
-        "redis.url is a Redis Cluster. Without this one address is taken for a single server; several always are a Cluster or Sentinels.",
+        "Whether redis.url is a Redis Cluster. Set this if redis.url has a single address; without it, one address is a single server. Several addresses are always a Cluster or Sentinels.",
     }),
     sentinelName: Type.String({
       default: "",
       maxLength: 128,
       description:
-        "Name of the primary that the Sentinels of redis.url watch. Empty: redis.url names no Sentinels.",
+        "Name of the primary that the Sentinels of redis.url monitor. An empty value means that redis.url does not name Sentinels.",
     }),
     sentinelPassword: Type.String({
       default: "",
       maxLength: 1024,
       secret: true,
-      description: "Password of the Sentinels themselves, where they have one.",
+      description: "Password of the Sentinels, if they have one.",
     }),
     caFile: Type.String({
       default: "",
       description:
-        "PEM file of the authority that signed Redis' certificate (rediss://). Empty: the system's.",
+        "PEM file of the certificate authority that signed the certificate of Redis (rediss://). An empty value means the authorities of the system.",
     }),
     prefix: Type.String({
       default: "jd",
       pattern: "^[A-Za-z0-9._-]{1,32}$",
-      description: "First part of every key: clusters with different prefixes can share one Redis.",
+      description: "First part of every key. Clusters with different prefixes can share one Redis.",
     }),
     minReplicas: Type.Integer({
       default: 0,
@@ -45,14 +45,15 @@ export const redisOptions = Type.Object(
       maximum: 16,
       unit: "replicas",
       description:
-        "Replicas that must have a message before it is acknowledged (WAIT); fewer in time: the sender hears 503 and retries. 0 = the primary is enough.",
+        "Number of replicas that must have a message before it is acknowledged (WAIT). If fewer replicas confirm in time, the send is rejected with 503 and can be retried. 0 means that the primary is enough.",
     }),
     timeoutMs: Type.Integer({
       default: 3000,
       minimum: 100,
       maximum: 60_000,
       unit: "milliseconds",
-      description: "How long Redis may take to answer before the call is refused as unavailable.",
+      description:
+        "Maximum time to wait for a reply of Redis. After it, the call is rejected as unavailable.",
     }),
     maxInFlight: Type.Integer({
       default: 20_000,
@@ -60,7 +61,7 @@ export const redisOptions = Type.Object(
       maximum: 1_000_000,
       unit: "commands",
       description:
-        "Commands that may wait for Redis' answer at once; above it calls are refused as overloaded. Each holds its message: lower it for large messages on a node with little memory.",
+        "Maximum number of commands that wait for a reply of Redis at once. Further calls are rejected as overloaded. Each command holds its message in memory, so lower the value for large messages on a node with little memory.",
     }),
   },
   { additionalProperties: false },

@@ -9,12 +9,12 @@ export const storeOptions = Type.Object(
       default: "./data",
       minLength: 1,
       description:
-        "Folder of the embedded store, used unless redis.url is set. Created when missing; one process at a time.",
+        "Folder of the embedded store, used unless redis.url is set. It is created if it does not exist. Only one process at a time can use it.",
     }),
     durability: Type.Enum(["process", "disk"], {
       default: "process",
       description:
-        "What an acknowledged write survives: process = the death of this process, disk = power loss as well (waits for fsync).",
+        "What an acknowledged write survives. `process`: the death of this process. `disk`: also a power failure, because the write waits for fsync.",
     }),
     maxMemtableBytes: Type.Integer({
       default: 67_108_864,
@@ -27,26 +27,26 @@ export const storeOptions = Type.Object(
       default: 86_400,
       minimum: 1,
       description:
-        "Seconds during which a repeated client_msg_no of one sender in one channel is answered with the first message.",
+        "Time during which a repeated client_msg_no of one sender in one channel is recognised as a retry. The reply to a retry names the first message.",
     }),
     retentionS: Type.Integer({
       default: 0,
       minimum: 0,
-      description: "Seconds after which every message leaves history; 0 = never.",
+      description: "Age at which every message is removed from history. 0 means never.",
     }),
     maxChannelMessages: Type.Integer({
       default: 0,
       minimum: 0,
       unit: "messages",
       description:
-        "How many messages each channel keeps, the newest; 0 = all. Older ones leave history at a sweep, once there are a tenth more or 100, whichever is less.",
+        "Number of newest messages that each channel keeps. A sweep removes older messages when a channel exceeds this number by 10 percent or by 100 messages, whichever is less. 0 means all.",
     }),
     sweepIntervalMs: Type.Integer({
       default: 10_000,
       minimum: 100,
       maximum: 86_400_000,
       description:
-        "Milliseconds between removals of expired messages, of messages beyond the limits of history and of access tokens that ended.",
+        "Time between sweeps, which remove expired messages, messages over the history limits and expired access tokens.",
     }),
   },
   { additionalProperties: false },

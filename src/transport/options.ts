@@ -10,7 +10,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Limit of sockets over both listeners: HTTP, client sockets, and connections without a request yet. Further ones are closed at once. 0, or more than the system allows: the process's limit of open files less a reserve for files and Redis.",
+        "Maximum number of sockets of both listeners: HTTP, client sockets, and connections that have not sent a request yet. Further connections are closed at once. With 0, or a value above what the system allows, the limit is the process's limit of open files minus a reserve for files and Redis.",
     }),
     maxUnauthenticatedPerAddress: Type.Integer({
       default: 256,
@@ -18,7 +18,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Limit of unauthenticated sockets of one client address (an IPv4 address, or an IPv6 network of 64 bits); further ones are closed at once. It never exceeds half of all sockets. Behind a proxy every client has the proxy's address: raise it, or set 0 (unlimited) and limit at the proxy.",
+        "Maximum number of unauthenticated sockets of one client address (an IPv4 address or an IPv6 /64). Further connections are closed at once. The limit is at most half of the limit of all sockets. Behind a proxy all clients have the address of the proxy: raise this value, or set 0 (no limit) and limit connections at the proxy.",
     }),
   },
   { additionalProperties: false },
