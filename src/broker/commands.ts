@@ -10,14 +10,14 @@ import type { ChannelStore } from "./ports.ts";
  */
 export type Audience =
   | {
-      readonly kind: "tell";
+      readonly kind: "push";
       readonly recipients: readonly string[] | undefined;
     }
   | {
-      readonly kind: "keep";
+      readonly kind: "store";
       readonly recipients: readonly string[];
       /** The sender, whose other online devices get it without a copy. */
-      readonly alsoTell: readonly string[];
+      readonly pushOnlyRecipients: readonly string[];
     };
 
 export interface CommandAddress {
@@ -37,15 +37,15 @@ export async function audienceOf(
   const { channel, fromUid, noPersist, subscribers } = command;
   const listed =
     subscribers === undefined ? undefined : await belonging(command, subscribers, store);
-  if (noPersist || (await isLarge(channel, store))) return { kind: "tell", recipients: listed };
-  if (listed !== undefined) return { kind: "keep", recipients: listed, alsoTell: [] };
+  if (noPersist || (await isLarge(channel, store))) return { kind: "push", recipients: listed };
+  if (listed !== undefined) return { kind: "store", recipients: listed, pushOnlyRecipients: [] };
   if (channel.type !== GROUP_CHANNEL && channel.id === fromUid)
-    return { kind: "keep", recipients: withoutSystem([fromUid]), alsoTell: [] };
+    return { kind: "store", recipients: withoutSystem([fromUid]), pushOnlyRecipients: [] };
   const all = channel.type === GROUP_CHANNEL ? await store.members(channel) : [channel.id];
   return {
-    kind: "keep",
+    kind: "store",
     recipients: withoutSystem(all).filter((uid) => uid !== fromUid),
-    alsoTell: withoutSystem([fromUid]),
+    pushOnlyRecipients: withoutSystem([fromUid]),
   };
 }
 

@@ -143,7 +143,7 @@ export function createMessages(
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
     pass?.weigh(Math.max(1, recipients?.length ?? 0));
-    if (audience.kind === "keep") {
+    if (audience.kind === "store") {
       copyLimit?.admit(audience.recipients.length);
       return store.appendCommand({ ...draft, ...audience });
     }

@@ -303,7 +303,7 @@ export interface CommandDraft {
   /** Get a kept copy; no uid twice. */
   readonly recipients: readonly string[];
   /** Get copies with inboxSeq 0, which are pushed to online sessions and not kept. */
-  readonly alsoTell: readonly string[];
+  readonly pushOnlyRecipients: readonly string[];
   /** The session that sent it, which gets no push of it; undefined from HTTP. */
   readonly origin: string | undefined;
 }

@@ -23,7 +23,7 @@ export function assertFits(draft: CommandDraft): void {
   if (
     [channel.id, fromUid, clientMsgNo, tagKey, topic].some(isTooLong) ||
     draft.recipients.some(isTooLong) ||
-    draft.alsoTell.some(isTooLong)
+    draft.pushOnlyRecipients.some(isTooLong)
   )
     throw new BrokerError("too_large");
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)

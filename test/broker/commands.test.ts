@@ -29,29 +29,29 @@ async function nodeWithGroup(t: Parameters<typeof startNode>[0], large = false):
 t.test("every member of a group but the sender keeps a copy, members of either kind", async (t) => {
   const { store } = await nodeWithGroup(t);
   const audience = await audienceOf(address(), store);
-  if (audience.kind !== "keep") throw new Error(audience.kind);
+  if (audience.kind !== "store") throw new Error(audience.kind);
   t.same([...audience.recipients].sort(), ["bob", "carol", "dave"]);
-  t.same(audience.alsoTell, ["alice"], "her other devices are told");
+  t.same(audience.pushOnlyRecipients, ["alice"], "her other devices are told");
   const system = await audienceOf(address({ fromUid: SYSTEM_UID }), store);
-  if (system.kind !== "keep") throw new Error(system.kind);
+  if (system.kind !== "store") throw new Error(system.kind);
   t.same([...system.recipients].sort(), ["alice", "bob", "carol", "dave"]);
-  t.same(system.alsoTell, [], "the system has no devices");
+  t.same(system.pushOnlyRecipients, [], "the system has no devices");
 });
 
 t.test("the other user of a personal channel keeps a copy", async (t) => {
   const { store } = await startNode(t);
   const to = (id: string, fromUid = "alice") =>
     audienceOf(address({ channel: person(id), fromUid }), store);
-  const copies = { kind: "keep", recipients: ["bob"] };
-  t.same(await to("bob"), { ...copies, alsoTell: ["alice"] });
-  t.same(await to("bob", SYSTEM_UID), { ...copies, alsoTell: [] });
+  const copies = { kind: "store", recipients: ["bob"] };
+  t.same(await to("bob"), { ...copies, pushOnlyRecipients: ["alice"] });
+  t.same(await to("bob", SYSTEM_UID), { ...copies, pushOnlyRecipients: [] });
   t.same(
     await to("alice"),
-    { kind: "keep", recipients: ["alice"], alsoTell: [] },
+    { kind: "store", recipients: ["alice"], pushOnlyRecipients: [] },
     "a command to oneself is kept for one's devices",
   );
   t.same(await to(SYSTEM_UID), {
-    ...{ kind: "keep", recipients: [], alsoTell: ["alice"] },
+    ...{ kind: "store", recipients: [], pushOnlyRecipients: ["alice"] },
   });
 });
 
@@ -59,7 +59,7 @@ t.test("listed users keep a copy as far as they belong, the sender too", async (
   const { store } = await nodeWithGroup(t);
   const listed = async (subscribers: readonly string[], more: Partial<CommandAddress> = {}) => {
     const audience = await audienceOf(address({ subscribers, ...more }), store);
-    matchObject(t, audience, { kind: "keep", alsoTell: [] });
+    matchObject(t, audience, { kind: "store", pushOnlyRecipients: [] });
     return audience.recipients;
   };
   t.same(await listed(["dave", "erin", "bob", "dave"]), ["dave", "bob"]);
@@ -75,12 +75,12 @@ t.test("what is not to be kept is told to who is online", async (t) => {
   const { store } = await nodeWithGroup(t);
   const noPersist = true;
   t.same(await audienceOf(address({ noPersist }), store), {
-    kind: "tell",
+    kind: "push",
     recipients: undefined,
   });
   const subscribers = ["bob", "erin"];
   t.same(await audienceOf(address({ noPersist, subscribers }), store), {
-    kind: "tell",
+    kind: "push",
     recipients: ["bob"],
   });
 });
@@ -88,12 +88,12 @@ t.test("what is not to be kept is told to who is online", async (t) => {
 t.test("nothing is kept for the members of a large group", async (t) => {
   const { store } = await nodeWithGroup(t, true);
   t.same(await audienceOf(address(), store), {
-    kind: "tell",
+    kind: "push",
     recipients: undefined,
   });
   const subscribers = ["carol", "erin"];
   t.same(await audienceOf(address({ subscribers }), store), {
-    kind: "tell",
+    kind: "push",
     recipients: ["carol"],
   });
 });
@@ -101,5 +101,5 @@ t.test("nothing is kept for the members of a large group", async (t) => {
 t.test("a group that does not exist has nobody", async (t) => {
   const { store } = await startNode(t);
   const audience = await audienceOf(address(), store);
-  matchObject(t, audience, { kind: "keep", recipients: [] });
+  matchObject(t, audience, { kind: "store", recipients: [] });
 });

@@ -394,9 +394,9 @@ export class Course {
     const random = this.#random;
     const { channel, fromUid } = this.#place();
     const recipients = this.#uids;
-    const alsoTell = this.#uids.filter((uid) => !recipients.includes(uid));
+    const pushOnlyRecipients = this.#uids.filter((uid) => !recipients.includes(uid));
     const draft = commandOf({
-      ...{ channel, fromUid, recipients, alsoTell },
+      ...{ channel, fromUid, recipients, pushOnlyRecipients },
       clientMsgNo: random.flip() ? "" : random.pick(CLIENT_MSG_NOS),
       expireS: random.below(3) === 0 ? 1 + random.below(60) : 0,
     });

@@ -66,7 +66,7 @@ function lists(t: Test, given: Given): void {
     await bench.store.appendCommand({
       ...draftOf({ channel: withUser("bob") }),
       recipients: ["bob"],
-      alsoTell: [],
+      pushOnlyRecipients: [],
     });
     t.same(await listed(bench, "bob"), []);
     t.same(await standing(bench, "bob"), [0, 0, 0, 0]);

@@ -19,7 +19,7 @@ export function commandOf(over: Partial<CommandDraft> = {}): CommandDraft {
     tagKey: undefined,
     payload: new TextEncoder().encode('{"type":99,"cmd":"cmd"}'),
     recipients: ["bob"],
-    alsoTell: [],
+    pushOnlyRecipients: [],
     origin: undefined,
     ...over,
   };

@@ -55,7 +55,7 @@ function keeping(t: Test, given: Given): void {
         passthrough: { setting: 0x80, topic: "töpic" },
         payload: Uint8Array.from({ length: 300 }, (_, i) => i & 0xff),
         recipients: ["bob", "cärol", "\u{1F600}"],
-        alsoTell: ["älice"],
+        pushOnlyRecipients: ["älice"],
         origin: "session-1",
       });
       await bench.store.appendCommand(commandOf());
@@ -106,7 +106,7 @@ function keeping(t: Test, given: Given): void {
 
   t.test("a command without recipients is told and not kept", async (t) => {
     const bench = await given(t);
-    await bench.store.appendCommand(commandOf({ recipients: [], alsoTell: ["alice"] }));
+    await bench.store.appendCommand(commandOf({ recipients: [], pushOnlyRecipients: ["alice"] }));
     t.same(commandEvents(bench)[0]?.copies, [{ uid: "alice", inboxSeq: 0 }]);
     t.same(await read(bench, "alice"), []);
   });

@@ -21,7 +21,7 @@ function commandsOf({ connection }: Joiner): readonly SeenCommand[] {
 function commandSomewhere(world: World, random: Random): string {
   const to = USERS.filter(() => random.chance(0.7));
   const isGroup = random.chance(0.7);
-  const sent = { fromUid: "dave", alsoTell: ["dave"] };
+  const sent = { fromUid: "dave", pushOnlyRecipients: ["dave"] };
   return isGroup
     ? world.server.sendCommand({ ...sent, channel: group("g"), to })
     : world.server.sendCommand({
@@ -183,7 +183,7 @@ t.test("what is only told while an inbox is read is held, up to the bound", asyn
   const tell = (): string =>
     world.server.sendCommand({
       ...{ channel: group("g"), fromUid: "bob", to: [] },
-      alsoTell: ["alice"],
+      pushOnlyRecipients: ["alice"],
     });
   world.server.sendCommand({
     ...{ channel: group("g"), fromUid: "bob", to: ["alice"] },

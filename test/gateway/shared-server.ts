@@ -45,7 +45,7 @@ export interface SendCommand {
   /** Who get a copy to keep. */
   readonly to: readonly string[];
   /** Who are only told. */
-  readonly alsoTell?: readonly string[];
+  readonly pushOnlyRecipients?: readonly string[];
   readonly origin?: string;
 }
 
@@ -167,7 +167,7 @@ export class SharedServer {
 
   /** One atomic step: a copy into each inbox, and published. Returns the command's number. */
   sendCommand(input: SendCommand): string {
-    const { channel, fromUid, to, alsoTell = [], origin } = input;
+    const { channel, fromUid, to, pushOnlyRecipients = [], origin } = input;
     const message = { ...this.#message(input), messageSeq: 0 };
     const copies = to.map((uid) => {
       const inbox = this.#inboxes.get(uid) ?? [];
@@ -176,7 +176,7 @@ export class SharedServer {
       inbox.push({ ...message, messageSeq: inboxSeq });
       return { uid, inboxSeq };
     });
-    for (const uid of alsoTell) copies.push({ uid, inboxSeq: 0 });
+    for (const uid of pushOnlyRecipients) copies.push({ uid, inboxSeq: 0 });
     const key = channelKey(channel, fromUid);
     this.#publish({
       kind: "command",

@@ -53,7 +53,7 @@ export function commandDraft(over: Partial<CommandDraft> = {}): CommandDraft {
     ...{ key: "2:g", channel: inGroup("g"), fromUid: ALICE },
     ...{ clientMsgNo: "cmd", expireS: 0, tagKey: undefined },
     header: { noPersist: false, redDot: false },
-    ...{ payload: SENT, recipients: [BOB, ODD], alsoTell: [] },
+    ...{ payload: SENT, recipients: [BOB, ODD], pushOnlyRecipients: [] },
     ...{ origin: undefined, ...over },
   };
 }

@@ -165,7 +165,7 @@ t.test("a command is told to all its users in one event", async (t) => {
   const publisher = { publish: (event: ClusterEvent) => events.push(event) };
   const store = await openStore(t, testFolder(t), { publisher });
   const recipients = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
-  await store.appendCommand(commandOf({ recipients, alsoTell: ["alice"] }));
+  await store.appendCommand(commandOf({ recipients, pushOnlyRecipients: ["alice"] }));
   const [event, ...more] = events;
   t.same(more, []);
   const copies = event?.kind === "command" ? event.copies : [];

@@ -49,7 +49,7 @@ async function halfDoneIn(t: Test, start: Start, limits: Partial<RedisStoreLimit
   const bad = link.keys.user("inbox", "u30");
   await link.call("rename", bad, `${bad}-aside`);
   await link.call("set", bad, "no inbox");
-  const draft = retry({ recipients: USERS, alsoTell: ["alice"] });
+  const draft = retry({ recipients: USERS, pushOnlyRecipients: ["alice"] });
   t.equal(await codeOf(inbox.appendCommand(draft)), "internal");
   const repair = () => link.call("rename", `${bad}-aside`, bad);
   return { prefix, failed, draft, repair };

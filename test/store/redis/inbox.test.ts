@@ -270,7 +270,7 @@ t.test("one server", async (t) => {
       );
     };
     await own.client().config("RESETSTAT");
-    await inbox.appendCommand(retry({ recipients: USERS, alsoTell: ["alice"] }));
+    await inbox.appendCommand(retry({ recipients: USERS, pushOnlyRecipients: ["alice"] }));
     t.same(Object.fromEntries(await calls()), {
       ...{ evalsha: "1", get: "1", set: "2" },
       ...{ xlen: "41", incr: "40", xadd: "40", pexpire: "80", spublish: "41" },

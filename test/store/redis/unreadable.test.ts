@@ -128,7 +128,7 @@ t.test("an inbox leaves out what cannot be read", async (t) => {
   const { store, link } = one;
   const command = {
     ...draftOf({ key: KEY, channel: GROUP, fromUid: "a" }),
-    ...{ recipients: ["b"], alsoTell: [] },
+    ...{ recipients: ["b"], pushOnlyRecipients: [] },
   };
   const inbox = link.keys.user("inbox", "b");
   const spoil = async () => {

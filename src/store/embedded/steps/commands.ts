@@ -86,7 +86,7 @@ export function appending(
         keys.push(copy);
         copies.push({ uid, inboxSeq: seqOfCopy(copy) });
       }
-      for (const uid of draft.alsoTell) copies.push({ uid, inboxSeq: 0 });
+      for (const uid of draft.pushOnlyRecipients) copies.push({ uid, inboxSeq: 0 });
       if (slice.isUsedUp()) await slice.rest();
       if (keys.length > 0)
         batch.putCommand(key, {

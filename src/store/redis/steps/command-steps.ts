@@ -30,7 +30,7 @@ export interface Command {
   /** Before others of its time do. */
   readonly endsEarly: boolean;
   readonly recipients: readonly string[];
-  readonly alsoTell: readonly string[];
+  readonly pushOnlyRecipients: readonly string[];
   readonly origin: string | undefined;
 }
 
@@ -63,7 +63,7 @@ type StepParts = Pick<RedisStoreParts, "link" | "clock" | "limits">;
 
 /** The command of a draft accepted now. */
 export function newCommand({ clock, limits }: StepParts, draft: CommandDraft): Command {
-  const { key, payload, recipients, alsoTell, origin, expireS } = draft;
+  const { key, payload, recipients, pushOnlyRecipients, origin, expireS } = draft;
   const nowMs = clock();
   const ttlEndMs = nowMs + limits.inboxTtlS * 1000;
   const ownEndMs = expiresAtMs({ timestampMs: nowMs, expireS });
@@ -76,7 +76,7 @@ export function newCommand({ clock, limits }: StepParts, draft: CommandDraft): C
     nowMs,
   );
   return {
-    ...{ messageId: 0, key, record, recipients, alsoTell, origin },
+    ...{ messageId: 0, key, record, recipients, pushOnlyRecipients, origin },
     payloadBytes: payload.length,
     endMs: Math.min(ttlEndMs, ownEndMs),
     endsEarly: ownEndMs < ttlEndMs,
@@ -85,8 +85,8 @@ export function newCommand({ clock, limits }: StepParts, draft: CommandDraft): C
 
 /**
  * Sends at once: calls for one channel get their ids in the order of the calls. The first `count`
- * recipients get their copies by the same step, and on one server all of `alsoTell` are notified.
- * Throws as the link does.
+ * recipients get their copies by the same step, and on one server all of `pushOnlyRecipients` are
+ * notified. Throws as the link does.
  */
 export async function accept(
   parts: StepParts,
@@ -95,13 +95,13 @@ export async function accept(
 ): Promise<Accepted> {
   const { link, limits } = parts;
   const { keys, isCluster } = link;
-  const { key, recipients, alsoTell } = command;
+  const { key, recipients, pushOnlyRecipients } = command;
   const ids = idCounterOf(link, bucketOf(key));
   const now = recipients.slice(0, count);
   const later = recipients.slice(count);
-  const isForNobody = recipients.length + alsoTell.length === 0;
+  const isForNobody = recipients.length + pushOnlyRecipients.length === 0;
   const sent = isForNobody ? { ...command, record: NONE } : command;
-  const isLeft = later.length > 0 || (isCluster && alsoTell.length > 0);
+  const isLeft = later.length > 0 || (isCluster && pushOnlyRecipients.length > 0);
   const reply = await link.run(
     ACCEPT,
     [...[dedupeKey(keys, draft), ids.key, notesOf(keys, key)], ...inboxKeys(keys, now, NUMBERED)],
@@ -109,7 +109,7 @@ export async function accept(
       ...[...copyArgs(parts, sent), ids.bucket],
       draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
       ...[headOf(command), isLeft ? packr.pack(later) : "", now.length],
-      ...usersOf(keys, isCluster ? now : [...now, ...alsoTell]),
+      ...usersOf(keys, isCluster ? now : [...now, ...pushOnlyRecipients]),
     ],
   );
   const answer = reply as AcceptReply;
@@ -156,7 +156,7 @@ export function notesOf(keys: Keys, key: ChannelKey): string {
 export function noted(messageId: number, fields: readonly Buffer[]): Command {
   const [, head = NONE, , record = NONE, , recipients = NONE] = fields;
   const facts = unpackVersioned(head);
-  const [, key, payloadBytes, endMs, endsEarly, alsoTell, origin] = facts;
+  const [, key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin] = facts;
   return {
     messageId,
     key: key as ChannelKey, // as `headOf` wrote it, here or at a node of this format
@@ -165,7 +165,7 @@ export function noted(messageId: number, fields: readonly Buffer[]): Command {
     endMs: endMs as number,
     endsEarly: endsEarly as boolean,
     recipients: packr.unpack(recipients) as string[],
-    alsoTell: alsoTell as string[],
+    pushOnlyRecipients: pushOnlyRecipients as string[],
     origin: (origin as string | null) ?? undefined,
   };
 }
@@ -208,8 +208,8 @@ const NONE = Buffer.alloc(0);
 const NUMBERED = ["inboxSeq", "inbox", "inboxExpiry"];
 
 function headOf(command: Command): Buffer {
-  const { key, payloadBytes, endMs, endsEarly, alsoTell, origin } = command;
-  const facts = [key, payloadBytes, endMs, endsEarly, alsoTell, origin ?? null];
+  const { key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin } = command;
+  const facts = [key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin ?? null];
   return packr.pack([WIRE_VERSION, ...facts]);
 }
 

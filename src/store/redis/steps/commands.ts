@@ -132,7 +132,7 @@ export class Commands {
       if (!isCluster && recipients.length <= count) return { accepting };
       const { kind, messageId } = await accepting;
       if (kind === "retry") return { accepting };
-      const notified = isCluster ? {} : { alsoTell: [] };
+      const notified = isCluster ? {} : { pushOnlyRecipients: [] };
       const left = {
         ...command,
         ...notified,
@@ -236,7 +236,7 @@ export class Commands {
 
   async #notify(command: Command, silent: Silent): Promise<void> {
     const { link } = this.#parts;
-    const notified = command.alsoTell.map((uid) => {
+    const notified = command.pushOnlyRecipients.map((uid) => {
       const topic = link.keys.user("topic", uid);
       const frame = commandFrame({ ...command, copy: { uid, inboxSeq: 0 } });
       return this.#ask(silent, topic, () => link.call("spublish", topic, frame));
@@ -329,8 +329,8 @@ interface Sweeping {
 
 const idOf = (at: Buffer): number => Number.parseInt(String(at), 10);
 
-function sizeOf({ payload, recipients, alsoTell }: CommandDraft): number {
-  const users = recipients.length + alsoTell.length;
+function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): number {
+  const users = recipients.length + pushOnlyRecipients.length;
   return COMMAND_BYTES + payload.length + users * RECIPIENT_BYTES;
 }
 
