@@ -6,10 +6,10 @@
 import { Cluster } from "ioredis";
 import t from "tap";
 import { spawnBroker, textPayload } from "../support/broker.ts";
-import { connectEars } from "../support/ears.ts";
 import { connectNative } from "../support/native-client.ts";
 import { textOf } from "../support/native-session.ts";
 import { type RedisClusterServers, startRedis, startRedisCluster } from "../support/redis.ts";
+import { connectSubscriber } from "../support/topic-subscriber.ts";
 
 const ALICE = { id: "alice", type: 1 } as const;
 
@@ -35,12 +35,12 @@ t.test("what was read is not pushed when it is published late", async (t) => {
   ]);
   const before = await connectNative(t, { port: one.clientPort, uid: "bob" });
   const captured: [name: string, frame: Buffer][] = [];
-  const ears = await connectEars(t, servers.url, (name, frame) =>
+  const subscriber = await connectSubscriber(t, servers.url, (name, frame) =>
     captured.push([name, Buffer.from(frame)]),
   );
   const topics = await topicsOf(servers, "bob");
   t.not(topics.length, 0, "topics of bob");
-  for (const name of topics) await ears.ssubscribe(name);
+  for (const name of topics) await subscriber.ssubscribe(name);
   await before.goodbye();
 
   const post = async (path: string, body: unknown) =>

@@ -8,9 +8,9 @@ import type { MessageDraft } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { framesOf, isMessages } from "../../../src/redis/wire.ts";
 import { ALL, codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
-import { connectEars } from "../../support/ears.ts";
 import { watchPace } from "../../support/pace.ts";
 import { type RedisServer, startRedis } from "../../support/redis.ts";
+import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 
 const server = await startRedis(t);
@@ -43,8 +43,8 @@ t.test("what one turn sends is few calls, each with one publication a topic", as
   const one = await openStore(t, own.url);
   const topic = one.link.keys.topic("g:g");
   const frames: Buffer[] = [];
-  const ears = await connectEars(t, own.url, (_, frame) => frames.push(frame));
-  await ears.ssubscribe(topic);
+  const subscriber = await connectSubscriber(t, own.url, (_, frame) => frames.push(frame));
+  await subscriber.ssubscribe(topic);
   const before = await callsOf(own, "evalsha");
   await Promise.all(
     Array.from({ length: 100 }, (_, at) => one.store.append(numbered(at, undefined))),

@@ -11,8 +11,8 @@ import { markFrame } from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits, RedisStoreParts } from "../../../src/store/redis/parts.ts";
 import { createRedisInbox, type RedisInbox } from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
-import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
+import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { decodePublished } from "./published.ts";
 
 export const HOUR_S = 3600;
@@ -107,12 +107,12 @@ async function listen(
   const { link, users, hear } = parts;
   const topics = users.map((uid) => link.keys.topic(userTopic(uid)));
   const marks = new Map<string, () => void>();
-  const ears = await connectEars(t, link.settings.url, (topic, frame) => {
+  const subscriber = await connectSubscriber(t, link.settings.url, (topic, frame) => {
     for (const publication of decodePublished(frame))
       if (publication.kind === "mark") marks.get(`${publication.mark} ${topic}`)?.();
       else hear(publication.event);
   });
-  for (const topic of topics) await ears.ssubscribe(topic);
+  for (const topic of topics) await subscriber.ssubscribe(topic);
   const mark = async (topic: string, name: string): Promise<void> => {
     const came = new Promise<void>((resolve) => marks.set(`${name} ${topic}`, resolve));
     await link.call("spublish", topic, markFrame(name));

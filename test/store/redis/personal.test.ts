@@ -8,8 +8,8 @@ import type { Publication } from "../../../src/redis/wire.ts";
 import { Appends } from "../../../src/store/redis/steps/append.ts";
 import { ChannelNamesOf } from "../../../src/store/redis/steps/channel-names.ts";
 import { draftOf } from "../../contract/store-bench.ts";
-import { connectEars } from "../../support/ears.ts";
 import { startRedisCluster } from "../../support/redis.ts";
+import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 import { decodePublished } from "./published.ts";
 
@@ -19,10 +19,10 @@ const { url } = await startRedisCluster(t);
 async function hear(t: Test, { link }: OneStore, uids: readonly string[]) {
   const heard: [string, Publication][] = [];
   const topics = new Map(uids.map((uid) => [link.keys.topic(userTopic(uid)), uid]));
-  const ears = await connectEars(t, url, (topic, frame) => {
+  const subscriber = await connectSubscriber(t, url, (topic, frame) => {
     for (const one of decodePublished(frame)) heard.push([topics.get(topic) ?? "", one]);
   });
-  for (const topic of topics.keys()) await ears.ssubscribe(topic);
+  for (const topic of topics.keys()) await subscriber.ssubscribe(topic);
   const until = async (count: number) => {
     while (heard.length < count) await new Promise((resolve) => setTimeout(resolve, 2));
     return heard

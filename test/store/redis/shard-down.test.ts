@@ -11,8 +11,8 @@ import { IndexRepairs } from "../../../src/store/redis/steps/index-repairs.ts";
 import type { RedisStore } from "../../../src/store/redis/store.ts";
 import { codeOf, draftOf, group, PERMANENT } from "../../contract/store-bench.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
-import { connectEars } from "../../support/ears.ts";
 import { startRedisCluster } from "../../support/redis.ts";
+import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { openStore } from "./one-store.ts";
 import { decodePublished } from "./published.ts";
 
@@ -42,12 +42,12 @@ async function toldTo(
   const topics = uids.map((uid) => link.keys.topic(userTopic(uid)));
   const events: ClusterEvent[] = [];
   let marked = () => {};
-  const ears = await connectEars(t, link.settings.url, (_topic, frame) => {
+  const subscriber = await connectSubscriber(t, link.settings.url, (_topic, frame) => {
     for (const publication of decodePublished(frame))
       if (publication.kind === "mark") marked();
       else events.push(publication.event);
   });
-  for (const topic of topics) await ears.ssubscribe(topic);
+  for (const topic of topics) await subscriber.ssubscribe(topic);
   return async () => {
     for (const topic of topics) {
       const came = new Promise<void>((resolve) => {

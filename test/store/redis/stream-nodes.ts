@@ -10,8 +10,8 @@ import { RedisLink } from "../../../src/redis/link.ts";
 import { markFrame, type Publication } from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
-import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
+import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { decodePublished } from "./published.ts";
 
 type Ordered = Extract<Publication, { kind: "ordered" }>;
@@ -109,7 +109,7 @@ export async function listenTo(
 ): Promise<Ears> {
   const settings = redisSettings(url, { prefix });
   const ears = new Ears(topics);
-  const client = await connectEars(t, url, (_, frame) => ears.take(frame));
+  const client = await connectSubscriber(t, url, (_, frame) => ears.take(frame));
   const link = new RedisLink(settings, {
     ...{ name: "names", onError: () => {} },
   });
