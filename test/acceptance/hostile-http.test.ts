@@ -10,7 +10,7 @@ import t from "tap";
 import { EDGE_ERRORS } from "../../src/api/errors.ts";
 import { ERRORS } from "../../src/broker/errors.ts";
 import { type Answer, spawnBroker, textPayload } from "../support/broker.ts";
-import { watchPace } from "../support/pace.ts";
+import { measureStalls } from "../support/stalls.ts";
 import { volume } from "../support/volume.ts";
 import { MEASURED, settledMib } from "./child-memory.ts";
 import {
@@ -50,7 +50,7 @@ const PATHS = Object.keys(RIGHT_BODIES);
 await broker.call("/channel", RIGHT_BODIES["/channel"]);
 /** A connection is closed before the broker does it, which a call could cross. */
 const agent = new Agent({ keepAlive: true, timeout: 4000 });
-const pace = watchPace(t);
+const stalls = measureStalls(t);
 const dawdling = dawdle();
 let warmMib = Number.NaN;
 
@@ -161,7 +161,7 @@ t.test("the API port opens no WebSocket", async (t) => {
 
 t.test("who sends too slowly is cut off", async (t) => {
   const lastMs = await dawdling;
-  const mostMs = SLOW_MS + 10 * pace.lostMs();
+  const mostMs = SLOW_MS + 10 * stalls.totalMs();
   t.ok(lastMs < mostMs, `the last was gone after ${lastMs.toFixed(0)} ms`);
 });
 

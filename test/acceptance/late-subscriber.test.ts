@@ -8,10 +8,10 @@ import t, { type Test } from "tap";
 import { textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, NativeClientError } from "../support/native-session.ts";
-import { watchPace } from "../support/pace.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { startRedisProxy } from "../support/redis-proxy.ts";
+import { measureStalls } from "../support/stalls.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
 import { SseReader } from "./sse-reader.ts";
 
@@ -213,7 +213,7 @@ async function lostLast(t: Test, lose: (uid: string) => void): Promise<void> {
     const [uid, sender] = [await newUser(), await newUser()];
     const client = await connect(uid, HERE);
     await client.ping();
-    const pace = watchPace(t);
+    const stalls = measureStalls(t);
     lose(uid);
     await pause(50); // Redis has it before what follows
     const since = performance.now();
@@ -226,7 +226,7 @@ async function lostLast(t: Test, lose: (uid: string) => void): Promise<void> {
       await client.waitFor(() => textsIn(client.pushes).some(isLast), "last");
     }
     const tookMs = performance.now() - since;
-    t.ok(tookMs < NOTICED_MS + 10 * pace.lostMs(), `${what}: ${Math.round(tookMs)} ms`);
+    t.ok(tookMs < NOTICED_MS + 10 * stalls.totalMs(), `${what}: ${Math.round(tookMs)} ms`);
     client.kill();
     await nodes.untilReady();
   }

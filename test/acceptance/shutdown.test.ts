@@ -19,8 +19,8 @@ import {
 } from "../support/broker.ts";
 import { HistoryChecker, Reader } from "../support/history-checker.ts";
 import { connectNative, openNative } from "../support/native-client.ts";
-import { watchPace } from "../support/pace.ts";
 import { Random } from "../support/random.ts";
+import { measureStalls } from "../support/stalls.ts";
 import { type Doom, Sender } from "./crash-load.ts";
 import { densest, openCrowd, stopping, watchClosings, watchReadiness } from "./drain-watch.ts";
 import { judgeHistory } from "./history-judge.ts";
@@ -91,7 +91,7 @@ t.test(
     t.equal((await broker.call("/readyz")).status, 200);
 
     doom.isNear = true;
-    const pace = watchPace(t);
+    const stalls = measureStalls(t);
     const toldAtMs = performance.now();
     const ended = broker.stop("SIGTERM");
     await stopping(broker);
@@ -119,14 +119,14 @@ t.test(
     const firstAtMs = closings[0]?.atMs ?? 0;
     const lastAtMs = closings.at(-1)?.atMs ?? 0;
     t.comment(`closed over ${Math.round(lastAtMs - firstAtMs)} ms`);
-    const heldUpMs = 10 * pace.lostMs(); // what came meanwhile is seen at once
+    const heldUpMs = 10 * stalls.totalMs(); // what came meanwhile is seen at once
     const spreadMs = lastAtMs - firstAtMs + heldUpMs;
     t.ok(spreadMs > DRAIN_MS * 0.4, "spread over the drain");
     const most = densest(closings, DRAIN_MS / 10);
     t.ok(most < 0.6 + heldUpMs / DRAIN_MS, `never many at once: ${most}`);
     const tookMs = performance.now() - toldAtMs;
     t.comment(`exit after ${Math.round(tookMs)} ms`);
-    t.ok(tookMs < DRAIN_MS * 3 + 10 * pace.lostMs(), "and not much longer");
+    t.ok(tookMs < DRAIN_MS * 3 + 10 * stalls.totalMs(), "and not much longer");
     await done;
     await judgeAfterRestart(t, broker, { checker, senders });
   },

@@ -14,8 +14,8 @@ import {
   userTopic,
 } from "../../src/broker/model.ts";
 import type { ClusterEvent, GroupJudge } from "../../src/broker/ports.ts";
-import { watchPace } from "../support/pace.ts";
 import { Random } from "../support/random.ts";
+import { measureStalls } from "../support/stalls.ts";
 import { volume } from "../support/volume.ts";
 import {
   type DeliveryDriver,
@@ -546,7 +546,7 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
         await stream.content("x");
         await hearer.cluster.barrier();
         driver.wires.silence(id);
-        const pace = watchPace(t);
+        const stalls = measureStalls(t);
         const since = performance.now();
         await last(teller, place);
         const isTold = () =>
@@ -557,7 +557,7 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
               : viewOf(hearer, place).state === "closed";
         await until(isTold, "it is noticed");
         const tookMs = performance.now() - since;
-        t.ok(tookMs < NOTICED_MS + 10 * pace.lostMs(), `${tookMs} ms`);
+        t.ok(tookMs < NOTICED_MS + 10 * stalls.totalMs(), `${tookMs} ms`);
         t.same(disorder(hearer), []);
       });
     }
