@@ -8,7 +8,7 @@ import t from "tap";
 import { spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
-import { calls, startRedis } from "../support/redis.ts";
+import { commandCalls, startRedis } from "../support/redis.ts";
 
 /** Its number, time, microseconds and arguments. */
 type SlowCommand = readonly [number, number, number, readonly string[]];
@@ -68,8 +68,8 @@ t.test("a resync asks for what has changed", async (t) => {
   await quiet(raw);
   const beats = Math.ceil((performance.now() - since) / 1000);
 
-  const scripts = await calls(raw, "evalsha");
-  const lists = (await calls(raw, "hkeys")) + (await calls(raw, "hgetall"));
+  const scripts = await commandCalls(raw, "evalsha");
+  const lists = (await commandCalls(raw, "hkeys")) + (await commandCalls(raw, "hgetall"));
   t.comment(`${scripts} scripts, ${lists} lists, ${beats} s`);
   const perUser = 2 * Math.ceil(USERS / 50);
   const perSession = Math.ceil((USERS * SESSIONS_EACH) / 50);
@@ -121,7 +121,7 @@ t.test("after a restart of Redis each session is confirmed once", async (t) => {
 async function quiet(raw: Redis): Promise<void> {
   let before = -1;
   for (;;) {
-    const now = await calls(raw, "evalsha");
+    const now = await commandCalls(raw, "evalsha");
     if (before >= 0 && now - before <= 10) return;
     before = now;
     await pause(1000);

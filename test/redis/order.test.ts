@@ -5,7 +5,7 @@ import t from "tap";
 import { bucketOf } from "../../src/redis/keys.ts";
 import { ALL, codeOf, draftOf } from "../contract/store-bench.ts";
 import { openStore } from "../store/redis/one-store.ts";
-import { startRedisCluster, takeOver } from "../support/redis.ts";
+import { failOverTo, startRedisCluster } from "../support/redis.ts";
 
 const PER_TURN = 5;
 const textOf = (payload: Uint8Array) => Number(new TextDecoder().decode(payload));
@@ -41,7 +41,7 @@ t.test("a fail-over refuses calls and reorders none", async (t) => {
   };
   await sendFor(20);
   for (const replica of replicas) {
-    await Promise.all([takeOver(replica), sendFor(60)]);
+    await Promise.all([failOverTo(replica), sendFor(60)]);
   }
   const isUp = async () =>
     (

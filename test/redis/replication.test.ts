@@ -3,7 +3,12 @@
 import t, { type Test } from "tap";
 import { codeOf, draftOf, retryOf } from "../contract/store-bench.ts";
 import { openStore } from "../store/redis/one-store.ts";
-import { inStep, type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
+import {
+  type RedisServer,
+  startRedis,
+  startRedisCluster,
+  waitForReplication,
+} from "../support/redis.ts";
 import { measureStalls } from "../support/stalls.ts";
 
 const settings = { minReplicas: 1, timeoutMs: 1500 };
@@ -13,7 +18,7 @@ const AT_ONCE = ["--repl-diskless-sync-delay", "0"];
 /** A replica that is in step. */
 async function replicaOf(t: Test, primary: RedisServer): Promise<RedisServer> {
   const replica = await startRedis(t, [...["--replicaof", `127.0.0.1 ${primary.port}`]]);
-  await inStep(primary.client(), replica.client());
+  await waitForReplication(primary.client(), replica.client());
   return replica;
 }
 

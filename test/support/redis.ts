@@ -196,7 +196,7 @@ export async function startRedisCluster(
     const id = await clients[at]?.call("CLUSTER", "MYID");
     await clients[at + 3]?.call("CLUSTER", "REPLICATE", String(id));
   }
-  for (const [at] of followers.entries()) await inStep(clients[at], clients[at + 3]);
+  for (const [at] of followers.entries()) await waitForReplication(clients[at], clients[at + 3]);
   for (const client of clients) client.disconnect(); // a server that is killed later is no news to them
   return {
     url: primaries.map(({ url }) => url).join(","),
@@ -245,7 +245,7 @@ const TAKE_OVER_MS = 6000;
  * Makes the replica of a Redis Cluster the primary. Redis answers before it tries, and gives up on
  * a busy machine: it is asked again.
  */
-export async function takeOver(replica: RedisServer): Promise<void> {
+export async function failOverTo(replica: RedisServer): Promise<void> {
   const client = replica.client();
   const isPrimary = async () => (await client.info("replication")).includes("role:master");
   let askedAt = 0;
@@ -261,7 +261,7 @@ export async function takeOver(replica: RedisServer): Promise<void> {
 /**
  * Resolves when the replica follows and its primary counts it: only then is it waited for by WAIT.
  */
-export async function inStep(
+export async function waitForReplication(
   primary: Redis | undefined,
   replica: Redis | undefined,
 ): Promise<void> {
@@ -312,12 +312,12 @@ async function until(holds: () => Promise<boolean>): Promise<void> {
 }
 
 /** How often clients, and scripts, ran the command since the server's statistics were reset. */
-export async function calls(client: Redis, command: string): Promise<number> {
-  return callsIn(await client.info("commandstats"), command);
+export async function commandCalls(client: Redis, command: string): Promise<number> {
+  return commandCallsIn(await client.info("commandstats"), command);
 }
 
 /** The same in what `INFO commandstats` answered. */
-export function callsIn(stats: string, command: string): number {
+export function commandCallsIn(stats: string, command: string): number {
   const found = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats);
   return Number(found?.[1] ?? 0);
 }

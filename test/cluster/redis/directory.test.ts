@@ -7,7 +7,7 @@ import { SECONDARY_DEVICE, type SessionRecord, userTopic } from "../../../src/br
 import { hashToken, tokenTag } from "../../../src/broker/tokens.ts";
 import { createUsers } from "../../../src/broker/users.ts";
 import { endedFor, endedWhile, sessionsOf } from "../../contract/cluster-bench.ts";
-import { callsIn, startRedis } from "../../support/redis.ts";
+import { commandCallsIn, startRedis } from "../../support/redis.ts";
 import {
   HEARTBEAT_MS,
   isOnline,
@@ -448,7 +448,7 @@ t.test("after a loss only what could not be confirmed is repeated", async (t) =>
   /** Without those of heartbeats, which write once and read twice. */
   const reads = async () => {
     const stats = await raw.info("commandstats");
-    return callsIn(stats, "hget") - 2 * callsIn(stats, "zadd");
+    return commandCallsIn(stats, "hget") - 2 * commandCallsIn(stats, "zadd");
   };
   a.topics.resubscribed(uids);
   await until(async () => (await reads()) > 0);

@@ -6,7 +6,7 @@ import { BrokerError } from "../../../src/broker/errors.ts";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
 import { NO_RESYNC, type TopicsResync } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
-import { calls, redisSettings, startRedis, startRedisCluster } from "../../support/redis.ts";
+import { commandCalls, redisSettings, startRedis, startRedisCluster } from "../../support/redis.ts";
 import {
   group,
   NO_METRICS,
@@ -184,12 +184,12 @@ t.test("a group in which nothing happened costs one read of a number after a cut
   const remove = (id: string) => store.removeSubscribers(group(id), ["a"], "permanent");
   await admin.call("CONFIG", "RESETSTAT");
   await remove("other");
-  const ofRemoval = await calls(admin, "hget");
+  const ofRemoval = await commandCalls(admin, "hget");
   await admin.call("CONFIG", "RESETSTAT");
   await cut();
   await remove("g7");
   await until(() => restored === ids.length, "it is back");
-  t.equal(await calls(admin, "hget"), ids.length + ofRemoval);
+  t.equal(await commandCalls(admin, "hget"), ids.length + ofRemoval);
   t.same(new Set(judge.asked), new Set(["g7 behind 0 at 0"]));
-  t.ok((await calls(admin, "evalsha")) < 20, "scripts for one group");
+  t.ok((await commandCalls(admin, "evalsha")) < 20, "scripts for one group");
 });

@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
 import { SLOTS, slotOf } from "../../../src/redis/slots.ts";
-import { redisSettings, startRedisCluster, takeOver } from "../../support/redis.ts";
+import { failOverTo, redisSettings, startRedisCluster } from "../../support/redis.ts";
 import {
   group,
   insist,
@@ -81,7 +81,7 @@ t.test("a primary hands over to its replica", async (t) => {
   const sending = range(1, 30).map((at) => insist(sender, at % 2 ? group(g) : person(u), "a"));
   const [, replica] = servers.replicas;
   if (replica === undefined) throw new Error("no replica");
-  await takeOver(replica);
+  await failOverTo(replica);
   await Promise.all(sending);
   for (const at of range(1, 10)) await insist(sender, at % 2 ? group(g) : person(u), "a");
   await assertWhole(t, one, [`2:${g}`, `1:a@${u}`]);

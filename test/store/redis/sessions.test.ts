@@ -11,7 +11,7 @@ import {
 } from "../../../src/broker/model.ts";
 import type { LoggedInSession } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-bench.ts";
-import { calls, startRedis, startRedisCluster } from "../../support/redis.ts";
+import { commandCalls, startRedis, startRedisCluster } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 
 const NODE = "n1:1";
@@ -40,7 +40,7 @@ t.test("sessions of many users are confirmed in few calls", async (t) => {
   const all = await enterAll(node, 500);
   await raw.call("CONFIG", "RESETSTAT");
   const results = await node.store.confirmSessions(all, NODE);
-  t.equal(await calls(raw, "evalsha"), 10, "fifty in each");
+  t.equal(await commandCalls(raw, "evalsha"), 10, "fifty in each");
   t.same(new Set(results.map(({ kind }) => kind)), new Set(["confirmed"]));
 });
 
