@@ -1,56 +1,65 @@
-// What the topics of a node on Redis read from its store to catch up with what they missed. Types
-// only.
+// Port through which a node's topics read the store when they catch up with publications they
+// missed. Types only.
 
 import type { ChannelKey, StreamSnapshot } from "../broker/model.ts";
 import type { HistoryRange, HistorySlice } from "../broker/ports.ts";
 
-/** Position of a channel, read in one atomic step. */
+/** State of a channel, read in one atomic step. */
 export interface ChannelPosition {
-  /** Number of its newest publication; 0: none. */
+  /** Number of the channel's newest publication, 0 if there is none. */
   readonly publicationSeq: number;
-  /** Seq of its newest message. */
+  /** Seq of the channel's newest message, 0 if there is none. */
   readonly headSeq: number;
-  /** No message of it has a greater id so far, stored or not, and every later one has. */
+  /**
+   * Upper bound of the ids of the channel's messages so far, stored or not. Every later message has
+   * a higher id.
+   */
   readonly lastId: number;
-  /** The id of the newest message that is kept; 0: none is. */
+  /** Id of the newest message in the log, 0 if the log is empty. */
   readonly newestId: number;
   /**
-   * Of the marks that were named, those with this id or a greater one are not in the channel: lost
-   * by a fail-over, or forged. Infinity: all may be.
+   * Lowest id among the reader's marks that are certainly not in the channel: a fail-over lost
+   * those messages, or the marks were forged. Marks with higher ids are not in the channel either.
+   * `Infinity` if no mark is reader to be missing.
    */
   readonly lostFromId: number;
-  /** Its active stream and the requested ones, if they exist. */
+  /** The channel's active stream and the streams that were asked for, as far as they exist. */
   readonly streams: readonly StreamSnapshot[];
 }
 
-/** A message of a channel that a reader was given. */
+/** A message that was delivered to a reader. */
 export interface DeliveredMark {
-  /** Its seq; of one that is not stored, the channel's newest seq before it. */
+  /**
+   * Seq of the message. If the message is not stored: the channel's newest seq when it was
+   * published.
+   */
   readonly seq: number;
   readonly isStored: boolean;
   readonly messageId: number;
 }
 
-/** What a reader has of a channel. */
-export interface Known {
-  /** clientMsgNos of streams. */
+/** The part of a channel that a reader already has. */
+export interface ReaderState {
+  /** The `clientMsgNo` of each stream the reader follows. */
   readonly streams: readonly string[];
-  /** Ids grow. */
+  /** Newest delivered messages, sorted by message id. */
   readonly marks: readonly DeliveredMark[];
 }
 
-/** All throw `unavailable`. */
+/** Reads of channels. All of them throw `unavailable`. */
 export interface ChannelFeed {
-  position(key: ChannelKey, known: Known): Promise<ChannelPosition>;
+  /** Returns the state of the channel and compares the reader's marks with its log. */
+  position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
   /**
-   * Number of its newest publication, 0: none. Cheap: shows, for many channels, where something was
-   * missed.
+   * Returns the number of the channel's newest publication, 0 if there is none. Cheap enough to ask
+   * for many channels which of them had publications that were missed.
    */
   publicationSeqOf(key: ChannelKey): Promise<number>;
+  /** Returns the messages of the range, as `MessageStore.readMessages` does. */
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /**
-   * Personal channels of `uid` with a message since about that time (a few seconds more is
-   * harmless), Unix milliseconds.
+   * Returns the personal channels of `uid` with a message since `sinceMs` (Unix milliseconds). May
+   * include channels whose newest message is a few seconds older.
    */
   personalChannelsSince(uid: string, sinceMs: number): Promise<readonly ChannelKey[]>;
 }

@@ -1,13 +1,13 @@
-// How a connection to Redis is made: one server, Sentinels or a Cluster, with or without TLS. The
-// only place that knows ioredis' options. Nothing is queued while Redis is away and nothing is sent
-// twice: a call whose fate is unknown is refused, and its caller retries.
+// Creates connections to Redis: a single server, Sentinels or a Redis Cluster, with or without TLS.
+// The only file that knows the options of ioredis. Commands are neither queued while Redis is away
+// nor sent twice: a command whose outcome is unknown is rejected, and its caller retries.
 
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
 import { Cluster, type ClusterOptions, Command, Redis, type RedisOptions } from "ioredis";
 import type { Arg } from "./script.ts";
 
-/** Plain values of the configuration (see `options.ts`). */
+/** Settings of the connection (`options.ts` describes them). */
 export interface RedisSettings {
   readonly url: string;
   readonly cluster: boolean;
@@ -23,30 +23,31 @@ export interface RedisSettings {
 export type RedisClient = Redis | Cluster;
 
 /**
- * A connection on which something is awaited and nothing came for so long beyond a call's time is
- * dead, and left for a new one.
+ * Time without any byte, on top of `timeoutMs`, after which a connection with pending commands
+ * counts as dead and is replaced.
  */
 const SILENCE_GRACE_MS = 500;
-/** Bytes a server may leave unread before it is given no more. */
+/** Number of unsent bytes of a connection above which no more commands are sent on it. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
 /**
- * At start all Sentinels may refuse for so long: they may be given their primaries a little later.
+ * How long all Sentinels may reject the lookup at start before connecting fails. They may learn the
+ * names of their primaries a little later than they start.
  */
 const REFUSED_MS = 1000;
 
 const reconnectMs = (times: number): number => Math.min(times * RECONNECT_MS, MAX_RECONNECT_MS);
 
-/** Whether the settings name a Redis Cluster. */
+/** Returns true if the settings name a Redis Cluster. */
 export function isClustered({ url, cluster, sentinelName }: RedisSettings): boolean {
   return sentinelName === "" && (cluster || url.includes(","));
 }
 
 /**
- * A client that is not connected yet (`connect()`). `name` shows in CLIENT LIST. That of a Cluster
- * takes commands only, no subscriptions. Throws an Error with a message for the operator when the
- * address cannot be read.
+ * Creates a client that is not connected yet; `connected` connects it. `name` is shown by CLIENT
+ * LIST. A client of a Cluster can send commands but not subscribe. Throws an `Error` with a message
+ * for the operator if the address cannot be parsed.
  */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const urls = settings.url.split(",").map((text) => parse(text.trim()));
@@ -55,7 +56,7 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
   const hosts = urls.map(({ host, port }) => ({ host, port }));
   const shared = connectionOptions(settings, first, name);
   if (isClustered(settings)) return new Cluster(hosts, clusterOptions(shared));
-  const one = {
+  const common = {
     ...shared,
     lazyConnect: true,
     enableOfflineQueue: false,
@@ -64,11 +65,11 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
     reconnectOnError: (error: Error) => error.message.startsWith("READONLY"),
   };
   if (settings.sentinelName === "")
-    return new Redis({ host: first.host, port: first.port, ...one });
+    return new Redis({ host: first.host, port: first.port, ...common });
   const { sentinelPassword } = settings;
   const { tls } = shared;
   return new Redis({
-    ...one,
+    ...common,
     ...(tls === undefined ? {} : { sentinelTLS: tls, enableTLSForSentinelMode: true }),
     sentinels: hosts,
     name: settings.sentinelName,
@@ -78,13 +79,14 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
 }
 
 /**
- * Resolves when the client is ready to be used. Its own promise is never settled when the first
- * look at a Cluster fails, or while Sentinels know of no primary: it then tries again by itself.
- * Throws when it is not ready in time, or when all Sentinels refuse, with the reason as far as it
- * is known.
+ * Connects the client and resolves when it is ready. Also waits for the `ready` event, because
+ * ioredis never settles its own promise if the first look at a Cluster fails or while the Sentinels
+ * know no primary: it then retries by itself. Throws if the client is not ready within `timeoutMs`,
+ * or if all Sentinels keep rejecting the lookup; the message contains the reason if it is known.
  */
 export async function connected(client: RedisClient, timeoutMs: number): Promise<void> {
-  const sentinels = client.options as Pick<RedisOptions, "sentinels">; // absent from a Cluster's
+  // The options of a Cluster have no `sentinels`.
+  const sentinels = client.options as Pick<RedisOptions, "sentinels">;
   const sentinelCount = sentinels.sentinels?.length ?? 0;
   let reason = "";
   let refusals: string[] = [];
@@ -94,20 +96,23 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
     fail = reject;
   });
   const timer = setTimeout(() => fail(new Error("it is not ready in time")), timeoutMs);
-  const noteSentinel = ({ message }: Error): void => {
+  const recordRefusals = ({ message }: Error): void => {
     refusals.push(...refusalsIn(message));
   };
-  /** Also after each round of the Sentinels in which none named a primary. */
-  const note = ({ message }: Error): void => {
+  /**
+   * Handles every error of the client. ioredis also emits one after each round of Sentinels in
+   * which none of them named a primary.
+   */
+  const recordError = ({ message }: Error): void => {
     const now = performance.now();
-    const refuseAll = sentinelCount > 0 && refusals.length >= sentinelCount;
-    refusedSince = refuseAll ? (refusedSince ?? now) : undefined;
+    const haveAllRefused = sentinelCount > 0 && refusals.length >= sentinelCount;
+    refusedSince = haveAllRefused ? (refusedSince ?? now) : undefined;
     reason = refusals[0] ?? message;
     refusals = [];
     if (now - (refusedSince ?? now) >= REFUSED_MS) fail(new Error(reason));
   };
-  client.on("sentinelError", noteSentinel);
-  client.on("error", note);
+  client.on("sentinelError", recordRefusals);
+  client.on("error", recordError);
   try {
     await Promise.race([
       client.connect(),
@@ -119,67 +124,73 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
     throw new Error(reason, { cause });
   } finally {
     clearTimeout(timer);
-    client.off("sentinelError", noteSentinel);
-    client.off("error", note);
+    client.off("sentinelError", recordRefusals);
+    client.off("error", recordError);
   }
 }
 
-/** The refusal in what ioredis says of a Sentinel; none: it may be away. */
-function refusalsIn(said: string): readonly string[] {
-  if (/No such (master|primary)|invalid reply: null$/.test(said))
+/**
+ * Returns the reasons for which a Sentinel rejected the lookup, empty if the Sentinel may just be
+ * unreachable.
+ */
+function refusalsIn(message: string): readonly string[] {
+  if (/No such (master|primary)|invalid reply: null$/.test(message))
     return ["a Sentinel knows no primary of the name in redis.sentinelName"];
-  const reply = /\b(NOAUTH|WRONGPASS|NOPERM) .*$/.exec(said)?.[0];
+  const reply = /\b(NOAUTH|WRONGPASS|NOPERM) .*$/.exec(message)?.[0];
   return reply ? [`a Sentinel refuses redis.sentinelPassword: ${reply}`] : [];
 }
 
 /**
- * Whether as much as may be waits for the server's answers: also what its callers have given up,
- * which a server that hangs would still run, and which takes memory until the connection is left.
+ * Returns true if no more commands may be sent on this connection. Counts every command without a
+ * reply, including those whose callers have timed out: a server that hangs would still run them,
+ * and they use memory until the connection is closed.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
+  // Private fields of ioredis. A command waits in `offlineQueue` while its server of a Cluster is
+  // being connected.
   const queues = client as unknown as Record<
     "commandQueue" | "offlineQueue",
     { readonly length: number }
-  >; // private to the library; the latter is where a Cluster's server is being connected to
+  >;
   const waiting = queues.commandQueue.length + queues.offlineQueue.length;
   const unread = client.stream?.writableLength ?? 0;
   return waiting >= maxCommands || unread >= MAX_UNREAD_BYTES;
 }
 
-/** How a command goes out. */
-export interface Sending {
-  /**
-   * How long its answer is waited for, where that is less than for all commands of the connection.
-   */
+/** Options of one command. */
+export interface SendOptions {
+  /** How long to wait for the reply, if less than the connection's `timeoutMs`. */
   readonly timeoutMs?: number;
   /**
-   * It gathers what came in a turn of the event loop: it leaves with what this callback sends, and
-   * waits for no further turn.
+   * True if the command already contains the work of a whole turn of the event loop, such as a
+   * batch. It is then written at the end of the current callback instead of waiting for the end of
+   * the turn.
    */
   readonly isGathered?: boolean;
 }
 
 /**
- * Sends a command, named in lower case. Replies are Buffers, numbers, null or arrays of these;
- * rejects with the library's errors.
+ * Sends a command, whose name must be in lower case. The reply is a `Buffer`, a number, null or an
+ * array of these. Rejects with the errors of ioredis.
  */
 export function send(
   client: Redis,
   name: string,
   args: readonly Arg[],
-  { timeoutMs, isGathered = false }: Sending,
+  { timeoutMs, isGathered = false }: SendOptions,
 ): Promise<unknown> {
   gather(client, isGathered);
   const command = new EncodedCommand(name, args);
-  if (timeoutMs !== undefined) command.setTimeout(timeoutMs); // the first that is set counts
+  // Later calls of `setTimeout` have no effect.
+  if (timeoutMs !== undefined) command.setTimeout(timeoutMs);
   client.sendCommand(command);
   return command.promise;
 }
 
 /**
- * What is sent in one turn of the event loop leaves in one write. ioredis' automatic pipelining
- * would do that too, but it holds everything back while an earlier pipeline waits for its answers,
- * and takes a fifth more processor time.
+ * Corks the connection so that all commands of one turn of the event loop leave in one write. The
+ * automatic pipelining of ioredis would do that too, but it holds back all commands while an
+ * earlier pipeline waits for its replies, and costs a fifth more CPU time.
  */
 function gather({ stream }: Redis, isGathered: boolean): void {
   if (!stream || stream.writableCorked > 0) return;
@@ -240,7 +251,7 @@ function connectionOptions(
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    enableAutoPipelining: false, // `send` gathers what goes out together
+    enableAutoPipelining: false, // `send` combines the writes of one turn itself
     protocol: 2 as const,
   } satisfies RedisOptions;
 }
@@ -252,7 +263,9 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
     enableAutoPipelining: false,
     redisOptions,
     clusterRetryStrategy: reconnectMs,
-    slotsRefreshInterval: 0, // `Primaries` does it: ioredis' own timer outlives a client that is closed while the map is read
+    // `Primaries` refreshes the slot map instead: the timer of ioredis keeps running if the client
+    // is closed while the map is being read.
+    slotsRefreshInterval: 0,
     slotsRefreshTimeout: 1000,
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
@@ -261,9 +274,9 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
 }
 
 /**
- * A command as bytes, made in one go: ioredis would measure and copy every argument on its own, at
- * three times the cost, for each message. Named in lower case; it is answered with Buffers,
- * numbers, null or arrays of these.
+ * A command encoded in one step. ioredis would measure and copy each argument separately, which
+ * costs three times as much for each message. The name must be in lower case. The reply contains
+ * Buffers, numbers, null or arrays of these.
  */
 export class EncodedCommand extends Command {
   readonly #bytes: Buffer;
@@ -278,23 +291,23 @@ export class EncodedCommand extends Command {
   }
 }
 
-/** An array of bulk strings, as Redis reads commands. */
+/** Encodes a command as an array of bulk strings [RESP2]. */
 export function encodeCommand(name: string, args: readonly Arg[]): Buffer {
-  const parts: (string | Buffer)[] = [];
+  const chunks: (string | Buffer)[] = [];
   let text = `*${args.length + 1}\r\n${bulk(name)}`;
   let size = 0;
   for (const arg of args)
     if (typeof arg === "object") {
       text += `$${arg.length}\r\n`;
-      parts.push(text, arg);
+      chunks.push(text, arg);
       size += Buffer.byteLength(text) + arg.length;
       text = "\r\n";
     } else text += bulk(String(arg));
   const bytes = Buffer.allocUnsafe(size + Buffer.byteLength(text));
   let at = 0;
-  for (const part of parts)
-    if (typeof part === "string") at += bytes.write(part, at);
-    else at += part.copy(bytes, at);
+  for (const chunk of chunks)
+    if (typeof chunk === "string") at += bytes.write(chunk, at);
+    else at += chunk.copy(bytes, at);
   bytes.write(text, at);
   return bytes;
 }

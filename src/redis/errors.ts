@@ -1,21 +1,25 @@
-// What Redis says when it cannot do something, as the broker's errors.
+// Converts error replies of Redis and errors of the connection into the broker's errors.
 
 import { BrokerError } from "../broker/errors.ts";
 
-/** The server is there but cannot serve now; a retry may find another one. */
-const AWAY =
+/**
+ * Error replies of a server that is reachable but cannot run the command now. A retry may reach
+ * another server.
+ */
+const UNABLE_NOW =
   /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE|NOAUTH|WRONGPASS|NOPERM)\b/;
 
-/** A script needs keys of a slot that moves to another server. */
-const MOVES = /\bScript attempted to access a non local key\b/;
+/** Error reply to a script if some of its keys are in a slot that is moving to another server. */
+const SLOT_MOVING = /\bScript attempted to access a non local key\b/;
 
+/** Returns true if the server does not have the script that it was asked to run. */
 export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
 
 /**
- * The server said nothing to it in time, or its connection ended: a wait, where every other failure
- * comes at once.
+ * Returns true if the command failed because its reply did not arrive in time or its connection
+ * closed. Every other failure is reported without a wait.
  */
 export function isUnanswered(error: unknown): boolean {
   if (!(error instanceof BrokerError) || error.code !== "unavailable") return false;
@@ -23,20 +27,20 @@ export function isUnanswered(error: unknown): boolean {
 }
 
 /**
- * `unavailable` for everything of the connection and the server's state, `internal` for a step that
- * is wrong.
+ * Converts an error into a `BrokerError`: `unavailable` for every failure of the connection and for
+ * a server that cannot run the command now, `internal` for a command or script that is wrong.
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;
   const isReply = cause instanceof Error && cause.name === "ReplyError";
-  return isReply && !AWAY.test(cause.message) && !MOVES.test(cause.message)
+  return isReply && !UNABLE_NOW.test(cause.message) && !SLOT_MOVING.test(cause.message)
     ? new BrokerError("internal", { cause })
     : new BrokerError("unavailable", { cause });
 }
 
-/** The same of an error that a step replied as text. */
+/** Converts the text of an error that a script returned inside its reply. */
 export function errorOfReply(text: string): BrokerError {
   const cause = new Error(text);
-  cause.name = "ReplyError"; // as the library names what a server replied
+  cause.name = "ReplyError"; // the name ioredis uses for error replies
   return asBrokerError(cause);
 }

@@ -1,5 +1,5 @@
-// Whose data a Redis holds and of which format. Written once by the first node; a node that cannot
-// read it must not start.
+// Checks which program wrote the data in Redis, and in which format. The first node writes the mark
+// under the key `format`. A node that cannot read the data must not start.
 
 import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";
@@ -7,15 +7,16 @@ import type { Keys } from "./keys.ts";
 import { WIRE_VERSION } from "./wire.ts";
 
 const MIN_MAJOR = 7;
-/** Format 1 had no batches of frames, and was never published. */
+/** Oldest format this build reads. Format 1 had no batches of frames and was never released. */
 const OLDEST_FORMAT = 2;
 
-/** A server or data that this build cannot use: no retry helps. */
+/** Thrown if this build cannot use the server or its data. A retry does not help. */
 export class UnusableRedis extends Error {}
 
 /**
- * Marks an unmarked server's prefix as ours; `server`: one that is connected. Answers sentences of
- * warning, and throws an Error with one, for the operator.
+ * Marks the prefix as ours if it has no mark yet. `server` is a connected server, if there is one.
+ * Returns warnings for the operator. Throws an `UnusableRedis` with a message for the operator if
+ * this build cannot use the server or its data.
  */
 export async function assertCompatible(
   client: RedisClient,
@@ -32,8 +33,8 @@ export async function assertCompatible(
   const ours = `jindou ${WIRE_VERSION}`;
   await client.set(key, ours, "NX");
   const isText = (await client.type(key)) === "string";
-  const found = isText ? await client.get(key) : null;
-  const format = /^jindou (\d+)$/.exec(found ?? "")?.[1];
+  const mark = isText ? await client.get(key) : null;
+  const format = /^jindou (\d+)$/.exec(mark ?? "")?.[1];
   if (format === undefined)
     throw new UnusableRedis(
       `Redis holds ${JSON.stringify(key)} of another program; choose another redis.prefix`,
@@ -50,8 +51,8 @@ export async function assertCompatible(
 }
 
 /**
- * What ends by itself (who logged in, inboxes, what retries are answered) counts as evictable with
- * any policy but one.
+ * Returns a warning for every `maxmemory-policy` except `noeviction`: the other policies may evict
+ * keys with a time to live, such as logins, inboxes and dedupe records.
  */
 function warningsOf(info: string): readonly string[] {
   const policy = /maxmemory_policy:([\w-]+)/.exec(info)?.[1] ?? "noeviction";

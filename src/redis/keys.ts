@@ -1,8 +1,9 @@
-// The names of everything in Redis. A channel's keys share the hash tag of its bucket, a user's
-// keys the user's, so that what one step touches is in one slot. There are 64 buckets: on a Redis
-// Cluster each has its own counter of message ids (`store/redis/steps/channel-names.ts`), which
-// makes ids unique and growing without any clock or lease. State: the hash tags of the channels
-// named lately: each message needs them several times.
+// Builds the names of all keys and topics in Redis. A channel's keys share the hash tag of its
+// bucket and a user's keys share the user's, so that everything one script touches is in one slot.
+// There are 64 buckets. On a Redis Cluster each has its own counter of message ids
+// (`store/redis/steps/channel-names.ts`), so ids are unique and growing without a clock or a lease.
+// State: the hash tags of the channels used lately, because each message needs its tag several
+// times.
 
 import {
   type ChannelKey,
@@ -15,57 +16,69 @@ import type { ClusterEvent } from "../broker/ports.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { crc32 } from "../lib/crc32.ts";
 
-/** Part of the data format: on a Redis Cluster 6 bits of every message id. */
+/**
+ * Number of buckets. Part of the data format: on a Redis Cluster, 6 bits of every message id
+ * contain the bucket.
+ */
 export const BUCKETS = 64;
 
-/** The bucket of a channel: `0` to `BUCKETS - 1`. */
+/** Returns the bucket of a channel, from 0 to `BUCKETS - 1`. */
 export function bucketOf(key: ChannelKey): number {
   return crc32(Buffer.from(key)) % BUCKETS;
 }
 
-const MAX_TAGGED = 20_000;
+/** Maximum number of channels whose hash tag is cached. */
+const MAX_CACHED_TAGS = 20_000;
 
+/** Builds key names under one prefix. */
 export class Keys {
   readonly prefix: string;
-  readonly #tagged = new BoundedMap<ChannelKey, string>(MAX_TAGGED);
+  readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
 
   constructor(prefix: string) {
     this.prefix = prefix;
   }
 
-  /** `part` of a channel; `tail` where the part has several keys. */
+  /**
+   * Returns the key `part` of a channel. `tail` distinguishes the keys if the part has several of
+   * them.
+   */
   channel(part: string, key: ChannelKey, tail = ""): string {
     return `${this.#tag(key)}${part}:${key}${tail === "" ? "" : `\n${tail}`}`;
   }
 
   /**
-   * What the names of all keys of a channel and its bucket begin with, for steps that make them by
-   * themselves.
+   * Returns the beginning of all key names of a channel and its bucket, for scripts that build key
+   * names themselves.
    */
   ofChannel(key: ChannelKey): string {
     return this.#tag(key);
   }
 
-  /** The same of a user. */
+  /** Returns the beginning of all key names of a user. */
   ofUser(uid: string): string {
     return this.user("", uid);
   }
 
-  /** What all channels of a bucket share. */
+  /** Returns the key `part` that all channels of a bucket share. */
   bucket(part: string, bucket: number): string {
     return `${this.prefix}:{c${bucket}}:${part}`;
   }
 
+  /** Returns the key `part` of a user. */
   user(part: string, uid: string): string {
     return `${this.prefix}:{u:${uid}}:${part}`;
   }
 
-  /** What the whole cluster shares, in one slot. */
+  /** Returns the key `part` that the whole cluster shares. All these keys are in one slot. */
   shared(part: string): string {
     return `${this.prefix}:{all}:${part}`;
   }
 
-  /** The publish/subscribe channel of a topic: in the slot of the channel or user it belongs to. */
+  /**
+   * Returns the name of the topic's publish/subscribe channel, which is in the slot of its group or
+   * user.
+   */
   topic(topic: Topic): string {
     const id = topic.slice(2);
     switch (topic.slice(0, 2)) {
@@ -78,27 +91,33 @@ export class Keys {
     }
   }
 
-  /** The topics of a channel: the group's, or both users' of a personal channel. */
+  /**
+   * Returns the names of a channel's topics: the group's topic, or the topics of both users of a
+   * personal channel.
+   */
   topicsOf(key: ChannelKey): readonly string[] {
     return topicsOfChannel(key).map((topic) => this.topic(topic));
   }
 
   #tag(key: ChannelKey): string {
-    const known = this.#tagged.get(key);
-    if (known !== undefined) return known;
+    const cached = this.#tags.get(key);
+    if (cached !== undefined) return cached;
     const tag = `${this.prefix}:{c${bucketOf(key)}}:`;
-    this.#tagged.set(key, tag);
+    this.#tags.set(key, tag);
     return tag;
   }
 }
 
-/** Where a channel's publications come: the group's topic, or both users'. */
+/**
+ * Returns the topics on which a channel's publications appear: the group's topic, or both users'
+ * topics.
+ */
 function topicsOfChannel(key: ChannelKey): readonly Topic[] {
   if (key.startsWith("2:")) return [`g:${key.slice(2)}`];
   return usersOf(key).map(userTopic);
 }
 
-/** Where an event is published. */
+/** Returns the topics on which an event is published. */
 export function topicsOf(event: ClusterEvent): readonly Topic[] {
   switch (event.kind) {
     case "message":
@@ -117,13 +136,13 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
     case "removal":
       return [groupTopic(event.channelId)];
     case "missed":
-      return []; // local only
+      return []; // never leaves the node
   }
 }
 
-/** The users of a personal channel, once each; of a group nobody. */
+/** Returns the distinct users of a personal channel, empty for a group. */
 export function usersOf(key: ChannelKey): readonly string[] {
   if (!key.startsWith("1:")) return [];
-  const [one = "", other = ""] = key.slice(2).split("@");
-  return one === other ? [one] : [one, other];
+  const [first = "", second = ""] = key.slice(2).split("@");
+  return first === second ? [first] : [first, second];
 }

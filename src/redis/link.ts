@@ -1,6 +1,7 @@
-// The node's connection for commands. State: whether it is up (connected, the right data), what is
-// in flight, which scripts each connection has loaded. It never queues: while Redis is away every
-// call is refused at once. Listeners hear when it comes up and goes down.
+// The node's connection for commands. State: whether Redis is usable (connected and checked), the
+// number of calls in flight, and the scripts loaded on each connection. It never queues: while
+// Redis is away every call is rejected at once. Listeners are notified when Redis becomes usable
+// and when it is lost.
 
 import { Cluster, type Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -11,7 +12,7 @@ import {
   isFull,
   type RedisClient,
   type RedisSettings,
-  type Sending,
+  type SendOptions,
   send,
 } from "./client.ts";
 import { asBrokerError, isMissingScript } from "./errors.ts";
@@ -21,38 +22,41 @@ import { Primaries } from "./primaries.ts";
 import type { Arg, Script } from "./script.ts";
 
 /**
- * At start: how long all servers of a Cluster, or Sentinels, may take in all. One server that is
- * away fails at once.
+ * Minimum time for the first connect, because a Cluster or Sentinels may need several attempts. A
+ * single server that is down is reported at once.
  */
 const START_MS = 10_000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
-interface LinkParts {
-  /** Shows in Redis' CLIENT LIST. */
+/** Name of the connection, and the receiver of its errors. */
+interface LinkPorts {
+  /** Name shown by CLIENT LIST. */
   readonly name: string;
-  /** Receives failures that no caller gets. */
+  /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
 }
 
 /**
- * How a step goes out. Of one that is `isGathered` its parts have places among the calls in flight
- * that `admit` gave.
+ * Options of one call. The parts of a call with `isGathered` were already counted as calls in
+ * flight by `admit`.
  */
-interface StepSending extends Sending {
+interface CallOptions extends SendOptions {
   /**
-   * However much waits for an answer: a sign of life, or a busy node would pass for a dead one, and
-   * what follows a step that is done.
+   * True if the call is sent even when the maximum of calls in flight is reached. Needed for
+   * heartbeats, without which a busy node would be taken for a dead one, and for work that
+   * completes a call Redis has already run.
    */
   readonly isVital?: boolean;
 }
 
+/** Command connection of one node to Redis. */
 export class RedisLink {
   readonly keys: Keys;
   readonly isCluster: boolean;
   readonly settings: RedisSettings;
-  readonly #parts: LinkParts;
+  readonly #ports: LinkPorts;
   readonly #client: RedisClient;
-  /** Undefined: one server. */
+  /** `undefined` for a single server. */
   readonly #primaries: Primaries | undefined;
   readonly #route: (key: string | undefined) => Redis;
   readonly #listeners: ((isUp: boolean) => void)[] = [];
@@ -63,12 +67,12 @@ export class RedisLink {
   #starting: Promise<void> | undefined;
   #drained: (() => void) | undefined;
 
-  constructor(settings: RedisSettings, parts: LinkParts) {
+  constructor(settings: RedisSettings, ports: LinkPorts) {
     this.settings = settings;
     this.keys = new Keys(settings.prefix);
     this.isCluster = isClustered(settings);
-    this.#parts = parts;
-    const client = createClient(settings, parts.name);
+    this.#ports = ports;
+    const client = createClient(settings, ports.name);
     this.#client = client;
     if (client instanceof Cluster) {
       const primaries = new Primaries(client);
@@ -88,20 +92,20 @@ export class RedisLink {
     return this.#status === "closed";
   }
 
-  /** Commands that wait for an answer. */
+  /** Number of calls that wait for a reply. */
   get inFlight(): number {
     return this.#inFlight;
   }
 
-  /** Hears each change of `isUp` after `start`. */
+  /** Calls `listener` at each change of `isUp` after `start`. */
   onChange(listener: (isUp: boolean) => void): void {
     this.#listeners.push(listener);
   }
 
   /**
-   * Connects, and refuses a server that is too old or data of another program or a newer format:
-   * then throws an Error with a message for the operator. Redis away: throws as well. Safe to call
-   * twice.
+   * Connects and checks the server. Throws an `Error` with a message for the operator if Redis
+   * cannot be reached, is too old, or holds data of another program or of a newer format. Safe to
+   * call twice.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -113,7 +117,7 @@ export class RedisLink {
     this.#status = "down";
     const client = this.#client;
     client.on("error", (error) => this.#report(asBrokerError(error), CONNECTION_FAILED));
-    if (client instanceof Cluster) client.on("+node", (node: Redis) => this.#joined(node));
+    if (client instanceof Cluster) client.on("+node", (node: Redis) => this.#connectNode(node));
     try {
       await connected(client, Math.max(this.settings.timeoutMs, START_MS));
       await this.#prepare();
@@ -122,67 +126,68 @@ export class RedisLink {
       client.disconnect();
       throw error;
     }
-    client.on("ready", () => this.#cameBack());
+    client.on("ready", () => this.#reopen());
     for (const event of ["close", "end", "reconnecting"])
-      client.on(event, () => this.#turn("down"));
-    if (this.#isClosed) return; // meanwhile
+      client.on(event, () => this.#setStatus("down"));
+    if (this.#isClosed) return; // closed while connecting
     this.#primaries?.watch();
-    this.#turn("up");
+    this.#setStatus("up");
   }
 
-  /** Takes no new calls, waits for those under way. Safe to call twice. */
+  /** Rejects new calls and waits for those in flight. Safe to call twice. */
   async close(): Promise<void> {
     const wasOpen = this.#status === "up" || this.#status === "down";
     this.#status = "closed";
     if (wasOpen && this.#inFlight > 0)
       await new Promise<void>((resolve) => {
-        this.#drained = resolve; // every call ends by its time-out at the latest
+        this.#drained = resolve; // every call settles after its timeout at the latest
       });
     this.#primaries?.close();
     this.#client.disconnect();
   }
 
-  /** Throws `unavailable` when Redis does not answer now. */
+  /** Checks that Redis responds. Throws `unavailable` if it does not. */
   async ping(): Promise<void> {
     await this.call("ping");
   }
 
   /**
-   * Runs a step. Replies are Buffers, numbers, null or arrays of these. Throws `unavailable` (it
-   * may or may not have run), `overloaded`, `internal`.
+   * Runs a script. The reply is a `Buffer`, a number, null or an array of these. Throws
+   * `unavailable` (the script may or may not have run), `overloaded` or `internal`.
    */
   run(
     script: Script,
     keys: readonly string[],
     args: readonly Arg[],
-    how: StepSending = {},
+    options: CallOptions = {},
   ): Promise<unknown> {
     const numbered = [script.sha, keys.length, ...keys, ...args];
-    return this.#send("evalsha", numbered, how, script);
+    return this.#send("evalsha", numbered, options, script);
   }
 
   /**
-   * Sends one command, named in lower case; its first key decides the slot. Replies and errors as
-   * of `run`.
+   * Sends one command, whose name must be in lower case. Its first key selects the server. Replies
+   * and errors are as for `run`.
    */
   call(command: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.#send(command, args, {});
   }
 
   /**
-   * Takes a place among the calls in flight for something that goes out with others in one call
-   * (`isGathered`); `release` gives it back. Throws `unavailable`, `overloaded`.
+   * Counts a piece of work as a call in flight that will be sent later as part of one call with
+   * `isGathered`. `release` ends the count. Throws `unavailable` or `overloaded`.
    */
   admit(): void {
-    this.#enter({});
+    this.#countCall({});
   }
 
+  /** Ends the count of a call that `admit` counted. */
   release(): void {
     this.#inFlight -= 1;
     if (this.#inFlight === 0) this.#drained?.();
   }
 
-  #enter({ isVital, isGathered }: StepSending): void {
+  #countCall({ isVital, isGathered }: CallOptions): void {
     if (this.#status !== "up") throw new BrokerError("unavailable");
     const isFree = isVital === true || isGathered === true;
     if (!isFree && this.#inFlight >= this.settings.maxInFlight) throw new BrokerError("overloaded");
@@ -192,77 +197,88 @@ export class RedisLink {
   async #send(
     command: string,
     args: readonly Arg[],
-    how: StepSending,
+    options: CallOptions,
     script?: Script,
   ): Promise<unknown> {
-    this.#enter(how);
+    this.#countCall(options);
     let server: Redis | undefined;
     try {
       const key = args[script === undefined ? 0 : 2];
       server = this.#route(key === undefined ? key : String(key));
-      if (how.isVital !== true && isFull(server, this.settings.maxInFlight))
+      if (options.isVital !== true && isFull(server, this.settings.maxInFlight))
         throw new BrokerError("overloaded");
-      const loading = script && this.#load(script, server, how);
-      const reply = send(server, command, args, how);
+      const loading = script && this.#load(script, server, options);
+      const reply = send(server, command, args, options);
       if (loading !== undefined) await Promise.all([loading, reply]);
       return await reply;
     } catch (error) {
       this.#primaries?.failed(error);
-      if (isMissingScript(error)) this.#missesScripts(server);
+      if (isMissingScript(error)) this.#reloadScripts(server);
       throw asBrokerError(error);
     } finally {
       this.release();
     }
   }
 
-  /** Sends a script ahead of its first call on a connection; undefined: it was sent before. */
-  #load(script: Script, server: Redis, how: Sending): Promise<unknown> | undefined {
+  /**
+   * Loads a script on a connection before its first call there. Returns `undefined` if the script
+   * was loaded before.
+   */
+  #load(script: Script, server: Redis, options: SendOptions): Promise<unknown> | undefined {
     let loaded = this.#loaded.get(server);
     if (loaded === undefined) {
       const scripts = new Set<Script>();
-      server.on("close", () => scripts.clear()); // another connection may lead to another server
+      server.on("close", () => scripts.clear()); // a new connection may lead to another server
       this.#loaded.set(server, scripts);
       loaded = scripts;
     }
     if (loaded.has(script)) return undefined;
     loaded.add(script);
-    const loading = send(server, "script", ["LOAD", script.source], how);
-    loading.catch(() => loaded.delete(script)); // sent again with its next call
+    const loading = send(server, "script", ["LOAD", script.source], options);
+    loading.catch(() => loaded.delete(script)); // loaded again before its next call
     return loading;
   }
 
-  /** It forgot them: its data may be another's. Of a Cluster the other servers go on. */
-  #missesScripts(server: Redis | undefined): void {
+  /**
+   * Handles a server that lacks a loaded script. Such a server was restarted or replaced, so its
+   * data may be another program's and a single server is checked again. In a Cluster the other
+   * servers continue.
+   */
+  #reloadScripts(server: Redis | undefined): void {
     if (server !== undefined) this.#loaded.get(server)?.clear();
-    if (!this.isCluster) this.#cameBack();
+    if (!this.isCluster) this.#reopen();
   }
 
-  /** The servers that hold data: the primary, or every primary of a Cluster. */
+  /** Returns the servers that hold data: the primary, or every primary of a Cluster. */
   primaries(): readonly Redis[] {
     const client = this.#client;
     return client instanceof Cluster ? client.nodes("master") : [client];
   }
 
-  /** The one that holds the key. Throws `unavailable` when it is away or nobody knows it. */
+  /** Returns the server that holds the key. Throws `unavailable` if it is away or unknown. */
   primaryOf(key: string): Redis {
     return this.#route(key);
   }
 
   async #prepare(): Promise<void> {
     const servers = this.primaries();
-    await Promise.allSettled(servers.map((one) => one.ping())); // those that can be reached are connected before they are needed
+    // Connects all reachable servers before the first call needs them.
+    await Promise.allSettled(servers.map((server) => server.ping()));
     const ready = servers.find(({ status }) => status === "ready");
     const warnings = await assertCompatible(this.#client, this.keys, ready);
     for (const warning of warnings)
       this.#report(new Error(warning), "Redis may remove acknowledged data");
   }
 
-  /** The data may be another's: calls are taken again when it was looked at. */
-  #cameBack(): void {
+  /**
+   * Checks the data after a reconnect, because it may be another program's. Calls are accepted
+   * again after the check succeeded.
+   */
+  #reopen(): void {
     if (this.#status === "closed") return;
-    this.#turn("down");
+    this.#setStatus("down");
     this.#preparing ??= this.#prepare()
-      .then(() => this.#turn("up"))
+      .then(() => this.#setStatus("up"))
       .catch((error: unknown) => {
         this.#report(error, "Redis is back and cannot be used yet");
         setTimeout(() => this.#retry(), 1000).unref();
@@ -273,24 +289,24 @@ export class RedisLink {
   }
 
   #retry(): void {
-    if (this.#status === "down" && this.#client.status === "ready") this.#cameBack();
+    if (this.#status === "down" && this.#client.status === "ready") this.#reopen();
   }
 
-  #joined(node: Redis): void {
-    // Not while the Cluster itself connects: it takes what it asks a node that is not ready yet for
-    // a failure.
+  #connectNode(node: Redis): void {
+    // While the Cluster itself connects, its nodes must not be connected here: ioredis treats a
+    // node that is not ready yet as failed.
     if (node.status === "wait" && this.#client.status === "ready")
       node.connect().catch((error: unknown) => {
         this.#report(asBrokerError(error), CONNECTION_FAILED);
       });
   }
 
-  /** What fails while the link ends is nobody's problem. */
+  /** Reports an error, except after `close`. */
   #report(error: unknown, what: string): void {
-    if (this.#status !== "closed") this.#parts.onError(error, what);
+    if (this.#status !== "closed") this.#ports.onError(error, what);
   }
 
-  #turn(status: "up" | "down"): void {
+  #setStatus(status: "up" | "down"): void {
     if (this.#status === "closed" || this.#status === status) return;
     this.#status = status;
     for (const listener of this.#listeners) listener(status === "up");

@@ -1,5 +1,5 @@
-// The configuration keys of the Redis that nodes share. A schema only: values reach the drivers as
-// plain numbers and strings.
+// Settings of the Redis that nodes share. A schema only: the drivers receive the values as plain
+// numbers and strings.
 
 import { Type } from "typebox";
 

@@ -1,68 +1,76 @@
-// Which server of a Redis Cluster takes a command. Commands go straight to the connection of their
-// slot's primary and ioredis redirects none: it would send a refused pipeline again, possibly
-// behind later ones, and calls for one channel must keep their order. A command that came to the
-// wrong server is refused, and the map of slots is read anew, as it is from time to time. State:
-// the connections by address, two timers.
+// Selects the server of a Redis Cluster for each command. Commands are sent on the connection of
+// their slot's primary, and ioredis must not redirect them: it would send a rejected pipeline
+// again, possibly after later ones, and calls for one channel must keep their order. If a command
+// reaches the wrong server, it is rejected and the slot map is refreshed. The map is also refreshed
+// periodically. State: the connections by address and two timers.
 
 import type { Cluster, Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
 import { slotOf } from "./slots.ts";
 
-/** Between two looks at the map of slots that errors ask for. */
-const REFRESH_MS = 100;
-/** The map of slots is looked at so often without an error. */
-const LOOK_MS = 2000;
+/** Minimum time between two refreshes of the slot map that errors cause. */
+const MIN_REFRESH_MS = 100;
+/** Interval between refreshes of the slot map without an error. */
+const REFRESH_INTERVAL_MS = 2000;
 
-const GONE: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
+/** Values of ioredis' `status` for a connection that cannot be used any more. */
+const CLOSED_STATUSES: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
 
-/** The slot moved, its server is away, or nobody knows. */
-const MISPLACED = /^(MOVED|ASK|READONLY|CLUSTERDOWN|Connection is closed)/;
+/**
+ * Errors after which the slot map must be refreshed: a slot moved, or its server is away or
+ * unknown.
+ */
+const STALE_MAP = /^(MOVED|ASK|READONLY|CLUSTERDOWN|Connection is closed)/;
 
+/** Connections to the primaries of one Cluster. */
 export class Primaries {
   readonly #cluster: Cluster;
   readonly #nodes = new Map<string, Redis>();
-  #refreshing: NodeJS.Timeout | undefined;
-  #looking: NodeJS.Timeout | undefined;
+  #refreshPause: NodeJS.Timeout | undefined;
+  #refreshInterval: NodeJS.Timeout | undefined;
 
   constructor(cluster: Cluster) {
     this.#cluster = cluster;
     for (const event of ["+node", "-node", "refresh"]) cluster.on(event, () => this.#nodes.clear());
   }
 
-  /** From now on, until `close`, slots that moved are noticed. */
+  /** Starts the periodic refresh of the slot map. Ends with `close`. */
   watch(): void {
     const cluster = this.#cluster;
-    this.#looking ??= setInterval(() => {
+    this.#refreshInterval ??= setInterval(() => {
       if (cluster.status === "ready") cluster.refreshSlotsCache();
-    }, LOOK_MS).unref();
+    }, REFRESH_INTERVAL_MS).unref();
   }
 
   close(): void {
-    clearInterval(this.#looking);
+    clearInterval(this.#refreshInterval);
   }
 
   /**
-   * The connection for a command with this first key, or for one without a key. Throws
+   * Returns the connection for a command with this first key, or for a command without keys. Throws
    * `unavailable`.
    */
   of(key: string | undefined): Redis {
     const node =
       key === undefined
         ? this.#cluster.nodes("master")[0]
-        : this.#at(this.#cluster.slots[slotOf(key)]?.[0]);
-    if (node === undefined || GONE.has(node.status)) {
+        : this.#nodeAt(this.#cluster.slots[slotOf(key)]?.[0]);
+    if (node === undefined || CLOSED_STATUSES.has(node.status)) {
       this.#refresh();
       throw new BrokerError("unavailable");
     }
     return node;
   }
 
-  /** Must be called with every failure of a command. */
+  /**
+   * Refreshes the slot map if the error shows that it is out of date. Must be called with the error
+   * of every command.
+   */
   failed(error: unknown): void {
-    if (error instanceof Error && MISPLACED.test(error.message)) this.#refresh();
+    if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }
 
-  #at(address: string | undefined): Redis | undefined {
+  #nodeAt(address: string | undefined): Redis | undefined {
     if (address === undefined) return undefined;
     if (this.#nodes.size === 0)
       for (const node of this.#cluster.nodes("master"))
@@ -71,10 +79,10 @@ export class Primaries {
   }
 
   #refresh(): void {
-    if (this.#refreshing !== undefined) return;
-    this.#refreshing = setTimeout(() => {
-      this.#refreshing = undefined;
-    }, REFRESH_MS).unref();
+    if (this.#refreshPause !== undefined) return;
+    this.#refreshPause = setTimeout(() => {
+      this.#refreshPause = undefined;
+    }, MIN_REFRESH_MS).unref();
     this.#cluster.refreshSlotsCache();
   }
 }

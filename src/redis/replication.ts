@@ -1,6 +1,6 @@
-// Replication barrier: waits until replicas have what was written (WAIT), for as many as
-// `redis.minReplicas` says. All callers that come to a primary while a WAIT is under way share its
-// next one. State: for each primary the WAIT under way and the connection that it has for itself.
+// Replication barrier: waits with WAIT until `redis.minReplicas` replicas have received a write.
+// All callers that arrive while a WAIT is in progress on a primary share the next one. State: for
+// each primary, the WAIT in progress and the connection used only for it.
 
 import type { Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -9,13 +9,14 @@ import type { RedisSettings } from "./client.ts";
 import { asBrokerError } from "./errors.ts";
 import type { RedisLink } from "./link.ts";
 
-/** Tags tried for one whose slot a primary holds. */
+/** Maximum number of hash tags tried to find one whose slot a primary holds. */
 const MAX_TAGS = 20_000;
-/** The small write before a WAIT ends by itself. */
-const MARK_MS = 60_000;
-/** Beyond WAIT's own time. */
+/** Time to live of the marker key that is written before each WAIT. */
+const MARKER_TTL_MS = 60_000;
+/** Time a call may take on top of the timeout of WAIT. */
 const GRACE_MS = 500;
 
+/** Replication barriers of all primaries. */
 export class ReplicationBarrier {
   readonly #link: RedisLink;
   readonly #waits = new Map<Redis, PrimaryWaits>();
@@ -25,9 +26,10 @@ export class ReplicationBarrier {
   }
 
   /**
-   * Resolves once `minReplicas` replicas have all that was written and answered before the call: of
-   * the primary that holds `key`, or of all. Undefined: none is asked for. Throws `unavailable`
-   * when they are not that many in time, or when the primary is another one meanwhile.
+   * Resolves when `minReplicas` replicas have received everything that was written and acknowledged
+   * before this call on the primary that holds `key`, or on all primaries without `key`. Returns
+   * `undefined` if no replicas are required. Throws `unavailable` if too few replicas have it in
+   * time, or if the primary was replaced meanwhile.
    */
   wait(key?: string): Promise<void> | undefined {
     const link = this.#link;
@@ -43,85 +45,93 @@ export class ReplicationBarrier {
   async #wait(key: string | undefined): Promise<void> {
     const primaries =
       key === undefined
-        ? this.#link.primaries().filter(({ status }) => status === "ready") // nothing was written through another
+        ? // No write went through the others.
+          this.#link.primaries().filter(({ status }) => status === "ready")
         : [this.#link.primaryOf(key)];
-    const joined = primaries.map((primary) => this.#of(primary).join());
+    const joined = primaries.map((primary) => this.#waitsOf(primary).join());
     for (const result of await Promise.allSettled(joined))
       if (result.status === "rejected") throw result.reason;
   }
 
-  #of(primary: Redis): PrimaryWaits {
-    const known = this.#waits.get(primary);
-    if (known?.isCurrent) return known;
-    known?.close();
-    for (const [old, waits] of this.#waits)
-      if (old.status === "end") {
+  #waitsOf(primary: Redis): PrimaryWaits {
+    const current = this.#waits.get(primary);
+    if (current?.isCurrent) return current;
+    current?.close();
+    for (const [server, waits] of this.#waits)
+      if (server.status === "end") {
         waits.close();
-        this.#waits.delete(old);
+        this.#waits.delete(server);
       }
     const { settings } = this.#link;
-    const made = new PrimaryWaits(primary, this.#markOf(primary), settings);
-    this.#waits.set(primary, made);
-    return made;
+    const created = new PrimaryWaits(primary, this.#markerOf(primary), settings);
+    this.#waits.set(primary, created);
+    return created;
   }
 
-  /** A key that is this primary's. */
-  #markOf(primary: Redis): string {
+  /** Returns a marker key that is in a slot of this primary. */
+  #markerOf(primary: Redis): string {
     const link = this.#link;
     for (let tag = 0; tag < MAX_TAGS; tag++) {
-      const mark = `${link.keys.prefix}:{w${tag}}:wait`;
-      if (!link.isCluster || link.primaryOf(mark) === primary) return mark;
+      const marker = `${link.keys.prefix}:{w${tag}}:wait`;
+      if (!link.isCluster || link.primaryOf(marker) === primary) return marker;
     }
-    return `${link.keys.prefix}:{w}:wait`; // it holds no slot: its write is refused
+    return `${link.keys.prefix}:{w}:wait`; // the primary holds no slot and will reject the write
   }
 }
 
 /**
- * WAIT holds up its connection and counts what that connection wrote: so it has one of its own,
- * where a small write just before it counts for all that the primary did until then.
+ * The WAITs of one primary. WAIT blocks its connection and covers only the writes of that
+ * connection, so each primary gets a separate connection for it. A small write on that connection
+ * directly before the WAIT extends it to everything the primary wrote earlier.
  */
 class PrimaryWaits {
   readonly #primary: Redis;
   readonly #settings: RedisSettings;
-  readonly #mark: string;
-  readonly #side: Redis;
-  /** Of the primary's connection: another one may lead to another server. */
+  readonly #marker: string;
+  readonly #connection: Redis;
+  /**
+   * Socket of the primary's connection when this object was created. A new socket may lead to
+   * another server.
+   */
   readonly #socket: unknown;
   readonly #isSameServer: Promise<boolean>;
   readonly #waiting = new CoalescedTask(() => this.#wait());
   #isBroken = false;
 
-  constructor(primary: Redis, mark: string, settings: RedisSettings) {
+  constructor(primary: Redis, marker: string, settings: RedisSettings) {
     this.#primary = primary;
     this.#settings = settings;
-    this.#mark = mark;
+    this.#marker = marker;
     this.#socket = primary.stream;
-    this.#side = primary.duplicate({
+    this.#connection = primary.duplicate({
       ...{ lazyConnect: true, enableOfflineQueue: false },
       ...{ enableAutoPipelining: false, readOnly: false },
       retryStrategy: null,
       commandTimeout: settings.timeoutMs + GRACE_MS,
-      socketTimeout: settings.timeoutMs + 2 * GRACE_MS, // WAIT is silent while it waits
+      socketTimeout: settings.timeoutMs + 2 * GRACE_MS, // no byte arrives while WAIT waits
     });
-    this.#side.on("error", () => this.#break()); // its calls hear of it
-    this.#side.on("end", () => this.#break());
+    this.#connection.on("error", () => this.#break()); // pending calls are rejected
+    this.#connection.on("end", () => this.#break());
     this.#isSameServer = this.#connect();
     this.#isSameServer.catch(() => this.#break());
   }
 
-  /** It is still at the server that the primary's connection leads to. */
+  /** True if the connection still leads to the same server as the primary's connection. */
   get isCurrent(): boolean {
     return !this.#isBroken && this.#primary.stream === this.#socket;
   }
 
-  /** Resolves once the replicas have what was answered before the call. Throws `unavailable`. */
+  /**
+   * Resolves when the replicas have received everything acknowledged before the call. Throws
+   * `unavailable`.
+   */
   join(): Promise<void> {
     return this.#waiting.run();
   }
 
   close(): void {
     this.#break();
-    this.#side.disconnect();
+    this.#connection.disconnect();
   }
 
   async #wait(): Promise<void> {
@@ -129,8 +139,8 @@ class PrimaryWaits {
     try {
       if (!(await this.#isSameServer)) this.#break();
       const [, replicas] = await Promise.all([
-        this.#side.set(this.#mark, 1, "PX", MARK_MS),
-        this.#side.wait(minReplicas, timeoutMs),
+        this.#connection.set(this.#marker, 1, "PX", MARKER_TTL_MS),
+        this.#connection.wait(minReplicas, timeoutMs),
       ]);
       if (this.isCurrent && replicas >= minReplicas) return;
     } catch (cause) {
@@ -142,10 +152,14 @@ class PrimaryWaits {
     });
   }
 
+  /** Connects, and returns true if both connections lead to the same server. */
   async #connect(): Promise<boolean> {
-    await this.#side.connect();
-    const [one, other] = await Promise.all([runIdOf(this.#primary), runIdOf(this.#side)]);
-    return one !== undefined && one === other;
+    await this.#connection.connect();
+    const [primaryId, connectionId] = await Promise.all([
+      runIdOf(this.#primary),
+      runIdOf(this.#connection),
+    ]);
+    return primaryId !== undefined && primaryId === connectionId;
   }
 
   #break(): void {

@@ -1,90 +1,101 @@
-// A step that runs inside Redis: one Lua file, with what it needs of what all steps share in front.
-// Read once, when its room is loaded.
+// Builds Lua scripts that run atomically inside Redis. A script is one Lua file, preceded by the
+// shared functions it uses. Files are read once, when the module is loaded. Redis creates every
+// function, table and local of a script again at each call, so the source is reduced: constants and
+// one-line functions are inlined and unused functions are removed.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 
-/** What commands and steps are given. */
+/** An argument of a command or script. */
 export type Arg = string | number | Buffer;
 
+/** A script as it is sent to Redis. */
 export interface Script {
   readonly name: string;
   readonly source: string;
-  /** SHA-1 of the source, which is what Redis calls it. */
+  /** SHA-1 of the source, by which Redis identifies the script. */
   readonly sha: string;
 }
 
 const shared = readFileSync(new URL("./lua/shared.lua", import.meta.url), "utf8");
 
 /**
- * The script of a Lua file, behind what it shares with others of its room: files, or text that was
- * made. Its header says what KEYS, ARGV and the reply are.
+ * Builds a script from a Lua file. `before` (files, or generated text) is placed in front of it.
+ * The header of the file describes KEYS, ARGV and the reply.
  */
 export function loadScript(file: URL, ...before: readonly (URL | string)[]): Script {
-  const parts = [...before, file].map((part) =>
-    typeof part === "string" ? part : readFileSync(part, "utf8"),
+  const texts = [...before, file].map((source) =>
+    typeof source === "string" ? source : readFileSync(source, "utf8"),
   );
-  const lines = withoutComments([shared, ...parts].join("\n"));
+  const lines = withoutComments([shared, ...texts].join("\n"));
   const source = withoutUnused(withForwards(withConstants(lines)));
   const sha = createHash("sha1").update(source).digest("hex");
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha };
 }
 
 /**
- * From `local function` to an `end` that closes it, as our files are written: both at the beginning
- * of a line, or on one.
+ * Matches a function, from `local function` to its `end`. In our files either both begin a line, or
+ * the function is on one line.
  */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
-/** A name for a number or text, as our files are written: on a line of its own, in capitals. */
+/** Matches a constant: a name in capitals for a number or text, on a line of its own. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
-/** A function that only calls another one, as our files are written: on one line. */
+/** Matches a forward: a function on one line that only calls another function. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
+/** Matches a string literal without any character that separates or brackets arguments. */
 const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
-/** A text, which is kept, or a comment with the spaces in front of it, which is not. */
+/**
+ * Matches a string literal, which is kept, or a comment with the spaces in front of it, which is
+ * removed.
+ */
 const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
 
-/** Drops comments and empty lines, so that a script keeps its SHA when only they change. */
+/** Removes comments and empty lines, so that changing only these does not change a script's SHA. */
 function withoutComments(source: string): string {
   return source.replace(TEXT_OR_COMMENT, "$1").replace(/^\n+|(?<=\n)\n+/g, "");
 }
 
 /**
- * Puts what constants stand for in their place: each one that a function names is made anew at each
- * call.
+ * Replaces constants by their values. Otherwise each constant that a function uses would be created
+ * again at every call of the script.
  */
 function withConstants(source: string): string {
   const values = new Map<string, string>();
-  const rest = source.replace(CONSTANT, (_line, name: string, value: string) => {
+  const code = source.replace(CONSTANT, (_line, name: string, value: string) => {
     values.set(name, value.startsWith("-") ? `(${value})` : value);
     return "";
   });
-  return rest.replace(WORD, (word) => values.get(word) ?? word);
+  return code.replace(WORD, (word) => values.get(word) ?? word);
 }
 
 /**
- * Puts in place of a call of a function that only calls another one what it calls, if it names each
- * of its parameters once.
+ * Replaces each call of a forward by the call inside it, if the forward uses each of its parameters
+ * exactly once.
  */
 function withForwards(source: string): string {
   const names = [...source.matchAll(FORWARD)].map(([, name = ""]) => name);
-  return names.reduce((made, name) => {
-    const found = [...made.matchAll(FORWARD)].find((one) => one[1] === name);
-    const [, , list = "", body = ""]: readonly string[] = found ?? [];
+  return names.reduce((text, name) => {
+    const forward = [...text.matchAll(FORWARD)].find((match) => match[1] === name);
+    const [, , list = "", body = ""]: readonly string[] = forward ?? [];
     const parameters: readonly string[] = list.match(WORD) ?? [];
     const words: readonly string[] = body.match(WORD) ?? [];
-    const isOnce = (one: string) => words.filter((w) => w === one).length === 1;
-    if (!isOneCall(body) || !parameters.every(isOnce)) return made;
-    return withCalls(made, name, (given) =>
+    const isUsedOnce = (parameter: string) =>
+      words.filter((word) => word === parameter).length === 1;
+    if (!isOneCall(body) || !parameters.every(isUsedOnce)) return text;
+    return withCalls(text, name, (args) =>
       body.replace(WORD, (word) => {
         const at = parameters.indexOf(word);
-        return at < 0 ? word : `(${given[at] ?? "nil"})`;
+        return at < 0 ? word : `(${args[at] ?? "nil"})`;
       }),
     );
   }, source);
 }
 
-/** The bracket that opens the arguments is closed by the last character. */
+/**
+ * Returns true if the last character of `body` closes its first bracket, so that `body` is a single
+ * call.
+ */
 function isOneCall(body: string): boolean {
   let depth = 0;
   for (const sign of body.slice(0, -1)) {
@@ -95,19 +106,20 @@ function isOneCall(body: string): boolean {
 }
 
 /**
- * `made` of what each call of the function is given in place of the call. Throws where texts among
- * the arguments look like more of them.
+ * Replaces each call of the function `name` by the result of `replacement`, which receives the
+ * call's arguments. Throws if a string literal among the arguments contains a bracket or comma,
+ * which this simple parser would misread.
  */
 function withCalls(
   source: string,
   name: string,
-  made: (given: readonly string[]) => string,
+  replacement: (args: readonly string[]) => string,
 ): string {
   const call = new RegExp(`(?<!function |\\w)${name}\\(`, "g");
   let result = "";
   let done = 0;
-  for (let found = call.exec(source); found; found = call.exec(source)) {
-    const given: string[] = [];
+  for (let match = call.exec(source); match; match = call.exec(source)) {
+    const args: string[] = [];
     let from = call.lastIndex;
     let depth = 1;
     for (let at = from; depth > 0; at++) {
@@ -115,37 +127,34 @@ function withCalls(
       if ("({[".includes(sign)) depth += 1;
       if (")}]".includes(sign)) depth -= 1;
       if (depth === 0 || (depth === 1 && sign === ",")) {
-        given.push(source.slice(from, at).trim());
+        args.push(source.slice(from, at).trim());
         from = at + 1;
       }
     }
-    const rest = source.slice(call.lastIndex, from).replace(PLAIN_TEXT, "");
-    if (/['"]/.test(rest))
+    const unread = source.slice(call.lastIndex, from).replace(PLAIN_TEXT, "");
+    if (/['"]/.test(unread))
       throw new Error(`${name} is called with a text that has signs of a list`);
-    result += source.slice(done, found.index) + made(given);
+    result += source.slice(done, match.index) + replacement(args);
     done = from;
     call.lastIndex = from;
   }
   return result + source.slice(done);
 }
 
-/**
- * Leaves out the functions that nothing names, for Redis makes all that a step has anew at each
- * call.
- */
+/** Removes the functions that nothing refers to. */
 function withoutUnused(source: string): string {
   const words = new Map<string, readonly string[]>();
-  const rest = source.replace(FUNCTION, (body, name: string) => {
+  const code = source.replace(FUNCTION, (body, name: string) => {
     words.set(name, [...(words.get(name) ?? []), ...(body.match(WORD) ?? [])]);
     return "";
   });
   const used = new Set<string>();
-  const named = [...(rest.match(WORD) ?? [])];
-  for (let name = named.pop(); name !== undefined; name = named.pop()) {
+  const pending = [...(code.match(WORD) ?? [])];
+  for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
     if (used.has(name)) continue;
     used.add(name);
-    named.push(...(words.get(name) ?? []));
+    pending.push(...(words.get(name) ?? []));
   }
-  const kept = source.replace(FUNCTION, (body, name: string) => (used.has(name) ? body : ""));
-  return kept.replace(/\n+/g, "\n");
+  const reduced = source.replace(FUNCTION, (body, name: string) => (used.has(name) ? body : ""));
+  return reduced.replace(/\n+/g, "\n");
 }

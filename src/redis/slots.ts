@@ -1,8 +1,10 @@
-// Which slot of a Redis Cluster a key is in: CRC-16 (XMODEM) of its hash tag [Redis Cluster
+// Computes the Redis Cluster slot of a key: CRC-16 (XMODEM) of its hash tag [Redis Cluster
 // specification]. Pure, except for its table.
 
+/** Number of slots of a Redis Cluster. */
 export const SLOTS = 16_384;
 
+/** CRC-16 of each byte. */
 const table = new Uint16Array(256).map((_, byte) => {
   let crc = byte << 8;
   for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
@@ -10,8 +12,8 @@ const table = new Uint16Array(256).map((_, byte) => {
 });
 
 /**
- * `0` to `16383`. The tag is what stands between the first `{` and the next `}`, when that is not
- * empty; else the whole key.
+ * Returns the slot of a key, from 0 to 16383. The hash tag is the text between the first `{` and
+ * the next `}`. Without one, or if it is empty, the whole key is hashed.
  */
 export function slotOf(key: string): number {
   const open = key.indexOf("{");

@@ -37,10 +37,10 @@ import {
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 
-/** What a channel publishes in turn. */
+/** An event that a channel publishes in order, under a publication number. */
 export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" | "removal" }>;
 
-/** The newest format this build writes and reads, of frames, records and keys alike. */
+/** Newest format of frames, records and keys that this build writes and reads. */
 export const WIRE_VERSION = 2;
 
 export const MESSAGE_FRAME = 1;
@@ -50,7 +50,7 @@ const MARK_FRAME = 4;
 const COMMAND_FRAME = 5;
 export const REMOVAL_FRAME = 7;
 
-/** The order is part of the format. */
+/** States of a stream by their number in records and keys. The order is part of the format. */
 export const STREAM_STATES: readonly StreamState[] = [
   "active",
   "closed",
@@ -58,32 +58,33 @@ export const STREAM_STATES: readonly StreamState[] = [
   "interrupted",
 ];
 
-/** Behind the fields of fixed length. */
+/** Offsets of the first field of variable length in each frame. */
 const MESSAGE_RECORD_AT = 26;
 const EVENT_BODY_AT = 35;
 const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
-/** Fields of a message's extra; the last one may be left out. */
+/** Maximum number of fields in a message's extra. The last one is optional. */
 const MAX_EXTRA = 4;
-/** Strings of a message in a publication. */
-const PARTS = 3;
-// MessagePack, as Redis' Lua writes it.
+/** Number of strings that each message occupies in a publication. */
+const STRINGS_PER_MESSAGE = 3;
+// First bytes of the MessagePack types that Lua in Redis writes.
 const FIXED_LIST = 0x90;
 const LIST_16 = 0xdc;
 const FIXED_STRING = 0xa0;
 const STRING_8 = 0xd9;
 const STRING_16 = 0xda;
 const STRING_32 = 0xdb;
+// Bits of a record's flags.
 const NO_PERSIST = 1;
 const RED_DOT = 2;
 
-/** How values are packed in all that is written into Redis. */
+/** MessagePack encoder for everything that is written into Redis. */
 export const packr = new Packr({ useRecords: false, int64AsType: "number" });
 
-const NOTHING_MORE = [null, null, null];
-const NO_EXTRA = packr.pack(NOTHING_MORE);
+const EMPTY_EXTRA = [null, null, null];
+const PACKED_EMPTY_EXTRA = packr.pack(EMPTY_EXTRA);
 
-/** A message without its place and time. */
+/** The fields of a message that its record contains. */
 type RecordedMessage = Pick<
   Message,
   | "channel"
@@ -97,19 +98,22 @@ type RecordedMessage = Pick<
   | "payload"
 >;
 
-/** What is published with a message beside its record. */
+/** The fields published with a message in addition to its record. */
 interface MessageExtra {
   readonly origin: string | undefined;
   readonly recipients: readonly string[] | undefined;
   readonly isStream?: boolean;
   /**
-   * Of a personal channel whose users are in other slots of a Redis Cluster: id of the channel's
-   * message before it; 0: not known.
+   * Id of the channel's message before this one, 0 if unknown. Set only for personal channels whose
+   * users are in other slots of a Redis Cluster.
    */
   readonly idBefore?: number | undefined;
 }
 
-/** A message as kept in a channel's log and in inboxes. `timestampMs`: when it was accepted. */
+/**
+ * Encodes a message for a channel's log or an inbox. `timestampMs` is the time at which the message
+ * was accepted.
+ */
 export function encodeRecord(message: RecordedMessage, timestampMs: number): Buffer {
   const { channel, header, streamNo, tagKey, passthrough, payload } = message;
   const fields = [
@@ -130,8 +134,8 @@ export function encodeRecord(message: RecordedMessage, timestampMs: number): Buf
 }
 
 /**
- * The message of a record at its place. Throws `internal` on a newer format and on anything else
- * that is no record.
+ * Decodes a record. The caller passes the fields that are stored outside the record. Throws
+ * `internal` if the record has a newer format or is invalid.
  */
 export function decodeRecord(
   record: Uint8Array,
@@ -139,7 +143,7 @@ export function decodeRecord(
     readonly messageId: number;
     readonly messageSeq: number;
     readonly stream?: StreamSnapshot | undefined;
-    /** Of a stream: its text so far as a payload. */
+    /** Payload to use instead of the recorded one. For the message of a stream: the text so far. */
     readonly payload?: Uint8Array;
   },
 ): Message {
@@ -171,22 +175,25 @@ export function decodeRecord(
   };
 }
 
-/** Behind the payload, where a message has it; a build that does not know it reads the rest. */
+/**
+ * Decodes the two optional fields after the payload. Builds that do not know these fields ignore
+ * them.
+ */
 function passthroughOf(fields: readonly unknown[]): Passthrough | undefined {
   if (fields.length < 13) return undefined;
   return { setting: uint(fields[11]), topic: text(fields[12]) };
 }
 
 /**
- * Plain bytes, in memory of Buffer's pool: memory of its own costs more than all else that reading
- * a record does.
+ * Copies bytes into a plain `Uint8Array` in the memory pool of `Buffer`. Allocating separate memory
+ * would cost more than all other work of reading a record.
  */
 function copied(bytes: Uint8Array): Uint8Array {
   const { buffer, byteOffset, length } = Buffer.from(bytes);
   return new Uint8Array(buffer, byteOffset, length);
 }
 
-/** An event of a stream without its place. */
+/** The fields of a stream's event that its record contains. */
 export type RecordedEvent = Omit<ChannelEvent, "key" | "stream">;
 
 function decodeEvent(record: Uint8Array, stream: ChannelEvent["stream"]): ChannelEvent {
@@ -206,18 +213,20 @@ function decodeEvent(record: Uint8Array, stream: ChannelEvent["stream"]): Channe
   };
 }
 
+/** Encodes the extra of a message (see the head of this file). */
 export function encodeExtra(extra: MessageExtra): Buffer {
   const { origin, recipients, isStream = false, idBefore } = extra;
   const stream = isStream ? "" : null;
   const fields = [origin ?? null, recipients ?? null, stream];
   if (idBefore !== undefined) return packr.pack([...fields, idBefore]);
-  if (origin === undefined && recipients === undefined) if (!isStream) return NO_EXTRA; // every message over HTTP
+  // The case of every message sent over HTTP.
+  if (origin === undefined && recipients === undefined) if (!isStream) return PACKED_EMPTY_EXTRA;
   return packr.pack(fields);
 }
 
 /**
- * A frame on a topic. `publicationSeq` counts the publications of the channel from 1 without gaps:
- * messages, kept or not, events of streams, and removals of a group's members.
+ * A decoded frame. `publicationSeq` counts the publications of a channel from 1 without gaps:
+ * messages (stored or not), events of streams, and removals of members.
  */
 export type Publication =
   | {
@@ -227,17 +236,17 @@ export type Publication =
     }
   | {
       readonly kind: "loose";
-      /** The same publication may come on several topics. */
+      /** Id of the publication. The same publication may arrive on several topics. */
       readonly id: string;
       readonly event: ClusterEvent;
     }
   | { readonly kind: "mark"; readonly mark: string };
 
 /**
- * What the steps in Lua publish of a message, for a node that publishes it itself (Redis Cluster: a
- * user's topic is not in the channel's slot).
+ * Encodes a publication with one message, exactly as the Lua scripts do. Used on a Redis Cluster,
+ * where a channel's script cannot publish to users, whose topics are in other slots.
  */
-export function messagePublication(parts: {
+export function messagePublication(message: {
   readonly publicationSeq: number;
   readonly messageId: number;
   readonly messageSeq: number;
@@ -247,36 +256,40 @@ export function messagePublication(parts: {
   const head = Buffer.alloc(MESSAGE_RECORD_AT);
   head[0] = WIRE_VERSION;
   head[1] = MESSAGE_FRAME;
-  head.writeDoubleBE(parts.publicationSeq, 2);
-  head.writeDoubleBE(parts.messageId, 10);
-  head.writeDoubleBE(parts.messageSeq, 18);
+  head.writeDoubleBE(message.publicationSeq, 2);
+  head.writeDoubleBE(message.messageId, 10);
+  head.writeDoubleBE(message.messageSeq, 18);
   return Buffer.concat([
-    Buffer.from([FIXED_LIST | PARTS]),
-    ...[head, parts.record, parts.extra].flatMap((part) => [stringHead(part.length), part]),
+    Buffer.from([FIXED_LIST | STRINGS_PER_MESSAGE]),
+    ...[head, message.record, message.extra].flatMap((bytes) => [stringHead(bytes.length), bytes]),
   ]);
 }
 
+/** Encodes an event that is published without a publication number. */
 export function looseFrame(id: string, event: ClusterEvent): Buffer {
   return Buffer.concat([Buffer.from([WIRE_VERSION, LOOSE_FRAME]), packr.pack([id, event])]);
 }
 
+/**
+ * Encodes a mark: a publication by which a subscriber checks that its connection still delivers.
+ */
 export function markFrame(mark: string): Buffer {
   return Buffer.concat([Buffer.from([WIRE_VERSION, MARK_FRAME]), Buffer.from(mark)]);
 }
 
-/** One user's copy of a command: it goes to the user's topic only. */
-export function commandFrame(parts: {
+/** Encodes one user's copy of a command. It is published on the user's topic only. */
+export function commandFrame(command: {
   readonly messageId: number;
   readonly copy: CommandCopy;
   readonly record: Uint8Array;
   readonly origin: string | undefined;
 }): Buffer {
-  const { record, copy, origin = "" } = parts;
+  const { record, copy, origin = "" } = command;
   const uid = Buffer.from(copy.uid);
   const head = Buffer.alloc(COMMAND_BODY_AT);
   head[0] = WIRE_VERSION;
   head[1] = COMMAND_FRAME;
-  head.writeDoubleBE(parts.messageId, 2);
+  head.writeDoubleBE(command.messageId, 2);
   head.writeDoubleBE(copy.inboxSeq, 10);
   head.writeUInt32BE(record.length, 18);
   const size = Buffer.alloc(2);
@@ -284,21 +297,22 @@ export function commandFrame(parts: {
   return Buffer.concat([head, record, size, uid, Buffer.from(origin)]);
 }
 
-/** The kind of a frame; undefined: of a newer format, or no frame. */
+/** Returns the kind of a frame, `undefined` if the frame is empty or has a newer format. */
 export function kindOf(frame: Buffer): number | undefined {
   return (frame[0] ?? WIRE_VERSION + 1) <= WIRE_VERSION ? frame[1] : undefined;
 }
 
-/** The publication's number of a message's or an event's frame. */
+/** Returns the publication number in a frame of a message or an event. */
 export const publicationSeqOf = (frame: Buffer): number => frame.readDoubleBE(2);
 
-/** Of a message's frame, without reading the record. */
+/** Returns the message id in a message's frame without decoding the record. */
 export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
+/** Returns the seq in a message's frame, 0 if the message is not stored. */
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
- * Of a message's frame: the id of the channel's message before it, 0 where that is not known;
- * undefined where its topic has an order of its own.
+ * Returns the id of the channel's message before the one in this frame, 0 if it is unknown. Returns
+ * `undefined` if the frame has no such id, because the topic itself keeps the channel's order.
  */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);
@@ -309,8 +323,8 @@ export function idBeforeOf(frame: Buffer): number | undefined {
 }
 
 /**
- * Reads a frame. Throws on a newer format, an unknown kind and anything else that is no frame; of
- * an unordered event only its id is checked.
+ * Decodes a frame. Throws `internal` if the frame has a newer format or an unknown kind, or is
+ * invalid. The event of an unordered frame is not checked, only its id.
  */
 export function decodeFrame(frame: Buffer): Publication {
   assertVersion(frame[0]);
@@ -320,7 +334,8 @@ export function decodeFrame(frame: Buffer): Publication {
     case EVENT_FRAME:
       return decodeEventFrame(frame);
     case LOOSE_FRAME: {
-      // Bytes within become what the source is: plain bytes of their own.
+      // Byte strings inside are decoded to the type of the source, which must be a plain
+      // `Uint8Array`.
       const source = new Uint8Array(frame.subarray(2));
       const [id, event] = unpackList(source);
       return { kind: "loose", id: text(id), event: event as ClusterEvent };
@@ -336,15 +351,16 @@ export function decodeFrame(frame: Buffer): Publication {
   }
 }
 
-/** Whether a publication is a list of messages. */
+/** Returns true if a publication is a list of messages. */
 export function isMessages(publication: Buffer): boolean {
   const [first = 0] = publication;
   return (first & 0xf0) === FIXED_LIST || first === LIST_16;
 }
 
 /**
- * The frames of a list of messages, in order, and whether it ends where one does: what is behind
- * that cannot be read.
+ * Splits a list of messages into frames, in order. `isWhole` is false if the list ends inside a
+ * message, or if the number of strings differs from the one in its head; then only the frames
+ * before that point are returned.
  */
 export function framesOf(messages: Buffer): {
   readonly frames: readonly Buffer[];
@@ -363,10 +379,11 @@ export function framesOf(messages: Buffer): {
   }
   const [first = 0, high = 0, low = 0] = messages;
   const strings = isLong ? high * 256 + low : first & 0x0f;
-  const isWhole = at === messages.length && strings === frames.length * PARTS;
+  const isWhole = at === messages.length && strings === frames.length * STRINGS_PER_MESSAGE;
   return { frames, isWhole };
 }
 
+/** Encodes the head of a MessagePack string with this many bytes. */
 function stringHead(bytes: number): Buffer {
   const head = Buffer.alloc(5);
   if (bytes < 32) return head.fill(FIXED_STRING | bytes).subarray(0, 1);
@@ -383,7 +400,9 @@ function stringHead(bytes: number): Buffer {
   return head;
 }
 
-/** Where the content of the string at `at` begins; NaN: there is no string. */
+/**
+ * Returns the offset of the content of the string that starts at `at`, `NaN` if there is no string.
+ */
 function contentAt(bytes: Buffer, at: number): number {
   const kind = bytes[at] ?? 0;
   if ((kind & 0xe0) === FIXED_STRING) return at + 1;
@@ -392,7 +411,10 @@ function contentAt(bytes: Buffer, at: number): number {
   return kind === STRING_32 ? at + 5 : Number.NaN;
 }
 
-/** Where the string at `at` ends, which may be behind the bytes; NaN: there is no string. */
+/**
+ * Returns the offset at which the string that starts at `at` ends, `NaN` if there is no string. The
+ * offset may lie beyond the last byte.
+ */
 function endOfString(bytes: Buffer, at: number): number {
   const start = contentAt(bytes, at);
   if (!(start <= bytes.length)) return Number.NaN;
@@ -414,13 +436,15 @@ function decodeMessageFrame(frame: Buffer): Publication {
   const extra = frame.subarray(contentAt(frame, end), endOfString(frame, end));
   const fields = unpackExtra(extra);
   const [origin, recipients, stream] = fields;
-  if (fields.length >= MAX_EXTRA) uint(fields[MAX_EXTRA - 1]); // so that `idBeforeOf` does not throw
+  // Checked here so that `idBeforeOf` cannot throw.
+  if (fields.length >= MAX_EXTRA) uint(fields[MAX_EXTRA - 1]);
   const publicationSeq = positive(frame.readDoubleBE(2));
   const place = {
     messageId: positive(frame.readDoubleBE(10)),
     messageSeq: uint(frame.readDoubleBE(18)),
   };
-  if (place.messageSeq > publicationSeq) throw unreadable("a seq"); // each message takes a number
+  // Every stored message also has a publication number.
+  if (place.messageSeq > publicationSeq) throw unreadable("a seq");
   const plain = decodeRecord(record, place);
   const message = stream === null ? plain : withStream(plain);
   return {
@@ -436,10 +460,10 @@ function decodeMessageFrame(frame: Buffer): Publication {
 }
 
 function unpackExtra(extra: Buffer): readonly unknown[] {
-  return NO_EXTRA.equals(extra) ? NOTHING_MORE : unpackList(extra);
+  return PACKED_EMPTY_EXTRA.equals(extra) ? EMPTY_EXTRA : unpackList(extra);
 }
 
-/** As its message is published: nothing of the stream yet. */
+/** Returns the message of a stream in its state at the start of the stream, with an empty text. */
 export function withStream(plain: Message): Message {
   const message = { ...plain, payload: streamPayload("") };
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
@@ -507,8 +531,8 @@ function decodeCommandFrame(frame: Buffer): Publication {
 }
 
 /**
- * The fields of what begins with its version. Throws `internal` on a newer one, and on what is no
- * list.
+ * Decodes a MessagePack array whose first field is a version. Throws `internal` if the version is
+ * newer or the bytes are not such an array.
  */
 export function unpackVersioned(record: Uint8Array): readonly unknown[] {
   const fields = unpackList(record);
@@ -544,7 +568,7 @@ function text(value: unknown): string {
   return value;
 }
 
-/** Of what may be absent, which is written as null. */
+/** Decodes an optional string, which is written as null if it is absent. */
 function label(value: unknown): string | undefined {
   return value === null ? undefined : text(value);
 }
@@ -552,7 +576,7 @@ function label(value: unknown): string | undefined {
 function uint(value: unknown): number {
   if (!Number.isSafeInteger(value) || (value as number) < 0)
     throw unreadable("a number out of range");
-  return value as number; // just checked
+  return value as number; // checked above
 }
 
 function positive(value: number): number {

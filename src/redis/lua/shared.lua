@@ -1,15 +1,16 @@
--- What steps share; put in front of each of them, less the functions that it does not name
--- (`script.ts`). `wire.ts` is the other half of the frames.
+-- Functions shared by all scripts. `script.ts` places them in front of each script and removes
+-- those that the script does not use. `wire.ts` decodes the frames that are built here.
 local EPOCH = 1704067200000 -- 2024-01-01 UTC in Unix milliseconds
 local BUCKETS = 64
 local WHOLE_SERVER = -1
 
--- A number below 2^53 as a string without exponent. Redis makes one of each number it is given, at
--- more than twice the cost.
+-- Formats an integer below 2^53 without an exponent. Redis formats every number it receives as an
+-- argument, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
--- The message id behind `last`: 41 bits of milliseconds; of a bucket, on a Redis Cluster, 6 bits
--- that name it; the rest count. Never twice, always growing, whatever the clocks say.
+-- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
+-- Redis Cluster the next 6 bits are the bucket. The remaining bits count. Ids always grow and are
+-- never reused, whatever the clocks show.
 local function id_behind(last, bucket, now)
   local id = (now - EPOCH) * 4096
   if bucket ~= WHOLE_SERVER then id = id + bucket * BUCKETS end
@@ -19,9 +20,10 @@ local function id_behind(last, bucket, now)
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 
--- Takes `most` ids (64 at most) from the counter `key` and returns the first one; each further one
--- is `id_behind` the one before. now: of the call, in Unix ms, however long a message waited for
--- it: after a fail-over that lost some, later ids have to be greater than theirs.
+-- Reserves `count` ids (at most 64) from the counter at `key` and returns the first one. Each
+-- further id is `id_behind` of the id before it.
+--   now  Unix ms at the time of the call, not when the message was queued: after a fail-over that
+--        lost messages, new ids must be higher than the lost ones
 local function take_ids(key, bucket, now, most)
   local first = id_behind(0, bucket, now)
   local last = tonumber(redis.call('SET', key, int(first + most - 1), 'GET') or '0')
@@ -33,30 +35,33 @@ local function take_ids(key, bucket, now, most)
   return first
 end
 
--- What stands in front of a message's record and extra on a topic.
+-- Encodes the fields of a MESSAGE frame before its record.
 local function message_head(pub, id, seq) return struct.pack('>BBddd', 2, 1, pub, id, seq) end
 
--- A publication of messages: head, record and extra of each, in their order. MessagePack joins many
--- texts in one go.
+-- Encodes a publication of messages from their heads, records and extras, in this order. A single
+-- `cmsgpack.pack` joins all strings, which is faster than joining them one by one.
 local function messages_frame(parts) return cmsgpack.pack(parts) end
 
+-- Encodes a publication of one message.
 local function message_frame(pub, id, seq, record, extra) return messages_frame({ message_head(pub, id, seq), record, extra }) end
 
+-- Encodes an EVENT frame.
 local function event_frame(pub, seq, index, offset, state, record)
   return struct.pack('>BBddddB', 2, 2, pub, seq, index, offset, state) .. record
 end
 
--- One user's copy of a command; origin: the session not to push it to, or empty.
+-- Encodes one user's copy of a command. `origin` is the session that sent it and gets no push, or
+-- ''.
 local function command_frame(id, seq, record, uid, origin)
   return struct.pack('>BBddI4', 2, 5, id, seq, #record) .. record .. struct.pack('>I2', #uid) .. uid .. origin
 end
 
--- Who is no member of a group any more; false: any of its members may be none.
+-- Encodes the removal of members from a group. `uids` is false if any member may have been removed.
 local function removal_frame(pub, group, uids)
   return struct.pack('>BBd', 2, 7, pub) .. cmsgpack.pack({ group, uids })
 end
 
--- Tells every topic in ARGV[from] .. ARGV[#ARGV].
+-- Publishes a frame on every topic in ARGV[from] .. ARGV[#ARGV].
 local function tell(from, frame)
   for at = from, #ARGV do redis.call('SPUBLISH', ARGV[at], frame) end
 end

@@ -17,7 +17,7 @@ import type {
   ChannelFeed,
   ChannelPosition,
   DeliveredMark,
-  Known,
+  ReaderState,
 } from "../../../src/redis/channel-feed.ts";
 import {
   encodeExtra,
@@ -87,7 +87,10 @@ export class FeedLog implements ChannelFeed {
     this.messagesKept.splice(-publications);
   }
 
-  async position(_key: ChannelKey, { streams: names, marks }: Known): Promise<ChannelPosition> {
+  async position(
+    _key: ChannelKey,
+    { streams: names, marks }: ReaderState,
+  ): Promise<ChannelPosition> {
     await this.#read();
     const streams = this.streams
       .filter((one) => one.state === "active" || names.includes(one.clientMsgNo))
