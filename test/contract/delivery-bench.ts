@@ -24,7 +24,7 @@ import type {
   MessageDraft,
   Store,
 } from "../../src/broker/ports.ts";
-import type { Wires } from "../support/wires.ts";
+import type { FaultyNetwork } from "../support/faulty-network.ts";
 import { draftOf } from "./store-bench.ts";
 import { eventOf } from "./store-stream-bench.ts";
 
@@ -38,10 +38,10 @@ export interface DeliveryNode {
   readonly events: readonly ClusterEvent[];
 }
 
-/** A node whose connections to Redis all go through `wires`. */
+/** A node whose connections to Redis all go through `network`. */
 export interface DeliveryDriver {
   readonly name: string;
-  readonly wires: Wires;
+  readonly network: FaultyNetwork;
   /**
    * Publications of a personal channel are made by a step for each user, behind the one that
    * stores.

@@ -223,13 +223,13 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
 
 /** One publication among others is lost, comes twice, or late. */
 async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
-  const { wires } = driver;
+  const { network } = driver;
   for (const kind of KINDS) {
     t.test(`${kind}: a lost message is read in its place, once`, async (t) => {
       const place = newPlace(kind);
       const { hearer, teller, id } = await pair(t, driver, place);
       await say(teller, place, "no 1");
-      const lost = wires.lose(id, "no 2");
+      const lost = network.dropPublication(id, "no 2");
       await say(teller, place, "no 2");
       await lost;
       await say(teller, place, "no 3");
@@ -243,7 +243,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       const place = newPlace(kind);
       const { hearer, teller, id } = await pair(t, driver, place);
       await say(teller, place, "no 1");
-      const lost = wires.lose(id, "no 2");
+      const lost = network.dropPublication(id, "no 2");
       await say(teller, place, "no 2", PASSING);
       await lost;
       await say(teller, place, "no 3", PASSING);
@@ -258,7 +258,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       const { hearer, teller, id } = await pair(t, driver, place);
       const stream = producer(teller, place);
       await stream.start();
-      const twice = ["no 1", "no 2", "more"].map((one) => wires.double(id, one));
+      const twice = ["no 1", "no 2", "more"].map((one) => network.duplicatePublication(id, one));
       await say(teller, place, "no 1");
       await stream.content("more");
       await say(teller, place, "no 2", PASSING);
@@ -274,12 +274,12 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       const place = newPlace(kind);
       const { hearer, teller, id } = await pair(t, driver, place);
       await say(teller, place, "no 1");
-      const late = wires.delay(id, "no 2");
+      const late = network.delayPublication(id, "no 2");
       await say(teller, place, "no 2");
-      await late.came;
+      await late.arrived;
       await say(teller, place, "no 3");
       await hasTold(hearer, place, "no 3");
-      late.pass();
+      late.release();
       await say(teller, place, "no 4");
       await hasTold(hearer, place, "no 4");
       await hearer.cluster.barrier();
@@ -292,12 +292,12 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.test(`${kind}: the first one of all is overtaken`, async (t) => {
         const place = newPlace(kind);
         const { hearer, teller, id } = await pair(t, driver, place);
-        const late = wires.delay(id, "no 1");
+        const late = network.delayPublication(id, "no 1");
         await say(teller, place, "no 1");
-        await late.came;
+        await late.arrived;
         await say(teller, place, "no 2");
         await hasTold(hearer, place, "no 2");
-        late.pass();
+        late.release();
         await say(teller, place, "no 3");
         await hasTold(hearer, place, "no 3");
         t.same(texts(hearer, place), ["no 1", "no 2", "no 3"]);
@@ -309,7 +309,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       const stream = producer(teller, place);
       await stream.start();
       await stream.content("one ");
-      const lost = wires.lose(id, "two ");
+      const lost = network.dropPublication(id, "two ");
       await stream.content("two ");
       await lost;
       await stream.content("three ");
@@ -332,7 +332,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
     await hasTold(hearer, place, "no 1");
     const dying = await driver.open(t);
     const { nodeId } = dying.cluster;
-    const died = wires.dropCommand(nodeId, ["no 2", `{u:${place.channel.id}}`]);
+    const died = network.dropCommand(nodeId, ["no 2", `{u:${place.channel.id}}`]);
     await t.rejects(say(dying, place, "no 2"), { code: "unavailable" });
     await died;
     await say(teller, place, "no 3");
@@ -342,7 +342,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
 }
 
 async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
-  const { wires } = driver;
+  const { network } = driver;
 
   t.test("a barrier waits for what was published before it", async (t) => {
     const [group, personal] = KINDS.map(newPlace) as [Place, Place];
@@ -356,7 +356,7 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
     ];
     for (const at of range(1, 5)) {
       const before = told().length;
-      const pass = wires.holdPublications(id);
+      const pass = network.holdPublications(id);
       await say(teller, group, `group ${at}`);
       await say(teller, personal, `personal ${at}`);
       await teller.cluster.announce([{ kind: "credential", uid }]);
@@ -381,7 +381,7 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
       const concerns = (topic: string) => topic === first.topic;
       for (const { topic } of places) await hearer.cluster.listen(topic);
       t.equal(hearer.cluster.recovery(concerns), undefined, "nothing is missed");
-      const comeBack = wires.keepAway(id);
+      const comeBack = network.blockSubscriptions(id);
       await Promise.all(places.map((place) => say(teller, place, "missed")));
       await until(() => hearer.cluster.recovery(concerns) !== undefined, "the loss is noticed");
       const waited =
@@ -397,7 +397,7 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
   t.test("who reads nothing of a lost topic waits for nothing", async (t) => {
     const place = newPlace("group");
     const { hearer, id } = await pair(t, driver, place);
-    const comeBack = wires.keepAway(id);
+    const comeBack = network.blockSubscriptions(id);
     const other = (topic: string) => topic === groupTopic("another");
     const every = () => true;
     await until(() => hearer.cluster.recovery(every) !== undefined, "lost");
@@ -409,7 +409,7 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
 }
 
 async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
-  const { wires } = driver;
+  const { network } = driver;
 
   t.test("what is sent during cuts is told once and in order", async (t) => {
     const [group, personal] = KINDS.map(newPlace) as [Place, Place];
@@ -418,7 +418,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     let sent = 0;
     for (const _ of range(1, 4)) {
       const sending = range(1, 40).map((at) => say(teller, at % 2 ? group : personal, `${at}`));
-      wires.cut(id);
+      network.cutSubscriptions(id);
       await Promise.all(sending);
       for (const at of range(1, 10)) await say(teller, at % 2 ? group : personal, `${at}`);
       sent += 50;
@@ -434,7 +434,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
       const { hearer, teller, id } = await pair(t, driver, place);
       await say(teller, place, "first");
       await hearer.cluster.barrier();
-      const comeBack = wires.keepAway(id);
+      const comeBack = network.blockSubscriptions(id);
       const all = range(1, 1100).map((at) => say(teller, place, `${at}`));
       await Promise.all(all);
       comeBack();
@@ -453,7 +453,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
       await first?.start();
       await first?.content("a");
       await hearer.cluster.barrier();
-      const comeBack = wires.keepAway(id);
+      const comeBack = network.blockSubscriptions(id);
       for (const piece of ["b", "c"]) await first?.content(piece);
       await first?.end();
       await next?.start();
@@ -475,7 +475,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     const { hearer, id } = await pair(t, driver, place);
     const [user, seen] = [userTopic(randomUUID()), presenceTopic(randomUUID())];
     for (const topic of [user, seen]) await hearer.cluster.listen(topic);
-    wires.cut(id);
+    network.cutSubscriptions(id);
     const missed = () => hearer.events.flatMap((one) => (one.kind === "missed" ? one.topic : []));
     await until(() => missed().length === 2, "it is told");
     t.same(new Set(missed()), new Set([user, seen]));
@@ -495,10 +495,10 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     });
     const unread = () =>
       hearer.events.flatMap((one) => (one.kind === "conversation" ? one.conversation.unread : []));
-    const answer = wires.holdAnswers(id); // the user is not judged before
-    wires.cut(id);
+    const answer = network.holdReplies(id); // the user is not judged before
+    network.cutSubscriptions(id);
     const reached = async (event: ClusterEvent, text: string) => {
-      const passed = wires.passed(id, text);
+      const passed = network.publicationPassed(id, text);
       let isThere = false;
       void passed.then(() => {
         isThere = true;
@@ -545,7 +545,7 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
         await stream.start();
         await stream.content("x");
         await hearer.cluster.barrier();
-        driver.wires.silence(id);
+        driver.network.silenceSubscriptions(id);
         const stalls = measureStalls(t);
         const since = performance.now();
         await last(teller, place);
@@ -565,7 +565,7 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
 
 /** After a fail-over to a replica that was behind numbers are given out again. */
 async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
-  const { wires } = driver;
+  const { network } = driver;
   for (const kind of KINDS)
     for (const again of [1, 2, 3])
       for (const isCut of [true, false])
@@ -574,7 +574,7 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
           const { hearer, teller, id } = await pair(t, driver, place);
           for (const at of range(1, 5)) await say(teller, place, `${at}`);
           await hearer.cluster.barrier();
-          const comeBack = isCut ? wires.keepAway(id) : () => {};
+          const comeBack = isCut ? network.blockSubscriptions(id) : () => {};
           await driver.forget(teller, place.key, {
             publications: 2,
             kept: true,
@@ -595,7 +595,7 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
 
 /** What has the number behind the lost ones' comes before what has theirs. */
 async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> {
-  const { wires } = driver;
+  const { network } = driver;
   for (const lost of [1, 2])
     for (const isKept of [true, false])
       for (const first of ["message", "unstored message", "stream"] as const)
@@ -612,7 +612,7 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
             const forgotten = { publications, kept: isKept };
             await driver.forget(teller, place.key, forgotten);
             const later = range(1, lost).map((at) => `later ${at}`);
-            const late = later.map((text) => wires.delay(id, text));
+            const late = later.map((text) => network.delayPublication(id, text));
             for (const text of later) await say(teller, place, text);
             const overtaking = first === "stream" ? "" : "overtaking";
             if (first === "stream") await producer(teller, place).start();
@@ -622,9 +622,9 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
                 first === "message" ? {} : PASSING,
               );
             await hasTold(hearer, place, overtaking);
-            for (const { came, pass } of late) {
-              await came;
-              pass();
+            for (const { arrived, release } of late) {
+              await arrived;
+              release();
             }
             await say(teller, place, "last");
             await hasTold(hearer, place, "last");
@@ -641,7 +641,7 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
  * past them before anybody looks. Ids need not grow here.
  */
 async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): Promise<void> {
-  const { wires } = driver;
+  const { network } = driver;
   const scene = async (t: Test) => {
     const [place, elsewhere] = [newPlace(kind), newPlace("group")];
     const found = await pair(t, driver, place);
@@ -659,7 +659,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): 
           const early = range(1, lost).map((at) => `lost ${at}`);
           for (const text of early) await say(ahead, place, text);
           await hearer.cluster.barrier();
-          const release = isCut ? wires.keepAway(id) : wires.holdPublications(id);
+          const release = isCut ? network.blockSubscriptions(id) : network.holdPublications(id);
           const publications = lost;
           await driver.forget(teller, place.key, { publications, kept: true });
           await say(teller, place, "later");
@@ -678,7 +678,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): 
     await say(ahead, elsewhere, "lost");
     const place = newPlace(kind);
     const { hearer, teller, id } = await pair(t, driver, place);
-    const release = wires.holdPublications(id);
+    const release = network.holdPublications(id);
     const forgotten = { publications: 1, kept: true } as const;
     await driver.forget(teller, elsewhere.key, forgotten);
     await say(teller, place, "1");
@@ -696,7 +696,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): 
     await hasTold(hearer, place, "1"); // a node that reads a channel leaves out what is not stored
     await say(ahead, place, "passing", PASSING);
     await hearer.cluster.barrier();
-    const release = wires.holdPublications(id);
+    const release = network.holdPublications(id);
     const forgotten = { publications: 1, kept: false } as const;
     await driver.forget(teller, place.key, forgotten);
     await say(teller, place, "later");
@@ -727,7 +727,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): 
           return swept === gone;
         }, "they are gone");
         for (const text of ["5", "6"]) {
-          const comeBack = wires.keepAway(id);
+          const comeBack = network.blockSubscriptions(id);
           await say(teller, place, text);
           comeBack();
           await hasTold(hearer, place, text);
@@ -740,7 +740,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): 
 
 /** Nothing that is sent after a member is removed is told before that. */
 async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
-  const { wires } = driver;
+  const { network } = driver;
 
   /** A group of these, in which something was said before. */
   async function scene(t: Test, members: readonly string[]) {
@@ -783,7 +783,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
 
   t.test("one that is lost is judged before anything behind it", async (t) => {
     const { place, hearer, teller, id, judged, remove } = await scene(t, ["ann"]);
-    const lost = wires.lose(id, "ann");
+    const lost = network.dropPublication(id, "ann");
     await remove("ann");
     await lost;
     await say(teller, place, "behind");
@@ -793,7 +793,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
 
   t.test("one that comes twice does no harm", async (t) => {
     const { place, hearer, teller, id, remove } = await scene(t, ["ann"]);
-    const twice = wires.double(id, "ann");
+    const twice = network.duplicatePublication(id, "ann");
     await remove("ann");
     await twice;
     await say(teller, place, "behind");
@@ -829,7 +829,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
       if (what === "a removal") await remove("ann");
       else await stream.end();
       await hearer.cluster.barrier();
-      const comeBack = wires.keepAway(id);
+      const comeBack = network.blockSubscriptions(id);
       await driver.forget(teller, place.key, forgetOne);
       await remove("bob");
       comeBack();
@@ -840,7 +840,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
 
   t.test("what was missed is told after its group is judged", async (t) => {
     const { place, hearer, teller, id, judged, remove } = await scene(t, ["ann"]);
-    const comeBack = wires.keepAway(id);
+    const comeBack = network.blockSubscriptions(id);
     await remove("ann");
     for (const at of range(1, 3)) await say(teller, place, `${at}`);
     comeBack();
@@ -856,17 +856,17 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
  */
 async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
   const TOPICS = 300;
-  const { wires } = driver;
+  const { network } = driver;
   for (const changed of [0, 3, 30])
     t.test(`${changed} of ${TOPICS} groups changed`, async (t) => {
       const prefix = `r${changed}`; // no message was ever sent there
       const [hearer, teller] = [await driver.open(t, { prefix }), await driver.open(t, { prefix })];
       const places = range(1, TOPICS).map(() => newPlace("group"));
       for (const { topic } of places) await hearer.cluster.listen(topic);
-      const comeBack = wires.keepAway(hearer.cluster.nodeId);
+      const comeBack = network.blockSubscriptions(hearer.cluster.nodeId);
       const busy = places.slice(0, changed);
       for (const place of busy) await say(teller, place, "missed");
-      for (const server of wires.servers) await server.client().call("CONFIG", "RESETSTAT");
+      for (const server of network.servers) await server.client().call("CONFIG", "RESETSTAT");
       const since = performance.now();
       comeBack();
       await hearer.cluster.barrier();
@@ -883,9 +883,9 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
 /**
  * How often clients and scripts ran the command since the statistics were reset, at all servers.
  */
-async function calls({ wires }: DeliveryDriver, command: string): Promise<number> {
+async function calls({ network }: DeliveryDriver, command: string): Promise<number> {
   let count = 0;
-  for (const server of wires.servers) {
+  for (const server of network.servers) {
     const stats = await server.client().info("commandstats");
     const found = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats);
     count += Number(found?.[1] ?? 0);
@@ -898,7 +898,7 @@ async function calls({ wires }: DeliveryDriver, command: string): Promise<number
  * in the end.
  */
 async function courses(t: Test, driver: DeliveryDriver): Promise<void> {
-  const { wires } = driver;
+  const { network } = driver;
   for (const course of range(1, COURSES)) {
     const seed = SEED * 1000 + course;
     t.test(`seed ${seed}`, async (t) => {
@@ -916,13 +916,13 @@ async function courses(t: Test, driver: DeliveryDriver): Promise<void> {
         const place = places[which] as Place;
         const text = `<${seed} ${at}>`;
         const fault = random.below(10);
-        if (fault === 0) void wires.lose(id, text);
-        if (fault === 1) void wires.double(id, text);
+        if (fault === 0) void network.dropPublication(id, text);
+        if (fault === 1) void network.duplicatePublication(id, text);
         if (fault === 2) {
           late?.();
-          late = wires.delay(id, text).pass;
+          late = network.delayPublication(id, text).release;
         }
-        if (fault === 3 && random.flip()) wires.cut(id);
+        if (fault === 3 && random.flip()) network.cutSubscriptions(id);
         if (random.below(3) > 0) await say(random.flip() ? teller : other, place, text);
         else {
           await streams[which]?.content(text);

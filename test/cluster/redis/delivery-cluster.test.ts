@@ -2,9 +2,9 @@
 
 import t from "tap";
 import { deliveryContract } from "../../contract/delivery.ts";
-import { wireCluster } from "../../support/wires.ts";
+import { startFaultyRedisCluster } from "../../support/faulty-network.ts";
 import { deliveryDriver } from "./delivery-driver.ts";
 
-const wires = await wireCluster(t);
+const network = await startFaultyRedisCluster(t);
 const name = "redis cluster";
-deliveryContract(t, deliveryDriver(name, wires, { isCluster: true }));
+deliveryContract(t, deliveryDriver(name, network, { isCluster: true }));

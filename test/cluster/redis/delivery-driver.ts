@@ -1,29 +1,29 @@
 // Nodes on Redis for the delivery contract: real topics, store and directory, whose connections all
-// go through wires. State: the nodes.
+// go through network. State: the nodes.
 
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { idCounterOf } from "../../../src/store/redis/steps/channel-names.ts";
 import type { DeliveryDriver, DeliveryNode } from "../../contract/delivery-bench.ts";
+import type { FaultyNetwork } from "../../support/faulty-network.ts";
 import { redisSettings } from "../../support/redis.ts";
-import type { Wires } from "../../support/wires.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
 
 /** That a test stops a node's connection, or the machine is busy, makes it no dead one. */
 const BEATS = { heartbeatMs: 500, deadAfterMs: 60_000 };
 const TIMEOUT_MS = 10_000;
 
-/** On the server, or the Cluster, behind the wires. */
+/** On the server, or the Cluster, behind the network. */
 export function deliveryDriver(
   name: string,
-  wires: Wires,
+  network: FaultyNetwork,
   { isCluster }: { readonly isCluster: boolean },
 ): DeliveryDriver {
   const nodes = new WeakMap<DeliveryNode, WholeNode>();
   return {
-    ...{ name, wires, tellsApart: isCluster },
+    ...{ name, network, tellsApart: isCluster },
     async open(t, { judge, prefix = "d", aheadMs = 0 } = {}) {
-      const settings = redisSettings(wires.url, {
+      const settings = redisSettings(network.url, {
         ...{ prefix, cluster: isCluster, timeoutMs: TIMEOUT_MS },
       });
       const nodeId = `n-${randomUUID()}`;

@@ -11,24 +11,24 @@ import {
   texts,
   until,
 } from "../../contract/delivery-bench.ts";
-import { wireServer } from "../../support/wires.ts";
+import { startFaultyRedis } from "../../support/faulty-network.ts";
 import { deliveryDriver } from "./delivery-driver.ts";
 
 t.test("one server", async (t: Test) => {
-  const wires = await wireServer(t);
-  deliveryContract(t, deliveryDriver("redis", wires, { isCluster: false }));
+  const network = await startFaultyRedis(t);
+  deliveryContract(t, deliveryDriver("redis", network, { isCluster: false }));
 });
 
 t.test("Redis lost what it had not written to its disk", async (t) => {
-  const wires = await wireServer(t); // it saves when it is told to
-  const driver = deliveryDriver("redis", wires, { isCluster: false });
+  const network = await startFaultyRedis(t); // it saves when it is told to
+  const driver = deliveryDriver("redis", network, { isCluster: false });
   const [hearer, teller] = [await driver.open(t), await driver.open(t)];
   const places = [...KINDS, ...KINDS].map(newPlace);
   for (const { topic } of places) await hearer.cluster.listen(topic);
   const sayAll = (text: string) =>
     Promise.all(places.map((place) => insist(() => say(teller, place, text))));
   for (const text of ["1", "2"]) await sayAll(text);
-  const [server] = wires.servers;
+  const [server] = network.servers;
   await server?.client().save();
   for (const text of ["3", "4", "5"]) await sayAll(text);
   await hearer.cluster.barrier();

@@ -13,7 +13,7 @@ import {
   startRedisCluster,
 } from "./redis.ts";
 
-export interface Wires {
+export interface FaultyNetwork {
   /** For `redis.url`. */
   readonly url: string;
   /** The servers behind: the one, or the primaries. */
@@ -22,30 +22,30 @@ export interface Wires {
    * The next publication to the node that contains the text is not passed on. Resolves when it was
    * to come.
    */
-  lose(nodeId: string, text: string): Promise<void>;
+  dropPublication(nodeId: string, text: string): Promise<void>;
   /** ... comes twice. Resolves then. */
-  double(nodeId: string, text: string): Promise<void>;
+  duplicatePublication(nodeId: string, text: string): Promise<void>;
   /** ... waits, while later ones come, until the returned function is called. */
-  delay(nodeId: string, text: string): { came: Promise<void>; pass(): void };
+  delayPublication(nodeId: string, text: string): { arrived: Promise<void>; release(): void };
   /** Resolves when the next publication to the node that contains the text was passed on. */
-  passed(nodeId: string, text: string): Promise<void>;
+  publicationPassed(nodeId: string, text: string): Promise<void>;
   /**
    * All that Redis says to the node's subscriptions waits until the returned function is called.
    */
   holdPublications(nodeId: string): () => void;
   /** The same of the answers to its commands. */
-  holdAnswers(nodeId: string): () => void;
+  holdReplies(nodeId: string): () => void;
   /**
    * The connection on which the node sends the next command that contains all these texts ends
    * before Redis gets it. Resolves then.
    */
   dropCommand(nodeId: string, texts: readonly string[]): Promise<void>;
   /** Ends the node's subscriptions. */
-  cut(nodeId: string): void;
+  cutSubscriptions(nodeId: string): void;
   /** Ends them, and each that it makes, until the returned function is called. */
-  keepAway(nodeId: string): () => void;
+  blockSubscriptions(nodeId: string): () => void;
   /** The node's subscriptions of now carry nothing any more, and neither end is told. */
-  silence(nodeId: string): void;
+  silenceSubscriptions(nodeId: string): void;
 }
 
 type Fate = "lost" | "twice" | "late" | "noted";
@@ -86,15 +86,18 @@ const NOTHING = Buffer.alloc(0);
 const ANNOUNCED_MS = 120_000;
 
 /** One server behind a wire. */
-export async function wireServer(t: Test, args: readonly string[] = []): Promise<Wires> {
+export async function startFaultyRedis(
+  t: Test,
+  args: readonly string[] = [],
+): Promise<FaultyNetwork> {
   const server = await startRedis(t, args);
   const net = new Net(t);
   const port = await net.open(server.port);
-  return net.wires(`redis://${HOST}:${port}`, [server]);
+  return net.api(`redis://${HOST}:${port}`, [server]);
 }
 
 /** A Cluster of three primaries that tell everybody to come by their wires. */
-export async function wireCluster(t: Test): Promise<Wires> {
+export async function startFaultyRedisCluster(t: Test): Promise<FaultyNetwork> {
   const servers = await startRedisCluster(t);
   const net = new Net(t);
   const { primaries } = servers;
@@ -103,7 +106,7 @@ export async function wireCluster(t: Test): Promise<Wires> {
     await client().config("SET", "cluster-announce-port", `${ports[at]}`);
   await announced(servers, ports);
   const urls = ports.map((port) => `redis://${HOST}:${port}`);
-  return net.wires(urls.join(","), primaries);
+  return net.api(urls.join(","), primaries);
 }
 
 /** Every server says so of every other. */
@@ -149,7 +152,7 @@ class Net {
     return address.port;
   }
 
-  wires(url: string, servers: readonly RedisServer[]): Wires {
+  api(url: string, servers: readonly RedisServer[]): FaultyNetwork {
     const rule = (nodeId: string, text: string, fate: Fate) =>
       new Promise<() => void>((resolve) => {
         this.#rules.add({ nodeId, text, fate, happened: resolve });
@@ -159,33 +162,33 @@ class Net {
     };
     return {
       ...{ url, servers },
-      lose: (nodeId, text) => once(nodeId, text, "lost"),
-      double: (nodeId, text) => once(nodeId, text, "twice"),
-      passed: (nodeId, text) => once(nodeId, text, "noted"),
-      delay: (nodeId, text) => {
+      dropPublication: (nodeId, text) => once(nodeId, text, "lost"),
+      duplicatePublication: (nodeId, text) => once(nodeId, text, "twice"),
+      publicationPassed: (nodeId, text) => once(nodeId, text, "noted"),
+      delayPublication: (nodeId, text) => {
         const held = rule(nodeId, text, "late");
         return {
-          came: held.then(() => {}),
-          pass: () => void held.then((pass) => pass()),
+          arrived: held.then(() => {}),
+          release: () => void held.then((pass) => pass()),
         };
       },
       holdPublications: (nodeId) => this.#hold(nodeId, "publications"),
-      holdAnswers: (nodeId) => this.#hold(nodeId, "answers"),
+      holdReplies: (nodeId) => this.#hold(nodeId, "answers"),
       dropCommand: (nodeId, texts) =>
         new Promise((done) => {
           this.#drops.add({ nodeId, texts, done });
         }),
-      cut: (nodeId) => {
+      cutSubscriptions: (nodeId) => {
         for (const one of this.#subscriptions(nodeId)) end(one);
       },
-      keepAway: (nodeId) => {
+      blockSubscriptions: (nodeId) => {
         this.#away.add(nodeId);
         for (const one of this.#subscriptions(nodeId)) end(one);
         return () => {
           this.#away.delete(nodeId);
         };
       },
-      silence: (nodeId) => {
+      silenceSubscriptions: (nodeId) => {
         for (const one of this.#subscriptions(nodeId)) one.isSilent = true;
       },
     };
