@@ -1,85 +1,105 @@
-// Types of the public interface: the client, its calls and its events.
+// Types of the SDK's public interface: the client, its methods, options, results and events.
 
 import type { CloseReason } from "../broker/errors.ts";
 import type { ChannelRef, Presence, StreamNote, StreamState } from "../broker/model.ts";
 import type { JindouError } from "./errors.ts";
 
 /**
- * `connecting`: an attempt is under way. `online`: the session is open. `offline`: waiting for the
- * next attempt. `closed`: permanently, by `close()` or by the server (see the `kicked` event).
+ * Connection status of a client:
+ * - `connecting`: a connection attempt is in progress.
+ * - `online`: the session is open.
+ * - `offline`: the client waits before its next connection attempt.
+ * - `closed`: the client is closed permanently, by `close()` or by the server (see the `kicked`
+ *   event).
  */
 export type Status = "connecting" | "online" | "offline" | "closed";
 
-/** The JSON object in a payload. */
+/** Content of a message: the JSON object that its payload holds. */
 export interface Content {
+  /** Kind of content, for example 1 for a text message. */
   readonly type: number;
   readonly [field: string]: unknown;
 }
 
+/** Options of `Client.send`. */
 export interface SendOptions {
-  /** Idempotency key: sending with the same one again is the same message. Default: random. */
+  /**
+   * Idempotency key. Sending again with the same key returns the first message and stores no second
+   * one. Default: a random key.
+   */
   readonly clientMsgNo?: string;
-  /** Counts as unread for the receivers. Default: true. */
+  /** Whether the message counts as unread for its receivers. Default: true. */
   readonly redDot?: boolean;
-  /** Seconds until it expires from history. Default: 0, never. */
+  /** Number of seconds after which the message is removed from history. Default: 0, never. */
   readonly expireS?: number;
-  /** Delivered to online users only, not stored. Default: false. */
+  /**
+   * If true, the message is delivered to users who are online and is not stored. Default: false.
+   */
   readonly noPersist?: boolean;
   /**
-   * A command: kept in each receiver's inbox until acknowledged, not in the channel's history.
-   * Default: false.
+   * If true, the message is a command: each receiver's inbox keeps it until it is acknowledged, and
+   * it is not part of the channel's history. Default: false.
    */
   readonly syncOnce?: boolean;
-  /** A label, returned with the message. */
+  /** Label that is stored and returned with the message. */
   readonly tagKey?: string;
 }
 
-/** The server's acknowledgement: the message is durable. */
+/** Acknowledgement of a message, sent by the server once the message is durable. */
 export interface Sent {
   readonly messageId: number;
-  /** Sequence number in the channel; 0: none (noPersist, commands). */
+  /**
+   * Sequence number of the message in its channel, 0 if it has none (`noPersist` messages and
+   * commands).
+   */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
 }
 
+/** A message as the app receives it, live or from history. */
 export interface ReceivedMessage {
-  /** A personal channel has the other user's uid as its id. */
+  /** Channel of the message. The id of a personal channel is the other user's uid. */
   readonly channel: ChannelRef;
-  /** Unique and increasing. */
+  /** Id of the message. Ids are unique, and later messages have higher ids. */
   readonly messageId: number;
-  /** Sequence number in the channel, from 1; 0: none. */
+  /** Sequence number in the channel, starting at 1; 0 if the message is not stored. */
   readonly messageSeq: number;
   readonly fromUid: string;
   readonly clientMsgNo: string;
-  /** When the server accepted it, Unix milliseconds. */
+  /** Time at which the server accepted the message, in Unix milliseconds. */
   readonly timestampMs: number;
+  /** Whether the message counts as unread. */
   readonly redDot: boolean;
+  /** True if the message is not stored. */
   readonly noPersist: boolean;
-  /** Seconds after `timestampMs` until it expires; 0: never. */
+  /** Number of seconds after `timestampMs` at which the message expires. 0 means never. */
   readonly expireS: number;
-  /** The clientMsgNo of a stream it refers to. */
+  /** The `clientMsgNo` of a stream that the message refers to, `undefined` if there is none. */
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly payload: Uint8Array;
   /**
-   * The payload's JSON object; undefined when it is not one. Of a stream: the text when the message
-   * was received.
+   * The payload's JSON object, `undefined` if the payload is not a JSON object with an integer
+   * `type`. For the message of a stream, it holds the text at the time the message was received.
    */
   readonly content: Content | undefined;
-  /** The stream that this message started; it is followed while active. */
+  /**
+   * Stream that this message started, `undefined` if it started none. The client follows the stream
+   * while it is active.
+   */
   readonly stream: Stream | undefined;
 }
 
-/** The final state of a stream, and its whole text. */
+/** Final state of a stream and its complete text. */
 export interface StreamEnd {
   readonly state: Exclude<StreamState, "active">;
   readonly text: string;
 }
 
 /**
- * A text while it is written. It is followed through lost connections: `text` is always a prefix of
- * the stream's text. Iterating yields the text from its beginning in pieces until the stream ends
- * (see `state`).
+ * A text that is received while it is being written. The client follows it across lost connections,
+ * and `text` is always a prefix of the complete text. Iterating over the stream yields its text in
+ * pieces, from the beginning until the stream ends; `state` then reports how it ended.
  */
 export interface Stream extends AsyncIterable<string> {
   readonly channel: ChannelRef;
@@ -88,23 +108,32 @@ export interface Stream extends AsyncIterable<string> {
   readonly messageId: number;
   readonly messageSeq: number;
   readonly state: StreamState;
-  /** The text so far. */
+  /** Text received so far. */
   readonly text: string;
-  /** Data of the start event. */
+  /** Data of the event that started the stream. */
   readonly startData: string;
-  /** Data of the end event; undefined while active. */
+  /** Data of the event that ended the stream, `undefined` while the stream is active. */
   readonly endData: string | undefined;
-  /** The tool-call events so far. */
+  /** Tool-call events received so far. */
   readonly notes: readonly StreamNote[];
-  /** Resolves at the end. Rejects when the stream cannot be followed any longer, e.g. `closed`. */
+  /**
+   * Resolves when the stream ends. Rejects if the client can no longer follow the stream, for
+   * example with `closed` after `Client.close()`.
+   */
   readonly finished: Promise<StreamEnd>;
-  /** The text in pieces, all of it or only later text. Throws what `finished` rejects with. */
+  /**
+   * Yields the text in pieces: all of it (`start`, the default), or only text received after this
+   * call (`now`). Throws the error with which `finished` rejects.
+   */
   pieces(from?: "start" | "now"): AsyncIterable<string>;
-  /** Stops the stream. Resolves with its state: `cancelled` unless it had ended before. */
+  /**
+   * Stops the stream for its producer and all viewers. Resolves with the final state: `cancelled`,
+   * or another state if the stream had already ended.
+   */
   cancel(): Promise<StreamState>;
 }
 
-/** A custom event or a tool-call event. */
+/** A custom event or a tool-call event of a producer. */
 export interface ReceivedEvent {
   readonly channel: ChannelRef;
   readonly fromUid: string;
@@ -113,11 +142,13 @@ export interface ReceivedEvent {
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** The stream it belongs to. */
+  /** Stream that a tool-call event belongs to, `undefined` for a custom event outside a stream. */
   readonly stream: Stream | undefined;
 }
 
-/** Acknowledged when all handlers have succeeded. */
+/**
+ * A command from the user's inbox. It is acknowledged after all `command` handlers have succeeded.
+ */
 export interface Command {
   readonly channel: ChannelRef;
   readonly messageId: number;
@@ -128,131 +159,175 @@ export interface Command {
   readonly content: Content | undefined;
 }
 
-/** This user's conversation in a channel. */
+/** State of the user's conversation in a channel. */
 export interface ConversationView {
   readonly channel: ChannelRef;
   readonly headSeq: number;
   readonly readSeq: number;
   readonly unread: number;
-  /** Messages through this seq are hidden: the conversation was deleted then. */
+  /**
+   * Messages up to and including this seq are hidden, because the conversation was deleted when
+   * this was the newest one.
+   */
   readonly deletedSeq: number;
   readonly changedAtMs: number;
   readonly last: ReceivedMessage | undefined;
 }
 
+/** One page of the user's conversations. */
 export interface ConversationPage {
-  /** Newest message first. */
+  /** Conversations, sorted by their newest message, newest first. */
   readonly conversations: readonly ConversationView[];
   /**
-   * There are more, even when this page has fewer than `limit`: the next `offset` is this one plus
-   * the page's length.
+   * True if there are more conversations, even if this page has fewer than `limit`. The next
+   * `offset` is the offset of this page plus its number of conversations.
    */
   readonly more: boolean;
 }
 
+/** Range, limit and order of a `Client.history` call. */
 export interface HistoryOptions {
-  /** First seq. Default: 1. */
+  /** First seq of the range. Default: 1. */
   readonly fromSeq?: number;
-  /** Last seq. Default: the newest. */
+  /** Last seq of the range. Default: the newest one. */
   readonly toSeq?: number;
-  /** Limit of messages. Default: 50. */
+  /** Maximum number of messages to return. Default: 50. */
   readonly limit?: number;
-  /** Newest first, and the limit keeps the newest. Default: true, unless `fromSeq` is given. */
+  /**
+   * If true, the newest messages of the range are returned, newest first. If false, the oldest are
+   * returned, oldest first. Default: true, or false if `fromSeq` is set.
+   */
   readonly newestFirst?: boolean;
 }
 
+/** Messages of one `Client.history` call. */
 export interface HistoryResult {
   readonly messages: readonly ReceivedMessage[];
-  /** The channel's newest seq. */
+  /** The channel's newest `messageSeq`. */
   readonly headSeq: number;
-  /** The range has more messages than these. */
+  /** True if the range holds more messages than these. */
   readonly more: boolean;
 }
 
-/** The app's position in a channel. */
+/** The app's position in a channel: the newest message that it has. */
 export interface Cursor {
   readonly channel: ChannelRef;
+  /** `messageSeq` of the newest message that the app has. */
   readonly lastSeq: number;
   /**
-   * The greatest id of a message the app has: detects reused seqs after a fail-over lost messages.
-   * Undefined or 0: not known.
+   * Highest `messageId` in the channel that the app has, 0 or `undefined` if unknown. If a
+   * fail-over lost messages, their sequence numbers are used again; with this id the client detects
+   * that and fetches the new messages.
    */
   readonly lastId?: number;
 }
 
+/** Events of a client, and the value that each passes to its handlers. */
 export interface ClientEvents {
-  /** In channel order, each once. Not for messages this client sent: `send` answers those. */
+  /**
+   * A message from one of the user's channels. Messages of a channel are delivered in order, each
+   * once. Messages that this client sent are not delivered; the promise of `send` resolves instead.
+   */
   readonly message: ReceivedMessage;
+  /** A custom event or a tool-call event. */
   readonly event: ReceivedEvent;
-  /** An active stream, also one that started before this client connected. */
+  /**
+   * An active stream in one of the user's channels, including a stream that started before this
+   * client connected.
+   */
   readonly stream: Stream;
+  /** A command from the user's inbox. */
   readonly command: Command;
-  /** Another session of the user changed a conversation. */
+  /** A conversation was changed by another session of the user. */
   readonly conversation: {
     readonly change: "read" | "unread" | "delete";
     readonly conversation: ConversationView;
   };
-  /** A watched user went online or offline. */
+  /** A user of one of the presence watches went online or offline. */
   readonly presence: Presence;
   readonly status: Status;
-  /** The server ended the session permanently; the client does not reconnect. */
+  /** The server ended the session permanently. The client does not reconnect. */
   readonly kicked: {
     readonly reason: CloseReason;
     readonly code: number;
     readonly message: string;
   };
-  /** Errors that belong to no call. */
+  /** An error that is not the result of a call, such as a lost connection or a failed handler. */
   readonly error: JindouError;
 }
 
-/** Promises reject with JindouError only. */
+/**
+ * A connection to the broker for one user on one device. It reconnects and resumes by itself. All
+ * its promises reject with a `JindouError` and nothing else.
+ */
 export interface Client {
   readonly uid: string;
   readonly deviceId: string;
   readonly status: Status;
   /**
-   * Calls `handler` until the returned function is called. A `command` handler may return a
-   * promise. Throws `bad_option` for an unknown event.
+   * Adds a handler for an event and returns a function that removes it. If a `command` handler
+   * returns a promise, the command is acknowledged after the promise resolves. Throws `bad_option`
+   * if the event does not exist.
    */
   on<E extends keyof ClientEvents>(
     event: E,
     handler: (value: ClientEvents[E]) => unknown,
   ): () => void;
-  /** Resolves when online; rejects with the reason when the client is closed. */
+  /** Resolves when the client is online. Rejects with the reason if the client is closed. */
   ready(): Promise<void>;
   /**
-   * Sends a text, a content object or bytes; resolves when the message is durable. Waits while
-   * offline, and is repeated after a lost connection without a duplicate. Messages of one channel
-   * keep the order of the calls. Rejects with `queue_full`, `closed`, and refusals of the server.
+   * Sends a string as a text message, or a content object, or bytes; resolves when the message is
+   * durable. While the client is offline, messages wait. After a lost connection they are sent
+   * again, which never creates a duplicate. Messages to one channel keep the order of the calls.
+   * Rejects with `queue_full`, `closed`, `timeout` or the server's refusal.
    */
   send(
     channel: ChannelRef,
     content: string | Content | Uint8Array,
     options?: SendOptions,
   ): Promise<Sent>;
+  /** Returns messages of a channel's history: the newest 50 by default. */
   history(channel: ChannelRef, options?: HistoryOptions): Promise<HistoryResult>;
-  /** Any stream of the channel, active or ended. Rejects with `stream_unknown`. */
+  /**
+   * Returns a stream of the channel, active or ended. Rejects with `stream_unknown` if the channel
+   * does not have the stream.
+   */
   streamOf(channel: ChannelRef, clientMsgNo: string): Promise<Stream>;
-  /** `limit`: 1 to 500, default 100. `offset`: how many of the newest to skip. */
+  /**
+   * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100); `offset`
+   * is the number of newest conversations to skip (default 0).
+   */
   conversations(page?: {
     readonly limit?: number;
     readonly offset?: number;
   }): Promise<ConversationPage>;
-  /** Messages through `seq` are read; a lower seq than before makes later ones unread again. */
+  /**
+   * Marks the messages up to and including `seq` as read. If `seq` is lower than the current read
+   * position, the later messages become unread again.
+   */
   markRead(channel: ChannelRef, seq: number): Promise<ConversationView>;
-  /** Makes the newest `unread` messages unread, or all there are. */
+  /** Marks the newest `unread` messages as unread, or all messages if there are fewer. */
   setUnread(channel: ChannelRef, unread: number): Promise<ConversationView>;
-  /** Hides the conversation until a new message, and its messages permanently. */
+  /**
+   * Hides the conversation until a new message arrives, and hides its current messages permanently.
+   */
   deleteConversation(channel: ChannelRef): Promise<ConversationView>;
-  /** The presence of each uid, in the order given. */
+  /** Returns the presence of each user, in the order of `uids`. */
   presence(uids: readonly string[]): Promise<readonly Presence[]>;
   /**
-   * Calls `handler` with the presence of each user and with every change, until the returned
-   * function is called. At most 200 users over all watches: throws `too_large`.
+   * Calls `handler` with the current presence of each user and with every later change. Returns a
+   * function that ends the watch. All watches of a client may cover at most 200 users; a further
+   * user throws `too_large`.
    */
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
-  /** The position in each channel, most recently used last: an option of the next `connect`. */
+  /**
+   * Returns the app's position in each channel, most recently used last. Pass it to the next
+   * `connect` as the option `cursors`.
+   */
   cursors(): readonly Cursor[];
-  /** Ends the session; waiting calls are rejected with `closed`. Safe to call twice. */
+  /**
+   * Ends the session and closes the client permanently. Waiting calls are rejected with `closed`.
+   * Calling `close` again has no effect.
+   */
   close(): Promise<void>;
 }

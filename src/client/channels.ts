@@ -1,5 +1,6 @@
-// All channels that this client has seen. State: their sequencers, least recently used first. After
-// a reconnect it also finds messages of channels that the CONNECT could not name (`missedBy`).
+// Delivery of messages in all channels that the client has seen. Owns one sequencer per channel,
+// least recently used first. After a reconnect it also looks for missed messages in channels that
+// CONNECT did not name.
 
 import {
   type ChannelKey,
@@ -10,49 +11,65 @@ import {
 } from "../broker/model.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 import type { Cursor } from "./api.ts";
-import type { Ask, Connack } from "./connection.ts";
-import { isLost, JindouError } from "./errors.ts";
-import { type MessageRange, type Position, Sequencer, type SequencerParts } from "./sequencer.ts";
+import type { Connack, RequestFunction } from "./connection.ts";
+import { isConnectionLost, JindouError } from "./errors.ts";
+import { type MessageRange, type Position, Sequencer, type SequencerPorts } from "./sequencer.ts";
 
-interface ChannelsParts extends SequencerParts {
+interface ChannelsPorts extends SequencerPorts {
   readonly uid: string;
   /** The app's positions, least recently used first. */
   readonly cursors: readonly Cursor[];
 }
 
-/** Beyond that the least recently used channel is forgotten. */
+/**
+ * Maximum number of channels with a sequencer. Above it, the least recently used one is removed.
+ */
 const MAX_CHANNELS = 10_000;
 
+/** The channels of one client. */
 export class Channels {
-  readonly #parts: ChannelsParts;
+  readonly #ports: ChannelsPorts;
   readonly #sequencers = new Map<ChannelKey, Sequencer>();
-  /** The channels that the server resumes on this connection. */
+  /** Channels that the server resumes on the current connection. */
   #resumed = new Set<ChannelKey>();
-  /** Server time. In a channel not seen before, a later message is a missed or a live one. */
+  /**
+   * Server time of the first connect, `undefined` before it. In a channel without a cursor, a
+   * message later than this counts as missed if it did not arrive live. Removing a channel raises
+   * this time.
+   */
   #sinceMs: number | undefined;
+  /** True while missed messages are looked for. New sequencers hold their messages meanwhile. */
   #isCatchingUp = false;
+  /**
+   * Number of connections lost so far. A catch-up that was started on an earlier connection stops.
+   */
   #epoch = 0;
 
-  constructor(parts: ChannelsParts) {
-    this.#parts = parts;
-    for (const cursor of parts.cursors)
-      this.#sequencers.set(this.#keyOf(cursor.channel), this.#make(cursor.channel, cursor));
+  constructor(ports: ChannelsPorts) {
+    this.#ports = ports;
+    for (const cursor of ports.cursors)
+      this.#sequencers.set(this.#keyOf(cursor.channel), this.#create(cursor.channel, cursor));
   }
 
-  /** Most recently used first. */
+  /** Returns the positions to name in CONNECT, `limit` at most, most recently used first. */
   resume(limit: number): readonly ResumePoint[] {
     return [...this.cursors()].reverse().slice(0, limit);
   }
 
+  /** Returns the known positions, most recently used last. */
   cursors(): readonly Cursor[] {
     return [...this.#sequencers.values()].flatMap(({ cursor }) => cursor ?? []);
   }
 
+  /**
+   * Resumes the channels on a new connection. Looks for missed messages if this is a reconnect, or
+   * if the server resumes only part of the channels.
+   */
   opened({ serverTimeMs, resume }: Connack): void {
     this.#resumed = new Set(resume.map(({ channel }) => this.#keyOf(channel)));
     for (const { channel, status, headSeq } of resume)
       if (status === "ok") this.#sequencers.get(this.#keyOf(channel))?.resumed(headSeq);
-      else this.#denied(channel);
+      else this.#forget(channel);
     const isFirst = this.#sinceMs === undefined;
     this.#sinceMs ??= serverTimeMs;
     const isPartial = this.cursors().some(
@@ -64,79 +81,92 @@ export class Channels {
     void this.#catchUp(isPartial);
   }
 
+  /** Handles the loss of the connection. */
   lost(): void {
     this.#epoch += 1;
     this.#isCatchingUp = false;
     for (const sequencer of this.#sequencers.values()) sequencer.lost();
   }
 
+  /** Handles a pushed message. */
   message(channel: ChannelRef, message: Message): void {
-    this.#at(channel).take(message);
+    this.#use(channel).take(message);
   }
 
+  /** Handles a pushed range of messages, which the server sends when a channel is resumed. */
   range(range: MessageRange): void {
-    this.#at(range.channel).takeRange(range);
+    this.#use(range.channel).takeRange(range);
   }
 
+  /** Handles the SENDACK of a message that this client sent. */
   acked(channel: ChannelRef, ack: Position): void {
-    if (ack.messageSeq > 0) this.#at(channel).acked(ack);
+    if (ack.messageSeq > 0) this.#use(channel).acked(ack);
   }
 
-  /** Finds messages after `#sinceMs` in channels not seen before, and in those not resumed. */
+  /**
+   * Finds the channels that have missed messages and starts their delivery. Looks at channels
+   * without a cursor and, if `isPartial`, at all channels that the server did not resume.
+   */
   async #catchUp(isPartial: boolean): Promise<void> {
     const epoch = this.#epoch;
-    const found = missedBy({
-      ask: this.#parts.ask,
+    const missedChannels = findMissedChannels({
+      ask: this.#ports.ask,
       sinceMs: this.#sinceMs ?? 0,
       all: isPartial,
       hasCursor: (channel) => this.#sequencers.get(this.#keyOf(channel))?.hasCursor,
     });
     try {
-      for await (const { channel, afterSeq, headSeq } of found) {
+      for await (const { channel, afterSeq, headSeq } of missedChannels) {
         if (epoch !== this.#epoch) return;
         if (this.#resumed.has(this.#keyOf(channel))) continue;
-        const known = this.#sequencers.get(this.#keyOf(channel)); // does not count as a use
-        if (afterSeq !== undefined) this.#at(channel).release(afterSeq);
-        (known ?? this.#at(channel)).setHead(headSeq);
+        // `#use` would mark the channel as recently used
+        const sequencer = this.#sequencers.get(this.#keyOf(channel));
+        if (afterSeq !== undefined) this.#use(channel).release(afterSeq);
+        (sequencer ?? this.#use(channel)).setHead(headSeq);
       }
     } catch (error) {
-      if (epoch !== this.#epoch || isLost(error)) return; // the next connection repeats it
-      this.#parts.onError(error as JindouError); // `ask` rejects with nothing else
+      if (epoch !== this.#epoch || isConnectionLost(error)) return; // the next connection starts it again
+      this.#ports.onError(error as JindouError); // `ask` rejects only with JindouError
     }
     if (epoch !== this.#epoch) return;
     this.#isCatchingUp = false;
     for (const sequencer of this.#sequencers.values()) sequencer.release(undefined);
   }
 
-  /** The user left the group while offline. */
-  #denied(channel: ChannelRef): void {
+  /** Forgets a group that the user left while offline, and reports it. */
+  #forget(channel: ChannelRef): void {
     this.#sequencers.delete(this.#keyOf(channel));
     const message = `No longer a member of ${channel.id}`;
-    this.#parts.onError(new JindouError("not_in_channel", { message }));
+    this.#ports.onError(new JindouError("not_in_channel", { message }));
   }
 
   #keyOf(channel: ChannelRef): ChannelKey {
-    return channelKey(channel, this.#parts.uid);
+    return channelKey(channel, this.#ports.uid);
   }
 
-  /** The channel's sequencer, which becomes the most recently used one. */
-  #at(channel: ChannelRef): Sequencer {
+  /**
+   * Returns the channel's sequencer and makes it the most recently used one. Creates it if needed.
+   */
+  #use(channel: ChannelRef): Sequencer {
     const key = this.#keyOf(channel);
-    const sequencer = this.#sequencers.get(key) ?? this.#make(channel);
+    const sequencer = this.#sequencers.get(key) ?? this.#create(channel);
     this.#sequencers.delete(key);
     this.#sequencers.set(key, sequencer);
     this.#evictOldest();
     return sequencer;
   }
 
-  #make(channel: ChannelRef, cursor?: Cursor): Sequencer {
+  #create(channel: ChannelRef, cursor?: Cursor): Sequencer {
     const { id, type } = channel;
-    const sequencer = new Sequencer({ id, type }, this.#parts, cursor);
+    const sequencer = new Sequencer({ id, type }, this.#ports, cursor);
     if (this.#isCatchingUp) sequencer.hold();
     return sequencer;
   }
 
-  /** Moves `#sinceMs`: an evicted channel must not be taken for one not seen before. */
+  /**
+   * Removes the least recently used sequencer if there are too many. Raises `#sinceMs` to its last
+   * message, so that messages it already delivered do not count as missed later.
+   */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;
     const [oldest] = this.#sequencers;
@@ -147,36 +177,43 @@ export class Channels {
   }
 }
 
-interface Missed {
+/** A channel with messages that the client has missed. */
+interface MissedChannel {
   readonly channel: ChannelRef;
-  /** Where to begin in a channel not seen before; undefined: the client has a cursor. */
+  /** Seq after which delivery starts, `undefined` if the client has a cursor for the channel. */
   readonly afterSeq: number | undefined;
   readonly headSeq: number;
 }
 
+/** Arguments of the search for missed messages. */
 interface MissedQuery {
-  readonly ask: Ask;
-  /** Server time, Unix milliseconds: earlier messages of channels not seen before do not count. */
+  readonly ask: RequestFunction;
+  /**
+   * Unix milliseconds, server time. In channels without a cursor only later messages count as
+   * missed.
+   */
   readonly sinceMs: number;
-  /** All conversations, not only those with later messages. */
+  /** If true, conversations without a message later than `sinceMs` are checked too. */
   readonly all: boolean;
+  /** Returns true if the client has a cursor for the channel. */
   hasCursor(channel: ChannelRef): boolean | undefined;
 }
 
-const FIRST_PAGE = 50;
-const PAGE = 500;
+const FIRST_PAGE_SIZE = 50;
+const PAGE_SIZE = 500;
 const MAX_CONVERSATIONS = 10_000;
-const HISTORY_PAGE = 200;
+const HISTORY_PAGE_SIZE = 200;
 const MAX_HISTORY_PAGES = 10;
 
 /**
- * Channels with missed messages, from the conversation list, newest first; history gives where to
- * begin in those without a cursor. Rejects with what `ask` rejects with.
+ * Yields the channels with missed messages, in the order of the conversation list (newest first).
+ * For a channel without a cursor, the start is found by reading its history backwards. Throws the
+ * errors of `ask`.
  */
-async function* missedBy(query: MissedQuery): AsyncIterable<Missed> {
+async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChannel> {
   const { ask, sinceMs, all, hasCursor } = query;
   for (let offset = 0; offset < MAX_CONVERSATIONS; ) {
-    const limit = offset === 0 ? FIRST_PAGE : PAGE;
+    const limit = offset === 0 ? FIRST_PAGE_SIZE : PAGE_SIZE;
     const page = await ask({ kind: "conversations", limit, offset });
     for (const conversation of page.conversations) {
       const { channel, headSeq, last } = conversation;
@@ -184,7 +221,7 @@ async function* missedBy(query: MissedQuery): AsyncIterable<Missed> {
       if (!isNew && !all) return;
       if (hasCursor(channel)) yield { channel, afterSeq: undefined, headSeq };
       else if (isNew) {
-        const afterSeq = await startOf(conversation, query);
+        const afterSeq = await startSeqOf(conversation, query);
         yield { channel, afterSeq, headSeq };
       }
     }
@@ -193,8 +230,11 @@ async function* missedBy(query: MissedQuery): AsyncIterable<Missed> {
   }
 }
 
-/** The seq before the oldest visible message after `sinceMs`. */
-async function startOf(
+/**
+ * Returns the seq before the oldest visible message that is later than `sinceMs`. Reads at most
+ * `MAX_HISTORY_PAGES` pages; if there are older messages, they are left out.
+ */
+async function startSeqOf(
   { channel, headSeq, deletedSeq }: Conversation,
   { ask, sinceMs }: MissedQuery,
 ): Promise<number> {
@@ -205,10 +245,10 @@ async function startOf(
       channel,
       fromSeq: deletedSeq + 1,
       toSeq: afterSeq,
-      limit: HISTORY_PAGE,
+      limit: HISTORY_PAGE_SIZE,
       reverse: true,
     });
-    const newer = messages.filter((one) => one.timestampMs > sinceMs);
+    const newer = messages.filter((message) => message.timestampMs > sinceMs);
     afterSeq = (newer.at(-1)?.messageSeq ?? afterSeq + 1) - 1;
     if (newer.length < messages.length || !more || afterSeq <= deletedSeq) break;
   }

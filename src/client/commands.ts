@@ -1,54 +1,71 @@
-// Commands: handled one after the other, and acknowledged when all handlers have succeeded.
-// State: the queue, failed commands that wait for a retry, the ids of the last handled ones (the
-// server repeats a command whose acknowledgement was lost).
+// Handling of commands: one after the other, each acknowledged after all handlers have succeeded.
+// Owns the queue, the failed commands that wait for a retry, and the ids of the last handled
+// commands: the server sends a command again if its acknowledgement was lost.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { Command } from "./api.ts";
-import type { Ask } from "./connection.ts";
-import { asJindouError, isLost, type JindouError } from "./errors.ts";
+import type { RequestFunction } from "./connection.ts";
+import { asJindouError, isConnectionLost, type JindouError } from "./errors.ts";
 import type { Handler } from "./events.ts";
 import { receivedCommand } from "./messages.ts";
 
-interface CommandsParts {
-  /** Retries what fails temporarily. */
-  readonly ask: Ask;
+interface CommandsPorts {
+  /** Sends a request; repeats it after a temporary failure. */
+  readonly ask: RequestFunction;
+  /** Returns the app's `command` handlers. */
   handlers(): readonly Handler<Command>[];
   onError(error: JindouError): void;
 }
 
-interface Entry {
-  /** 0: nothing to acknowledge. */
+/** A command that is not handled yet. */
+interface PendingCommand {
+  /**
+   * Position in the user's inbox. 0 means that the command is not in the inbox and needs no
+   * acknowledgement.
+   */
   inboxSeq: number;
   readonly command: Command;
+  /** Number of attempts in which a handler threw. */
   failures: number;
   timer?: ReturnType<typeof setTimeout>;
 }
 
-/** Commands beyond that come again with the next session. */
+/**
+ * Maximum number of unhandled commands. Further ones are dropped; the next session receives them
+ * again.
+ */
 const MAX_OPEN = 10_000;
+/** Maximum number of handled commands whose ids are remembered. */
 const MAX_HANDLED = 10_000;
-/** Retries after 1 s, 2 s, 4 s …; after the last one the next session brings the command again. */
+/**
+ * Maximum number of retries, after 1, 2, 4, 8 and 16 s. After the last one the next session
+ * receives the command again.
+ */
 const MAX_RETRIES = 5;
 const RETRY_MS = 1000;
-/** The server's limit for one COMMANDACK. */
+/** Maximum number of inbox positions in one COMMANDACK, set by the server. */
 const MAX_ACKS = 1000;
 
+/** The commands of one client. */
 export class Commands {
-  readonly #parts: CommandsParts;
-  /** Commands not handled yet, by messageId, in order of arrival. */
-  readonly #open = new Map<number, Entry>();
+  readonly #ports: CommandsPorts;
+  /** Commands that are not handled yet, by messageId, in order of arrival. */
+  readonly #open = new Map<number, PendingCommand>();
   readonly #handled = new BoundedMap<number, true>(MAX_HANDLED);
-  #queue: Entry[] = [];
+  /** Commands to handle next. Those that wait for a retry are not in it. */
+  #queue: PendingCommand[] = [];
+  /** Inbox positions to acknowledge. */
   #acks: number[] = [];
   #isRunning = false;
   #isAcking = false;
   #isClosed = false;
 
-  constructor(parts: CommandsParts) {
-    this.#parts = parts;
+  constructor(ports: CommandsPorts) {
+    this.#ports = ports;
   }
 
+  /** Queues a pushed command, unless it is already queued or was handled before. */
   take(channel: ChannelRef, inboxSeq: number, message: Message): void {
     const { messageId } = message;
     const open = this.#open.get(messageId);
@@ -56,18 +73,22 @@ export class Commands {
     else if (this.#handled.get(messageId)) this.#acknowledge(inboxSeq);
     else if (this.#open.size < MAX_OPEN) {
       const command = receivedCommand(channel, message);
-      const entry = { inboxSeq, command, failures: 0 };
-      this.#open.set(messageId, entry);
-      this.#queue.push(entry);
+      const pending = { inboxSeq, command, failures: 0 };
+      this.#open.set(messageId, pending);
+      this.#queue.push(pending);
       this.work();
     }
   }
 
-  /** Handles the queue; must be called when a handler was added: without one commands wait. */
+  /**
+   * Handles the queued commands. Must be called after the first handler was added, because commands
+   * wait while there is no handler.
+   */
   work(): void {
     if (!this.#isRunning) void this.#run();
   }
 
+  /** Drops all commands that are not handled yet. */
   close(): void {
     this.#isClosed = true;
     this.#queue = [];
@@ -76,42 +97,45 @@ export class Commands {
 
   async #run(): Promise<void> {
     this.#isRunning = true;
-    let entry = this.#next();
-    while (entry !== undefined) {
-      await this.#handle(entry);
-      entry = this.#next();
+    let pending = this.#next();
+    while (pending !== undefined) {
+      await this.#handle(pending);
+      pending = this.#next();
     }
     this.#isRunning = false;
   }
 
-  #next(): Entry | undefined {
-    return this.#parts.handlers().length > 0 ? this.#queue.shift() : undefined;
+  #next(): PendingCommand | undefined {
+    return this.#ports.handlers().length > 0 ? this.#queue.shift() : undefined;
   }
 
-  async #handle(entry: Entry): Promise<void> {
-    const { command } = entry;
+  async #handle(pending: PendingCommand): Promise<void> {
+    const { command } = pending;
     try {
-      for (const handler of this.#parts.handlers()) await handler(command);
+      for (const handler of this.#ports.handlers()) await handler(command);
     } catch (error) {
-      this.#parts.onError(asJindouError(error, "handler_failed"));
-      return this.#failed(entry);
+      this.#ports.onError(asJindouError(error, "handler_failed"));
+      return this.#retryLater(pending);
     }
     this.#open.delete(command.messageId);
     this.#handled.set(command.messageId, true);
-    this.#acknowledge(entry.inboxSeq);
+    this.#acknowledge(pending.inboxSeq);
   }
 
-  /** Other commands go on during the delay. */
-  #failed(entry: Entry): void {
-    entry.failures += 1;
-    const isLast = entry.failures > MAX_RETRIES || entry.inboxSeq === 0;
-    if (isLast || this.#isClosed) return void this.#open.delete(entry.command.messageId);
-    entry.timer = setTimeout(
+  /**
+   * Schedules the next attempt of a failed command, or gives it up after the last one. Other
+   * commands are handled meanwhile.
+   */
+  #retryLater(pending: PendingCommand): void {
+    pending.failures += 1;
+    const isLast = pending.failures > MAX_RETRIES || pending.inboxSeq === 0;
+    if (isLast || this.#isClosed) return void this.#open.delete(pending.command.messageId);
+    pending.timer = setTimeout(
       () => {
-        this.#queue.push(entry);
+        this.#queue.push(pending);
         this.work();
       },
-      RETRY_MS * 2 ** (entry.failures - 1),
+      RETRY_MS * 2 ** (pending.failures - 1),
     );
   }
 
@@ -121,17 +145,20 @@ export class Commands {
     if (!this.#isAcking) void this.#sendAcks();
   }
 
-  /** One frame at a time; acknowledgements made meanwhile share the next one. */
+  /**
+   * Sends the acknowledgements, one frame at a time. Acknowledgements that are added meanwhile
+   * share the next frame.
+   */
   async #sendAcks(): Promise<void> {
     this.#isAcking = true;
     await Promise.resolve();
     while (this.#acks.length > 0) {
       const inboxSeqs = this.#acks.splice(0, MAX_ACKS);
       try {
-        await this.#parts.ask({ kind: "commandack", inboxSeqs });
+        await this.#ports.ask({ kind: "commandack", inboxSeqs });
       } catch (error) {
-        // the next session brings the commands again; `ask` rejects with nothing else
-        if (!isLost(error)) this.#parts.onError(error as JindouError);
+        // the next session receives the commands again; `ask` rejects only with JindouError
+        if (!isConnectionLost(error)) this.#ports.onError(error as JindouError);
       }
     }
     this.#isAcking = false;

@@ -1,6 +1,6 @@
-// One WebSocket connection from opening to end: handshake, requests with their answers, pushes,
-// heartbeat. Never reconnects. State: status opening → open → closed, and the open requests.
-// `ended` is called once and last.
+// One WebSocket connection, from opening to end: handshake, requests and their replies, pushes,
+// heartbeat. Owns its status (opening, open, closed) and the open requests. Calls `ended` once, as
+// its last call, and never reconnects.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
@@ -11,7 +11,7 @@ import type { Operation, Push, Reply } from "../protocol/protocol.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { drop, type SocketLike } from "./socket.ts";
 
-/** What answers each operation; operations without an answer are not requests. */
+/** Kind of reply to each operation. Operations without a reply are not requests. */
 interface ReplyKinds {
   readonly send: "sendack";
   readonly history: "history";
@@ -26,35 +26,42 @@ interface ReplyKinds {
 
 export type RequestKind = keyof ReplyKinds;
 
-/** An operation without its ref. */
+/** An operation without its `ref`, which the connection adds. */
 export type Request<K extends RequestKind> = Omit<
   Extract<Operation, { readonly kind: K }>,
   "ref"
 > & { readonly kind: K };
 
+/** Reply to a request of kind `K`. */
 export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: ReplyKinds[K] }>;
 
 /**
- * Sends a request; rejects with JindouError. `seen` gets the answer in its order among the pushes;
- * the promise may resolve after pushes that came later.
+ * Sends a request and resolves with the reply. `seen` is called with the reply in order with the
+ * pushes around it, whereas the promise may resolve after later pushes. Rejects with a JindouError.
  */
-export type Ask = <K extends RequestKind>(
+export type RequestFunction = <K extends RequestKind>(
   request: Request<K>,
   seen?: (reply: ReplyTo<K>) => void,
 ) => Promise<ReplyTo<K>>;
 
+/** Reply to a successful CONNECT. */
 export type Connack = Extract<Reply, { readonly kind: "connack" }>;
 
 /** How a connection ended. */
 export interface ConnectionEnd {
-  /** WebSocket close code; 1006 when there was no close handshake. */
+  /** WebSocket close code, 1006 if there was no close handshake. */
   readonly code: number;
-  /** Why CONNECT was refused, or what made this side give up. */
+  /**
+   * Refusal of CONNECT, or the failure that made the client drop the connection; `undefined` if the
+   * server or the network ended it.
+   */
   readonly error: JindouError | undefined;
+  /** True if CONNECT was sent. */
   readonly isConnectSent: boolean;
 }
 
-export interface ConnectionParts {
+/** Socket, settings and callbacks of a connection. */
+export interface ConnectionPorts {
   readonly socket: SocketLike;
   readonly uid: string;
   readonly connectFrame: Uint8Array;
@@ -64,48 +71,58 @@ export interface ConnectionParts {
     readonly pingMs: number;
     readonly pongMs: number;
   };
+  /** The server accepted CONNECT. */
   opened(connack: Connack): void;
+  /** The server pushed a frame that is not a reply. */
   pushed(push: Push): void;
+  /** The connection ended. No other callback follows. */
   ended(end: ConnectionEnd): void;
 }
 
-/** The close code of a connection that ended without a close handshake. */
+/** Close code of a connection that ended without a close handshake. */
 const ABNORMAL_CLOSURE = 1006;
-/** How long the server may take to answer DISCONNECT. */
+/** Maximum time the server has to close the connection after DISCONNECT. */
 const DISCONNECT_MS = 1000;
+/** Minimum time between two heartbeat checks. */
 const MIN_HEARTBEAT_MS = 10;
 
+/** A connection to the server on an open or connecting socket. */
 export class Connection {
-  readonly #parts: ConnectionParts;
+  readonly #ports: ConnectionPorts;
   readonly #requests: OpenRequests;
   #status: "opening" | "open" | "closed" = "opening";
+  /** Maximum size of a frame to the server, as set by CONNACK. */
   #maxFrameBytes = Number.POSITIVE_INFINITY;
-  #refused: JindouError | undefined;
+  /** The server's refusal of CONNECT. */
+  #refusal: JindouError | undefined;
   #isConnectSent = false;
+  /** Deadline of CONNACK, then the next heartbeat check. */
   #timer: ReturnType<typeof setTimeout>;
+  /** Silence after which a ping is sent. */
   #pingMs = 0;
-  /** Monotonic clock. */
+  /** Time of the last frame from the server (monotonic clock). */
   #lastFrameAt = 0;
+  /** Time of the ping that waits for an answer (monotonic clock), `undefined` if there is none. */
   #pingedAt: number | undefined;
 
-  constructor(parts: ConnectionParts) {
-    const { socket, timeouts } = parts;
-    this.#parts = parts;
+  constructor(ports: ConnectionPorts) {
+    const { socket, timeouts } = ports;
+    this.#ports = ports;
     this.#requests = new OpenRequests(timeouts.requestMs);
     this.#timer = setTimeout(() => this.fail(new JindouError("timeout")), timeouts.connectMs);
     socket.binaryType = "arraybuffer";
     socket.onopen = () => {
       this.#isConnectSent = true;
-      socket.send(parts.connectFrame);
+      socket.send(ports.connectFrame);
     };
-    socket.onmessage = ({ data }) => this.#received(data);
+    socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code }) => this.#end({ code });
-    socket.onerror = () => undefined; // a close event follows
+    socket.onerror = () => undefined; // a close event always follows
   }
 
   /**
-   * Resolves with the answer. Rejects with the refusal, `timeout`, `connection_lost`, `too_large`,
-   * `bad_request`.
+   * Sends a request and resolves with its reply. Rejects with the server's refusal, `timeout`,
+   * `connection_lost`, `too_large` or `bad_request`.
    */
   async request<K extends RequestKind>(
     request: Request<K>,
@@ -113,27 +130,34 @@ export class Connection {
   ): Promise<ReplyTo<K>> {
     if (this.#status !== "open") throw new JindouError("connection_lost");
     const ref = this.#requests.nextRef();
-    // with its ref it is the operation again, which the compiler cannot see through the generic
+    // a request with a ref is an operation again, which the compiler cannot infer through the
+    // generic
     const frame = this.#encode({ ...request, ref } as unknown as Operation);
     const answer = this.#requests.expect<K>(request.kind, ref, seen);
-    this.#parts.socket.send(frame);
+    this.#ports.socket.send(frame);
     return answer;
   }
 
-  /** Pings now: the network may have changed. */
+  /** Sends a ping at once, to detect a dead connection after a change of network. */
   probe(): void {
     if (this.#status === "open") this.#heartbeat(0);
   }
 
-  /** Drops the connection; `ended` gets the error. No effect when it has ended. */
+  /**
+   * Drops the connection and passes the error to `ended`. Has no effect if the connection has
+   * already ended.
+   */
   fail(error: JindouError): void {
     this.#end({ code: ABNORMAL_CLOSURE, error });
   }
 
-  /** Closes with DISCONNECT; resolves when the server closed, at the latest after a second. */
+  /**
+   * Sends DISCONNECT and resolves when the server has closed the connection, or after
+   * `DISCONNECT_MS`.
+   */
   async disconnect(): Promise<void> {
     if (this.#status !== "open") return this.#end({ code: ABNORMAL_CLOSURE });
-    const { socket } = this.#parts;
+    const { socket } = this.#ports;
     this.#end({ code: ABNORMAL_CLOSURE }, () => undefined);
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, DISCONNECT_MS);
@@ -154,58 +178,59 @@ export class Connection {
       const cause = asJindouError(error, "bad_option");
       throw new JindouError("bad_request", { message: cause.message, cause });
     }
-    // the server would close the connection
+    // the server would close the connection because of such a frame
     if (frame.length > this.#maxFrameBytes) throw new JindouError("too_large");
     return frame;
   }
 
-  #received(data: unknown): void {
-    if (this.#status === "closed") return; // disconnecting
+  #receive(data: unknown): void {
+    if (this.#status === "closed") return; // `disconnect` was called
     this.#lastFrameAt = performance.now();
     this.#pingedAt = undefined;
     try {
       if (!(data instanceof ArrayBuffer)) throw new TypeError("a text frame");
-      this.#take(decodeServerFrame(new Uint8Array(data), this.#parts.uid));
+      this.#dispatch(decodeServerFrame(new Uint8Array(data), this.#ports.uid));
     } catch (error) {
-      if (isUnknown(error)) return;
+      if (isUnknownFrame(error)) return;
       this.fail(new JindouError("malformed_frame", { cause: error }));
     }
   }
 
-  #take(frame: ServerFrame): void {
+  #dispatch(frame: ServerFrame): void {
     if (frame.kind === "disconnect") this.#end({ code: CLOSE_REASONS[frame.reason].code });
     else if (this.#status === "opening") this.#handshake(frame);
     else if ("ref" in frame) this.#requests.settle(frame);
-    else this.#parts.pushed(frame);
+    else this.#ports.pushed(frame);
   }
 
   #handshake(frame: ServerFrame): void {
     if (frame.kind === "connack") this.#open(frame);
-    else if (frame.kind === "error") this.#refused = refusal(frame);
+    else if (frame.kind === "error") this.#refusal = refusal(frame);
   }
 
   #open(connack: Connack): void {
     const { maxFrameBytes, idleTimeoutS } = connack.limits;
-    const { pingMs } = this.#parts.timeouts;
+    const { pingMs } = this.#ports.timeouts;
     this.#pingMs = Math.min(pingMs, (idleTimeoutS * 1000) / 2);
     this.#status = "open";
     this.#maxFrameBytes = maxFrameBytes;
     this.#heartbeat(this.#pingMs);
-    this.#parts.opened(connack);
+    this.#ports.opened(connack);
   }
 
   /**
-   * Pings after `silenceMs` without a frame. Browsers throttle the timers of background pages, so
-   * only an unanswered ping ends the connection, never silence.
+   * Sends a ping if the server has sent no frame for `silenceMs`, and schedules the next check.
+   * Only an unanswered ping ends the connection, never silence, because browsers delay the timers
+   * of background pages.
    */
   #heartbeat(silenceMs: number): void {
-    const { pongMs } = this.#parts.timeouts;
+    const { pongMs } = this.#ports.timeouts;
     const now = performance.now();
     const isLate = this.#pingedAt !== undefined && now - this.#pingedAt >= pongMs;
     if (isLate) return this.fail(new JindouError("timeout"));
     if (this.#pingedAt === undefined && now - this.#lastFrameAt >= silenceMs) {
       this.#pingedAt = now;
-      this.#parts.socket.send(encodeOperation({ kind: "ping", ref: 0 }));
+      this.#ports.socket.send(encodeOperation({ kind: "ping", ref: 0 }));
     }
     const next =
       this.#pingedAt === undefined
@@ -225,14 +250,14 @@ export class Connection {
     if (this.#status === "closed") return;
     this.#status = "closed";
     clearTimeout(this.#timer);
-    release(this.#parts.socket);
-    const { code, error = this.#refused } = end;
+    release(this.#ports.socket);
+    const { code, error = this.#refusal } = end;
     this.#requests.fail(new JindouError("connection_lost"));
-    this.#parts.ended({ code, error, isConnectSent: this.#isConnectSent });
+    this.#ports.ended({ code, error, isConnectSent: this.#isConnectSent });
   }
 }
 
-/** The requests that wait for their answer, by ref. Each is settled exactly once. */
+/** The requests that wait for a reply, by ref. Each is settled exactly once. */
 class OpenRequests {
   readonly #open = new Map<number, OpenRequest>();
   readonly #timeoutMs: number;
@@ -242,12 +267,16 @@ class OpenRequests {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** A ref that no open request has: none stays open until all refs are used up. */
+  /**
+   * Returns a ref that no open request uses: refs repeat only after 2^32 requests, and none stays
+   * open that long.
+   */
   nextRef(): number {
     this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;
     return this.#lastRef;
   }
 
+  /** Registers a request and returns the promise of its reply. */
   expect<K extends RequestKind>(
     kind: K,
     ref: number,
@@ -260,20 +289,21 @@ class OpenRequests {
     }, this.#timeoutMs);
     const expected: Reply["kind"] = kind === "send" ? "sendack" : kind;
     this.#open.set(ref, { kind: expected, seen, answer, timer });
-    return answer.promise as Promise<ReplyTo<K>>; // `settle` lets no other kind through
+    return answer.promise as Promise<ReplyTo<K>>; // `settle` rejects every other kind of reply
   }
 
+  /** Resolves or rejects the request that the reply belongs to. */
   settle(reply: Reply): void {
     const open = this.#open.get(reply.ref);
-    if (open === undefined) return; // timed out
+    if (open === undefined) return; // the request timed out
     this.#open.delete(reply.ref);
     clearTimeout(open.timer);
     if (reply.kind !== open.kind) return open.answer.reject(refusal(reply));
-    open.seen?.(reply as never); // its kind was just compared
+    open.seen?.(reply as never); // its kind is the expected one
     open.answer.resolve(reply);
   }
 
-  /** Rejects all of them. */
+  /** Rejects all open requests. */
   fail(error: JindouError): void {
     for (const { answer, timer } of this.#open.values()) {
       clearTimeout(timer);
@@ -283,13 +313,16 @@ class OpenRequests {
   }
 }
 
+/** A request that waits for its reply. */
 interface OpenRequest {
+  /** Kind of the expected reply. */
   readonly kind: Reply["kind"];
   readonly seen: ((reply: never) => void) | undefined;
   readonly answer: Deferred<Reply>;
   readonly timer: ReturnType<typeof setTimeout>;
 }
 
+/** Returns the error for a reply that is not of the expected kind. */
 function refusal(reply: Reply): JindouError {
   if (reply.kind !== "error")
     return new JindouError("internal", { message: `Answered ${reply.kind}` });
@@ -297,7 +330,7 @@ function refusal(reply: Reply): JindouError {
   return new JindouError(code, { message, retryAfterMs });
 }
 
-/** A frame of a newer server: ignored. */
-function isUnknown(error: unknown): boolean {
+/** True if the frame is of a kind that only a newer server sends. Such frames are ignored. */
+function isUnknownFrame(error: unknown): boolean {
   return error instanceof Error && "fatal" in error && error.fatal === false;
 }

@@ -1,6 +1,6 @@
-// Keeps a client connected: opens one connection after the other until it is closed or the server
-// forbids a reconnect. Knows nothing of messages.
-// State: the status, the connection, the session to continue, the number of failed attempts.
+// Keeps a client connected: opens one connection after the other, until the client is closed or the
+// server forbids to reconnect. Owns the status, the current connection, the id of the session to
+// continue and the number of failed attempts. Does not handle messages.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { encodeOperation } from "../protocol/native/client-encode.ts";
@@ -11,125 +11,144 @@ import {
   type Connack,
   Connection,
   type ConnectionEnd,
-  type ConnectionParts,
+  type ConnectionPorts,
 } from "./connection.ts";
-import { asJindouError, endedBy, JindouError } from "./errors.ts";
-import { randomName, type Settings } from "./options.ts";
+import { asJindouError, JindouError, kickedEventOf } from "./errors.ts";
+import { randomId, type Settings } from "./options.ts";
 import { drop, openSocket } from "./socket.ts";
 
-interface ConnectorParts {
+/** Settings and callbacks of a connector. */
+interface ConnectorPorts {
   readonly settings: Settings;
-  /** The channels to resume, `limit` at most, most recently used first. */
+  /** Returns the channels to resume, `limit` at most, most recently used first. */
   resume(limit: number): readonly ResumePoint[];
-  /** A session is open. */
+  /** The session is open on a new connection. */
   opened(connection: Connection, connack: Connack): void;
-  readonly pushed: ConnectionParts["pushed"];
-  /** The open session's connection is lost. */
+  /** The server pushed a frame. */
+  readonly pushed: ConnectionPorts["pushed"];
+  /** The connection of an open session was lost. */
   lost(): void;
-  /** The client is closed permanently; everything that waits is rejected with `error`. */
+  /** The client is closed permanently. All waiting calls must be rejected with `error`. */
   closed(error: JindouError): void;
+  /** Calls the app's handlers of an event. */
   emit<E extends "status" | "kicked" | "error">(event: E, value: ClientEvents[E]): void;
 }
 
-/** A session that lasted this long resets the reconnect delay. */
+/** Duration after which a session counts as stable. Its loss resets the reconnect delay. */
 const STABLE_MS = 2000;
-/** Close codes with which a server ends a connection whose frame is too large for it. */
+/** Close codes of a connection that a server ends because a frame is too large. */
 const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
-/** A server's limits unless configured otherwise. */
+/** Maximum number of channels in CONNECT that a server accepts by default. */
 const MAX_RESUME_CHANNELS = 1000;
+/** Maximum size of a frame that a server accepts by default. */
 const MAX_FRAME_BYTES = 128 * 1024;
-/** Share of the largest frame for resume points; the rest is for the token and the names. */
+/**
+ * Fraction of the maximum frame size that resume points may use. The rest is left for the token and
+ * the names.
+ */
 const RESUME_SHARE = 0.75;
-/** Most bytes of a resume point beside its channel's id. */
+/** Maximum size of an encoded resume point without its channel id. */
 const RESUME_POINT_BYTES = 25;
 
-// Close codes 4000 to 4099: reconnect at once; 4200 to 4299: never; all others: after a delay.
+// Close codes 4000–4099: reconnect at once. 4200–4299: never reconnect. Other codes: reconnect
+// after a delay.
 const AT_ONCE_FROM = 4000;
 const PAUSE_FROM = 4100;
 const NEVER_FROM = 4200;
 const NEVER_TO = 4299;
 
-/** A connection attempt. */
+/** One attempt to connect. */
 interface Attempt {
   readonly connectFrame: Uint8Array;
-  /** Number of channels the CONNECT names. */
+  /** Number of channels that CONNECT names. */
   readonly resumed: number;
   readonly token: string;
 }
 
+/** The connections of one client. */
 export class Connector {
-  readonly #parts: ConnectorParts;
+  readonly #ports: ConnectorPorts;
   #status: Status = "connecting";
   #connection: Connection | undefined;
+  /** Number of reconnects since the last stable session. */
   #failures = 0;
-  /** Monotonic clock. */
+  /** Time at which the session was opened (monotonic clock). */
   #openedAt = 0;
-  /** The server's limits, as far as known. */
+  /** Maximum number of channels in CONNECT, lowered when a server rejects more. */
   #resumeLimit = MAX_RESUME_CHANNELS;
+  /** Maximum size of a frame, lowered when a server may have rejected a CONNECT for its size. */
   #maxFrameBytes = MAX_FRAME_BYTES;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Number of the current attempt. A lower number belongs to an abandoned attempt. */
   #round = 0;
   /**
-   * The session to continue. Until the server has named it, a name of our own, so that repeating
-   * an attempt whose CONNACK was lost is not a second login.
+   * Id of the session to continue. It is random until the server has named the session, so that
+   * repeating an attempt whose CONNACK was lost does not count as a second login.
    */
-  #session = randomName();
-  /** The token of the session, or of the first CONNECT that may have opened it. */
+  #session = randomId();
+  /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
 
-  constructor(parts: ConnectorParts) {
-    this.#parts = parts;
+  constructor(ports: ConnectorPorts) {
+    this.#ports = ports;
   }
 
   get status(): Status {
     return this.#status;
   }
 
-  /** Connects without waiting for the rest of a reconnect delay; pings when connected. */
+  /**
+   * Connects without waiting for the rest of the reconnect delay. Sends a ping if a connection
+   * exists.
+   */
   connectNow(): void {
     if (this.#status === "closed") return;
     if (this.#connection !== undefined) return this.#connection.probe();
     clearTimeout(this.#timer);
-    this.#become("connecting");
+    this.#setStatus("connecting");
     this.#round += 1;
     void this.#connect(this.#round);
   }
 
-  /** Closes the client; resolves when the server knows or cannot be reached. */
+  /** Closes the client. Resolves when the server has ended the session or cannot be reached. */
   async close(): Promise<void> {
     const connection = this.#connection;
     this.#finish(new JindouError("closed"));
     await connection?.disconnect();
   }
 
-  /** `round` distinguishes this attempt from an abandoned one. */
+  /** Makes attempt number `round`. Stops if a newer attempt has started meanwhile. */
   async #connect(round: number): Promise<void> {
-    const { settings } = this.#parts;
-    const isOld = () => round !== this.#round || this.#status === "closed";
+    const { settings } = this.#ports;
+    const isAbandoned = () => round !== this.#round || this.#status === "closed";
     try {
       const token = await settings.token();
-      if (isOld()) return;
+      if (isAbandoned()) return;
       const attempt = this.#attemptWith(token);
       const socket = await openSocket(settings.url, settings.webSocket);
-      if (isOld()) return drop(socket);
+      if (isAbandoned()) return drop(socket);
       const connection: Connection = new Connection({
         socket,
         uid: settings.uid,
         connectFrame: attempt.connectFrame,
         timeouts: settings.timeouts,
         opened: (connack) => this.#opened(connection, connack),
-        pushed: this.#parts.pushed,
+        pushed: this.#ports.pushed,
         ended: (end) => this.#ended(end, attempt),
       });
       this.#connection = connection;
     } catch (error) {
-      if (!isOld()) this.#failed(asJindouError(error, "bad_option"));
+      if (!isAbandoned()) this.#attemptFailed(asJindouError(error, "bad_option"));
     }
   }
 
+  /** Returns a new attempt with its encoded CONNECT. */
   #attemptWith(token: string): Attempt {
-    const { settings, resume } = this.#parts;
-    const resumePoints = fitting(resume(this.#resumeLimit), this.#maxFrameBytes * RESUME_SHARE);
+    const { settings, resume } = this.#ports;
+    const resumePoints = pointsWithin(
+      resume(this.#resumeLimit),
+      this.#maxFrameBytes * RESUME_SHARE,
+    );
     const connectFrame = encodeOperation({
       kind: "connect",
       ref: 1,
@@ -145,20 +164,20 @@ export class Connector {
     return { connectFrame, resumed: resumePoints.length, token };
   }
 
-  /** There is no token or no socket. */
-  #failed(error: JindouError): void {
-    if (error.retry) this.#again("pause");
+  /** Handles an attempt that got no token or no socket. */
+  #attemptFailed(error: JindouError): void {
+    if (error.retry) this.#reconnect("pause");
     else this.#finish(error);
-    this.#parts.emit("error", error);
+    this.#ports.emit("error", error);
   }
 
   #opened(connection: Connection, connack: Connack): void {
     this.#openedAt = performance.now();
     this.#session = connack.sessionId;
     this.#maxFrameBytes = connack.limits.maxFrameBytes;
-    this.#become("online");
-    // a status handler may have closed it
-    if (this.#connection === connection) this.#parts.opened(connection, connack);
+    this.#setStatus("online");
+    // a status handler may have closed the client
+    if (this.#connection === connection) this.#ports.opened(connection, connack);
   }
 
   #ended(end: ConnectionEnd, { resumed, connectFrame, token }: Attempt): void {
@@ -166,79 +185,81 @@ export class Connector {
     this.#connection = undefined;
     if (this.#status === "closed") return;
     if (wasOpen) {
-      this.#parts.lost();
+      this.#ports.lost();
       const heldMs = performance.now() - this.#openedAt;
       if (heldMs >= STABLE_MS) this.#failures = 0;
     } else if (resumed > 0) {
       if (end.error?.code === "too_large") {
-        this.#resumeLimit = resumed >> 1; // this server resumes fewer channels
-        return this.#waitFor(0);
+        this.#resumeLimit = resumed >> 1; // this server accepts fewer channels
+        return this.#connectAfter(0);
       }
       if (end.isConnectSent && MAYBE_TOO_LARGE.includes(end.code))
-        this.#maxFrameBytes = connectFrame.length / 2; // until CONNACK names the limit
+        this.#maxFrameBytes = connectFrame.length / 2; // assumed until CONNACK sets the limit
     }
     if (wasOpen || (end.isConnectSent && this.#sessionToken === undefined))
       this.#sessionToken = token;
-    if (!wasOpen && this.#hasNewToken(end.code, token)) {
-      this.#session = randomName(); // a login
-      return this.#waitFor(0);
+    if (!wasOpen && this.#adoptNewToken(end.code, token)) {
+      this.#session = randomId(); // an unused session id makes the next CONNECT a login
+      return this.#connectAfter(0);
     }
-    const next = verdict(end.code);
-    const isGoingAway = end.code === CLOSE_REASONS.draining.code; // another node takes over
-    const isFailed = !wasOpen && !isGoingAway && next !== "never";
-    const error = end.error ?? (isFailed ? noSession(end) : undefined);
-    if (error !== undefined) this.#parts.emit("error", error);
-    if (next === "never") this.#kicked(end);
-    else this.#again(next);
+    const timing = reconnectTiming(end.code);
+    // the next attempt reaches another node
+    const isGoingAway = end.code === CLOSE_REASONS.draining.code;
+    const isFailed = !wasOpen && !isGoingAway && timing !== "never";
+    const error = end.error ?? (isFailed ? connectFailure(end) : undefined);
+    if (error !== undefined) this.#ports.emit("error", error);
+    if (timing === "never") this.#kicked(end);
+    else this.#reconnect(timing);
   }
 
   /**
-   * Whether the session ended because its token was revoked and the app has supplied another one
-   * since. At most once per session.
+   * Returns true if the session ended because its token was revoked, and the app has supplied
+   * another token since. Forgets the session's token, so that it returns true at most once per
+   * session.
    */
-  #hasNewToken(code: number, token: string): boolean {
+  #adoptNewToken(code: number, token: string): boolean {
     if (code !== CLOSE_REASONS.token_changed.code) return false;
-    const before = this.#sessionToken;
+    const sessionToken = this.#sessionToken;
     this.#sessionToken = undefined;
-    return before !== undefined && before !== token;
+    return sessionToken !== undefined && sessionToken !== token;
   }
 
   #kicked(end: ConnectionEnd): void {
-    const kicked = endedBy(end.code);
+    const kicked = kickedEventOf(end.code);
     this.#finish(end.error ?? new JindouError(kicked.reason, kicked));
-    this.#parts.emit("kicked", kicked);
+    this.#ports.emit("kicked", kicked);
   }
 
-  #again(when: "at_once" | "pause"): void {
-    if (this.#status === "closed") return; // a handler closed it
+  #reconnect(when: "at_once" | "pause"): void {
+    if (this.#status === "closed") return; // a handler closed the client
     const atOnce = when === "at_once" && this.#failures === 0;
-    const wait = pauseMs(this.#failures, this.#parts.settings.reconnect);
+    const delayMs = reconnectDelayMs(this.#failures, this.#ports.settings.reconnect);
     this.#failures += 1;
-    this.#waitFor(atOnce ? 0 : wait);
+    this.#connectAfter(atOnce ? 0 : delayMs);
   }
 
-  #waitFor(ms: number): void {
+  #connectAfter(ms: number): void {
     this.#timer = setTimeout(() => this.connectNow(), ms);
-    this.#become("offline");
+    this.#setStatus("offline");
   }
 
   #finish(error: JindouError): void {
     if (this.#status === "closed") return;
     clearTimeout(this.#timer);
     this.#connection = undefined;
-    this.#parts.closed(error);
-    this.#become("closed");
+    this.#ports.closed(error);
+    this.#setStatus("closed");
   }
 
-  #become(status: Status): void {
+  #setStatus(status: Status): void {
     if (this.#status === status) return;
     this.#status = status;
-    this.#parts.emit("status", status);
+    this.#ports.emit("status", status);
   }
 }
 
-/** The resume points that `maxBytes` hold. */
-function fitting(points: readonly ResumePoint[], maxBytes: number): readonly ResumePoint[] {
+/** Returns the first points that together fit into `maxBytes`. */
+function pointsWithin(points: readonly ResumePoint[], maxBytes: number): readonly ResumePoint[] {
   const encoder = new TextEncoder();
   let bytes = 0;
   return points.filter(({ channel }) => {
@@ -247,23 +268,24 @@ function fitting(points: readonly ResumePoint[], maxBytes: number): readonly Res
   });
 }
 
-/** A failed attempt for which neither side gave a reason. */
-function noSession({ code }: ConnectionEnd): JindouError {
+/** Returns the error of a failed attempt that has no other error. */
+function connectFailure({ code }: ConnectionEnd): JindouError {
   const message = `No session: the connection ended with code ${code}`;
   return new JindouError("connection_lost", { message });
 }
 
-/** What to do after a connection closed with `code`. */
-export function verdict(code: number): "at_once" | "pause" | "never" {
+/** Returns when to reconnect after a connection was closed with `code`. */
+export function reconnectTiming(code: number): "at_once" | "pause" | "never" {
   if (code >= NEVER_FROM && code <= NEVER_TO) return "never";
   return code >= AT_ONCE_FROM && code < PAUSE_FROM ? "at_once" : "pause";
 }
 
 /**
- * Milliseconds before attempt number `attempt` (0: the first after a stable connection). Half of it
- * is jitter, so that clients disconnected together do not reconnect together.
+ * Returns the delay in milliseconds before reconnect number `attempt`, where 0 is the first one
+ * after a stable session. Half of the delay is random, so that clients that lost their connections
+ * together do not reconnect together.
  */
-export function pauseMs(
+export function reconnectDelayMs(
   attempt: number,
   { minMs, maxMs }: { readonly minMs: number; readonly maxMs: number },
   random: () => number = Math.random,

@@ -1,10 +1,10 @@
-// Every error of the SDK is a JindouError with a code: one of the server's codes, the reason of a
-// permanent close, or a code of the SDK itself. No state.
+// Errors of the SDK. Each is a JindouError whose code is a code of the server, the reason of a
+// permanent close, or a code of the SDK itself.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
 import { closeReasonOf } from "../protocol/native/errors.ts";
 
-/** The codes of the SDK itself. */
+/** Codes of the SDK itself and their messages. */
 export const CLIENT_MESSAGES = {
   bad_option: "An option is not valid",
   closed: "The client was closed",
@@ -18,12 +18,12 @@ export const CLIENT_MESSAGES = {
 
 export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 
-/** `docs/sdk.md` explains each. */
+/** Code of a JindouError. `docs/sdk.md` explains each code. */
 export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
 
 /**
- * Codes after which the same call may succeed later. The server's are copied from its table of
- * errors, which would be a tenth of the SDK; a test compares them.
+ * Codes of errors after which the same call may succeed later. The server's codes are copied from
+ * its table of errors, because that table would be a tenth of the SDK; a test compares the two.
  */
 export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "connection_lost",
@@ -37,12 +37,13 @@ export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "internal",
 ]);
 
-/** The only error the SDK rejects with or reports. */
+/** The only error that the SDK rejects with or reports. */
 export class JindouError extends Error {
+  /** What went wrong, for code to branch on. */
   readonly code: JindouErrorCode;
-  /** The same call, unchanged, may succeed later. */
+  /** True if the same call, unchanged, may succeed later. */
   readonly retry: boolean;
-  /** Milliseconds to wait before a retry; 0: not known. */
+  /** Number of milliseconds to wait before a retry, 0 if unknown. */
   readonly retryAfterMs: number;
 
   constructor(
@@ -63,8 +64,8 @@ export class JindouError extends Error {
   }
 }
 
-/** The `kicked` event for a close code of the server. */
-export function endedBy(code: number): {
+/** Returns the value of the `kicked` event for a close code of the server. */
+export function kickedEventOf(code: number): {
   readonly reason: CloseReason;
   readonly code: number;
   readonly message: string;
@@ -73,12 +74,12 @@ export function endedBy(code: number): {
   return { reason, code, message: CLOSE_REASONS[reason].message };
 }
 
-/** Whether the request's connection was lost. */
-export function isLost(error: unknown): boolean {
+/** True if the request failed because its connection was lost. */
+export function isConnectionLost(error: unknown): boolean {
   return error instanceof JindouError && error.code === "connection_lost";
 }
 
-/** Wraps any other error as a JindouError with `code`. */
+/** Returns a JindouError as it is, and any other error wrapped in a JindouError with `code`. */
 export function asJindouError(error: unknown, code: ClientErrorCode): JindouError {
   if (error instanceof JindouError) return error;
   const message = error instanceof Error ? error.message : String(error);

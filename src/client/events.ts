@@ -1,6 +1,6 @@
-// The app's event handlers. State: those. A handler that throws stops neither the others nor the
-// caller: the `error` event reports it. Without a handler of `error`, or from within one, it
-// becomes an uncaught exception.
+// The app's event handlers, which this file owns. A handler that throws affects neither the other
+// handlers nor the caller; its error is reported as an `error` event. Without an `error` handler,
+// and if an `error` handler throws, the error becomes an uncaught exception.
 
 import type { ClientEvents } from "./api.ts";
 import { asJindouError } from "./errors.ts";
@@ -10,6 +10,7 @@ export type Handler<T> = (value: T) => unknown;
 
 type EventName = keyof ClientEvents;
 
+/** Event handlers of one client. */
 export class Events {
   readonly #handlers: { [E in EventName]: Handler<ClientEvents[E]>[] } = {
     message: [],
@@ -24,43 +25,44 @@ export class Events {
   };
 
   /**
-   * Adds a handler; the returned function removes it. Added twice it is called twice. Throws
-   * `bad_option`.
+   * Adds a handler and returns a function that removes it. A handler that was added twice is called
+   * twice. Throws `bad_option` if the event does not exist.
    */
   on<E extends EventName>(event: E, handler: Handler<ClientEvents[E]>): () => void {
     checkName("on", event, Object.keys(this.#handlers).join(" "));
     if (typeof handler !== "function")
       throw badOption(`on: the handler of ${event} must be a function`);
     const handlers: Handler<ClientEvents[E]>[] = this.#handlers[event];
-    const own: Handler<ClientEvents[E]> = (value) => handler(value);
-    handlers.push(own);
+    const registered: Handler<ClientEvents[E]> = (value) => handler(value);
+    handlers.push(registered);
     return () => {
-      if (handlers.includes(own)) handlers.splice(handlers.indexOf(own), 1);
+      if (handlers.includes(registered)) handlers.splice(handlers.indexOf(registered), 1);
     };
   }
 
-  /** The handlers of this moment. */
+  /** Returns a copy of the event's handlers, which later changes do not affect. */
   handlers<E extends EventName>(event: E): readonly Handler<ClientEvents[E]>[] {
     return [...this.#handlers[event]];
   }
 
-  /** Calls the handlers of this moment, in the order of `on`. */
+  /** Calls the event's handlers in the order in which they were added. */
   emit<E extends EventName>(event: E, value: ClientEvents[E]): void {
     for (const handler of this.handlers(event)) this.call(handler, value, event);
   }
 
-  /** Calls one handler as if it had been added. */
+  /** Calls a handler and reports its failure, like a handler that was added with `on`. */
   call<T>(handler: Handler<T>, value: T, event?: EventName): void {
-    const failed = (error: unknown) => this.#failed(error, event);
+    const report = (error: unknown) => this.#report(error, event);
     try {
-      const result = handler(value) as Partial<PromiseLike<unknown>> | undefined; // anything; a promise is recognised by its `then`
-      result?.then?.(undefined, failed);
+      // a handler may return anything; a promise is recognised by its `then`
+      const result = handler(value) as Partial<PromiseLike<unknown>> | undefined;
+      result?.then?.(undefined, report);
     } catch (error) {
-      failed(error);
+      report(error);
     }
   }
 
-  #failed(thrown: unknown, event: EventName | undefined): void {
+  #report(thrown: unknown, event: EventName | undefined): void {
     if (event === "error" || this.#handlers.error.length === 0)
       queueMicrotask(() => {
         throw thrown;

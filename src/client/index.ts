@@ -1,18 +1,18 @@
-// `jindou/client`: the client SDK for browsers and Node. Its public interface is what this file
-// exports; docs/sdk.md is its guide. Below that the client: its parts, what each lifecycle event
-// and each push means to them, and the calls of the app. State: none but that of its parts.
+// The client SDK for browsers and Node (`jindou-client`). Its public interface is what this file
+// exports; docs/sdk.md is its guide. The file also wires the components of a client: it passes
+// connection events and pushes to them and maps the public methods to them.
 
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
 import type { Client, ConversationView } from "./api.ts";
 import { Channels } from "./channels.ts";
 import { Commands } from "./commands.ts";
-import type { Ask, Request } from "./connection.ts";
+import type { Request, RequestFunction } from "./connection.ts";
 import { Connector } from "./connector.ts";
 import type { JindouError } from "./errors.ts";
 import { Events } from "./events.ts";
 import { createReceiver, draftOf, type Receiver } from "./messages.ts";
-import { type ConnectOptions, checkNames, type Settings, settle } from "./options.ts";
+import { type ConnectOptions, checkNames, type Settings, settingsFrom } from "./options.ts";
 import { Outbox } from "./outbox.ts";
 import { PresenceWatches } from "./presence.ts";
 import { Background, Calls } from "./requests.ts";
@@ -36,23 +36,26 @@ const PAGE_OPTIONS = "limit offset";
 const HISTORY_LIMIT = 50;
 const CONVERSATION_LIMIT = 100;
 
-/** The group channel with this id. */
+/** Returns the group channel with this id. */
 export function group(id: string): ChannelRef {
   return { id, type: GROUP_CHANNEL };
 }
 
-/** The conversation with this user. */
+/** Returns the personal channel with this user. */
 export function person(uid: string): ChannelRef {
   return { id: uid, type: PERSON_CHANNEL };
 }
 
-/** A client that connects at once and reconnects by itself. Throws `bad_option`, `bad_id`. */
+/**
+ * Creates a client. It connects in the background and reconnects by itself. Throws `bad_option` or
+ * `bad_id` if an option is invalid.
+ */
 export function connect(options: ConnectOptions): Client {
-  const settings = settle(options);
+  const settings = settingsFrom(options);
   const { uid, deviceId } = settings;
-  const parts = createParts(settings);
-  const { events, calls, outbox, streams, channels, commands, presence } = parts;
-  const connector = createConnector(settings, parts);
+  const components = createComponents(settings);
+  const { events, calls, outbox, streams, channels, commands, presence } = components;
+  const connector = createConnector(settings, components);
   const stopListening = onNetworkReturn(() => connector.connectNow());
   events.on("status", (status) => {
     if (status === "closed") stopListening();
@@ -65,13 +68,13 @@ export function connect(options: ConnectOptions): Client {
       return connector.status;
     },
     on(event, handler) {
-      const off = events.on(event, handler);
+      const removeHandler = events.on(event, handler);
       if (event === "command") commands.work();
-      return off;
+      return removeHandler;
     },
     ready: () => calls.connected(),
     send: async (channel, content, options = {}) => outbox.send(draftOf(channel, content, options)),
-    ...createQueries(calls.call, parts.receiver),
+    ...createQueries(calls.call, components.receiver),
     streamOf: (channel, clientMsgNo) => streams.of(channel, clientMsgNo),
     watchPresence: (uids, handler) => presence.watch(uids, handler),
     cursors: () => channels.cursors(),
@@ -79,9 +82,10 @@ export function connect(options: ConnectOptions): Client {
   };
 }
 
-type Parts = ReturnType<typeof createParts>;
+/** The components of one client. */
+type Components = ReturnType<typeof createComponents>;
 
-function createParts({ uid, cursors, maxQueued, timeouts }: Settings) {
+function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
   const { requestMs, sendMs } = timeouts;
   const events = new Events();
   const onError = (error: JindouError) => events.emit("error", error);
@@ -120,8 +124,8 @@ function createParts({ uid, cursors, maxQueued, timeouts }: Settings) {
   const presence = new PresenceWatches({
     ask,
     onError,
-    changed: (one) => events.emit("presence", one),
-    call: (handler, one) => events.call(handler, one),
+    changed: (change) => events.emit("presence", change),
+    call: (handler, change) => events.call(handler, change),
   });
   return {
     events,
@@ -136,9 +140,9 @@ function createParts({ uid, cursors, maxQueued, timeouts }: Settings) {
   };
 }
 
-function createConnector(settings: Settings, parts: Parts): Connector {
-  const { events, calls, background, outbox } = parts;
-  const { streams, channels, commands, presence } = parts;
+function createConnector(settings: Settings, components: Components): Connector {
+  const { events, calls, background, outbox } = components;
+  const { streams, channels, commands, presence } = components;
   return new Connector({
     settings,
     resume: (limit) => channels.resume(limit),
@@ -148,23 +152,24 @@ function createConnector(settings: Settings, parts: Parts): Connector {
       outbox.opened(connection);
       streams.opened();
       presence.opened();
-      channels.opened(connack); // last: it may call handlers
+      channels.opened(connack); // last, because it may call the app's handlers
     },
-    pushed: (push) => route(push, parts),
+    pushed: (push) => route(push, components),
     lost() {
-      for (const one of [background, channels, calls, outbox, streams]) one.lost();
+      for (const component of [background, channels, calls, outbox, streams]) component.lost();
     },
     closed(error) {
       background.lost();
       channels.lost();
-      for (const one of [calls, outbox, streams, commands]) one.close(error);
+      for (const component of [calls, outbox, streams, commands]) component.close(error);
     },
     emit: (event, value) => events.emit(event, value),
   });
 }
 
-function route(push: Push, parts: Parts): void {
-  const { events, streams, channels, receiver } = parts;
+/** Passes a push to the component that handles it. */
+function route(push: Push, components: Components): void {
+  const { events, streams, channels, receiver } = components;
   switch (push.kind) {
     case "message":
       return channels.message(push.channel, push.message);
@@ -175,15 +180,15 @@ function route(push: Push, parts: Parts): void {
     case "stream":
       return void streams.snapshot(push.channel, push.snapshot);
     case "command":
-      return parts.commands.take(push.channel, push.inboxSeq, push.message);
+      return components.commands.take(push.channel, push.inboxSeq, push.message);
     case "conversation":
       return events.emit("conversation", {
         change: push.change,
         conversation: receiver.conversation(push.conversation),
       });
     case "presence":
-      return parts.presence.take(push.presence);
-    case "disconnect": // handled by the connection
+      return components.presence.take(push.presence);
+    case "disconnect": // the connection handles it
   }
 }
 
@@ -192,13 +197,16 @@ type Queries = Pick<
   "history" | "conversations" | "markRead" | "setUnread" | "deleteConversation" | "presence"
 >;
 
-/** Requests of the app; each may be repeated without harm. */
-function createQueries(ask: Ask, receiver: Receiver): Queries {
-  const change = async (
+/**
+ * Returns the methods of a client that are plain requests. Each of them is idempotent, so it can be
+ * repeated after a lost connection.
+ */
+function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
+  const changeConversation = async (
     channel: ChannelRef,
-    what: Request<"conversation">["change"],
+    change: Request<"conversation">["change"],
   ): Promise<ConversationView> => {
-    const request = { kind: "conversation", channel, change: what } as const;
+    const request = { kind: "conversation", channel, change } as const;
     const { conversation } = await ask(request);
     return receiver.conversation(conversation);
   };
@@ -225,9 +233,9 @@ function createQueries(ask: Ask, receiver: Receiver): Queries {
       return { conversations, more: page.more };
     },
 
-    markRead: (channel, seq) => change(channel, { kind: "read", seq }),
-    setUnread: (channel, unread) => change(channel, { kind: "unread", unread }),
-    deleteConversation: (channel) => change(channel, { kind: "delete" }),
+    markRead: (channel, seq) => changeConversation(channel, { kind: "read", seq }),
+    setUnread: (channel, unread) => changeConversation(channel, { kind: "unread", unread }),
+    deleteConversation: (channel) => changeConversation(channel, { kind: "delete" }),
 
     async presence(uids) {
       const { presence } = await ask({ kind: "presence", uids });
@@ -236,9 +244,13 @@ function createQueries(ask: Ask, receiver: Receiver): Queries {
   };
 }
 
-/** Browsers report that the network is back: the rest of a reconnect delay is pointless then. */
+/**
+ * Calls `listener` when a browser reports that the network is back, so that the client need not
+ * wait for the rest of its reconnect delay. Returns a function that stops this.
+ */
 function onNetworkReturn(listener: () => void): () => void {
-  const page = globalThis as Partial<EventTarget>; // Node's global object is not one
+  // in Node the global object is not an EventTarget
+  const page = globalThis as Partial<EventTarget>;
   page.addEventListener?.("online", listener);
   return () => page.removeEventListener?.("online", listener);
 }

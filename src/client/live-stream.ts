@@ -1,5 +1,5 @@
-// One stream as this client has it, and its readers. State: the stream's fields; the text only
-// grows. Makes no requests: streams.ts gives it snapshots and events.
+// One stream as the client has received it, and its readers. Owns the stream's fields; the text
+// only grows. Makes no requests: streams.ts passes snapshots and events to it.
 
 import type {
   ChannelEvent,
@@ -15,9 +15,10 @@ import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Stream, StreamEnd } from "./api.ts";
 import type { JindouError } from "./errors.ts";
 
-/** The stream that a message starts, if any. */
+/** Returns the stream that a message starts, `undefined` if it starts none. */
 export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
 
+/** Fields of a stream that change while it is followed. */
 type StreamFields = Omit<StreamSnapshot, "key" | "channel" | "clientMsgNo">;
 
 const EMPTY: StreamFields = {
@@ -32,14 +33,16 @@ const EMPTY: StreamFields = {
   notes: [],
 };
 
+/** A stream that the client follows. */
 export class LiveStream implements Stream {
   readonly channel: ChannelRef;
   readonly clientMsgNo: string;
   readonly cancel: () => Promise<StreamState>;
   readonly #finished = deferred<StreamEnd>();
   #fields: StreamFields = EMPTY;
+  /** Why the stream can no longer be followed. */
   #error: JindouError | undefined;
-  /** Resolves at the next change; exists while a reader waits. */
+  /** Resolves at the next change of the stream. Exists only while a reader waits for it. */
   #change: Deferred<void> | undefined;
 
   constructor(channel: ChannelRef, clientMsgNo: string, cancel: () => Promise<StreamState>) {
@@ -92,7 +95,10 @@ export class LiveStream implements Stream {
     return this.#read(from === "now" ? this.text.length : 0);
   }
 
-  /** Replaces all fields unless the snapshot is older; returns the new notes. */
+  /**
+   * Replaces all fields with a snapshot, unless the snapshot is older. Returns the tool-call events
+   * that the stream did not have yet.
+   */
   replace(snapshot: StreamFields): readonly StreamNote[] {
     const { nextIndex } = this.#fields;
     if (snapshot.nextIndex < nextIndex) return [];
@@ -100,7 +106,10 @@ export class LiveStream implements Stream {
     return snapshot.notes.filter(({ index }) => index >= nextIndex);
   }
 
-  /** Applies the event that is next. `gap`: an earlier one is missing. `old`: applied before. */
+  /**
+   * Applies the next event. Returns `gap` if an earlier event is missing, and `old` if the event
+   * was applied before.
+   */
   append(event: ChannelEvent): "applied" | "old" | "gap" {
     const { nextIndex, text } = this.#fields;
     const place = event.stream;
@@ -109,14 +118,14 @@ export class LiveStream implements Stream {
     const { state } = place;
     this.#set({
       ...this.#fields,
-      ...changeBy(event, place, this.#fields),
+      ...fieldsChangedBy(event, place, this.#fields),
       nextIndex: place.nextIndex,
       state,
     });
     return "applied";
   }
 
-  /** It cannot be followed any longer. No effect when it has ended. */
+  /** Records that the stream can no longer be followed. Has no effect after the stream ended. */
   fail(error: JindouError): void {
     if (this.state !== "active" || this.#error !== undefined) return;
     this.#error = error;
@@ -136,14 +145,17 @@ export class LiveStream implements Stream {
     this.#change = undefined;
   }
 
-  /** Readers share the text: a slow one needs no queue and gets larger pieces. */
+  /**
+   * Yields the text from offset `from` until the stream ends. A slow reader needs no queue: its
+   * next piece is all text it has not read.
+   */
   async *#read(from: number): AsyncGenerator<string, void> {
-    let at = from;
+    let offset = from;
     for (;;) {
       const { text } = this;
-      if (at < text.length) {
-        const piece = text.slice(at);
-        at = text.length;
+      if (offset < text.length) {
+        const piece = text.slice(offset);
+        offset = text.length;
         yield piece;
       } else if (this.state !== "active") return;
       else if (this.#error !== undefined) throw this.#error;
@@ -155,15 +167,16 @@ export class LiveStream implements Stream {
   }
 }
 
-/** The fields that the next event changes. */
-function changeBy(
+/** Returns the fields that the next event changes. */
+function fieldsChangedBy(
   { type, data, fromUid, eventId, timestampMs }: ChannelEvent,
   { index, textOffset, messageSeq }: StreamPlace,
   { text, notes }: StreamFields,
 ): Partial<StreamFields> {
   if (index === 0) return { fromUid, messageSeq, startData: data };
   if (type === STREAM_END) return { endData: data };
-  if (type === STREAM_CONTENT) return { text: text + data.slice(text.length - textOffset) }; // merged content may overlap
+  // merged content may overlap the text
+  if (type === STREAM_CONTENT) return { text: text + data.slice(text.length - textOffset) };
   const note = { index, textOffset, eventId, type, data, timestampMs };
   return { notes: [...notes, note] };
 }

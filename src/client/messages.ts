@@ -1,5 +1,6 @@
-// Messages between the app and the wire: options checked and payloads encoded on the way out,
-// channels under this user's name for them and JSON parsed on the way in. Pure.
+// Conversion of messages between the app and the protocol. Outgoing: checks the options and encodes
+// the payload. Incoming: names the channel as this user sees it and parses the payload. Pure
+// functions.
 
 import {
   type ChannelRef,
@@ -12,11 +13,11 @@ import type { Command, Content, ConversationView, ReceivedMessage, SendOptions }
 import type { Request } from "./connection.ts";
 import { JindouError } from "./errors.ts";
 import type { StreamFor } from "./live-stream.ts";
-import { checkNames, randomName } from "./options.ts";
+import { checkNames, randomId } from "./options.ts";
 
 const SEND_OPTIONS = "clientMsgNo redDot expireS noPersist syncOnce tagKey";
 
-/** The request for a message of the app. Throws `bad_option`, `bad_request`. */
+/** Returns the request that sends a message. Throws `bad_option` or `bad_request`. */
 export function draftOf(
   { id, type }: ChannelRef,
   content: string | Content | Uint8Array,
@@ -31,7 +32,7 @@ export function draftOf(
   return {
     kind: "send",
     channel: { id, type },
-    clientMsgNo: options.clientMsgNo || randomName(),
+    clientMsgNo: options.clientMsgNo || randomId(),
     header: {
       noPersist: options.noPersist ?? false,
       redDot: options.redDot ?? true,
@@ -46,40 +47,46 @@ export function draftOf(
 
 const ENCODER = new TextEncoder();
 
+/**
+ * Returns the payload bytes of a message's content. Bytes are copied, because the app may change
+ * them while the message is queued.
+ */
 function payloadOf(content: string | Content | Uint8Array): Uint8Array {
   if (content instanceof Uint8Array) return content.slice();
   const body = typeof content === "string" ? { type: 1, content } : content;
   return ENCODER.encode(JSON.stringify(body));
 }
 
-/** The key of a message or stream among those of all channels of user `uid`. */
+/** Returns a key that identifies a message or stream among all channels of user `uid`. */
 export function messageKey(uid: string, channel: ChannelRef, clientMsgNo: string): string {
   return `${channelKey(channel, uid)}\n${clientMsgNo}`;
 }
 
-/** Makes what the app gets of what one user receives. */
+/** Converts what the server sends into the objects that the app receives. */
 export interface Receiver {
   message(message: Message): ReceivedMessage;
   conversation(conversation: Conversation): ConversationView;
 }
 
+/** Returns the conversions for user `uid`. `streamFor` returns the stream that a message starts. */
 export function createReceiver(uid: string, streamFor: StreamFor): Receiver {
   const message: Receiver["message"] = (received) => {
-    const { key: _, header, ...rest } = received;
+    const { key: _, header, ...fields } = received;
     const channel = channelSeenBy(uid, received);
     const content = contentOf(received.payload);
     const stream = streamFor(channel, received);
-    return { ...rest, ...header, channel, content, stream };
+    return { ...fields, ...header, channel, content, stream };
   };
   return {
     message,
-    conversation: ({ last, ...rest }) => ({
-      ...rest,
+    conversation: ({ last, ...fields }) => ({
+      ...fields,
       last: last && message(last),
     }),
   };
 }
 
+/** Returns the command that a message of the inbox holds. */
 export function receivedCommand(channel: ChannelRef, message: Message): Command {
   const { messageId, fromUid, clientMsgNo, timestampMs, payload } = message;
   return {
@@ -95,7 +102,10 @@ export function receivedCommand(channel: ChannelRef, message: Message): Command 
 
 const UTF8 = new TextDecoder();
 
-/** The content object in a payload; a server that does not check payloads passes anything. */
+/**
+ * Returns the content object in a payload, `undefined` if the payload holds none. A server may be
+ * configured not to check payloads, so they can hold any bytes.
+ */
 function contentOf(payload: Uint8Array): Content | undefined {
   try {
     const value: unknown = JSON.parse(UTF8.decode(payload));

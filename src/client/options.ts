@@ -1,5 +1,5 @@
-// The options of `connect`, checked and completed once; checks for the names and ids that an app
-// passes, which types do not enforce in JavaScript. No state.
+// Checks the options of `connect` and fills in their defaults. Also checks the names and ids that
+// an app passes to other calls, because types do not enforce them in JavaScript.
 
 import { type DeviceFlag, GROUP_CHANNEL, isId, PERSON_CHANNEL } from "../broker/model.ts";
 import type { Cursor } from "./api.ts";
@@ -7,52 +7,81 @@ import { asJindouError, JindouError } from "./errors.ts";
 import type { SocketConstructor } from "./socket.ts";
 import { within } from "./waiting.ts";
 
+/** Options of `connect`. */
 export interface ConnectOptions {
-  /** Address of the client listener: `ws://` or `wss://`; `http`, `https` are replaced by these. */
+  /**
+   * Address of the broker's client listener, `ws://` or `wss://`. `http://` and `https://` are
+   * replaced by these.
+   */
   readonly url: string;
   readonly uid: string;
-  /** Registered for uid and deviceFlag; a function is called before each connect. Default: "". */
+  /**
+   * Token that is registered for the user and `deviceFlag`, or a function that returns it. The
+   * function is called before each connection attempt. Default: "".
+   */
   readonly token?: string | (() => string | Promise<string>);
-  /** 0 app, 1 web, 2 desktop. Default: 1. */
+  /** Class of the device: 0 app, 1 web, 2 desktop. Default: 1. */
   readonly deviceFlag?: DeviceFlag;
-  /** A newer session with the same deviceId replaces this one. Default: random for each client. */
+  /**
+   * Id of the device. A new session with the same `deviceId` replaces the session of this client.
+   * Default: a random id for each client.
+   */
   readonly deviceId?: string;
   /**
-   * The app's position in each channel, least recently used first; later messages are delivered.
-   * Other channels begin with live messages.
+   * The app's position in each channel, least recently used first. Messages after it are delivered.
+   * In all other channels, delivery starts with live messages.
    */
   readonly cursors?: Iterable<Cursor>;
   /**
-   * Default: the platform's WebSocket. For Node.js below 22, which has none, that of the package
-   * `ws` comes with the SDK.
+   * WebSocket class to use. Default: the class of the platform or, in Node.js below 22, which has
+   * none, the class of the package `ws`, which is part of the SDK.
    */
   readonly webSocket?: SocketConstructor;
-  /** Reconnect delay: grows from about minMs to about maxMs. Default: 500 and 30 000. */
+  /**
+   * Delay before a reconnect in milliseconds. It grows from about `minMs` (default 500) to about
+   * `maxMs` (default 30,000).
+   */
   readonly reconnect?: { readonly minMs?: number; readonly maxMs?: number };
-  /** Limit of messages, and of other calls, without an answer. Default: 1000. */
+  /**
+   * Maximum number of messages that wait for an acknowledgement, and of other calls that wait for a
+   * reply. Further calls are rejected with `queue_full`. Default: 1000.
+   */
   readonly maxQueued?: number;
+  /** Time limits in milliseconds. Each has a default. */
   readonly timeouts?: Partial<Timeouts>;
 }
 
-/** All in milliseconds. */
+/** Time limits of a client, in milliseconds. */
 export interface Timeouts {
-  /** For the token, and then until the session is open. Default: 10 000. */
+  /** Maximum time for `token` to return, and then for the session to open. Default: 10,000. */
   readonly connectMs: number;
-  /** For the answer to a call, including the wait for a connection. Default: 15 000. */
+  /**
+   * Maximum duration of a call other than `send`, including the wait for a connection. Default:
+   * 15,000.
+   */
   readonly requestMs: number;
-  /** For a message, including the wait for a connection; 0: no limit. Default: 0. */
+  /**
+   * Maximum time until a message is acknowledged, including the wait for a connection. Default: 0,
+   * no limit.
+   */
   readonly sendMs: number;
-  /** Silence of the server after which the client sends a ping. Default: 20 000. */
+  /** Time without data from the server after which the client sends a ping. Default: 20,000. */
   readonly pingMs: number;
-  /** For the answer to a ping; without one the connection is lost. Default: 10 000. */
+  /**
+   * Maximum time for the answer to a ping. Without an answer the connection counts as lost.
+   * Default: 10,000.
+   */
   readonly pongMs: number;
 }
 
-/** The options with every default filled in. */
+/** Options of `connect` after checking, with all defaults filled in. */
 export interface Settings {
   readonly url: string;
   readonly uid: string;
-  /** Rejects with `token_failed`: too slow, failed, or not a string. */
+  /**
+   * Returns the token. Rejects with `token_failed` if the app's function takes too long, fails, or
+   * does not return a string.
+   */
   readonly token: () => Promise<string>;
   readonly deviceFlag: DeviceFlag;
   readonly deviceId: string;
@@ -63,10 +92,11 @@ export interface Settings {
   readonly timeouts: Timeouts;
 }
 
-const OPTIONS = "url uid token deviceFlag deviceId cursors webSocket reconnect maxQueued timeouts";
-const RECONNECT = "minMs maxMs";
-/** The defaults; `sendMs` alone may be 0. */
-const TIMEOUTS: Timeouts = {
+const CONNECT_OPTIONS =
+  "url uid token deviceFlag deviceId cursors webSocket reconnect maxQueued timeouts";
+const RECONNECT_OPTIONS = "minMs maxMs";
+/** Default timeouts. Only the one with the default 0 may be set to 0. */
+const DEFAULT_TIMEOUTS: Timeouts = {
   connectMs: 10_000,
   requestMs: 15_000,
   sendMs: 0,
@@ -74,18 +104,18 @@ const TIMEOUTS: Timeouts = {
   pongMs: 10_000,
 };
 
-/** The longest delay of `setTimeout`. */
-const MAX_NUMBER = 2 ** 31 - 1;
+/** Maximum value of every numeric option: the maximum delay of `setTimeout`. */
+const MAX_INTEGER = 2 ** 31 - 1;
 
-/** Throws `bad_option`, `bad_id`. */
-export function settle(options: ConnectOptions): Settings {
-  checkNames("connect", options, OPTIONS);
+/** Returns the settings for these options. Throws `bad_option` or `bad_id` if one is invalid. */
+export function settingsFrom(options: ConnectOptions): Settings {
+  checkNames("connect", options, CONNECT_OPTIONS);
   const { token = "", reconnect = {} } = options;
-  checkNames("reconnect", reconnect, RECONNECT);
-  const deviceId = options.deviceId ?? randomName();
+  checkNames("reconnect", reconnect, RECONNECT_OPTIONS);
+  const deviceId = options.deviceId ?? randomId();
   for (const [name, id] of Object.entries({ uid: options.uid, deviceId }))
     if (typeof id !== "string" || !isId(id)) throw badId(name);
-  const minMs = whole("minMs", reconnect.minMs ?? 500);
+  const minMs = checkedInteger("minMs", reconnect.minMs ?? 500);
   const maxMs = reconnect.maxMs ?? Math.max(minMs, 30_000);
   const timeouts = timeoutsOf(options.timeouts ?? {});
   return {
@@ -96,27 +126,32 @@ export function settle(options: ConnectOptions): Settings {
     deviceId,
     cursors: Array.from(options.cursors ?? [], checkedCursor),
     webSocket: options.webSocket,
-    reconnect: { minMs, maxMs: whole("maxMs", maxMs, minMs) },
-    maxQueued: whole("maxQueued", options.maxQueued ?? 1000),
+    reconnect: { minMs, maxMs: checkedInteger("maxMs", maxMs, minMs) },
+    maxQueued: checkedInteger("maxQueued", options.maxQueued ?? 1000),
     timeouts,
   };
 }
 
-function timeoutsOf(given: Partial<Timeouts>): Timeouts {
-  const names = Object.keys(TIMEOUTS) as (keyof Timeouts)[]; // it has no others
-  checkNames("timeouts", given, names.join(" "));
-  const settled = { ...TIMEOUTS };
+function timeoutsOf(options: Partial<Timeouts>): Timeouts {
+  // `DEFAULT_TIMEOUTS` has no other keys
+  const names = Object.keys(DEFAULT_TIMEOUTS) as (keyof Timeouts)[];
+  checkNames("timeouts", options, names.join(" "));
+  const timeouts = { ...DEFAULT_TIMEOUTS };
   for (const name of names)
-    settled[name] = whole(name, given[name] ?? TIMEOUTS[name], Math.min(TIMEOUTS[name], 1));
-  return settled;
+    timeouts[name] = checkedInteger(
+      name,
+      options[name] ?? DEFAULT_TIMEOUTS[name],
+      Math.min(DEFAULT_TIMEOUTS[name], 1),
+    );
+  return timeouts;
 }
 
 async function tokenWithin(
   ms: number,
-  given: NonNullable<ConnectOptions["token"]>,
+  tokenOption: NonNullable<ConnectOptions["token"]>,
 ): Promise<string> {
   try {
-    const supplied = typeof given === "function" ? given() : given;
+    const supplied = typeof tokenOption === "function" ? tokenOption() : tokenOption;
     const token = await within(ms, "token_failed", supplied);
     if (typeof token === "string") return token;
   } catch (error) {
@@ -125,9 +160,9 @@ async function tokenWithin(
   throw new JindouError("token_failed");
 }
 
-function whole(option: string, value: number, least = 1): number {
-  if (Number.isInteger(value) && value >= least && value <= MAX_NUMBER) return value;
-  throw badOption(`${option} must be a whole number from ${least} to ${MAX_NUMBER}`);
+function checkedInteger(option: string, value: number, min = 1): number {
+  if (Number.isInteger(value) && value >= min && value <= MAX_INTEGER) return value;
+  throw badOption(`${option} must be a whole number from ${min} to ${MAX_INTEGER}`);
 }
 
 function deviceFlagOf(flag: DeviceFlag): DeviceFlag {
@@ -137,7 +172,9 @@ function deviceFlagOf(flag: DeviceFlag): DeviceFlag {
 
 function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
   const isChannel = [PERSON_CHANNEL, GROUP_CHANNEL].includes(channel?.type) && isId(channel.id);
-  const isPosition = [lastSeq, lastId].every((one) => Number.isSafeInteger(one) && one >= 0);
+  const isPosition = [lastSeq, lastId].every(
+    (position) => Number.isSafeInteger(position) && position >= 0,
+  );
   if (isChannel && isPosition) return { channel, lastSeq, lastId };
   throw badOption("cursors must be what cursors() gave");
 }
@@ -148,23 +185,27 @@ function socketUrl(url: string): string {
   throw badOption("url must begin with wss:// or ws://");
 }
 
-/** Throws `bad_option` unless `given` is an object with names of `known` only (space-separated). */
-export function checkNames(what: string, given: unknown, known: string): void {
-  if (typeof given !== "object" || given === null) throw badOption(`${what} must be an object`);
-  for (const name of Object.keys(given)) checkName(what, name, known);
+/**
+ * Throws `bad_option` unless `value` is an object whose keys are all in `allowed`. `subject` is the
+ * name of the value in the message.
+ */
+export function checkNames(subject: string, value: unknown, allowed: string): void {
+  if (typeof value !== "object" || value === null) throw badOption(`${subject} must be an object`);
+  for (const name of Object.keys(value)) checkName(subject, name, allowed);
 }
 
-/** Throws `bad_option` when `name` is not in `known`. */
-export function checkName(what: string, name: string, known: string): void {
-  if (!known.split(" ").includes(name))
-    throw badOption(`${what}: there is no "${name}", only ${known}`);
+/** Throws `bad_option` if `name` is not in `allowed`, a list of names separated by spaces. */
+export function checkName(subject: string, name: string, allowed: string): void {
+  if (!allowed.split(" ").includes(name))
+    throw badOption(`${subject}: there is no "${name}", only ${allowed}`);
 }
 
+/** Returns the error for an invalid option or argument. */
 export function badOption(message: string): JindouError {
   return new JindouError("bad_option", { message });
 }
 
-/** `name` is the option or argument that has the id. */
+/** Returns the error for an invalid id. `name` is the option or argument that holds it. */
 export function badId(name: string): JindouError {
   return new JindouError("bad_id", {
     message: `${name} must have 1 to 128 characters, no control characters and none of @ # &`,
@@ -173,8 +214,11 @@ export function badId(name: string): JindouError {
 
 const RANDOM_BYTES = 12;
 
-/** 24 random hex digits; `randomUUID` is missing in pages without a secure context. */
-export function randomName(): string {
+/**
+ * Returns 24 random hex digits. `crypto.randomUUID` is not used, because pages without a secure
+ * context do not have it.
+ */
+export function randomId(): string {
   let name = "";
   for (const byte of crypto.getRandomValues(new Uint8Array(RANDOM_BYTES)))
     name += byte.toString(16).padStart(2, "0");

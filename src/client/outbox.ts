@@ -1,6 +1,7 @@
-// Messages without a SENDACK. State: a queue per channel, in the order of the calls. One message of
-// a channel is in flight at a time, so that no refusal or lost connection can reorder them. A
-// message keeps its clientMsgNo, so that repeating it is harmless.
+// Messages that wait for their SENDACK. Owns one queue per channel, in the order of the `send`
+// calls. At most one message per channel is in flight, so that neither a refusal nor a lost
+// connection can reorder them. A message is sent again with the same `clientMsgNo`, so that the
+// server stores it only once.
 
 import { type ChannelKey, type ChannelRef, channelKey } from "../broker/model.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
@@ -10,133 +11,158 @@ import { asJindouError, JindouError } from "./errors.ts";
 import { messageKey } from "./messages.ts";
 import { Timer } from "./waiting.ts";
 
+/** Request that sends a message. */
 type Draft = Request<"send">;
 
-interface OutboxParts {
+/** Settings and callbacks of an outbox. */
+interface OutboxPorts {
   readonly uid: string;
-  /** Limit of messages without a SENDACK. */
+  /** Maximum number of messages without a SENDACK. */
   readonly maxQueued: number;
-  /** Time limit of each; 0: none. */
+  /** Maximum time until a message is acknowledged. 0 means no limit. */
   readonly sendMs: number;
+  /** A message was acknowledged. */
   acked(channel: ChannelRef, ack: Sent): void;
 }
 
-interface Entry {
+/** A message without a SENDACK. */
+interface QueuedMessage {
+  /** Key of the message among all channels, see `messageKey`. */
   readonly id: string;
+  /** Key of its channel. */
   readonly key: ChannelKey;
   readonly draft: Draft;
+  /** Result of `send`. */
   readonly answer: Deferred<Sent>;
+  /** Rejects the message when `sendMs` is over. */
   timer?: ReturnType<typeof setTimeout>;
 }
 
-/** Over all channels; well below the server's limit. */
+/** Maximum number of messages in flight, over all channels. It is well below the server's limit. */
 const MAX_IN_FLIGHT = 256;
+/** Delay before a retry if the refusal sets none. */
 const RETRY_MS = 1000;
 
+/** The unacknowledged messages of one client. */
 export class Outbox {
-  readonly #parts: OutboxParts;
-  readonly #queues = new Map<ChannelKey, Entry[]>();
-  /** All messages, by `messageKey`. */
-  readonly #entries = new Map<string, Entry>();
-  /** Channels whose first message may be sent. */
+  readonly #ports: OutboxPorts;
+  readonly #queues = new Map<ChannelKey, QueuedMessage[]>();
+  /** All messages without a SENDACK, by `messageKey`. */
+  readonly #entries = new Map<string, QueuedMessage>();
+  /** Channels whose first queued message may be sent. */
   readonly #ready = new Set<ChannelKey>();
-  /** Channels whose first message is in flight, or waits for its retry. */
+  /** Channels whose first queued message is in flight or waits for its retry. */
   readonly #sending = new Set<ChannelKey>();
+  /** The open connection, `undefined` while offline. */
   #connection: Connection | undefined;
+  /** Why the client was closed, `undefined` while it is not closed. */
   #closed: JindouError | undefined;
-  /** While it runs nothing is sent: the server asked for it. */
-  readonly #hold = new Timer(() => this.#sendReady());
+  /** Runs after a `rate_limited` refusal. Nothing is sent meanwhile. */
+  readonly #rateLimit = new Timer(() => this.#sendReady());
 
-  constructor(parts: OutboxParts) {
-    this.#parts = parts;
+  constructor(ports: OutboxPorts) {
+    this.#ports = ports;
   }
 
-  /** Rejects with `queue_full`, `timeout`, the refusal, or the reason the client was closed. */
+  /**
+   * Queues a message and resolves when it is acknowledged. Returns the same promise for a message
+   * that is already queued. Rejects with `queue_full`, `timeout`, the server's refusal, or the
+   * reason the client was closed.
+   */
   async send(draft: Draft): Promise<Sent> {
-    const { uid, maxQueued, sendMs } = this.#parts;
+    const { uid, maxQueued, sendMs } = this.#ports;
     if (this.#closed !== undefined) throw this.#closed;
     const id = messageKey(uid, draft.channel, draft.clientMsgNo);
-    const same = this.#entries.get(id);
-    if (same !== undefined) return same.answer.promise;
+    const duplicate = this.#entries.get(id);
+    if (duplicate !== undefined) return duplicate.answer.promise;
     if (this.#entries.size >= maxQueued) throw new JindouError("queue_full");
     const key = channelKey(draft.channel, uid);
     const answer = deferred<Sent>();
-    const entry: Entry = { id, key, draft, answer };
+    const queued: QueuedMessage = { id, key, draft, answer };
     if (sendMs > 0)
-      entry.timer = setTimeout(() => this.#reject(entry, new JindouError("timeout")), sendMs);
-    this.#entries.set(id, entry);
+      queued.timer = setTimeout(() => this.#reject(queued, new JindouError("timeout")), sendMs);
+    this.#entries.set(id, queued);
     const queue = this.#queues.get(key);
-    if (queue !== undefined) queue.push(entry);
+    if (queue !== undefined) queue.push(queued);
     else {
-      this.#queues.set(key, [entry]);
+      this.#queues.set(key, [queued]);
       this.#ready.add(key);
     }
     this.#sendReady();
     return answer.promise;
   }
 
-  /** Whether this message waits for its SENDACK. */
+  /** True if the message waits for its SENDACK. */
   has(channel: ChannelRef, clientMsgNo: string): boolean {
-    return this.#entries.has(messageKey(this.#parts.uid, channel, clientMsgNo));
+    return this.#entries.has(messageKey(this.#ports.uid, channel, clientMsgNo));
   }
 
+  /** True if a message of the channel is in flight or waits for its retry. */
   isSending(channel: ChannelRef): boolean {
-    return this.#sending.has(channelKey(channel, this.#parts.uid));
+    return this.#sending.has(channelKey(channel, this.#ports.uid));
   }
 
+  /** Sends all messages without a SENDACK on the new connection. */
   opened(connection: Connection): void {
     this.#connection = connection;
     for (const key of this.#queues.keys()) this.#ready.add(key);
     this.#sendReady();
   }
 
+  /** Handles the loss of the connection. The messages wait for the next one. */
   lost(): void {
     this.#connection = undefined;
     this.#sending.clear();
-    this.#hold.stop();
+    this.#rateLimit.stop();
   }
 
+  /** Rejects all messages, and later calls of `send`. */
   close(error: JindouError): void {
     this.lost();
     this.#closed = error;
-    for (const entry of this.#entries.values()) this.#reject(entry, error);
+    for (const queued of this.#entries.values()) this.#reject(queued, error);
   }
 
+  /** Sends the first message of each ready channel, up to `MAX_IN_FLIGHT`. */
   #sendReady(): void {
     for (const key of this.#ready) {
       const isFull = this.#sending.size >= MAX_IN_FLIGHT;
-      if (this.#connection === undefined || this.#hold.isRunning || isFull) return;
+      if (this.#connection === undefined || this.#rateLimit.isRunning || isFull) return;
       this.#ready.delete(key);
-      const entry = this.#queues.get(key)?.[0];
-      if (entry === undefined || this.#sending.has(key)) continue;
+      const queued = this.#queues.get(key)?.[0];
+      if (queued === undefined || this.#sending.has(key)) continue;
       this.#sending.add(key);
-      void this.#transmit(entry, this.#connection);
+      void this.#transmit(queued, this.#connection);
     }
   }
 
-  async #transmit(entry: Entry, connection: Connection): Promise<void> {
-    const { key, draft, answer } = entry;
+  /** Sends a message and handles its acknowledgement or refusal. */
+  async #transmit(queued: QueuedMessage, connection: Connection): Promise<void> {
+    const { key, draft, answer } = queued;
     let waitMs = 0;
     try {
       await connection.request(draft, (ack) => {
-        this.#remove(entry);
-        this.#parts.acked(draft.channel, ack);
+        this.#remove(queued);
+        this.#ports.acked(draft.channel, ack);
         const { messageId, messageSeq, clientMsgNo } = ack;
         answer.resolve({ messageId, messageSeq, clientMsgNo });
       });
     } catch (error) {
       const refusal = asJindouError(error, "connection_lost");
-      if (connection !== this.#connection) return; // the next connection repeats it
+      if (connection !== this.#connection) return; // the next connection sends the message again
       if (refusal.code === "timeout") return connection.fail(refusal);
-      if (!refusal.retry) this.#reject(entry, refusal);
+      if (!refusal.retry) this.#reject(queued, refusal);
       else waitMs = refusal.retryAfterMs || RETRY_MS;
-      if (refusal.code === "rate_limited") this.#hold.start(waitMs);
+      if (refusal.code === "rate_limited") this.#rateLimit.start(waitMs);
     }
     if (waitMs === 0) this.#release(key, connection);
     else setTimeout(() => this.#release(key, connection), waitMs);
   }
 
-  /** The channel's next message may be sent, unless the connection was lost meanwhile. */
+  /**
+   * Allows the channel to send its next message. Has no effect if the connection was lost
+   * meanwhile.
+   */
   #release(key: ChannelKey, connection: Connection): void {
     if (connection !== this.#connection) return;
     this.#sending.delete(key);
@@ -144,17 +170,17 @@ export class Outbox {
     this.#sendReady();
   }
 
-  #reject(entry: Entry, error: JindouError): void {
-    this.#remove(entry);
-    entry.answer.reject(error);
+  #reject(queued: QueuedMessage, error: JindouError): void {
+    this.#remove(queued);
+    queued.answer.reject(error);
   }
 
-  #remove(entry: Entry): void {
-    const { id, key, timer } = entry;
+  #remove(queued: QueuedMessage): void {
+    const { id, key, timer } = queued;
     clearTimeout(timer);
-    if (this.#entries.get(id) === entry) this.#entries.delete(id);
-    const left = (this.#queues.get(key) ?? []).filter((one) => one !== entry);
-    if (left.length > 0) this.#queues.set(key, left);
+    if (this.#entries.get(id) === queued) this.#entries.delete(id);
+    const remaining = (this.#queues.get(key) ?? []).filter((message) => message !== queued);
+    if (remaining.length > 0) this.#queues.set(key, remaining);
     else this.#queues.delete(key);
   }
 }

@@ -1,105 +1,118 @@
-// Presence watches. State: the watches, and the last known presence of each watched user. The
-// server knows the union of all watches, and gets it again after each reconnect.
+// Presence watches. Owns the watches and the last presence of each watched user. The server stores
+// one list of watched users per connection: the union of all watches, which is sent after each
+// change and each connect.
 
 import { isId, type Presence } from "../broker/model.ts";
-import type { Ask } from "./connection.ts";
-import { isLost, JindouError } from "./errors.ts";
+import type { RequestFunction } from "./connection.ts";
+import { isConnectionLost, JindouError } from "./errors.ts";
 import type { Handler } from "./events.ts";
 import { badId } from "./options.ts";
 
-interface PresenceParts {
-  /** Retries what fails temporarily. */
-  readonly ask: Ask;
-  /** A watched user's presence changed. */
+/** Callbacks of the presence watches. */
+interface PresencePorts {
+  /** Sends a request; repeats it after a temporary failure. */
+  readonly ask: RequestFunction;
+  /** The presence of a watched user changed. */
   changed(presence: Presence): void;
   onError(error: JindouError): void;
-  /** Calls a handler, which may throw. */
+  /** Calls a handler of the app. Reports its error if it throws. */
   call(handler: Handler<Presence>, presence: Presence): void;
 }
 
+/** One watch of the app. */
 interface Watch {
   readonly uids: ReadonlySet<string>;
   readonly handler: Handler<Presence>;
-  /** Users whose presence the handler got. */
+  /** Users whose presence was passed to the handler at least once. */
   readonly notified: Set<string>;
 }
 
-/** The server's limit. */
+/** Maximum number of watched users per connection, set by the server. */
 const MAX_WATCHED = 200;
 
+/** The presence watches of one client. */
 export class PresenceWatches {
-  readonly #parts: PresenceParts;
+  readonly #ports: PresencePorts;
   readonly #watches = new Set<Watch>();
-  readonly #known = new Map<string, Presence>();
+  /** Last presence of each watched user. */
+  readonly #lastPresences = new Map<string, Presence>();
+  /** True while a WATCH request is open. */
   #isSending = false;
-  /** The watches changed since they were last sent. */
+  /** True if the watches changed since they were last sent. */
   #isStale = false;
 
-  constructor(parts: PresenceParts) {
-    this.#parts = parts;
+  constructor(ports: PresencePorts) {
+    this.#ports = ports;
   }
 
-  /** Throws `too_large`, `bad_id`. */
+  /**
+   * Adds a watch and returns a function that ends it. Throws `too_large` if too many users would be
+   * watched, and `bad_id` if a uid is invalid.
+   */
   watch(uids: readonly string[], handler: Handler<Presence>): () => void {
     if (!uids.every(isId)) throw badId("each of uids");
     const watch: Watch = { uids: new Set(uids), handler, notified: new Set() };
-    if (new Set([...this.#union(), ...uids]).size > MAX_WATCHED)
+    if (new Set([...this.#watchedUids(), ...uids]).size > MAX_WATCHED)
       throw new JindouError("too_large", {
         message: `At most ${MAX_WATCHED} users can be watched`,
       });
     this.#watches.add(watch);
-    this.#changed();
+    this.#watchesChanged();
     return () => {
-      if (this.#watches.delete(watch)) this.#changed();
+      if (this.#watches.delete(watch)) this.#watchesChanged();
     };
   }
 
-  /** A new connection is open. */
+  /** Sends the watches on a new connection. */
   opened(): void {
-    if (this.#watches.size > 0) this.#changed();
+    if (this.#watches.size > 0) this.#watchesChanged();
   }
 
+  /** Handles the presence of users, pushed or from a reply. */
   take(presences: readonly Presence[]): void {
-    const union = this.#union();
-    for (const presence of presences) if (union.has(presence.uid)) this.#notify(presence);
+    const watchedUids = this.#watchedUids();
+    for (const presence of presences) if (watchedUids.has(presence.uid)) this.#notify(presence);
   }
 
   #notify(presence: Presence): void {
     const { uid, online, flag } = presence;
-    const before = this.#known.get(uid);
-    const isNew = before?.online !== online || before.flag !== flag;
-    this.#known.set(uid, presence);
+    const previous = this.#lastPresences.get(uid);
+    const isChange = previous?.online !== online || previous.flag !== flag;
+    this.#lastPresences.set(uid, presence);
     for (const { uids, notified, handler } of [...this.#watches])
-      if (uids.has(uid) && (isNew || !notified.has(uid))) {
+      if (uids.has(uid) && (isChange || !notified.has(uid))) {
         notified.add(uid);
-        this.#parts.call(handler, presence);
+        this.#ports.call(handler, presence);
       }
-    if (isNew && before !== undefined) this.#parts.changed(presence);
+    if (isChange && previous !== undefined) this.#ports.changed(presence);
   }
 
-  #union(): ReadonlySet<string> {
+  /** Returns the users of all watches. */
+  #watchedUids(): ReadonlySet<string> {
     return new Set([...this.#watches].flatMap(({ uids }) => [...uids]));
   }
 
-  #changed(): void {
+  /** Forgets users that are no longer watched and sends the new list. */
+  #watchesChanged(): void {
     this.#isStale = true;
-    const union = this.#union();
-    for (const uid of [...this.#known.keys()]) if (!union.has(uid)) this.#known.delete(uid);
+    const watchedUids = this.#watchedUids();
+    for (const uid of [...this.#lastPresences.keys()])
+      if (!watchedUids.has(uid)) this.#lastPresences.delete(uid);
     if (!this.#isSending) void this.#send();
   }
 
-  /** One request at a time, with the newest union. */
+  /** Sends the watched users, one request at a time, until the server has the newest list. */
   async #send(): Promise<void> {
     this.#isSending = true;
-    await Promise.resolve(); // changes of one turn share a request
+    await Promise.resolve(); // changes made in one turn of the event loop share a request
     while (this.#isStale) {
       this.#isStale = false;
       try {
-        const uids = [...this.#union()];
-        await this.#parts.ask({ kind: "watch", uids }, ({ presence }) => this.take(presence));
+        const uids = [...this.#watchedUids()];
+        await this.#ports.ask({ kind: "watch", uids }, ({ presence }) => this.take(presence));
       } catch (error) {
-        // the next connection sends it again; `ask` rejects with nothing else
-        if (!isLost(error)) this.#parts.onError(error as JindouError);
+        // the next connection sends the list again; `ask` rejects only with JindouError
+        if (!isConnectionLost(error)) this.#ports.onError(error as JindouError);
       }
     }
     this.#isSending = false;

@@ -1,151 +1,180 @@
-// Requests on the connection of the moment. `Calls`, the app's except `send`, are idempotent: each
-// waits for a connection, is repeated after a lost one and after `rate_limited`, and times out.
-// `Background`, the client's own, is paced below the server's frame rate, so that the app's calls
-// are never delayed; what fails temporarily is retried on the same connection, and rejected with
-// it, since its senders start again with the next one. State: the requests without an answer.
+// Requests on the current connection, and the limits on them. `Calls` are the app's requests except
+// `send`. They are idempotent: each waits for a connection, is sent again after a lost connection
+// or a `rate_limited` refusal, and times out. `Background` are the client's own requests. They are
+// slower than the server's frame rate allows, so that they never delay the app's calls. Temporary
+// failures are retried on the same connection; when it is lost, they are rejected and their callers
+// start again on the next one.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
-import type { Ask, Connection, ReplyTo, Request, RequestKind } from "./connection.ts";
-import { asJindouError, isLost, JindouError } from "./errors.ts";
+import type { Connection, ReplyTo, Request, RequestFunction, RequestKind } from "./connection.ts";
+import { asJindouError, isConnectionLost, JindouError } from "./errors.ts";
 import { sleep, Timer, within } from "./waiting.ts";
 
-/** A refusal that names no time is retried after so long. */
+/** Delay before a retry if the refusal sets none. */
 const RETRY_MS = 500;
-/** Calls that were rate-limited are repeated one at a time. */
+/** Time between two calls that are repeated after `rate_limited`. */
 const REPEAT_MS = 20;
 
+/** Limits of the app's calls. */
 interface CallLimits {
-  /** Limit of calls without an answer. */
+  /** Maximum number of calls that wait for a reply. */
   readonly maxQueued: number;
+  /** Maximum duration of a call. */
   readonly requestMs: number;
 }
 
+/** A call that waits for its reply. */
 interface Call extends Pick<Deferred<never>, "reject"> {
   send(connection: Connection): void;
 }
 
+/** The app's requests except `send`. */
 export class Calls {
   readonly #limits: CallLimits;
-  readonly #open = new Set<Call>();
+  readonly #openCalls = new Set<Call>();
   #connection: Connection | undefined;
+  /** Why the client was closed, `undefined` while it is not closed. */
   #closed: JindouError | undefined;
+  /** Resolves when a connection is open. Replaced when it is lost. */
   #connected = deferred<void>();
-  /** Calls that wait for the end of the delay which the server asked for. */
-  readonly #held = new Set<Call>();
-  readonly #hold = new Timer(() => this.#sendNext());
+  /** Calls to repeat when the delay after a `rate_limited` refusal is over. */
+  readonly #rateLimited = new Set<Call>();
+  readonly #rateLimitTimer = new Timer(() => this.#sendNext());
 
   constructor(limits: CallLimits) {
     this.#limits = limits;
   }
 
-  /** Rejects with the refusal, `timeout`, `queue_full`, or the reason the client was closed. */
-  readonly call: Ask = async <K extends RequestKind>(
+  /**
+   * Sends a request of the app. Rejects with the server's refusal, `timeout`, `queue_full`, or the
+   * reason the client was closed.
+   */
+  readonly call: RequestFunction = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
   ) => {
     if (this.#closed !== undefined) throw this.#closed;
-    if (this.#open.size >= this.#limits.maxQueued) throw new JindouError("queue_full");
+    if (this.#openCalls.size >= this.#limits.maxQueued) throw new JindouError("queue_full");
     const { promise, resolve, reject } = deferred<ReplyTo<K>>();
     const send = (connection: Connection): void => {
       connection.request(request, seen).then(resolve, (error) => {
-        if (isLost(error)) return; // the next connection repeats it
+        if (isConnectionLost(error)) return; // the next connection sends the request again
         const refusal = asJindouError(error, "connection_lost");
         if (refusal.code !== "rate_limited") reject(refusal);
-        else if (connection === this.#connection) this.#retry(open, refusal.retryAfterMs);
+        else if (connection === this.#connection) this.#retry(call, refusal.retryAfterMs);
       });
     };
-    const open: Call = { send, reject };
-    this.#open.add(open);
-    if (this.#hold.isRunning) this.#held.add(open);
+    const call: Call = { send, reject };
+    this.#openCalls.add(call);
+    if (this.#rateLimitTimer.isRunning) this.#rateLimited.add(call);
     else if (this.#connection !== undefined) send(this.#connection);
     try {
       return await within(this.#limits.requestMs, "timeout", promise);
     } finally {
-      this.#open.delete(open);
-      this.#held.delete(open);
+      this.#openCalls.delete(call);
+      this.#rateLimited.delete(call);
     }
   };
 
+  /** Sends all open calls on a new connection. */
   opened(connection: Connection): void {
     this.#connection = connection;
     this.#connected.resolve();
-    for (const { send } of this.#open) send(connection);
+    for (const { send } of this.#openCalls) send(connection);
   }
 
   lost(): void {
     this.#connection = undefined;
-    this.#held.clear();
-    this.#hold.stop();
+    this.#rateLimited.clear();
+    this.#rateLimitTimer.stop();
     this.#connected = deferred();
   }
 
-  /** All open and later calls are rejected with `error`. */
+  /** Rejects all open and later calls with `error`. */
   close(error: JindouError): void {
     this.#connection = undefined;
-    this.#hold.stop();
+    this.#rateLimitTimer.stop();
     this.#closed = error;
     this.#connected.reject(error);
-    for (const { reject } of this.#open) reject(error);
+    for (const { reject } of this.#openCalls) reject(error);
   }
 
-  /** Resolves when connected; rejects when closed. */
+  /** Resolves when a connection is open. Rejects if the client is closed. */
   connected(): Promise<void> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return this.#connected.promise;
   }
 
-  /** With jitter, so that a user's clients do not come back together. */
+  /**
+   * Repeats a call after a delay with jitter, so that several clients of a user do not repeat their
+   * calls at the same time.
+   */
   #retry(call: Call, retryAfterMs: number): void {
-    if (!this.#open.has(call)) return; // timed out
-    this.#held.add(call);
-    this.#hold.start((retryAfterMs || RETRY_MS) * (1 + Math.random() / 4));
+    if (!this.#openCalls.has(call)) return; // the call timed out
+    this.#rateLimited.add(call);
+    this.#rateLimitTimer.start((retryAfterMs || RETRY_MS) * (1 + Math.random() / 4));
   }
 
   #sendNext(): void {
-    for (const call of this.#held) {
-      this.#held.delete(call);
-      if (this.#held.size > 0) this.#hold.start(REPEAT_MS);
+    for (const call of this.#rateLimited) {
+      this.#rateLimited.delete(call);
+      if (this.#rateLimited.size > 0) this.#rateLimitTimer.start(REPEAT_MS);
       if (this.#connection !== undefined) call.send(this.#connection);
       return;
     }
   }
 }
 
-/** Twice as many as a server answers at a time for one connection. */
+/**
+ * Maximum number of requests in flight: twice the number that a server handles at a time for one
+ * connection.
+ */
 const MAX_IN_FLIGHT = 8;
-/** After so many requests there is a pause … */
+/** Number of requests after which there is a pause. */
 const PACE_REQUESTS = 16;
-/** … which leaves half of the server's frames per second to others. */
+/**
+ * Divided by the server's limit of frames per second, this is the pause in milliseconds after
+ * `PACE_REQUESTS` requests. It leaves half of the limit to other requests.
+ */
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
-/** The longest delay: 32 s. */
+/** Number of failures after which the retry delay no longer doubles (32 s). */
 const MAX_DOUBLINGS = 6;
-/** Codes that concern the server, not the request: all requests wait. */
+/**
+ * Codes that are about the load or state of the server and not about the request. All requests are
+ * paused after them.
+ */
 const SLOW_DOWN: readonly string[] = ["rate_limited", "overloaded", "unavailable"];
 
+/** The client's own requests. */
 export class Background {
   #connection: Connection | undefined;
+  /** Duration of the pause after every `PACE_REQUESTS` requests. 0 means no pause. */
   #paceMs = 0;
+  /** Requests that wait for their turn, next one first. */
   #queue: Deferred<void>[] = [];
   #inFlight = 0;
   #sent = 0;
-  /** While it runs nothing is sent. */
-  readonly #hold = new Timer(() => this.#sendNext());
+  /** No request is sent while this timer runs. */
+  readonly #pause = new Timer(() => this.#sendNext());
 
-  /** Rejects with `connection_lost` when the connection ends, else with permanent refusals. */
-  readonly ask: Ask = async (request, seen) => {
+  /**
+   * Sends a request of the client. Rejects with `connection_lost` when the connection ends, and
+   * with refusals that a retry cannot change.
+   */
+  readonly ask: RequestFunction = async (request, seen) => {
     const connection = this.#connection;
     for (let failures = 0; ; failures++) {
       if (connection === undefined || connection !== this.#connection)
         throw new JindouError("connection_lost");
-      await this.#turn(request.kind === "history");
+      await this.#waitForTurn(request.kind === "history");
       let waitMs: number;
       try {
         return await connection.request(request, seen);
       } catch (thrown) {
         const error = asJindouError(thrown, "connection_lost");
-        if (!error.retry || isLost(error)) throw error;
+        if (!error.retry || isConnectionLost(error)) throw error;
         waitMs = retryDelay(error, failures);
-        if (SLOW_DOWN.includes(error.code)) this.#hold.start(waitMs);
+        if (SLOW_DOWN.includes(error.code)) this.#pause.start(waitMs);
       } finally {
         this.#inFlight -= 1;
         this.#sendNext();
@@ -154,7 +183,7 @@ export class Background {
     }
   };
 
-  /** `maxFramesPerSecond` is the server's limit; 0: none. */
+  /** Uses a new connection. `maxFramesPerSecond` is the server's limit, 0 if it has none. */
   opened(connection: Connection, maxFramesPerSecond: number): void {
     this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;
@@ -162,14 +191,17 @@ export class Background {
 
   lost(): void {
     this.#connection = undefined;
-    this.#hold.stop();
+    this.#pause.stop();
     const queue = this.#queue;
     this.#queue = [];
     for (const turn of queue) turn.reject(new JindouError("connection_lost"));
   }
 
-  /** Resolves when the request may be sent. History waits behind all else: it can be long. */
-  #turn(isHistory: boolean): Promise<void> {
+  /**
+   * Resolves when the request may be sent. History requests come after all others, because their
+   * replies can be long.
+   */
+  #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();
     if (isHistory) this.#queue.push(turn);
     else this.#queue.unshift(turn);
@@ -178,18 +210,21 @@ export class Background {
   }
 
   #sendNext(): void {
-    while (this.#inFlight < MAX_IN_FLIGHT && !this.#hold.isRunning) {
+    while (this.#inFlight < MAX_IN_FLIGHT && !this.#pause.isRunning) {
       const turn = this.#queue.shift();
       if (turn === undefined) return;
       this.#inFlight += 1;
       this.#sent += 1;
-      if (this.#sent % PACE_REQUESTS === 0 && this.#paceMs > 0) this.#hold.start(this.#paceMs);
+      if (this.#sent % PACE_REQUESTS === 0 && this.#paceMs > 0) this.#pause.start(this.#paceMs);
       turn.resolve();
     }
   }
 }
 
-/** With jitter, so that clients refused together do not come back together. */
+/**
+ * Returns the delay before a retry. It has jitter, so that clients that were refused at the same
+ * time do not retry at the same time.
+ */
 function retryDelay({ retryAfterMs }: JindouError, failures: number): number {
   const doublings = Math.min(failures, MAX_DOUBLINGS);
   const ms = retryAfterMs || RETRY_MS * 2 ** doublings;

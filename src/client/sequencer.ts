@@ -1,97 +1,132 @@
-// In-order delivery of one channel: each message once, in seq order; a gap is filled from history.
-// State: the cursor, own messages ahead of it, the reorder buffer. Must never skip a message that
-// can still be read.
+// In-order delivery of one channel: each message once, in the order of sequence numbers. Reads the
+// messages of a gap from history. Owns the cursor, the seqs of own messages after it, and the
+// reorder buffer. Must never skip a message that can still be read.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
 import type { Cursor } from "./api.ts";
-import type { Ask } from "./connection.ts";
-import { isLost, JindouError } from "./errors.ts";
+import type { RequestFunction } from "./connection.ts";
+import { isConnectionLost, JindouError } from "./errors.ts";
 import { sleep } from "./waiting.ts";
 
+/** A range of a channel's messages, pushed by the server. */
 export type MessageRange = Extract<Push, { readonly kind: "messages" }>;
 
-/** A message's seq, and the id that tells it from another message with a reused seq. */
+/**
+ * Seq of a message, and its id, which distinguishes it from another message with the same (reused)
+ * seq.
+ */
 export type Position = Pick<Message, "messageSeq" | "messageId">;
 
-export interface SequencerParts {
-  /** Retries what fails temporarily. */
-  readonly ask: Ask;
+/** Callbacks of a sequencer. */
+export interface SequencerPorts {
+  /** Sends a request; repeats it after a temporary failure. */
+  readonly ask: RequestFunction;
+  /** Delivers a message to the app. */
   deliver(message: Message): void;
-  /** Whether this client sent it and `send` answers with its SENDACK: it is not delivered. */
+  /**
+   * True if this client sent the message and `send` resolves with its SENDACK. Such a message is
+   * not delivered.
+   */
   isOwn(message: Message): boolean;
-  /** Own messages wait for their SENDACK: a gap may be theirs. */
+  /**
+   * True if messages to the channel wait for their SENDACK. A gap may then consist of these
+   * messages.
+   */
   isSending(channel: ChannelRef): boolean;
   onError(error: JindouError): void;
 }
 
-/** Size of the reorder buffer; messages beyond it are read from history. */
+/**
+ * Maximum number of messages in the reorder buffer. Further messages are read from history later.
+ */
 const MAX_BUFFERED = 500;
-/** Own messages remembered while the cursor or its message id is not known. */
+/**
+ * Maximum number of own messages that are remembered. Above it, the messages before them are read
+ * from history, so that the cursor can move past them.
+ */
 const MAX_OWN = 100;
-/** A SENDACK may arrive after later messages: so long a gap may close by itself. */
+/**
+ * Delay before a gap is read while own messages are unacknowledged: their SENDACKs may arrive after
+ * later messages and close the gap.
+ */
 const SENDACK_DELAY_MS = 100;
-const PAGE_MESSAGES = 200;
-/** A page without a new message is read again after 0.5 s, 1 s, 2 s … 32 s … */
+/** Number of messages per history request. */
+const PAGE_SIZE = 200;
+/** Delay before a page of history that held no new message is read again. It doubles up to 32 s. */
 const RETRY_MS = 500;
 const MAX_DOUBLINGS = 6;
-/** … and the third one is reported. */
+/** Number of consecutive pages without a new message after which an error is reported. */
 const REPORT_AFTER = 3;
 
+/** The messages of one channel, in order. */
 export class Sequencer {
   readonly channel: ChannelRef;
-  /** Server time of the last delivered message. */
+  /** Server time of the last delivered message, 0 if there is none. */
   lastTimestampMs = 0;
-  readonly #parts: SequencerParts;
-  /** Messages through this seq were delivered or no longer exist; undefined: none seen yet. */
+  readonly #ports: SequencerPorts;
+  /**
+   * Last seq whose message was delivered or no longer exists, `undefined` before the first message.
+   */
   #cursor: number | undefined;
   /**
-   * Greatest message id through the cursor; 0: not known. Ids grow with seqs, and a reused seq
-   * gets a greater id.
+   * Highest message id up to the cursor, 0 if unknown. Ids grow with seqs, so a message that reuses
+   * a seq has a higher id.
    */
   #lastId: number;
-  /** The greatest seq the server is known to have. */
+  /** Highest seq that the server is known to have. */
   #headSeq = 0;
-  /** Ids of own messages by seq: those beyond the cursor, or at a seq that was reused. */
-  readonly #own = new Map<number, number>();
-  /** The reorder buffer, by seq. */
+  /**
+   * Ids of own messages by seq: messages after the cursor, and messages that reuse an earlier seq.
+   */
+  readonly #ownIds = new Map<number, number>();
+  /** Reorder buffer: messages after the cursor, by seq. */
   readonly #buffer = new Map<number, Message>();
-  /** Delivery waits until the start position is known. */
+  /**
+   * True while messages are only buffered, because the seq at which delivery starts is not known
+   * yet.
+   */
   #isHeld = false;
+  /** True while `#fillGap` runs. */
   #isFilling = false;
-  /** Counts connections: an answer to a request of an earlier one is ignored. */
+  /** Number of resets so far. Replies to requests from before the last reset are ignored. */
   #epoch = 0;
 
-  constructor(channel: ChannelRef, parts: SequencerParts, cursor?: Cursor) {
+  constructor(channel: ChannelRef, ports: SequencerPorts, cursor?: Cursor) {
     this.channel = channel;
-    this.#parts = parts;
+    this.#ports = ports;
     this.#cursor = cursor?.lastSeq;
     this.#lastId = cursor?.lastId ?? 0;
   }
 
-  /** The position to resume from; undefined: not known. */
+  /** Position to resume from, `undefined` if unknown. */
   get cursor(): Cursor | undefined {
     const { channel } = this;
-    const lastSeq = this.#cursor ?? Math.min(...this.#own.keys()) - 1;
-    const lastId = this.#lastId || Math.max(0, ...this.#own.values());
+    const lastSeq = this.#cursor ?? Math.min(...this.#ownIds.keys()) - 1;
+    const lastId = this.#lastId || Math.max(0, ...this.#ownIds.values());
     return lastSeq < Infinity ? { channel, lastSeq, lastId } : undefined;
   }
 
+  /** True if the position is known from delivered messages or from the app. */
   get hasCursor(): boolean {
     return this.#cursor !== undefined;
   }
 
-  /** A message from the server, live or of a range. */
+  /** Handles a message from the server, live or from a range. */
   take(message: Message): void {
     const { messageSeq } = message;
-    if (messageSeq === 0) return this.#parts.deliver(message); // not stored: has no order
-    if (this.#isDelivered(message)) return;
+    // a message that is not stored has no order
+    if (messageSeq === 0) return this.#ports.deliver(message);
+    if (this.#checkDelivered(message)) return;
     this.#headSeq = Math.max(this.#headSeq, messageSeq);
     if (this.#buffer.size < MAX_BUFFERED) this.#buffer.set(messageSeq, message);
     this.#drain();
   }
 
-  /** All messages of the channel after `afterSeq` through `throughSeq`. */
+  /**
+   * Handles a range: all messages of the channel with a seq greater than `afterSeq`, up to and
+   * including `throughSeq`.
+   */
   takeRange({ afterSeq, throughSeq, messages }: MessageRange): void {
     this.#cursor ??= afterSeq;
     if (afterSeq > this.#cursor) {
@@ -103,44 +138,53 @@ export class Sequencer {
     this.#drain();
   }
 
-  /** The server has messages through `headSeq`. */
+  /** Records that the server has messages up to `headSeq`, and reads the missing ones. */
   setHead(headSeq: number): void {
     this.#headSeq = Math.max(this.#headSeq, headSeq);
     this.#drain();
   }
 
   /**
-   * The SENDACK of an own message. With a reused seq it may overtake other messages with reused
-   * seqs, so it does not move the cursor: they do.
+   * Handles the SENDACK of an own message. It does not move the cursor: if the seq is reused, the
+   * SENDACK may arrive earlier than other messages with reused seqs, which must still be delivered.
    */
   acked(ack: Position): void {
-    if (this.#isPassed(ack)) return;
+    if (this.#isCovered(ack)) return;
     const { messageSeq, messageId } = ack;
-    this.#own.set(messageSeq, messageId);
-    const isMany = this.#own.size > MAX_OWN;
-    if (isMany) this.#cursor ??= this.cursor?.lastSeq;
-    const first = Math.min(...this.#own.keys());
-    if (isMany || first > (this.#cursor ?? first)) this.setHead(messageSeq);
+    this.#ownIds.set(messageSeq, messageId);
+    const isFull = this.#ownIds.size > MAX_OWN;
+    if (isFull) this.#cursor ??= this.cursor?.lastSeq;
+    const firstOwnSeq = Math.min(...this.#ownIds.keys());
+    if (isFull || firstOwnSeq > (this.#cursor ?? firstOwnSeq)) this.setHead(messageSeq);
   }
 
-  /** Without a cursor, buffers all messages until `release`. */
+  /** Starts to buffer all messages until `release` if there is no cursor. */
   hold(): void {
     this.#isHeld = this.#cursor === undefined;
   }
 
-  /** Delivers from behind `afterSeq`; undefined: from the first buffered message. */
+  /**
+   * Ends `hold`. Delivers the messages after `afterSeq`, or from the first buffered message if it
+   * is `undefined`.
+   */
   release(afterSeq: number | undefined): void {
     this.#isHeld = false;
     this.#cursor ??= afterSeq;
     this.#drain();
   }
 
-  /** A new connection is open. A `headSeq` below the cursor means a forked history. */
+  /**
+   * Handles a resume on a new connection. A `headSeq` below the cursor means that the server has
+   * lost messages, so the cursor moves back to it.
+   */
   resumed(headSeq: number): void {
     if (this.#cursor !== undefined) this.#cursor = Math.min(this.#cursor, headSeq);
   }
 
-  /** The connection is lost: the next one delivers again what is buffered. */
+  /**
+   * Handles the loss of the connection. Drops the buffered messages, because the next connection
+   * delivers them again.
+   */
   lost(): void {
     this.#epoch += 1;
     this.#buffer.clear();
@@ -149,14 +193,18 @@ export class Sequencer {
     this.#isHeld = false;
   }
 
-  #isPassed({ messageSeq, messageId }: Position): boolean {
+  /** True if the cursor covers the message: its seq is not after the cursor and is not reused. */
+  #isCovered({ messageSeq, messageId }: Position): boolean {
     if (messageSeq > (this.#cursor ?? 0)) return false;
     return this.#lastId === 0 || messageId <= this.#lastId;
   }
 
-  /** Whether it was delivered. A new message with a reused seq moves the cursor back to it. */
-  #isDelivered(message: Message): boolean {
-    if (this.#isPassed(message)) return true;
+  /**
+   * Returns true if the message was delivered before. If the message reuses a delivered seq, moves
+   * the cursor back to just before it, so that it is delivered.
+   */
+  #checkDelivered(message: Message): boolean {
+    if (this.#isCovered(message)) return true;
     if (message.messageSeq <= (this.#cursor ?? 0)) {
       this.lost();
       this.#cursor = message.messageSeq - 1;
@@ -164,58 +212,73 @@ export class Sequencer {
     return false;
   }
 
-  /** Delivers the buffered messages that are next; a gap before the others is filled. */
+  /**
+   * Delivers the buffered messages that follow the cursor without a gap. Starts to read the next
+   * gap.
+   */
   #drain(): void {
     if (this.#isHeld) return;
-    this.#cursor ??= this.#start();
+    this.#cursor ??= this.#startSeq();
     if (this.#cursor === undefined) return;
-    let next = this.#next();
+    let next = this.#nextInOrder();
     while (next !== undefined) {
       this.#buffer.delete(this.#cursor + 1);
       if (next === "own") this.#moveTo(this.#cursor + 1);
       else this.#deliver(next);
-      next = this.#next();
+      next = this.#nextInOrder();
     }
     if (this.#headSeq > this.#cursor && !this.#isFilling) void this.#fillGap();
   }
 
-  #next(): Message | "own" | undefined {
+  /**
+   * Returns the buffered message after the cursor, `own` if it is an acknowledged own message, or
+   * `undefined` if it has not arrived.
+   */
+  #nextInOrder(): Message | "own" | undefined {
     const seq = (this.#cursor ?? 0) + 1;
-    return this.#buffer.get(seq) ?? (this.#own.has(seq) ? "own" : undefined);
+    return this.#buffer.get(seq) ?? (this.#ownIds.has(seq) ? "own" : undefined);
   }
 
   /**
-   * The seq before the first message. Own SENDACKs alone do not give it: an earlier message may
-   * follow.
+   * Returns the seq before the first message seen, `undefined` if no message of the channel was
+   * seen. A SENDACK alone does not count, because an earlier message may still arrive.
    */
-  #start(): number | undefined {
+  #startSeq(): number | undefined {
     if (this.#headSeq === 0) return undefined;
-    return Math.min(...this.#buffer.keys(), ...this.#own.keys(), this.#headSeq) - 1;
+    return Math.min(...this.#buffer.keys(), ...this.#ownIds.keys(), this.#headSeq) - 1;
   }
 
+  /**
+   * Delivers a message unless it was delivered before or is an own message, and moves the cursor to
+   * it.
+   */
   #deliver(message: Message): void {
-    if (this.#isDelivered(message)) return;
+    if (this.#checkDelivered(message)) return;
     const { messageSeq, messageId } = message;
-    const isOwn = this.#own.get(messageSeq) === messageId || this.#parts.isOwn(message);
+    const isOwn = this.#ownIds.get(messageSeq) === messageId || this.#ports.isOwn(message);
     this.#lastId = Math.max(this.#lastId, messageId);
     this.#moveTo(messageSeq);
     this.lastTimestampMs = message.timestampMs;
-    if (!isOwn) this.#parts.deliver(message);
+    if (!isOwn) this.#ports.deliver(message);
   }
 
+  /** Moves the cursor forward to `seq`. */
   #moveTo(seq: number): void {
     if (seq <= (this.#cursor ?? -1)) return;
     this.#cursor = seq;
-    this.#lastId = Math.max(this.#lastId, this.#own.get(seq) ?? 0);
-    for (const [at, id] of this.#own) if (at <= seq || id <= this.#lastId) this.#own.delete(at); // passed, or lost: ids grow
-    for (const at of this.#buffer.keys()) if (at <= seq) this.#buffer.delete(at);
+    this.#lastId = Math.max(this.#lastId, this.#ownIds.get(seq) ?? 0);
+    // ids grow with seqs: an own message with a later seq and a lower id was lost by the server
+    for (const [ownSeq, id] of this.#ownIds)
+      if (ownSeq <= seq || id <= this.#lastId) this.#ownIds.delete(ownSeq);
+    for (const bufferedSeq of this.#buffer.keys())
+      if (bufferedSeq <= seq) this.#buffer.delete(bufferedSeq);
   }
 
-  /** Reads history page by page through `#headSeq`; pages without progress are delayed. */
+  /** Reads history page by page up to `#headSeq`. Waits after a page without a new message. */
   async #fillGap(): Promise<void> {
     const epoch = this.#epoch;
     this.#isFilling = true;
-    if (this.#own.size > 0 || this.#parts.isSending(this.channel)) await sleep(SENDACK_DELAY_MS);
+    if (this.#ownIds.size > 0 || this.#ports.isSending(this.channel)) await sleep(SENDACK_DELAY_MS);
     let failures = 0;
     while (epoch === this.#epoch && this.#headSeq > (this.#cursor ?? 0)) {
       const cursor = this.#cursor ?? 0;
@@ -227,32 +290,34 @@ export class Sequencer {
     if (epoch === this.#epoch) this.#isFilling = false;
   }
 
+  /** Waits before a page is read again, and reports repeated failures. */
   async #backOff(failures: number): Promise<void> {
     const message = `History of ${this.channel.id} does not go on`;
     if (failures + 1 === REPORT_AFTER)
-      this.#parts.onError(new JindouError("internal", { message }));
+      this.#ports.onError(new JindouError("internal", { message }));
     await sleep(RETRY_MS * 2 ** Math.min(failures, MAX_DOUBLINGS));
   }
 
+  /** Reads one page of history after the cursor. */
   async #fillPage(cursor: number): Promise<void> {
     const epoch = this.#epoch;
     const buffered = [...this.#buffer.keys()];
     const toSeq = Math.min(this.#headSeq, ...buffered.map((seq) => seq - 1));
     try {
-      const page = await this.#parts.ask({
+      const page = await this.#ports.ask({
         kind: "history",
         channel: this.channel,
         fromSeq: cursor + 1,
         toSeq,
-        limit: PAGE_MESSAGES,
+        limit: PAGE_SIZE,
         reverse: false,
       });
       if (epoch !== this.#epoch) return;
       for (const message of page.messages) this.#deliver(message);
       if (!page.more) this.#moveTo(toSeq);
     } catch (error) {
-      if (epoch !== this.#epoch || isLost(error)) return;
-      this.#moveTo(toSeq); // the user may not read it
+      if (epoch !== this.#epoch || isConnectionLost(error)) return;
+      this.#moveTo(toSeq); // the user is not allowed to read these messages
     }
     this.#drain();
   }

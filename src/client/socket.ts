@@ -1,12 +1,13 @@
-// Opens a WebSocket: of the given class, the platform's, or that of `ws`. No state.
+// Opens a WebSocket with the class that the app passed, the class of the platform, or the class of
+// the package `ws`.
 
 import { NATIVE_SUBPROTOCOL } from "../protocol/native/ops.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { findSocket } from "./find-socket.ts";
 
 /**
- * The part of the standard WebSocket that is used. Its handlers have the bivariance of methods, so
- * that stricter event types fit.
+ * The part of the standard WebSocket that the SDK uses. The types of its handlers are bivariant
+ * like those of methods, so that classes with stricter event types are accepted.
  */
 export interface SocketLike {
   binaryType: string;
@@ -20,16 +21,20 @@ export interface SocketLike {
 
 type SocketHandler<T> = { handle(event: T): void }["handle"];
 
+/** A WebSocket class. */
 export type SocketConstructor = new (url: string, protocols: string[]) => SocketLike;
 
-/** A connecting socket. Rejects with `no_websocket`, or `bad_option` for an invalid address. */
+/**
+ * Returns a socket that starts to connect. Rejects with `no_websocket` if there is no class, and
+ * with `bad_option` if the address is invalid.
+ */
 export async function openSocket(
   url: string,
-  given: SocketConstructor | undefined,
+  socketClass: SocketConstructor | undefined,
 ): Promise<SocketLike> {
-  // Node 20 has no global WebSocket and its types have none
+  // Node 20 has no global WebSocket, and its types declare none
   const platform = globalThis as { WebSocket?: SocketConstructor };
-  const Socket = given ?? platform.WebSocket ?? (await fallback());
+  const Socket = socketClass ?? platform.WebSocket ?? (await loadSocketClass());
   try {
     return new Socket(url, [NATIVE_SUBPROTOCOL]);
   } catch (error) {
@@ -37,21 +42,24 @@ export async function openSocket(
   }
 }
 
-async function fallback(): Promise<SocketConstructor> {
+/** Loads the WebSocket class of `ws`. */
+async function loadSocketClass(): Promise<SocketConstructor> {
   try {
-    // wider events and a narrower `binaryType` than SocketLike
+    // the class of `ws` has wider event types and a narrower `binaryType` than SocketLike
     return (await findSocket()) as SocketConstructor;
   } catch (cause) {
     throw new JindouError("no_websocket", { cause });
   }
 }
 
-/** Closes without waiting for the other side; no handler is called any more. */
+/**
+ * Closes a socket without waiting for the other side. None of its handlers is called afterwards.
+ */
 export function drop(socket: SocketLike): void {
   socket.onopen = null;
   socket.onmessage = null;
   socket.onclose = null;
-  socket.onerror = () => undefined; // `ws` throws an error without a handler
+  socket.onerror = () => undefined; // `ws` throws an error that has no handler
   if ("terminate" in socket && typeof socket.terminate === "function") socket.terminate();
   else socket.close();
 }

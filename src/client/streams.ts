@@ -1,6 +1,7 @@
-// The active streams this client follows: snapshots replace, events are applied by their index, a
-// gap is resynced. State: those streams, and the events buffered during a resync. It resyncs all of
-// them after a reconnect, and silent ones periodically: an end may be lost or not be for this user.
+// The active streams that the client follows. A snapshot replaces a stream, and events are applied
+// in the order of their index; after a gap a new snapshot is requested (resync). Owns the followed
+// streams and the events buffered during a resync. All streams are resynced after a reconnect, and
+// silent ones periodically, because the end of a stream can get lost or not be sent to this user.
 
 import {
   type ChannelEvent,
@@ -10,117 +11,134 @@ import {
 } from "../broker/model.ts";
 import { deferred } from "../lib/deferred.ts";
 import type { ReceivedEvent, Stream } from "./api.ts";
-import type { Ask } from "./connection.ts";
-import { isLost, JindouError } from "./errors.ts";
+import type { RequestFunction } from "./connection.ts";
+import { isConnectionLost, JindouError } from "./errors.ts";
 import { LiveStream, type StreamFor } from "./live-stream.ts";
 import { messageKey } from "./messages.ts";
 import { Timer } from "./waiting.ts";
 
-interface StreamsParts {
+/** Callbacks of the streams. */
+interface StreamsPorts {
   readonly uid: string;
-  /** For requests of the app. */
-  readonly call: Ask;
-  /** For requests of the client itself; retries what fails temporarily. */
-  readonly ask: Ask;
-  /** The client follows another active stream. */
+  /** Sends a request of the app. */
+  readonly call: RequestFunction;
+  /** Sends a request of the client; repeats it after a temporary failure. */
+  readonly ask: RequestFunction;
+  /** The client has started to follow an active stream. */
   onStream(stream: Stream): void;
-  /** A custom or a tool-call event. */
+  /** A custom event or a tool-call event arrived. */
   onEvent(event: ReceivedEvent): void;
 }
 
-interface Tracked {
+/** A stream that the client follows. */
+interface FollowedStream {
   readonly stream: LiveStream;
-  /** A snapshot was received, or the start. */
+  /** True if a snapshot or the start event was received. */
   isKnown: boolean;
-  /** An event was received since the last sweep. */
+  /** True if an event was received since the last sweep. */
   isFresh: boolean;
-  /** Events received during a resync; undefined: none is under way. */
+  /** Events received during a resync, `undefined` if no resync is in progress. */
   buffer: ChannelEvent[] | undefined;
 }
 
-/** Beyond that the stream tracked longest fails. */
-const MAX_TRACKED = 1000;
-/** Beyond that a resync is repeated instead. */
+/**
+ * Maximum number of followed streams. To follow one more, the stream followed longest is given up.
+ */
+const MAX_FOLLOWED = 1000;
+/** Maximum number of events buffered during a resync. If there are more, the resync is repeated. */
 const MAX_BUFFERED = 1000;
-/** A silent stream is resynced after 30 to 75 s, jitter included. */
+/** Minimum time between two sweeps. With jitter, a silent stream is resynced after 30 to 75 s. */
 const SWEEP_MS = 30_000;
 
+/** The streams of one client. */
 export class Streams {
-  readonly #parts: StreamsParts;
-  readonly #tracked = new Map<string, Tracked>();
-  /** The app's requests for streams that are not known yet. */
-  readonly #asked = new Map<string, Promise<Stream>>();
+  readonly #ports: StreamsPorts;
+  readonly #followed = new Map<string, FollowedStream>();
+  /** Requests of the app for streams that the client does not follow, by `messageKey`. */
+  readonly #lookups = new Map<string, Promise<Stream>>();
   readonly #sweep = new Timer(() => this.#sweepNow());
 
-  constructor(parts: StreamsParts) {
-    this.#parts = parts;
+  constructor(ports: StreamsPorts) {
+    this.#ports = ports;
   }
 
-  /** The stream that a message starts, if any. */
+  /** Returns the stream that a message starts, `undefined` if it starts none. */
   readonly ofMessage: StreamFor = (channel, { stream }) => stream && this.snapshot(channel, stream);
 
-  /** A snapshot, pushed or in a message or a reply. */
+  /**
+   * Handles a snapshot, pushed or part of a message or reply. Returns its stream. A stream that has
+   * ended is not followed.
+   */
   snapshot(channel: ChannelRef, snapshot: StreamSnapshot): Stream {
     const { clientMsgNo, state } = snapshot;
-    const found = this.#tracked.get(this.#keyOf(channel, clientMsgNo));
-    if (found !== undefined) return this.#replace(found, snapshot);
-    if (state === "active") return this.#replace(this.#track(channel, clientMsgNo), snapshot);
-    const ended = this.#make(channel, clientMsgNo);
+    const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
+    if (followed !== undefined) return this.#replace(followed, snapshot);
+    if (state === "active") return this.#replace(this.#follow(channel, clientMsgNo), snapshot);
+    const ended = this.#create(channel, clientMsgNo);
     ended.replace(snapshot);
     return ended;
   }
 
+  /** Handles an event. Follows its stream if it is not followed yet. */
   event(channel: ChannelRef, event: ChannelEvent): void {
     const { clientMsgNo, stream: place, type } = event;
     if (place === undefined) return this.#emit(channel, event, undefined);
-    const found = this.#tracked.get(this.#keyOf(channel, clientMsgNo));
-    if (found !== undefined) return this.#apply(found, event);
-    if (type === STREAM_END) return; // of a stream that is not followed
-    this.#apply(this.#track(channel, clientMsgNo), event);
+    const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
+    if (followed !== undefined) return this.#apply(followed, event);
+    if (type === STREAM_END) return; // the end of a stream that is not followed
+    this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /** Rejects with `stream_unknown` and other refusals of the server, `timeout`, `closed`. */
+  /**
+   * Returns a stream of a channel. Rejects with `stream_unknown`, `timeout`, `closed` or another
+   * refusal of the server.
+   */
   async of(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
     const key = this.#keyOf(channel, clientMsgNo);
-    const found = this.#tracked.get(key);
-    if (found?.isKnown) return found.stream;
-    const asked = this.#asked.get(key) ?? this.#ask(channel, clientMsgNo);
-    this.#asked.set(key, asked);
+    const followed = this.#followed.get(key);
+    if (followed?.isKnown) return followed.stream;
+    const lookup = this.#lookups.get(key) ?? this.#lookUp(channel, clientMsgNo);
+    this.#lookups.set(key, lookup);
     try {
-      return await asked;
+      return await lookup;
     } finally {
-      this.#asked.delete(key);
+      this.#lookups.delete(key);
     }
   }
 
-  /** A new connection is open. */
+  /** Resyncs all followed streams on a new connection. */
   opened(): void {
     this.#resyncAll(() => true);
   }
 
+  /** Handles the loss of the connection. */
   lost(): void {
     this.#sweep.stop();
   }
 
+  /** Fails all followed streams with `error`. */
   close(error: JindouError): void {
     this.lost();
-    for (const tracked of this.#tracked.values()) this.#fail(tracked, error);
+    for (const followed of this.#followed.values()) this.#fail(followed, error);
   }
 
+  /** Resyncs the streams without an event since the last sweep. */
   #sweepNow(): void {
     this.#resyncAll(({ isFresh }) => !isFresh);
-    for (const tracked of this.#tracked.values()) tracked.isFresh = false;
+    for (const followed of this.#followed.values()) followed.isFresh = false;
   }
 
-  #resyncAll(isDue: (tracked: Tracked) => boolean): void {
-    for (const tracked of this.#tracked.values())
-      if (tracked.buffer === undefined && isDue(tracked)) void this.#resync(tracked);
+  /** Resyncs the streams for which `isDue` returns true, and schedules the next sweep. */
+  #resyncAll(isDue: (followed: FollowedStream) => boolean): void {
+    for (const followed of this.#followed.values())
+      if (followed.buffer === undefined && isDue(followed)) void this.#resync(followed);
     this.#sweep.start(SWEEP_MS * (1 + Math.random() / 4));
   }
 
-  #ask(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
+  /** Requests a stream from the server. */
+  #lookUp(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
     const { promise, resolve, reject } = deferred<Stream>();
-    this.#parts
+    this.#ports
       .call({ kind: "stream", channel, clientMsgNo }, ({ snapshot }) =>
         resolve(this.snapshot(channel, snapshot)),
       )
@@ -128,68 +146,76 @@ export class Streams {
     return promise;
   }
 
-  #apply(tracked: Tracked, event: ChannelEvent): void {
-    const { stream, buffer } = tracked;
-    tracked.isFresh = true;
+  /** Applies an event, or buffers it during a resync. Starts a resync if an event is missing. */
+  #apply(followed: FollowedStream, event: ChannelEvent): void {
+    const { stream, buffer } = followed;
+    followed.isFresh = true;
     if (buffer !== undefined) {
       if (buffer.length <= MAX_BUFFERED) buffer.push(event);
       return;
     }
     const { notes } = stream;
     const applied = stream.append(event);
-    if (applied === "gap") return void this.#resync(tracked, event);
+    if (applied === "gap") return void this.#resync(followed, event);
     if (applied === "old") return;
-    this.#announce(tracked);
+    this.#announce(followed);
     if (stream.notes !== notes) this.#emit(stream.channel, event, stream);
-    this.#forgetEnded(tracked);
+    this.#forgetEnded(followed);
   }
 
-  /** Asks for a snapshot; events that arrive meanwhile are buffered. */
-  async #resync(tracked: Tracked, first?: ChannelEvent): Promise<void> {
-    const { channel, clientMsgNo } = tracked.stream;
-    tracked.buffer = first === undefined ? [] : [first];
+  /**
+   * Requests a snapshot of a stream. Events that arrive meanwhile are buffered; `first` is the
+   * event that revealed the gap.
+   */
+  async #resync(followed: FollowedStream, first?: ChannelEvent): Promise<void> {
+    const { channel, clientMsgNo } = followed.stream;
+    followed.buffer = first === undefined ? [] : [first];
     try {
       const request = { kind: "stream", channel, clientMsgNo } as const;
-      await this.#parts.ask(request, ({ snapshot }) => this.#resynced(tracked, snapshot));
+      await this.#ports.ask(request, ({ snapshot }) => this.#resynced(followed, snapshot));
     } catch (error) {
-      tracked.buffer = undefined;
-      // the next connection asks again; `ask` rejects with nothing else
-      if (!isLost(error)) this.#fail(tracked, error as JindouError);
+      followed.buffer = undefined;
+      // the next connection starts it again; `ask` rejects only with JindouError
+      if (!isConnectionLost(error)) this.#fail(followed, error as JindouError);
     }
   }
 
-  #resynced(tracked: Tracked, snapshot: StreamSnapshot): void {
-    const buffered = tracked.buffer ?? [];
-    tracked.buffer = undefined;
-    this.#replace(tracked, snapshot);
-    if (buffered.length > MAX_BUFFERED) return void this.#resync(tracked);
-    for (const event of buffered) this.#apply(tracked, event);
+  /** Applies a requested snapshot and the buffered events. */
+  #resynced(followed: FollowedStream, snapshot: StreamSnapshot): void {
+    const buffered = followed.buffer ?? [];
+    followed.buffer = undefined;
+    this.#replace(followed, snapshot);
+    if (buffered.length > MAX_BUFFERED) return void this.#resync(followed);
+    for (const event of buffered) this.#apply(followed, event);
   }
 
-  #replace(tracked: Tracked, snapshot: StreamSnapshot): Stream {
-    const { stream } = tracked;
+  /** Applies a snapshot, and emits the tool-call events that the stream did not have yet. */
+  #replace(followed: FollowedStream, snapshot: StreamSnapshot): Stream {
+    const { stream } = followed;
     const { channel, fromUid, clientMsgNo } = stream;
     const notes = stream.replace(snapshot);
-    if (tracked.isKnown)
+    if (followed.isKnown)
       for (const note of notes) this.#emit(channel, { fromUid, clientMsgNo, ...note }, stream);
-    this.#announce(tracked);
-    this.#forgetEnded(tracked);
+    this.#announce(followed);
+    this.#forgetEnded(followed);
     return stream;
   }
 
-  #announce(tracked: Tracked): void {
-    if (tracked.isKnown) return;
-    tracked.isKnown = true;
-    if (tracked.stream.state === "active") this.#parts.onStream(tracked.stream);
+  /** Announces an active stream to the app once. */
+  #announce(followed: FollowedStream): void {
+    if (followed.isKnown) return;
+    followed.isKnown = true;
+    if (followed.stream.state === "active") this.#ports.onStream(followed.stream);
   }
 
+  /** Emits an event of a producer to the app. */
   #emit(
     channel: ChannelRef,
     event: Omit<ReceivedEvent, "channel" | "stream">,
     stream: Stream | undefined,
   ): void {
     const { fromUid, clientMsgNo, eventId, type, data, timestampMs } = event;
-    this.#parts.onEvent({
+    this.#ports.onEvent({
       channel,
       fromUid,
       clientMsgNo,
@@ -201,44 +227,47 @@ export class Streams {
     });
   }
 
-  #track(channel: ChannelRef, clientMsgNo: string): Tracked {
-    const [oldest] = this.#tracked.values();
-    if (oldest !== undefined && this.#tracked.size >= MAX_TRACKED)
+  /** Starts to follow a stream. Fails the oldest one if there are too many. */
+  #follow(channel: ChannelRef, clientMsgNo: string): FollowedStream {
+    const [oldest] = this.#followed.values();
+    if (oldest !== undefined && this.#followed.size >= MAX_FOLLOWED)
       this.#fail(oldest, new JindouError("overloaded"));
-    const tracked: Tracked = {
-      stream: this.#make(channel, clientMsgNo),
+    const followed: FollowedStream = {
+      stream: this.#create(channel, clientMsgNo),
       isKnown: false,
       isFresh: true,
       buffer: undefined,
     };
-    this.#tracked.set(this.#keyOf(channel, clientMsgNo), tracked);
-    return tracked;
+    this.#followed.set(this.#keyOf(channel, clientMsgNo), followed);
+    return followed;
   }
 
-  #make(channel: ChannelRef, clientMsgNo: string): LiveStream {
+  #create(channel: ChannelRef, clientMsgNo: string): LiveStream {
     return new LiveStream(channel, clientMsgNo, async () => {
       const request = { kind: "cancel", channel, clientMsgNo } as const;
-      const { state } = await this.#parts.call(request);
+      const { state } = await this.#ports.call(request);
       return state;
     });
   }
 
-  #fail(tracked: Tracked, error: JindouError): void {
-    tracked.stream.fail(error);
-    this.#forget(tracked);
+  /** Ends a stream that can no longer be followed. */
+  #fail(followed: FollowedStream, error: JindouError): void {
+    followed.stream.fail(error);
+    this.#forget(followed);
   }
 
-  #forgetEnded(tracked: Tracked): void {
-    if (tracked.stream.state !== "active") this.#forget(tracked);
+  /** Stops following a stream that has ended. */
+  #forgetEnded(followed: FollowedStream): void {
+    if (followed.stream.state !== "active") this.#forget(followed);
   }
 
-  #forget(tracked: Tracked): void {
-    const { channel, clientMsgNo } = tracked.stream;
+  #forget(followed: FollowedStream): void {
+    const { channel, clientMsgNo } = followed.stream;
     const key = this.#keyOf(channel, clientMsgNo);
-    if (this.#tracked.get(key) === tracked) this.#tracked.delete(key);
+    if (this.#followed.get(key) === followed) this.#followed.delete(key);
   }
 
   #keyOf(channel: ChannelRef, clientMsgNo: string): string {
-    return messageKey(this.#parts.uid, channel, clientMsgNo);
+    return messageKey(this.#ports.uid, channel, clientMsgNo);
   }
 }

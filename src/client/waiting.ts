@@ -1,9 +1,9 @@
-// Promise and timer helpers: timeout, restartable timer, sleep.
+// Helpers for promises and timers: timeout, restartable timer, sleep.
 
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
-/** The result of `work`; rejects with `code` after `ms`. */
+/** Resolves with the result of `work`. Rejects with `code` if it takes longer than `ms`. */
 export async function within<T>(
   ms: number,
   code: ClientErrorCode,
@@ -18,6 +18,7 @@ export async function within<T>(
   }
 }
 
+/** A timer that can be restarted and stopped. */
 export class Timer {
   readonly #onTimeout: () => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -30,7 +31,7 @@ export class Timer {
     return this.#timer !== undefined;
   }
 
-  /** Starts anew, also when running. */
+  /** Starts the timer. If it is running, it starts again from `ms`. */
   start(ms: number): void {
     this.stop();
     this.#timer = setTimeout(() => {
@@ -45,10 +46,11 @@ export class Timer {
   }
 }
 
-/** Does not keep the process alive. */
+/** Resolves after `ms`. The timer does not keep the process alive. */
 export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => {
-    const timer: { unref?(): unknown } = setTimeout(resolve, ms); // Node's has it
+    // only the timers of Node have `unref`
+    const timer: { unref?(): unknown } = setTimeout(resolve, ms);
     timer.unref?.();
   });
 }
