@@ -2,7 +2,12 @@
 // were shown against history. A primary that dies may take with it what its replica did not have
 // yet; here that is told apart from what may never be. Pure.
 
-import type { Acknowledgement, Run, Sending, Shown } from "../support/history-checker.ts";
+import type {
+  Acknowledgement,
+  ObservedMessage,
+  ObservedRange,
+  SentMessage,
+} from "../support/history-checker.ts";
 
 export interface Losses {
   /** Acknowledged and not in history. */
@@ -17,13 +22,13 @@ export interface Losses {
 }
 
 export interface Witnessed {
-  readonly acks: readonly (Sending & Acknowledgement)[];
-  readonly histories: ReadonlyMap<string, Run>;
+  readonly acks: readonly (SentMessage & Acknowledgement)[];
+  readonly histories: ReadonlyMap<string, ObservedRange>;
   /** What each reader was shown of each channel, in order. */
   readonly shown: readonly {
     readonly name: string;
     readonly key: string;
-    readonly messages: readonly Shown[];
+    readonly messages: readonly ObservedMessage[];
   }[];
 }
 
@@ -54,7 +59,7 @@ export function lossesOf({ acks, histories, shown }: Witnessed): Losses {
   };
 }
 
-function faultsOf(key: string, messages: readonly Shown[]): string[] {
+function faultsOf(key: string, messages: readonly ObservedMessage[]): string[] {
   const names = new Set<string>();
   const faults: string[] = [];
   let last = { messageId: 0, messageSeq: 0 };
@@ -70,7 +75,11 @@ function faultsOf(key: string, messages: readonly Shown[]): string[] {
 }
 
 /** The reader was shown exactly this, in this order. */
-function differences(where: string, shown: readonly Shown[], all: readonly Shown[]): string[] {
+function differences(
+  where: string,
+  shown: readonly ObservedMessage[],
+  all: readonly ObservedMessage[],
+): string[] {
   const faults: string[] = [];
   const count = new Map<number, number>();
   for (const { messageId } of shown) count.set(messageId, (count.get(messageId) ?? 0) + 1);

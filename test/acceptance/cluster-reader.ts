@@ -4,7 +4,12 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
-import { type HistoryChecker, Reader, type Run, type Shown } from "../support/history-checker.ts";
+import {
+  type HistoryChecker,
+  type ObservedMessage,
+  type ObservedRange,
+  Reader,
+} from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
@@ -41,7 +46,7 @@ export class ClusterReader {
   readonly #nodes: ClusterNodes;
   readonly #random: Random;
   readonly #followed: ReadonlyMap<string, Followed>;
-  readonly #runs: { readonly reader: Reader; readonly run: Run }[] = [];
+  readonly #runs: { readonly reader: Reader; readonly run: ObservedRange }[] = [];
   #client: NativeClient | undefined;
   #taken = 0;
   #isCalm = false;
@@ -69,7 +74,7 @@ export class ClusterReader {
   shown(): readonly {
     readonly name: string;
     readonly key: string;
-    readonly messages: readonly Shown[];
+    readonly messages: readonly ObservedMessage[];
   }[] {
     this.#collect();
     return [...this.#followed.values()].map(({ reader }) => {
@@ -130,7 +135,7 @@ export class ClusterReader {
   }
 
   /** Resolves once it was shown the newest message of every channel, or that took too long. */
-  async shownAll(histories: ReadonlyMap<string, Run>): Promise<void> {
+  async shownAll(histories: ReadonlyMap<string, ObservedRange>): Promise<void> {
     const newest = [...this.#followed.keys()].flatMap((key) => {
       const last = histories.get(key)?.messages.at(-1);
       return last === undefined ? [] : [last.messageId];
@@ -149,7 +154,7 @@ export class ClusterReader {
   /** Hands everything it was shown to the checker. Everything sent must be acknowledged. */
   judge(checker: HistoryChecker): void {
     this.#collect();
-    for (const { reader, run } of this.#runs.splice(0)) checker.check(reader, run);
+    for (const { reader, run } of this.#runs.splice(0)) checker.checkRange(reader, run);
     for (const { reader } of this.#followed.values()) checker.checkEnd(reader);
   }
 

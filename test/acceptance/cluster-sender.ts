@@ -5,7 +5,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import { textPayload } from "../support/broker.ts";
-import type { Acknowledgement, HistoryChecker, Sending } from "../support/history-checker.ts";
+import type { Acknowledgement, HistoryChecker, SentMessage } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
@@ -22,7 +22,7 @@ export interface ClusterSenderParts {
   readonly kind: "http" | "socket";
   /** As the sender names them. */
   readonly channels: readonly ChannelRef[];
-  readonly checker: Pick<HistoryChecker, "sent" | "acknowledged">;
+  readonly checker: Pick<HistoryChecker, "recordSend" | "recordAcknowledgement">;
   readonly nodes: ClusterNodes;
   readonly random: Random;
   /** Most milliseconds between a message and the next one. */
@@ -64,7 +64,7 @@ export class ClusterSender {
     (await this.#client?.catch(() => undefined))?.kill();
   }
 
-  #draft(channel: ChannelRef): Sending {
+  #draft(channel: ChannelRef): SentMessage {
     const { uid } = this;
     const { random } = this.#parts;
     const no = ++this.#count;
@@ -78,14 +78,14 @@ export class ClusterSender {
     };
   }
 
-  async #insist(channel: ChannelRef, sending: Sending): Promise<void> {
+  async #insist(channel: ChannelRef, sending: SentMessage): Promise<void> {
     const { checker, kind } = this.#parts;
-    checker.sent(sending, Date.now());
+    checker.recordSend(sending, Date.now());
     const deadline = Date.now() + MOST_INSISTING_MS;
     for (;;) {
       const ack =
         kind === "http" ? await this.#post(channel, sending) : await this.#say(channel, sending);
-      if (ack !== undefined) return checker.acknowledged(sending, ack, Date.now());
+      if (ack !== undefined) return checker.recordAcknowledgement(sending, ack, Date.now());
       this.failures += 1;
       if (Date.now() > deadline)
         throw new Error(
@@ -95,7 +95,7 @@ export class ClusterSender {
     }
   }
 
-  async #post(channel: ChannelRef, sending: Sending): Promise<Acknowledgement | undefined> {
+  async #post(channel: ChannelRef, sending: SentMessage): Promise<Acknowledgement | undefined> {
     const { nodes } = this.#parts;
     const message = {
       ...{ from_uid: this.uid, payload: textPayload(sending.text) },
@@ -113,7 +113,7 @@ export class ClusterSender {
     return { messageId: body.message_id, messageSeq: body.message_seq };
   }
 
-  async #say(channel: ChannelRef, sending: Sending): Promise<Acknowledgement | undefined> {
+  async #say(channel: ChannelRef, sending: SentMessage): Promise<Acknowledgement | undefined> {
     const connecting = this.#connected();
     const client = await connecting.catch((error: unknown) => {
       this.#refuse(error);

@@ -9,9 +9,9 @@ import type { Settings } from "../support/broker.ts";
 import {
   type Acknowledgement,
   HistoryChecker,
+  type ObservedRange,
   Reader,
-  type Run,
-  type Sending,
+  type SentMessage,
 } from "../support/history-checker.ts";
 import { Random } from "../support/random.ts";
 import { ClusterCommands } from "./cluster-commands.ts";
@@ -52,7 +52,7 @@ export class ClusterWorld {
   readonly nodes: ClusterNodes;
   readonly checker = new HistoryChecker();
   /** Every acknowledgement, as it came. */
-  readonly acks: (Sending & Acknowledgement)[] = [];
+  readonly acks: (SentMessage & Acknowledgement)[] = [];
   readonly readers: readonly ClusterReader[];
   readonly senders: readonly ClusterSender[];
   readonly streams: ClusterStreams;
@@ -134,9 +134,9 @@ export class ClusterWorld {
   }
 
   /** The whole history of all channels as any node shows it. */
-  async histories(): Promise<ReadonlyMap<string, Run>> {
+  async histories(): Promise<ReadonlyMap<string, ObservedRange>> {
     const call = (path: string) => this.#page(this.nodes.any(), path);
-    const found = new Map<string, Run>();
+    const found = new Map<string, ObservedRange>();
     for (const key of allKeys()) found.set(key, await readHistory({ call }, { key, afterSeq: 0 }));
     return found;
   }
@@ -202,13 +202,13 @@ export class ClusterWorld {
     return [...plays, this.commands.run(isOver)];
   }
 
-  #listed(): Pick<HistoryChecker, "sent" | "acknowledged"> {
+  #listed(): Pick<HistoryChecker, "recordSend" | "recordAcknowledgement"> {
     const { checker, acks } = this;
     return {
-      sent: (sending, nowMs) => checker.sent(sending, nowMs),
-      acknowledged(sending, ack, nowMs) {
+      recordSend: (sending, nowMs) => checker.recordSend(sending, nowMs),
+      recordAcknowledgement(sending, ack, nowMs) {
         acks.push({ ...sending, ...ack });
-        checker.acknowledged(sending, ack, nowMs);
+        checker.recordAcknowledgement(sending, ack, nowMs);
       },
     };
   }

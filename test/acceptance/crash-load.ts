@@ -9,7 +9,7 @@ import {
   PERSON_CHANNEL,
 } from "../../src/broker/model.ts";
 import { type Broker, textPayload } from "../support/broker.ts";
-import type { Acknowledgement, HistoryChecker, Sending } from "../support/history-checker.ts";
+import type { Acknowledgement, HistoryChecker, SentMessage } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { NativeClientError } from "../support/native-session.ts";
@@ -20,7 +20,7 @@ import { STATIC_TOKEN, TOKEN } from "./crash-names.ts";
  * Sends once; undefined: the broker asks for a retry. Rejects when the broker is gone, or refuses
  * for good.
  */
-type Wire = (sending: Sending) => Promise<Acknowledgement | undefined>;
+type Wire = (sending: SentMessage) => Promise<Acknowledgement | undefined>;
 
 /** How it stands with the broker's end. */
 export interface Doom {
@@ -41,7 +41,7 @@ export class Sender {
   readonly #checker: HistoryChecker;
   readonly #random: Random;
   #count = 0;
-  #acknowledged: readonly Sending[] = [];
+  #acknowledged: readonly SentMessage[] = [];
   #wire: Wire | undefined;
   #client: NativeClient | undefined;
 
@@ -97,7 +97,7 @@ export class Sender {
    * Sends everything unanswered again until it is answered, and some of what was answered before.
    */
   async retry(): Promise<void> {
-    const mine = ({ fromUid }: Sending) => fromUid === this.uid;
+    const mine = ({ fromUid }: SentMessage) => fromUid === this.uid;
     const again = [...this.#acknowledged];
     while (again.length > 0) {
       const queue = again.splice(0);
@@ -105,7 +105,7 @@ export class Sender {
         for (let next = queue.shift(); next; next = queue.shift()) await this.#sendOnce(next);
       };
       await Promise.all(Array.from({ length: RETRY_WINDOW }, worker));
-      again.push(...this.#checker.unanswered.filter(mine));
+      again.push(...this.#checker.unacknowledged.filter(mine));
     }
   }
 
@@ -127,17 +127,17 @@ export class Sender {
     }
   }
 
-  async #sendOnce(sending: Sending): Promise<void> {
+  async #sendOnce(sending: SentMessage): Promise<void> {
     if (this.#wire === undefined) throw new Error("not connected");
-    this.#checker.sent(sending, Date.now());
+    this.#checker.recordSend(sending, Date.now());
     const ack = await this.#wire(sending);
     if (ack === undefined) return;
-    this.#checker.acknowledged(sending, ack, Date.now());
+    this.#checker.recordAcknowledgement(sending, ack, Date.now());
     const kept = this.#acknowledged.slice(1 - KEPT_ACKNOWLEDGED);
     this.#acknowledged = [...kept, sending];
   }
 
-  #draft(): Sending {
+  #draft(): SentMessage {
     const { uid } = this;
     const random = this.#random;
     this.#count += 1;
@@ -195,7 +195,7 @@ function isRetryAsked(error: unknown): boolean {
 }
 
 /** The channel as the sender names it. */
-function channelOf({ key, fromUid }: Sending): ChannelRef {
+function channelOf({ key, fromUid }: SentMessage): ChannelRef {
   const name = key.slice(2);
   if (key.startsWith("2:")) return { id: name, type: GROUP_CHANNEL };
   const other = name.split("@").find((uid) => uid !== fromUid);

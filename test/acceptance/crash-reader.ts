@@ -5,7 +5,12 @@
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import type { Push } from "../../src/protocol/protocol.ts";
 import type { Broker } from "../support/broker.ts";
-import { type HistoryChecker, liveRun, Reader, type Run } from "../support/history-checker.ts";
+import {
+  type HistoryChecker,
+  liveRange,
+  type ObservedRange,
+  Reader,
+} from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
@@ -22,7 +27,7 @@ interface Followed {
 export class Follower {
   readonly uid: string;
   readonly #followed: ReadonlyMap<string, Followed>;
-  readonly #unjudged: { readonly reader: Reader; readonly run: Run }[] = [];
+  readonly #unjudged: { readonly reader: Reader; readonly run: ObservedRange }[] = [];
   #client: NativeClient | undefined;
   #taken = 0;
 
@@ -82,7 +87,7 @@ export class Follower {
   /** Hands everything it was shown to the checker. Everything sent must be acknowledged. */
   judge(checker: HistoryChecker): void {
     this.#collect();
-    for (const { reader, run } of this.#unjudged.splice(0)) checker.check(reader, run);
+    for (const { reader, run } of this.#unjudged.splice(0)) checker.checkRange(reader, run);
     for (const { reader } of this.#followed.values()) checker.checkEnd(reader);
   }
 
@@ -103,16 +108,18 @@ export class Follower {
 }
 
 /** A push as the checker takes it. */
-export function runOf(push: Extract<Push, { readonly kind: "message" | "messages" }>): Run {
-  const atMs = Date.now();
+export function runOf(
+  push: Extract<Push, { readonly kind: "message" | "messages" }>,
+): ObservedRange {
+  const readEndedAtMs = Date.now();
   if (push.kind === "message") {
     const { message } = push;
-    return liveRun({ ...message, text: textOf(message) }, atMs);
+    return liveRange({ ...message, text: textOf(message) }, readEndedAtMs);
   }
   const { afterSeq, throughSeq } = push;
   const messages = push.messages.map((message) => ({
     ...message,
     text: textOf(message),
   }));
-  return { afterSeq, throughSeq, messages, atMs };
+  return { afterSeq, throughSeq, messages, readEndedAtMs };
 }

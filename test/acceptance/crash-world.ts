@@ -96,7 +96,7 @@ export class CrashWorld {
    */
   async round(settings: Settings, launch?: Launch): Promise<void> {
     await this.#loadUntilKilled();
-    this.interrupted += this.checker.unanswered.length;
+    this.interrupted += this.checker.unacknowledged.length;
     const all = { ...SETTINGS, ...settings };
     if (this.#random.below(4) === 0) await this.#killWhileStarting(all, launch);
     const { dataPath } = this.#broker;

@@ -1,7 +1,12 @@
 // Reading a channel's whole history over HTTP and having it judged. No state.
 
 import type { Broker } from "../support/broker.ts";
-import type { HistoryChecker, Reader, Run, Shown } from "../support/history-checker.ts";
+import type {
+  HistoryChecker,
+  ObservedMessage,
+  ObservedRange,
+  Reader,
+} from "../support/history-checker.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
 
 const PAGE = 500;
@@ -17,7 +22,7 @@ export async function judgeHistory(
 ): Promise<number> {
   const { key, cursor } = reader;
   const run = await readHistory(broker, { key, afterSeq: cursor }, order);
-  checker.check(reader, run);
+  checker.checkRange(reader, run);
   checker.checkEnd(reader);
   return run.throughSeq;
 }
@@ -27,9 +32,9 @@ export async function readHistory(
   broker: Pick<Broker, "call">,
   { key, afterSeq }: { readonly key: string; readonly afterSeq: number },
   order: "asc" | "desc" = "asc",
-): Promise<Run> {
-  const askedAtMs = Date.now();
-  const messages: Shown[] = [];
+): Promise<ObservedRange> {
+  const readStartedAtMs = Date.now();
+  const messages: ObservedMessage[] = [];
   let range = { from: afterSeq + 1, to: 0 };
   let page = await historyPage(broker, key, { ...range, order });
   const throughSeq = Math.max(page.headSeq, afterSeq);
@@ -42,15 +47,15 @@ export async function readHistory(
     messages.push(...page.messages);
   }
   if (order === "desc") messages.reverse();
-  const atMs = Date.now();
-  return { afterSeq, throughSeq, messages, askedAtMs, atMs };
+  const readEndedAtMs = Date.now();
+  return { afterSeq, throughSeq, messages, readStartedAtMs, readEndedAtMs };
 }
 
 async function historyPage(
   broker: Pick<Broker, "call">,
   key: string,
   range: { readonly from: number; readonly to: number; readonly order: string },
-): Promise<{ messages: Shown[]; headSeq: number; more: boolean }> {
+): Promise<{ messages: ObservedMessage[]; headSeq: number; more: boolean }> {
   const isGroup = key.startsWith("2:");
   const [id = "", uid = ""] = key.slice(2).split("@");
   const query = new URLSearchParams({
@@ -70,7 +75,7 @@ async function historyPage(
   return { messages: body.messages.map(toShown), headSeq: body.head_seq, more };
 }
 
-function toShown(wire: Record<string, string | number>): Shown {
+function toShown(wire: Record<string, string | number>): ObservedMessage {
   const payload = Buffer.from(String(wire.payload), "base64").toString();
   return {
     messageId: Number(wire.message_id),

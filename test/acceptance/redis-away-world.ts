@@ -4,7 +4,7 @@
 import type { Test } from "tap";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import { type Answer, type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
-import { HistoryChecker, liveRun, Reader, type Sending } from "../support/history-checker.ts";
+import { HistoryChecker, liveRange, Reader, type SentMessage } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, NativeClientError, textOf } from "../support/native-session.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
@@ -152,7 +152,7 @@ export class AwayWorld {
     await until(`${uid} has everything`, () => (mine().at(-1)?.messageSeq ?? 0) >= headSeq);
     for (const message of mine()) {
       const shown = { ...message, text: textOf(message) };
-      this.#checker.check(reader, liveRun(shown, Date.now()));
+      this.#checker.checkRange(reader, liveRange(shown, Date.now()));
     }
     this.#checker.checkEnd(reader);
   }
@@ -211,7 +211,7 @@ export class AwayWorld {
     fromUid: string,
     channel: ChannelRef,
     name: string,
-    send: (sending: Sending) => Promise<{ messageId: number; messageSeq: number } | undefined>,
+    send: (sending: SentMessage) => Promise<{ messageId: number; messageSeq: number } | undefined>,
   ): void {
     const key = channelKey(channel, fromUid);
     const run = async () => {
@@ -225,13 +225,13 @@ export class AwayWorld {
           text: clientMsgNo,
           ...rest,
         };
-        this.#checker.sent(sending, Date.now());
+        this.#checker.recordSend(sending, Date.now());
         let ack = await send(sending);
         while (ack === undefined) {
           await pause();
           ack = await send(sending);
         }
-        this.#checker.acknowledged(sending, ack, Date.now());
+        this.#checker.recordAcknowledgement(sending, ack, Date.now());
         await pause();
       }
     };

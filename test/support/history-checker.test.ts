@@ -4,12 +4,12 @@
 import {
   type Acknowledgement,
   HistoryChecker,
-  liveRun,
+  liveRange,
+  type ObservedMessage,
+  type ObservedRange,
   type ProblemKind,
   Reader,
-  type Run,
-  type Sending,
-  type Shown,
+  type SentMessage,
 } from "./history-checker.ts";
 import { t } from "./suite.ts";
 
@@ -17,7 +17,7 @@ const KEY = "2:team";
 const SENT_MS = 1_000_000;
 const ACKED_MS = SENT_MS + 10;
 
-function sending(no: number, changes: Partial<Sending> = {}): Sending {
+function sending(no: number, changes: Partial<SentMessage> = {}): SentMessage {
   const clientMsgNo = `m${no}`;
   const names = { key: KEY, fromUid: "ann", clientMsgNo, text: `text ${no}` };
   return { ...names, noPersist: false, expireS: 0, ...changes };
@@ -29,33 +29,37 @@ const ackOf = (seq: number): Acknowledgement => ({
 });
 
 /** Message `no` as a sound broker shows it. */
-function shown(no: number, changes: Partial<Shown> = {}): Shown {
+function shown(no: number, changes: Partial<ObservedMessage> = {}): ObservedMessage {
   const { fromUid, clientMsgNo, text } = sending(no);
   return { fromUid, clientMsgNo, text, ...ackOf(no), ...changes };
 }
 
 /** A checker that saw five messages sent and acknowledged, with what differs. */
-function checkerOfFive(changes: Partial<Sending> = {}): HistoryChecker {
+function checkerOfFive(changes: Partial<SentMessage> = {}): HistoryChecker {
   const checker = new HistoryChecker();
   for (const no of [1, 2, 3, 4, 5]) {
     const message = sending(no, no === 3 ? changes : {});
-    checker.sent(message, SENT_MS);
+    checker.recordSend(message, SENT_MS);
     const ack = ackOf(no);
-    checker.acknowledged(message, message.noPersist ? { ...ack, messageSeq: 0 } : ack, ACKED_MS);
+    checker.recordAcknowledgement(
+      message,
+      message.noPersist ? { ...ack, messageSeq: 0 } : ack,
+      ACKED_MS,
+    );
   }
   return checker;
 }
 
-const whole = (...messages: Shown[]): Run => ({
+const whole = (...messages: ObservedMessage[]): ObservedRange => ({
   afterSeq: 0,
   throughSeq: 5,
   messages,
-  atMs: ACKED_MS,
+  readEndedAtMs: ACKED_MS,
 });
 
-function kindsOf(checker: HistoryChecker, ...runs: Run[]): ProblemKind[] {
+function kindsOf(checker: HistoryChecker, ...runs: ObservedRange[]): ProblemKind[] {
   const reader = new Reader("history", KEY);
-  for (const run of runs) checker.check(reader, run);
+  for (const run of runs) checker.checkRange(reader, run);
   checker.checkEnd(reader);
   return checker.problems.map(({ kind }) => kind);
 }
@@ -63,10 +67,10 @@ function kindsOf(checker: HistoryChecker, ...runs: Run[]): ProblemKind[] {
 t.test("a sound history, in one run, in pieces and live, has no problem", (t) => {
   const all = [1, 2, 3, 4, 5].map((no) => shown(no));
   t.same(kindsOf(checkerOfFive(), whole(...all)), []);
-  const first: Run = { ...whole(...all.slice(0, 2)), throughSeq: 2 };
-  const rest: Run = { ...whole(...all.slice(2)), afterSeq: 2 };
+  const first: ObservedRange = { ...whole(...all.slice(0, 2)), throughSeq: 2 };
+  const rest: ObservedRange = { ...whole(...all.slice(2)), afterSeq: 2 };
   t.same(kindsOf(checkerOfFive(), first, rest), []);
-  const live = all.map((message) => liveRun(message, ACKED_MS));
+  const live = all.map((message) => liveRange(message, ACKED_MS));
   t.same(kindsOf(checkerOfFive(), ...live), []);
   t.equal(checkerOfFive().acknowledgedCount, 5);
   t.end();
@@ -87,8 +91,8 @@ t.test("acknowledged messages beyond the end are lost", (t) => {
 t.test("a seq that nobody was told of and that is empty is a gap", (t) => {
   const checker = checkerOfFive();
   const late = sending(7);
-  checker.sent(late, SENT_MS);
-  checker.acknowledged(late, ackOf(7), ACKED_MS);
+  checker.recordSend(late, SENT_MS);
+  checker.recordAcknowledgement(late, ackOf(7), ACKED_MS);
   const all = [1, 2, 3, 4, 5, 7].map((no) => shown(no));
   t.same(kindsOf(checker, { ...whole(...all), throughSeq: 7 }), ["gap"]);
   t.end();
@@ -97,7 +101,7 @@ t.test("a seq that nobody was told of and that is empty is a gap", (t) => {
 t.test("a live message that skips one is a gap, whoever was told of that one", (t) => {
   const checker = checkerOfFive();
   const reader = new Reader("bob", KEY, 3);
-  checker.check(reader, liveRun(shown(5), ACKED_MS));
+  checker.checkRange(reader, liveRange(shown(5), ACKED_MS));
   t.same(
     checker.problems.map(({ kind }) => kind),
     ["gap"],
@@ -109,7 +113,7 @@ t.test("a message shown twice is a repeat", (t) => {
   const twice = [shown(1), shown(2), shown(2), shown(3), shown(4), shown(5)];
   t.same(kindsOf(checkerOfFive(), whole(...twice)), ["repeat"]);
   const all = whole(...[1, 2, 3, 4, 5].map((no) => shown(no)));
-  const again = liveRun(shown(5), ACKED_MS);
+  const again = liveRange(shown(5), ACKED_MS);
   t.same(kindsOf(checkerOfFive(), all, again), ["repeat"]);
   t.end();
 });
@@ -117,7 +121,7 @@ t.test("a message shown twice is a repeat", (t) => {
 t.test("an earlier message after a later one is a reorder", (t) => {
   const swapped = [shown(1), shown(3), shown(2), shown(4), shown(5)];
   t.same(kindsOf(checkerOfFive(), whole(...swapped)), ["reorder"]);
-  const live = [1, 2, 4, 3, 5].map((no) => liveRun(shown(no), ACKED_MS));
+  const live = [1, 2, 4, 3, 5].map((no) => liveRange(shown(no), ACKED_MS));
   t.ok(kindsOf(checkerOfFive(), ...live).includes("reorder"));
   t.end();
 });
@@ -127,8 +131,8 @@ t.test("a smaller id at a greater seq is a reorder", (t) => {
   const ids = [20, 10];
   const messages = ids.map((messageId, i) => {
     const ack = { messageId, messageSeq: i + 1 };
-    checker.sent(sending(i), SENT_MS);
-    checker.acknowledged(sending(i), ack, ACKED_MS);
+    checker.recordSend(sending(i), SENT_MS);
+    checker.recordAcknowledgement(sending(i), ack, ACKED_MS);
     return shown(i, ack);
   });
   const run = { ...whole(...messages), throughSeq: 2 };
@@ -142,22 +146,22 @@ t.test("an acknowledgement that differs from the first is a change", (t) => {
     { ...ackOf(2), messageId: 9 },
   ]) {
     const checker = checkerOfFive();
-    checker.acknowledged(sending(2), ack, ACKED_MS);
+    checker.recordAcknowledgement(sending(2), ack, ACKED_MS);
     t.same(
       checker.problems.map(({ kind }) => kind),
       ["changed"],
     );
   }
   const same = checkerOfFive();
-  same.acknowledged(sending(2), ackOf(2), ACKED_MS);
+  same.recordAcknowledgement(sending(2), ackOf(2), ACKED_MS);
   t.same(same.problems, []);
   t.end();
 });
 
 t.test("one seq acknowledged for two messages is a repeat", (t) => {
   const checker = checkerOfFive();
-  checker.sent(sending(6), SENT_MS);
-  checker.acknowledged(sending(6), ackOf(5), ACKED_MS);
+  checker.recordSend(sending(6), SENT_MS);
+  checker.recordAcknowledgement(sending(6), ackOf(5), ACKED_MS);
   t.same(
     checker.problems.map(({ kind }) => kind),
     ["repeat"],
@@ -193,13 +197,13 @@ t.test("a message nobody sent is unknown", (t) => {
 t.test("an expired message may be missing, and must be once it is over", (t) => {
   const checker = () => checkerOfFive({ expireS: 1 });
   const without = whole(shown(1), shown(2), shown(4), shown(5));
-  t.same(kindsOf(checker(), { ...without, atMs: SENT_MS + 999 }), ["lost"]);
-  t.same(kindsOf(checker(), { ...without, atMs: SENT_MS + 1000 }), []);
+  t.same(kindsOf(checker(), { ...without, readEndedAtMs: SENT_MS + 999 }), ["lost"]);
+  t.same(kindsOf(checker(), { ...without, readEndedAtMs: SENT_MS + 1000 }), []);
   const all = whole(...[1, 2, 3, 4, 5].map((no) => shown(no)));
-  const atMs = ACKED_MS + 5000;
-  const early = { ...all, atMs, askedAtMs: ACKED_MS + 999 };
+  const readEndedAtMs = ACKED_MS + 5000;
+  const early = { ...all, readEndedAtMs, readStartedAtMs: ACKED_MS + 999 };
   t.same(kindsOf(checker(), early), []);
-  const late = { ...all, atMs, askedAtMs: ACKED_MS + 1000 };
+  const late = { ...all, readEndedAtMs, readStartedAtMs: ACKED_MS + 1000 };
   t.same(kindsOf(checker(), late), ["expired"]);
   t.end();
 });
@@ -207,14 +211,14 @@ t.test("an expired message may be missing, and must be once it is over", (t) => 
 t.test("a message that is not to be stored has no place and comes once", (t) => {
   const checker = new HistoryChecker();
   const unstored = sending(1, { noPersist: true });
-  checker.sent(unstored, SENT_MS);
+  checker.recordSend(unstored, SENT_MS);
   const ack = { messageId: 101, messageSeq: 0 };
-  checker.acknowledged(unstored, ack, ACKED_MS);
+  checker.recordAcknowledgement(unstored, ack, ACKED_MS);
   const reader = new Reader("bob", KEY);
-  checker.check(reader, liveRun(shown(1, ack), ACKED_MS));
+  checker.checkRange(reader, liveRange(shown(1, ack), ACKED_MS));
   t.same(checker.problems, []);
-  checker.check(reader, liveRun(shown(1, ack), ACKED_MS));
-  checker.check(new Reader("history", KEY), {
+  checker.checkRange(reader, liveRange(shown(1, ack), ACKED_MS));
+  checker.checkRange(new Reader("history", KEY), {
     ...whole(shown(1)),
     throughSeq: 1,
   });
@@ -227,10 +231,10 @@ t.test("a message that is not to be stored has no place and comes once", (t) => 
 
 t.test("what was not acknowledged is to be sent again, oldest first", (t) => {
   const checker = new HistoryChecker();
-  for (const no of [1, 2, 3]) checker.sent(sending(no), SENT_MS);
-  checker.acknowledged(sending(2), ackOf(1), ACKED_MS);
-  t.same(checker.unanswered, [sending(1), sending(3)]);
-  checker.sent(sending(1), ACKED_MS);
-  t.equal(checker.unanswered.length, 2, "a retry is no new message");
+  for (const no of [1, 2, 3]) checker.recordSend(sending(no), SENT_MS);
+  checker.recordAcknowledgement(sending(2), ackOf(1), ACKED_MS);
+  t.same(checker.unacknowledged, [sending(1), sending(3)]);
+  checker.recordSend(sending(1), ACKED_MS);
+  t.equal(checker.unacknowledged.length, 2, "a retry is no new message");
   t.end();
 });

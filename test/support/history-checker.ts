@@ -5,7 +5,7 @@
 import type { ChannelKey } from "../../src/broker/model.ts";
 
 /** A message as its sender sends it, again with every retry. */
-export interface Sending {
+export interface SentMessage {
   readonly key: ChannelKey;
   readonly fromUid: string;
   readonly clientMsgNo: string;
@@ -21,7 +21,7 @@ export interface Acknowledgement {
 }
 
 /** A message as history or a push shows it. */
-export interface Shown extends Acknowledgement {
+export interface ObservedMessage extends Acknowledgement {
   readonly fromUid: string;
   readonly clientMsgNo: string;
   readonly text: string;
@@ -31,29 +31,29 @@ export interface Shown extends Acknowledgement {
  * Messages in the order they were shown: all there is of the channel after `afterSeq` through
  * `throughSeq`.
  */
-export interface Run {
+export interface ObservedRange {
   readonly afterSeq: number;
   readonly throughSeq: number;
-  readonly messages: readonly Shown[];
+  readonly messages: readonly ObservedMessage[];
   /**
    * Unix milliseconds, not before the run was read: what could have expired by then may be missing.
    */
-  readonly atMs: number;
+  readonly readEndedAtMs: number;
   /**
    * Unix milliseconds, not after it was read: what had expired by then must be missing. Undefined:
    * not known.
    */
-  readonly askedAtMs?: number;
+  readonly readStartedAtMs?: number;
 }
 
 /**
  * The run of one message that was pushed live: nothing stored may lie between it and the message
  * before.
  */
-export function liveRun(message: Shown, atMs: number): Run {
+export function liveRange(message: ObservedMessage, atMs: number): ObservedRange {
   const { messageSeq } = message;
   const bounds = { afterSeq: messageSeq - 1, throughSeq: messageSeq };
-  return { ...bounds, messages: [message], atMs };
+  return { ...bounds, messages: [message], readEndedAtMs: atMs };
 }
 
 export type ProblemKind =
@@ -102,7 +102,7 @@ export class Reader {
 }
 
 interface Entry {
-  readonly sending: Sending;
+  readonly sending: SentMessage;
   readonly sentAtMs: number;
   ack: (Acknowledgement & { readonly atMs: number }) | undefined;
 }
@@ -122,12 +122,12 @@ export class HistoryChecker {
   }
 
   /** What was sent and not acknowledged yet, oldest first: to be sent again. */
-  get unanswered(): readonly Sending[] {
+  get unacknowledged(): readonly SentMessage[] {
     return [...this.#unanswered].map(({ sending }) => sending);
   }
 
   /** To be called before the message leaves. Harmless for a retry. */
-  sent(sending: Sending, nowMs: number): void {
+  recordSend(sending: SentMessage, nowMs: number): void {
     const name = nameOf(sending);
     if (this.#entries.has(name)) return;
     const entry = { sending, sentAtMs: nowMs, ack: undefined };
@@ -136,7 +136,7 @@ export class HistoryChecker {
   }
 
   /** To be called with every acknowledgement, of retries too. */
-  acknowledged(sending: Sending, ack: Acknowledgement, nowMs: number): void {
+  recordAcknowledgement(sending: SentMessage, ack: Acknowledgement, nowMs: number): void {
     const entry = this.#entries.get(nameOf(sending));
     if (entry === undefined) throw new Error("acknowledged and never sent");
     if (entry.ack !== undefined) {
@@ -154,7 +154,7 @@ export class HistoryChecker {
    * Judges the next run of a reader. To be called when everything sent before the run was read is
    * acknowledged.
    */
-  check(reader: Reader, run: Run): void {
+  checkRange(reader: Reader, run: ObservedRange): void {
     const where = `${reader.name} of ${reader.key}`;
     if (run.afterSeq > reader.cursor)
       this.#add("gap", where, `jumps from ${reader.cursor} to ${run.afterSeq}`);
@@ -163,7 +163,7 @@ export class HistoryChecker {
     const shownSeqs = new Set(stored.map(({ messageSeq }) => messageSeq));
     const from = Math.max(run.afterSeq, reader.cursor);
     for (let seq = from + 1; seq <= run.throughSeq; seq++)
-      if (!shownSeqs.has(seq)) this.#checkMissing(reader, seq, run.atMs);
+      if (!shownSeqs.has(seq)) this.#checkMissing(reader, seq, run.readEndedAtMs);
     reader.cursor = Math.max(reader.cursor, run.throughSeq);
   }
 
@@ -175,7 +175,7 @@ export class HistoryChecker {
       this.#checkMissing(reader, seq, Number.NEGATIVE_INFINITY);
   }
 
-  #checkShown(reader: Reader, run: Run, shown: Shown): void {
+  #checkShown(reader: Reader, run: ObservedRange, shown: ObservedMessage): void {
     const where = `${reader.name} of ${reader.key}`;
     const { key } = reader;
     const entry = this.#entries.get(nameOf({ ...shown, key }));
@@ -191,7 +191,7 @@ export class HistoryChecker {
     if (isGone(entry, run)) this.#add("expired", where, show(shown));
   }
 
-  #checkOrder(reader: Reader, shown: Shown, entry: Entry): void {
+  #checkOrder(reader: Reader, shown: ObservedMessage, entry: Entry): void {
     const where = `${reader.name} of ${reader.key}`;
     const { messageId, messageSeq } = shown;
     if (messageSeq === 0) {
@@ -230,7 +230,7 @@ export class HistoryChecker {
   }
 }
 
-function nameOf(message: Pick<Sending, "key" | "fromUid" | "clientMsgNo">): string {
+function nameOf(message: Pick<SentMessage, "key" | "fromUid" | "clientMsgNo">): string {
   return `${message.key}\n${message.fromUid}\n${message.clientMsgNo}`;
 }
 
@@ -252,12 +252,12 @@ function mayBeGone({ sending, sentAtMs }: Entry, atMs: number): boolean {
   return sending.expireS > 0 && atMs >= sentAtMs + sending.expireS * 1000;
 }
 
-function isGone({ sending, ack }: Entry, { askedAtMs = 0 }: Run): boolean {
+function isGone({ sending, ack }: Entry, { readStartedAtMs = 0 }: ObservedRange): boolean {
   if (ack === undefined || sending.expireS === 0) return false;
-  return askedAtMs >= ack.atMs + sending.expireS * 1000;
+  return readStartedAtMs >= ack.atMs + sending.expireS * 1000;
 }
 
-function show(one: Entry | Shown | Acknowledgement): string {
+function show(one: Entry | ObservedMessage | Acknowledgement): string {
   if ("sending" in one) {
     const { fromUid, clientMsgNo } = one.sending;
     return `${fromUid}/${clientMsgNo} (${one.ack ? show(one.ack) : "no ack"})`;
