@@ -1,18 +1,21 @@
-// The log: one JSON object per line on standard output, by pino, with a child logger per room.
-// Never blocks the event loop on a slow reader: lines are queued up to a bound and dropped beyond
-// it; the queue is written when the process exits.
+// The log: one JSON object per line on standard output, written by pino, with a child logger per
+// room. A slow reader of the output never blocks the event loop: lines are queued, and dropped when
+// the queue is full. The queue is written out when the process exits.
 
 import { type DestinationStream, type Logger, pino } from "pino";
 
 export type { Logger } from "pino";
 
-/** Bound of the queue; further lines are dropped. */
+/** Maximum size of the queue of unwritten lines. Further lines are dropped. */
 const MAX_QUEUED_BYTES = 8_388_608;
 
-/** Secrets and payloads must not be logged; these fields are removed in any case. */
+/**
+ * Fields that are redacted if a caller logs them by mistake. Secrets and payloads must not be
+ * logged.
+ */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** The root logger of a process. Messages are constants, data is in fields. */
+/** Creates the root logger of a process. Log messages are constants; variable data is in fields. */
 export function createLogger(
   options: { readonly level: string },
   destination: DestinationStream = standardOutput(),
@@ -38,6 +41,6 @@ function standardOutput(): DestinationStream {
     sync: false,
     maxLength: MAX_QUEUED_BYTES,
   });
-  output.on("error", () => {}); // an unwritable log (a full disk) must not end the process
+  output.on("error", () => {}); // a log that cannot be written (full disk) must not end the process
   return output;
 }

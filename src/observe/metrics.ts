@@ -1,5 +1,6 @@
-// The metrics of one node: the families of the table, and what the gateway and the API report.
-// Those rooms know methods, not names of metrics. Counting neither allocates nor throws.
+// The metrics of one node: a family for each row of the table, and the methods through which the
+// gateway and the API report events. Those rooms call methods and do not know the names of metrics.
+// Counting must neither allocate nor throw.
 
 import type { Registry } from "prom-client";
 import { Cell, createRegistry, Family, Histogram } from "./registry.ts";
@@ -7,44 +8,50 @@ import { DURATION_BOUNDS_S, METRICS, type MetricKey, type MetricRow } from "./ta
 
 type SeriesOf<Row extends MetricRow> = Row["kind"] extends "histogram" ? Histogram : Cell;
 
-/** Every metric of the table, by its key there. */
+/** The family of each metric, by its key in the table. */
 type Families = {
   readonly [Key in MetricKey]: Family<SeriesOf<(typeof METRICS)[Key]>>;
 };
 
-/** Events of the gateway. Flags, types, reasons and codes are the domain's. */
+/**
+ * Events that the gateway reports. Device flags, channel types, close reasons and error codes are
+ * those of the broker.
+ */
 export interface GatewayMetrics {
   connectionOpened(): void;
   connectionClosed(): void;
   sessionOpened(flag: number): void;
   sessionClosed(flag: number): void;
-  /** The server closed a connection. */
+  /** Counts a connection that the server closed. */
   ended(reason: string): void;
   frameIn(bytes: number): void;
-  /** Work charged for an operation, in frames. */
+  /** Counts the work charged for an operation, in frames. */
   worked(operation: string, frames: number): void;
-  /** A message of a socket became durable, `ms` after it came in. */
+  /** Counts a message from a socket that became durable `ms` milliseconds after it was received. */
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
-  /** A client confirmed a message, `ms` after it was accepted. */
+  /** Counts a message that a client acknowledged `ms` milliseconds after it was accepted. */
   acknowledged(ms: number): void;
-  /** A range of missed messages was sent. */
+  /** Counts a range of missed messages that was sent to a client. */
   resumed(messages: number): void;
-  /** An event was sent to so many sessions. */
+  /** Counts an event that was sent to `sessions` sessions. */
   eventPushed(sessions: number): void;
-  /** A session that lagged or joined got so many streams from the store, merged. */
+  /** Counts streams whose missed part was sent in one piece to a session that lagged or joined. */
   caughtUp(streams: number): void;
-  /** So many more sessions, and groups of them, are catching up; negative: fewer. */
+  /**
+   * Adds `by`, which may be negative, to the number of sessions and groups that are catching up.
+   */
   catchingUp(by: number): void;
   commandsPushed(copies: number): void;
   commandsAcknowledged(commands: number): void;
 }
 
-/** Events of the control plane. */
+/** Events that the control plane reports. */
 export interface ApiMetrics {
   /**
-   * Per reply; for a reply in pieces when it begins. `route` is a route's pattern, never a
-   * request's path.
+   * Counts a request. Called when the reply is sent, or when it begins if it is sent in pieces.
+   * `route` is the pattern of a route. It must not be the path of a request, because that would
+   * create a series for each path.
    */
   request(route: string, status: number, ms: number): void;
   sent(channelType: number, ms: number): void;
@@ -56,14 +63,17 @@ export interface Metrics {
   readonly gateway: GatewayMetrics;
   readonly api: ApiMetrics;
   /**
-   * For numbers that another room counts: `families.fanouts.of().from(() => hub.stats.fanouts)`.
+   * All families. Other rooms connect their own counters to them, for example
+   * `families.fanouts.of().from(() => hub.stats.fanouts)`.
    */
   readonly families: Families;
-  /** For GET /metrics: `metrics()` is the page in the Prometheus text format. */
+  /**
+   * Registry whose `metrics()` returns the page of `GET /metrics` in the Prometheus text format.
+   */
   readonly registry: Registry;
 }
 
-/** The metrics of a node of this version, all at zero. */
+/** Creates the metrics of a node that runs version `build.version`, all at zero. */
 export function createMetrics(build: { readonly version: string }): Metrics {
   const families = createFamilies();
   families.build.of(build.version, process.version).set(1);
@@ -83,7 +93,7 @@ function createFamilies(): Families {
       ? new Family(row, () => new Histogram(DURATION_BOUNDS_S))
       : new Family(row, () => new Cell()),
   ]);
-  // fromEntries loses the family type of each key; the line above chose it by the row's kind
+  // Object.fromEntries loses the type of each family; it was chosen above by the kind of the row.
   return Object.fromEntries(entries) as Families;
 }
 
@@ -101,7 +111,7 @@ function gatewayMetrics(families: Families): GatewayMetrics {
   const missed = families.resumeMessages.of();
   const events = families.eventFanouts.of();
   const eventDeliveries = families.eventDeliveries.of();
-  const works = new Map<string, Cell>(); // as many as there are operations
+  const works = new Map<string, Cell>(); // by operation
   return {
     connectionOpened() {
       connections.add();
@@ -181,7 +191,10 @@ function apiMetrics(families: Families): ApiMetrics {
   };
 }
 
-/** Looked up by number and not by joined labels: /message/send comes here for every call. */
+/**
+ * Series of one route. The counts are found by the status number, because joining labels on each
+ * call would slow `/message/send` down.
+ */
 interface RouteSeries {
   readonly byStatus: Map<number, Cell>;
   readonly duration: Histogram;

@@ -1,4 +1,4 @@
-// Schema of the section `log`. No state.
+// The schema of the configuration section `log`.
 
 import { Type } from "typebox";
 

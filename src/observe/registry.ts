@@ -1,12 +1,13 @@
-// The series behind the metrics, and their Prometheus text through prom-client, beside its metrics
-// of the process. A cell is a plain field, so that counting costs about a nanosecond; it is read at
-// a scrape only. State: the series of each family, bounded, never dropped; one registry per node,
-// never prom-client's global one.
+// Counters, gauges and histograms, and a prom-client registry that reads them at each scrape and
+// adds the metrics of the process. Counting changes a plain field and costs about a nanosecond.
+// State: the series of each family, which are limited in number and never dropped. Each node has
+// its own registry; the global registry of prom-client must not be used, because tests run several
+// nodes.
 
 import { collectDefaultMetrics, type Metric, Registry } from "prom-client";
 import type { MetricRow } from "./table.ts";
 
-/** One counter or gauge. */
+/** One series of a counter or gauge. */
 export class Cell {
   #value = 0;
   #read: (() => number) | undefined;
@@ -19,7 +20,9 @@ export class Cell {
     this.#value = value;
   }
 
-  /** Reads the value at each scrape: for numbers that another room already counts. */
+  /**
+   * Makes `read` supply the value at each scrape, for a number that another room already counts.
+   */
   from(read: () => number): void {
     this.#read = read;
   }
@@ -29,10 +32,10 @@ export class Cell {
   }
 }
 
-/** A distribution over fixed upper bounds, in seconds. */
+/** One series of a histogram with fixed upper bounds, in seconds. */
 export class Histogram {
   readonly bounds: readonly number[];
-  /** Values up to each bound and above the one before; the last counts those above all. */
+  /** Number of values in each bucket. The last bucket counts values above all bounds. */
   readonly counts: Float64Array;
   #sum = 0;
 
@@ -45,7 +48,7 @@ export class Histogram {
     return this.#sum;
   }
 
-  /** Negative values (a clock set back) and NaN count as 0. */
+  /** Counts a value. A negative value (the clock was set back) or NaN counts as 0. */
   observe(seconds: number): void {
     const value = Number.isFinite(seconds) ? Math.max(seconds, 0) : 0;
     let index = 0;
@@ -55,10 +58,10 @@ export class Histogram {
   }
 }
 
-/** Limit of series of one metric; further label values are counted under `other`. */
+/** Maximum number of series of one metric. Further label values are counted as `other`. */
 export const MAX_SERIES = 200;
 
-/** All series of one metric, by label values. */
+/** All series of one metric, found by their label values. */
 export class Family<Series> {
   readonly row: MetricRow;
   readonly #make: () => Series;
@@ -72,11 +75,11 @@ export class Family<Series> {
     this.#make = make;
   }
 
-  /** The series of these label values, made on first use. Keep it on a hot path. */
+  /** Returns the series with these label values, created on first use. Keep it on a hot path. */
   of(...labels: readonly string[]): Series {
     const key = labels.join("\0");
-    const known = this.#series.get(key);
-    if (known !== undefined) return known.series;
+    const entry = this.#series.get(key);
+    if (entry !== undefined) return entry.series;
     const others = this.row.labels.map(() => "other");
     if (this.#series.size >= MAX_SERIES && key !== others.join("\0")) return this.of(...others);
     const series = this.#make();
@@ -92,7 +95,7 @@ export class Family<Series> {
   }
 }
 
-/** A registry that reads the families at each scrape. */
+/** Creates a registry that reads the families at each scrape. */
 export function createRegistry(families: Iterable<Family<Cell> | Family<Histogram>>): Registry {
   const registry = new Registry();
   for (const family of families) {
@@ -103,8 +106,8 @@ export function createRegistry(families: Iterable<Family<Cell> | Family<Histogra
       type: kind,
       get: () => ({ name, help, type: kind, values: samplesOf(family) }),
     };
-    // Library edge: a registry reads name, help, type and get() only; its type wants its own
-    // classes.
+    // The registry only reads name, help, type and get(), but its type requires prom-client's own
+    // metric classes.
     registry.registerMetric(source as unknown as Metric);
   }
   collectDefaultMetrics({ register: registry });

@@ -1,5 +1,5 @@
-// The table of metrics: name, kind, labels, help; and the documentation page made from it. No
-// state. Labels have low cardinality: never an id.
+// The table of all metrics with their kind, help text and labels, and the documentation page that
+// is generated from it. Keeps no state. A label must have few values, so it never contains an id.
 
 export interface MetricRow {
   readonly kind: "counter" | "gauge" | "histogram";
@@ -8,7 +8,10 @@ export interface MetricRow {
   readonly labels: readonly string[];
 }
 
-/** From 100 µs to 10 s: an ack takes about 1 ms, a slow disk or a distant client much longer. */
+/**
+ * Upper bounds of the histogram buckets. An acknowledgement takes about 1 ms, and much longer on a
+ * slow disk or for a distant client.
+ */
 export const DURATION_BOUNDS_S: readonly number[] = [
   0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 ];
@@ -211,7 +214,7 @@ export const METRICS = {
 
 export type MetricKey = keyof typeof METRICS;
 
-/** `docs/metrics.md`. */
+/** Returns the text of `docs/metrics.md`. */
 export function metricsPage(): string {
   const rows = Object.values<MetricRow>(METRICS).map(
     ({ name, kind, labels, help }) =>

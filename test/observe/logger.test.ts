@@ -1,9 +1,9 @@
-// What a line of the log looks like, and what never stands in one.
+// Tests of the log: the fields of a line, the level, and the removal of secrets.
 
 import { createLogger, roomLogger } from "../../src/observe/logger.ts";
 import { t } from "../support/suite.ts";
 
-/** A logger of this level and what it wrote, line by line. */
+/** Creates a logger with this level and returns it with the array of the lines that it writes. */
 function recorded(level: string) {
   const lines: Record<string, unknown>[] = [];
   const logger = createLogger({ level }, { write: (line: string) => lines.push(JSON.parse(line)) });
@@ -25,7 +25,7 @@ t.test("lines below the level are not written", async (t) => {
   t.equal(lines.length, 1);
 });
 
-t.test("tokens, passwords and payloads are taken out where they slip in", async (t) => {
+t.test("tokens, passwords and payloads are redacted from the fields of a line", async (t) => {
   const { logger, lines } = recorded("info");
   logger.info({ token: "hunter2", body: { password: "hunter2" } }, "a");
   roomLogger(logger, "api").info({ message: { payload: "hunter2" } }, "b");

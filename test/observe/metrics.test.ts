@@ -1,11 +1,11 @@
-// What the metrics page shows after parts counted.
+// Tests of the metrics page after the gateway and the API have reported events.
 
 import { createMetrics, type Metrics } from "../../src/observe/metrics.ts";
 import { MAX_SERIES } from "../../src/observe/registry.ts";
 import { METRICS } from "../../src/observe/table.ts";
 import { t } from "../support/suite.ts";
 
-/** The samples of the page by name and labels. */
+/** Returns the value of each sample of the metrics page, by metric name with labels. */
 async function samplesOf({ registry }: Metrics) {
   const lines = (await registry.metrics()).split("\n");
   const samples = lines.filter((line) => line !== "" && !line.startsWith("#"));
@@ -17,15 +17,18 @@ async function samplesOf({ registry }: Metrics) {
   );
 }
 
-t.test("every metric of the table has its help and kind on the page", async (t) => {
-  const page = await createMetrics({ version: "1" }).registry.metrics();
-  for (const { name, kind, help } of Object.values(METRICS)) {
-    t.match(page, `# TYPE ${name} ${kind}\n`);
-    t.ok(page.includes(`# HELP ${name} ${help}`), name);
-  }
-});
+t.test(
+  "the metrics page shows the help text and the kind of every metric in the table",
+  async (t) => {
+    const page = await createMetrics({ version: "1" }).registry.metrics();
+    for (const { name, kind, help } of Object.values(METRICS)) {
+      t.match(page, `# TYPE ${name} ${kind}\n`);
+      t.ok(page.includes(`# HELP ${name} ${help}`), name);
+    }
+  },
+);
 
-t.test("names and labels of the table follow Prometheus' rules", async (t) => {
+t.test("metric names and labels follow the naming rules of Prometheus", async (t) => {
   const rows = Object.values(METRICS);
   t.equal(new Set(rows.map((row) => row.name)).size, rows.length);
   for (const { name, kind, labels } of rows) {
@@ -37,32 +40,38 @@ t.test("names and labels of the table follow Prometheus' rules", async (t) => {
   }
 });
 
-t.test("the page has the build and the process with its event-loop lag", async (t) => {
-  const samples = await samplesOf(createMetrics({ version: "1.2.3" }));
-  const build = `jindou_build_info{version="1.2.3",node_version="${process.version}"}`;
-  t.equal(samples.get(build), 1);
-  t.type(samples.get("nodejs_eventloop_lag_seconds"), "number");
-  t.ok(samples.has("process_resident_memory_bytes"));
-});
+t.test(
+  "the metrics page contains the build, the memory of the process and the event-loop lag",
+  async (t) => {
+    const samples = await samplesOf(createMetrics({ version: "1.2.3" }));
+    const build = `jindou_build_info{version="1.2.3",node_version="${process.version}"}`;
+    t.equal(samples.get(build), 1);
+    t.type(samples.get("nodejs_eventloop_lag_seconds"), "number");
+    t.ok(samples.has("process_resident_memory_bytes"));
+  },
+);
 
-t.test("connections and sessions go up and down", async (t) => {
-  const metrics = createMetrics({ version: "1" });
-  const { gateway } = metrics;
-  gateway.connectionOpened();
-  gateway.connectionOpened();
-  gateway.connectionClosed();
-  gateway.sessionOpened(1);
-  gateway.sessionOpened(0);
-  gateway.sessionClosed(0);
-  const samples = await samplesOf(metrics);
-  t.equal(samples.get("jindou_connections"), 1);
-  t.equal(samples.get("jindou_connections_opened_total"), 2);
-  t.equal(samples.get('jindou_sessions{device_flag="app"}'), 0);
-  t.equal(samples.get('jindou_sessions{device_flag="web"}'), 1);
-  t.equal(samples.get('jindou_sessions{device_flag="desktop"}'), 0);
-});
+t.test(
+  "the gauges of connections and sessions go up when one opens and down when one closes",
+  async (t) => {
+    const metrics = createMetrics({ version: "1" });
+    const { gateway } = metrics;
+    gateway.connectionOpened();
+    gateway.connectionOpened();
+    gateway.connectionClosed();
+    gateway.sessionOpened(1);
+    gateway.sessionOpened(0);
+    gateway.sessionClosed(0);
+    const samples = await samplesOf(metrics);
+    t.equal(samples.get("jindou_connections"), 1);
+    t.equal(samples.get("jindou_connections_opened_total"), 2);
+    t.equal(samples.get('jindou_sessions{device_flag="app"}'), 0);
+    t.equal(samples.get('jindou_sessions{device_flag="web"}'), 1);
+    t.equal(samples.get('jindou_sessions{device_flag="desktop"}'), 0);
+  },
+);
 
-t.test("frames, refusals, endings and resumes are counted", async (t) => {
+t.test("frames, rejected requests, closed connections and resumes are counted", async (t) => {
   const metrics = createMetrics({ version: "1" });
   const { gateway } = metrics;
   gateway.frameIn(10);
@@ -82,41 +91,47 @@ t.test("frames, refusals, endings and resumes are counted", async (t) => {
   t.equal(samples.get("jindou_resume_messages_total"), 7);
 });
 
-t.test("messages are counted by channel and source, and timed", async (t) => {
-  const metrics = createMetrics({ version: "1" });
-  metrics.gateway.sent(1, 3);
-  metrics.gateway.sent(2, 0.05);
-  metrics.api.sent(2, 20_000);
-  const samples = await samplesOf(metrics);
-  const accepted = (type: string, source: string) =>
-    samples.get(`jindou_messages_accepted_total{channel_type="${type}",source="${source}"}`);
-  t.equal(accepted("person", "socket"), 1);
-  t.equal(accepted("group", "socket"), 1);
-  t.equal(accepted("group", "http"), 1);
-  t.equal(accepted("person", "http"), 0);
-  const bucket = (source: string, bound: string) =>
-    samples.get(`jindou_send_duration_seconds_bucket{source="${source}",le="${bound}"}`);
-  t.equal(bucket("socket", "0.0001"), 1, "0.05 ms is in the first bucket");
-  t.equal(bucket("socket", "0.0025"), 1);
-  t.equal(bucket("socket", "0.005"), 2, "buckets add up");
-  t.equal(bucket("socket", "+Inf"), 2);
-  t.equal(bucket("http", "10"), 0, "20 s is above the last bound");
-  t.equal(bucket("http", "+Inf"), 1);
-  t.equal(samples.get('jindou_send_duration_seconds_count{source="http"}'), 1);
-  t.equal(samples.get('jindou_send_duration_seconds_sum{source="http"}'), 20);
-});
+t.test(
+  "messages are counted by channel type and source, and their durations are recorded",
+  async (t) => {
+    const metrics = createMetrics({ version: "1" });
+    metrics.gateway.sent(1, 3);
+    metrics.gateway.sent(2, 0.05);
+    metrics.api.sent(2, 20_000);
+    const samples = await samplesOf(metrics);
+    const accepted = (type: string, source: string) =>
+      samples.get(`jindou_messages_accepted_total{channel_type="${type}",source="${source}"}`);
+    t.equal(accepted("person", "socket"), 1);
+    t.equal(accepted("group", "socket"), 1);
+    t.equal(accepted("group", "http"), 1);
+    t.equal(accepted("person", "http"), 0);
+    const bucket = (source: string, bound: string) =>
+      samples.get(`jindou_send_duration_seconds_bucket{source="${source}",le="${bound}"}`);
+    t.equal(bucket("socket", "0.0001"), 1, "0.05 ms is in the first bucket");
+    t.equal(bucket("socket", "0.0025"), 1);
+    t.equal(bucket("socket", "0.005"), 2, "a bucket includes the values of the smaller buckets");
+    t.equal(bucket("socket", "+Inf"), 2);
+    t.equal(bucket("http", "10"), 0, "20 s is above the last bound");
+    t.equal(bucket("http", "+Inf"), 1);
+    t.equal(samples.get('jindou_send_duration_seconds_count{source="http"}'), 1);
+    t.equal(samples.get('jindou_send_duration_seconds_sum{source="http"}'), 20);
+  },
+);
 
-t.test("a value on a bound counts below it, a negative one as zero", async (t) => {
-  const metrics = createMetrics({ version: "1" });
-  metrics.gateway.acknowledged(1);
-  metrics.gateway.acknowledged(-5);
-  metrics.gateway.acknowledged(Number.NaN);
-  const samples = await samplesOf(metrics);
-  const name = "jindou_recvack_delay_seconds";
-  t.equal(samples.get(`${name}_bucket{le="0.0001"}`), 2);
-  t.equal(samples.get(`${name}_bucket{le="0.001"}`), 3);
-  t.equal(samples.get(`${name}_sum`), 0.001);
-});
+t.test(
+  "a histogram counts a value equal to a bound in the bucket of that bound, and a negative value as zero",
+  async (t) => {
+    const metrics = createMetrics({ version: "1" });
+    metrics.gateway.acknowledged(1);
+    metrics.gateway.acknowledged(-5);
+    metrics.gateway.acknowledged(Number.NaN);
+    const samples = await samplesOf(metrics);
+    const name = "jindou_recvack_delay_seconds";
+    t.equal(samples.get(`${name}_bucket{le="0.0001"}`), 2);
+    t.equal(samples.get(`${name}_bucket{le="0.001"}`), 3);
+    t.equal(samples.get(`${name}_sum`), 0.001);
+  },
+);
 
 t.test("control-plane requests are counted by route and status", async (t) => {
   const metrics = createMetrics({ version: "1" });
@@ -135,26 +150,32 @@ t.test("control-plane requests are counted by route and status", async (t) => {
   t.equal(samples.get('jindou_requests_refused_total{code="not_subscriber",source="http"}'), 1);
 });
 
-t.test("what another part counts is asked for at each scrape", async (t) => {
-  const metrics = createMetrics({ version: "1" });
-  let records = 4;
-  t.notOk((await samplesOf(metrics)).has("jindou_store_memtable_records"));
-  metrics.families.storeMemtableRecords.of().from(() => records);
-  t.equal((await samplesOf(metrics)).get("jindou_store_memtable_records"), 4);
-  records = 9;
-  t.equal((await samplesOf(metrics)).get("jindou_store_memtable_records"), 9);
-});
+t.test(
+  "a metric that reads another room's counter shows its current value at each scrape",
+  async (t) => {
+    const metrics = createMetrics({ version: "1" });
+    let records = 4;
+    t.notOk((await samplesOf(metrics)).has("jindou_store_memtable_records"));
+    metrics.families.storeMemtableRecords.of().from(() => records);
+    t.equal((await samplesOf(metrics)).get("jindou_store_memtable_records"), 4);
+    records = 9;
+    t.equal((await samplesOf(metrics)).get("jindou_store_memtable_records"), 9);
+  },
+);
 
-t.test("label values beyond the bound are counted together", async (t) => {
-  const { families } = createMetrics({ version: "1" });
-  for (let i = 0; i < MAX_SERIES + 50; i++) families.connectionsEnded.of(`reason${i}`).add();
-  const entries = [...families.connectionsEnded.entries()];
-  t.equal(entries.length, MAX_SERIES + 1);
-  t.equal(families.connectionsEnded.of("other").value, 50);
-  t.equal(families.connectionsEnded.of("reason0").value, 1);
-});
+t.test(
+  "label values beyond the maximum number of series are counted together as other",
+  async (t) => {
+    const { families } = createMetrics({ version: "1" });
+    for (let i = 0; i < MAX_SERIES + 50; i++) families.connectionsEnded.of(`reason${i}`).add();
+    const entries = [...families.connectionsEnded.entries()];
+    t.equal(entries.length, MAX_SERIES + 1);
+    t.equal(families.connectionsEnded.of("other").value, 50);
+    t.equal(families.connectionsEnded.of("reason0").value, 1);
+  },
+);
 
-t.test("two nodes in one process share no number", async (t) => {
+t.test("two nodes in one process have separate metrics", async (t) => {
   const [a, b] = [createMetrics({ version: "1" }), createMetrics({ version: "1" })];
   a.gateway.connectionOpened();
   t.equal((await samplesOf(a)).get("jindou_connections"), 1);
