@@ -1,4 +1,5 @@
-// The command line of `jindou`: its command, configuration file and flags; and the help text. Pure.
+// Parses the command line of `jindou` (command, configuration file and flags) and makes the help
+// text. Only pure functions.
 
 import { parseArgs } from "node:util";
 import { nearest } from "../lib/nearest.ts";
@@ -7,7 +8,7 @@ import { ConfigError } from "./errors.ts";
 import { CONFIG_KEYS } from "./schema.ts";
 import { didYouMean, type Flag, unknownFlag } from "./sources.ts";
 
-/** The commands, with their lines in the help text. */
+/** The commands, with their descriptions in the help text. */
 export const COMMANDS = {
   start: "run a node (the default)",
   "check-config": "check the configuration and exit",
@@ -24,8 +25,8 @@ export interface CommandLine {
   readonly flags: readonly Flag[];
 }
 
-/** Of `migrate`, as short names of keys. */
-const SHORT: ReadonlyMap<string, string> = new Map([
+/** Short names of configuration keys that only the command `migrate` accepts as flags. */
+const MIGRATE_FLAGS: ReadonlyMap<string, string> = new Map([
   ["from", "migrate.from"],
   ["to", "redis.url"],
 ]);
@@ -35,7 +36,7 @@ const SWITCHES: ReadonlyMap<string, Command> = new Map([
   ["version", "version"],
 ]);
 
-/** Parses the arguments after the program's name. Throws ConfigError for invalid ones. */
+/** Parses the arguments after the program's name. Throws ConfigError if one is invalid. */
 export function parseCommandLine(argv: readonly string[]): CommandLine {
   const { tokens } = parseArgs({
     args: [...argv],
@@ -48,8 +49,8 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
   for (const token of tokens) {
     if (token.kind === "positional") words.push(token.value);
     else if (token.kind === "option") {
-      const asked = SWITCHES.get(token.name);
-      if (asked !== undefined) return { command: asked, configFile: undefined, flags: [] };
+      const command = SWITCHES.get(token.name);
+      if (command !== undefined) return { command, configFile: undefined, flags: [] };
       flags.push(readFlag(token));
     }
   }
@@ -57,21 +58,24 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
   return {
     command,
     configFile: flags.findLast((flag) => flag.name === "config")?.value,
-    flags: flags.filter((flag) => flag.name !== "config").map((flag) => inFull(flag, command)),
+    flags: flags
+      .filter((flag) => flag.name !== "config")
+      .map((flag) => withFullName(flag, command)),
   };
 }
 
-function inFull({ name, value }: Flag, command: Command): Flag {
-  const full = SHORT.get(name);
-  if (full === undefined) return { name, value };
+/** Replaces the short name of a flag of `migrate` with the name of its key. */
+function withFullName({ name, value }: Flag, command: Command): Flag {
+  const fullName = MIGRATE_FLAGS.get(name);
+  if (fullName === undefined) return { name, value };
   if (command !== "migrate") throw new ConfigError([unknownFlag(name)]);
-  return { name: full, value };
+  return { name: fullName, value };
 }
 
 function optionsOf() {
-  const taking = ["config", ...SHORT.keys(), ...CONFIG_KEYS.map((key) => key.name)];
+  const namesWithValue = ["config", ...MIGRATE_FLAGS.keys(), ...CONFIG_KEYS.map((key) => key.name)];
   return {
-    ...Object.fromEntries(taking.map((name) => [name, { type: "string" }])),
+    ...Object.fromEntries(namesWithValue.map((name) => [name, { type: "string" }])),
     help: { type: "boolean", short: "h" },
     version: { type: "boolean", short: "V" },
   } as const;
@@ -85,7 +89,7 @@ function readFlag(token: {
 }): Flag {
   const { name, rawName, value, inlineValue } = token;
   const isKnown =
-    name === "config" || SHORT.has(name) || CONFIG_KEYS.some((key) => key.name === name);
+    name === "config" || MIGRATE_FLAGS.has(name) || CONFIG_KEYS.some((key) => key.name === name);
   if (!rawName.startsWith("--"))
     throw new ConfigError([`${rawName} is not a known flag; see jindou --help.`]);
   if (!isKnown) throw new ConfigError([unknownFlag(name)]);
@@ -103,11 +107,13 @@ function readCommand(words: readonly string[]): Command {
     ]);
   if (word === "help") return word;
   if (Object.hasOwn(COMMANDS, word)) return word as keyof typeof COMMANDS;
-  const meant = nearest(word, Object.keys(COMMANDS));
-  throw new ConfigError([`${JSON.stringify(word)} is not a command of jindou${didYouMean(meant)}`]);
+  const suggestion = nearest(word, Object.keys(COMMANDS));
+  throw new ConfigError([
+    `${JSON.stringify(word)} is not a command of jindou${didYouMean(suggestion)}`,
+  ]);
 }
 
-/** The output of `jindou --help`. */
+/** Returns the output of `jindou --help`. */
 export function helpText(): string {
   const commands = Object.entries(COMMANDS).map(([name, text]) => `  ${name.padEnd(15)} ${text}`);
   return `Usage: jindou [command] [--config <file>] [--<key>=<value> …]

@@ -1,7 +1,10 @@
-// The problems of a configuration or a command line, as sentences an operator can act on. Holds no
-// secret values.
+// The error for an invalid configuration or command line. Its messages are meant for the operator
+// and must never contain the value of a secret.
 
-/** Ends the process with exit code 2. Each problem is one sentence. */
+/**
+ * Problems of a configuration or a command line, one sentence each. The process prints them and
+ * exits with code 2.
+ */
 export class ConfigError extends Error {
   readonly problems: readonly string[];
 

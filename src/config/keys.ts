@@ -1,7 +1,7 @@
-// Configuration keys, derived from the option schemas: path, environment name, default, secrecy.
-// Pure.
+// Derives the configuration keys from the option schemas: the path of each key, its environment
+// variable, and whether it is secret. Only pure functions.
 
-/** The part of JSON Schema that option schemas use. */
+/** The keywords of JSON Schema that the option schemas use, and two of our own. */
 export interface OptionSchema {
   readonly type?: string;
   readonly properties?: Readonly<Record<string, OptionSchema>>;
@@ -15,24 +15,25 @@ export interface OptionSchema {
   readonly pattern?: string;
   readonly default?: unknown;
   readonly description?: string;
-  /** E.g. `milliseconds`. */
+  /** Unit of the value, for example `milliseconds`. */
   readonly unit?: string;
-  /** Never printed; may come from a file named by `<environment name>_FILE`. */
+  /** True if the value is never printed and may come from a file named by `<env>_FILE`. */
   readonly secret?: boolean;
 }
 
 /** One configuration key: a leaf of the schema. */
 export interface ConfigKey {
   readonly path: readonly string[];
-  /** Path joined with dots: the flag's name and the name in messages. */
+  /** Path joined with dots. Flags and messages use this name. */
   readonly name: string;
+  /** Name of the environment variable. */
   readonly env: string;
-  /** Whether the value, or a part of it, is secret. */
+  /** True if the value or a part of it is secret. */
   readonly secret: boolean;
   readonly schema: OptionSchema;
 }
 
-/** All keys below `schema`, in the order they are declared. */
+/** Returns all keys below `schema` in the order of their declaration. */
 export function keysOf(schema: OptionSchema, path: readonly string[] = []): readonly ConfigKey[] {
   if (schema.properties === undefined) return [keyAt(schema, path)];
   return Object.entries(schema.properties).flatMap(([name, child]) =>
@@ -50,9 +51,11 @@ function keyAt(schema: OptionSchema, path: readonly string[]): ConfigKey {
   };
 }
 
-/** `["api", "tls", "certFile"]` → `JINDOU_API_TLS_CERT_FILE`. */
+/**
+ * Returns the name of the environment variable: `JINDOU_API_TLS_CERT_FILE` for `api.tls.certFile`.
+ */
 function envName(path: readonly string[]): string {
-  const words = path.map((part) => part.replace(/([a-z0-9])([A-Z])/g, "$1_$2"));
+  const words = path.map((name) => name.replace(/([a-z0-9])([A-Z])/g, "$1_$2"));
   return ["JINDOU", ...words].join("_").toUpperCase();
 }
 
@@ -64,7 +67,7 @@ function holdsSecret(schema: OptionSchema): boolean {
   );
 }
 
-/** The values `schema` accepts, to complete "must be …". */
+/** Returns a text about the values that `schema` accepts. It completes the sentence "… must be". */
 export function describe(schema: OptionSchema): string {
   if (schema.enum !== undefined)
     return `one of ${schema.enum.map((value) => JSON.stringify(value)).join(", ")}`;
@@ -83,7 +86,7 @@ export function describe(schema: OptionSchema): string {
   }
 }
 
-/** The unit of a key, from its schema or from the ending of its name; undefined without a unit. */
+/** Returns the unit of a key from its schema or from the ending of its name, if it has one. */
 export function unitOf(key: ConfigKey): string | undefined {
   const ending = /[A-Z][a-z]*$/.exec(key.name)?.[0] ?? "";
   return key.schema.unit ?? UNITS[ending];
@@ -106,17 +109,17 @@ function bound({ maxLength, pattern }: OptionSchema): string {
   return pattern === undefined ? length : `${length} matching ${pattern}`;
 }
 
-/** Sets the value at `path`, creating the objects on the way. */
+/** Sets the value at `path` in `target`. Creates the objects on the path that do not exist. */
 export function place(
   target: Record<string, unknown>,
   path: readonly string[],
   value: unknown,
 ): void {
-  const [name = "", ...rest] = path;
-  if (rest.length === 0) {
+  const [name = "", ...subpath] = path;
+  if (subpath.length === 0) {
     target[name] = value;
     return;
   }
   target[name] ??= {};
-  place(target[name] as Record<string, unknown>, rest, value);
+  place(target[name] as Record<string, unknown>, subpath, value);
 }

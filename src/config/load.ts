@@ -1,5 +1,6 @@
-// Loads the configuration: defaults < file < environment < flags, checked, frozen. Keeps no state
-// and reads only the files it is given; the caller passes the environment.
+// Loads the configuration from the defaults, the file, the environment and the flags; later sources
+// override earlier ones. The result is validated and frozen. Keeps no state. The caller passes the
+// environment, and only the files that the sources name are read.
 
 import Value from "typebox/value";
 import { nearest } from "../lib/nearest.ts";
@@ -9,17 +10,17 @@ import { inconsistencies } from "./rules.ts";
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 import { didYouMean, gather, type Setting, type Sources } from "./sources.ts";
 
-/** The configuration of one node. Throws ConfigError with a message for each problem. */
+/** Returns the configuration of one node. Throws ConfigError with all problems of the sources. */
 export function loadConfig(sources: Sources = {}): Config {
-  const given = gather(sources);
-  const settings = latest(given.settings);
-  refuse([...given.problems, ...[...settings.values()].flatMap(objections)]);
+  const gathered = gather(sources);
+  const settings = lastSettings(gathered.settings);
+  throwIfAny([...gathered.problems, ...[...settings.values()].flatMap(schemaProblems)]);
   const config = assemble(settings);
-  refuse(inconsistencies(config));
+  throwIfAny(inconsistencies(config));
   return freeze(config);
 }
 
-function refuse(problems: readonly string[]): void {
+function throwIfAny(problems: readonly string[]): void {
   if (problems.length > 0) throw new ConfigError(problems);
 }
 
@@ -30,12 +31,15 @@ function assemble(settings: ReadonlyMap<string, Setting>): Config {
     const fallback = structuredClone(key.schema.default);
     place(config, key.path, setting === undefined ? fallback : setting.value);
   }
-  // Every key is present with a value its schema accepts, which is what Config says.
+  // Every key has a value that its schema accepts, as the type Config requires.
   return config as Config;
 }
 
-/** The last setting of each key, with the defaults of its parts (a manager's role). */
-function latest(settings: readonly Setting[]): ReadonlyMap<string, Setting> {
+/**
+ * Returns the last setting of each key, by name. Fills in the defaults inside values that are
+ * objects, for example the role of a manager.
+ */
+function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting> {
   return new Map(
     settings.map((setting) => {
       const copy = structuredClone(setting.value);
@@ -45,25 +49,30 @@ function latest(settings: readonly Setting[]): ReadonlyMap<string, Setting> {
   );
 }
 
-/** The first schema error of a setting: the others follow from it. Holds no secret value. */
-function objections({ key, value, place }: Setting): readonly string[] {
+/**
+ * Returns the first problem that the schema finds in a setting; further problems follow from it.
+ * The text never contains a secret value.
+ */
+function schemaProblems({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);
   const unknown = errors.find((error) => error.keyword === "additionalProperties");
   if (unknown?.keyword === "additionalProperties") {
-    const at = `${key.name}${dotted(unknown.instancePath)}`;
+    const path = `${key.name}${dotted(unknown.instancePath)}`;
     const name = unknown.params.additionalProperties[0] ?? "";
-    const known = Object.keys(key.schema.items?.properties ?? {});
-    return [`${at} (from ${place}) has an unknown key ${name}${didYouMean(nearest(name, known))}`];
+    const names = Object.keys(key.schema.items?.properties ?? {});
+    return [
+      `${path} (from ${place}) has an unknown key ${name}${didYouMean(nearest(name, names))}`,
+    ];
   }
   const error = errors[0];
   if (error === undefined) return [];
-  const at = `${key.name}${dotted(error.instancePath)} (from ${place})`;
-  if (error.instancePath !== "") return [`${at} ${error.message}.`];
-  const found = key.secret ? "" : `, not ${JSON.stringify(value)}`;
-  return [`${at} must be ${describe(key.schema)}${found}.`];
+  const subject = `${key.name}${dotted(error.instancePath)} (from ${place})`;
+  if (error.instancePath !== "") return [`${subject} ${error.message}.`];
+  const actual = key.secret ? "" : `, not ${JSON.stringify(value)}`;
+  return [`${subject} must be ${describe(key.schema)}${actual}.`];
 }
 
-/** `/0/role` → `[0].role`. */
+/** Returns a JSON pointer in the notation of keys: `[0].role` for `/0/role`. */
 function dotted(pointer: string): string {
   return pointer.replace(/\/(\d+)/g, "[$1]").replaceAll("/", ".");
 }

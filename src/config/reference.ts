@@ -1,18 +1,21 @@
-// The reference page and the default file, made from the schemas. Pure: `npm run config:docs`
-// writes them, and a test fails when the files are stale.
+// Makes the reference page and the default file from the option schemas. `npm run config:docs`
+// writes them, and a test fails if the files are out of date. Only pure functions.
 
 import { type ConfigKey, describe, type OptionSchema, place, unitOf } from "./keys.ts";
 
 import { CONFIG_KEYS } from "./schema.ts";
 
-/** `config/default.json`: every key with its default. */
+/** Returns the text of `config/default.json`, which has every key with its default. */
 export function defaultFile(): string {
   const defaults: Record<string, unknown> = {};
   for (const key of CONFIG_KEYS) place(defaults, key.path, key.schema.default);
   return `${JSON.stringify(defaults, undefined, 2)}\n`;
 }
 
-/** `docs/configuration.md`: every key with environment name, type, default, unit and sentence. */
+/**
+ * Returns the text of `docs/configuration.md`, which has every key with its environment variable,
+ * type, default, unit and description.
+ */
 export function referencePage(): string {
   const sections = [...new Set(CONFIG_KEYS.map((key) => key.path[0] ?? ""))];
   return `${[INTRODUCTION, ...sections.map(sectionText)].join("\n\n")}\n`;
@@ -48,7 +51,7 @@ function sectionText(section: string): string {
   const keys = CONFIG_KEYS.filter((key) => key.path[0] === section);
   const rows = keys.map(
     (key) =>
-      `| ${code(key.name)} <br> ${code(key.env)} | ${typeOf(key)} | ${defaultOf(key)} | ${unitOf(key) ?? ""} | ${sentenceOf(key)} |`,
+      `| ${code(key.name)} <br> ${code(key.env)} | ${typeOf(key)} | ${defaultOf(key)} | ${unitOf(key) ?? ""} | ${meaningOf(key)} |`,
   );
   return [
     `## ${section}`,
@@ -60,7 +63,10 @@ function sectionText(section: string): string {
   ].join("\n");
 }
 
-/** The fields of a list's objects, below the section's own table. */
+/**
+ * Returns the table of the fields of a list's objects. It follows the table of the section. Empty
+ * if the key is not a list of objects.
+ */
 function itemRows(items: OptionSchema | undefined): readonly string[] {
   if (items?.properties === undefined) return [];
   const rows = Object.entries(items.properties).map(
@@ -81,7 +87,9 @@ function typeOf({ schema }: ConfigKey): string {
   return typeName(schema);
 }
 
-/** `an integer from 1 to 5` → `integer from 1 to 5`; the choices of an enumeration as code. */
+/**
+ * Returns the type without its article (`integer from 1 to 5`), or the choices of an enumeration.
+ */
 function typeName(schema: OptionSchema): string {
   if (schema.enum !== undefined)
     return schema.enum.map((choice) => code(String(choice))).join(", ");
@@ -94,7 +102,7 @@ function defaultOf({ schema }: ConfigKey): string {
   return code(JSON.stringify(schema.default));
 }
 
-function sentenceOf(key: ConfigKey): string {
+function meaningOf(key: ConfigKey): string {
   const secret = key.schema.secret ? " **Secret.**" : "";
   return `${key.schema.description ?? ""}${secret}`;
 }

@@ -1,14 +1,15 @@
-// Rules between keys, which the schema of a single key cannot express. Pure.
+// Rules about several keys at once, which the schema of a single key cannot express. Only pure
+// functions.
 
 import { isIP } from "node:net";
 import { refusalToStart } from "../api/protected-mode.ts";
 import { type Address, isLoopback, parseAddress, sameAddress } from "../lib/address.ts";
 import type { Config } from "./schema.ts";
 
-/** A frame carries more than the payload: ids, header, framing. */
+/** Maximum number of bytes of a frame besides the payload: ids, header and framing. */
 const FRAME_OVERHEAD_BYTES = 4096;
 
-/** A sentence for each contradiction in a configuration whose keys are each valid. */
+/** Returns one sentence for each contradiction between keys that are valid on their own. */
 export function inconsistencies(config: Config): readonly string[] {
   return [
     ...address("api.listen", config.api.listen),
@@ -27,16 +28,17 @@ export function inconsistencies(config: Config): readonly string[] {
 
 function address(name: string, text: string): readonly string[] {
   const parsed = parseAddress(text);
-  if (parsed !== undefined && isPossible(parsed)) return [];
+  if (parsed !== undefined && isPlausible(parsed)) return [];
   return [
     `${name} must be host:port, for example 127.0.0.1:5001, [::1]:5001 or :5200, not ${JSON.stringify(text)}.`,
   ];
 }
 
 /**
- * A host of digits and dots, or with colons, must be an IP address; names are left to the system.
+ * False if the host looks like an IP address (digits and dots, or colons) but is not one. Host
+ * names are checked by the system when the listener starts.
  */
-function isPossible({ host }: Address): boolean {
+function isPlausible({ host }: Address): boolean {
   const isLiteral = /^[\d.]+$/.test(host) || host.includes(":");
   return !isLiteral || isIP(host) !== 0;
 }
@@ -61,7 +63,7 @@ function sharedListener({ api, client }: Config): readonly string[] {
   ];
 }
 
-/** The API beyond loopback without any credential [decisions: Who needs it]. */
+/** Rejects an API that is reachable from other machines without any credential. */
 function unprotected({ api, admin, managers }: Config): readonly string[] {
   const listen = parseAddress(api.listen);
   if (listen === undefined) return [];
@@ -108,10 +110,10 @@ function sizes({ messages, client, api }: Config): readonly string[] {
 
 function redis(settings: Config["redis"]): readonly string[] {
   const { url, cluster, sentinelName, sentinelPassword, caFile } = settings;
-  const addresses = url === "" ? [] : url.split(",").map((one) => one.trim());
-  const problems = addresses.some((one) => !isRedisAddress(one))
+  const addresses = url === "" ? [] : url.split(",").map((item) => item.trim());
+  const problems = addresses.some((item) => !isRedisAddress(item))
     ? [
-        "redis.url must be addresses like redis://user:password@host:6379/0 or rediss://…, with a comma between.", // without the value: it holds a password
+        "redis.url must be addresses like redis://user:password@host:6379/0 or rediss://…, with a comma between.", // The value is not shown because it may contain a password.
       ]
     : [];
   if (cluster && sentinelName !== "")
@@ -120,27 +122,27 @@ function redis(settings: Config["redis"]): readonly string[] {
     );
   if (sentinelPassword !== "" && sentinelName === "")
     problems.push("redis.sentinelPassword needs redis.sentinelName.");
-  if (caFile !== "" && !addresses.some((one) => one.startsWith("rediss:")))
+  if (caFile !== "" && !addresses.some((item) => item.startsWith("rediss:")))
     problems.push("redis.caFile needs a redis.url that begins with rediss://.");
   return problems;
 }
 
 function isRedisAddress(text: string): boolean {
-  const named = text.includes("://") ? text : `redis://${text}`;
-  if (!URL.canParse(named)) return false;
-  const { protocol, hostname, pathname, username, password } = new URL(named);
-  if (!isEncoded(username) || !isEncoded(password)) return false;
+  const url = text.includes("://") ? text : `redis://${text}`;
+  if (!URL.canParse(url)) return false;
+  const { protocol, hostname, pathname, username, password } = new URL(url);
+  if (!isPercentEncoded(username) || !isPercentEncoded(password)) return false;
   if (hostname === "") return false;
   return /^rediss?:$/.test(protocol) && /^(\/\d*)?$/.test(pathname);
 }
 
-/** Percent signs stand for bytes of UTF-8. */
-function isEncoded(text: string): boolean {
+/** True if the percent-encoded bytes of the text are valid UTF-8. */
+function isPercentEncoded(text: string): boolean {
   try {
     decodeURIComponent(text);
     return true;
   } catch {
-    return false; // its error says no more
+    return false; // the error has no further detail
   }
 }
 
@@ -161,7 +163,7 @@ function accounts(managers: Config["managers"]): readonly string[] {
   return problems;
 }
 
-/** An exact origin as a browser sends it, or a host pattern. */
+/** Matches an exact origin as a browser sends it, or a host with a wildcard. */
 const ORIGIN = /^(https?:\/\/[^/\s*@]+|\*\.[A-Za-z0-9.-]+)$/;
 
 function origins(entries: readonly string[]): readonly string[] {

@@ -1,5 +1,5 @@
-// The whole configuration: every room's section in one schema, with the two sections of the
-// process, and the type of the loaded value. No state.
+// The schema of the whole configuration. It combines the sections of all rooms with the sections
+// `node` and `drain` of the process, and gives the type of the loaded configuration.
 
 import { type Static, Type } from "typebox";
 import { adminOptions, apiOptions, authOptions, managersOptions } from "../api/options.ts";
@@ -19,7 +19,7 @@ import { storeOptions } from "../store/options.ts";
 import { socketsOptions } from "../transport/options.ts";
 import { type ConfigKey, keysOf, type OptionSchema } from "./keys.ts";
 
-/** Section `node`: who this process is. */
+/** Section `node`: identity of this process. */
 const nodeOptions = Type.Object(
   {
     id: Type.String({
@@ -33,7 +33,7 @@ const nodeOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** Section `drain`: how the process ends. */
+/** Section `drain`: how the process stops. */
 const drainOptions = Type.Object(
   {
     noticeMs: Type.Integer({
@@ -56,7 +56,7 @@ const drainOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** One property per section, in the order the reference page shows them. */
+/** One property for each section, in the order of the reference page. */
 const configSchema = Type.Object(
   {
     api: apiOptions,
@@ -90,8 +90,8 @@ type DeepReadonly<Value> = Value extends readonly (infer Item)[]
     ? { readonly [Key in keyof Value]: DeepReadonly<Value[Key]> }
     : Value;
 
-/** The schema as plain JSON Schema, which TypeBox types are at run time. */
+/** The schema as plain JSON Schema. TypeBox types are JSON Schema at run time. */
 export const plainSchema: OptionSchema = configSchema as OptionSchema;
 
-/** All keys, in the order of the sections. */
+/** All configuration keys, in the order of the sections. */
 export const CONFIG_KEYS: readonly ConfigKey[] = keysOf(plainSchema);

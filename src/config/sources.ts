@@ -1,6 +1,6 @@
-// Where settings come from: the configuration file, environment variables `JINDOU_<PATH>` (or
-// `JINDOU_<PATH>_FILE`, the path of a file with a secret), and flags named like the keys. Reads
-// files through the caller's function; checks no ranges, which `load.ts` does for all sources.
+// Reads settings from the configuration file, from environment variables `JINDOU_<PATH>` (or
+// `JINDOU_<PATH>_FILE`, the path of a file that contains a secret), and from flags named like the
+// keys. Does not check ranges; `load.ts` checks them for all sources.
 
 import { readFileSync } from "node:fs";
 import { nearest } from "../lib/nearest.ts";
@@ -8,58 +8,60 @@ import { type ConfigKey, describe } from "./keys.ts";
 import { CONFIG_KEYS } from "./schema.ts";
 
 export interface Sources {
-  /** The file of `--config`; absent: the one `JINDOU_CONFIG` names, if any. */
+  /**
+   * Path of the configuration file. `undefined` means the file that `JINDOU_CONFIG` names, if any.
+   */
   readonly file?: string | undefined;
   readonly env?: Environment;
   readonly flags?: readonly Flag[];
-  /** Tests pass their own. */
+  /** Reads a file. Tests replace it. */
   readonly readFile?: ReadFile;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** A flag as written. */
+/** A flag of the command line, with its value as text. */
 export interface Flag {
   readonly name: string;
   readonly value: string;
 }
 
-/** Returns a file's text or throws. */
+/** Returns the text of a file, or throws if the file cannot be read. */
 type ReadFile = (path: string) => string;
 
-/** A given value and its place, for messages. */
+/** A value that a source sets, and where it was set. */
 export interface Setting {
   readonly key: ConfigKey;
   readonly value: unknown;
-  /** E.g. `the environment variable JINDOU_API_LISTEN`. */
+  /** Name of the place for messages, for example `the environment variable JINDOU_API_LISTEN`. */
   readonly place: string;
 }
 
-/** The result of reading sources; filled while they are read. */
-interface Source {
+/** Settings and problems of all sources. Filled while the sources are read. */
+interface ReadResult {
   readonly settings: Setting[];
-  /** Sentences; none holds a secret value. */
+  /** One sentence for each problem. No sentence contains a secret value. */
   readonly problems: string[];
 }
 
-/** Names the configuration file; not itself a key. */
+/** Environment variable with the path of the configuration file. It is not a configuration key. */
 const CONFIG_FILE_ENV = "JINDOU_CONFIG";
 
-/** All settings, the winning ones last, and all problems. */
-export function gather(sources: Sources): Source {
+/** Reads all sources. A later setting of a key overrides an earlier one. */
+export function gather(sources: Sources): ReadResult {
   const readFile = sources.readFile ?? ((path) => readFileSync(path, "utf8"));
   const env = sources.env ?? {};
   const file = sources.file ?? (env[CONFIG_FILE_ENV] || undefined);
-  const source: Source = { settings: [], problems: [] };
-  if (file !== undefined) addFile(source, file, readFile);
-  addEnvironment(source, env, readFile);
-  for (const flag of sources.flags ?? []) addFlag(source, flag);
-  return source;
+  const result: ReadResult = { settings: [], problems: [] };
+  if (file !== undefined) addFile(result, file, readFile);
+  addEnvironment(result, env, readFile);
+  for (const flag of sources.flags ?? []) addFlag(result, flag);
+  return result;
 }
 
-/** Its objects nest as the keys' paths do. */
-function addFile(source: Source, path: string, readFile: ReadFile): void {
-  const { problems } = source;
+/** Adds the settings of a JSON file, whose objects are nested like the paths of the keys. */
+function addFile(result: ReadResult, path: string, readFile: ReadFile): void {
+  const { problems } = result;
   let text: string;
   try {
     text = readFile(path);
@@ -68,29 +70,35 @@ function addFile(source: Source, path: string, readFile: ReadFile): void {
     return;
   }
   try {
-    addObject(source, path, JSON.parse(text), []);
+    addObject(result, path, JSON.parse(text), []);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     problems.push(`The configuration file ${path} is not valid JSON${lineOf(error, text)}.`);
   }
 }
 
-function addObject(source: Source, place: string, value: unknown, path: readonly string[]): void {
-  const { settings, problems } = source;
+function addObject(
+  result: ReadResult,
+  place: string,
+  value: unknown,
+  path: readonly string[],
+): void {
+  const { settings, problems } = result;
   const name = path.join(".");
   const key = keyNamed(name);
   if (key !== undefined) {
     settings.push({ key, value, place });
     return;
   }
-  const isSection = name === "" || CONFIG_KEYS.some((other) => other.name.startsWith(`${name}.`));
+  const isSection =
+    name === "" || CONFIG_KEYS.some((section) => section.name.startsWith(`${name}.`));
   if (!isSection) {
     problems.push(`${place} has an unknown key ${name}${didYouMean(nearestKey(name))}`);
   } else if (!isObject(value)) {
     problems.push(`${name || "The whole document"} in ${place} must be an object.`);
   } else {
-    for (const [part, child] of Object.entries(value))
-      addObject(source, place, child, [...path, part]);
+    for (const [childName, child] of Object.entries(value))
+      addObject(result, place, child, [...path, childName]);
   }
 }
 
@@ -98,15 +106,21 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The parser's message is not repeated: it quotes the file, which may hold secrets. */
+/**
+ * Returns the line of a syntax error for a message, or an empty string if the line is unknown. The
+ * message of the parser is not used, because it quotes the file, which may contain secrets.
+ */
 function lineOf(error: SyntaxError, text: string): string {
   const position = /position (\d+)/.exec(error.message)?.[1];
   if (position === undefined) return "";
   return ` (line ${text.slice(0, Number(position)).split("\n").length})`;
 }
 
-/** An empty variable counts as absent: `${NAME:-}` in a compose file makes one. */
-function addEnvironment(source: Source, env: Environment, readFile: ReadFile): void {
+/**
+ * Adds the settings of the environment. An empty variable counts as not set, because `${NAME:-}` in
+ * a compose file creates an empty one.
+ */
+function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile): void {
   const byEnv = new Map(CONFIG_KEYS.map((key) => [key.env, key]));
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith("JINDOU_") || text === undefined || text === "") continue;
@@ -114,18 +128,18 @@ function addEnvironment(source: Source, env: Environment, readFile: ReadFile): v
     const key = byEnv.get(name);
     const owner = byEnv.get(name.replace(/_FILE$/, ""));
     if (key !== undefined)
-      addText(source, key, { text, place: `the environment variable ${name}` });
+      addText(result, key, { text, place: `the environment variable ${name}` });
     else if (owner?.secret && env[owner.env])
-      source.problems.push(`${owner.env} and ${name} are both set; set one of them.`);
-    else if (owner?.secret) addSecretFile(source, owner, { path: text, name, readFile });
+      result.problems.push(`${owner.env} and ${name} are both set; set one of them.`);
+    else if (owner?.secret) addSecretFile(result, owner, { path: text, name, readFile });
     else if (!isServiceLink(name, text))
-      source.problems.push(
+      result.problems.push(
         `The environment variable ${name} is not a known setting${didYouMean(nearest(name, byEnv.keys()))}`,
       );
   }
 }
 
-/** Kubernetes sets these in every pod beside a Service called `jindou…`. */
+/** True for the variables that Kubernetes sets in every pod if a Service is named `jindou…`. */
 function isServiceLink(name: string, text: string): boolean {
   return (
     /_SERVICE_(HOST|PORT(_\w+)?)$/.test(name) ||
@@ -135,7 +149,7 @@ function isServiceLink(name: string, text: string): boolean {
 }
 
 function addSecretFile(
-  source: Source,
+  result: ReadResult,
   key: ConfigKey,
   from: {
     readonly path: string;
@@ -148,38 +162,39 @@ function addSecretFile(
   try {
     text = from.readFile(from.path).replace(/\r?\n$/, "");
   } catch (error) {
-    source.problems.push(`${key.name}: ${place} cannot be read: ${reasonOf(error)}.`);
+    result.problems.push(`${key.name}: ${place} cannot be read: ${reasonOf(error)}.`);
     return;
   }
-  if (text === "") source.problems.push(`${key.name}: ${place} is empty.`);
-  else addText(source, key, { text, place });
+  if (text === "") result.problems.push(`${key.name}: ${place} is empty.`);
+  else addText(result, key, { text, place });
 }
 
-function addFlag(source: Source, { name, value }: Flag): void {
+function addFlag(result: ReadResult, { name, value }: Flag): void {
   const key = keyNamed(name);
-  if (key === undefined) source.problems.push(unknownFlag(name));
-  else addText(source, key, { text: value, place: `the flag --${name}` });
+  if (key === undefined) result.problems.push(unknownFlag(name));
+  else addText(result, key, { text: value, place: `the flag --${name}` });
 }
 
+/** Returns the sentence about an unknown flag. */
 export function unknownFlag(name: string): string {
-  const meant = nearestKey(name);
-  return `--${name} is not a known flag${didYouMean(meant && `--${meant}`)}`;
+  const suggestion = nearestKey(name);
+  return `--${name} is not a known flag${didYouMean(suggestion && `--${suggestion}`)}`;
 }
 
-/** Adds the value of `text`, or the problem that it has none. */
+/** Adds the setting of a text, or a problem if the text is not a value of the key's type. */
 function addText(
-  source: Source,
+  result: ReadResult,
   key: ConfigKey,
-  given: { readonly text: string; readonly place: string },
+  input: { readonly text: string; readonly place: string },
 ): void {
-  const value = parseText(given.text, key);
+  const value = parseText(input.text, key);
   if (value !== undefined) {
-    source.settings.push({ key, value, place: given.place });
+    result.settings.push({ key, value, place: input.place });
     return;
   }
-  const found = key.secret ? "" : `, not ${JSON.stringify(given.text)}`;
-  source.problems.push(
-    `${key.name} (from ${given.place}) must be ${describe(key.schema)}${isObjectList(key) ? " in JSON" : ""}${found}.`,
+  const actual = key.secret ? "" : `, not ${JSON.stringify(input.text)}`;
+  result.problems.push(
+    `${key.name} (from ${input.place}) must be ${describe(key.schema)}${isObjectList(key) ? " in JSON" : ""}${actual}.`,
   );
 }
 
@@ -190,7 +205,7 @@ const BOOLEANS: ReadonlyMap<string, boolean> = new Map([
   ["0", false],
 ]);
 
-/** The value of `text`; undefined if it is not of the key's type. */
+/** Returns the value of `text`, or `undefined` if the text is not of the key's type. */
 function parseText(text: string, key: ConfigKey): unknown {
   if (key.schema.enum !== undefined) return text;
   switch (key.schema.type) {
@@ -211,15 +226,15 @@ function isObjectList({ schema }: ConfigKey): boolean {
 }
 
 function parseList(text: string): readonly string[] {
-  const parts = text.split(",").map((part) => part.trim());
-  return parts.filter((part) => part !== "");
+  const entries = text.split(",").map((entry) => entry.trim());
+  return entries.filter((entry) => entry !== "");
 }
 
 function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    return undefined; // without the parser's message, which would quote a secret
+    return undefined; // The parser's error is dropped because its message may quote a secret.
   }
 }
 
@@ -227,23 +242,26 @@ function keyNamed(name: string): ConfigKey | undefined {
   return CONFIG_KEYS.find((key) => key.name === name);
 }
 
-/** The closest key or section; a bare last part (`listen`) finds the first key that ends so. */
+/**
+ * Returns the key or section whose name is closest to `name`. The last part of a name alone
+ * (`listen`) matches the first key that ends with it.
+ */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);
   const sections = CONFIG_KEYS.flatMap(({ path }) =>
     path.slice(0, -1).map((_, last) => path.slice(0, last + 1).join(".")),
   );
-  return (
-    names.find((known) => known.endsWith(`.${name}`)) ?? nearest(name, [...sections, ...names])
-  );
+  return names.find((key) => key.endsWith(`.${name}`)) ?? nearest(name, [...sections, ...names]);
 }
 
-/** Ends a sentence about an unknown name with a suggestion, or with a pointer to the help. */
+/**
+ * Returns the end of a sentence about an unknown name: a suggestion, or a reference to the help.
+ */
 export function didYouMean(name: string | undefined): string {
   return name === undefined ? "; see jindou --help." : `; did you mean ${name}?`;
 }
 
-/** The system's message, as the end of a sentence without its full stop. */
+/** Returns the message of an error without its full stop, to end a sentence with it. */
 function reasonOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   return text.replace(/\.$/, "");

@@ -1,5 +1,5 @@
-// A configuration as people see it: the start banner, and a copy without secrets for
-// `print-config`. Pure; shows no secret.
+// Makes the start banner, and a copy of the configuration without secrets for `print-config`. Only
+// pure functions. Must never show a secret.
 
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
@@ -7,13 +7,16 @@ import { formatAddress, isLoopback, parseAddress } from "../lib/address.ts";
 import type { OptionSchema } from "./keys.ts";
 import { type Config, plainSchema } from "./schema.ts";
 
-/** The ports of the listeners. */
+/** Ports on which the listeners accept connections. */
 interface Ports {
   readonly apiPort: number;
   readonly clientPort: number;
 }
 
-/** The start banner: addresses, access, the places of data and metrics. */
+/**
+ * Returns the start banner with the addresses, who may connect, and where the metrics and the data
+ * are.
+ */
 export function startSummary(config: Config, ports: Ports, version: string): string {
   const { api, client } = config;
   const apiUrl = url("http", api, ports.apiPort);
@@ -59,10 +62,10 @@ function clientAccess({ auth }: Config): string {
     : "no token: anyone is whom they say";
 }
 
-/** In place of a secret that is set; an empty one stays empty, which shows that it is missing. */
+/** Replaces a secret that is set. An empty secret stays empty, which shows that it is not set. */
 export const MASK = "******";
 
-/** A copy of `config` without its secrets. */
+/** Returns a copy of `config` with secrets masked. */
 export function maskSecrets(config: Config): unknown {
   return mask(config, plainSchema);
 }
