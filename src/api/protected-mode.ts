@@ -26,7 +26,7 @@ export function refusalToStart(facts: {
     facts.staticToken !== "" || facts.adminPassword !== "" || facts.managers > 0;
   if (!facts.listensBeyondLoopback || hasCredential) return undefined;
   return (
-    "The HTTP API would be reachable beyond this machine without a configured credential. " +
-    "Set api.token (JINDOU_API_TOKEN), admin.password (JINDOU_ADMIN_PASSWORD) or managers, or bind api.listen to 127.0.0.1."
+    "The HTTP API would be reachable from other machines without a configured credential. " +
+    "Set api.token (JINDOU_API_TOKEN), admin.password (JINDOU_ADMIN_PASSWORD) or managers, or set api.listen to 127.0.0.1."
   );
 }

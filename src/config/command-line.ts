@@ -10,11 +10,11 @@ import { didYouMean, type Flag, unknownFlag } from "./sources.ts";
 
 /** The commands, with their descriptions in the help text. */
 export const COMMANDS = {
-  start: "run a node (the default)",
+  start: "start a node (the default command)",
   "check-config": "check the configuration and exit",
-  "print-config": "print the configuration as JSON, secrets masked",
-  migrate: "move an embedded store's folder (--from) into Redis (--to)",
-  "hash-password": "read a password from standard input, print its hash",
+  "print-config": "print the configuration as JSON, with secrets masked",
+  migrate: "move the data of an embedded store (--from) into Redis (--to)",
+  "hash-password": "read a password from standard input and print its hash",
 } as const;
 
 type Command = keyof typeof COMMANDS | "help" | "version";
@@ -103,7 +103,7 @@ function readCommand(words: readonly string[]): Command {
   const [word = "start", extra] = words;
   if (extra !== undefined)
     throw new ConfigError([
-      `There is one command at a time, but ${JSON.stringify(extra)} follows ${JSON.stringify(word)}.`,
+      `Only one command is allowed, but ${JSON.stringify(extra)} follows ${JSON.stringify(word)}.`,
     ]);
   if (word === "help") return word;
   if (Object.hasOwn(COMMANDS, word)) return word as keyof typeof COMMANDS;
@@ -123,11 +123,12 @@ ${commands.join("\n")}
 
 Options:
   --config <file> JSON configuration file (or JINDOU_CONFIG)
-  --<key>=<value> any configuration key, for example --client.listen=0.0.0.0:5200
-  -h, --help      this text
-  -V, --version   the version
+  --<key>=<value> set a configuration key, for example --client.listen=0.0.0.0:5200
+  -h, --help      print this text
+  -V, --version   print the version
 
-Every key can also be set in the environment, for example JINDOU_CLIENT_LISTEN. All keys, with their defaults:
-docs/configuration.md. Exit codes: 0 done, 1 failed, 2 the command line or the configuration is not valid.
+Every key can also be set in the environment, for example JINDOU_CLIENT_LISTEN.
+docs/configuration.md lists all keys with their defaults.
+Exit codes: 0 success, 1 failure, 2 invalid command line or configuration.
 `;
 }

@@ -49,7 +49,9 @@ function tlsPair(section: string, tls: Config["api"]["tls"]): readonly string[] 
   if ((certFile === "") !== (keyFile === ""))
     return [`${name}.certFile and ${name}.keyFile must be set together.`];
   if (certFile === "" && (caFile !== "" || passphrase !== ""))
-    return [`${name} needs certFile and keyFile to serve TLS.`];
+    return [
+      `${name}.caFile and ${name}.passphrase have no effect without TLS. Set ${name}.certFile and ${name}.keyFile as well.`,
+    ];
   return [];
 }
 
@@ -59,7 +61,7 @@ function sharedListener({ api, client }: Config): readonly string[] {
   if (first === undefined || second === undefined) return [];
   if (!sameAddress(first, second) || isEqual(api.tls, client.tls)) return [];
   return [
-    "api.listen and client.listen are one address, so api.tls and client.tls must be equal too.",
+    "api.listen and client.listen are the same address, so api.tls and client.tls must be equal.",
   ];
 }
 
@@ -91,19 +93,19 @@ function sizes({ messages, client, api }: Config): readonly string[] {
   const problems: string[] = [];
   if (client.maxFrameBytes < frame)
     problems.push(
-      `client.maxFrameBytes is ${client.maxFrameBytes}, but messages.maxPayloadBytes needs at least ${frame}.`,
+      `client.maxFrameBytes is ${client.maxFrameBytes}, but must be at least ${frame} to carry a payload of messages.maxPayloadBytes.`,
     );
   if (client.maxBufferedBytes < client.maxFrameBytes)
     problems.push(
-      `client.maxBufferedBytes is ${client.maxBufferedBytes}, but must be at least client.maxFrameBytes, ${client.maxFrameBytes}.`,
+      `client.maxBufferedBytes is ${client.maxBufferedBytes}, but must be at least client.maxFrameBytes (${client.maxFrameBytes}).`,
     );
   if (api.maxBodyBytes < body + FRAME_OVERHEAD_BYTES)
     problems.push(
-      `api.maxBodyBytes is ${api.maxBodyBytes}, but messages.maxPayloadBytes in base64 needs at least ${body + FRAME_OVERHEAD_BYTES}.`,
+      `api.maxBodyBytes is ${api.maxBodyBytes}, but must be at least ${body + FRAME_OVERHEAD_BYTES} to carry a payload of messages.maxPayloadBytes in base64.`,
     );
   if (api.maxPendingBodyBytes < api.maxBodyBytes)
     problems.push(
-      `api.maxPendingBodyBytes is ${api.maxPendingBodyBytes}, but api.maxBodyBytes needs at least ${api.maxBodyBytes}.`,
+      `api.maxPendingBodyBytes is ${api.maxPendingBodyBytes}, but must be at least api.maxBodyBytes (${api.maxBodyBytes}).`,
     );
   return problems;
 }
@@ -113,17 +115,21 @@ function redis(settings: Config["redis"]): readonly string[] {
   const addresses = url === "" ? [] : url.split(",").map((item) => item.trim());
   const problems = addresses.some((item) => !isRedisAddress(item))
     ? [
-        "redis.url must be addresses like redis://user:password@host:6379/0 or rediss://…, with a comma between.", // The value is not shown because it may contain a password.
+        "redis.url must be one address like redis://user:password@host:6379/0 or rediss://…, or several separated by commas.", // The value is not shown because it may contain a password.
       ]
     : [];
   if (cluster && sentinelName !== "")
     problems.push(
-      "redis.cluster and redis.sentinelName contradict each other: Sentinels watch a single primary.",
+      "redis.cluster and redis.sentinelName contradict each other, because Sentinels monitor a single primary. Set only one of them.",
     );
   if (sentinelPassword !== "" && sentinelName === "")
-    problems.push("redis.sentinelPassword needs redis.sentinelName.");
+    problems.push(
+      "redis.sentinelPassword has no effect without redis.sentinelName. Set redis.sentinelName as well.",
+    );
   if (caFile !== "" && !addresses.some((item) => item.startsWith("rediss:")))
-    problems.push("redis.caFile needs a redis.url that begins with rediss://.");
+    problems.push(
+      "redis.caFile has no effect unless redis.url has an address that begins with rediss://.",
+    );
   return problems;
 }
 
@@ -148,18 +154,18 @@ function isPercentEncoded(text: string): boolean {
 
 function migration({ migrate, redis }: Config): readonly string[] {
   if (migrate.from === "" || redis.url !== "") return [];
-  return ["migrate.from needs redis.url, which the folder is moved into."];
+  return ["migrate.from needs redis.url, the Redis into which the data is moved."];
 }
 
 function accounts(managers: Config["managers"]): readonly string[] {
   const names = managers.map((account) => account.username);
   const problems = managers.flatMap((account, index) =>
     (account.password === "") === (account.passwordHash === "")
-      ? [`managers[${index}] needs either passwordHash or password.`]
+      ? [`managers[${index}] needs either passwordHash or password, not both.`]
       : [],
   );
   for (const name of new Set(names.filter((n, i) => names.indexOf(n) !== i)))
-    problems.push(`managers has ${JSON.stringify(name)} more than once.`);
+    problems.push(`managers contains the username ${JSON.stringify(name)} more than once.`);
   return problems;
 }
 
@@ -171,6 +177,6 @@ function origins(entries: readonly string[]): readonly string[] {
     .filter((entry) => !ORIGIN.test(entry))
     .map(
       (entry) =>
-        `client.allowedOrigins has ${JSON.stringify(entry)}, which is neither an origin like https://chat.example.com nor a pattern like *.example.com.`,
+        `client.allowedOrigins contains ${JSON.stringify(entry)}, which is neither an origin like https://chat.example.com nor a host pattern like *.example.com.`,
     );
 }

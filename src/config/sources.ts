@@ -130,7 +130,7 @@ function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile
     if (key !== undefined)
       addText(result, key, { text, place: `the environment variable ${name}` });
     else if (owner?.secret && env[owner.env])
-      result.problems.push(`${owner.env} and ${name} are both set; set one of them.`);
+      result.problems.push(`Both ${owner.env} and ${name} are set. Set only one of them.`);
     else if (owner?.secret) addSecretFile(result, owner, { path: text, name, readFile });
     else if (!isServiceLink(name, text))
       result.problems.push(

@@ -41,9 +41,10 @@ function url(
 }
 
 function dataPlace({ store, redis }: Config): string {
-  if (redis.url !== "") return `Redis, keys ${redis.prefix}:…  (one of the nodes that share it)`;
-  const survives = store.durability === "disk" ? "machine" : "process";
-  return `${resolve(store.path)}  (survives the death of the ${survives})`;
+  if (redis.url !== "")
+    return `Redis, keys ${redis.prefix}:…  (shared with the other nodes of the cluster)`;
+  const event = store.durability === "disk" ? "a power failure" : "a crash of the process";
+  return `${resolve(store.path)}  (acknowledged data survives ${event})`;
 }
 
 function apiAccess({ api, auth }: Config): string {
@@ -59,7 +60,7 @@ function apiAccess({ api, auth }: Config): string {
 function clientAccess({ auth }: Config): string {
   return auth.clients === "token"
     ? "token from POST /user/token"
-    : "no token: anyone is whom they say";
+    : "no authentication: a client connects as any user it names";
 }
 
 /** Replaces a secret that is set. An empty secret stays empty, which shows that it is not set. */
