@@ -1,12 +1,12 @@
-// Where settings come from, which one wins, and what is refused, judged on whole configurations.
+// Tests of loading a whole configuration: its sources, their precedence, and invalid settings.
 
 import { ConfigError } from "../../src/config/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import type { Sources } from "../../src/config/sources.ts";
 import { t } from "../support/suite.ts";
 
-/** Files by path; every other path is missing. */
-function files(contents: Record<string, unknown>) {
+/** Returns a function that reads the files in `contents`, by path. Other files do not exist. */
+function readerOf(contents: Record<string, unknown>) {
   return (path: string) => {
     const content = contents[path];
     if (content === undefined) throw new Error(`ENOENT: ${path}`);
@@ -14,6 +14,7 @@ function files(contents: Record<string, unknown>) {
   };
 }
 
+/** Loads the configuration and returns its problems, an empty array if there are none. */
 function problemsOf(sources: Sources): readonly string[] {
   try {
     loadConfig(sources);
@@ -24,42 +25,51 @@ function problemsOf(sources: Sources): readonly string[] {
   return [];
 }
 
-t.test("with no settings at all one node with the embedded store is configured", async (t) => {
-  const config = loadConfig();
-  t.equal(config.api.listen, "127.0.0.1:5001");
-  t.equal(config.client.listen, "0.0.0.0:5200");
-  t.equal(config.redis.url, "", "no Redis");
-  t.equal(config.store.path, "./data");
-  t.equal(config.auth.clients, "token");
-  t.same(config.managers, []);
-});
+t.test(
+  "without any settings the configuration is that of a single node with the embedded store",
+  async (t) => {
+    const config = loadConfig();
+    t.equal(config.api.listen, "127.0.0.1:5001");
+    t.equal(config.client.listen, "0.0.0.0:5200");
+    t.equal(config.redis.url, "", "Redis is not used");
+    t.equal(config.store.path, "./data");
+    t.equal(config.auth.clients, "token");
+    t.same(config.managers, []);
+  },
+);
 
-t.test("flags win over the environment, that over the file, that over defaults", async (t) => {
-  const readFile = files({
-    "c.json": { log: { level: "warn" }, node: { id: "file" } },
-  });
-  const file = { file: "c.json", readFile };
-  const env = { JINDOU_LOG_LEVEL: "error" };
-  const flags = [{ name: "log.level", value: "debug" }];
-  t.equal(loadConfig(file).log.level, "warn");
-  t.equal(loadConfig({ ...file, env }).log.level, "error");
-  const config = loadConfig({ ...file, env, flags });
-  t.equal(config.log.level, "debug");
-  t.equal(config.node.id, "file", "what only the file sets stays");
-  t.equal(config.drain.timeoutMs, 10_000, "what nobody sets is the default");
-});
+t.test(
+  "flags override the environment, the environment overrides the file, and the file overrides the defaults",
+  async (t) => {
+    const readFile = readerOf({
+      "c.json": { log: { level: "warn" }, node: { id: "file" } },
+    });
+    const file = { file: "c.json", readFile };
+    const env = { JINDOU_LOG_LEVEL: "error" };
+    const flags = [{ name: "log.level", value: "debug" }];
+    t.equal(loadConfig(file).log.level, "warn");
+    t.equal(loadConfig({ ...file, env }).log.level, "error");
+    const config = loadConfig({ ...file, env, flags });
+    t.equal(config.log.level, "debug");
+    t.equal(config.node.id, "file", "a key that only the file sets has the value of the file");
+    t.equal(config.drain.timeoutMs, 10_000, "a key that no source sets has its default");
+  },
+);
 
-t.test("JINDOU_CONFIG names the file unless the command line does", async (t) => {
-  const readFile = files({
-    "env.json": { node: { id: "env" } },
-    "flag.json": { node: { id: "flag" } },
-  });
-  const env = { JINDOU_CONFIG: "env.json" };
-  t.equal(loadConfig({ env, readFile }).node.id, "env");
-  t.equal(loadConfig({ env, readFile, file: "flag.json" }).node.id, "flag");
-});
+t.test(
+  "JINDOU_CONFIG names the configuration file unless the command line names one",
+  async (t) => {
+    const readFile = readerOf({
+      "env.json": { node: { id: "env" } },
+      "flag.json": { node: { id: "flag" } },
+    });
+    const env = { JINDOU_CONFIG: "env.json" };
+    t.equal(loadConfig({ env, readFile }).node.id, "env");
+    t.equal(loadConfig({ env, readFile, file: "flag.json" }).node.id, "flag");
+  },
+);
 
-t.test("of a flag given twice the last value counts, and only that is checked", async (t) => {
+t.test("if a flag is set twice, only the last value is used and validated", async (t) => {
   const flags = [
     { name: "log.level", value: "loud" },
     { name: "log.level", value: "warn" },
@@ -67,21 +77,24 @@ t.test("of a flag given twice the last value counts, and only that is checked", 
   t.equal(loadConfig({ flags }).log.level, "warn");
 });
 
-t.test("numbers, lists and objects are read from text by the key's type", async (t) => {
-  const env = {
-    JINDOU_CLIENT_IDLE_TIMEOUT_S: "30",
-    JINDOU_CLIENT_ALLOWED_ORIGINS: "https://a.example, *.b.example,",
-    JINDOU_MANAGERS: '[{"username":"ops","password":"x"}]',
-    JINDOU_NODE_ID: "17",
-  };
-  const config = loadConfig({ env });
-  t.equal(config.client.idleTimeoutS, 30);
-  t.same(config.client.allowedOrigins, ["https://a.example", "*.b.example"]);
-  t.equal(config.node.id, "17", "digits stay text where text is asked for");
-  t.match(config.managers, [{ username: "ops", role: "viewer", permissions: [] }]);
-});
+t.test(
+  "a text is parsed as a number, list or object according to the type of the key",
+  async (t) => {
+    const env = {
+      JINDOU_CLIENT_IDLE_TIMEOUT_S: "30",
+      JINDOU_CLIENT_ALLOWED_ORIGINS: "https://a.example, *.b.example,",
+      JINDOU_MANAGERS: '[{"username":"ops","password":"x"}]',
+      JINDOU_NODE_ID: "17",
+    };
+    const config = loadConfig({ env });
+    t.equal(config.client.idleTimeoutS, 30);
+    t.same(config.client.allowedOrigins, ["https://a.example", "*.b.example"]);
+    t.equal(config.node.id, "17", "the value of a text key is not converted to a number");
+    t.match(config.managers, [{ username: "ops", role: "viewer", permissions: [] }]);
+  },
+);
 
-t.test("nested keys have environment names too", async (t) => {
+t.test("nested keys can be set in the environment", async (t) => {
   const env = {
     JINDOU_API_TLS_CERT_FILE: "/tls/cert.pem",
     JINDOU_API_TLS_KEY_FILE: "/tls/key.pem",
@@ -90,7 +103,7 @@ t.test("nested keys have environment names too", async (t) => {
   t.equal(loadConfig({ env }).api.tls.keyFile, "/tls/key.pem");
 });
 
-t.test("the loaded configuration is frozen through and through, lists included", async (t) => {
+t.test("the loaded configuration is deeply frozen, including its lists", async (t) => {
   const env = { JINDOU_MANAGERS: '[{"username":"ops","password":"x"}]' };
   const config = loadConfig({ env });
   t.throws(() => Object.assign(config, { api: {} }), TypeError);
@@ -99,44 +112,47 @@ t.test("the loaded configuration is frozen through and through, lists included",
   t.throws(() => Object.assign(config.managers[0] ?? {}, { role: "admin" }), TypeError);
 });
 
-t.test("two loads share no value", async (t) => {
+t.test("two loaded configurations share no objects", async (t) => {
   t.not(loadConfig().client.tls, loadConfig().client.tls);
 });
 
-t.test("an unknown key in the file is refused with the nearest one", async (t) => {
-  const readFile = files({ "c.json": { client: { idleTimeout: 3 } } });
+t.test("an unknown key in the file is rejected with a suggestion", async (t) => {
+  const readFile = readerOf({ "c.json": { client: { idleTimeout: 3 } } });
   const problems = problemsOf({ file: "c.json", readFile });
   t.match(problems, [/client\.idleTimeout\b.*client\.idleTimeoutS/]);
 });
 
-t.test("an unknown section in the file is refused", async (t) => {
-  const readFile = files({ "c.json": { apis: { listen: ":1" } } });
+t.test("an unknown section in the file is rejected with a suggestion", async (t) => {
+  const readFile = readerOf({ "c.json": { apis: { listen: ":1" } } });
   const problems = problemsOf({ file: "c.json", readFile });
   t.match(problems, [/apis.*did you mean api\?/]);
 });
 
-t.test("a key that holds an object's place is refused", async (t) => {
-  const readFile = files({ "c.json": { api: "127.0.0.1:1" } });
+t.test("a file is rejected if it or one of its sections is not an object", async (t) => {
+  const readFile = readerOf({ "c.json": { api: "127.0.0.1:1" } });
   t.match(problemsOf({ file: "c.json", readFile }), [/^api in/]);
-  const list = files({ "c.json": [] });
+  const list = readerOf({ "c.json": [] });
   t.equal(problemsOf({ file: "c.json", readFile: list }).length, 1);
 });
 
-t.test("a file that is missing or no JSON is one problem that quotes nothing of it", async (t) => {
-  t.match(problemsOf({ file: "no.json", readFile: files({}) }), [/no\.json/]);
-  const readFile = files({ "c.json": '{\n "admin": {"password": hunter2}}' });
-  const problems = problemsOf({ file: "c.json", readFile });
-  t.equal(problems.length, 1);
-  t.notMatch(problems[0], /hunter/);
-});
+t.test(
+  "a file that is missing or not valid JSON is reported once, and its text is not quoted",
+  async (t) => {
+    t.match(problemsOf({ file: "no.json", readFile: readerOf({}) }), [/no\.json/]);
+    const readFile = readerOf({ "c.json": '{\n "admin": {"password": hunter2}}' });
+    const problems = problemsOf({ file: "c.json", readFile });
+    t.equal(problems.length, 1);
+    t.notMatch(problems[0], /hunter/);
+  },
+);
 
-t.test("an unknown JINDOU_ variable is refused with the nearest one", async (t) => {
+t.test("an unknown variable that begins with JINDOU_ is rejected with a suggestion", async (t) => {
   const problems = problemsOf({ env: { JINDOU_API_LISTENS: ":1" } });
   t.match(problems, [/JINDOU_API_LISTENS.*JINDOU_API_LISTEN\?/]);
   t.same(problemsOf({ env: { OTHER_API_LISTENS: ":1" } }), []);
 });
 
-t.test("variables that Kubernetes adds for a Service called jindou are passed over", async (t) => {
+t.test("variables that Kubernetes sets for a Service named jindou are ignored", async (t) => {
   const env = {
     JINDOU_SERVICE_HOST: "10.0.0.1",
     JINDOU_SERVICE_PORT: "5001",
@@ -155,8 +171,8 @@ t.test("an empty variable counts as not set", async (t) => {
   t.equal(loadConfig({ env }).drain.timeoutMs, 10_000);
 });
 
-t.test("a secret may stand in a file, whose last newline is dropped", async (t) => {
-  const readFile = files({ "/run/admin": "pass word\n", "/run/none": "\n" });
+t.test("a secret can be read from a file, and the newline at its end is removed", async (t) => {
+  const readFile = readerOf({ "/run/admin": "pass word\n", "/run/none": "\n" });
   const env = { JINDOU_ADMIN_PASSWORD_FILE: "/run/admin" };
   t.equal(loadConfig({ env, readFile }).admin.password, "pass word");
   for (const path of ["/run/none", "/run/missing"]) {
@@ -165,50 +181,59 @@ t.test("a secret may stand in a file, whose last newline is dropped", async (t) 
   }
 });
 
-t.test("a secret and a file for it are not both taken, and other keys take no file", async (t) => {
-  const readFile = files({ f: "x" });
-  const both = { JINDOU_API_TOKEN: "a", JINDOU_API_TOKEN_FILE: "f" };
-  t.equal(problemsOf({ env: both, readFile }).length, 1);
-  const level = { JINDOU_LOG_LEVEL_FILE: "f" };
-  t.match(problemsOf({ env: level, readFile }), [/JINDOU_LOG_LEVEL\?/]);
-});
+t.test(
+  "setting both a secret and its file is rejected, and keys that are not secret cannot be read from a file",
+  async (t) => {
+    const readFile = readerOf({ f: "x" });
+    const both = { JINDOU_API_TOKEN: "a", JINDOU_API_TOKEN_FILE: "f" };
+    t.equal(problemsOf({ env: both, readFile }).length, 1);
+    const level = { JINDOU_LOG_LEVEL_FILE: "f" };
+    t.match(problemsOf({ env: level, readFile }), [/JINDOU_LOG_LEVEL\?/]);
+  },
+);
 
-t.test("what cannot be of the key's type is refused by name", async (t) => {
-  const wrong: readonly [string, string][] = [
-    ["JINDOU_DRAIN_TIMEOUT_MS", "10s"],
-    ["JINDOU_DRAIN_TIMEOUT_MS", "1.5"],
-    ["JINDOU_DRAIN_TIMEOUT_MS", "1e3"],
-    ["JINDOU_CLIENT_IDLE_TIMEOUT_S", "7"],
-    ["JINDOU_CLIENT_IDLE_TIMEOUT_S", "961"],
-    ["JINDOU_AUTH_CLIENTS", "None"],
-    ["JINDOU_NODE_ID", "a b"],
-    ["JINDOU_MANAGERS", "admin"],
-    ["JINDOU_MANAGERS", "{}"],
-  ];
-  for (const [name, value] of wrong) {
-    const problems = problemsOf({ env: { [name]: value } });
-    t.match(problems, [new RegExp(name)], `${name}=${value}`);
-  }
-});
+t.test(
+  "a variable whose text is not a value of the key is rejected, and the message names the variable",
+  async (t) => {
+    const invalid: readonly [string, string][] = [
+      ["JINDOU_DRAIN_TIMEOUT_MS", "10s"],
+      ["JINDOU_DRAIN_TIMEOUT_MS", "1.5"],
+      ["JINDOU_DRAIN_TIMEOUT_MS", "1e3"],
+      ["JINDOU_CLIENT_IDLE_TIMEOUT_S", "7"],
+      ["JINDOU_CLIENT_IDLE_TIMEOUT_S", "961"],
+      ["JINDOU_AUTH_CLIENTS", "None"],
+      ["JINDOU_NODE_ID", "a b"],
+      ["JINDOU_MANAGERS", "admin"],
+      ["JINDOU_MANAGERS", "{}"],
+    ];
+    for (const [name, value] of invalid) {
+      const problems = problemsOf({ env: { [name]: value } });
+      t.match(problems, [new RegExp(name)], `${name}=${value}`);
+    }
+  },
+);
 
-t.test("types in the file are not converted: a number in quotes is refused", async (t) => {
-  const readFile = files({ "c.json": { drain: { timeoutMs: "10" } } });
+t.test("a number in quotes in the file is rejected", async (t) => {
+  const readFile = readerOf({ "c.json": { drain: { timeoutMs: "10" } } });
   const problems = problemsOf({ file: "c.json", readFile });
   t.match(problems, [/drain\.timeoutMs.*integer from 0 to 600000/]);
 });
 
-t.test("every problem of every source is told at once, without secrets", async (t) => {
-  const readFile = files({
-    "c.json": { log: { level: 3 }, api: { token: 12_345 } },
-  });
-  const env = { JINDOU_NONSENSE: "1", JINDOU_NODE_ID: "a b" };
-  const flags = [{ name: "api.lisen", value: ":1" }];
-  const problems = problemsOf({ file: "c.json", readFile, env, flags });
-  t.equal(problems.length, 5);
-  t.notMatch(problems.join(), /12345/);
-});
+t.test(
+  "all problems of all sources are reported together, without the values of secrets",
+  async (t) => {
+    const readFile = readerOf({
+      "c.json": { log: { level: 3 }, api: { token: 12_345 } },
+    });
+    const env = { JINDOU_NONSENSE: "1", JINDOU_NODE_ID: "a b" };
+    const flags = [{ name: "api.lisen", value: ":1" }];
+    const problems = problemsOf({ file: "c.json", readFile, env, flags });
+    t.equal(problems.length, 5);
+    t.notMatch(problems.join(), /12345/);
+  },
+);
 
-t.test("a manager's own mistakes are named with their place", async (t) => {
+t.test("a problem of a manager account is reported with the position of the account", async (t) => {
   const cases: readonly [unknown, RegExp][] = [
     [{ username: "a", pasword: "x" }, /managers\[0\].*password\?/],
     [{ username: "a", password: "x", role: "boss" }, /managers\[0\]\.role/],

@@ -1,4 +1,4 @@
-// The schemas are complete, and the files made from them are fresh.
+// Tests that the option schemas are complete and that the files made from them are up to date.
 
 import { readFileSync } from "node:fs";
 import { type OptionSchema, unitOf } from "../../src/config/keys.ts";
@@ -10,7 +10,7 @@ import { t } from "../support/suite.ts";
 
 const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), "utf8");
 
-t.test("every key has a default, and a sentence", async (t) => {
+t.test("every configuration key has a default and a description", async (t) => {
   t.ok(CONFIG_KEYS.length > 40);
   for (const { name, schema } of CONFIG_KEYS) {
     t.not(schema.default, undefined, name);
@@ -18,7 +18,7 @@ t.test("every key has a default, and a sentence", async (t) => {
   }
 });
 
-t.test("every field of a listed object has a sentence", async (t) => {
+t.test("every field of the objects in a list has a description", async (t) => {
   const fields = CONFIG_KEYS.flatMap(({ schema }) =>
     Object.entries(schema.items?.properties ?? {}),
   );
@@ -26,7 +26,7 @@ t.test("every field of a listed object has a sentence", async (t) => {
   for (const [name, field] of fields) t.match(field.description, /^.{12,}\.$/s, name);
 });
 
-t.test("every number has a unit and a smallest value", async (t) => {
+t.test("every numeric key has a unit and a minimum", async (t) => {
   const numbers = CONFIG_KEYS.filter(({ schema }) =>
     ["integer", "number"].includes(schema.type ?? ""),
   );
@@ -37,7 +37,7 @@ t.test("every number has a unit and a smallest value", async (t) => {
   }
 });
 
-t.test("a section takes no keys but its own", async (t) => {
+t.test("a section rejects unknown keys", async (t) => {
   for (const section of [...new Set(CONFIG_KEYS.map((key) => key.path[0]))]) {
     const file = "c.json";
     const readFile = () => JSON.stringify({ [section ?? ""]: { zzzzzzzz: 1 } });
@@ -45,35 +45,38 @@ t.test("a section takes no keys but its own", async (t) => {
   }
 });
 
-t.test("no two keys, nor a key and a secret's file, share an environment name", async (t) => {
+t.test("the environment variables of keys and of secret files are all different", async (t) => {
   const names = CONFIG_KEYS.flatMap(({ env, secret }) => (secret ? [env, `${env}_FILE`] : [env]));
   t.equal(new Set(names).size, names.length);
   t.ok(names.includes("JINDOU_API_TLS_PASSPHRASE_FILE"));
   t.notOk(names.includes("JINDOU_CONFIG"));
 });
 
-t.test("passwords, tokens, passphrases and addresses that hold one are secret", async (t) => {
-  const marked = (name: string, schema: OptionSchema) =>
-    t.equal(
-      schema.secret === true,
-      /(token|[pP]assword|passwordHash|passphrase|^redis\.url)$/.test(name),
-      name,
-    );
-  for (const { name, schema } of CONFIG_KEYS) {
-    if (schema.items === undefined) marked(name, schema);
-    for (const [field, item] of Object.entries(schema.items?.properties ?? {}))
-      marked(`${name}.${field}`, item);
-  }
-});
+t.test(
+  "passwords, tokens, passphrases and addresses that contain a password are secret",
+  async (t) => {
+    const checkSecret = (name: string, schema: OptionSchema) =>
+      t.equal(
+        schema.secret === true,
+        /(token|[pP]assword|passwordHash|passphrase|^redis\.url)$/.test(name),
+        name,
+      );
+    for (const { name, schema } of CONFIG_KEYS) {
+      if (schema.items === undefined) checkSecret(name, schema);
+      for (const [field, item] of Object.entries(schema.items?.properties ?? {}))
+        checkSecret(`${name}.${field}`, item);
+    }
+  },
+);
 
-t.test("config/default.json is fresh and is itself a valid configuration", async (t) => {
+t.test("config/default.json is up to date and is a valid configuration", async (t) => {
   const text = read("config/default.json");
-  t.equal(text, defaultFile(), "else run `npm run config:docs`");
+  t.equal(text, defaultFile(), "the file is up to date (if not, run `npm run config:docs`)");
   const file = "config/default.json";
   t.same(loadConfig({ file, readFile: () => text }), loadConfig());
 });
 
-t.test("docs/configuration.md and docs/metrics.md are fresh", async (t) => {
+t.test("docs/configuration.md and docs/metrics.md are up to date", async (t) => {
   t.equal(read("docs/configuration.md"), referencePage());
   t.equal(read("docs/metrics.md"), metricsPage());
 });

@@ -1,4 +1,4 @@
-// A configuration as people see it: the banner at start, and print-config.
+// Tests of the start banner and of the masked configuration that `print-config` prints.
 
 import { loadConfig } from "../../src/config/load.ts";
 import { MASK, maskSecrets, startSummary } from "../../src/config/summary.ts";
@@ -6,36 +6,42 @@ import { t } from "../support/suite.ts";
 
 const ports = { apiPort: 4001, clientPort: 4002 };
 
-t.test("the banner has the ports the listeners got and who may call", async (t) => {
-  const text = startSummary(loadConfig(), ports, "1.2.3");
-  t.match(text, /http:\/\/127\.0\.0\.1:4001 .*no credential/);
-  t.match(text, /ws:\/\/0\.0\.0\.0:4002 .*token/);
-  t.match(text, "http://127.0.0.1:4001/metrics");
-  t.match(text, "1.2.3");
-});
+t.test(
+  "the start banner shows the actual ports of the listeners and who may use them",
+  async (t) => {
+    const text = startSummary(loadConfig(), ports, "1.2.3");
+    t.match(text, /http:\/\/127\.0\.0\.1:4001 .*no credential/);
+    t.match(text, /ws:\/\/0\.0\.0\.0:4002 .*token/);
+    t.match(text, "http://127.0.0.1:4001/metrics");
+    t.match(text, "1.2.3");
+  },
+);
 
-t.test("the banner tells TLS, IPv6 and protected mode", async (t) => {
-  const env = {
-    JINDOU_API_LISTEN: "[::]:1",
-    JINDOU_API_TOKEN: "hunter2",
-    JINDOU_AUTH_CLIENTS: "none",
-    JINDOU_CLIENT_TLS_CERT_FILE: "c",
-    JINDOU_CLIENT_TLS_KEY_FILE: "k",
-  };
-  const text = startSummary(loadConfig({ env }), ports, "1");
-  t.match(text, /http:\/\/\[::\]:4001 .*credential required/);
-  t.match(text, "wss://");
-  t.notMatch(text, /hunter2/);
-});
+t.test(
+  "the start banner shows TLS, IPv6 addresses and that a credential is required",
+  async (t) => {
+    const env = {
+      JINDOU_API_LISTEN: "[::]:1",
+      JINDOU_API_TOKEN: "hunter2",
+      JINDOU_AUTH_CLIENTS: "none",
+      JINDOU_CLIENT_TLS_CERT_FILE: "c",
+      JINDOU_CLIENT_TLS_KEY_FILE: "k",
+    };
+    const text = startSummary(loadConfig({ env }), ports, "1");
+    t.match(text, /http:\/\/\[::\]:4001 .*credential required/);
+    t.match(text, "wss://");
+    t.notMatch(text, /hunter2/);
+  },
+);
 
-t.test("the banner of a node on Redis tells no address of it", async (t) => {
+t.test("the start banner of a node on Redis does not show the address of Redis", async (t) => {
   const env = { JINDOU_REDIS_URL: "redis://:hunter2@10.0.0.1:7000" };
   const text = startSummary(loadConfig({ env }), ports, "1");
   t.match(text, /data +Redis, keys jd:/);
   t.notMatch(text, /hunter2|10\.0\.0\.1/);
 });
 
-t.test("set secrets are masked wherever they stand, all else is shown", async (t) => {
+t.test("secrets that are set are masked everywhere, and all other values are shown", async (t) => {
   const env = {
     JINDOU_API_TOKEN: "hunter2",
     JINDOU_CLIENT_TLS_CERT_FILE: "c",
@@ -46,9 +52,9 @@ t.test("set secrets are masked wherever they stand, all else is shown", async (t
     JINDOU_REDIS_URL: "redis://:hunter2@localhost",
   };
   const config = loadConfig({ env });
-  const shown = maskSecrets(config);
-  t.notMatch(JSON.stringify(shown), /hunter2/);
-  t.match(shown, {
+  const masked = maskSecrets(config);
+  t.notMatch(JSON.stringify(masked), /hunter2/);
+  t.match(masked, {
     api: { token: MASK, listen: "127.0.0.1:5001" },
     admin: { password: "" },
     redis: { url: MASK, prefix: "jd" },
@@ -58,9 +64,9 @@ t.test("set secrets are masked wherever they stand, all else is shown", async (t
     ],
     client: { tls: { passphrase: MASK } },
   });
-  t.equal(config.api.token, "hunter2", "the configuration itself is whole");
+  t.equal(config.api.token, "hunter2", "the configuration itself is not changed");
 });
 
-t.test("without secrets the shown configuration is the real one", async (t) => {
+t.test("a configuration without secrets is shown unchanged", async (t) => {
   t.same(maskSecrets(loadConfig()), loadConfig());
 });
