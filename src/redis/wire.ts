@@ -1,22 +1,50 @@
-// What nodes write into Redis and send each other through it: records of messages and events, and
-// the frames published on topics. The one place that knows their bytes; `lua/shared.lua` is the
-// other half of the frames. Every frame and record begins with a version: a newer one is refused.
-// What is read may be anything: every field is checked, so that nothing behind it has to. Pure.
+// Encodes and decodes what nodes store in Redis and send each other through it: the records of
+// messages and events, and the frames published on topics. No other TypeScript file knows these
+// bytes; `lua/shared.lua` builds the same frames inside Redis. Every frame and record begins with a
+// version, and a newer version is rejected. Decoding checks every field, because Redis may contain
+// anything. Pure.
 //
-// Frames, numbers big-endian (doubles are integers below 2^53):
-//   u8 version, u8 MESSAGE, f64 publicationSeq, f64 messageId, f64 messageSeq, MessagePack string
-//     of the record, MessagePack string of the extra
-//   (list: session that sent it, recipients, a stream's start, id of the channel's message before
-//     it; the last one only where publications may overtake)
-//   u8 version, u8 EVENT,   f64 publicationSeq, f64 messageSeq, f64 index, f64 textOffset, u8
-//     state, event record
-//   u8 version, u8 LOOSE,   msgpack [id, event]
-//   u8 version, u8 MARK,    bytes of who published it
-//   u8 version, u8 REMOVAL, f64 publicationSeq, msgpack [group, uids or false]
-//   u8 version, u8 COMMAND, f64 messageId, f64 inboxSeq, u32 record length, record, u16 uid length,
-//     uid, origin (empty: none)
-// A publication is a frame that is no MESSAGE, or a MessagePack list of strings: of each MESSAGE in
-// it the part before its record, record and extra.
+// Frames. Numbers are big-endian, and every f64 is an integer below 2^53. All fields of a frame are
+// always present, in this order.
+//
+//   frame      field           type        value
+//   (all)      version         u8          WIRE_VERSION
+//              kind            u8          number of the frame below
+//   MESSAGE    publicationSeq  f64
+//              messageId       f64
+//              messageSeq      f64         0 if the message is not stored
+//              record          str         MessagePack string, see `encodeRecord`
+//              extra           str         MessagePack string, see below
+//   EVENT      publicationSeq  f64
+//              messageSeq      f64         seq of the stream's message
+//              index           f64         index of the event in its stream
+//              textOffset      f64         UTF-16 units of the stream's text before the event
+//              state           u8          index into STREAM_STATES
+//              record          bytes       see `decodeEvent`; extends to the end of the frame
+//   UNORDERED  body            msgpack     [id, event]
+//   MARK       mark            bytes       chosen by the publisher; extends to the end of the frame
+//   REMOVAL    publicationSeq  f64
+//              body            msgpack     [group id, removed uids or false if any may be removed]
+//   COMMAND    messageId       f64
+//              inboxSeq        f64         0 if the user's inbox holds no copy
+//              recordLength    u32
+//              record          bytes       see `encodeRecord`
+//              uidLength       u16
+//              uid             bytes
+//              origin          bytes       empty if there is none; extends to the end of the frame
+//
+// The extra is a MessagePack list:
+//
+//   field       type            value
+//   origin      string or null  session that sent the message and gets no push of it
+//   recipients  list or null    uids to which the push is limited
+//   stream      "" or null      "" if the message begins a stream
+//   idBefore    integer         id of the channel's message before this one, 0 if unknown; present
+//                               only if publications of the channel may overtake each other
+//
+// A publication is one frame, except that MESSAGE frames are published together as a MessagePack list
+// of strings. It contains three strings for each message: the fields before `record`, the record and
+// the extra.
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";
@@ -45,7 +73,7 @@ export const WIRE_VERSION = 2;
 
 export const MESSAGE_FRAME = 1;
 export const EVENT_FRAME = 2;
-const LOOSE_FRAME = 3;
+const UNORDERED_FRAME = 3;
 const MARK_FRAME = 4;
 const COMMAND_FRAME = 5;
 export const REMOVAL_FRAME = 7;
@@ -235,7 +263,7 @@ export type Publication =
       readonly event: OrderedEvent;
     }
   | {
-      readonly kind: "loose";
+      readonly kind: "unordered";
       /** Id of the publication. The same publication may arrive on several topics. */
       readonly id: string;
       readonly event: ClusterEvent;
@@ -266,8 +294,8 @@ export function messagePublication(message: {
 }
 
 /** Encodes an event that is published without a publication number. */
-export function looseFrame(id: string, event: ClusterEvent): Buffer {
-  return Buffer.concat([Buffer.from([WIRE_VERSION, LOOSE_FRAME]), packr.pack([id, event])]);
+export function unorderedFrame(id: string, event: ClusterEvent): Buffer {
+  return Buffer.concat([Buffer.from([WIRE_VERSION, UNORDERED_FRAME]), packr.pack([id, event])]);
 }
 
 /**
@@ -333,12 +361,12 @@ export function decodeFrame(frame: Buffer): Publication {
       return decodeMessageFrame(frame);
     case EVENT_FRAME:
       return decodeEventFrame(frame);
-    case LOOSE_FRAME: {
+    case UNORDERED_FRAME: {
       // Byte strings inside are decoded to the type of the source, which must be a plain
       // `Uint8Array`.
       const source = new Uint8Array(frame.subarray(2));
       const [id, event] = unpackList(source);
-      return { kind: "loose", id: text(id), event: event as ClusterEvent };
+      return { kind: "unordered", id: text(id), event: event as ClusterEvent };
     }
     case REMOVAL_FRAME:
       return decodeRemovalFrame(frame);
@@ -516,7 +544,7 @@ function decodeCommandFrame(frame: Buffer): Publication {
   const origin = frame.toString("utf8", originAt);
   const messageId = positive(frame.readDoubleBE(2));
   return {
-    kind: "loose",
+    kind: "unordered",
     id: `c${messageId}/${uid}`,
     event: {
       kind: "command",

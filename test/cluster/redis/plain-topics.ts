@@ -7,7 +7,7 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import type { ClusterTopics } from "../../../src/cluster/redis/cluster.ts";
 import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
-import { looseFrame } from "../../../src/redis/wire.ts";
+import { unorderedFrame } from "../../../src/redis/wire.ts";
 import { decodePublished } from "../../store/redis/published.ts";
 
 export interface PlainTopics extends ClusterTopics {
@@ -30,7 +30,7 @@ export function plainTopics(
   let resync = NO_RESYNC;
   subscriber.on("smessageBuffer", (_: Buffer, frame: Buffer) => {
     for (const publication of decodePublished(frame))
-      if (publication.kind === "loose") deliver(publication.event);
+      if (publication.kind === "unordered") deliver(publication.event);
   });
   t.teardown(() => subscriber.disconnect());
   const topics: PlainTopics = {
@@ -38,7 +38,7 @@ export function plainTopics(
     publish(event) {
       published.push(event);
       if (!("uid" in event)) return;
-      const frame = looseFrame("x", event);
+      const frame = unorderedFrame("x", event);
       const topic = event.kind === "presence" ? "p:" : "u:";
       link.call("spublish", link.keys.topic(topic + event.uid), frame).catch(() => undefined); // the server is away: nobody hears it
     },

@@ -96,7 +96,7 @@ export class Incoming {
     const publication = decodeFrame(frame);
     if (publication.kind === "mark") return this.#misplaced();
     const { event } = publication;
-    if (publication.kind === "loose") {
+    if (publication.kind === "unordered") {
       if (!isUnordered(event, topic.topic)) return this.#misplaced();
       if (isHeld(topic) && SHOWN.has(event.kind)) return this.#holdBack(topic, event);
       if (this.#recent.isNew(publication.id)) this.#parts.deliver(event);

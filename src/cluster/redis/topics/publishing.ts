@@ -7,7 +7,7 @@ import type { ClusterEvent } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { topicsOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { looseFrame } from "../../../redis/wire.ts";
+import { unorderedFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-parts.ts";
 
 /** Events of long announcements under way at most: they must not take every place of the link. */
@@ -76,7 +76,7 @@ export class Publishing {
   #send(event: ClusterEvent): readonly Promise<unknown>[] {
     const all: Promise<unknown>[] = [];
     for (const part of partsOf(event)) {
-      const frame = looseFrame(randomUUID(), part); // one id on all topics
+      const frame = unorderedFrame(randomUUID(), part); // one id on all topics
       for (const topic of topicsOf(part)) {
         const name = this.#link.keys.topic(topic);
         const sent = this.#link.call("spublish", name, frame);

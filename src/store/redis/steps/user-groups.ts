@@ -11,7 +11,7 @@ import { TimeSlice } from "../../../lib/time-slice.ts";
 import { bucketOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
-import { looseFrame } from "../../../redis/wire.ts";
+import { unorderedFrame } from "../../../redis/wire.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import { IndexRepairs } from "./index-repairs.ts";
 
@@ -151,7 +151,7 @@ export class UserGroups {
   #notification(channelId: string, uid: string): readonly Arg[] {
     const topic = this.#link.keys.user("topic", uid);
     const event = { kind: "addition", uid, channelId } as const;
-    return [topic, looseFrame(randomUUID(), event)];
+    return [topic, unorderedFrame(randomUUID(), event)];
   }
 }
 
