@@ -52,7 +52,8 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const urls = settings.url.split(",").map((text) => parse(text.trim()));
   const [first] = urls;
-  if (first === undefined) throw new Error("redis.url is empty");
+  if (first === undefined)
+    throw new Error("redis.url is empty. Set it to an address such as redis://host:6379");
   const hosts = urls.map(({ host, port }) => ({ host, port }));
   const shared = connectionOptions(settings, first, name);
   if (isClustered(settings)) return new Cluster(hosts, clusterOptions(shared));
@@ -95,7 +96,7 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
   const failure = new Promise<never>((_, reject) => {
     fail = reject;
   });
-  const timer = setTimeout(() => fail(new Error("it is not ready in time")), timeoutMs);
+  const timer = setTimeout(() => fail(new Error("Redis was not ready in time")), timeoutMs);
   const recordRefusals = ({ message }: Error): void => {
     refusals.push(...refusalsIn(message));
   };
@@ -135,9 +136,11 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
  */
 function refusalsIn(message: string): readonly string[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))
-    return ["a Sentinel knows no primary of the name in redis.sentinelName"];
+    return [
+      "a Sentinel knows no primary with the name that redis.sentinelName sets. Check that name",
+    ];
   const reply = /\b(NOAUTH|WRONGPASS|NOPERM) .*$/.exec(message)?.[0];
-  return reply ? [`a Sentinel refuses redis.sentinelPassword: ${reply}`] : [];
+  return reply ? [`a Sentinel rejected redis.sentinelPassword: ${reply}`] : [];
 }
 
 /**
@@ -214,12 +217,12 @@ function parse(text: string): Address {
   try {
     url = new URL(text.includes("://") ? text : `redis://${text}`);
   } catch (cause) {
-    throw new Error("redis.url is no address like redis://host:6379", {
+    throw new Error("redis.url is not an address such as redis://host:6379", {
       cause,
     });
   }
   if (url.protocol !== "redis:" && url.protocol !== "rediss:")
-    throw new Error(`redis.url begins with ${url.protocol}, not redis:`);
+    throw new Error(`redis.url begins with ${url.protocol}. It must begin with redis: or rediss:`);
   return {
     host: url.hostname.replace(/^\[|\]$/g, "") || "127.0.0.1",
     port: Number(url.port || 6379),

@@ -27,7 +27,7 @@ export async function assertCompatible(
   const version = /redis_version:(\d+)[^\r\n]*/.exec(info);
   if (version === null || Number(version[1]) < MIN_MAJOR)
     throw new UnusableRedis(
-      `Redis ${MIN_MAJOR} or newer is needed; the server says ${version?.[0] ?? "nothing of its version"}`,
+      `Redis ${MIN_MAJOR} or newer is required, but the server reports ${version?.[0] ?? "no version"}`,
     );
   const key = keys.shared("format");
   const ours = `jindou ${WIRE_VERSION}`;
@@ -37,15 +37,15 @@ export async function assertCompatible(
   const format = /^jindou (\d+)$/.exec(mark ?? "")?.[1];
   if (format === undefined)
     throw new UnusableRedis(
-      `Redis holds ${JSON.stringify(key)} of another program; choose another redis.prefix`,
+      `the key ${JSON.stringify(key)} belongs to another program. Set another redis.prefix`,
     );
   if (Number(format) < OLDEST_FORMAT)
     throw new UnusableRedis(
-      `Redis holds data of format ${format}; this build reads none before ${OLDEST_FORMAT}. Stop all nodes and start them on an empty Redis or with another redis.prefix`,
+      `Redis holds data of format ${format}, but the oldest format this build reads is ${OLDEST_FORMAT}. Stop all nodes, and start them on an empty Redis or with another redis.prefix`,
     );
   if (Number(format) > WIRE_VERSION)
     throw new UnusableRedis(
-      `Redis holds data of format ${format}; this build reads up to ${WIRE_VERSION}. Start the newer build`,
+      `Redis holds data of format ${format}, but the newest format this build reads is ${WIRE_VERSION}. Start the newer build`,
     );
   return warningsOf(info);
 }
@@ -58,6 +58,6 @@ function warningsOf(info: string): readonly string[] {
   const policy = /maxmemory_policy:([\w-]+)/.exec(info)?.[1] ?? "noeviction";
   if (policy === "noeviction") return [];
   return [
-    `Redis' maxmemory-policy is ${policy}: when its memory is full it removes what was acknowledged. Set it to noeviction`,
+    `The maxmemory-policy of Redis is ${policy}, so it evicts acknowledged data when its memory is full. Set maxmemory-policy to noeviction`,
   ];
 }

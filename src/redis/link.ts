@@ -267,7 +267,7 @@ export class RedisLink {
     const ready = servers.find(({ status }) => status === "ready");
     const warnings = await assertCompatible(this.#client, this.keys, ready);
     for (const warning of warnings)
-      this.#report(new Error(warning), "Redis may remove acknowledged data");
+      this.#report(new Error(warning), "Redis may evict acknowledged data");
   }
 
   /**
@@ -280,7 +280,7 @@ export class RedisLink {
     this.#preparing ??= this.#prepare()
       .then(() => this.#setStatus("up"))
       .catch((error: unknown) => {
-        this.#report(error, "Redis is back and cannot be used yet");
+        this.#report(error, "Redis is reachable again but cannot be used yet");
         setTimeout(() => this.#retry(), 1000).unref();
       })
       .finally(() => {

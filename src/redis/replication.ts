@@ -148,7 +148,7 @@ class PrimaryWaits {
       throw asBrokerError(cause);
     }
     throw new BrokerError("unavailable", {
-      message: `Fewer than ${minReplicas} replicas have the write`,
+      message: `Fewer than ${minReplicas} replicas confirmed the write in time. Retry it, and check the replicas`,
     });
   }
 

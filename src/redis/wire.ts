@@ -184,7 +184,7 @@ export function decodeRecord(
     redDot: (bits & RED_DOT) !== 0,
   };
   const payload = fields[10];
-  if (!(payload instanceof Uint8Array)) throw unreadable("a payload");
+  if (!(payload instanceof Uint8Array)) throw unreadable("a payload is not a byte string");
   return {
     messageId: place.messageId,
     messageSeq: place.messageSeq,
@@ -375,7 +375,7 @@ export function decodeFrame(frame: Buffer): Publication {
     case COMMAND_FRAME:
       return decodeCommandFrame(frame);
     default:
-      throw unreadable(`a frame of kind ${frame[1]}`);
+      throw unreadable(`the frame kind ${frame[1]} is unknown`);
   }
 }
 
@@ -472,7 +472,8 @@ function decodeMessageFrame(frame: Buffer): Publication {
     messageSeq: uint(frame.readDoubleBE(18)),
   };
   // Every stored message also has a publication number.
-  if (place.messageSeq > publicationSeq) throw unreadable("a seq");
+  if (place.messageSeq > publicationSeq)
+    throw unreadable("a seq is higher than its publication number");
   const plain = decodeRecord(record, place);
   const message = stream === null ? plain : withStream(plain);
   return {
@@ -508,7 +509,7 @@ export function withStream(plain: Message): Message {
 function decodeEventFrame(frame: Buffer): Publication {
   const index = uint(frame.readDoubleBE(18));
   const state = STREAM_STATES[frame[34] ?? -1];
-  if (state === undefined) throw unreadable(`a stream's state ${frame[34]}`);
+  if (state === undefined) throw unreadable(`the stream state ${frame[34]} is unknown`);
   const event = decodeEvent(frame.subarray(EVENT_BODY_AT), {
     messageSeq: uint(frame.readDoubleBE(10)),
     index,
@@ -572,27 +573,30 @@ function unpackList(source: Uint8Array): readonly unknown[] {
   try {
     return list(packr.unpack(source));
   } catch (cause) {
-    throw unreadable("no MessagePack list", cause);
+    throw unreadable("a record or frame is not a MessagePack list", cause);
   }
 }
 
 function assertVersion(version: unknown): void {
   if (typeof version !== "number" || version > WIRE_VERSION)
-    throw unreadable(`format ${String(version)}; this build reads up to ${WIRE_VERSION}`);
+    throw unreadable(
+      `format ${String(version)} is unknown; the newest format of this build is ${WIRE_VERSION}`,
+    );
 }
 
 function channelOf(type: unknown, id: unknown): ChannelRef {
-  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL) throw unreadable("a channel's type");
+  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
+    throw unreadable("a channel type is unknown");
   return { id: text(id), type };
 }
 
 function list(value: unknown): readonly unknown[] {
-  if (!Array.isArray(value)) throw unreadable("no list");
+  if (!Array.isArray(value)) throw unreadable("a field is not a list");
   return value;
 }
 
 function text(value: unknown): string {
-  if (typeof value !== "string") throw unreadable("no string");
+  if (typeof value !== "string") throw unreadable("a field is not a string");
   return value;
 }
 
@@ -603,16 +607,16 @@ function label(value: unknown): string | undefined {
 
 function uint(value: unknown): number {
   if (!Number.isSafeInteger(value) || (value as number) < 0)
-    throw unreadable("a number out of range");
+    throw unreadable("a number is out of range");
   return value as number; // checked above
 }
 
 function positive(value: number): number {
-  if (value === 0) throw unreadable("a number out of range");
+  if (value === 0) throw unreadable("a number is out of range");
   return uint(value);
 }
 
-function unreadable(what: string, cause?: unknown): BrokerError {
-  const message = `Redis holds data that cannot be read: ${what}`;
+function unreadable(problem: string, cause?: unknown): BrokerError {
+  const message = `Redis holds data that cannot be decoded: ${problem}`;
   return new BrokerError("internal", { message, cause });
 }

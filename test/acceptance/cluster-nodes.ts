@@ -110,7 +110,7 @@ export class ClusterNodes {
         seat.broker = await spawnBroker(this.#t, seat.settings, dataPath);
         return;
       } catch (error) {
-        const isSlow = /Redis cannot be used: (Command timed out|it is not ready in time)/.test(
+        const isSlow = /Redis cannot be used: (Command timed out|Redis was not ready in time)/.test(
           `${error}`,
         );
         if (!isSlow || tries === MOST_STARTS) throw error; // else as a supervisor does: a full machine is no fault here

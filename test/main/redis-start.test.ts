@@ -50,7 +50,7 @@ t.test("data of an older build is left alone", async (t) => {
   const client = redis.client();
   await client.set(FORMAT_KEY, "jindou 1");
   const ended = await startOn(t, redis.url);
-  isOneSentence(t, ended, /format 1; .*[Ss]top all nodes.*redis\.prefix/);
+  isOneSentence(t, ended, /format 1,.*[Ss]top all nodes.*redis\.prefix/);
   t.same(await client.keys("*"), [FORMAT_KEY]);
   t.equal(await client.get(FORMAT_KEY), "jindou 1");
 });
