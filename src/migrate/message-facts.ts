@@ -1,5 +1,5 @@
 // What messages, streams, channel heads, dedupe entries and commands become in Redis (layout:
-// `store/redis/parts.ts`, of a stream `store/redis/lua/snapshot.lua`). Pure.
+// `store/redis/ports.ts`, of a stream `store/redis/lua/snapshot.lua`). Pure.
 
 import {
   type ChannelKey,

@@ -1,5 +1,5 @@
 // The tables of an embedded store's folder in the order in which they move: how each is read after
-// a watermark, and what its rows become in Redis (layout: `store/redis/parts.ts`). Expired rows
+// a watermark, and what its rows become in Redis (layout: `store/redis/ports.ts`). Expired rows
 // become nothing. A channel's publication numbers start at its newest seq. No state.
 
 import {

@@ -3,7 +3,7 @@
 import type { ChannelFeed, DeliveredMark } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import { loadScript } from "../../redis/script.ts";
-import { lua, type RedisStoreParts } from "./parts.ts";
+import { lua, type RedisStorePorts } from "./ports.ts";
 import { idCounterOf } from "./steps/channel-names.ts";
 import { readSlice } from "./steps/history.ts";
 import { decodeSnapshot } from "./steps/stream-record.ts";
@@ -11,7 +11,7 @@ import { decodeSnapshot } from "./steps/stream-record.ts";
 const POSITION = loadScript(lua("channel_position"), ...["entry", "snapshot"].map(lua));
 
 export function createChannelFeed(
-  parts: RedisStoreParts,
+  parts: RedisStorePorts,
 ): Omit<ChannelFeed, "personalChannelsSince"> {
   const { link, unreadable } = parts;
   return {

@@ -7,7 +7,7 @@ import { ReplicationBarrier } from "../../redis/replication.ts";
 import { guardedAll } from "../guarded.ts";
 import { createLifecycle } from "../lifecycle.ts";
 import { createChannelFeed } from "./feed.ts";
-import type { RedisStoreParts } from "./parts.ts";
+import type { RedisStorePorts } from "./ports.ts";
 import { createRedisChannels } from "./steps/channels.ts";
 import { createRedisConversations } from "./steps/conversations.ts";
 import { createRedisInbox } from "./steps/inbox.ts";
@@ -21,7 +21,7 @@ import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
 /** `link`: shared with the cluster; the store starts it, its creator closes it. */
-type RedisStoreOptions = Omit<RedisStoreParts, "written" | "unreadable">;
+type RedisStoreOptions = Omit<RedisStorePorts, "written" | "unreadable">;
 
 /** Figures for metrics, of this node. Counters start at 0 with the store. */
 interface RedisStoreStats {
@@ -54,7 +54,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
   const barrier = new ReplicationBarrier(link);
   const unreadable = new UnreadableRecords(options.onError);
-  const parts: RedisStoreParts = {
+  const parts: RedisStorePorts = {
     ...options,
     unreadable,
     written: (key) => barrier.wait(key),

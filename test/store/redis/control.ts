@@ -10,7 +10,7 @@ import type {
   UserStore,
 } from "../../../src/broker/ports.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
+import type { RedisStorePorts } from "../../../src/store/redis/ports.ts";
 import { createRedisChannels } from "../../../src/store/redis/steps/channels.ts";
 import { createRedisManagers } from "../../../src/store/redis/steps/managers.ts";
 import { createRedisUsers } from "../../../src/store/redis/steps/users.ts";
@@ -43,9 +43,9 @@ export type ControlStore = UserStore &
  */
 function controlStore(
   link: RedisLink,
-  { clock, written }: { clock: Clock; written?: RedisStoreParts["written"] },
+  { clock, written }: { clock: Clock; written?: RedisStorePorts["written"] },
 ): ControlStore {
-  const parts: RedisStoreParts = {
+  const parts: RedisStorePorts = {
     ...{ link, clock, limits: LIMITS },
     onError: () => {},
     unreadable: new UnreadableRecords(() => {}),
@@ -67,7 +67,7 @@ export async function startControl(
   url: string,
   parts: {
     readonly clock?: Clock;
-    readonly written?: RedisStoreParts["written"];
+    readonly written?: RedisStorePorts["written"];
   } = {},
 ) {
   const link = openLink(url);

@@ -12,7 +12,7 @@ import type {
 } from "../../../src/broker/ports.ts";
 import type { ChannelFeed } from "../../../src/redis/channel-feed.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
+import type { RedisStorePorts } from "../../../src/store/redis/ports.ts";
 import { createRedisChannels } from "../../../src/store/redis/steps/channels.ts";
 import { createRedisConversations } from "../../../src/store/redis/steps/conversations.ts";
 import { createRedisMessages } from "../../../src/store/redis/steps/messages.ts";
@@ -25,7 +25,7 @@ export interface ConversationOptions {
   readonly clock: Clock;
   readonly retentionS?: number;
   readonly maxChannelMessages?: number;
-  readonly written?: RedisStoreParts["written"];
+  readonly written?: RedisStorePorts["written"];
 }
 
 export type TestStore = ChannelStore &
@@ -43,7 +43,7 @@ export async function openConversations(t: Test, url: string, options: Conversat
     onError: () => {}, // the callers are told
   });
   const problems: unknown[] = [];
-  const parts: RedisStoreParts = {
+  const parts: RedisStorePorts = {
     ...{ link, clock },
     limits: {
       ...{ dedupeWindowS: 3600, retentionS, sweepIntervalMs: 60_000 },

@@ -8,7 +8,7 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { markFrame } from "../../../src/redis/wire.ts";
-import type { RedisStoreLimits, RedisStoreParts } from "../../../src/store/redis/parts.ts";
+import type { RedisStoreLimits, RedisStorePorts } from "../../../src/store/redis/ports.ts";
 import { createRedisInbox, type RedisInbox } from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { redisSettings } from "../../support/redis.ts";
@@ -24,7 +24,7 @@ export interface InboxOptions {
   readonly limits?: Partial<RedisStoreLimits>;
   /** Users whose events it hears. */
   readonly users?: readonly string[];
-  readonly written?: RedisStoreParts["written"];
+  readonly written?: RedisStorePorts["written"];
 }
 
 export interface InboxBench {

@@ -4,7 +4,7 @@
 import type { Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
-import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
+import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { codeOf } from "../../contract/store-bench.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import {

@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
+import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 import { redisSettings } from "../../support/redis.ts";
 

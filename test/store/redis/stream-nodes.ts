@@ -8,7 +8,7 @@ import type { ChannelKey, Topic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { markFrame, type Publication } from "../../../src/redis/wire.ts";
-import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
+import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 import { redisSettings } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";

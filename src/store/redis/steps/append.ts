@@ -7,7 +7,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import type { RedisStorePorts } from "../ports.ts";
 import { AppendCall, isAnyStored, type Outcome, type Reply, readReply } from "./append-call.ts";
 import type { ChannelNames } from "./channel-names.ts";
 import { permissionTables } from "./permission-tables.ts";
@@ -37,7 +37,7 @@ interface Queue {
   readonly underWay: Set<Batch>;
 }
 
-type AppendsParts = Pick<RedisStoreParts, "link" | "clock" | "limits" | "written">;
+type AppendsParts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "written">;
 
 export class Appends {
   readonly #parts: AppendsParts;

@@ -11,7 +11,7 @@ import {
 } from "../../../broker/model.ts";
 import type { ChannelStore } from "../../../broker/ports.ts";
 import { loadScript } from "../../../redis/script.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import {
   changeOf,
   hasMembers,
@@ -72,7 +72,7 @@ interface RedisChannels extends ChannelStore {
  * The channels of a store on Redis. A write that is refused as `unavailable` may have happened:
  * doing it again is harmless.
  */
-export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
+export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
   const { link, written } = parts;
   const groups = new UserGroups(parts);
   const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
@@ -270,7 +270,7 @@ function kindsOf(membership: Membership): readonly Membership[] {
  * meanwhile may be.
  */
 async function scanned(
-  link: RedisStoreParts["link"],
+  link: RedisStorePorts["link"],
   keys: readonly string[],
 ): Promise<readonly string[]> {
   const uids = new Set<string>();

@@ -8,7 +8,7 @@ import { errorOfReply } from "../../../redis/errors.ts";
 import { bucketOf, type Keys } from "../../../redis/keys.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { encodeRecord, packr, unpackVersioned, WIRE_VERSION } from "../../../redis/wire.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { dedupeKey, idCounterOf } from "./channel-names.ts";
 
 const ACCEPT = loadScript(lua("command"), lua("dedupe"), lua("inbox"));
@@ -59,7 +59,7 @@ export type Accepted =
       readonly unfinished: Command | undefined;
     };
 
-type StepParts = Pick<RedisStoreParts, "link" | "clock" | "limits">;
+type StepParts = Pick<RedisStorePorts, "link" | "clock" | "limits">;
 
 /** The command of a draft accepted now. */
 export function newCommand({ clock, limits }: StepParts, draft: CommandDraft): Command {

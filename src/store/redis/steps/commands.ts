@@ -12,7 +12,7 @@ import { Semaphore } from "../../../lib/semaphore.ts";
 import { isUnanswered } from "../../../redis/errors.ts";
 import { BUCKETS } from "../../../redis/keys.ts";
 import { commandFrame } from "../../../redis/wire.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import type { RedisStorePorts } from "../ports.ts";
 import {
   type Accepted,
   accept,
@@ -56,7 +56,7 @@ const BUCKETS_AT_ONCE = 8;
 type Silent = Set<unknown>;
 
 export class Commands {
-  readonly #parts: RedisStoreParts;
+  readonly #parts: RedisStorePorts;
   /** Recipients of one step. */
   readonly #together: number;
   /** How many get their copies by the step that accepts the command. */
@@ -72,7 +72,7 @@ export class Commands {
    */
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
-  constructor(parts: RedisStoreParts) {
+  constructor(parts: RedisStorePorts) {
     this.#parts = parts;
     const { isCluster, settings } = parts.link;
     this.#together = isCluster ? 1 : TOGETHER;

@@ -24,7 +24,7 @@ import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { messageOf, type Taken } from "./history.ts";
 
 const STATE = loadScript(lua("conversation"), ...["channel_record", "entry", "snapshot"].map(lua));
@@ -61,7 +61,7 @@ interface Peer {
  * caller's. `groupsOf`: the groups a user is a member of, as the port's.
  */
 export function createRedisConversations(
-  parts: RedisStoreParts,
+  parts: RedisStorePorts,
   groupsOf: (uid: string) => Promise<readonly string[]>,
 ): ConversationStore & Pick<ChannelFeed, "personalChannelsSince"> {
   const { link, clock, limits, onError, unreadable, written } = parts;

@@ -10,13 +10,13 @@ import type {
 } from "../../../broker/ports.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { decodeSnapshot } from "./stream-record.ts";
 
 const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
 const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
 
-type HistoryParts = Pick<RedisStoreParts, "link" | "clock" | "limits" | "unreadable">;
+type HistoryParts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "unreadable">;
 
 /** The port's `readMessages`. */
 export async function readSlice(

@@ -6,7 +6,7 @@ import type { InboxStore } from "../../../broker/ports.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { Commands } from "./commands.ts";
 
 const READ = loadScript(lua("inbox_read"));
@@ -19,7 +19,7 @@ const TAKEN = 1000;
 export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
 /** Every call throws `unavailable` or `overloaded` as the link does. */
-export function createRedisInbox(parts: RedisStoreParts) {
+export function createRedisInbox(parts: RedisStorePorts) {
   const { link, clock, written, unreadable } = parts;
   const commands = new Commands(parts);
   const store: InboxStore = {

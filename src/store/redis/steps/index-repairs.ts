@@ -7,9 +7,9 @@
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { slotOf } from "../../../redis/slots.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import type { RedisStorePorts } from "../ports.ts";
 
-interface IndexRepairsParts extends Pick<RedisStoreParts, "link" | "clock" | "onError"> {
+interface IndexRepairsParts extends Pick<RedisStorePorts, "link" | "clock" | "onError"> {
   /** Enters the group into the user's index, notes that, and notifies the user's sessions. */
   readonly add: (groupId: string, uid: string) => Promise<void>;
 }

@@ -4,7 +4,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ManagerStore } from "../../../broker/ports.ts";
 import type { Keys } from "../../../redis/keys.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import type { RedisStorePorts } from "../ports.ts";
 
 const FORMAT = "1";
 /**
@@ -12,14 +12,14 @@ const FORMAT = "1";
  */
 const RECLAIM_AFTER_MS = 60_000;
 
-type Link = Pick<RedisStoreParts["link"], "call" | "keys">;
+type Link = Pick<RedisStorePorts["link"], "call" | "keys">;
 
 /** The managers of a store on Redis. */
 export function createRedisManagers({
   link,
   clock,
   written,
-}: Pick<RedisStoreParts, "link" | "clock" | "written">): ManagerStore {
+}: Pick<RedisStorePorts, "link" | "clock" | "written">): ManagerStore {
   const passwords = passwordsKey(link.keys);
   const tokenKey = (hash: Uint8Array) =>
     accessTokenKey(link.keys, Buffer.from(hash).toString("hex"));
@@ -53,7 +53,7 @@ export function createRedisManagers({
 
 /** As the port says it, of any link. */
 export async function accessTokenOwner(
-  { link, clock }: Pick<RedisStoreParts, "clock"> & { readonly link: Link },
+  { link, clock }: Pick<RedisStorePorts, "clock"> & { readonly link: Link },
   tokenHash: Uint8Array,
 ): Promise<string | undefined> {
   const hash = Buffer.from(tokenHash).toString("hex");

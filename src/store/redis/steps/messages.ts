@@ -13,7 +13,7 @@ import type {
 } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import type { RedisStorePorts } from "../ports.ts";
 import { Appends } from "./append.ts";
 import type { Placed } from "./append-call.ts";
 import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
@@ -21,7 +21,7 @@ import type { Commands } from "./commands.ts";
 import { readResumeSeqs, readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
 
-interface MessageParts extends RedisStoreParts, Pick<ChannelStore, "personFacts"> {
+interface MessageParts extends RedisStorePorts, Pick<ChannelStore, "personFacts"> {
   readonly commands: Pick<Commands, "settle">;
 }
 

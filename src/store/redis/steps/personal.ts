@@ -7,7 +7,7 @@ import { usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord, encodeExtra, messagePublication } from "../../../redis/wire.ts";
-import { lua } from "../parts.ts";
+import { lua } from "../ports.ts";
 import type { Placed } from "./append-call.ts";
 import { otherUser } from "./channel-names.ts";
 

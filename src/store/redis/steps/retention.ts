@@ -5,7 +5,7 @@
 import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
@@ -30,13 +30,13 @@ type Range = readonly [from: string, to: string];
 type Also = (isStopped: () => boolean) => Promise<unknown>;
 
 export class Sweep {
-  readonly #parts: RedisStoreParts;
+  readonly #parts: RedisStorePorts;
   readonly #also: readonly Also[];
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<number> | undefined;
   #isStopped = false;
 
-  constructor(parts: RedisStoreParts, also: readonly Also[]) {
+  constructor(parts: RedisStorePorts, also: readonly Also[]) {
     this.#parts = parts;
     this.#also = also;
   }

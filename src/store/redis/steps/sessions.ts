@@ -15,7 +15,7 @@ import {
 } from "../../../broker/ports.ts";
 import { asBrokerError, errorOfReply } from "../../../redis/errors.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 
 /**
  * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that
@@ -43,7 +43,7 @@ const END = loadScript(lua("session_end"), ...SESSION_RULES);
 const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
 
 /** The sessions of a store on Redis. */
-export function createRedisSessions({ link }: Pick<RedisStoreParts, "link">): SessionStore {
+export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): SessionStore {
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const perCall = link.isCluster ? 1 : CONFIRMED_PER_CALL; // users are in slots of their own
 

@@ -7,7 +7,7 @@ import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { decodeShown } from "./stream-record.ts";
 
 const READ = loadScript(lua("stream_read"), lua("snapshot"));
@@ -27,7 +27,7 @@ export function createStreamReads({
   clock,
   limits,
   unreadable,
-}: Pick<RedisStoreParts, "link" | "clock" | "limits" | "unreadable">): StreamReads {
+}: Pick<RedisStorePorts, "link" | "clock" | "limits" | "unreadable">): StreamReads {
   const { keys } = link;
   const cache = new StreamCache(MAX_CACHED_UNITS);
   const retentionMs = limits.retentionS * 1000;

@@ -16,7 +16,7 @@ import { usersOf } from "../../../redis/keys.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { areUsersApart, ChannelNamesOf, dedupeKey } from "./channel-names.ts";
 import { eventHead, eventTail } from "./stream-record.ts";
 
@@ -50,7 +50,7 @@ export function createStreamSteps({
   link,
   clock,
   limits,
-}: Pick<RedisStoreParts, "link" | "clock" | "limits">): StreamSteps {
+}: Pick<RedisStorePorts, "link" | "clock" | "limits">): StreamSteps {
   const { keys } = link;
   const names = new ChannelNamesOf(link);
   const { maxStreamBytes } = limits;

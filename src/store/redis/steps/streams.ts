@@ -10,7 +10,7 @@ import type { StreamResult, StreamStore } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { BUCKETS, bucketOf, usersOf } from "../../../redis/keys.ts";
 import { isMessages, STREAM_STATES } from "../../../redis/wire.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import type { RedisStorePorts } from "../ports.ts";
 import { areUsersApart, otherUser } from "./channel-names.ts";
 import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
@@ -23,7 +23,7 @@ const PAGE = 64;
  * Every call throws `unavailable` (a write may have taken effect: the same event again is a retry)
  * or `overloaded` as the link does.
  */
-export function createRedisStreams(parts: RedisStoreParts): StreamStore {
+export function createRedisStreams(parts: RedisStorePorts): StreamStore {
   const { link, clock, written, onError } = parts;
   const { keys } = link;
   const steps = createStreamSteps(parts);

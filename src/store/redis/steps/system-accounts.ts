@@ -2,7 +2,7 @@
 
 import type { SystemAccountStore } from "../../../broker/ports.ts";
 import type { Keys } from "../../../redis/keys.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import type { RedisStorePorts } from "../ports.ts";
 
 /** The set of their uids. */
 export const systemUidsKey = (keys: Keys): string => keys.shared("systemUids");
@@ -10,7 +10,7 @@ export const systemUidsKey = (keys: Keys): string => keys.shared("systemUids");
 export function createRedisSystemAccounts({
   link,
   written,
-}: Pick<RedisStoreParts, "link" | "written">): SystemAccountStore {
+}: Pick<RedisStorePorts, "link" | "written">): SystemAccountStore {
   const key = systemUidsKey(link.keys);
   return {
     async systemUids() {

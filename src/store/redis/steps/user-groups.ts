@@ -12,7 +12,7 @@ import { bucketOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { unorderedFrame } from "../../../redis/wire.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { IndexRepairs } from "./index-repairs.ts";
 
 const ADD = loadScript(lua("groups_add"));
@@ -39,11 +39,11 @@ const SLOW_MS = 60_000;
 type Index = ReadonlyMap<string, string>;
 
 export class UserGroups {
-  readonly #parts: RedisStoreParts;
+  readonly #parts: RedisStorePorts;
   readonly #link: RedisLink;
   readonly #repairs: IndexRepairs;
 
-  constructor(parts: RedisStoreParts) {
+  constructor(parts: RedisStorePorts) {
     this.#parts = parts;
     this.#link = parts.link;
     this.#repairs = new IndexRepairs({

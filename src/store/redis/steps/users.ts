@@ -6,7 +6,7 @@ import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
 import type { UserState, UserStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
-import { lua, type RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { SESSION_RULES } from "./sessions.ts";
 
 const FORMAT = 1;
@@ -26,7 +26,7 @@ const STATES_AT_ONCE = 256;
 export function createRedisUsers({
   link,
   written,
-}: Pick<RedisStoreParts, "link" | "written">): UserStore {
+}: Pick<RedisStorePorts, "link" | "written">): UserStore {
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // users are in slots of their own
   const reads = new Semaphore(STATES_AT_ONCE);
 

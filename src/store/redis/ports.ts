@@ -67,7 +67,7 @@ export interface RedisStoreLimits {
 }
 
 /** What every part of the store works with. */
-export interface RedisStoreParts {
+export interface RedisStorePorts {
   readonly link: RedisLink;
   readonly clock: Clock;
   readonly limits: RedisStoreLimits;
