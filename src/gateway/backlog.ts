@@ -1,6 +1,7 @@
-// The backlog of one session in one place: a group, or all personal channels of its user. It says
-// how far the session is from being live there and keeps what it has not been given. State: the
-// status, the position in each channel and each stream, the withheld messages and events.
+// The backlog of one session in one scope: a group, or all personal channels of its user. It
+// records how far the session is from being live there, and holds what has not been pushed yet.
+// State: the status, the position in each channel and each stream, the held messages, the withheld
+// events.
 
 import {
   type ChannelEvent,
@@ -26,42 +27,50 @@ import {
 } from "./session.ts";
 
 /**
- * From far to near; a session that is live has no backlog. `expected`: it may be about to join, and
- * gets nothing. `early`: it gets messages one frame at a time. `reading`: messages are left to the
- * store. `holding`: messages are held. `streams`: it gets messages; events are withheld.
+ * How far a session is from being live in a scope, farthest first. A live session has no backlog.
+ *
+ *   status     messages                       events of a stream   other events
+ *   expected   dropped                        dropped              dropped
+ *   early      pushed one by one              left to the store    pushed
+ *   reading    left to the store              left to the store    dropped
+ *   holding    held                           withheld             held
+ *   streams    live                           withheld             withheld
  */
 type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 
-/** Where messages and events of one or several channels go to sessions. */
+/**
+ * The channels in which a session becomes live together: one group, or all personal channels of its
+ * user.
+ */
 export interface Place {
-  /** The group's; undefined: all personal channels of the session. */
+  /** The group's key, `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
-  /** Undefined: the session is live, or has nothing to do with the place. */
+  /** Returns `undefined` if the session is live in the scope, or does not belong to it. */
   backlogOf(session: Session): Backlog | undefined;
-  /**
-   * The session has everything before what is held: messages are live from now on, events are
-   * withheld.
-   */
+  /** Pushes the held messages and makes the session live for messages. Its events stay withheld. */
   add(backlog: Backlog): void;
-  /** From now on the events of a session that is live are withheld in `backlog`. */
+  /** Starts to withhold events from a live session in `backlog`. */
   fallBehind(backlog: Backlog): void;
-  /** Ends that, and gives the session the events that are published from now on. */
+  /** Stops withholding events: from now on the session gets them as they are published. */
   goLive(backlog: Backlog): void;
 }
 
 interface PendingStream extends StreamName {
-  /** The client has every event before it. */
+  /** Position up to which the client has the stream. */
   cursor: StreamCursor;
-  /** Events were left out, or may have come before the first that is kept: the store has them. */
+  /**
+   * True if the stream must be read from the store: events were left out, or events from before the
+   * first kept one may be missing.
+   */
   mustRead: boolean;
-  /** It was pushed whole when the client joined. */
+  /** True if the client was pushed the whole stream while it joined. */
   readonly isPresented?: boolean;
 }
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
 const NO_STREAMS: ReadonlyMap<string, PendingStream> = new Map();
 
-/** All personal channels of a session; its backlog hangs on the session. */
+/** The personal channels of any session. The session itself refers to its backlog. */
 export const PERSONAL: Place = {
   key: undefined,
   backlogOf: ({ personal }) => (personal instanceof Backlog ? personal : undefined),
@@ -78,22 +87,23 @@ export class Backlog implements Withheld {
   readonly session: Session;
   readonly place: Place;
   /**
-   * It knows no stream but those it was shown or that begin meanwhile; else it has all before the
-   * first withheld event.
+   * True if the session is new in the scope: its client knows only streams that it was shown or
+   * that start meanwhile. False if the session was live: its client has everything up to the first
+   * withheld event.
    */
   readonly isJoining: boolean;
   status: BacklogStatus;
-  /** It resumes from where its client is, not from where its user became a member. */
+  /** Whether the session starts at its client's position, not where its user became a member. */
   isResumed = false;
-  /** Through where each channel was given. */
+  /** Seq and highest message id up to which the session has each channel. */
   #given: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
-  /** Messages, and events that are kept nowhere else, in order of arrival. */
+  /** Messages, and events outside of streams, in order of arrival. */
   #held: (Message | ChannelEvent)[] = [];
   readonly #events: ChannelEvent[] = [];
   /**
-   * The store is read for the last time: everything is kept. Else of streams only what the store
-   * cannot give again.
+   * True while the store is read for the last time, so that every event is kept. False if events
+   * that the store can return later are left to it.
    */
   #keepsAll = false;
   #bytes = 0;
@@ -105,18 +115,21 @@ export class Backlog implements Withheld {
     this.isJoining = status !== "streams";
   }
 
-  /** Nothing is left to give to the client, as far as is known here. */
+  /** True if nothing remains to be pushed. */
   get isEmpty(): boolean {
     return this.#events.length === 0 && !this.mustRead;
   }
 
-  /** The session was ended, or left the place, or is live, or has a newer backlog. */
+  /**
+   * True if this backlog is no longer in use: the session ended, left the scope, went live, or has
+   * a newer backlog.
+   */
   get isOver(): boolean {
     const { session, place } = this;
     return session.ended !== undefined || place.backlogOf(session) !== this;
   }
 
-  /** What is withheld is not all there is to push. */
+  /** True if some stream must still be read from the store. */
   get mustRead(): boolean {
     for (const { mustRead } of this.#streams.values()) if (mustRead) return true;
     return false;
@@ -130,19 +143,19 @@ export class Backlog implements Withheld {
     return this.#pendingStreams ?? NO_STREAMS;
   }
 
-  /** It is known where the session begins. */
+  /** True if the session's start position in some channel is set. */
   get hasBegun(): boolean {
     return this.#given !== undefined;
   }
 
-  /** Through which seq the session was given the channel; 0: it has not begun there. */
+  /** Returns the seq up to which the session has the channel, 0 if it has not started there. */
   seqOf(key: ChannelKey): number {
     return this.#given?.get(key)?.seq ?? 0;
   }
 
   /**
-   * The session was given the channel through that seq, or begins there. `id`: of the newest
-   * message it was given; 0: none.
+   * Sets the seq up to which the session has the channel, or at which it starts. `id` is the id of
+   * the newest message pushed to it, 0 if there is none.
    */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#given ??= new Map();
@@ -150,7 +163,10 @@ export class Backlog implements Withheld {
     this.#given.set(key, { seq, id: Math.max(before, id) });
   }
 
-  /** Takes a message of the place while the session is not live. Returns how many went out. */
+  /**
+   * Handles a message of the scope while the session is not live. Returns the number of messages
+   * pushed.
+   */
   takeMessage(message: Message): number {
     if (this.status === "holding") this.#hold(message);
     if (this.status !== "early" || !this.session.isWelcome) return 0;
@@ -159,8 +175,7 @@ export class Backlog implements Withheld {
   }
 
   /**
-   * The same for an event. What the store has of a stream is left to it before the session is
-   * `holding`.
+   * Handles an event of the scope while the session is not live for events (see `BacklogStatus`).
    */
   takeEvent(event: ChannelEvent): void {
     const { status, session } = this;
@@ -171,14 +186,14 @@ export class Backlog implements Withheld {
     else if (status === "holding" || status === "streams") this.#withhold(event);
   }
 
-  /** From now on messages are held. */
+  /** Starts holding messages. */
   hold(): void {
     this.status = "holding";
   }
 
   /**
-   * Much is missing: messages that are stored are left to the store. Not those of personal
-   * channels, as not all of them are read.
+   * Leaves all stored messages to the store, because many are missing. Does nothing for personal
+   * channels, because not all of them are read from the store.
    */
   leaveToStore(): void {
     if (this.place.key === undefined) return;
@@ -186,14 +201,14 @@ export class Backlog implements Withheld {
     this.#forget((one) => isMessage(one) && one.messageSeq > 0);
   }
 
-  /** The user left the group: nothing of it goes out any more. */
+  /** Drops what is held of a group that the user left. */
   forgetGroup(channelId: string): void {
     this.#forget(({ channel: { id, type } }) => type === GROUP_CHANNEL && id === channelId);
   }
 
   /**
-   * Pushes what was held, except what the session was given or what would come out of order. From
-   * now on messages are live.
+   * Pushes the held messages, except those that the session already has or that would arrive out of
+   * order, and makes the session live for messages.
    */
   release(): void {
     const held = this.#held;
@@ -205,22 +220,25 @@ export class Backlog implements Withheld {
       else if (!this.#isPast(one)) this.#pushMessage(one);
   }
 
-  /** From now on the content of streams is left to the store. */
+  /** Leaves the content of streams to the store again. */
   leaveStreamsToStore(): void {
     this.#keepsAll = false;
   }
 
-  /** From now on everything is kept: the store is read once more. */
+  /** Keeps every event from now on, because the store is about to be read for the last time. */
   keepAll(): void {
     this.#keepsAll = true;
   }
 
-  /** The streams that must be read, in the order they were added. */
+  /** Streams that must be read from the store, in the order in which they were added. */
   get unread(): readonly StreamName[] {
     return [...this.#streams.values()].filter(({ mustRead }) => mustRead);
   }
 
-  /** A message or an answer gave the client the state of a stream: its next event begins there. */
+  /**
+   * Records that a message or a reply contained the state of a stream. Its next event follows that
+   * state.
+   */
   shown(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo, nextIndex } = snapshot;
     const found = this.#streams.get(streamName(snapshot));
@@ -232,8 +250,8 @@ export class Backlog implements Withheld {
   }
 
   /**
-   * Pushes an active stream that the client has not heard of; what comes of it until `keepAll` is
-   * left to the store.
+   * Pushes an active stream that the client does not know yet. Its later events are left to the
+   * store until `keepAll`.
    */
   present(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo } = snapshot;
@@ -248,21 +266,24 @@ export class Backlog implements Withheld {
   }
 
   /**
-   * Pushes what comes before the stream among what is withheld, and then the stream as it was read;
-   * undefined: it was removed.
+   * Pushes the withheld events from before the stream's first one, then the stream as it was read.
+   * `snapshot` is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const place = this.#events.findIndex(
       (event) => event.stream !== undefined && streamName(event) === streamName(name),
     );
     const before = this.#events.splice(0, place + 1);
-    for (const event of before) this.#pushWithheld(event); // the last one is of the stream, whose snapshot holds it
+    // The last of these events belongs to the stream. It is skipped here, because the snapshot
+    // contains it.
+    for (const event of before) this.#pushWithheld(event);
     if (snapshot !== undefined) this.#pushRest(snapshot);
   }
 
   /**
-   * Pushes everything there is, given what was read after `keepAll` and, where it joins, what is
-   * active. Then it may go live. Returns how many streams were caught up with from the store.
+   * Pushes everything that is withheld, so that the session may go live. `read` are the streams
+   * that were read after `keepAll`, `active` the active streams if the session is new in the scope.
+   * Returns the number of streams that were caught up with from the store.
    */
   settle(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const rest = new Map(read.map((one) => [streamName(one), one]));
@@ -291,7 +312,7 @@ export class Backlog implements Withheld {
     return caughtUp;
   }
 
-  /** Forgets everything. */
+  /** Drops everything that is held or withheld. */
   drop(): void {
     this.session.charge(-this.#bytes);
     this.#bytes = 0;
@@ -306,12 +327,14 @@ export class Backlog implements Withheld {
     const found = this.#streams.get(streamName(event));
     if (found !== undefined) {
       if (this.#keepsAll) return this.#keep(event);
-      if (!found.mustRead) this.#keep(event); // marks the place among what is no stream's
+      // Keeps the stream's place among the events of other streams.
+      if (!found.mustRead) this.#keep(event);
       found.mustRead = true;
       return;
     }
     const isKnown = !this.isJoining || stream.index === 0;
-    if (!isKnown && !this.#keepsAll) return; // active when it is read, or over before the client heard of it
+    // The stream is read later if it is still active; otherwise the client never knew it.
+    if (!isKnown && !this.#keepsAll) return;
     this.#keep(event);
     const { index, textOffset } = stream;
     const cursor = { index, textOffset };
@@ -319,19 +342,28 @@ export class Backlog implements Withheld {
     if (isKnown) this.#addPending({ key, clientMsgNo, cursor, mustRead });
   }
 
-  /** It was given, or is stored nowhere and a later one was given: ids of a channel only grow. */
+  /**
+   * Returns true if the message was already delivered. A message that is not stored counts as
+   * delivered if a later one was, because ids in a channel only grow.
+   */
   #isPast({ key, messageSeq, messageId }: Message): boolean {
     if (messageSeq > 0) return messageSeq <= this.seqOf(key);
     return messageId < (this.#given?.get(key)?.id ?? 0);
   }
 
-  /** On several servers an event of a personal channel may be read before it is published. */
+  /**
+   * Records in the session up to where streams were pushed. With several Redis servers an event of
+   * a personal channel may be read before it is published.
+   */
   #noteRead(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
 
-  /** Unless the client has it, or the client never got the stream, or the store has lost it. */
+  /**
+   * Pushes the part of a withheld event that the client lacks. Pushes nothing if the client never
+   * received the stream, or if the stream was not found in the store.
+   */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
@@ -343,7 +375,10 @@ export class Backlog implements Withheld {
     this.#pushEvent(rest);
   }
 
-  /** Unless an answer that was read later showed more. Returns how far the client is. */
+  /**
+   * Pushes the snapshot unless a later read already showed more of the stream. Returns the client's
+   * position in the stream.
+   */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
     const shown = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (shown.index > snapshot.nextIndex) return shown;

@@ -1,8 +1,8 @@
-// How a session becomes live, in a group or in all personal channels of its user: it resumes there,
-// joins, was removed and is back, or its socket lagged. Always the same steps: a position, bounded
-// reads of the store while what comes is held or left to the store, each read judged before it is
-// shown, what was held, live. Messages go first; events follow at the pace the client takes them.
-// Backlogs have the state of each; here is only whose turn it is.
+// Makes a session live in a group or in the personal channels of its user, when it connects, joins,
+// rejoins or has lagged. The steps are always the same: find the position, read from the store in
+// pages while arriving messages are held or left to the store, check that the user may still see
+// each page, push what was held, go live. Messages go first; events follow as fast as the client
+// reads. The state of each catch-up is in its backlog; this file only decides which one runs when.
 
 import { BrokerError } from "../broker/errors.ts";
 import {
@@ -30,32 +30,35 @@ export interface CatchUpParts {
   readonly directory: Pick<SessionDirectory, "endedBy">;
   readonly groups: Groups;
   readonly limits: ReadLimits & {
-    /** Of a connection. */
+    /** See `SocketEndpoint`. */
     readonly maxBufferedBytes: number;
   };
   readonly metrics: Pick<GatewayMetrics, "resumed" | "catchingUp" | "caughtUp">;
-  /** A bug surfaced; `what` says where. */
+  /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, what: string): void;
 }
 
 export interface ReadLimits {
-  /** Most messages and bytes read and pushed in one run. */
+  /** Maximum number of messages that are read and pushed as one page. */
   readonly pageMessages: number;
   readonly pageBytes: number;
-  /** The next page waits until no more than this is unread by the client. */
+  /** Number of unread bytes to which the client must get down before the next page is read. */
   readonly maxUnreadBytes: number;
 }
 
-/** Reads of groups that live sessions join: thousands may be added to a group at once. */
+/** Maximum number of concurrent store reads. Thousands of sessions may join a group at once. */
 const READS_AT_ONCE = 128;
-/** Looks for active streams: thousands may join thousands of groups at once. */
+/**
+ * Maximum number of concurrent look-ups of active streams. Thousands of sessions may each join
+ * thousands of groups at once.
+ */
 const LOOKS_AT_ONCE = 512;
-/** Of the bytes that cut a connection off when they wait unread, the part from which on it lags. */
+/** Fraction of `maxBufferedBytes` above which a connection counts as lagging. */
 const LAG_SHARE = 0.25;
 
 /**
- * From so many unread bytes on a connection lags: what of streams it has not been sent comes merged
- * later.
+ * Returns the number of unread bytes above which a connection counts as lagging. Stream events for
+ * a lagging connection are merged and sent later.
  */
 export function lagBytesOf(maxBufferedBytes: number): number {
   return maxBufferedBytes * LAG_SHARE;
@@ -63,17 +66,24 @@ export function lagBytesOf(maxBufferedBytes: number): number {
 
 export class CatchUps {
   readonly #parts: CatchUpParts;
-  /** By session: it catches up with the messages of one group at a time. */
+  /** One lock per session, so that it catches up with the messages of one group at a time. */
   readonly #messageTurns = new KeyedLock();
   /**
-   * By session: catching up with the streams of several channels at once would push all at once.
+   * One lock per session. Without it, a session would be sent the streams of all its channels at
+   * the same time.
    */
   readonly #streamTurns = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
-  /** Of the members that others wait for: those that wait hold none of its permits. */
+  /**
+   * Permits for `joinSeqs`, separate from `#reads`: the delivery of missed messages waits for these
+   * reads.
+   */
   readonly #judgements = new Semaphore(READS_AT_ONCE);
   readonly #looks = new Semaphore(LOOKS_AT_ONCE);
-  /** A session catches up with streams when no more than this is unread by its client. */
+  /**
+   * Number of unread bytes to which the client must get down before the session catches up with
+   * streams.
+   */
   readonly #maxUnreadBytes: number;
 
   constructor(parts: CatchUpParts) {
@@ -82,17 +92,17 @@ export class CatchUps {
   }
 
   /**
-   * From now on what comes in the session's personal channels is held, until `connect`; streams,
-   * which may be long, are left to the store.
+   * Starts holding messages of the session's personal channels until `connect`. Stream events are
+   * not held, because they can be long; they are read from the store.
    */
   enter(session: Session): void {
     session.personal = new Backlog(session, PERSONAL, "holding");
   }
 
   /**
-   * Makes a session live that entered: in its personal channels after it read these of them, and in
-   * the groups it is about to join, at once or where it resumes after it read what it missed.
-   * Rejects `unavailable`.
+   * Makes a session live after `enter`. In its personal channels it becomes live when
+   * `resumedPersonal` are read; in the groups it is about to join at once, or after it has read
+   * what it missed if it resumes there. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#parts;
@@ -113,9 +123,9 @@ export class CatchUps {
   }
 
   /**
-   * Makes a live session live in one more group, from where its user became a member or it was
-   * before. Resolves when that is done, or its user is not a member, or was removed meanwhile.
-   * Rejects `unavailable`; may be asked again.
+   * Makes a live session live in one more group, starting where its user became a member or where
+   * the session was when it left. Resolves when that is done, and also if the user is not a member
+   * or is removed meanwhile. Rejects with `unavailable`; the call may then be repeated.
    */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#parts;
@@ -128,23 +138,23 @@ export class CatchUps {
   }
 
   /**
-   * The same, holding nothing for users who are not members, as nearly all that were removed from
-   * the group.
+   * Joins like `join`, but checks the membership first and holds nothing until then. Nearly all
+   * users that were removed from a group are not members any more.
    */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
     if (joinSeq !== undefined) await this.join(session, channelId);
   }
 
-  /** See `ChannelStore`. Few are read at once. */
+  /** See `ChannelStore`. The number of concurrent reads is limited. */
   joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]> {
     const { store } = this.#parts;
     return this.#judgements.run(() => store.joinSeqs(channelId, uids));
   }
 
   /**
-   * The connection of the session lags: from now on events are withheld, until it has drained and
-   * caught up with them.
+   * Withholds events from a session whose connection lags, until its client has read enough and the
+   * session has caught up with the events.
    */
   lag(session: Session): void {
     if (session.ended !== undefined) return;
@@ -162,13 +172,17 @@ export class CatchUps {
       for (const group of groups.followedBy(session)) {
         fall(group);
         if (slice.isUsedUp()) await slice.rest();
-        if (session.ended !== undefined) return; // its groups forget it as it leaves them
+        // The groups drop these backlogs when the session leaves them.
+        if (session.ended !== undefined) return;
       }
       await this.#recover(session, fallen, slice);
     });
   }
 
-  /** A message or an answer gave the client the state of a stream: its next event begins there. */
+  /**
+   * Records that a message or a reply contained the state of a stream. Its next event follows that
+   * state.
+   */
   shown(session: Session, snapshot: StreamSnapshot | undefined): void {
     if (snapshot === undefined) return;
     const { id, type } = snapshot.channel;
@@ -176,7 +190,10 @@ export class CatchUps {
     place?.backlogOf(session)?.shown(snapshot);
   }
 
-  /** What comes is held from the start: an event that is of no stream is kept nowhere else. */
+  /**
+   * Joins a group. What arrives is held from the start, because events outside of streams are not
+   * stored.
+   */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
     const { groups } = this.#parts;
@@ -191,8 +208,8 @@ export class CatchUps {
   }
 
   /**
-   * Of a group that is not resumed, the session is shown what was sent since its user became a
-   * member. False: the user is not a member.
+   * Sets the position from which the session reads the group: where it was when it left, or where
+   * its user became a member. Returns false if the user is not a member.
    */
   async #begin(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#parts;
@@ -204,24 +221,32 @@ export class CatchUps {
     backlog.advance(key, had?.seq ?? joinSeq);
     if (had === undefined) return true;
     backlog.isResumed = had.isResumed;
-    await cluster.barrier(); // what was sent while its user was not a member has come
-    backlog.forgetGroup(channelId); // and what is stored since is read
+    // After the barrier, everything that was sent while the user was not a member has arrived and
+    // can be dropped. What was stored since is read.
+    await cluster.barrier();
+    backlog.forgetGroup(channelId);
     const isAhead = had.seq > joinSeq;
     const headSeq = isAhead ? await this.#reads.run(() => store.headSeq(key)) : 0;
-    const isLost = isAhead && had.seq > headSeq; // in a fail-over: others have or get those seqs
+    // A fail-over lost messages; other messages have their seqs or will get them.
+    const isLost = isAhead && had.seq > headSeq;
     if (isLost || !(isAhead || had.isResumed)) backlog.advance(key, joinSeq);
     return true;
   }
 
-  /** Catches up with these channels of the place, and goes live. */
+  /** Catches up with these channels of the scope, then goes live. */
   async #run(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {
     for (const channel of channels) await this.#readToEnd(backlog, channel);
     if (backlog.isOver) return;
-    if (channels.length > 0) await this.#parts.cluster.barrier(); // what was read has come, and is left out
+    // After the barrier, the messages that were read have also arrived, and are skipped as
+    // delivered.
+    if (channels.length > 0) await this.#parts.cluster.barrier();
     this.#goLive(backlog);
   }
 
-  /** Messages at once, events when the session knows where the streams are. */
+  /**
+   * Makes the session live for messages at once, and for events after the state of all streams is
+   * known.
+   */
   #goLive(backlog: Backlog): void {
     if (backlog.isOver) return;
     const { metrics } = this.#parts;
@@ -233,8 +258,9 @@ export class CatchUps {
   }
 
   /**
-   * Holds what comes while no more than a page is missing; else it is left to the store, however
-   * long reading takes.
+   * Reads the channel to its end. Messages that arrive meanwhile are held only while at most one
+   * page is missing. Otherwise they are left to the store, so that a long catch-up uses little
+   * memory.
    */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#parts.limits;
@@ -250,8 +276,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes the next page; returns whether there is more. A page covers what expired inside it and
-   * at its end.
+   * Pushes the next page and returns true if there are more. The range of a page includes expired
+   * messages, also at its end.
    */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#parts;
@@ -274,7 +300,8 @@ export class CatchUps {
       ),
     );
     if (backlog.isOver) return false;
-    if (!(await this.#mayRead(session, channel))) return true; // read again, unless it is over
+    // The page is read again, unless the catch-up is over.
+    if (!(await this.#mayRead(session, channel))) return true;
     if (backlog.isOver) return false;
     const last = messages.at(-1);
     const throughSeq = more ? (last?.messageSeq ?? afterSeq) : headSeq;
@@ -292,17 +319,24 @@ export class CatchUps {
     return more;
   }
 
-  /** Asked after a read: a removal before it may not have been delivered here. */
+  /**
+   * Returns true if the user may still read the channel. Must be called after a read: an earlier
+   * removal may not have been delivered to this node yet.
+   */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
     const { store, cluster } = this.#parts;
     const [joinSeq] = await this.#reads.run(() => store.joinSeqs(id, [session.uid]));
     if (joinSeq !== undefined) return true;
-    await cluster.barrier(); // the removal is delivered, and ends the catch-up, unless the user is back
+    // After the barrier, the removal is delivered and has ended the catch-up, unless the user is
+    // back.
+    await cluster.barrier();
     return false;
   }
 
-  /** At once where nothing is pending, as in nearly every channel. */
+  /**
+   * Makes the session live for events, at once if nothing is pending, as in nearly every channel.
+   */
   async #startStreams(backlog: Backlog): Promise<void> {
     const { session } = backlog;
     backlog.keepAll();
@@ -331,7 +365,10 @@ export class CatchUps {
     });
   }
 
-  /** All but the last of many streams one by one, so that the client takes each before the next. */
+  /**
+   * Catches up with the streams that must be read. All but the last are read one by one, so that
+   * the client can read each stream before the next one is pushed.
+   */
   async #takeUpStreams(backlog: Backlog): Promise<void> {
     if (backlog.isJoining) await this.#present(backlog);
     for (const name of backlog.unread.slice(0, -1)) {
@@ -344,7 +381,10 @@ export class CatchUps {
     if (!backlog.isOver) await this.#readLast(backlog);
   }
 
-  /** Of personal channels many may be active. */
+  /**
+   * Pushes all active streams except the first, which `#readLast` pushes. In the personal channels
+   * many streams may be active.
+   */
   async #present(backlog: Backlog): Promise<void> {
     for (const name of (await this.#active(backlog)).slice(1)) {
       const snapshot = await this.#settled(name);
@@ -354,18 +394,25 @@ export class CatchUps {
     }
   }
 
-  /** The last snapshots are read while everything is kept, so they and what is kept meet. */
+  /**
+   * Reads the remaining snapshots while all events are kept, so that no event is missing between
+   * the snapshots and the kept events.
+   */
   async #readLast(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#active(backlog) : [];
     const read = await Promise.all(backlog.unread.map((name) => this.#stream(name)));
-    await this.#parts.cluster.barrier(); // what the snapshots hold has come, and is left out
+    // After the barrier, the events that the snapshots contain have arrived, and are skipped.
+    await this.#parts.cluster.barrier();
     const found = read.filter((one) => one !== undefined);
     const streams = finish(backlog, active, found);
     if (streams > 0) this.#parts.metrics.caughtUp(streams);
   }
 
-  /** Removals before the read are delivered: a session whose user was removed has left. */
+  /**
+   * Reads a stream, then waits until removals from before the read are delivered. If the user was
+   * removed, the session has left by then.
+   */
   async #settled(name: StreamName): Promise<StreamSnapshot | undefined> {
     const found = await this.#stream(name);
     await this.#parts.cluster.barrier();
@@ -388,7 +435,10 @@ export class CatchUps {
     return found === undefined ? [] : [found];
   }
 
-  /** A session that cannot be caught up with comes back and resumes. */
+  /**
+   * Runs a step of a catch-up. If the step fails, the session ends and its client reconnects and
+   * resumes.
+   */
   async #guarded(session: Session, step: () => Promise<void>): Promise<void> {
     try {
       await step();
@@ -402,8 +452,8 @@ export class CatchUps {
 }
 
 /**
- * Pushes what was withheld and goes live, in one turn. Returns how many streams were caught up with
- * from the store.
+ * Pushes what is withheld and makes the session live for events, in one turn. Returns the number of
+ * streams that were caught up with from the store.
  */
 function finish(
   backlog: Backlog,

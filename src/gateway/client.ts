@@ -1,6 +1,7 @@
-// One client connection from its first byte to its last: finds out which protocol it speaks, decodes
-// frames, limits their rate, opens the session on connect, runs operations. Status: greeting → opening → open → closed. A client's
-// mistake is answered, never thrown; what is thrown here is a bug.
+// One client connection from its first byte to its last: selects the protocol, decodes frames,
+// limits their rate, opens the session on CONNECT and runs operations. Status: greeting → opening →
+// open → closed. Mistakes of the client are answered with an error; an exception in this file is a
+// bug.
 
 import {
   BrokerError,
@@ -32,9 +33,9 @@ import {
 } from "./rates.ts";
 import { type Session, sendFrames } from "./session.ts";
 
-/** What all clients of a node share. */
+/** Limits and ports that all clients of a node share. */
 export interface ClientContext {
-  /** All open clients of the node; each puts itself in and takes itself out. */
+  /** All open clients of the node. Each client adds and removes itself. */
   readonly clients: Set<Client>;
   readonly opening: OpeningContext;
   readonly operations: OperationPorts;
@@ -42,25 +43,28 @@ export interface ClientContext {
     readonly authTimeoutMs: number;
     readonly maxInFlightOperations: number;
   };
-  /** The work that connections and users may ask for. */
+  /** Work budgets of the users. */
   readonly rates: UserRates;
-  /** A bug surfaced; `what` says where. */
+  /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, what: string): void;
 }
 
-/** The codec for a connection, by its first frame. */
+/** Selects the codec of a connection by its first frame. */
 type CodecChoice = (data: Uint8Array, isText: boolean) => Codec;
 
 export class Client implements ConnectionHandler {
   readonly #connection: Connection;
-  /** The choice stands until the first frame. */
+  /** Codec of the connection, or the function that selects it with the first frame. */
   #codec: Codec | CodecChoice;
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
-  /** The session as it was logged in. */
+  /**
+   * The session as the login stored it. `undefined` before the login, and after the session was
+   * removed from the store.
+   */
   #record: SessionRecord | undefined;
   #inFlight = 0;
 
@@ -122,7 +126,10 @@ export class Client implements ConnectionHandler {
     void this.#leaveDirectory();
   }
 
-  /** Tells the client why and closes; harmless when it is closed. */
+  /**
+   * Sends the client the reason and closes the connection. Does nothing if the connection is
+   * already closed.
+   */
   end(reason: CloseReason): void {
     if (this.#isOver()) return;
     if (this.#session !== undefined) return this.#session.end(reason);
@@ -190,14 +197,14 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  /** What was charged ahead for a request was not done. */
+  /** Refunds what was charged in advance for a request that failed. */
   #giveBack(charged: number): void {
     if (charged > REFUSED_WORK) this.#rate.charge(REFUSED_WORK - charged);
   }
 
   async #open(connect: Connect, bytes: number): Promise<void> {
     const { opening, rates } = this.#context;
-    if (typeof this.#codec === "function") return; // a connect was decoded
+    if (typeof this.#codec === "function") return; // not possible: the CONNECT was decoded
     const wire = { connection: this.#connection, codec: this.#codec };
     this.#status = "opening";
     try {
@@ -239,14 +246,18 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Why the session may not go on; its node may have been frozen, and the user logged in elsewhere.
+   * Returns the reason if the session may not continue. A node that was frozen may have missed that
+   * the user logged in elsewhere.
    */
   async #endedBy(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;
     return this.#context.opening.directory.endedBy(this.#record);
   }
 
-  /** Once, whether the session ends before or after it was entered. */
+  /**
+   * Removes the session from the store, once. Runs when the connection closes, or after the login
+   * if the session has ended by then.
+   */
   async #leaveDirectory(): Promise<void> {
     const record = this.#record;
     if (record === undefined) return;
@@ -256,7 +267,7 @@ export class Client implements ConnectionHandler {
     try {
       await this.#context.opening.directory.remove(record);
     } catch (error) {
-      if (error instanceof BrokerError) return; // it is taken out when that can be done
+      if (error instanceof BrokerError) return; // it is removed once that is possible
       this.#context.onError(error, "A session could not be taken out of the store");
     }
   }
@@ -296,7 +307,10 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  /** A request stays without an answer: the client must not wait for it. Never throws. */
+  /**
+   * Closes the connection, because an error reply could not be sent and the client must not wait
+   * for it. Never throws.
+   */
   #unanswered(error: unknown): void {
     const { onError } = this.#context;
     onError(error, "An error could not be answered");

@@ -1,6 +1,6 @@
-// Where client sockets come in: which upgrades are accepted, which protocol a connection speaks,
-// and how all of them leave when the node goes. State: how many connections are open, and whether
-// the node is draining.
+// The entry point of client sockets: decides which upgrades are accepted and which protocol a
+// connection uses, and closes all connections when the node stops. State: the open clients, and
+// whether the node is draining.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { type Codec, FrameError, type Protocol } from "../protocol/protocol.ts";
@@ -14,26 +14,29 @@ interface GatewayOptions {
   readonly maxBufferedBytes: number;
   readonly idleTimeoutS: number;
   /**
-   * Exact origins or `*.host` patterns; empty: any. Only browsers send one, so a missing origin is
-   * accepted.
+   * Origins whose pages may connect, exact or as `*.host` patterns. An empty list allows all. Only
+   * browsers send an origin, so a connection without one is accepted.
    */
   readonly allowedOrigins: readonly string[];
-  /** 0 = no limit. */
+  /** Maximum number of open connections. 0 means no limit. */
   readonly maxConnections: number;
 }
 
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
   /**
-   * Refuses new connections and ends all sessions with a reconnect code, spread evenly over
-   * `spreadMs`.
+   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. The reason of the
+   * close lets clients reconnect to another node.
    */
   drain(spreadMs: number): Promise<void>;
 }
 
 const DRAIN_STEP_MS = 50;
 
-/** `protocols`: the first that a client chose, or that its first frame is of, is spoken. */
+/**
+ * Creates the gateway. A connection uses the first of `protocols` that its client offered as a
+ * subprotocol, or that recognises its first frame.
+ */
 export function createGateway(
   context: ClientContext,
   protocols: readonly Protocol[],

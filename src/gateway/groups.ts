@@ -1,7 +1,7 @@
-// The groups of this node: each exists, and its topic is subscribed to, while a session follows it
-// or is about to. A group knows which wire formats its live members speak, two transport topics
-// each, one for messages and one for events, and the backlogs of the sessions that are not live
-// yet. Map: groups by channel id.
+// The groups of this node. A group exists, and its cluster topic stays subscribed, while at least
+// one session follows the group or is about to join it. For each wire format of its members a group
+// has two transport topics, one for messages and one for events. It holds the backlogs of the
+// sessions that are not fully live. State: a map of groups by channel id.
 
 import {
   type ChannelEvent,
@@ -18,7 +18,7 @@ import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Place } from "./backlog.ts";
 import { type Had, publishFrames, type Session } from "./session.ts";
 
-/** Joining and leaving of one session hold the event loop so long at a time. */
+/** Time for which joining or leaving of one session may hold the event loop at once. */
 const SLICE_MS = 2;
 
 export class Groups {
@@ -30,17 +30,17 @@ export class Groups {
     this.#cluster = cluster;
   }
 
-  /** For work on one session that may be about thousands of groups. */
+  /** Returns a time slice for work on one session, which may involve thousands of groups. */
   slice(): TimeSlice {
     return new TimeSlice(SLICE_MS, this.#turns);
   }
 
-  /** Undefined: no session follows it or is about to. */
+  /** Returns `undefined` if no session follows the group or is about to join it. */
   get(channelId: string): Group | undefined {
     return this.#byId.get(channelId);
   }
 
-  /** The groups that the session follows, as they are at each step. */
+  /** Yields the groups that the session follows. They may change between two iterations. */
   *followedBy(session: Session): Generator<Group, void> {
     for (const id of session.groups.keys()) {
       const group = this.#byId.get(id);
@@ -49,8 +49,8 @@ export class Groups {
   }
 
   /**
-   * The session is about to join the group: the topic stays subscribed to, once the caller has
-   * asked for that, until `takeOut`.
+   * Registers the session as about to join the group. The caller subscribes to the group's topic;
+   * the subscription is kept until `takeOut`.
    */
   expect(session: Session, channelId: string): Backlog {
     const group = this.#byId.get(channelId) ?? new Group(channelId);
@@ -59,16 +59,17 @@ export class Groups {
   }
 
   /**
-   * Once resolved, what is published in the group reaches the node as it comes. Throws
-   * `unavailable`.
+   * Subscribes to the group. Messages and events published after this promise resolves reach the
+   * node without delay. Rejects with `unavailable`.
    */
   listen(channelId: string): Promise<void> {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
   /**
-   * The session is about to join these groups: once resolved, what is published there from then on
-   * reaches the node. Throws `unavailable`.
+   * Registers the session as about to join these groups, and subscribes to them. What is published
+   * after this promise resolves will reach the node, but possibly only after `listenAll`. Rejects
+   * with `unavailable`.
    */
   async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
     await this.slice().each(channelIds, async (id) => {
@@ -78,7 +79,10 @@ export class Groups {
     });
   }
 
-  /** The same as it comes, in those of the groups that the session is still about to join. */
+  /**
+   * Completes the subscriptions to all groups that the session is still about to join (see
+   * `listen`).
+   */
   async listenAll(session: Session): Promise<void> {
     await this.slice().each(session.joining ?? [], async (id) => {
       if (session.ended === undefined) await this.listen(id);
@@ -86,8 +90,8 @@ export class Groups {
   }
 
   /**
-   * Of the group nothing more goes to the session. It may come back, and then has what it had.
-   * Harmless when it is not in.
+   * Removes the session from the group, and remembers how much it has in case its user comes back.
+   * Does nothing if the session is not in the group.
    */
   takeOut(session: Session, channelId: string): void {
     const group = this.#byId.get(channelId);
@@ -100,8 +104,8 @@ export class Groups {
   }
 
   /**
-   * Takes a session that ended out of all groups. Its connection is closed: that its groups know it
-   * a little longer does no harm.
+   * Removes a session that ended from all groups, in slices. Groups may list the session for a
+   * little longer, which has no effect because its connection is closed.
    */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();
@@ -118,23 +122,32 @@ interface FormatTopic {
   readonly topic: string;
   readonly eventTopic: string;
   members: number;
-  /** Those members, where the format's clients acknowledge what they get. */
+  /**
+   * Members whose acknowledgements are awaited, `undefined` if clients of this format do not
+   * acknowledge.
+   */
   readonly acknowledging: Set<Session> | undefined;
 }
 
 export class Group implements Place {
   readonly channelId: string;
   readonly key: ChannelKey;
-  /** Of the newest message that its members were given, live or before; 0: none yet. */
+  /**
+   * Seq of the newest message that the members have, live or read from the store. 0 if there is
+   * none.
+   */
   lastSeq = 0;
   readonly #formats = new Map<string, FormatTopic>();
-  /** Live, of all formats. */
+  /** Live members of all wire formats. */
   readonly #live = new Set<Session>();
-  /** Those of them whose frames nobody shares: a topic for each would cost more than it saves. */
+  /**
+   * Live members whose frames only their own client can read. A topic for each of them would cost
+   * more than it saves.
+   */
   #private: Set<Session> | undefined;
-  /** Of sessions that are not members yet. */
+  /** Backlogs of the sessions that are about to join. */
   readonly #joining = new Map<Session, Backlog>();
-  /** Of live members that do not get events now. */
+  /** Backlogs of the live members from which events are withheld for now. */
   #streamBacklogs: Map<Session, Backlog> | undefined;
 
   constructor(channelId: string) {
@@ -146,18 +159,18 @@ export class Group implements Place {
     return this.#live.size === 0 && this.#joining.size === 0;
   }
 
-  /** Live members of all formats. */
+  /** Number of live members. */
   get members(): number {
     return this.#live.size;
   }
 
-  /** All that get or are about to get something of it. */
+  /** Yields the live members and the sessions that are about to join. */
   *sessions(): Iterable<Session> {
     yield* this.#live;
     yield* this.#joining.keys();
   }
 
-  /** The session is about to join. */
+  /** Registers the session as about to join. */
   expect(session: Session): Backlog {
     const backlog = new Backlog(session, this, "expected");
     this.#joining.set(session, backlog);
@@ -167,8 +180,8 @@ export class Group implements Place {
   }
 
   /**
-   * Makes the session, which has everything before what is held, a live member; its events are
-   * withheld until it goes live with them too.
+   * Makes the session a live member and pushes its held messages. The session must already have all
+   * messages older than those. Events stay withheld in the backlog until `goLive`.
    */
   add(backlog: Backlog): void {
     const { session } = backlog;
@@ -189,7 +202,7 @@ export class Group implements Place {
     this.#withhold(backlog);
   }
 
-  /** Of the group nothing more goes to the session. Harmless when it is not in. */
+  /** Removes the session from the group. Does nothing if the session is not in it. */
   remove(session: Session): void {
     this.backlogOf(session)?.drop();
     this.#joined(session);
@@ -208,7 +221,7 @@ export class Group implements Place {
     if (format.members === 0) this.#formats.delete(format.codec.format);
   }
 
-  /** What the session has of the group; undefined: that is not known. */
+  /** Returns how much of the group the session has, `undefined` if that is unknown. */
   hadBy(session: Session): Had | undefined {
     if (session.follows(this.channelId)) return { seq: this.lastSeq, isResumed: false };
     const backlog = this.#joining.get(session);
@@ -219,8 +232,8 @@ export class Group implements Place {
   }
 
   /**
-   * Encodes once per format and publishes; `origin` gets nothing. Returns how many sessions it went
-   * to.
+   * Delivers a message to all sessions except `origin`, encoded once per wire format. Returns the
+   * number of sessions it was sent to.
    */
   deliver(message: Message, origin: Session | undefined, publisher: TopicPublisher): number {
     let early = 0;
@@ -240,7 +253,10 @@ export class Group implements Place {
     return this.members + early - (isMember ? 1 : 0);
   }
 
-  /** The same for an event, which goes to everybody who is not behind. */
+  /**
+   * Delivers an event. It is withheld from members that lag or have not caught up. Returns the
+   * number of sessions it was sent to.
+   */
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
     for (const backlog of this.#joining.values()) backlog.takeEvent(event);
@@ -249,7 +265,8 @@ export class Group implements Place {
     const behind = this.#streamBacklogs;
     for (const one of this.#private ?? []) if (!behind?.has(one)) one.push(push);
     if (behind === undefined) return this.members;
-    for (const one of behind.values()) one.takeEvent(event); // may end the session, which then leaves
+    // This may end the session, which then leaves the group.
+    for (const one of behind.values()) one.takeEvent(event);
     return this.members - behind.size;
   }
 
@@ -257,7 +274,10 @@ export class Group implements Place {
     return this.#joining.get(session) ?? this.#streamBacklogs?.get(session);
   }
 
-  /** Does nothing when the session does not follow the group. */
+  /**
+   * Starts to withhold events from a live member. Does nothing if the session does not follow the
+   * group.
+   */
   fallBehind(backlog: Backlog): void {
     const { connection, codec } = backlog.session;
     if (!backlog.session.follows(this.channelId)) return;
@@ -265,7 +285,10 @@ export class Group implements Place {
     this.#withhold(backlog);
   }
 
-  /** Does nothing when the session does not follow the group: events are for members only. */
+  /**
+   * Stops withholding events from the session. Does nothing if the session does not follow the
+   * group, because only members get events.
+   */
   goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;
     this.#caughtUp(session);
@@ -283,7 +306,6 @@ export class Group implements Place {
     if (this.#streamBacklogs?.size === 0) this.#streamBacklogs = undefined;
   }
 
-  /** It is not about to join any more. */
   #joined(session: Session): void {
     if (!this.#joining.delete(session)) return;
     session.joining?.delete(this.channelId);
@@ -294,7 +316,7 @@ export class Group implements Place {
     const found = this.#formats.get(codec.format);
     if (found !== undefined) return found;
     const topic = `${codec.format}:${this.channelId}`;
-    const eventTopic = `${codec.format}#${this.channelId}`; // no id holds a #
+    const eventTopic = `${codec.format}#${this.channelId}`; // no channel id contains a #
     const acknowledging = codec.acknowledges ? new Set<Session>() : undefined;
     const made = { codec, topic, eventTopic, members: 0, acknowledging };
     this.#formats.set(codec.format, made);

@@ -1,6 +1,7 @@
-// The hub owns the sessions of this node and takes every cluster event to the ones it is for.
-// Encodes a message once per wire format and view. Map: sessions by uid. It never reads the store
-// and never waits for a receiver.
+// The hub knows all sessions of this node (a map by uid) and delivers each event of the cluster to
+// the sessions it concerns. A message is encoded once for all sessions that share a wire format and
+// see the channel under the same id. The hub never reads messages from the store and never waits
+// for a client.
 
 import {
   type ChannelEvent,
@@ -49,7 +50,10 @@ export class Hub {
     this.#parts = parts;
   }
 
-  /** Messages taken to sessions of this node, and to how many sessions in all. */
+  /**
+   * Number of messages delivered on this node, and number of sessions they were delivered to in
+   * total.
+   */
   get stats(): { readonly fanouts: number; readonly deliveries: number } {
     return { fanouts: this.#fanouts, deliveries: this.#deliveries };
   }
@@ -60,23 +64,26 @@ export class Hub {
 
   readonly sessionsOf: SessionsOf = (uid) => this.#byUid.get(uid) ?? NOBODY;
 
-  /** Enters a session: what comes for its user reaches it, and is held until it has caught up. */
+  /**
+   * Adds a session. From now on events for its user reach it, and are held until it has caught up.
+   */
   enter(session: Session): void {
     this.#parts.catchUps.enter(session);
     session.inbox = { hasMore: false, unstored: [] };
     const others = this.sessionsOf(session.uid);
-    this.#byUid.set(session.uid, others.concat(session)); // exactly as long as needed, unlike a spread
+    // `concat` allocates exactly the needed length, unlike a spread.
+    this.#byUid.set(session.uid, others.concat(session));
   }
 
   /**
-   * Once resolved, what is published for the session's user from then on reaches the node. Throws
-   * `unavailable`.
+   * Subscribes the node to the topic of the session's user. All events published after this promise
+   * resolves will reach the node. Rejects with `unavailable`.
    */
   async subscribe({ ended, uid }: Session): Promise<void> {
     if (ended === undefined) await this.#parts.cluster.subscribe(userTopic(uid));
   }
 
-  /** Forgets a session that ended; harmless when it is not in. */
+  /** Removes a session that ended. Does nothing if the session was never added. */
   leave(session: Session): void {
     const { uid } = session;
     void this.#parts.groups.leave(session);
@@ -86,7 +93,7 @@ export class Hub {
     else if (this.#byUid.delete(uid)) this.#parts.cluster.unlisten(userTopic(uid));
   }
 
-  /** The listener of the cluster's events. */
+  /** Delivers an event of the cluster to the sessions it concerns. */
   readonly deliver = (event: ClusterEvent): void => {
     switch (event.kind) {
       case "message":
@@ -108,7 +115,8 @@ export class Hub {
         this.#find(event.uid, event.sessionId)?.end(event.reason);
         break;
       case "credential":
-        break; // the sessions of the old token that are to end are ended one by one
+        // Sessions that the new token ends are ended by an `end_session` event each.
+        break;
       case "addition":
         this.#include(event);
         break;
@@ -121,7 +129,10 @@ export class Hub {
     }
   };
 
-  /** See `GroupJudge`. */
+  /**
+   * Implements `GroupJudge`: removes sessions of users who left the group, and lets sessions of
+   * users who joined after `lastSeq` catch up.
+   */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();
     for (const { uid } of this.#parts.groups.get(channelId)?.sessions() ?? []) uids.add(uid);
@@ -173,16 +184,21 @@ export class Hub {
     );
   }
 
-  /** It may be heard after a later removal: the store is asked. */
+  /**
+   * Lets the user's sessions join the group. The event may arrive after that of a later removal, so
+   * joining checks the membership in the store.
+   */
   #include({ uid, channelId }: EventOf<"addition">): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
-      if (session.hasJoined) this.#ask(session, channelId, true); // one that is joining looks for itself
+      // A joining session reads its groups again.
+      if (session.hasJoined) this.#ask(session, channelId, true);
     }
   }
 
   /**
-   * Gives the user nothing more of the group, unless it came back: `isBack`, or as the store says.
+   * Stops delivering the group to the user's sessions. They join again if the user is a member once
+   * more: if `isBack` is true, or if the store says so.
    */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
@@ -202,7 +218,7 @@ export class Hub {
     asked.catch(() => void resync.memberships(session));
   }
 
-  /** Events of the topic may be lost: their subjects are read again. */
+  /** Reads the state behind a topic again, because events of the topic may have been lost. */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#parts.watch.heard(uid);

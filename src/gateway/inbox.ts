@@ -1,6 +1,7 @@
-// Commands on their way to a user's sessions: a new session is given its inbox in order, at the
-// pace it reads, and from then on what comes live. A copy that comes while the inbox is read is
-// found there, so nothing is lost, doubled or overtaken. State: none; it hangs on sessions.
+// Delivers commands to the sessions of a user. A new session is first pushed its inbox, in order
+// and as fast as its client reads, and then the commands that arrive live. A command that arrives
+// while the inbox is read is also found there, so none is lost, repeated or pushed out of order.
+// State: none; it is stored in the sessions.
 
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
@@ -22,7 +23,7 @@ export interface InboxParts {
   readonly cluster: Pick<Cluster, "recovery" | "delivered">;
   readonly metrics: Pick<GatewayMetrics, "commandsPushed">;
   readonly limits: {
-    /** Most commands and payload bytes read and pushed before the client must have read. */
+    /** Maximum number of commands that are read and pushed as one page. */
     readonly pageMessages: number;
     readonly pageBytes: number;
     readonly maxUnreadBytes: number;
@@ -30,8 +31,8 @@ export interface InboxParts {
 }
 
 /**
- * Gives the session what is in its inbox, then what comes. Call after the connack; what came since
- * the session entered is seen to.
+ * Pushes the inbox of the session and makes the session live for commands. Must be called after the
+ * CONNACK. Commands that arrived since the session entered the hub are included.
  */
 export async function pullInbox(session: Session, parts: InboxParts): Promise<void> {
   const { inbox } = session;
@@ -52,8 +53,8 @@ export async function pullInbox(session: Session, parts: InboxParts): Promise<vo
 }
 
 /**
- * Pushes what is read at once: what is acknowledged while the client is waited for must not come.
- * Tells whether there may be more.
+ * Reads a page of the inbox and pushes it without delay. If it first waited for the client,
+ * commands acknowledged meanwhile would still be pushed. Returns true if there may be more.
  */
 async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
   const { store, cluster, metrics, limits } = parts;
@@ -75,9 +76,9 @@ async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
 }
 
 /**
- * Takes each copy to the sessions of its user but `origin`, encoded once per format and view;
- * `missed` is called with a session to which one before it did not come. Returns how many were
- * pushed.
+ * Pushes each copy to the sessions of its user except `origin`, encoded once per wire format and
+ * channel id. Calls `missed` for each session that did not receive the copy before. Returns the
+ * number of copies pushed.
  */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
@@ -91,7 +92,7 @@ export function deliverCommand(
   let frames = new Map<string, Frames>();
   let pushed = 0;
   for (const { uid, inboxSeq } of copies) {
-    if (!isGroup) frames = new Map(); // each calls a conversation by the other's name
+    if (!isGroup) frames = new Map(); // each user sees the channel under the uid of the other
     for (const session of to.sessionsOf(uid)) {
       const push = pushOf(uid, inboxSeq, message);
       const isOrigin = session === to.origin;
@@ -109,30 +110,38 @@ export function deliverCommand(
 }
 
 /**
- * Copies may be lost: the first one that comes no longer counts as the next after an empty inbox,
- * and what is being read may have been read before them. To be called before any copy that was
- * published later is delivered.
+ * Records that copies may be lost. The next copy to arrive then no longer counts as the first after
+ * an empty inbox, and an inbox that is being read is read once more. Must be called before any copy
+ * that was published later is delivered.
  */
 export function noteLostCommands(session: Session): void {
   if (session.inbox !== undefined) session.inbox.hasMore = true;
   else session.inboxLive ??= { from: 0, to: 0 };
 }
 
-/** A session that has every command as it came lacks none of an inbox whose newest has this seq. */
+/**
+ * Returns true if the session may lack commands of an inbox whose newest copy has the number
+ * `newestSeq`.
+ */
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
   const { inbox, inboxSeq, inboxLive } = session;
   const isBegun = inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
-  return inbox !== undefined || !isBegun || isBehind(session, newestSeq); // not begun: the first that came may not be the first after what it read
+  // If the start is not known, copies may be missing before the first one that arrived live.
+  return inbox !== undefined || !isBegun || isBehind(session, newestSeq);
 }
 
-/** Where what comes live follows on; unknown when nothing was there to read. */
+/**
+ * Returns the range of live copies that holds only the last seq read, `undefined` if the inbox was
+ * empty.
+ */
 function endOf({ inboxSeq }: Session): LiveInbox | undefined {
   return inboxSeq === 0 ? undefined : { from: inboxSeq, to: inboxSeq };
 }
 
 /**
- * Whether the copy follows on what the session has, and then notes it; the first one after an empty
- * inbox was read does.
+ * Returns true if the copy may be pushed now: it is not stored (`inboxSeq` 0), or it directly
+ * follows the last copy of the session and is recorded as the last one. After an empty inbox the
+ * first copy follows, unless copies may have been lost.
  */
 function isNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;
@@ -143,24 +152,27 @@ function isNext(session: Session, inboxSeq: number): boolean {
   return true;
 }
 
-/** The session does not have the copy. */
+/** Returns true if the session does not have the copy. */
 function isBehind(session: Session, inboxSeq: number): boolean {
   return inboxSeq > session.inboxSeq && !isLive(session, inboxSeq);
 }
 
-/** The session was given the copy as it came. */
+/** Returns true if the copy was pushed to the session as it arrived. */
 function isLive({ inboxLive }: Session, inboxSeq: number): boolean {
   if (inboxLive === undefined) return false;
   return inboxSeq >= inboxLive.from && inboxSeq <= inboxLive.to;
 }
 
-/** What came live need not be read. */
+/** Moves the read position past the copies that arrived live, so that they are not read again. */
 function skipLive(session: Session): void {
   const { inboxSeq, inboxLive } = session;
   if (isLive(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
 }
 
-/** What is kept in the inbox will be found there. */
+/**
+ * Keeps a command until the inbox is read. Stored commands need not be kept, because they will be
+ * found in the inbox.
+ */
 function wait(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {

@@ -1,6 +1,6 @@
-// How a connect becomes a session: checked, entered in the hub, opened by the broker, subscribed to
-// its topics, welcomed with a connack, caught up. Whatever awaits here may find the session ended
-// afterwards; nothing is sent to one that is.
+// Turns a CONNECT into a session: the session enters the hub, the broker logs it in, the node
+// subscribes to its topics, the client gets its CONNACK and then what it missed. After every
+// `await` here the session may have ended; nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
@@ -28,7 +28,7 @@ import { Session } from "./session.ts";
 
 export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 
-/** What planning asks. */
+/** Ports that `planJoin` uses. */
 export interface PlanPorts {
   readonly store: Pick<ChannelStore, "groupsAmong"> & Pick<MessageStore, "resumeSeqs">;
   readonly hub: Pick<Hub, "subscribe">;
@@ -36,7 +36,7 @@ export interface PlanPorts {
   readonly directory: Pick<SessionDirectory, "check">;
 }
 
-/** By what a session becomes live. */
+/** Ports that make a session live. */
 interface LivePorts extends InboxParts {
   readonly catchUps: Pick<CatchUps, "connect">;
   readonly resync: Pick<Resync, "memberships">;
@@ -53,50 +53,56 @@ export interface OpeningContext extends LivePorts {
   readonly directory: Pick<SessionDirectory, "check" | "endedBy" | "remove">;
   readonly nodeId: string;
   readonly clock: () => number;
-  /** Sent to the client in its connack. */
+  /** Limits that the CONNACK reports to the client. */
   readonly clientLimits: ConnectionLimits;
   readonly maxHeldBytes: number;
-  /** See `Session`; milliseconds. */
+  /** See `Session`. */
   readonly resendAfterMs: number;
-  /** Of one user on this node; 0 = no limit. */
+  /** Maximum number of sessions of one user on this node. 0 means no limit. */
   readonly maxSessionsPerUser: number;
-  /** By which tokens are checked. */
+  /** Checks logins, and slows down callers that guess tokens. */
   readonly tokens: Pick<TokenGate, "attempt">;
   /**
-   * In which sessions wait to be opened, so that thousands that come at once do not all ask the
-   * store at once.
+   * Runs a step as soon as fewer than a fixed number of them are running. Without it, thousands of
+   * simultaneous connects would all access the store at once.
    */
   inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
 }
 
-/** More than a node catches up from before it listened to a user. */
+/**
+ * Time before its subscription to a user from which a node may still deliver messages. The actual
+ * time is shorter.
+ */
 const LATELY_MS = 10_000;
 
-/** A channel that the connect named. */
+/** A resume point of the CONNECT, and the result for the CONNACK. */
 interface Named {
-  /** What the client has of what is there now. */
+  /** The part of the client's position that agrees with the store. */
   readonly point: ResumePoint;
   readonly result: ResumeResult;
 }
 
-/** What must be known before the connack. */
+/** What must be known before the CONNACK can be sent. */
 interface JoinPlan {
-  /** How many groups the session joins. */
+  /** Number of groups that the session joins. */
   readonly groups: number;
-  /** The personal channels that it resumes. */
+  /** Personal channels that the session resumes. */
   readonly personal: readonly ChannelRef[];
   readonly results: readonly ResumeResult[];
 }
 
-/** What a connect named and its login found. */
+/**
+ * Groups and resume points from which the join plan is made: the groups come from the login, the
+ * resume points from the CONNECT.
+ */
 interface JoinWishes {
-  /** Groups that the user may be in. */
+  /** Ids of all groups that the user may be in. */
   readonly candidates: readonly string[];
   readonly points: readonly ResumePoint[];
 }
 
-/** The session a connect asks for, not yet known to anybody. */
+/** Creates the session for a CONNECT. Nothing refers to the session yet. */
 export function prepareSession(
   connect: Connect,
   wire: { readonly connection: Connection; readonly codec: Codec },
@@ -113,10 +119,10 @@ export function prepareSession(
 }
 
 /**
- * Enters the hub before the store, so that a request to end this session finds it; the node listens
- * to the user only once the client proved who it is. The bound is asked last: a session makes room
- * for itself where it replaces or kicks another. Throws `overloaded`, `unavailable` and what
- * `Sessions.open` does.
+ * Logs the session in, unless the user already has the maximum number of sessions on this node. The
+ * session enters the hub before the store, so that a request to end the session finds it. The
+ * number of sessions is checked after the login, because the login may end another session and so
+ * make room. Rejects with `overloaded`, `unavailable` or an error of `Sessions.open`.
  */
 export async function admit(
   session: Session,
@@ -124,7 +130,8 @@ export async function admit(
   context: OpeningContext,
 ): Promise<OpenResult> {
   const { hub, sessions, directory } = context;
-  if (session.ended !== undefined) throw new BrokerError("unavailable"); // it left while it waited
+  // The connection closed while the connect was waiting.
+  if (session.ended !== undefined) throw new BrokerError("unavailable");
   hub.enter(session);
   const opened = await sessions.open({
     sessionId: session.sessionId,
@@ -145,7 +152,10 @@ export async function admit(
   }
 }
 
-/** Those that the session ended have left when their node has heard of it. */
+/**
+ * Rejects with `overloaded` if the user has too many sessions. Sessions that this login ended have
+ * left after the barrier, because the events that end them have then been delivered.
+ */
 async function takeRoom(
   session: Session,
   { hub, cluster, maxSessionsPerUser: most }: OpeningContext,
@@ -161,9 +171,10 @@ async function takeRoom(
 }
 
 /**
- * Subscribes the node to the user and the groups, so that the session is live from the connack on,
- * and finds out where each named channel stands. Two round trips: subscribe, then all reads, which
- * show what changed before the node was subscribed. Throws `unavailable`.
+ * Subscribes the node to the user and to the groups, and finds out which part of each resume point
+ * is valid. This needs two round trips, first the subscriptions and then all reads. What changes
+ * after the subscriptions arrives as events, and the reads show what changed before. Rejects with
+ * `unavailable`.
  */
 export async function planJoin(
   session: Session,
@@ -204,8 +215,8 @@ export async function planJoin(
 }
 
 /**
- * Of the named channels that the client may resume, the session has what the client has. Returns
- * the personal ones, each once.
+ * Starts the session at the client's position in each channel that the client may resume. Returns
+ * the personal channels among them, each once.
  */
 function beginWhereNamed(
   session: Session,
@@ -223,15 +234,16 @@ function beginWhereNamed(
     backlog?.advance(key, lastSeq);
     if (!isGroup) personal.set(key, channel);
     else if (backlog !== undefined) backlog.isResumed = true;
-    else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true }); // its user was removed meanwhile, and may be back
+    // The user was removed from the group meanwhile, and may come back.
+    else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
   }
   return [...personal.values()];
 }
 
 /**
- * A node that is cut off may catch up from a little before it listened to the user. The client may
- * have got that at another node: of those personal channels that it heard last, what it has is not
- * pushed again.
+ * Records what the client has of the personal channels that were active last, so that it is not
+ * pushed again. A node that was cut off may deliver messages from a little before it subscribed to
+ * the user, and the client may have received these through another node.
  */
 function noteNamed(session: Session, named: readonly Named[]): void {
   const personal = named.flatMap(({ point, result: { status } }) => {
@@ -252,9 +264,10 @@ function denied(point: ResumePoint): Named {
 }
 
 /**
- * How a named channel stands. A client may remember more than a restored store has, or what was
- * lost in a fail-over: it gets the seq through which it shares the history before anything else
- * comes, so that no receipt is taken for a sign that it has what precedes it.
+ * Compares a resume point with the store. A client may have more than the store: the store was
+ * restored from a backup, or a fail-over lost messages. The result then has the last seq that both
+ * have in common, and the client gets it before any other message. Otherwise a later
+ * acknowledgement would suggest that the client also has the earlier messages.
  */
 async function stand(
   uid: string,
@@ -272,8 +285,9 @@ async function stand(
 }
 
 /**
- * Sends the connack with the session's name, then what the session missed and its commands, and
- * makes it live. `ref`: of the connect. Harmless when the session is over. Throws `unavailable`.
+ * Sends the CONNACK, which names the session `name`, then what the session missed and its commands,
+ * and makes the session live. `ref` is that of the CONNECT. Does nothing if the session has ended.
+ * Rejects with `unavailable`.
  */
 export async function welcome(
   session: Session,
@@ -296,8 +310,8 @@ export async function welcome(
 }
 
 /**
- * Gives the session what it missed, and makes it live. Call after the connack. Throws
- * `unavailable`.
+ * Sends the session what it missed and makes it live. Must be called after the CONNACK was sent.
+ * Rejects with `unavailable`.
  */
 export async function goLive(
   session: Session,
@@ -308,7 +322,7 @@ export async function goLive(
   try {
     await Promise.all([
       connect(session, personal, ports),
-      pullInbox(session, ports), // commands have an order of their own
+      pullInbox(session, ports), // commands are ordered independently of messages
     ]);
   } finally {
     ports.metrics.catchingUp(-1);
@@ -316,8 +330,8 @@ export async function goLive(
 }
 
 /**
- * Memberships may have changed since the groups were read: of that, only what ended took effect at
- * once.
+ * Makes the session live in all its channels. Its memberships may have changed since the groups
+ * were read. Removals took effect at once, but for additions the groups are read again.
  */
 async function connect(
   session: Session,
@@ -331,8 +345,8 @@ async function connect(
 }
 
 /**
- * How the connection closes after a connect that failed with `error`: whether the client should
- * come back.
+ * Returns the reason to close the connection with after a connect failed with `error`. The reason
+ * decides whether the client reconnects.
  */
 export function refusalReason(error: unknown): CloseReason {
   if (!(error instanceof BrokerError)) return "unavailable";

@@ -1,6 +1,6 @@
-// The operation table: what each operation of a connected client costs and does. Generic checks
-// (connected, rate, in-flight bound) are the client's; a handler replies, or throws a BrokerError
-// that the client answers with the operation's ref.
+// The operation table: what each operation of a connected client costs and does. The client checks
+// connection status, rate and the number of running operations. A handler replies, or throws a
+// BrokerError, which the client answers with the ref of the operation.
 
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
@@ -19,7 +19,7 @@ import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
 import type { PresenceWatch } from "./watch.ts";
 
-/** What operations need of the broker. */
+/** Ports and limits that operations use. */
 export interface OperationPorts {
   readonly messages: Messages;
   readonly streams: Streams;
@@ -29,30 +29,35 @@ export interface OperationPorts {
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly catchUps: Pick<CatchUps, "shown">;
   readonly watch: Pick<PresenceWatch, "watch">;
-  /** In which the histories of all sessions begin. */
+  /** Queue in which the histories of all sessions start. */
   readonly turns: FairSemaphore;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;
-  /** Most bytes of messages in one reply with history or conversations. */
+  /** Maximum number of message bytes in one reply with history or conversations. */
   readonly maxHistoryBytes: number;
 }
 
-/** Later confirmations, and unknown ids, say nothing of how delivery goes. */
+/**
+ * Maximum delay of an acknowledgement that is measured. A longer one, or one of an unknown id, does
+ * not describe the speed of delivery.
+ */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
 type Of<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;
 
 interface OperationRow<K extends OperationKind> {
   /**
-   * Work beside that of its frame, in frames, as far as it is known from what is asked; absent:
-   * none.
+   * Work that is known before the operation runs, in frames, in addition to its own frame. Absent
+   * if there is none.
    */
   cost?(operation: Of<K>): number;
-  /** Bytes that are stored for the user, of a frame of so many; absent: none to speak of. */
+  /**
+   * Bytes that are stored for the user, given the size of the frame. Absent if they are negligible.
+   */
   stores?(operation: Of<K>, frameBytes: number): number;
   /**
-   * Resolves to the work it was in the end, which counts in place of `cost`; undefined: `cost` was
-   * right.
+   * Runs the operation. Resolves to its actual work, which replaces `cost`, or to `undefined` if
+   * `cost` was right.
    */
   run(
     session: Session,
@@ -151,7 +156,8 @@ const OPERATIONS: OperationTable = {
       const view = { channel, uid: session.uid };
       const snapshot = await readAsMember(session, channel, ports, async () => {
         const found = await ports.streams.read(view, clientMsgNo);
-        await ports.cluster.barrier(); // what the snapshot holds is pushed before it, or never
+        // The events in the snapshot are pushed before it, or not at all.
+        await ports.cluster.barrier();
         return found;
       });
       const bytes = session.reply({ kind: "stream", ref, channel, snapshot });
@@ -222,19 +228,22 @@ const OPERATIONS: OperationTable = {
   },
 };
 
-/** What is charged for it before it runs, beside its frame. */
+/** Returns the work that is charged before the operation runs, in addition to its frame. */
 export function costOf(operation: Operation): number {
   return rowOf(operation).cost?.(operation) ?? 0;
 }
 
-/** Bytes it stores for its user, of a frame of so many. */
+/**
+ * Returns the number of bytes that the operation stores for its user. `frameBytes` is the size of
+ * its frame.
+ */
 export function storedBytes(operation: Operation, frameBytes: number): number {
   return rowOf(operation).stores?.(operation, frameBytes) ?? 0;
 }
 
 /**
- * Runs the operation, one that reads when its turn comes. Resolves to its work in the end if that
- * is not what `costOf` says. Rejects or throws with the BrokerError to answer.
+ * Runs the operation; one that reads waits for its turn. Resolves to its actual work if that
+ * differs from `costOf`. Throws or rejects with the BrokerError to reply with.
  */
 export function operate(
   session: Session,
@@ -249,14 +258,14 @@ export function operate(
 }
 
 function rowOf(operation: Operation): OperationRow<OperationKind> {
-  // the table maps each kind to the row of exactly that kind; the compiler cannot follow the
-  // pairing through the index
+  // The table maps each kind to the row of exactly that kind, which the compiler cannot see through
+  // the index.
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
 }
 
 /**
- * What `read` gives, unless the user is no member when it was read: a removal before it may not
- * have been delivered here.
+ * Returns the result of `read` if the user was a member both before and after it. Events alone are
+ * not enough to know that, because a removal may not have reached this node yet.
  */
 async function readAsMember<T>(
   session: Session,
@@ -276,7 +285,7 @@ async function requireMembership(
   channel: ChannelRef,
   { store }: Pick<OperationPorts, "store">,
 ): Promise<void> {
-  if (channel.type !== GROUP_CHANNEL) return; // one's own conversation
+  if (channel.type !== GROUP_CHANNEL) return; // a personal channel belongs to its user
   const facts = await store.groupFacts(channel.id, session.uid);
   if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
 }

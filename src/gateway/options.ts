@@ -1,13 +1,10 @@
-// The options of client connections (section `client`). A schema only: no state, read by `config/`
-// and by the documentation. Every key has a type, a default, a unit where it counts something, and
-// a sentence.
+// Schema of the section `client`: the options of client connections. `config/` and the
+// documentation read it. Each key has a type, a default, a unit if it is a quantity, and a
+// description.
 
 import { Type } from "typebox";
 
-/**
- * Section `client`: the listener that clients' sockets come in on, and the limits of each
- * connection.
- */
+/** Section `client`: the listener for client sockets, and the limits of each connection. */
 export const clientOptions = Type.Object(
   {
     listen: Type.String({

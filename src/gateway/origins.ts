@@ -1,8 +1,9 @@
-// Which browser origins may open a socket. Pure.
+// Decides which browser origins may open a socket. Pure.
 
 /**
- * `allowed` holds exact origins (`https://app.example.com`) or host patterns (`*.example.com`);
- * empty allows all, an absent origin passes.
+ * Returns true if pages of this origin may open a socket. `allowed` holds exact origins
+ * (`https://app.example.com`) and host patterns (`*.example.com`). An empty list allows every
+ * origin. An absent origin (`""`) is always allowed.
  */
 export function isOriginAllowed(origin: string, allowed: readonly string[]): boolean {
   if (allowed.length === 0 || origin === "") return true;

@@ -1,39 +1,45 @@
-// How much work connections and users may ask for [decisions: Limits that hold under attack, Rate].
-// A connection has a bucket of its own and shares that of its user. State: a map of the users'
-// buckets; one that is not full outlives the user's last session, so that a reconnect refills
-// nothing. That map is bounded: of users without a session the earliest are forgotten. Work is
-// counted in frames: one is the work of a PING or a small SEND, about 25 µs of the event loop.
-// docs/protocol/native.md has the same table.
+// Limits the work of connections and users [decisions: Limits that hold under attack, Rate]. Each
+// connection has a token bucket of its own and shares the bucket of its user. Work is counted in
+// frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop.
+// `docs/protocol/native.md` has the same table. State: the buckets of the users. A bucket that is
+// not full outlives the user's last session, so that a reconnect does not refill it. The number of
+// users without a session is limited; those that left first are dropped.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
 import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 
-/** Rows read and encoded for one frame of work. */
+/** Number of rows that can be read and encoded with the work of one frame. */
 const ROWS_PER_FRAME = 4;
-/** Copies of a command stored: each is decided, written and delivered by itself. */
+/**
+ * Number of copies of a command that can be stored with the work of one frame. Each copy is
+ * decided, written and delivered by itself.
+ */
 const COPIES_PER_FRAME = 2;
 /**
- * Users whose state is looked up, inbox seqs that are acknowledged, conversations looked at to find
- * the newest.
+ * Number of look-ups with the work of one frame: users whose state is read, inbox seqs that are
+ * acknowledged, or conversations that are compared to find the newest ones.
  */
 const LOOKUPS_PER_FRAME = 16;
+/** Number of reply bytes that can be written with the work of one frame. */
 const REPLY_BYTES_PER_FRAME = 8192;
 /**
- * Histories are charged for the rows they ask for, before they are read, no more than these; what
- * is not there is given back.
+ * Maximum number of rows that are charged in advance for a history. Rows that turn out not to exist
+ * are refunded.
  */
 const MAX_ROWS_AHEAD = 500;
-/** The token and the directory. */
+/** Work of a login: checking the token and writing to the session directory. */
 const CONNECT_WORK = 10;
-/** A request that is refused or fails: what it was charged beyond this is given back. */
+/**
+ * Work charged for a request that was refused or failed. Anything charged beyond it is refunded.
+ */
 export const REFUSED_WORK = 1;
 
-/** What is left of the work that a session may ask for. */
+/** Remaining work budget of a session. */
 export interface Rate {
-  /** Takes the work of so many copies of a command. Throws `rate_limited`. */
+  /** Charges the work of storing this number of copies of a command. Throws `rate_limited`. */
   admit(copies: number): void;
-  /** Throws `rate_limited` until what was done is paid for. */
+  /** Throws `rate_limited` if earlier work has left the budget in debt. */
   requirePaid(): void;
 }
 
@@ -42,21 +48,21 @@ export const lookups = (count: number): number => count / LOOKUPS_PER_FRAME;
 export const rowsAhead = (limit: number): number =>
   Math.min(limit, MAX_ROWS_AHEAD) / ROWS_PER_FRAME;
 
-/** A reply with so many rows in so many bytes. */
+/** Returns the work of a reply with this number of rows and bytes. */
 export const reading = (rows: number, bytes: number): number =>
   rows / ROWS_PER_FRAME + bytes / REPLY_BYTES_PER_FRAME;
 
-/** Copies of a command, each in the inbox of a recipient. */
+/** Returns the work of storing copies of a command, each in the inbox of one recipient. */
 const copying = (copies: number): number => copies / COPIES_PER_FRAME;
 
-/** A CONNECT with so many channels to resume. */
+/** Returns the work of a CONNECT with this number of channels to resume. */
 export const connecting = (channels: number): number => CONNECT_WORK + channels / ROWS_PER_FRAME;
 
-/** The session joins so many groups. */
+/** Returns the work of joining this number of groups. */
 export const joining = (groups: number): number => groups / ROWS_PER_FRAME;
 
 export interface WorkLimits {
-  /** Work of one connection, in frames; 0 per second = no limit. */
+  /** Work of one connection, in frames. 0 per second means no limit. */
   readonly connection: RateLimit;
   /** Work of all connections of a user on this node. */
   readonly user: RateLimit;
@@ -64,17 +70,19 @@ export interface WorkLimits {
   readonly stored: RateLimit;
 }
 
-/** Bytes of an incoming frame that count as one more frame. */
+/** Number of bytes for which an incoming frame counts as one more frame. */
 const BYTES_PER_FRAME = 4096;
-/** A user costs about 500 bytes. */
+/**
+ * Maximum number of users without a session that are remembered. One user needs about 500 bytes.
+ */
 const MAX_ABSENT_USERS = 10_000;
 /**
- * Users looked at when one leaves: more than come, so those whose buckets are full again do not
- * pile up.
+ * Number of remembered users that are checked for a full bucket each time a user leaves. It is
+ * greater than 1, so that users with full buckets do not accumulate.
  */
 const SWEPT_AT_ONCE = 4;
 
-/** Of all sessions of one user. */
+/** Rate limits of one user on this node, shared by its sessions: work, and stored bytes. */
 class UserRate {
   readonly work: TokenBucket;
   #stored: TokenBucket | undefined;
@@ -94,7 +102,7 @@ class UserRate {
   }
 }
 
-/** One connection's share; of a user once it is known. */
+/** Work budget of one connection. Also charges the user's budget once the user is known. */
 export class ConnectionRate implements Rate {
   readonly #limits: WorkLimits;
   readonly #clock: Clock;
@@ -108,8 +116,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Takes what a frame of so many bytes costs by itself. 0, or the milliseconds to wait: then it
-   * must be refused.
+   * Charges a frame of this size. Returns 0, or the milliseconds to wait if the frame must be
+   * refused.
    */
   frame(bytes: number, nowMs: number): number {
     const cost = frameCost(bytes);
@@ -121,22 +129,22 @@ export class ConnectionRate implements Rate {
     return userWaitMs;
   }
 
-  /** Work beside the frame itself, in frames. Negative: less was done than charged before. */
+  /** Charges work in addition to that of the frame. A negative cost is a refund. */
   charge(cost: number): void {
     this.#own.charge(cost);
     this.#user?.work.charge(cost);
   }
 
   /**
-   * Takes the work of so many copies of a command, unless earlier work is not paid for. Throws
-   * `rate_limited`.
+   * Charges the work of storing this number of copies of a command. Throws `rate_limited` if
+   * earlier work has left the budget in debt.
    */
   admit(copies: number): void {
     this.requirePaid();
     this.charge(copying(copies));
   }
 
-  /** Throws `rate_limited` until the connection and its user have paid for what was done. */
+  /** Throws `rate_limited` if earlier work has left the connection or its user in debt. */
   requirePaid(): void {
     const nowMs = this.#clock();
     const ownMs = this.#own.waitMs(nowMs, 0);
@@ -145,8 +153,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Takes bytes that are to be stored for the user; 0, or the milliseconds to wait: then nothing
-   * may be stored.
+   * Charges bytes that are to be stored for the user. Returns 0, or the milliseconds to wait if
+   * nothing may be stored now.
    */
   store(bytes: number, nowMs: number): number {
     const { stored } = this.#limits;
@@ -157,17 +165,17 @@ export class ConnectionRate implements Rate {
     return waitMs;
   }
 
-  /** The client goes on although it was refused again and again. */
+  /** True if the client keeps sending although it was refused again and again. */
   get isExhausted(): boolean {
     return this.#own.exhausted;
   }
 
-  /** Its frames count for the user too from now on. */
+  /** Makes the frames of this connection count for the user as well. */
   join(user: UserRate): void {
     this.#user = user;
   }
 
-  /** Work of a connect, which the connection is not slowed down for. */
+  /** Charges work of a connect to the user only, so that it does not slow the connection down. */
   chargeUser(cost: number): void {
     this.#user?.work.charge(cost);
   }
@@ -176,20 +184,20 @@ export class ConnectionRate implements Rate {
 export class UserRates {
   readonly limits: WorkLimits;
   readonly #users = new Map<string, UserRate>();
-  /** Without a session; the one that left first comes first. */
+  /** Users without a session. The user that left first is the first entry. */
   readonly #absent = new Map<string, UserRate>();
 
   constructor(limits: WorkLimits) {
     this.limits = limits;
   }
 
-  /** Milliseconds until the user has paid for what was done; 0 for one that is not known here. */
+  /** Returns the milliseconds until the user may do more work, 0 if the user is unknown. */
   waitMs(uid: string, nowMs: number): number {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     return rate?.work.waitMs(nowMs) ?? 0;
   }
 
-  /** A session of `uid` begins. To be followed by one `leave`. */
+  /** Registers a session of the user. Must be followed by one call of `leave`. */
   enter(uid: string, nowMs: number): UserRate {
     const known = this.#users.get(uid) ?? this.#absent.get(uid);
     const rate = known ?? new UserRate(this.limits, nowMs);
@@ -209,7 +217,7 @@ export class UserRates {
     this.#sweep(nowMs);
   }
 
-  /** Users that are remembered, with and without a session. */
+  /** Number of users that are remembered, with or without a session. */
   get size(): number {
     return this.#users.size + this.#absent.size;
   }
@@ -224,7 +232,7 @@ export class UserRates {
   }
 }
 
-/** One for the frame, one for each whole 4 KiB. */
+/** Returns the work of a frame: 1, plus 1 for each whole 4 KiB. */
 export function frameCost(bytes: number): number {
   return 1 + Math.floor(bytes / BYTES_PER_FRAME);
 }

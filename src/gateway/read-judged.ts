@@ -1,5 +1,5 @@
-// Reading for a session what it may no longer be allowed to see: a node that missed events does not
-// know yet whom it must not show what the store has. State: none.
+// Reads from the store for a session whose right to read may have ended: a node that missed events
+// does not know yet what its sessions may no longer see. State: none.
 
 import {
   type ChannelKey,
@@ -11,17 +11,20 @@ import {
 } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
 
-/** Says of a topic whether the right to what is read may have ended with an event of it. */
+/** Returns true if an event of the topic may have ended the right to see what is read. */
 type Concern = (topic: Topic) => boolean;
 
-/** Of what a user reads in a channel; without one of what is the user's own. */
+/**
+ * Returns the topics that concern a user's read in `channel`, or of the user's own data if there is
+ * no channel.
+ */
 export function concernOf(uid: string, channel?: ChannelRef): Concern {
   const user = userTopic(uid);
   const group = channel?.type === GROUP_CHANNEL ? groupTopic(channel.id) : undefined;
   return (topic) => topic === user || topic === group;
 }
 
-/** Of what is read of a channel for any of its users. */
+/** Returns the topics that concern a read in a channel on behalf of any of its users. */
 export function concernOfAll(key: ChannelKey): Concern {
   if (key.startsWith("2:")) {
     const group = groupTopic(key.slice(2));
@@ -32,9 +35,9 @@ export function concernOfAll(key: ChannelKey): Concern {
 }
 
 /**
- * What `read` gives at a time when the node misses nothing of the topics that concern it: a right
- * that ended before what was read was stored has ended here, too. Rejects `unavailable` where the
- * node does not recover in time.
+ * Returns the result of `read`, repeated until the node misses no events of the topics that concern
+ * it. If a right ended before the data was stored, this node then knows it. Rejects with
+ * `unavailable` if the node does not recover in time.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

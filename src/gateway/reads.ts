@@ -1,7 +1,7 @@
-// The queue in which the reads of one session wait: their answers may be large, so few are made at
-// once, and none is made while much of the earlier ones is not taken yet. Histories also begin in
-// turns between the users of the node. State: the waiting reads. How many may wait is the client's
-// bound on operations.
+// The queue of one session's read operations. Their replies may be large, so only a few run at
+// once, and none starts while the client has much of the earlier replies unread. Histories also
+// take turns between the users of a node. State: the waiting reads. Their number is limited by the
+// number of operations that a client may have running.
 
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
@@ -9,16 +9,25 @@ import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./rates.ts";
 
-/** An answer takes up to a quarter of what a connection may have unread. */
+/**
+ * Number of reads of one session that run at once. A reply may be as large as a quarter of the
+ * bytes that a connection may leave unread.
+ */
 const READS_AT_ONCE = 4;
-/** A list goes through all conversations of the user. */
+/**
+ * Number of conversation lists of one session that run at once. A list looks at all conversations
+ * of the user.
+ */
 const LISTS_AT_ONCE = 1;
 /**
- * Histories of all sessions of a node that begin in one turn of the event loop; a store in the
- * process takes up to 4 ms for each.
+ * Number of histories that start in one turn of the event loop, of all sessions of a node. With the
+ * embedded store, each may take up to 4 ms.
  */
 const HISTORIES_PER_TURN = 8;
-/** More than the sessions of a user have under way by default. */
+/**
+ * Maximum number of histories of one user that wait. It is higher than what the user's sessions may
+ * have running by default.
+ */
 const MAX_HISTORIES_WAITING = 1000;
 
 const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([
@@ -36,8 +45,8 @@ export function isRead(kind: OperationKind): boolean {
 type Read = () => Promise<number | undefined> | undefined;
 
 /**
- * The queue of all histories that are read over sockets of a node: they begin in turns between
- * users.
+ * Creates the queue of all histories that are read over sockets of a node. They start in turns
+ * between users.
  */
 export function createHistoryTurns(): FairSemaphore {
   const full = () =>
@@ -47,15 +56,13 @@ export function createHistoryTurns(): FairSemaphore {
   return new FairSemaphore(HISTORIES_PER_TURN, MAX_HISTORIES_WAITING, full);
 }
 
-/** A session, as its reads see it. */
+/** The part of a session that its reads see. */
 interface Reader {
   readonly uid: string;
   readonly rate: Rate | undefined;
-  /** Set when it is over. */
+  /** Set if the session has ended. */
   readonly ended: unknown;
-  /**
-   * Resolves when no more than `bytes` wait to be taken by the client, or when the session is over.
-   */
+  /** Resolves when the client has at most `bytes` unread bytes, or when the session has ended. */
   writable(bytes: number): Promise<void>;
 }
 
@@ -66,7 +73,10 @@ export class Reads {
   readonly #all = new Semaphore(READS_AT_ONCE);
   readonly #lists = new Semaphore(LISTS_AT_ONCE);
 
-  /** While more than `maxUnreadBytes` wait to be taken by the client, a read keeps its place. */
+  /**
+   * A read that is done keeps its slot as long as the client has more than `maxUnreadBytes` unread
+   * bytes.
+   */
   constructor(reader: Reader, maxUnreadBytes: number, turns: FairSemaphore) {
     this.#reader = reader;
     this.#maxUnreadBytes = maxUnreadBytes;
@@ -74,9 +84,10 @@ export class Reads {
   }
 
   /**
-   * Reads when its turn comes, unless the session is over then. Rejects as `read` does; with
-   * `overloaded` when too many reads of the user wait; with `rate_limited` a list whose session has
-   * yet to pay for the one before, as what a list costs is known when it is made.
+   * Runs the read in its turn, unless the session has ended by then. Rejects like `read`. Rejects
+   * with `overloaded` if too many reads of the user are waiting. Rejects a conversation list with
+   * `rate_limited` while the previous list has left the budget in debt, because the work of a list
+   * is known only after it ran.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
@@ -95,7 +106,7 @@ export class Reads {
   }
 
   /**
-   * A place is held for one turn of the event loop, not for a round trip: where one shard is slow,
+   * Occupies its slot for one turn of the event loop, not for a round trip. If one shard is slow,
    * the histories of the others go on.
    */
   async #history(read: Read): Promise<number | undefined> {

@@ -1,7 +1,7 @@
-// What sessions read again because events may be lost: their memberships and their inbox, where
-// these have changed. However many users it is about, the store is asked by few at a time, and
-// again until it answers; meanwhile sessions stay as they are. State: the users to be looked at,
-// the reads that have not begun, the sessions whose memberships are being read.
+// Updates sessions whose events may be lost: reads their memberships and inboxes again if these
+// have changed. For any number of users only a few reads of the store run at once, and they are
+// repeated until they succeed; until then the sessions stay as they are. State: the users to check,
+// the reads that have not started, the sessions whose memberships are being read.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
@@ -19,24 +19,24 @@ export interface ResyncParts extends InboxParts {
     InboxParts["store"];
   readonly groups: Groups;
   readonly catchUps: Pick<CatchUps, "join">;
-  /** How long to wait after a read that failed. */
+  /** Time to wait after a read that failed. */
   readonly retryMs: number;
-  /** A bug surfaced; `what` says where. */
+  /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, what: string): void;
 }
 
 const READS_AT_ONCE = 64;
-/** Users that one read is about. */
+/** Maximum number of users in one read. */
 const USERS_PER_READ = 100;
 
 export class Resync {
   readonly #parts: ResyncParts;
   readonly #reads = new Semaphore(READS_AT_ONCE);
-  /** Users whose events may be lost. */
+  /** Users whose events may be lost, each with the function that returns its sessions. */
   readonly #missed = new Map<string, SessionsOf>();
   readonly #settling = new Set<Session>();
   readonly #inbox: InboxParts;
-  /** Reads that have not begun: the sessions of one user share them. */
+  /** Reads that have not started. Sessions of one user share them. */
   readonly #groupReads = new SharedReads<readonly string[]>();
   readonly #inboxReads = new SharedReads<readonly InboxCommand[]>();
 
@@ -46,13 +46,13 @@ export class Resync {
     const readInbox: InboxParts["store"]["readInbox"] = (uid, afterSeq, page) =>
       this.#inboxReads.read(`${afterSeq} ${uid}`, (begin) =>
         this.#reads.run(() => begin(() => store.readInbox(uid, afterSeq, page))),
-      ); // no permit is held while the client is waited for
+      ); // the permit is released before waiting for the client
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
   /**
-   * Events of the user may be lost: its sessions read again what they have otherwise than the user
-   * stands. Many users are read at once, each once.
+   * Updates the sessions of a user whose events may be lost, if its memberships or inbox have
+   * changed. Users that are reported in the same turn are read together.
    */
   missed(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
@@ -60,10 +60,10 @@ export class Resync {
     if (this.#missed.size === 1) setImmediate(() => this.#readMissed());
   }
 
-  /** Gives the session what is in its inbox and did not come. */
+  /** Pushes what is in the inbox of the session and did not arrive. */
   inbox(session: Session): void {
     if (session.inbox !== undefined) {
-      session.inbox.hasMore = true; // the reader goes on
+      session.inbox.hasMore = true; // the read that is running continues
       return;
     }
     session.inbox = { hasMore: false, unstored: [] };
@@ -71,9 +71,9 @@ export class Resync {
   }
 
   /**
-   * Resolves when the session follows exactly the groups that the store has, and has what was sent
-   * in them since its user joined, or another call sees to that, or it is over. One that is joining
-   * does so when it has joined. Never rejects.
+   * Makes the session follow exactly the groups in the store, and pushes what was sent in them
+   * since its user joined. Resolves when that is done, or at once if the session has not joined yet
+   * or another call is already doing it. Never rejects.
    */
   async memberships(session: Session): Promise<void> {
     session.membershipsStale = true;
@@ -109,8 +109,8 @@ export class Resync {
   }
 
   /**
-   * `state`: of the session's user; undefined: that cannot be found out. A removal is published on
-   * the group's topic, too.
+   * Reads the session's inbox and memberships again if they differ from `state`, or if the user's
+   * state could not be read (`undefined`).
    */
   #compare(session: Session, state: UserState | undefined): void {
     if (state === undefined || mayLackCommands(session, state.inboxSeq)) this.inbox(session);
@@ -122,9 +122,11 @@ export class Resync {
     while (session.membershipsStale && session.ended === undefined) {
       session.membershipsStale = false;
       const groups = await this.#groupsOf(session.uid);
-      if (!session.membershipsStale) await this.#adopt(session, groups); // else a change came, which what was read may not show
+      // Otherwise a membership changed meanwhile, which the result may not show.
+      if (!session.membershipsStale) await this.#adopt(session, groups);
     }
-    this.#settling.delete(session); // in the same turn as nothing is stale
+    // In the same turn as the check above, so that no change is overlooked in between.
+    this.#settling.delete(session);
   }
 
   #groupsOf(uid: string): Promise<readonly string[]> {
@@ -134,8 +136,8 @@ export class Resync {
   }
 
   /**
-   * Makes the session follow exactly these groups. Stops when a membership changes meanwhile: the
-   * caller reads them again.
+   * Makes the session follow exactly these groups. Stops if a membership changes meanwhile; the
+   * caller then reads them again.
    */
   async #adopt(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
@@ -157,7 +159,7 @@ export class Resync {
     if (failures.length > 0) throw failures[0];
   }
 
-  /** Retries until it succeeds or the session is over. */
+  /** Repeats the step until it succeeds or the session ends. */
   async #untilDone(session: Session, step: () => Promise<void>): Promise<void> {
     const { retryMs, onError } = this.#parts;
     while (session.ended === undefined)
@@ -166,24 +168,27 @@ export class Resync {
       } catch (error) {
         if (!(error instanceof BrokerError)) {
           onError(error, "A session could not be brought up to date");
-          return session.end("unavailable"); // it comes back and resumes
+          return session.end("unavailable"); // its client reconnects and resumes
         }
         await new Promise((go) => setTimeout(go, retryMs).unref());
       }
   }
 }
 
-/** The session has joined, and follows exactly these groups. */
+/** Returns true if the session has joined and follows exactly these groups. */
 function hasGroups(session: Session, channelIds: readonly string[]): boolean {
   const isSame = session.groups.size === channelIds.length;
   return session.hasJoined && isSame && channelIds.every((id) => session.follows(id));
 }
 
-/** Reads of one name that are asked for before the first of them has begun are one. */
+/** Combines reads of the same name that are requested before the first of them starts. */
 class SharedReads<T> {
   readonly #waiting = new Map<string, Promise<T>>();
 
-  /** `wait` is given how the read begins when its turn has come. */
+  /**
+   * Returns the shared result. `wait` waits for the turn of the read, then starts it by calling
+   * `begin`.
+   */
   read(
     name: string,
     wait: (begin: (read: () => Promise<T>) => Promise<T>) => Promise<T>,
@@ -194,7 +199,8 @@ class SharedReads<T> {
       this.#waiting.delete(name);
       return read();
     };
-    const made = Promise.resolve().then(() => wait(begin)); // behind all that ask in this turn
+    // Starts after all requests of this turn.
+    const made = Promise.resolve().then(() => wait(begin));
     this.#waiting.set(name, made);
     return made;
   }

@@ -1,7 +1,7 @@
 // An authenticated device session on this node: its connection, its wire format, the groups it
-// follows, and how much is held back for it while it catches up. Pushes go out here; who gets which
-// push is the hub's business. Ten thousands exist: what only a session at work needs is made when
-// it is needed.
+// follows, and the number of bytes held for it while it catches up. A session writes what it is
+// pushed; the hub decides which session is pushed what. A node has tens of thousands of sessions,
+// so fields that only a busy session needs are created on first use.
 
 import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
 import {
@@ -22,39 +22,45 @@ import type { Reads } from "./reads.ts";
 import { type Resendable, Unacknowledged } from "./unacknowledged.ts";
 
 /**
- * What a held message or event costs beside its payload, about: without it, tiny ones would be held
- * without bound.
+ * Approximate memory that a held message or event uses beside its payload. Without it, an unlimited
+ * number of tiny messages could be held.
  */
 export const HELD_OVERHEAD_BYTES = 256;
 
-/** A group as its sessions see it. */
+/** The part of a group that its sessions see. */
 interface FollowedGroup {
   readonly channelId: string;
 }
 
-/** A stream of any channel. */
+/** Identifies a stream among the streams of all channels. */
 export interface StreamName {
   readonly key: ChannelKey;
   readonly clientMsgNo: string;
 }
 
-/** Where a message stands in its channel. */
+/** Position of a message in its channel. */
 type MessagePlace = Pick<Message, "messageSeq" | "messageId">;
 
-/** What a session has of a group that it left. */
+/** How much of a group a session had received when it left the group. */
 export interface Had {
-  /** Through which seq; 0: that is not known. */
+  /** Seq of the last message received, 0 if unknown. */
   readonly seq: number;
-  /** It was resuming from where its client was. */
+  /** Whether `seq` is where the client asked to resume, and the session has not caught up since. */
   readonly isResumed: boolean;
 }
 
-/** Distinguishes streams of all channels; keys hold no line break. */
+/**
+ * Returns a key that is unique among the streams of all channels. No channel key contains a line
+ * break.
+ */
 export function streamName({ key, clientMsgNo }: StreamName): string {
   return `${key}\n${clientMsgNo}`;
 }
 
-/** What the session's personal channels have for it while it is not live in them: see `Backlog`. */
+/**
+ * Holds what arrives in the user's personal channels while the session is not live in them. See
+ * `Backlog`.
+ */
 export interface Withheld {
   readonly isHolding: boolean;
   takeMessage(message: Message): number;
@@ -63,15 +69,15 @@ export interface Withheld {
   shown(snapshot: StreamSnapshot): void;
 }
 
-/** What comes for a session that has not read its inbox to the end. */
+/** Commands that arrive while the session is still reading its inbox. */
 export interface UnreadInbox {
-  /** A copy came that what was read may not show. */
+  /** True if a stored copy arrived that the reads so far may not have returned. */
   hasMore: boolean;
-  /** Commands that are kept nowhere else. */
+  /** Commands that are not stored in the inbox and must be pushed after it. */
   readonly unstored: CommandPush[];
 }
 
-/** Copies of commands that a session was given as they came: all from `from` to `to`. */
+/** Range of the copies that were pushed to the session as they arrived, both ends included. */
 export interface LiveInbox {
   readonly from: number;
   to: number;
@@ -79,7 +85,7 @@ export interface LiveInbox {
 
 export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 
-/** Sends each of the frames; returns how long they are, in bytes or characters. */
+/** Sends the frames and returns their total length, in bytes (binary) or characters (text). */
 export function sendFrames(connection: Connection, frames: Frames): number {
   if (isOne(frames)) {
     connection.send(frames);
@@ -90,7 +96,6 @@ export function sendFrames(connection: Connection, frames: Frames): number {
   return length;
 }
 
-/** Publishes each of the frames on the topic. */
 export function publishFrames(publisher: TopicPublisher, topic: string, frames: Frames): void {
   if (isOne(frames)) publisher.publish(topic, frames);
   else for (const frame of frames) publisher.publish(topic, frame);
@@ -101,11 +106,14 @@ function isOne(frames: Frames): frames is Frame {
 }
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
-/** Of more personal streams that a session read, late events are pushed again. */
+/**
+ * Maximum number of personal streams per session whose read position is remembered. Events of
+ * further streams may be pushed twice.
+ */
 const MAX_READ_STREAMS = 100;
-/** A client with more unread bytes is not sent messages again. */
+/** Number of unread bytes above which a client is not sent unacknowledged messages again. */
 const MAX_RESEND_BEHIND_BYTES = 65_536;
-/** Of more groups that a session left it is not remembered what it had. */
+/** Maximum number of groups a session has left whose last delivered seq is remembered. */
 const MAX_GROUPS_LEFT = 100;
 
 export class Session {
@@ -113,47 +121,52 @@ export class Session {
   readonly uid: string;
   readonly codec: Codec;
   readonly connection: Connection;
-  /** Groups that it is about to follow; kept by them. */
+  /** Groups the session is about to join. The groups add and remove themselves. */
   joining: Set<string> | undefined;
-  /** Its memberships changed: what was read of them before is old. */
+  /**
+   * True if the user's groups must be read again: they changed, events may have been missed, or the
+   * read at login was incomplete.
+   */
   membershipsStale = false;
-  /** The broker opened it: the client proved who it is. */
+  /** True after the login was accepted and the node had room for one more session of the user. */
   isAdmitted = false;
-  /** The client has its connack. */
+  /** True after the CONNACK was sent. */
   isWelcome = false;
-  /** It follows all its groups; changes of membership apply directly. */
+  /**
+   * True after the session joined all its groups. Later membership changes are applied to it one by
+   * one.
+   */
   hasJoined = false;
-  /** Set while it is not live in its personal channels. */
+  /** Backlog of the personal channels, `undefined` if the session is live in them. */
   personal: Withheld | undefined;
-  /** Set until it has caught up with its inbox. */
+  /** State of the inbox while the session reads it, `undefined` after it has caught up. */
   inbox: UnreadInbox | undefined;
-  /** Through which inboxSeq it has read its inbox. */
+  /** Highest `inboxSeq` up to which the session has read its inbox. */
   inboxSeq = 0;
-  /** What came live behind that. */
+  /** Copies that arrived live, `undefined` if there was none yet. */
   inboxLive: LiveInbox | undefined;
-  /** Where what the client asks to read waits. */
+  /** Queue of the client's read operations, created with the first of them. */
   reads: Reads | undefined;
-  /** The work it may ask for; undefined: any. */
+  /** Work budget of the client, `undefined` if its work is not limited. */
   rate: Rate | undefined;
   /**
-   * Of content and overhead. A small payload may keep 8 KiB of memory that it shared with others
-   * when it was read (`redis/wire.ts`).
+   * Maximum number of held bytes, counting payloads and `HELD_OVERHEAD_BYTES`. The memory in use
+   * may be larger: a small payload from Redis may keep the whole 8 KiB block alive that it was read
+   * into (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
-  /** 0: never. */
+  /** Time after which an unacknowledged message is sent again. 0 means never. */
   readonly #resendAfterMs: number;
   #unacknowledged: Unacknowledged | undefined;
   #groups: Map<string, FollowedGroup> | undefined;
   #heldBytes = 0;
   #ended: CloseReason | undefined;
-  /** Of groups it got messages of and was removed from: what it has. */
+  /** Position in each group that the session left, by channel id. */
   #had: BoundedMap<string, Had> | undefined;
   #waiting: (() => void)[] | undefined;
-  /**
-   * Newest message that it has of personal channels it resumed, and end of each personal stream
-   * that was read, by `streamName`.
-   */
+  /** Newest message that the client is known to have, by personal channel. */
   #readThrough: Map<ChannelKey, MessagePlace> | undefined;
+  /** Position in each personal stream that was read from the store, by `streamName`. */
   #readStreams: BoundedMap<string, StreamCursor> | undefined;
 
   constructor(parts: {
@@ -162,7 +175,10 @@ export class Session {
     readonly codec: Codec;
     readonly connection: Connection;
     readonly maxHeldBytes: number;
-    /** A stored message is sent again to a client that does not acknowledge it; 0: never. */
+    /**
+     * Time after which a stored message is sent again if the client has not acknowledged it. 0
+     * means never.
+     */
     readonly resendAfterMs: number;
   }) {
     this.sessionId = parts.sessionId;
@@ -173,12 +189,12 @@ export class Session {
     this.#resendAfterMs = parts.codec.acknowledges ? parts.resendAfterMs : 0;
   }
 
-  /** Why it was ended from this side; undefined while it lives. */
+  /** Reason why the session ended, `undefined` while it is alive. */
   get ended(): CloseReason | undefined {
     return this.#ended;
   }
 
-  /** Returns how long the reply is on the wire, in bytes or characters. */
+  /** Sends a reply and returns its length, in bytes (binary) or characters (text). */
   reply(reply: Reply): number {
     return sendFrames(this.connection, this.codec.encodeReply(reply));
   }
@@ -189,8 +205,8 @@ export class Session {
   }
 
   /**
-   * The same, encoded once for all sessions that share `encoded`; `key` names the frames there, and
-   * holds their format.
+   * Pushes like `push`, but encodes the frames once for all sessions that share the map `encoded`.
+   * `key` is the frames' key in that map and must include the wire format.
    */
   pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
@@ -209,7 +225,10 @@ export class Session {
         this.noteGiven({ kind: "message", channel: push.channel, message });
   }
 
-  /** A stored message is sent again until the client acknowledges it. */
+  /**
+   * Starts to wait for the acknowledgement of a stored message. The message is sent again if none
+   * arrives in time.
+   */
   noteGiven(push: Resendable): void {
     const isStored = push.message.messageSeq > 0;
     if (this.#resendAfterMs === 0 || !isStored) return;
@@ -218,17 +237,20 @@ export class Session {
     this.#unacknowledged.add(push);
   }
 
-  /** The client has the message. */
+  /** Records that the client acknowledged the message. */
   acknowledged(messageId: number): void {
     this.#unacknowledged?.confirm(messageId);
   }
 
-  /** The client has these commands. */
+  /** Records that the client acknowledged these commands. */
   acknowledgedCommands(inboxSeqs: readonly number[]): void {
     for (const one of inboxSeqs) this.#unacknowledged?.confirmCommand(one);
   }
 
-  /** Nothing to a client that has not read what it was sent, nor of a group that it left. */
+  /**
+   * Sends an unacknowledged message again, unless the client has too many unread bytes, the session
+   * left the group, or the message expired.
+   */
   #resend(push: Resendable): void {
     const { channel, message } = push;
     if (this.connection.bufferedBytes() > MAX_RESEND_BEHIND_BYTES) return;
@@ -243,16 +265,15 @@ export class Session {
     this.push({ kind: "message", channel, message });
   }
 
-  /** Frames of this session's format, encoded once for several sessions. */
+  /** Sends frames that are already encoded in the wire format of this session. */
   pushFrames(frames: Frames): void {
     sendFrames(this.connection, frames);
   }
 
-  /**
-   * Resolves when no more than `bytes` wait to be read by the client, or when the session is over.
-   */
+  /** Resolves when the client has at most `bytes` unread bytes, or when the session has ended. */
   async writable(bytes: number): Promise<void> {
-    await new Promise<void>((resolve) => setImmediate(resolve)); // frames of this turn leave first
+    // The frames of this turn are written first, so that they count as unread.
+    await new Promise<void>((resolve) => setImmediate(resolve));
     while (this.#ended === undefined && this.connection.bufferedBytes() > bytes)
       await new Promise<void>((resolve) => {
         this.#waiting ??= [];
@@ -260,7 +281,10 @@ export class Session {
       });
   }
 
-  /** The client took bytes, or disconnected. */
+  /**
+   * Lets the callers of `writable` check again, after the client read some bytes or the session
+   * ended.
+   */
   drained(): void {
     const waiting = this.#waiting;
     if (waiting === undefined) return;
@@ -269,8 +293,8 @@ export class Session {
   }
 
   /**
-   * Counts what is held back for it (negative: no more), in bytes. More than the bound ends it; it
-   * then resumes from where it was.
+   * Adds `bytes` to the number of bytes held for the session; a negative number releases them.
+   * Above the maximum the session ends, and its client may reconnect and resume.
    */
   charge(bytes: number): void {
     this.#heldBytes += bytes;
@@ -278,8 +302,8 @@ export class Session {
   }
 
   /**
-   * Its client has a personal channel through this message: what is published later of that is not
-   * pushed.
+   * Records that the client has all messages of a personal channel up to this one. They are not
+   * pushed again if they are published later.
    */
   noteRead(key: ChannelKey, { messageSeq, messageId }: MessagePlace): void {
     this.#readThrough ??= new Map();
@@ -287,28 +311,33 @@ export class Session {
   }
 
   /**
-   * False: the client has the message of a personal channel. Equal seqs alone prove nothing: a
-   * fail-over may have given them out again.
+   * Returns false if the client already has this message of a personal channel. The id is compared
+   * as well as the seq, because a fail-over may have reused the seq.
    */
   lacks({ key, messageId, messageSeq }: Message): boolean {
     const through = this.#readThrough?.get(key);
     if (through === undefined || messageSeq === 0) return true;
     const { messageSeq: lastSeq, messageId: lastId } = through;
     if (messageSeq <= lastSeq && messageId <= lastId) return false;
-    this.#readThrough?.delete(key); // publications of a channel come in their order
+    // Messages of a channel are published in order, so all later ones are new to the client as
+    // well.
+    this.#readThrough?.delete(key);
     return true;
   }
 
   /**
-   * A stream of a personal channel was read through `cursor`: what is published later of that is
-   * not pushed.
+   * Records that a personal stream was read from the store up to `cursor`. Earlier events are not
+   * pushed again if they are published later.
    */
   noteReadStream(name: StreamName, cursor: StreamCursor): void {
     this.#readStreams ??= new BoundedMap(MAX_READ_STREAMS);
     this.#readStreams.set(streamName(name), cursor);
   }
 
-  /** The part of a personal channel's event that the client lacks; undefined: it has all of it. */
+  /**
+   * Returns the part of a personal channel's event that the client lacks, `undefined` if it lacks
+   * nothing.
+   */
   lackedPart(event: ChannelEvent): ChannelEvent | undefined {
     const { stream } = event;
     if (stream === undefined || this.#readStreams === undefined) return event;
@@ -321,8 +350,8 @@ export class Session {
   }
 
   /**
-   * Tells the client why (unless it was replaced, which is silent) and closes. Harmless when it
-   * ended before.
+   * Sends the client the reason and closes the connection. A replaced session is closed without a
+   * reason. Does nothing if the session has already ended.
    */
   end(reason: CloseReason): void {
     if (this.#ended !== undefined) return;
@@ -334,7 +363,10 @@ export class Session {
     this.drained();
   }
 
-  /** The connection ended; `reason` counts where the session did not end from this side. */
+  /**
+   * Ends the session after its connection closed. `reason` counts only if the server had not ended
+   * the session before.
+   */
   disconnected(reason: CloseReason): void {
     this.#ended ??= reason;
     this.#unacknowledged?.stop();
@@ -342,8 +374,9 @@ export class Session {
   }
 
   /**
-   * It has that of a group it leaves: the notifications of its leaving and coming back may be later
-   * than those messages.
+   * Remembers how much of a group the session has, because it leaves the group. Notifications of
+   * leaving and rejoining may arrive after messages that were sent since the user rejoined; the
+   * highest seq is kept so that such messages are not pushed twice.
    */
   rememberSeq(channelId: string, had: Had): void {
     this.#had ??= new BoundedMap(MAX_GROUPS_LEFT);
@@ -351,19 +384,28 @@ export class Session {
     this.#had.renew(channelId, { ...had, seq: Math.max(before, had.seq) });
   }
 
-  /** It has resumed: from now on a group that its user is back in begins with the membership. */
+  /**
+   * Marks the resume as finished: in a group that the user rejoins from now on, the session starts
+   * where the new membership begins.
+   */
   endResume(): void {
     for (const [id, had] of this.#had ?? []) this.#had?.set(id, { ...had, isResumed: false });
   }
 
-  /** What it has of a group that it left and is back in; from now on that is not remembered. */
+  /**
+   * Returns how much of a group the session had when it left, and forgets it. `undefined` if that
+   * is not remembered.
+   */
   takeHad(channelId: string): Had | undefined {
     const found = this.#had?.get(channelId);
     this.#had?.delete(channelId);
     return found;
   }
 
-  /** The groups it gets live messages of, by id; kept by them. */
+  /**
+   * Groups whose live messages the session gets, by channel id. The groups add and remove
+   * themselves.
+   */
   get groups(): ReadonlyMap<string, FollowedGroup> {
     return this.#groups ?? NO_GROUPS;
   }
@@ -373,7 +415,7 @@ export class Session {
     this.#groups.set(group.channelId, group);
   }
 
-  /** False: it did not follow the group. */
+  /** Returns false if the session did not follow the group. */
   unfollow({ channelId }: FollowedGroup): boolean {
     return this.#groups?.delete(channelId) ?? false;
   }

@@ -1,14 +1,13 @@
-// Stored messages that a client was given and has not acknowledged, in formats whose clients count
-// on being sent them again [WKProto RECVACK]. State, per session: a ring of the messages, oldest
-// first, with gaps where one was acknowledged, and a timer while there are any. The bounds are on
-// what is sent again, not on what is delivered: a message over them stays in the channel's history,
-// or in the inbox. One is added for each recipient of each message, so that must cost next to
-// nothing.
+// Stored messages that were pushed to a client and that it has not acknowledged, for wire formats
+// whose clients rely on being sent them again [WKProto RECVACK]. State per session: a ring of
+// messages, oldest first, with gaps for those acknowledged, and a timer while it is not empty. The
+// limits concern only what is sent again: a message beyond them was delivered, and stays in the
+// history or the inbox. A message is added for each recipient, so adding must be very cheap.
 
 import type { Push } from "../protocol/protocol.ts";
 
 const MAX_MESSAGES = 256;
-/** Places of a ring that was never full; it doubles, to twice MAX_MESSAGES. */
+/** Initial length of the ring. It doubles when it is full, up to twice MAX_MESSAGES. */
 const FEW = 8;
 const MAX_BYTES = 1_048_576;
 const MAX_RESENDS = 5;
@@ -18,21 +17,26 @@ export type Resendable = Extract<Push, { readonly kind: "message" | "command" }>
 export class Unacknowledged {
   readonly #afterMs: number;
   readonly #resend: (push: Resendable) => void;
-  /** By number, modulo its length; undefined: acknowledged. Shared by those given it at once. */
+  /**
+   * The ring. A message is at its number modulo the length; acknowledged messages are `undefined`.
+   * A push is shared by all sessions that received it.
+   */
   #given: (Resendable | undefined)[] = new Array(FEW).fill(undefined);
-  /** Numbers of the oldest that is not acknowledged, and of the next. */
+  /** Number of the oldest unacknowledged message. */
   #first = 0;
+  /** Number of the next message. */
   #next = 0;
-  /** How many there are, and the bytes of their payloads. */
+  /** Number of unacknowledged messages. */
   #count = 0;
+  /** Payload bytes of the unacknowledged messages. */
   #bytes = 0;
-  /** The number that was next when each of the last rounds began, the newest first. */
+  /** Value of `#next` at the start of each of the last rounds, newest first. */
   #rounds: number[] = [];
   #timer: NodeJS.Timeout | undefined;
 
   /**
-   * `resend` is called with a message that was not acknowledged for `afterMs` to twice that, and
-   * then every `afterMs`, as often as MAX_RESENDS.
+   * Calls `resend` for a message that was not acknowledged for `afterMs` to twice that time, and
+   * then every `afterMs`, up to MAX_RESENDS times in total.
    */
   constructor(afterMs: number, resend: (push: Resendable) => void) {
     this.#afterMs = afterMs;
@@ -50,7 +54,10 @@ export class Unacknowledged {
     this.#timer ??= setTimeout(this.#nextRound, this.#afterMs).unref();
   }
 
-  /** Clients acknowledge in the order they are given: the first is looked at first. */
+  /**
+   * Removes an acknowledged message. Clients acknowledge in the order of delivery, so the search
+   * starts with the oldest.
+   */
   confirm(messageId: number): void {
     this.#removeOne(({ message }) => message.messageId === messageId);
   }
@@ -59,7 +66,7 @@ export class Unacknowledged {
     this.#removeOne((push) => push.kind === "command" && push.inboxSeq === inboxSeq);
   }
 
-  /** Nothing more is sent again. */
+  /** Drops all messages; none is sent again. */
   stop(): void {
     clearTimeout(this.#timer);
     this.#first = this.#next;
@@ -78,7 +85,8 @@ export class Unacknowledged {
       if (number < over) this.#remove(number);
       else if (push !== undefined) due.push(push);
     }
-    for (const push of due) this.#resend(push); // may confirm it, or end the session
+    // This may acknowledge messages or end the session.
+    for (const push of due) this.#resend(push);
     if (this.#first < this.#next) this.#timer = setTimeout(this.#nextRound, this.#afterMs).unref();
   };
 
@@ -89,7 +97,7 @@ export class Unacknowledged {
     }
   }
 
-  /** Harmless when it is a gap. */
+  /** Does nothing if the message was already removed. */
   #remove(number: number): void {
     const mask = this.#given.length - 1;
     const push = this.#given[number & mask];
@@ -101,7 +109,7 @@ export class Unacknowledged {
       this.#first += 1;
   }
 
-  /** Numbers them anew, without gaps, in a ring that is at most half full. */
+  /** Renumbers the messages without gaps, in a ring that is at most half full. */
   #makeRoom(): void {
     const size = this.#given.length;
     const given = new Array<Resendable | undefined>(2 * this.#count > size ? 2 * size : size).fill(

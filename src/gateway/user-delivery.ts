@@ -1,5 +1,6 @@
-// What goes to users' sessions and not to a group's: personal and restricted messages, events of
-// personal channels, changes of conversations. Encoded once per wire format and view. State: none.
+// Delivery to the sessions of single users, not through a group: personal messages, messages for
+// some members only, events of personal channels, and changes of conversations. Each is encoded
+// once per wire format and channel id. State: none.
 
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
@@ -8,10 +9,10 @@ import type { Session } from "./session.ts";
 
 type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }>;
 
-/** The sessions of a user on this node. */
+/** Returns the sessions of a user on this node. */
 export type SessionsOf = (uid: string) => readonly Session[];
 
-/** Both users of a personal channel, once each. */
+/** Returns the two users of a personal channel. A user's channel with itself has one. */
 export function pairOf({
   fromUid,
   channel,
@@ -19,7 +20,10 @@ export function pairOf({
   return channel.id === fromUid ? [fromUid] : [fromUid, channel.id];
 }
 
-/** Takes the message to all sessions of these users but `origin`. Returns how many they are. */
+/**
+ * Delivers the message to all sessions of these users except `origin`. Returns the number of
+ * sessions.
+ */
 export function deliverMessage(
   message: Message,
   to: {
@@ -32,11 +36,12 @@ export function deliverMessage(
   let frames = new Map<string, Frames>();
   let count = 0;
   for (const uid of to.uids) {
-    if (!isGroup) frames = new Map(); // each calls a conversation by the other's name
+    if (!isGroup) frames = new Map(); // each user sees the channel under the uid of the other
     for (const session of sessionsOf(uid)) {
       if (session === to.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
-      if (message.messageSeq === 0 && !session.isWelcome) continue; // its user was shown it at another node, or was not online
+      // A message that is not stored is only for sessions that were online when it was sent.
+      if (message.messageSeq === 0 && !session.isWelcome) continue;
       count += 1;
       if (session.personal?.isHolding) session.personal.takeMessage(message);
       else pushMessage(session, message, frames);
@@ -46,7 +51,8 @@ export function deliverMessage(
 }
 
 /**
- * Takes an event of a personal channel to all sessions of both users. Returns how many they are.
+ * Delivers an event of a personal channel to all sessions of both users. Returns the number of
+ * sessions.
  */
 export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;
@@ -72,8 +78,9 @@ export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): numbe
 }
 
 /**
- * Tells the user's sessions but the one that did it, and `shown` of each that its client has the
- * newest message with its stream. One without its connack will read the conversation as it is then.
+ * Pushes the change to all sessions of the user except the one that caused it, and calls `shown`
+ * for each session whose client now has the newest message and its stream. A session that still
+ * waits for its CONNACK is skipped, because it will read the current state later.
  */
 export function deliverConversation(
   { uid, conversation, change, origin }: ConversationEvent,
@@ -89,7 +96,10 @@ export function deliverConversation(
   }
 }
 
-/** The message as the sessions of one view and format get it is encoded on first use. */
+/**
+ * Pushes the message. It is encoded on first use for all sessions with the same wire format and
+ * channel id.
+ */
 function pushMessage(session: Session, message: Message, frames: Map<string, Frames>): void {
   const { format, acknowledges } = session.codec;
   const found = acknowledges ? undefined : frames.get(format);

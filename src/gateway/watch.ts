@@ -1,7 +1,7 @@
-// Whose online state the sessions of this node want to know: sends each session the state of its
-// users, and then every change once. All reads of the directory go one after the other, so an older
-// answer never comes after a newer one. State: watchers by uid, what each was last sent, the uids
-// and requests that wait for the next read.
+// Pushes the online state of users to the sessions that watch them: first the current state, then
+// each change once. Reads of the directory run one after the other, so that an older result never
+// arrives after a newer one. State: the watchers of each user, what was last sent to each, the
+// users and requests of the next read.
 
 import { BrokerError } from "../broker/errors.ts";
 import { type Presence, presenceTopic } from "../broker/model.ts";
@@ -12,16 +12,16 @@ import type { Session } from "./session.ts";
 interface WatchParts {
   readonly cluster: Pick<Cluster, "listen" | "unlisten">;
   readonly directory: Pick<SessionDirectory, "presence">;
-  /** How long to wait after a read that failed. */
+  /** Time to wait after a read that failed. */
   readonly retryMs: number;
-  /** A bug surfaced; `what` says where. */
+  /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, what: string): void;
 }
 
-/** A read asks for about so many at most. */
+/** Number of users after which no further request is added to a read. */
 const UIDS_PER_READ = 10_000;
 
-/** What a session was last sent of each user it watches; undefined: nothing yet. */
+/** What a session was last sent for each user it watches, `undefined` if nothing yet. */
 type LastSent = Map<string, Presence | undefined>;
 
 interface Request {
@@ -44,8 +44,9 @@ export class PresenceWatch {
   }
 
   /**
-   * Watches these users in place of those before, and hands how they stand to `answer`, in order;
-   * changes from then on are pushed. Rejects with `unavailable`, and then watches nobody.
+   * Makes the session watch these users instead of its earlier ones. Calls `answer` with their
+   * current state, in the order of `uids`; later changes are pushed. Rejects with `unavailable`,
+   * and the session then watches nobody.
    */
   async watch(
     session: Session,
@@ -73,14 +74,14 @@ export class PresenceWatch {
     }
   }
 
-  /** The online state of the user may have changed. */
+  /** Reads the user's online state again, because it may have changed. */
   heard(uid: string): void {
     if (!this.#watchers.has(uid)) return;
     this.#changed.add(uid);
     this.#read();
   }
 
-  /** The session watches nobody any more; harmless when it did not. */
+  /** Ends all watching of the session. Does nothing if it watches nobody. */
   leave(session: Session): void {
     const lastSent = this.#lastSent.get(session);
     if (lastSent === undefined) return;
@@ -108,7 +109,7 @@ export class PresenceWatch {
     this.#parts.cluster.unlisten(presenceTopic(uid));
   }
 
-  /** Starts reading unless it is under way. What changes within this turn is read once. */
+  /** Starts reading unless a read is running. Changes within one turn are read together. */
   #read(): void {
     if (this.#isReading) return;
     this.#isReading = true;
@@ -120,12 +121,15 @@ export class PresenceWatch {
     while (this.#changed.size > 0 || this.#requests.length > 0)
       if (!(await this.#readSome())) {
         setTimeout(() => void this.#readAll(), this.#parts.retryMs).unref();
-        return; // and still reading
+        return; // `#isReading` stays true until the retry
       }
     this.#isReading = false;
   }
 
-  /** False: it failed; the callers got the error, and what changed is still to be read. */
+  /**
+   * Returns false if the read failed. The requests are then rejected, and the changed users are
+   * read again.
+   */
   async #readSome(): Promise<boolean> {
     const requests = this.#take();
     const changed = [...this.#changed];
@@ -162,7 +166,10 @@ export class PresenceWatch {
     answer(presence);
   }
 
-  /** A session that was sent nothing yet of a user has its answer coming. */
+  /**
+   * Pushes changes. A session that was sent nothing yet for a user is skipped, because its request
+   * is about to be answered.
+   */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
     for (const uid of uids)
