@@ -20,10 +20,10 @@ import {
 } from "../broker/stream-pieces.ts";
 import {
   HELD_OVERHEAD_BYTES,
+  type PersonalBacklog,
   type Session,
   type StreamName,
   streamName,
-  type Withheld,
 } from "./session.ts";
 
 /**
@@ -42,7 +42,7 @@ type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
  * The channels in which a session becomes live together: one group, or all personal channels of its
  * user.
  */
-export interface Place {
+export interface Scope {
   /** The group's key, `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
   /** Returns `undefined` if the session is live in the scope, or does not belong to it. */
@@ -71,7 +71,7 @@ const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
 const NO_STREAMS: ReadonlyMap<string, PendingStream> = new Map();
 
 /** The personal channels of any session. The session itself refers to its backlog. */
-export const PERSONAL: Place = {
+export const PERSONAL_CHANNELS: Scope = {
   key: undefined,
   backlogOf: ({ personal }) => (personal instanceof Backlog ? personal : undefined),
   add: (backlog) => backlog.release(),
@@ -83,9 +83,9 @@ export const PERSONAL: Place = {
   },
 };
 
-export class Backlog implements Withheld {
+export class Backlog implements PersonalBacklog {
   readonly session: Session;
-  readonly place: Place;
+  readonly place: Scope;
   /**
    * True if the session is new in the scope: its client knows only streams that it was shown or
    * that start meanwhile. False if the session was live: its client has everything up to the first
@@ -96,21 +96,21 @@ export class Backlog implements Withheld {
   /** Whether the session starts at its client's position, not where its user became a member. */
   isResumed = false;
   /** Seq and highest message id up to which the session has each channel. */
-  #given: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
+  #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
   /** Messages, and events outside of streams, in order of arrival. */
-  #held: (Message | ChannelEvent)[] = [];
+  #heldItems: (Message | ChannelEvent)[] = [];
   readonly #events: ChannelEvent[] = [];
   /**
    * True while the store is read for the last time, so that every event is kept. False if events
    * that the store can return later are left to it.
    */
-  #keepsAll = false;
+  #keepsAllEvents = false;
   #bytes = 0;
 
-  constructor(session: Session, place: Place, status: BacklogStatus) {
+  constructor(session: Session, scope: Scope, status: BacklogStatus) {
     this.session = session;
-    this.place = place;
+    this.place = scope;
     this.status = status;
     this.isJoining = status !== "streams";
   }
@@ -145,12 +145,12 @@ export class Backlog implements Withheld {
 
   /** True if the session's start position in some channel is set. */
   get hasBegun(): boolean {
-    return this.#given !== undefined;
+    return this.#positions !== undefined;
   }
 
   /** Returns the seq up to which the session has the channel, 0 if it has not started there. */
   seqOf(key: ChannelKey): number {
-    return this.#given?.get(key)?.seq ?? 0;
+    return this.#positions?.get(key)?.seq ?? 0;
   }
 
   /**
@@ -158,9 +158,9 @@ export class Backlog implements Withheld {
    * the newest message pushed to it, 0 if there is none.
    */
   advance(key: ChannelKey, seq: number, id = 0): void {
-    this.#given ??= new Map();
-    const before = this.#given.get(key)?.id ?? 0;
-    this.#given.set(key, { seq, id: Math.max(before, id) });
+    this.#positions ??= new Map();
+    const previousId = this.#positions.get(key)?.id ?? 0;
+    this.#positions.set(key, { seq, id: Math.max(previousId, id) });
   }
 
   /**
@@ -168,7 +168,7 @@ export class Backlog implements Withheld {
    * pushed.
    */
   takeMessage(message: Message): number {
-    if (this.status === "holding") this.#hold(message);
+    if (this.status === "holding") this.#holdItem(message);
     if (this.status !== "early" || !this.session.isWelcome) return 0;
     this.#pushMessage(message);
     return 1;
@@ -182,7 +182,7 @@ export class Backlog implements Withheld {
     if (session.ended !== undefined) return;
     if (status === "early") {
       if (event.stream === undefined && session.isWelcome) this.#pushEvent(event);
-    } else if (status === "holding" && event.stream === undefined) this.#hold(event);
+    } else if (status === "holding" && event.stream === undefined) this.#holdItem(event);
     else if (status === "holding" || status === "streams") this.#withhold(event);
   }
 
@@ -198,12 +198,12 @@ export class Backlog implements Withheld {
   leaveToStore(): void {
     if (this.place.key === undefined) return;
     this.status = "reading";
-    this.#forget((one) => isMessage(one) && one.messageSeq > 0);
+    this.#dropHeld((item) => isMessage(item) && item.messageSeq > 0);
   }
 
   /** Drops what is held of a group that the user left. */
   forgetGroup(channelId: string): void {
-    this.#forget(({ channel: { id, type } }) => type === GROUP_CHANNEL && id === channelId);
+    this.#dropHeld(({ channel: { id, type } }) => type === GROUP_CHANNEL && id === channelId);
   }
 
   /**
@@ -211,23 +211,23 @@ export class Backlog implements Withheld {
    * order, and makes the session live for messages.
    */
   release(): void {
-    const held = this.#held;
-    this.#forget(() => true);
+    const items = this.#heldItems;
+    this.#dropHeld(() => true);
     this.status = "streams";
     if (this.session.ended !== undefined) return;
-    for (const one of held)
-      if (!isMessage(one)) this.#pushEvent(one);
-      else if (!this.#isPast(one)) this.#pushMessage(one);
+    for (const item of items)
+      if (!isMessage(item)) this.#pushEvent(item);
+      else if (!this.#isDelivered(item)) this.#pushMessage(item);
   }
 
   /** Leaves the content of streams to the store again. */
   leaveStreamsToStore(): void {
-    this.#keepsAll = false;
+    this.#keepsAllEvents = false;
   }
 
   /** Keeps every event from now on, because the store is about to be read for the last time. */
   keepAll(): void {
-    this.#keepsAll = true;
+    this.#keepsAllEvents = true;
   }
 
   /** Streams that must be read from the store, in the order in which they were added. */
@@ -241,12 +241,12 @@ export class Backlog implements Withheld {
    */
   shown(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo, nextIndex } = snapshot;
-    const found = this.#streams.get(streamName(snapshot));
+    const pending = this.#streams.get(streamName(snapshot));
     const cursor = cursorAtEnd(snapshot);
-    if (found === undefined) {
+    if (pending === undefined) {
       if (snapshot.state !== "active") return;
       this.#addPending({ key, clientMsgNo, cursor, mustRead: this.isJoining });
-    } else if (found.cursor.index < nextIndex) found.cursor = cursor;
+    } else if (pending.cursor.index < nextIndex) pending.cursor = cursor;
   }
 
   /**
@@ -270,14 +270,14 @@ export class Backlog implements Withheld {
    * `snapshot` is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
-    const place = this.#events.findIndex(
+    const index = this.#events.findIndex(
       (event) => event.stream !== undefined && streamName(event) === streamName(name),
     );
-    const before = this.#events.splice(0, place + 1);
+    const preceding = this.#events.splice(0, index + 1);
     // The last of these events belongs to the stream. It is skipped here, because the snapshot
     // contains it.
-    for (const event of before) this.#pushWithheld(event);
-    if (snapshot !== undefined) this.#pushRest(snapshot);
+    for (const event of preceding) this.#pushWithheld(event);
+    if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
 
   /**
@@ -286,28 +286,28 @@ export class Backlog implements Withheld {
    * Returns the number of streams that were caught up with from the store.
    */
   settle(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
-    const rest = new Map(read.map((one) => [streamName(one), one]));
+    const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
     for (const snapshot of active) {
       const { key, clientMsgNo } = snapshot;
       if (this.#streams.get(streamName(snapshot))?.isPresented) continue;
-      rest.delete(streamName(snapshot));
+      unread.delete(streamName(snapshot));
       const cursor = this.#pushSnapshot(snapshot);
       this.#addPending({ key, clientMsgNo, cursor, mustRead: false });
     }
-    const caughtUp = rest.size;
-    const ofStreams = this.#events.filter(({ stream }) => stream !== undefined);
-    const placed = new Set(ofStreams.map(streamName));
-    const takeUp = (name: string): void => {
-      const snapshot = rest.get(name);
-      if (snapshot !== undefined) this.#pushRest(snapshot);
-      rest.delete(name);
+    const caughtUp = unread.size;
+    const streamEvents = this.#events.filter(({ stream }) => stream !== undefined);
+    const streamsWithEvents = new Set(streamEvents.map(streamName));
+    const catchUp = (name: string): void => {
+      const snapshot = unread.get(name);
+      if (snapshot !== undefined) this.#pushMissing(snapshot);
+      unread.delete(name);
     };
-    for (const name of [...rest.keys()]) if (!placed.has(name)) takeUp(name);
+    for (const name of [...unread.keys()]) if (!streamsWithEvents.has(name)) catchUp(name);
     for (const event of this.#events) {
-      if (event.stream !== undefined) takeUp(streamName(event));
+      if (event.stream !== undefined) catchUp(streamName(event));
       this.#pushWithheld(event);
     }
-    if (this.place.key === undefined) this.#noteRead();
+    if (this.place.key === undefined) this.#recordStreamPositions();
     this.drop();
     return caughtUp;
   }
@@ -316,46 +316,46 @@ export class Backlog implements Withheld {
   drop(): void {
     this.session.charge(-this.#bytes);
     this.#bytes = 0;
-    this.#held = [];
+    this.#heldItems = [];
     this.#events.length = 0;
     this.#pendingStreams = undefined;
   }
 
   #withhold(event: ChannelEvent): void {
     const { stream, key, clientMsgNo } = event;
-    if (stream === undefined) return this.#keep(event);
-    const found = this.#streams.get(streamName(event));
-    if (found !== undefined) {
-      if (this.#keepsAll) return this.#keep(event);
+    if (stream === undefined) return this.#keepEvent(event);
+    const pending = this.#streams.get(streamName(event));
+    if (pending !== undefined) {
+      if (this.#keepsAllEvents) return this.#keepEvent(event);
       // Keeps the stream's place among the events of other streams.
-      if (!found.mustRead) this.#keep(event);
-      found.mustRead = true;
+      if (!pending.mustRead) this.#keepEvent(event);
+      pending.mustRead = true;
       return;
     }
-    const isKnown = !this.isJoining || stream.index === 0;
+    const isContiguous = !this.isJoining || stream.index === 0;
     // The stream is read later if it is still active; otherwise the client never knew it.
-    if (!isKnown && !this.#keepsAll) return;
-    this.#keep(event);
+    if (!isContiguous && !this.#keepsAllEvents) return;
+    this.#keepEvent(event);
     const { index, textOffset } = stream;
     const cursor = { index, textOffset };
-    const mustRead = !this.#keepsAll;
-    if (isKnown) this.#addPending({ key, clientMsgNo, cursor, mustRead });
+    const mustRead = !this.#keepsAllEvents;
+    if (isContiguous) this.#addPending({ key, clientMsgNo, cursor, mustRead });
   }
 
   /**
    * Returns true if the message was already delivered. A message that is not stored counts as
    * delivered if a later one was, because ids in a channel only grow.
    */
-  #isPast({ key, messageSeq, messageId }: Message): boolean {
+  #isDelivered({ key, messageSeq, messageId }: Message): boolean {
     if (messageSeq > 0) return messageSeq <= this.seqOf(key);
-    return messageId < (this.#given?.get(key)?.id ?? 0);
+    return messageId < (this.#positions?.get(key)?.id ?? 0);
   }
 
   /**
    * Records in the session up to where streams were pushed. With several Redis servers an event of
    * a personal channel may be read before it is published.
    */
-  #noteRead(): void {
+  #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
@@ -369,10 +369,10 @@ export class Backlog implements Withheld {
     if (stream === undefined) return this.#pushEvent(event);
     const pending = this.#streams.get(streamName(event));
     if (pending === undefined || pending.mustRead) return;
-    const rest = restOf(event, stream, pending.cursor);
-    if (rest === undefined) return;
+    const lackedPart = restOf(event, stream, pending.cursor);
+    if (lackedPart === undefined) return;
     pending.cursor = cursorAfter(event, stream);
-    this.#pushEvent(rest);
+    this.#pushEvent(lackedPart);
   }
 
   /**
@@ -380,14 +380,14 @@ export class Backlog implements Withheld {
    * position in the stream.
    */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
-    const shown = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
-    if (shown.index > snapshot.nextIndex) return shown;
+    const position = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
+    if (position.index > snapshot.nextIndex) return position;
     const channel = channelSeenBy(this.session.uid, snapshot);
     this.session.push({ kind: "stream", channel, snapshot });
     return cursorAtEnd(snapshot);
   }
 
-  #pushRest(snapshot: StreamSnapshot): void {
+  #pushMissing(snapshot: StreamSnapshot): void {
     const pending = this.#streams.get(streamName(snapshot));
     if (pending === undefined) return;
     for (const event of eventsFrom(snapshot, pending.cursor)) this.#pushEvent(event);
@@ -410,22 +410,22 @@ export class Backlog implements Withheld {
     this.#pendingStreams.set(streamName(pending), pending);
   }
 
-  #hold(one: Message | ChannelEvent): void {
+  #holdItem(item: Message | ChannelEvent): void {
     if (this.session.ended !== undefined) return;
-    this.#held.push(one);
-    this.#charge(bytesOf(one));
+    this.#heldItems.push(item);
+    this.#charge(bytesOf(item));
   }
 
-  #keep(event: ChannelEvent): void {
+  #keepEvent(event: ChannelEvent): void {
     this.#events.push(event);
     this.#charge(bytesOf(event));
   }
 
-  #forget(isForgotten: (one: Message | ChannelEvent) => boolean): void {
+  #dropHeld(isDropped: (item: Message | ChannelEvent) => boolean): void {
     let bytes = 0;
-    this.#held = this.#held.filter((one) => {
-      if (isForgotten(one)) bytes += bytesOf(one);
-      return !isForgotten(one);
+    this.#heldItems = this.#heldItems.filter((item) => {
+      if (isDropped(item)) bytes += bytesOf(item);
+      return !isDropped(item);
     });
     if (bytes > 0) this.#charge(-bytes);
   }
@@ -436,10 +436,10 @@ export class Backlog implements Withheld {
   }
 }
 
-function isMessage(one: Message | ChannelEvent): one is Message {
-  return "payload" in one;
+function isMessage(item: Message | ChannelEvent): item is Message {
+  return "payload" in item;
 }
 
-function bytesOf(one: Message | ChannelEvent): number {
-  return (isMessage(one) ? one.payload : one.data).length + HELD_OVERHEAD_BYTES;
+function bytesOf(item: Message | ChannelEvent): number {
+  return (isMessage(item) ? item.payload : item.data).length + HELD_OVERHEAD_BYTES;
 }

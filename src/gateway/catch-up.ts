@@ -17,12 +17,12 @@ import { KeyedLock } from "../lib/keyed-lock.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { TimeSlice } from "../lib/time-slice.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
-import { Backlog, PERSONAL, type Place } from "./backlog.ts";
+import { Backlog, PERSONAL_CHANNELS, type Scope } from "./backlog.ts";
 import type { Groups } from "./groups.ts";
 import { concernOf, concernOfAll, readJudged } from "./read-judged.ts";
 import type { Session, StreamName } from "./session.ts";
 
-export interface CatchUpParts {
+export interface CatchUpPorts {
   readonly store: Pick<ChannelStore, "joinSeqs"> &
     Pick<MessageStore, "readMessages" | "headSeq"> &
     Pick<StreamStore, "stream" | "activeStream" | "personalStreamsOf">;
@@ -35,7 +35,7 @@ export interface CatchUpParts {
   };
   readonly metrics: Pick<GatewayMetrics, "resumed" | "catchingUp" | "caughtUp">;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
-  onError(error: unknown, what: string): void;
+  onError(error: unknown, context: string): void;
 }
 
 export interface ReadLimits {
@@ -52,7 +52,7 @@ const READS_AT_ONCE = 128;
  * Maximum number of concurrent look-ups of active streams. Thousands of sessions may each join
  * thousands of groups at once.
  */
-const LOOKS_AT_ONCE = 512;
+const LOOKUPS_AT_ONCE = 512;
 /** Fraction of `maxBufferedBytes` above which a connection counts as lagging. */
 const LAG_SHARE = 0.25;
 
@@ -65,30 +65,30 @@ export function lagBytesOf(maxBufferedBytes: number): number {
 }
 
 export class CatchUps {
-  readonly #parts: CatchUpParts;
+  readonly #ports: CatchUpPorts;
   /** One lock per session, so that it catches up with the messages of one group at a time. */
-  readonly #messageTurns = new KeyedLock();
+  readonly #messageLocks = new KeyedLock();
   /**
    * One lock per session. Without it, a session would be sent the streams of all its channels at
    * the same time.
    */
-  readonly #streamTurns = new KeyedLock();
+  readonly #streamLocks = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
   /**
    * Permits for `joinSeqs`, separate from `#reads`: the delivery of missed messages waits for these
    * reads.
    */
-  readonly #judgements = new Semaphore(READS_AT_ONCE);
-  readonly #looks = new Semaphore(LOOKS_AT_ONCE);
+  readonly #membershipReads = new Semaphore(READS_AT_ONCE);
+  readonly #lookups = new Semaphore(LOOKUPS_AT_ONCE);
   /**
    * Number of unread bytes to which the client must get down before the session catches up with
    * streams.
    */
   readonly #maxUnreadBytes: number;
 
-  constructor(parts: CatchUpParts) {
-    this.#parts = parts;
-    this.#maxUnreadBytes = lagBytesOf(parts.limits.maxBufferedBytes) / 2;
+  constructor(ports: CatchUpPorts) {
+    this.#ports = ports;
+    this.#maxUnreadBytes = lagBytesOf(ports.limits.maxBufferedBytes) / 2;
   }
 
   /**
@@ -96,7 +96,7 @@ export class CatchUps {
    * not held, because they can be long; they are read from the store.
    */
   enter(session: Session): void {
-    session.personal = new Backlog(session, PERSONAL, "holding");
+    session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
   }
 
   /**
@@ -105,7 +105,7 @@ export class CatchUps {
    * what it missed if it resumes there. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
-    const { groups } = this.#parts;
+    const { groups } = this.#ports;
     const resumed: Backlog[] = [];
     const slice = groups.slice();
     for (const id of session.joining ?? []) {
@@ -114,11 +114,11 @@ export class CatchUps {
       if (backlog?.isResumed) resumed.push(backlog);
       else if (backlog !== undefined) this.#goLive(backlog);
     }
-    const personal = PERSONAL.backlogOf(session);
-    if (personal !== undefined) await this.#run(personal, resumedPersonal);
+    const personal = PERSONAL_CHANNELS.backlogOf(session);
+    if (personal !== undefined) await this.#catchUp(personal, resumedPersonal);
     for (const backlog of resumed) {
       if (slice.isUsedUp()) await slice.rest();
-      await this.#run(backlog, channelsOf(backlog));
+      await this.#catchUp(backlog, channelsOf(backlog));
     }
   }
 
@@ -128,10 +128,10 @@ export class CatchUps {
    * or is removed meanwhile. Rejects with `unavailable`; the call may then be repeated.
    */
   async join(session: Session, channelId: string): Promise<void> {
-    const { metrics } = this.#parts;
+    const { metrics } = this.#ports;
     metrics.catchingUp(1);
     try {
-      await this.#messageTurns.run(session.sessionId, () => this.#join(session, channelId));
+      await this.#messageLocks.run(session.sessionId, () => this.#join(session, channelId));
     } finally {
       metrics.catchingUp(-1);
     }
@@ -148,8 +148,8 @@ export class CatchUps {
 
   /** See `ChannelStore`. The number of concurrent reads is limited. */
   joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]> {
-    const { store } = this.#parts;
-    return this.#judgements.run(() => store.joinSeqs(channelId, uids));
+    const { store } = this.#ports;
+    return this.#membershipReads.run(() => store.joinSeqs(channelId, uids));
   }
 
   /**
@@ -158,24 +158,24 @@ export class CatchUps {
    */
   lag(session: Session): void {
     if (session.ended !== undefined) return;
-    void this.#guarded(session, async () => {
-      const { groups } = this.#parts;
+    void this.#endOnFailure(session, async () => {
+      const { groups } = this.#ports;
       const slice = groups.slice();
-      const fallen: Backlog[] = [];
-      const fall = (place: Place) => {
-        if (place.backlogOf(session) !== undefined) return;
-        const backlog = new Backlog(session, place, "streams");
-        place.fallBehind(backlog);
-        fallen.push(backlog);
+      const backlogs: Backlog[] = [];
+      const withhold = (scope: Scope) => {
+        if (scope.backlogOf(session) !== undefined) return;
+        const backlog = new Backlog(session, scope, "streams");
+        scope.fallBehind(backlog);
+        backlogs.push(backlog);
       };
-      fall(PERSONAL);
+      withhold(PERSONAL_CHANNELS);
       for (const group of groups.followedBy(session)) {
-        fall(group);
+        withhold(group);
         if (slice.isUsedUp()) await slice.rest();
         // The groups drop these backlogs when the session leaves them.
         if (session.ended !== undefined) return;
       }
-      await this.#recover(session, fallen, slice);
+      await this.#recover(session, backlogs, slice);
     });
   }
 
@@ -186,8 +186,8 @@ export class CatchUps {
   shown(session: Session, snapshot: StreamSnapshot | undefined): void {
     if (snapshot === undefined) return;
     const { id, type } = snapshot.channel;
-    const place = type === GROUP_CHANNEL ? this.#parts.groups.get(id) : PERSONAL;
-    place?.backlogOf(session)?.shown(snapshot);
+    const scope = type === GROUP_CHANNEL ? this.#ports.groups.get(id) : PERSONAL_CHANNELS;
+    scope?.backlogOf(session)?.shown(snapshot);
   }
 
   /**
@@ -196,12 +196,13 @@ export class CatchUps {
    */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
-    const { groups } = this.#parts;
+    const { groups } = this.#ports;
     const backlog = groups.expect(session, channelId);
     backlog.hold();
     try {
       await groups.listen(channelId);
-      if (await this.#begin(backlog, channelId)) await this.#run(backlog, channelsOf(backlog));
+      if (await this.#setStart(backlog, channelId))
+        await this.#catchUp(backlog, channelsOf(backlog));
     } finally {
       if (!session.follows(channelId)) groups.takeOut(session, channelId);
     }
@@ -211,35 +212,35 @@ export class CatchUps {
    * Sets the position from which the session reads the group: where it was when it left, or where
    * its user became a member. Returns false if the user is not a member.
    */
-  async #begin(backlog: Backlog, channelId: string): Promise<boolean> {
-    const { store, cluster } = this.#parts;
+  async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
+    const { store, cluster } = this.#ports;
     const { session } = backlog;
     const key = channelKey({ id: channelId, type: GROUP_CHANNEL }, session.uid);
     const [joinSeq] = await this.#reads.run(() => store.joinSeqs(channelId, [session.uid]));
     if (joinSeq === undefined || backlog.isOver) return false;
-    const had = session.takeHad(channelId);
-    backlog.advance(key, had?.seq ?? joinSeq);
-    if (had === undefined) return true;
-    backlog.isResumed = had.isResumed;
+    const leftAt = session.takeHad(channelId);
+    backlog.advance(key, leftAt?.seq ?? joinSeq);
+    if (leftAt === undefined) return true;
+    backlog.isResumed = leftAt.isResumed;
     // After the barrier, everything that was sent while the user was not a member has arrived and
     // can be dropped. What was stored since is read.
     await cluster.barrier();
     backlog.forgetGroup(channelId);
-    const isAhead = had.seq > joinSeq;
+    const isAhead = leftAt.seq > joinSeq;
     const headSeq = isAhead ? await this.#reads.run(() => store.headSeq(key)) : 0;
     // A fail-over lost messages; other messages have their seqs or will get them.
-    const isLost = isAhead && had.seq > headSeq;
-    if (isLost || !(isAhead || had.isResumed)) backlog.advance(key, joinSeq);
+    const isLost = isAhead && leftAt.seq > headSeq;
+    if (isLost || !(isAhead || leftAt.isResumed)) backlog.advance(key, joinSeq);
     return true;
   }
 
   /** Catches up with these channels of the scope, then goes live. */
-  async #run(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {
+  async #catchUp(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {
     for (const channel of channels) await this.#readToEnd(backlog, channel);
     if (backlog.isOver) return;
     // After the barrier, the messages that were read have also arrived, and are skipped as
     // delivered.
-    if (channels.length > 0) await this.#parts.cluster.barrier();
+    if (channels.length > 0) await this.#ports.cluster.barrier();
     this.#goLive(backlog);
   }
 
@@ -249,10 +250,10 @@ export class CatchUps {
    */
   #goLive(backlog: Backlog): void {
     if (backlog.isOver) return;
-    const { metrics } = this.#parts;
+    const { metrics } = this.#ports;
     backlog.place.add(backlog);
     metrics.catchingUp(1);
-    void this.#guarded(backlog.session, () => this.#startStreams(backlog)).then(() =>
+    void this.#endOnFailure(backlog.session, () => this.#startEvents(backlog)).then(() =>
       metrics.catchingUp(-1),
     );
   }
@@ -263,7 +264,7 @@ export class CatchUps {
    * memory.
    */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
-    const { maxUnreadBytes } = this.#parts.limits;
+    const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;
     do {
       await session.writable(maxUnreadBytes);
@@ -280,7 +281,7 @@ export class CatchUps {
    * messages, also at its end.
    */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
-    const { store, cluster, limits, metrics } = this.#parts;
+    const { store, cluster, limits, metrics } = this.#ports;
     const { session } = backlog;
     const key = channelKey(channel, session.uid);
     const afterSeq = backlog.seqOf(key);
@@ -325,7 +326,7 @@ export class CatchUps {
    */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
-    const { store, cluster } = this.#parts;
+    const { store, cluster } = this.#ports;
     const [joinSeq] = await this.#reads.run(() => store.joinSeqs(id, [session.uid]));
     if (joinSeq !== undefined) return true;
     // After the barrier, the removal is delivered and has ended the catch-up, unless the user is
@@ -337,30 +338,30 @@ export class CatchUps {
   /**
    * Makes the session live for events, at once if nothing is pending, as in nearly every channel.
    */
-  async #startStreams(backlog: Backlog): Promise<void> {
+  async #startEvents(backlog: Backlog): Promise<void> {
     const { session } = backlog;
     backlog.keepAll();
-    const active = await this.#looks.run(() => this.#active(backlog));
-    const owesNothing = active.length === 0 && !backlog.mustRead;
-    if (owesNothing && !this.#lags(session)) {
-      await this.#parts.cluster.barrier();
+    const active = await this.#lookups.run(() => this.#activeStreams(backlog));
+    const isUpToDate = active.length === 0 && !backlog.mustRead;
+    if (isUpToDate && !this.#isLagging(session)) {
+      await this.#ports.cluster.barrier();
       finish(backlog);
       return;
     }
     backlog.leaveStreamsToStore();
-    await this.#streamTurns.run(session.sessionId, async () => {
+    await this.#streamLocks.run(session.sessionId, async () => {
       await session.writable(this.#maxUnreadBytes);
-      await this.#takeUpStreams(backlog);
+      await this.#catchUpStreams(backlog);
     });
   }
 
-  async #recover(session: Session, fallen: readonly Backlog[], slice: TimeSlice): Promise<void> {
-    await this.#streamTurns.run(session.sessionId, async () => {
-      for (const backlog of fallen) {
+  async #recover(session: Session, backlogs: readonly Backlog[], slice: TimeSlice): Promise<void> {
+    await this.#streamLocks.run(session.sessionId, async () => {
+      for (const backlog of backlogs) {
         if (slice.isUsedUp()) await slice.rest();
-        if (this.#lags(session)) await session.writable(this.#maxUnreadBytes);
+        if (this.#isLagging(session)) await session.writable(this.#maxUnreadBytes);
         if (backlog.isEmpty) finish(backlog);
-        else await this.#takeUpStreams(backlog);
+        else await this.#catchUpStreams(backlog);
       }
     });
   }
@@ -369,25 +370,25 @@ export class CatchUps {
    * Catches up with the streams that must be read. All but the last are read one by one, so that
    * the client can read each stream before the next one is pushed.
    */
-  async #takeUpStreams(backlog: Backlog): Promise<void> {
-    if (backlog.isJoining) await this.#present(backlog);
+  async #catchUpStreams(backlog: Backlog): Promise<void> {
+    if (backlog.isJoining) await this.#pushActiveStreams(backlog);
     for (const name of backlog.unread.slice(0, -1)) {
-      const snapshot = await this.#settled(name);
+      const snapshot = await this.#readSynced(name);
       if (backlog.isOver) return;
       backlog.advanceStream(name, snapshot);
-      this.#parts.metrics.caughtUp(1);
+      this.#ports.metrics.caughtUp(1);
       await backlog.session.writable(this.#maxUnreadBytes);
     }
-    if (!backlog.isOver) await this.#readLast(backlog);
+    if (!backlog.isOver) await this.#readRemaining(backlog);
   }
 
   /**
-   * Pushes all active streams except the first, which `#readLast` pushes. In the personal channels
+   * Pushes all active streams except the first, which `#readRemaining` pushes. In the personal channels
    * many streams may be active.
    */
-  async #present(backlog: Backlog): Promise<void> {
-    for (const name of (await this.#active(backlog)).slice(1)) {
-      const snapshot = await this.#settled(name);
+  async #pushActiveStreams(backlog: Backlog): Promise<void> {
+    for (const name of (await this.#activeStreams(backlog)).slice(1)) {
+      const snapshot = await this.#readSynced(name);
       if (backlog.isOver) return;
       if (snapshot?.state === "active") backlog.present(snapshot);
       await backlog.session.writable(this.#maxUnreadBytes);
@@ -398,54 +399,54 @@ export class CatchUps {
    * Reads the remaining snapshots while all events are kept, so that no event is missing between
    * the snapshots and the kept events.
    */
-  async #readLast(backlog: Backlog): Promise<void> {
+  async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
-    const active = backlog.isJoining ? await this.#active(backlog) : [];
-    const read = await Promise.all(backlog.unread.map((name) => this.#stream(name)));
+    const active = backlog.isJoining ? await this.#activeStreams(backlog) : [];
+    const snapshots = await Promise.all(backlog.unread.map((name) => this.#readStream(name)));
     // After the barrier, the events that the snapshots contain have arrived, and are skipped.
-    await this.#parts.cluster.barrier();
-    const found = read.filter((one) => one !== undefined);
-    const streams = finish(backlog, active, found);
-    if (streams > 0) this.#parts.metrics.caughtUp(streams);
+    await this.#ports.cluster.barrier();
+    const remaining = snapshots.filter((snapshot) => snapshot !== undefined);
+    const streams = finish(backlog, active, remaining);
+    if (streams > 0) this.#ports.metrics.caughtUp(streams);
   }
 
   /**
    * Reads a stream, then waits until removals from before the read are delivered. If the user was
    * removed, the session has left by then.
    */
-  async #settled(name: StreamName): Promise<StreamSnapshot | undefined> {
-    const found = await this.#stream(name);
-    await this.#parts.cluster.barrier();
-    return found;
+  async #readSynced(name: StreamName): Promise<StreamSnapshot | undefined> {
+    const snapshot = await this.#readStream(name);
+    await this.#ports.cluster.barrier();
+    return snapshot;
   }
 
-  async #stream({ key, clientMsgNo }: StreamName): Promise<StreamSnapshot | undefined> {
-    const { store, cluster } = this.#parts;
+  async #readStream({ key, clientMsgNo }: StreamName): Promise<StreamSnapshot | undefined> {
+    const { store, cluster } = this.#ports;
     return readJudged(cluster, concernOfAll(key), () => store.stream(key, clientMsgNo));
   }
 
-  #lags({ connection }: Session): boolean {
+  #isLagging({ connection }: Session): boolean {
     return connection.bufferedBytes() > this.#maxUnreadBytes;
   }
 
-  async #active({ place, session }: Backlog): Promise<readonly StreamSnapshot[]> {
-    const { store } = this.#parts;
+  async #activeStreams({ place, session }: Backlog): Promise<readonly StreamSnapshot[]> {
+    const { store } = this.#ports;
     if (place.key === undefined) return store.personalStreamsOf(session.uid);
-    const found = await store.activeStream(place.key);
-    return found === undefined ? [] : [found];
+    const stream = await store.activeStream(place.key);
+    return stream === undefined ? [] : [stream];
   }
 
   /**
    * Runs a step of a catch-up. If the step fails, the session ends and its client reconnects and
    * resumes.
    */
-  async #guarded(session: Session, step: () => Promise<void>): Promise<void> {
+  async #endOnFailure(session: Session, step: () => Promise<void>): Promise<void> {
     try {
       await step();
     } catch (error) {
       if (!(error instanceof BrokerError))
-        this.#parts.onError(error, "A session could not catch up");
-      const ended = await this.#parts.directory.endedBy(session);
+        this.#ports.onError(error, "A session could not catch up");
+      const ended = await this.#ports.directory.endedBy(session);
       session.end(ended ?? "unavailable");
     }
   }

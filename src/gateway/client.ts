@@ -16,9 +16,9 @@ import type { Connection, ConnectionHandler } from "../transport/types.ts";
 import {
   admit,
   type Connect,
+  createSession,
   type OpeningContext,
   planJoin,
-  prepareSession,
   refusalReason,
   welcome,
 } from "./opening.ts";
@@ -46,16 +46,16 @@ export interface ClientContext {
   /** Work budgets of the users. */
   readonly rates: UserRates;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
-  onError(error: unknown, what: string): void;
+  onError(error: unknown, context: string): void;
 }
 
 /** Selects the codec of a connection by its first frame. */
-type CodecChoice = (data: Uint8Array, isText: boolean) => Codec;
+type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
 
 export class Client implements ConnectionHandler {
   readonly #connection: Connection;
   /** Codec of the connection, or the function that selects it with the first frame. */
-  #codec: Codec | CodecChoice;
+  #codec: Codec | CodecSelector;
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
@@ -68,7 +68,7 @@ export class Client implements ConnectionHandler {
   #record: SessionRecord | undefined;
   #inFlight = 0;
 
-  constructor(connection: Connection, codec: Codec | CodecChoice, context: ClientContext) {
+  constructor(connection: Connection, codec: Codec | CodecSelector, context: ClientContext) {
     const { authTimeoutMs } = context.limits;
     this.#connection = connection;
     this.#codec = codec;
@@ -97,10 +97,10 @@ export class Client implements ConnectionHandler {
       if (requests.length > 1) this.#rate.charge(requests.length - 1);
       const bytes = Math.ceil(data.length / Math.max(1, requests.length));
       for (const request of requests)
-        if (request instanceof FrameError) this.#malformed(request);
-        else this.#take(request, bytes, nowMs);
+        if (request instanceof FrameError) this.#rejectFrame(request);
+        else this.#handle(request, bytes, nowMs);
     } catch (error) {
-      this.#malformed(error);
+      this.#rejectFrame(error);
     }
   }
 
@@ -118,8 +118,8 @@ export class Client implements ConnectionHandler {
     this.#context.clients.delete(this);
     this.#metrics().connectionClosed();
     if (this.#session !== undefined) {
-      const cut = code === CLOSE_REASONS.slow_reader.code;
-      this.#session.disconnected(cut ? "slow_reader" : "goodbye");
+      const wasSlow = code === CLOSE_REASONS.slow_reader.code;
+      this.#session.disconnected(wasSlow ? "slow_reader" : "goodbye");
       this.#metrics().ended(this.#session.ended ?? "goodbye");
       this.#context.opening.hub.leave(this.#session);
     }
@@ -142,7 +142,7 @@ export class Client implements ConnectionHandler {
     this.#connection.end(code, message);
   }
 
-  #take(operation: Operation, bytes: number, nowMs: number): void {
+  #handle(operation: Operation, bytes: number, nowMs: number): void {
     if (this.#isOver()) return;
     if (this.#status === "open" && this.#session !== undefined)
       this.#operate(this.#session, operation, bytes, nowMs);
@@ -160,8 +160,8 @@ export class Client implements ConnectionHandler {
   #operate(session: Session, operation: Operation, bytes: number, nowMs: number): void {
     if (this.#inFlight >= this.#context.limits.maxInFlightOperations)
       return this.#error(operation.ref, "overloaded");
-    const stored = storedBytes(operation, bytes);
-    const waitMs = stored > 0 ? this.#rate.store(stored, nowMs) : 0;
+    const bytesToStore = storedBytes(operation, bytes);
+    const waitMs = bytesToStore > 0 ? this.#rate.store(bytesToStore, nowMs) : 0;
     if (waitMs > 0)
       return this.#error(operation.ref, "rate_limited", {
         waitMs,
@@ -171,34 +171,34 @@ export class Client implements ConnectionHandler {
     this.#rate.charge(cost);
     this.#metrics().worked(operation.kind, frameCost(bytes));
     try {
-      const done = operate(session, operation, this.#context.operations);
-      if (done !== undefined) void this.#watch(done, operation, cost);
+      const result = operate(session, operation, this.#context.operations);
+      if (result !== undefined) void this.#awaitResult(result, operation, cost);
     } catch (error) {
-      this.#giveBack(cost);
-      this.#failed(operation.ref, error);
+      this.#refund(cost);
+      this.#replyFailure(operation.ref, error);
     }
   }
 
-  async #watch(
-    done: Promise<number | undefined>,
+  async #awaitResult(
+    result: Promise<number | undefined>,
     { kind, ref }: Operation,
     charged: number,
   ): Promise<void> {
     this.#inFlight += 1;
     try {
-      const work = (await done) ?? charged;
+      const work = (await result) ?? charged;
       if (work !== charged) this.#rate.charge(work - charged);
       if (work > 0) this.#metrics().worked(kind, work);
     } catch (error) {
-      this.#giveBack(charged);
-      this.#failed(ref, error);
+      this.#refund(charged);
+      this.#replyFailure(ref, error);
     } finally {
       this.#inFlight -= 1;
     }
   }
 
   /** Refunds what was charged in advance for a request that failed. */
-  #giveBack(charged: number): void {
+  #refund(charged: number): void {
     if (charged > REFUSED_WORK) this.#rate.charge(REFUSED_WORK - charged);
   }
 
@@ -208,7 +208,7 @@ export class Client implements ConnectionHandler {
     const wire = { connection: this.#connection, codec: this.#codec };
     this.#status = "opening";
     try {
-      this.#session = prepareSession(connect, wire, opening);
+      this.#session = createSession(connect, wire, opening);
       const session = this.#session;
       const opened = await opening.tokens.attempt(
         { address: this.#connection.remoteAddress, uid: connect.uid },
@@ -222,25 +222,25 @@ export class Client implements ConnectionHandler {
       const cost = frameCost(bytes) + connecting(connect.resume.length);
       this.#rate.join(rates.enter(record.uid, this.#now()));
       session.rate = this.#rate;
-      this.#connected(cost);
+      this.#chargeConnect(cost);
       this.#connection.authenticated();
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
-      const wishes = { candidates: groups, points: connect.resume };
-      const plan = await opening.inTurn(() => planJoin(session, wishes, opening));
-      this.#connected(joining(plan.groups));
+      const request = { candidates: groups, points: connect.resume };
+      const plan = await opening.inTurn(() => planJoin(session, request, opening));
+      this.#chargeConnect(joining(plan.groups));
       await welcome(session, { name, ref: connect.ref, plan }, opening);
     } catch (error) {
-      const ended = isTransient(error) ? await this.#endedBy() : undefined;
+      const ended = isTransient(error) ? await this.#endReason() : undefined;
       if (ended !== undefined) return this.end(ended);
       if (this.#isOver() && error instanceof BrokerError) return;
-      this.#failed(connect.ref, error);
+      this.#replyFailure(connect.ref, error);
       this.end(refusalReason(error));
     }
   }
 
-  #connected(cost: number): void {
+  #chargeConnect(cost: number): void {
     this.#rate.chargeUser(cost);
     this.#metrics().worked("connect", cost);
   }
@@ -249,7 +249,7 @@ export class Client implements ConnectionHandler {
    * Returns the reason if the session may not continue. A node that was frozen may have missed that
    * the user logged in elsewhere.
    */
-  async #endedBy(): Promise<CloseReason | undefined> {
+  async #endReason(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;
     return this.#context.opening.directory.endedBy(this.#record);
   }
@@ -272,7 +272,7 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  #failed(ref: Ref, error: unknown): void {
+  #replyFailure(ref: Ref, error: unknown): void {
     if (!(error instanceof BrokerError)) {
       this.#context.onError(error, "An operation failed");
       return this.#error(ref, "internal");
@@ -281,7 +281,7 @@ export class Client implements ConnectionHandler {
     this.#error(ref, code, { waitMs, message });
   }
 
-  #malformed(error: unknown): void {
+  #rejectFrame(error: unknown): void {
     if (!(error instanceof FrameError)) {
       this.#context.onError(error, "A frame could not be handled");
       return this.end("protocol_error");
@@ -303,7 +303,7 @@ export class Client implements ConnectionHandler {
       if (typeof this.#codec !== "function")
         sendFrames(this.#connection, this.#codec.encodeReply(reply));
     } catch (error) {
-      this.#unanswered(error);
+      this.#closeUnanswered(error);
     }
   }
 
@@ -311,7 +311,7 @@ export class Client implements ConnectionHandler {
    * Closes the connection, because an error reply could not be sent and the client must not wait
    * for it. Never throws.
    */
-  #unanswered(error: unknown): void {
+  #closeUnanswered(error: unknown): void {
     const { onError } = this.#context;
     onError(error, "An error could not be answered");
     try {

@@ -60,15 +60,15 @@ export function createGateway(
   }
 
   function open(connection: Connection, upgrade: Upgrade): ConnectionHandler {
-    const codec = chosenBy(upgrade)?.open() ?? choose;
+    const codec = chosenBy(upgrade)?.open() ?? selectCodec;
     return new Client(connection, codec, context);
   }
 
-  function choose(data: Uint8Array, isText: boolean): Codec {
-    const spoken = protocols.find((one) => one.speaks(data, isText));
-    if (spoken !== undefined) return spoken.open();
-    const problem = "No protocol begins with this frame";
-    throw new FrameError("malformed_frame", 0, problem, true);
+  function selectCodec(data: Uint8Array, isText: boolean): Codec {
+    const protocol = protocols.find((protocol) => protocol.speaks(data, isText));
+    if (protocol !== undefined) return protocol.open();
+    const text = "No protocol begins with this frame";
+    throw new FrameError("malformed_frame", 0, text, true);
   }
 
   return {
@@ -88,19 +88,19 @@ export function createGateway(
       const startMs = performance.now();
       while (clients.size > 0) {
         const nextMs = performance.now() - startMs + DRAIN_STEP_MS;
-        const staying = Math.max(0, Math.floor(count * (1 - nextMs / spreadMs)));
-        for (const client of take(clients, clients.size - staying)) client.end("draining");
+        const remaining = Math.max(0, Math.floor(count * (1 - nextMs / spreadMs)));
+        for (const client of firstOf(clients, clients.size - remaining)) client.end("draining");
         if (clients.size > 0) await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
       }
     },
   };
 }
 
-function take<T>(from: ReadonlySet<T>, count: number): readonly T[] {
-  const taken: T[] = [];
-  for (const one of from) {
-    if (taken.length >= count) break;
-    taken.push(one);
+function firstOf<T>(items: ReadonlySet<T>, count: number): readonly T[] {
+  const selected: T[] = [];
+  for (const item of items) {
+    if (selected.length >= count) break;
+    selected.push(item);
   }
-  return taken;
+  return selected;
 }

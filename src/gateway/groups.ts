@@ -15,8 +15,8 @@ import type { Cluster } from "../broker/ports.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { Codec } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
-import { Backlog, type Place } from "./backlog.ts";
-import { type Had, publishFrames, type Session } from "./session.ts";
+import { Backlog, type Scope } from "./backlog.ts";
+import { type GroupPosition, publishFrames, type Session } from "./session.ts";
 
 /** Time for which joining or leaving of one session may hold the event loop at once. */
 const SLICE_MS = 2;
@@ -96,8 +96,8 @@ export class Groups {
   takeOut(session: Session, channelId: string): void {
     const group = this.#byId.get(channelId);
     if (group === undefined) return;
-    const had = group.hadBy(session);
-    if (had !== undefined) session.rememberSeq(channelId, had);
+    const position = group.hadBy(session);
+    if (position !== undefined) session.rememberSeq(channelId, position);
     group.remove(session);
     if (group.isEmpty && this.#byId.delete(channelId))
       this.#cluster.unlisten(groupTopic(channelId));
@@ -117,7 +117,7 @@ export class Groups {
   }
 }
 
-interface FormatTopic {
+interface FormatMembers {
   readonly codec: Codec;
   readonly topic: string;
   readonly eventTopic: string;
@@ -129,7 +129,7 @@ interface FormatTopic {
   readonly acknowledging: Set<Session> | undefined;
 }
 
-export class Group implements Place {
+export class Group implements Scope {
   readonly channelId: string;
   readonly key: ChannelKey;
   /**
@@ -137,7 +137,7 @@ export class Group implements Place {
    * none.
    */
   lastSeq = 0;
-  readonly #formats = new Map<string, FormatTopic>();
+  readonly #formats = new Map<string, FormatMembers>();
   /** Live members of all wire formats. */
   readonly #live = new Set<Session>();
   /**
@@ -185,7 +185,7 @@ export class Group implements Place {
    */
   add(backlog: Backlog): void {
     const { session } = backlog;
-    this.#joined(session);
+    this.#endJoining(session);
     this.lastSeq = Math.max(this.lastSeq, backlog.seqOf(this.key));
     backlog.release();
     this.#live.add(session);
@@ -205,10 +205,10 @@ export class Group implements Place {
   /** Removes the session from the group. Does nothing if the session is not in it. */
   remove(session: Session): void {
     this.backlogOf(session)?.drop();
-    this.#joined(session);
+    this.#endJoining(session);
     if (!session.unfollow(this)) return;
     this.#live.delete(session);
-    this.#caughtUp(session);
+    this.#endWithholding(session);
     if (session.codec.isPrivate) {
       this.#private?.delete(session);
       return;
@@ -222,7 +222,7 @@ export class Group implements Place {
   }
 
   /** Returns how much of the group the session has, `undefined` if that is unknown. */
-  hadBy(session: Session): Had | undefined {
+  hadBy(session: Session): GroupPosition | undefined {
     if (session.follows(this.channelId)) return { seq: this.lastSeq, isResumed: false };
     const backlog = this.#joining.get(session);
     if (backlog === undefined) return undefined;
@@ -236,21 +236,22 @@ export class Group implements Place {
    * number of sessions it was sent to.
    */
   deliver(message: Message, origin: Session | undefined, publisher: TopicPublisher): number {
-    let early = 0;
+    let pushedEarly = 0;
     for (const [session, backlog] of this.#joining)
-      if (session !== origin) early += backlog.takeMessage(message);
+      if (session !== origin) pushedEarly += backlog.takeMessage(message);
     if (message.messageSeq > 0) this.lastSeq = message.messageSeq;
     const { channel } = message;
     const push = { kind: "message", channel, message } as const;
     const isMember = origin?.follows(this.channelId) ?? false;
     for (const format of this.#formats.values()) {
-      const isOrigins = origin?.codec.format === format.codec.format;
-      const from = isMember && isOrigins ? origin.connection : publisher;
-      publishFrames(from, format.topic, format.codec.encodePush(push));
-      for (const one of format.acknowledging ?? []) if (one !== origin) one.noteGiven(push);
+      const isOriginFormat = origin?.codec.format === format.codec.format;
+      const sender = isMember && isOriginFormat ? origin.connection : publisher;
+      publishFrames(sender, format.topic, format.codec.encodePush(push));
+      for (const member of format.acknowledging ?? [])
+        if (member !== origin) member.noteGiven(push);
     }
-    for (const one of this.#private ?? []) if (one !== origin) one.push(push);
-    return this.members + early - (isMember ? 1 : 0);
+    for (const member of this.#private ?? []) if (member !== origin) member.push(push);
+    return this.members + pushedEarly - (isMember ? 1 : 0);
   }
 
   /**
@@ -262,12 +263,12 @@ export class Group implements Place {
     for (const backlog of this.#joining.values()) backlog.takeEvent(event);
     for (const { codec, eventTopic } of this.#formats.values())
       publishFrames(publisher, eventTopic, codec.encodePush(push));
-    const behind = this.#streamBacklogs;
-    for (const one of this.#private ?? []) if (!behind?.has(one)) one.push(push);
-    if (behind === undefined) return this.members;
+    const backlogs = this.#streamBacklogs;
+    for (const member of this.#private ?? []) if (!backlogs?.has(member)) member.push(push);
+    if (backlogs === undefined) return this.members;
     // This may end the session, which then leaves the group.
-    for (const one of behind.values()) one.takeEvent(event);
-    return this.members - behind.size;
+    for (const backlog of backlogs.values()) backlog.takeEvent(event);
+    return this.members - backlogs.size;
   }
 
   backlogOf(session: Session): Backlog | undefined {
@@ -291,7 +292,7 @@ export class Group implements Place {
    */
   goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;
-    this.#caughtUp(session);
+    this.#endWithholding(session);
     if (!session.codec.isPrivate)
       session.connection.subscribe(this.#format(session.codec).eventTopic);
   }
@@ -301,25 +302,25 @@ export class Group implements Place {
     this.#streamBacklogs.set(backlog.session, backlog);
   }
 
-  #caughtUp(session: Session): void {
+  #endWithholding(session: Session): void {
     this.#streamBacklogs?.delete(session);
     if (this.#streamBacklogs?.size === 0) this.#streamBacklogs = undefined;
   }
 
-  #joined(session: Session): void {
+  #endJoining(session: Session): void {
     if (!this.#joining.delete(session)) return;
     session.joining?.delete(this.channelId);
     if (session.joining?.size === 0) session.joining = undefined;
   }
 
-  #format(codec: Codec): FormatTopic {
-    const found = this.#formats.get(codec.format);
-    if (found !== undefined) return found;
+  #format(codec: Codec): FormatMembers {
+    const existing = this.#formats.get(codec.format);
+    if (existing !== undefined) return existing;
     const topic = `${codec.format}:${this.channelId}`;
     const eventTopic = `${codec.format}#${this.channelId}`; // no channel id contains a #
     const acknowledging = codec.acknowledges ? new Set<Session>() : undefined;
-    const made = { codec, topic, eventTopic, members: 0, acknowledging };
-    this.#formats.set(codec.format, made);
-    return made;
+    const created = { codec, topic, eventTopic, members: 0, acknowledging };
+    this.#formats.set(codec.format, created);
+    return created;
   }
 }

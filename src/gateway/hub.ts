@@ -15,7 +15,7 @@ import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Group, Groups } from "./groups.ts";
 import { deliverCommand } from "./inbox.ts";
-import type { Resync } from "./resync.ts";
+import type { SessionResync } from "./resync.ts";
 import type { Session } from "./session.ts";
 import {
   deliverConversation,
@@ -28,12 +28,12 @@ import type { PresenceWatch } from "./watch.ts";
 
 type EventOf<K extends ClusterEvent["kind"]> = Extract<ClusterEvent, { readonly kind: K }>;
 
-interface HubParts {
+interface HubPorts {
   readonly cluster: Pick<Cluster, "subscribe" | "unlisten">;
   readonly groups: Groups;
   readonly publisher: Parameters<Group["deliver"]>[2];
   readonly catchUps: Pick<CatchUps, "enter" | "join" | "rejoin" | "joinSeqs" | "shown">;
-  readonly resync: Pick<Resync, "missed" | "inbox" | "memberships">;
+  readonly resync: Pick<SessionResync, "missed" | "inbox" | "memberships">;
   readonly watch: Pick<PresenceWatch, "heard" | "leave">;
   readonly metrics: Pick<GatewayMetrics, "eventPushed" | "commandsPushed">;
 }
@@ -42,12 +42,12 @@ const NOBODY: readonly Session[] = [];
 
 export class Hub {
   readonly #byUid = new Map<string, readonly Session[]>();
-  readonly #parts: HubParts;
+  readonly #ports: HubPorts;
   #fanouts = 0;
   #deliveries = 0;
 
-  constructor(parts: HubParts) {
-    this.#parts = parts;
+  constructor(ports: HubPorts) {
+    this.#ports = ports;
   }
 
   /**
@@ -68,11 +68,11 @@ export class Hub {
    * Adds a session. From now on events for its user reach it, and are held until it has caught up.
    */
   enter(session: Session): void {
-    this.#parts.catchUps.enter(session);
+    this.#ports.catchUps.enter(session);
     session.inbox = { hasMore: false, unstored: [] };
-    const others = this.sessionsOf(session.uid);
+    const existing = this.sessionsOf(session.uid);
     // `concat` allocates exactly the needed length, unlike a spread.
-    this.#byUid.set(session.uid, others.concat(session));
+    this.#byUid.set(session.uid, existing.concat(session));
   }
 
   /**
@@ -80,17 +80,17 @@ export class Hub {
    * resolves will reach the node. Rejects with `unavailable`.
    */
   async subscribe({ ended, uid }: Session): Promise<void> {
-    if (ended === undefined) await this.#parts.cluster.subscribe(userTopic(uid));
+    if (ended === undefined) await this.#ports.cluster.subscribe(userTopic(uid));
   }
 
   /** Removes a session that ended. Does nothing if the session was never added. */
   leave(session: Session): void {
     const { uid } = session;
-    void this.#parts.groups.leave(session);
-    const left = this.sessionsOf(uid).filter((one) => one !== session);
-    this.#parts.watch.leave(session);
-    if (left.length > 0) this.#byUid.set(uid, left);
-    else if (this.#byUid.delete(uid)) this.#parts.cluster.unlisten(userTopic(uid));
+    void this.#ports.groups.leave(session);
+    const remaining = this.sessionsOf(uid).filter((other) => other !== session);
+    this.#ports.watch.leave(session);
+    if (remaining.length > 0) this.#byUid.set(uid, remaining);
+    else if (this.#byUid.delete(uid)) this.#ports.cluster.unlisten(userTopic(uid));
   }
 
   /** Delivers an event of the cluster to the sessions it concerns. */
@@ -100,7 +100,7 @@ export class Hub {
         this.#deliverMessage(event);
         break;
       case "event":
-        this.#parts.metrics.eventPushed(this.#deliverEvent(event.event));
+        this.#ports.metrics.eventPushed(this.#deliverEvent(event.event));
         break;
       case "command":
         this.#deliverCommand(event);
@@ -109,10 +109,10 @@ export class Hub {
         this.#deliverConversation(event);
         break;
       case "presence":
-        this.#parts.watch.heard(event.uid);
+        this.#ports.watch.heard(event.uid);
         break;
       case "end_session":
-        this.#find(event.uid, event.sessionId)?.end(event.reason);
+        this.#findSession(event.uid, event.sessionId)?.end(event.reason);
         break;
       case "credential":
         // Sessions that the new token ends are ended by an `end_session` event each.
@@ -135,12 +135,12 @@ export class Hub {
    */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();
-    for (const { uid } of this.#parts.groups.get(channelId)?.sessions() ?? []) uids.add(uid);
+    for (const { uid } of this.#ports.groups.get(channelId)?.sessions() ?? []) uids.add(uid);
     if (uids.size === 0) return;
-    const asked = [...uids];
-    const joinSeqs = await this.#parts.catchUps.joinSeqs(channelId, asked);
-    for (const [at, uid] of asked.entries()) {
-      const joinSeq = joinSeqs[at];
+    const members = [...uids];
+    const joinSeqs = await this.#ports.catchUps.joinSeqs(channelId, members);
+    for (const [index, uid] of members.entries()) {
+      const joinSeq = joinSeqs[index];
       if (joinSeq === undefined || joinSeq > lastSeq)
         this.#exclude(uid, channelId, joinSeq !== undefined);
     }
@@ -150,37 +150,37 @@ export class Hub {
     const { message } = event;
     const { channel, fromUid } = message;
     this.#fanouts += 1;
-    const origin = this.#find(fromUid, event.origin);
+    const origin = this.#findSession(fromUid, event.origin);
     if (event.recipients === undefined && channel.type === GROUP_CHANNEL) {
-      const group = this.#parts.groups.get(channel.id);
-      this.#deliveries += group?.deliver(message, origin, this.#parts.publisher) ?? 0;
+      const group = this.#ports.groups.get(channel.id);
+      this.#deliveries += group?.deliver(message, origin, this.#ports.publisher) ?? 0;
       return;
     }
     const uids = event.recipients ?? pairOf(message);
-    const to = { uids, origin };
-    this.#deliveries += deliverMessage(message, to, this.sessionsOf);
+    const receivers = { uids, origin };
+    this.#deliveries += deliverMessage(message, receivers, this.sessionsOf);
   }
 
   #deliverEvent(event: ChannelEvent): number {
     if (event.channel.type !== GROUP_CHANNEL) return deliverEvent(event, this.sessionsOf);
-    const group = this.#parts.groups.get(event.channel.id);
-    return group?.deliverEvent(event, this.#parts.publisher) ?? 0;
+    const group = this.#ports.groups.get(event.channel.id);
+    return group?.deliverEvent(event, this.#ports.publisher) ?? 0;
   }
 
   #deliverCommand(event: EventOf<"command">): void {
-    const origin = this.#find(event.message.fromUid, event.origin);
+    const origin = this.#findSession(event.message.fromUid, event.origin);
     const pushed = deliverCommand(event, {
       origin,
       sessionsOf: this.sessionsOf,
-      missed: (session) => this.#parts.resync.inbox(session),
+      missed: (session) => this.#ports.resync.inbox(session),
     });
-    this.#parts.metrics.commandsPushed(pushed);
+    this.#ports.metrics.commandsPushed(pushed);
   }
 
   #deliverConversation(event: EventOf<"conversation">): void {
     const { last } = event.conversation;
     deliverConversation(event, this.sessionsOf, (session) =>
-      this.#parts.catchUps.shown(session, last?.stream),
+      this.#ports.catchUps.shown(session, last?.stream),
     );
   }
 
@@ -192,7 +192,7 @@ export class Hub {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
       // A joining session reads its groups again.
-      if (session.hasJoined) this.#ask(session, channelId, true);
+      if (session.hasJoined) this.#requestJoin(session, channelId, true);
     }
   }
 
@@ -203,30 +203,30 @@ export class Hub {
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
-      this.#parts.groups.takeOut(session, channelId);
+      this.#ports.groups.takeOut(session, channelId);
       session.personal?.forgetGroup(channelId);
-      if (session.hasJoined) this.#ask(session, channelId, isBack);
+      if (session.hasJoined) this.#requestJoin(session, channelId, isBack);
     }
   }
 
-  #ask(session: Session, channelId: string, isMember: boolean): void {
+  #requestJoin(session: Session, channelId: string, isMember: boolean): void {
     if (session.follows(channelId)) return;
-    const { catchUps, resync } = this.#parts;
-    const asked = isMember
+    const { catchUps, resync } = this.#ports;
+    const joining = isMember
       ? catchUps.join(session, channelId)
       : catchUps.rejoin(session, channelId);
-    asked.catch(() => void resync.memberships(session));
+    joining.catch(() => void resync.memberships(session));
   }
 
   /** Reads the state behind a topic again, because events of the topic may have been lost. */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
-    if (topic === presenceTopic(uid)) this.#parts.watch.heard(uid);
-    if (topic === userTopic(uid)) this.#parts.resync.missed(uid, this.sessionsOf);
+    if (topic === presenceTopic(uid)) this.#ports.watch.heard(uid);
+    if (topic === userTopic(uid)) this.#ports.resync.missed(uid, this.sessionsOf);
   }
 
-  #find(uid: string, sessionId: string | undefined): Session | undefined {
+  #findSession(uid: string, sessionId: string | undefined): Session | undefined {
     if (sessionId === undefined) return undefined;
-    return this.sessionsOf(uid).find((one) => one.sessionId === sessionId);
+    return this.sessionsOf(uid).find((session) => session.sessionId === sessionId);
   }
 }

@@ -11,14 +11,14 @@ import { concernOf, readJudged } from "./read-judged.ts";
 import {
   type CommandPush,
   HELD_OVERHEAD_BYTES,
-  type LiveInbox,
+  type LiveRange,
   type Session,
   type UnreadInbox,
 } from "./session.ts";
 
 type CommandEvent = Extract<ClusterEvent, { readonly kind: "command" }>;
 
-export interface InboxParts {
+export interface InboxPorts {
   readonly store: Pick<InboxStore, "readInbox">;
   readonly cluster: Pick<Cluster, "recovery" | "delivered">;
   readonly metrics: Pick<GatewayMetrics, "commandsPushed">;
@@ -34,30 +34,30 @@ export interface InboxParts {
  * Pushes the inbox of the session and makes the session live for commands. Must be called after the
  * CONNACK. Commands that arrived since the session entered the hub are included.
  */
-export async function pullInbox(session: Session, parts: InboxParts): Promise<void> {
+export async function pullInbox(session: Session, ports: InboxPorts): Promise<void> {
   const { inbox } = session;
   if (inbox === undefined) return;
   do {
     inbox.hasMore = false;
-    while (await pullPage(session, parts));
+    while (await pullPage(session, ports));
     if (session.ended !== undefined) return;
   } while (inbox.hasMore);
   session.inbox = undefined;
   session.inboxSeq = Math.max(session.inboxSeq, session.inboxLive?.to ?? 0);
-  session.inboxLive = endOf(session);
+  session.inboxLive = rangeOfLastRead(session);
   for (const push of inbox.unstored) {
     session.charge(-bytesOf(push.message));
     session.push(push);
   }
-  parts.metrics.commandsPushed(inbox.unstored.length);
+  ports.metrics.commandsPushed(inbox.unstored.length);
 }
 
 /**
  * Reads a page of the inbox and pushes it without delay. If it first waited for the client,
  * commands acknowledged meanwhile would still be pushed. Returns true if there may be more.
  */
-async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
-  const { store, cluster, metrics, limits } = parts;
+async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
+  const { store, cluster, metrics, limits } = ports;
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
   const { uid, inboxSeq: afterSeq } = session;
   const page = await readJudged(cluster, concernOf(uid), () =>
@@ -66,7 +66,7 @@ async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
   if (session.ended !== undefined) return false;
   for (const { inboxSeq, message } of page) {
     session.inboxSeq = inboxSeq;
-    if (!isLive(session, inboxSeq)) session.push(pushOf(uid, inboxSeq, message));
+    if (!isLiveCopy(session, inboxSeq)) session.push(pushOf(uid, inboxSeq, message));
   }
   skipLive(session);
   metrics.commandsPushed(page.length);
@@ -82,7 +82,7 @@ async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
  */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
-  to: {
+  target: {
     readonly origin: Session | undefined;
     readonly sessionsOf: (uid: string) => readonly Session[];
     readonly missed: (session: Session) => void;
@@ -93,13 +93,13 @@ export function deliverCommand(
   let pushed = 0;
   for (const { uid, inboxSeq } of copies) {
     if (!isGroup) frames = new Map(); // each user sees the channel under the uid of the other
-    for (const session of to.sessionsOf(uid)) {
+    for (const session of target.sessionsOf(uid)) {
       const push = pushOf(uid, inboxSeq, message);
-      const isOrigin = session === to.origin;
+      const isOrigin = session === target.origin;
       if (session.inbox !== undefined) {
-        if (!isOrigin) wait(session, session.inbox, push);
-      } else if (!isNext(session, inboxSeq)) {
-        if (isBehind(session, inboxSeq)) to.missed(session);
+        if (!isOrigin) defer(session, session.inbox, push);
+      } else if (!recordNext(session, inboxSeq)) {
+        if (lacksCopy(session, inboxSeq)) target.missed(session);
       } else if (!isOrigin) {
         session.pushShared(push, frames, `${session.codec.format} ${inboxSeq}`);
         pushed += 1;
@@ -125,16 +125,16 @@ export function noteLostCommands(session: Session): void {
  */
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
   const { inbox, inboxSeq, inboxLive } = session;
-  const isBegun = inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
+  const isStartKnown = inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
   // If the start is not known, copies may be missing before the first one that arrived live.
-  return inbox !== undefined || !isBegun || isBehind(session, newestSeq);
+  return inbox !== undefined || !isStartKnown || lacksCopy(session, newestSeq);
 }
 
 /**
  * Returns the range of live copies that holds only the last seq read, `undefined` if the inbox was
  * empty.
  */
-function endOf({ inboxSeq }: Session): LiveInbox | undefined {
+function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
   return inboxSeq === 0 ? undefined : { from: inboxSeq, to: inboxSeq };
 }
 
@@ -143,7 +143,7 @@ function endOf({ inboxSeq }: Session): LiveInbox | undefined {
  * follows the last copy of the session and is recorded as the last one. After an empty inbox the
  * first copy follows, unless copies may have been lost.
  */
-function isNext(session: Session, inboxSeq: number): boolean {
+function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;
   if (inboxSeq <= session.inboxSeq) return false;
   session.inboxLive ??= { from: inboxSeq, to: inboxSeq - 1 };
@@ -153,12 +153,12 @@ function isNext(session: Session, inboxSeq: number): boolean {
 }
 
 /** Returns true if the session does not have the copy. */
-function isBehind(session: Session, inboxSeq: number): boolean {
-  return inboxSeq > session.inboxSeq && !isLive(session, inboxSeq);
+function lacksCopy(session: Session, inboxSeq: number): boolean {
+  return inboxSeq > session.inboxSeq && !isLiveCopy(session, inboxSeq);
 }
 
 /** Returns true if the copy was pushed to the session as it arrived. */
-function isLive({ inboxLive }: Session, inboxSeq: number): boolean {
+function isLiveCopy({ inboxLive }: Session, inboxSeq: number): boolean {
   if (inboxLive === undefined) return false;
   return inboxSeq >= inboxLive.from && inboxSeq <= inboxLive.to;
 }
@@ -166,14 +166,14 @@ function isLive({ inboxLive }: Session, inboxSeq: number): boolean {
 /** Moves the read position past the copies that arrived live, so that they are not read again. */
 function skipLive(session: Session): void {
   const { inboxSeq, inboxLive } = session;
-  if (isLive(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
+  if (isLiveCopy(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
 }
 
 /**
  * Keeps a command until the inbox is read. Stored commands need not be kept, because they will be
  * found in the inbox.
  */
-function wait(session: Session, inbox: UnreadInbox, push: CommandPush): void {
+function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {
     inbox.unstored.push(push);
@@ -181,8 +181,8 @@ function wait(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   }
 }
 
-function pushOf(uid: string, inboxSeq: number, found: Message): CommandPush {
-  const message = found.messageSeq === inboxSeq ? found : { ...found, messageSeq: inboxSeq };
+function pushOf(uid: string, inboxSeq: number, command: Message): CommandPush {
+  const message = command.messageSeq === inboxSeq ? command : { ...command, messageSeq: inboxSeq };
   const channel = channelSeenBy(uid, message);
   return { kind: "command", channel, inboxSeq, message };
 }

@@ -18,12 +18,12 @@ import type {
   ResumeResult,
 } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
-import { PERSONAL } from "./backlog.ts";
+import { PERSONAL_CHANNELS } from "./backlog.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Groups } from "./groups.ts";
 import type { Hub } from "./hub.ts";
-import { type InboxParts, pullInbox } from "./inbox.ts";
-import type { Resync } from "./resync.ts";
+import { type InboxPorts, pullInbox } from "./inbox.ts";
+import type { SessionResync } from "./resync.ts";
 import { Session } from "./session.ts";
 
 export type Connect = Extract<Operation, { readonly kind: "connect" }>;
@@ -37,10 +37,10 @@ export interface PlanPorts {
 }
 
 /** Ports that make a session live. */
-interface LivePorts extends InboxParts {
+interface LivePorts extends InboxPorts {
   readonly catchUps: Pick<CatchUps, "connect">;
-  readonly resync: Pick<Resync, "memberships">;
-  readonly metrics: InboxParts["metrics"] & Pick<GatewayMetrics, "catchingUp">;
+  readonly resync: Pick<SessionResync, "memberships">;
+  readonly metrics: InboxPorts["metrics"] & Pick<GatewayMetrics, "catchingUp">;
 }
 
 export interface OpeningContext extends LivePorts {
@@ -77,7 +77,7 @@ export interface OpeningContext extends LivePorts {
 const LATELY_MS = 10_000;
 
 /** A resume point of the CONNECT, and the result for the CONNACK. */
-interface Named {
+interface ResumeOutcome {
   /** The part of the client's position that agrees with the store. */
   readonly point: ResumePoint;
   readonly result: ResumeResult;
@@ -96,14 +96,14 @@ interface JoinPlan {
  * Groups and resume points from which the join plan is made: the groups come from the login, the
  * resume points from the CONNECT.
  */
-interface JoinWishes {
+interface JoinRequest {
   /** Ids of all groups that the user may be in. */
   readonly candidates: readonly string[];
   readonly points: readonly ResumePoint[];
 }
 
 /** Creates the session for a CONNECT. Nothing refers to the session yet. */
-export function prepareSession(
+export function createSession(
   connect: Connect,
   wire: { readonly connection: Connection; readonly codec: Codec },
   context: OpeningContext,
@@ -145,7 +145,7 @@ export async function admit(
   });
   if (opened.kind === "ended") return opened;
   try {
-    await takeRoom(session, context);
+    await requireRoom(session, context);
     return opened;
   } finally {
     if (!session.isAdmitted) await directory.remove(opened.record);
@@ -156,16 +156,17 @@ export async function admit(
  * Rejects with `overloaded` if the user has too many sessions. Sessions that this login ended have
  * left after the barrier, because the events that end them have then been delivered.
  */
-async function takeRoom(
+async function requireRoom(
   session: Session,
-  { hub, cluster, maxSessionsPerUser: most }: OpeningContext,
+  { hub, cluster, maxSessionsPerUser: maxSessions }: OpeningContext,
 ): Promise<void> {
-  const isThere = (one: Session) => one.isAdmitted && one.ended === undefined;
-  const isFull = () => most > 0 && hub.sessionsOf(session.uid).filter(isThere).length >= most;
+  const isActive = (session: Session) => session.isAdmitted && session.ended === undefined;
+  const isFull = () =>
+    maxSessions > 0 && hub.sessionsOf(session.uid).filter(isActive).length >= maxSessions;
   if (isFull()) await cluster.barrier();
   if (isFull())
     throw new BrokerError("overloaded", {
-      message: `A user has at most ${most} sessions on a node`,
+      message: `A user has at most ${maxSessions} sessions on a node`,
     });
   session.isAdmitted = true;
 }
@@ -178,59 +179,59 @@ async function takeRoom(
  */
 export async function planJoin(
   session: Session,
-  { candidates, points }: JoinWishes,
+  { candidates, points }: JoinRequest,
   { store, hub, groups, directory }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid } = session;
   await Promise.all([hub.subscribe(session), groups.subscribe(session, candidates)]);
-  const may = new Set(candidates);
-  const [, { groups: found, isAll }, stands] = await Promise.all([
+  const candidateIds = new Set(candidates);
+  const [, { groups: memberships, isAll }, readOutcomes] = await Promise.all([
     groups.listenAll(session),
     store.groupsAmong(uid, candidates),
-    groups.slice().each(points, async (point): Promise<Named> => {
+    groups.slice().each(points, async (point): Promise<ResumeOutcome> => {
       const { channel } = point;
-      const isOut = channel.type === GROUP_CHANNEL && !may.has(channel.id);
-      return isOut ? denied(point) : stand(uid, point, store);
+      const isDenied = channel.type === GROUP_CHANNEL && !candidateIds.has(channel.id);
+      return isDenied ? denied(point) : resumeOutcome(uid, point, store);
     }),
     directory.check(session),
   ]);
   if (!isAll) session.membershipsStale = true;
-  const mine = new Set(found);
-  const named = stands.map((one) => {
-    const { channel } = one.point;
-    const isOut = channel.type === GROUP_CHANNEL && !mine.has(channel.id);
-    return isOut ? denied(one.point) : one;
+  const groupIds = new Set(memberships);
+  const outcomes = readOutcomes.map((outcome) => {
+    const { channel } = outcome.point;
+    const isDenied = channel.type === GROUP_CHANNEL && !groupIds.has(channel.id);
+    return isDenied ? denied(outcome.point) : outcome;
   });
-  noteNamed(session, named);
-  const resumed = beginWhereNamed(session, named, groups);
+  noteRecentPersonal(session, outcomes);
+  const resumed = startAtResumePoints(session, outcomes, groups);
   const slice = groups.slice();
   for (const id of session.joining ?? []) {
     if (slice.isUsedUp()) await slice.rest();
     const backlog = groups.get(id)?.backlogOf(session);
-    if (!mine.has(id)) groups.takeOut(session, id);
+    if (!groupIds.has(id)) groups.takeOut(session, id);
     else if (backlog !== undefined) backlog.status = backlog.isResumed ? "reading" : "early";
   }
-  const results = named.map(({ result }) => result);
-  return { groups: found.length, personal: resumed, results };
+  const results = outcomes.map(({ result }) => result);
+  return { groups: memberships.length, personal: resumed, results };
 }
 
 /**
  * Starts the session at the client's position in each channel that the client may resume. Returns
  * the personal channels among them, each once.
  */
-function beginWhereNamed(
+function startAtResumePoints(
   session: Session,
-  named: readonly Named[],
+  outcomes: readonly ResumeOutcome[],
   groups: Groups,
 ): readonly ChannelRef[] {
   const personal = new Map<string, ChannelRef>();
-  for (const { point, result } of named) {
+  for (const { point, result } of outcomes) {
     const { channel, lastSeq } = point;
     if (result.status !== "ok") continue;
     const key = channelKey(channel, session.uid);
     const isGroup = channel.type === GROUP_CHANNEL;
-    const place = isGroup ? groups.get(channel.id) : PERSONAL;
-    const backlog = place?.backlogOf(session);
+    const scope = isGroup ? groups.get(channel.id) : PERSONAL_CHANNELS;
+    const backlog = scope?.backlogOf(session);
     backlog?.advance(key, lastSeq);
     if (!isGroup) personal.set(key, channel);
     else if (backlog !== undefined) backlog.isResumed = true;
@@ -245,20 +246,20 @@ function beginWhereNamed(
  * pushed again. A node that was cut off may deliver messages from a little before it subscribed to
  * the user, and the client may have received these through another node.
  */
-function noteNamed(session: Session, named: readonly Named[]): void {
-  const personal = named.flatMap(({ point, result: { status } }) => {
+function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
+  const personal = outcomes.flatMap(({ point, result: { status } }) => {
     const { channel, lastSeq: messageSeq, lastId: messageId = 0 } = point;
-    const isNamed = channel.type !== GROUP_CHANNEL && status === "ok";
+    const isUsable = channel.type !== GROUP_CHANNEL && status === "ok";
     const key = channelKey(channel, session.uid);
-    return isNamed && messageId > 0 ? [{ key, messageSeq, messageId }] : [];
+    return isUsable && messageId > 0 ? [{ key, messageSeq, messageId }] : [];
   });
-  const newestId = Math.max(0, ...personal.map((one) => one.messageId));
+  const newestId = Math.max(0, ...personal.map((message) => message.messageId));
   const sinceMs = messageTimeMs(newestId) - LATELY_MS;
-  for (const { key, ...place } of personal)
-    if (messageTimeMs(place.messageId) >= sinceMs) session.noteRead(key, place);
+  for (const { key, ...position } of personal)
+    if (messageTimeMs(position.messageId) >= sinceMs) session.noteRead(key, position);
 }
 
-function denied(point: ResumePoint): Named {
+function denied(point: ResumePoint): ResumeOutcome {
   const { channel } = point;
   return { point, result: { channel, status: "denied", headSeq: 0 } };
 }
@@ -269,18 +270,18 @@ function denied(point: ResumePoint): Named {
  * have in common, and the client gets it before any other message. Otherwise a later
  * acknowledgement would suggest that the client also has the earlier messages.
  */
-async function stand(
+async function resumeOutcome(
   uid: string,
   { channel, lastSeq, lastId = 0 }: ResumePoint,
   store: PlanPorts["store"],
-): Promise<Named> {
+): Promise<ResumeOutcome> {
   const key = channelKey(channel, uid);
-  const found = await store.resumeSeqs(key, lastSeq, lastId);
-  const { headSeq, lastCommonSeq } = found;
-  const has = Math.min(lastCommonSeq, headSeq);
+  const seqs = await store.resumeSeqs(key, lastSeq, lastId);
+  const { headSeq, lastCommonSeq } = seqs;
+  const validSeq = Math.min(lastCommonSeq, headSeq);
   return {
-    point: { channel, lastSeq: has, lastId },
-    result: { channel, status: "ok", headSeq: has < lastSeq ? has : headSeq },
+    point: { channel, lastSeq: validSeq, lastId },
+    result: { channel, status: "ok", headSeq: validSeq < lastSeq ? validSeq : headSeq },
   };
 }
 

@@ -43,25 +43,25 @@ export interface OperationPorts {
  */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
-type Of<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;
+type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;
 
 interface OperationRow<K extends OperationKind> {
   /**
    * Work that is known before the operation runs, in frames, in addition to its own frame. Absent
    * if there is none.
    */
-  cost?(operation: Of<K>): number;
+  cost?(operation: OperationOf<K>): number;
   /**
    * Bytes that are stored for the user, given the size of the frame. Absent if they are negligible.
    */
-  stores?(operation: Of<K>, frameBytes: number): number;
+  stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
    * Runs the operation. Resolves to its actual work, which replaces `cost`, or to `undefined` if
    * `cost` was right.
    */
   run(
     session: Session,
-    operation: Of<K>,
+    operation: OperationOf<K>,
     ports: OperationPorts,
   ): Promise<number | undefined> | undefined;
 }
@@ -155,10 +155,10 @@ const OPERATIONS: OperationTable = {
     async run(session, { ref, channel, clientMsgNo }, ports) {
       const view = { channel, uid: session.uid };
       const snapshot = await readAsMember(session, channel, ports, async () => {
-        const found = await ports.streams.read(view, clientMsgNo);
+        const snapshot = await ports.streams.read(view, clientMsgNo);
         // The events in the snapshot are pushed before it, or not at all.
         await ports.cluster.barrier();
-        return found;
+        return snapshot;
       });
       const bytes = session.reply({ kind: "stream", ref, channel, snapshot });
       ports.catchUps.shown(session, snapshot);
@@ -175,13 +175,14 @@ const OPERATIONS: OperationTable = {
 
   conversations: {
     async run(session, { ref, offset, limit }, ports) {
-      const part = { offset, limit, maxBytes: ports.maxHistoryBytes };
+      const range = { offset, limit, maxBytes: ports.maxHistoryBytes };
       const { uid } = session;
-      const mine = concernOf(uid);
+      const concernsUser = concernOf(uid);
       const page = await readJudged(
         ports.cluster,
-        (topic) => mine(topic) || (topic.startsWith("g:") && session.follows(topic.slice(2))),
-        () => ports.conversations.list(uid, part),
+        (topic) =>
+          concernsUser(topic) || (topic.startsWith("g:") && session.follows(topic.slice(2))),
+        () => ports.conversations.list(uid, range),
       );
       const { conversations, more, looked } = page;
       const reply = {
@@ -275,9 +276,9 @@ async function readAsMember<T>(
 ): Promise<T> {
   await requireMembership(session, channel, ports);
   const concerns = concernOf(session.uid, channel);
-  const found = await readJudged(ports.cluster, concerns, read);
+  const result = await readJudged(ports.cluster, concerns, read);
   await requireMembership(session, channel, ports);
-  return found;
+  return result;
 }
 
 async function requireMembership(

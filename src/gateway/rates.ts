@@ -199,8 +199,8 @@ export class UserRates {
 
   /** Registers a session of the user. Must be followed by one call of `leave`. */
   enter(uid: string, nowMs: number): UserRate {
-    const known = this.#users.get(uid) ?? this.#absent.get(uid);
-    const rate = known ?? new UserRate(this.limits, nowMs);
+    const existing = this.#users.get(uid) ?? this.#absent.get(uid);
+    const rate = existing ?? new UserRate(this.limits, nowMs);
     this.#absent.delete(uid);
     this.#users.set(uid, rate);
     rate.sessions += 1;
@@ -223,9 +223,9 @@ export class UserRates {
   }
 
   #sweep(nowMs: number): void {
-    let left = SWEPT_AT_ONCE;
+    let remaining = SWEPT_AT_ONCE;
     for (const [uid, rate] of this.#absent) {
-      if (left-- === 0) return;
+      if (remaining-- === 0) return;
       const isOver = this.#absent.size > MAX_ABSENT_USERS;
       if (isOver || rate.isFull(nowMs)) this.#absent.delete(uid);
     }

@@ -12,20 +12,20 @@ import {
 import type { Cluster } from "../broker/ports.ts";
 
 /** Returns true if an event of the topic may have ended the right to see what is read. */
-type Concern = (topic: Topic) => boolean;
+type TopicFilter = (topic: Topic) => boolean;
 
 /**
  * Returns the topics that concern a user's read in `channel`, or of the user's own data if there is
  * no channel.
  */
-export function concernOf(uid: string, channel?: ChannelRef): Concern {
+export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   const user = userTopic(uid);
   const group = channel?.type === GROUP_CHANNEL ? groupTopic(channel.id) : undefined;
   return (topic) => topic === user || topic === group;
 }
 
 /** Returns the topics that concern a read in a channel on behalf of any of its users. */
-export function concernOfAll(key: ChannelKey): Concern {
+export function concernOfAll(key: ChannelKey): TopicFilter {
   if (key.startsWith("2:")) {
     const group = groupTopic(key.slice(2));
     return (topic) => topic === group || topic.startsWith("u:");
@@ -41,14 +41,14 @@ export function concernOfAll(key: ChannelKey): Concern {
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,
-  concerns: Concern,
+  concerns: TopicFilter,
   read: () => Promise<T> | T,
 ): Promise<T> {
   for (;;) {
-    const found = await read();
+    const result = await read();
     await cluster.delivered();
     const recovery = cluster.recovery(concerns);
-    if (recovery === undefined) return found;
+    if (recovery === undefined) return result;
     await recovery;
   }
 }

@@ -49,11 +49,11 @@ type Read = () => Promise<number | undefined> | undefined;
  * between users.
  */
 export function createHistoryTurns(): FairSemaphore {
-  const full = () =>
+  const tooMany = () =>
     new BrokerError("overloaded", {
       message: "Too many of the user's reads wait",
     });
-  return new FairSemaphore(HISTORIES_PER_TURN, MAX_HISTORIES_WAITING, full);
+  return new FairSemaphore(HISTORIES_PER_TURN, MAX_HISTORIES_WAITING, tooMany);
 }
 
 /** The part of a session that its reads see. */
@@ -70,8 +70,8 @@ export class Reads {
   readonly #reader: Reader;
   readonly #maxUnreadBytes: number;
   readonly #turns: FairSemaphore;
-  readonly #all = new Semaphore(READS_AT_ONCE);
-  readonly #lists = new Semaphore(LISTS_AT_ONCE);
+  readonly #slots = new Semaphore(READS_AT_ONCE);
+  readonly #listSlots = new Semaphore(LISTS_AT_ONCE);
 
   /**
    * A read that is done keeps its slot as long as the client has more than `maxUnreadBytes` unread
@@ -92,30 +92,30 @@ export class Reads {
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
       case "conversations":
-        return this.#lists.run(() => this.#all.run(() => this.#list(read)));
+        return this.#listSlots.run(() => this.#slots.run(() => this.#runList(read)));
       case "history":
-        return this.#all.run(() => this.#answer(() => this.#history(read)));
+        return this.#slots.run(() => this.#runUnlessEnded(() => this.#runHistory(read)));
       default:
-        return this.#all.run(() => this.#answer(read));
+        return this.#slots.run(() => this.#runUnlessEnded(read));
     }
   }
 
-  #list(read: Read): Promise<number | undefined> {
+  #runList(read: Read): Promise<number | undefined> {
     this.#reader.rate?.requirePaid();
-    return this.#answer(read);
+    return this.#runUnlessEnded(read);
   }
 
   /**
    * Occupies its slot for one turn of the event loop, not for a round trip. If one shard is slow,
    * the histories of the others go on.
    */
-  async #history(read: Read): Promise<number | undefined> {
+  async #runHistory(read: Read): Promise<number | undefined> {
     const begin = () => ({ work: read() });
-    const begun = await this.#turns.run(this.#reader.uid, begin);
-    return begun.work;
+    const started = await this.#turns.run(this.#reader.uid, begin);
+    return started.work;
   }
 
-  async #answer(read: Read): Promise<number | undefined> {
+  async #runUnlessEnded(read: Read): Promise<number | undefined> {
     if (this.#reader.ended !== undefined) return;
     const work = await read();
     await this.#reader.writable(this.#maxUnreadBytes);

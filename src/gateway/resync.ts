@@ -9,41 +9,41 @@ import type { ChannelStore, UserState, UserStore } from "../broker/ports.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Groups } from "./groups.ts";
-import { type InboxParts, mayLackCommands, noteLostCommands, pullInbox } from "./inbox.ts";
+import { type InboxPorts, mayLackCommands, noteLostCommands, pullInbox } from "./inbox.ts";
 import type { Session } from "./session.ts";
 import type { SessionsOf } from "./user-delivery.ts";
 
-export interface ResyncParts extends InboxParts {
+export interface ResyncPorts extends InboxPorts {
   readonly store: Pick<ChannelStore, "groupsOf"> &
     Pick<UserStore, "userStates"> &
-    InboxParts["store"];
+    InboxPorts["store"];
   readonly groups: Groups;
   readonly catchUps: Pick<CatchUps, "join">;
   /** Time to wait after a read that failed. */
   readonly retryMs: number;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
-  onError(error: unknown, what: string): void;
+  onError(error: unknown, context: string): void;
 }
 
 const READS_AT_ONCE = 64;
 /** Maximum number of users in one read. */
 const USERS_PER_READ = 100;
 
-export class Resync {
-  readonly #parts: ResyncParts;
+export class SessionResync {
+  readonly #ports: ResyncPorts;
   readonly #reads = new Semaphore(READS_AT_ONCE);
   /** Users whose events may be lost, each with the function that returns its sessions. */
   readonly #missed = new Map<string, SessionsOf>();
-  readonly #settling = new Set<Session>();
-  readonly #inbox: InboxParts;
+  readonly #syncing = new Set<Session>();
+  readonly #inbox: InboxPorts;
   /** Reads that have not started. Sessions of one user share them. */
   readonly #groupReads = new SharedReads<readonly string[]>();
   readonly #inboxReads = new SharedReads<readonly InboxCommand[]>();
 
-  constructor(parts: ResyncParts) {
-    this.#parts = parts;
-    const { metrics, limits, store, cluster } = parts;
-    const readInbox: InboxParts["store"]["readInbox"] = (uid, afterSeq, page) =>
+  constructor(ports: ResyncPorts) {
+    this.#ports = ports;
+    const { metrics, limits, store, cluster } = ports;
+    const readInbox: InboxPorts["store"]["readInbox"] = (uid, afterSeq, page) =>
       this.#inboxReads.read(`${afterSeq} ${uid}`, (begin) =>
         this.#reads.run(() => begin(() => store.readInbox(uid, afterSeq, page))),
       ); // the permit is released before waiting for the client
@@ -77,35 +77,35 @@ export class Resync {
    */
   async memberships(session: Session): Promise<void> {
     session.membershipsStale = true;
-    if (!session.hasJoined || this.#settling.has(session)) return;
-    this.#settling.add(session);
-    await this.#untilDone(session, () => this.#settle(session));
-    this.#settling.delete(session);
+    if (!session.hasJoined || this.#syncing.has(session)) return;
+    this.#syncing.add(session);
+    await this.#untilDone(session, () => this.#syncMemberships(session));
+    this.#syncing.delete(session);
   }
 
   #readMissed(): void {
-    const all = [...this.#missed];
+    const users = [...this.#missed];
     this.#missed.clear();
-    for (let at = 0; at < all.length; at += USERS_PER_READ)
-      void this.#resync(all.slice(at, at + USERS_PER_READ));
+    for (let start = 0; start < users.length; start += USERS_PER_READ)
+      void this.#resync(users.slice(start, start + USERS_PER_READ));
   }
 
   async #resync(users: readonly (readonly [string, SessionsOf])[]): Promise<void> {
-    const { store, retryMs, onError } = this.#parts;
+    const { store, retryMs, onError } = this.#ports;
     let states: readonly (UserState | undefined)[] = [];
     try {
       const uids = users.map(([uid]) => uid);
       states = await this.#reads.run(() => store.userStates(uids));
     } catch (error) {
       if (isTransient(error)) {
-        await new Promise((go) => setTimeout(go, retryMs).unref());
+        await new Promise((resolve) => setTimeout(resolve, retryMs).unref());
         for (const [uid, sessionsOf] of users) this.missed(uid, sessionsOf);
         return;
       }
       onError(error, "It could not be found out what users missed");
     }
-    for (const [at, [uid, sessionsOf]] of users.entries())
-      for (const session of sessionsOf(uid)) this.#compare(session, states[at]);
+    for (const [index, [uid, sessionsOf]] of users.entries())
+      for (const session of sessionsOf(uid)) this.#compare(session, states[index]);
   }
 
   /**
@@ -117,21 +117,21 @@ export class Resync {
     if (state === undefined || !hasGroups(session, state.groups)) void this.memberships(session);
   }
 
-  async #settle(session: Session): Promise<void> {
+  async #syncMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
     while (session.membershipsStale && session.ended === undefined) {
       session.membershipsStale = false;
       const groups = await this.#groupsOf(session.uid);
       // Otherwise a membership changed meanwhile, which the result may not show.
-      if (!session.membershipsStale) await this.#adopt(session, groups);
+      if (!session.membershipsStale) await this.#applyMemberships(session, groups);
     }
     // In the same turn as the check above, so that no change is overlooked in between.
-    this.#settling.delete(session);
+    this.#syncing.delete(session);
   }
 
   #groupsOf(uid: string): Promise<readonly string[]> {
     return this.#groupReads.read(uid, (begin) =>
-      this.#reads.run(() => begin(() => this.#parts.store.groupsOf(uid))),
+      this.#reads.run(() => begin(() => this.#ports.store.groupsOf(uid))),
     );
   }
 
@@ -139,16 +139,16 @@ export class Resync {
    * Makes the session follow exactly these groups. Stops if a membership changes meanwhile; the
    * caller then reads them again.
    */
-  async #adopt(session: Session, channelIds: readonly string[]): Promise<void> {
+  async #applyMemberships(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
-    const { groups, catchUps } = this.#parts;
-    const wanted = new Set(channelIds);
+    const { groups, catchUps } = this.#ports;
+    const memberIds = new Set(channelIds);
     const slice = groups.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
       for (const id of ids) {
         if (slice.isUsedUp()) await slice.rest();
         if (isOutdated()) return;
-        if (!wanted.has(id)) groups.takeOut(session, id);
+        if (!memberIds.has(id)) groups.takeOut(session, id);
       }
     const failures: unknown[] = [];
     await slice.each(channelIds, async (id) => {
@@ -161,7 +161,7 @@ export class Resync {
 
   /** Repeats the step until it succeeds or the session ends. */
   async #untilDone(session: Session, step: () => Promise<void>): Promise<void> {
-    const { retryMs, onError } = this.#parts;
+    const { retryMs, onError } = this.#ports;
     while (session.ended === undefined)
       try {
         return await step();
@@ -170,7 +170,7 @@ export class Resync {
           onError(error, "A session could not be brought up to date");
           return session.end("unavailable"); // its client reconnects and resumes
         }
-        await new Promise((go) => setTimeout(go, retryMs).unref());
+        await new Promise((resolve) => setTimeout(resolve, retryMs).unref());
       }
   }
 }
@@ -183,7 +183,7 @@ function hasGroups(session: Session, channelIds: readonly string[]): boolean {
 
 /** Combines reads of the same name that are requested before the first of them starts. */
 class SharedReads<T> {
-  readonly #waiting = new Map<string, Promise<T>>();
+  readonly #shared = new Map<string, Promise<T>>();
 
   /**
    * Returns the shared result. `wait` waits for the turn of the read, then starts it by calling
@@ -193,15 +193,15 @@ class SharedReads<T> {
     name: string,
     wait: (begin: (read: () => Promise<T>) => Promise<T>) => Promise<T>,
   ): Promise<T> {
-    const found = this.#waiting.get(name);
-    if (found !== undefined) return found;
+    const existing = this.#shared.get(name);
+    if (existing !== undefined) return existing;
     const begin = (read: () => Promise<T>): Promise<T> => {
-      this.#waiting.delete(name);
+      this.#shared.delete(name);
       return read();
     };
     // Starts after all requests of this turn.
-    const made = Promise.resolve().then(() => wait(begin));
-    this.#waiting.set(name, made);
-    return made;
+    const result = Promise.resolve().then(() => wait(begin));
+    this.#shared.set(name, result);
+    return result;
   }
 }

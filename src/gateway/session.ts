@@ -39,10 +39,10 @@ export interface StreamName {
 }
 
 /** Position of a message in its channel. */
-type MessagePlace = Pick<Message, "messageSeq" | "messageId">;
+type MessagePosition = Pick<Message, "messageSeq" | "messageId">;
 
 /** How much of a group a session had received when it left the group. */
-export interface Had {
+export interface GroupPosition {
   /** Seq of the last message received, 0 if unknown. */
   readonly seq: number;
   /** Whether `seq` is where the client asked to resume, and the session has not caught up since. */
@@ -61,7 +61,7 @@ export function streamName({ key, clientMsgNo }: StreamName): string {
  * Holds what arrives in the user's personal channels while the session is not live in them. See
  * `Backlog`.
  */
-export interface Withheld {
+export interface PersonalBacklog {
   readonly isHolding: boolean;
   takeMessage(message: Message): number;
   takeEvent(event: ChannelEvent): void;
@@ -78,7 +78,7 @@ export interface UnreadInbox {
 }
 
 /** Range of the copies that were pushed to the session as they arrived, both ends included. */
-export interface LiveInbox {
+export interface LiveRange {
   readonly from: number;
   to: number;
 }
@@ -87,7 +87,7 @@ export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 
 /** Sends the frames and returns their total length, in bytes (binary) or characters (text). */
 export function sendFrames(connection: Connection, frames: Frames): number {
-  if (isOne(frames)) {
+  if (isFrame(frames)) {
     connection.send(frames);
     return frames.length;
   }
@@ -97,11 +97,11 @@ export function sendFrames(connection: Connection, frames: Frames): number {
 }
 
 export function publishFrames(publisher: TopicPublisher, topic: string, frames: Frames): void {
-  if (isOne(frames)) publisher.publish(topic, frames);
+  if (isFrame(frames)) publisher.publish(topic, frames);
   else for (const frame of frames) publisher.publish(topic, frame);
 }
 
-function isOne(frames: Frames): frames is Frame {
+function isFrame(frames: Frames): frames is Frame {
   return typeof frames === "string" || frames instanceof Uint8Array;
 }
 
@@ -112,7 +112,7 @@ const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
  */
 const MAX_READ_STREAMS = 100;
 /** Number of unread bytes above which a client is not sent unacknowledged messages again. */
-const MAX_RESEND_BEHIND_BYTES = 65_536;
+const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
 /** Maximum number of groups a session has left whose last delivered seq is remembered. */
 const MAX_GROUPS_LEFT = 100;
 
@@ -138,13 +138,13 @@ export class Session {
    */
   hasJoined = false;
   /** Backlog of the personal channels, `undefined` if the session is live in them. */
-  personal: Withheld | undefined;
+  personal: PersonalBacklog | undefined;
   /** State of the inbox while the session reads it, `undefined` after it has caught up. */
   inbox: UnreadInbox | undefined;
   /** Highest `inboxSeq` up to which the session has read its inbox. */
   inboxSeq = 0;
   /** Copies that arrived live, `undefined` if there was none yet. */
-  inboxLive: LiveInbox | undefined;
+  inboxLive: LiveRange | undefined;
   /** Queue of the client's read operations, created with the first of them. */
   reads: Reads | undefined;
   /** Work budget of the client, `undefined` if its work is not limited. */
@@ -162,14 +162,14 @@ export class Session {
   #heldBytes = 0;
   #ended: CloseReason | undefined;
   /** Position in each group that the session left, by channel id. */
-  #had: BoundedMap<string, Had> | undefined;
-  #waiting: (() => void)[] | undefined;
+  #leftGroups: BoundedMap<string, GroupPosition> | undefined;
+  #writableWaiters: (() => void)[] | undefined;
   /** Newest message that the client is known to have, by personal channel. */
-  #readThrough: Map<ChannelKey, MessagePlace> | undefined;
+  #personalPositions: Map<ChannelKey, MessagePosition> | undefined;
   /** Position in each personal stream that was read from the store, by `streamName`. */
-  #readStreams: BoundedMap<string, StreamCursor> | undefined;
+  #streamPositions: BoundedMap<string, StreamCursor> | undefined;
 
-  constructor(parts: {
+  constructor(fields: {
     readonly sessionId: string;
     readonly uid: string;
     readonly codec: Codec;
@@ -181,12 +181,12 @@ export class Session {
      */
     readonly resendAfterMs: number;
   }) {
-    this.sessionId = parts.sessionId;
-    this.uid = parts.uid;
-    this.codec = parts.codec;
-    this.connection = parts.connection;
-    this.#maxHeldBytes = parts.maxHeldBytes;
-    this.#resendAfterMs = parts.codec.acknowledges ? parts.resendAfterMs : 0;
+    this.sessionId = fields.sessionId;
+    this.uid = fields.uid;
+    this.codec = fields.codec;
+    this.connection = fields.connection;
+    this.#maxHeldBytes = fields.maxHeldBytes;
+    this.#resendAfterMs = fields.codec.acknowledges ? fields.resendAfterMs : 0;
   }
 
   /** Reason why the session ended, `undefined` while it is alive. */
@@ -201,7 +201,7 @@ export class Session {
 
   push(push: Push): void {
     this.pushFrames(this.codec.encodePush(push));
-    this.#note(push);
+    this.#awaitAcks(push);
   }
 
   /**
@@ -213,10 +213,10 @@ export class Session {
     const frames = encoded.get(key) ?? this.codec.encodePush(push);
     encoded.set(key, frames);
     this.pushFrames(frames);
-    this.#note(push);
+    this.#awaitAcks(push);
   }
 
-  #note(push: Push): void {
+  #awaitAcks(push: Push): void {
     if (this.#resendAfterMs === 0) return;
     const { kind } = push;
     if (kind === "message" || kind === "command") this.noteGiven(push);
@@ -233,7 +233,9 @@ export class Session {
     const isStored = push.message.messageSeq > 0;
     if (this.#resendAfterMs === 0 || !isStored) return;
     if (this.#ended !== undefined) return;
-    this.#unacknowledged ??= new Unacknowledged(this.#resendAfterMs, (one) => this.#resend(one));
+    this.#unacknowledged ??= new Unacknowledged(this.#resendAfterMs, (message) =>
+      this.#resend(message),
+    );
     this.#unacknowledged.add(push);
   }
 
@@ -244,7 +246,7 @@ export class Session {
 
   /** Records that the client acknowledged these commands. */
   acknowledgedCommands(inboxSeqs: readonly number[]): void {
-    for (const one of inboxSeqs) this.#unacknowledged?.confirmCommand(one);
+    for (const inboxSeq of inboxSeqs) this.#unacknowledged?.confirmCommand(inboxSeq);
   }
 
   /**
@@ -253,7 +255,7 @@ export class Session {
    */
   #resend(push: Resendable): void {
     const { channel, message } = push;
-    if (this.connection.bufferedBytes() > MAX_RESEND_BEHIND_BYTES) return;
+    if (this.connection.bufferedBytes() > MAX_UNREAD_BYTES_TO_RESEND) return;
     if (push.kind === "message" && channel.type === GROUP_CHANNEL)
       if (!this.follows(channel.id)) return this.acknowledged(message.messageId);
     if (expiresAtMs(message) <= Date.now()) return;
@@ -276,8 +278,8 @@ export class Session {
     await new Promise<void>((resolve) => setImmediate(resolve));
     while (this.#ended === undefined && this.connection.bufferedBytes() > bytes)
       await new Promise<void>((resolve) => {
-        this.#waiting ??= [];
-        this.#waiting.push(resolve);
+        this.#writableWaiters ??= [];
+        this.#writableWaiters.push(resolve);
       });
   }
 
@@ -286,10 +288,10 @@ export class Session {
    * ended.
    */
   drained(): void {
-    const waiting = this.#waiting;
-    if (waiting === undefined) return;
-    this.#waiting = undefined;
-    for (const wake of waiting) wake();
+    const waiters = this.#writableWaiters;
+    if (waiters === undefined) return;
+    this.#writableWaiters = undefined;
+    for (const wake of waiters) wake();
   }
 
   /**
@@ -305,9 +307,9 @@ export class Session {
    * Records that the client has all messages of a personal channel up to this one. They are not
    * pushed again if they are published later.
    */
-  noteRead(key: ChannelKey, { messageSeq, messageId }: MessagePlace): void {
-    this.#readThrough ??= new Map();
-    this.#readThrough.set(key, { messageSeq, messageId });
+  noteRead(key: ChannelKey, { messageSeq, messageId }: MessagePosition): void {
+    this.#personalPositions ??= new Map();
+    this.#personalPositions.set(key, { messageSeq, messageId });
   }
 
   /**
@@ -315,13 +317,13 @@ export class Session {
    * as well as the seq, because a fail-over may have reused the seq.
    */
   lacks({ key, messageId, messageSeq }: Message): boolean {
-    const through = this.#readThrough?.get(key);
-    if (through === undefined || messageSeq === 0) return true;
-    const { messageSeq: lastSeq, messageId: lastId } = through;
+    const position = this.#personalPositions?.get(key);
+    if (position === undefined || messageSeq === 0) return true;
+    const { messageSeq: lastSeq, messageId: lastId } = position;
     if (messageSeq <= lastSeq && messageId <= lastId) return false;
     // Messages of a channel are published in order, so all later ones are new to the client as
     // well.
-    this.#readThrough?.delete(key);
+    this.#personalPositions?.delete(key);
     return true;
   }
 
@@ -330,8 +332,8 @@ export class Session {
    * pushed again if they are published later.
    */
   noteReadStream(name: StreamName, cursor: StreamCursor): void {
-    this.#readStreams ??= new BoundedMap(MAX_READ_STREAMS);
-    this.#readStreams.set(streamName(name), cursor);
+    this.#streamPositions ??= new BoundedMap(MAX_READ_STREAMS);
+    this.#streamPositions.set(streamName(name), cursor);
   }
 
   /**
@@ -340,13 +342,13 @@ export class Session {
    */
   lackedPart(event: ChannelEvent): ChannelEvent | undefined {
     const { stream } = event;
-    if (stream === undefined || this.#readStreams === undefined) return event;
+    if (stream === undefined || this.#streamPositions === undefined) return event;
     const name = streamName(event);
-    const cursor = this.#readStreams.get(name);
+    const cursor = this.#streamPositions.get(name);
     if (cursor === undefined) return event;
-    const rest = restOf(event, stream, cursor);
-    if (rest !== undefined) this.#readStreams.delete(name);
-    return rest;
+    const lacked = restOf(event, stream, cursor);
+    if (lacked !== undefined) this.#streamPositions.delete(name);
+    return lacked;
   }
 
   /**
@@ -378,10 +380,10 @@ export class Session {
    * leaving and rejoining may arrive after messages that were sent since the user rejoined; the
    * highest seq is kept so that such messages are not pushed twice.
    */
-  rememberSeq(channelId: string, had: Had): void {
-    this.#had ??= new BoundedMap(MAX_GROUPS_LEFT);
-    const before = this.#had.get(channelId)?.seq ?? 0;
-    this.#had.renew(channelId, { ...had, seq: Math.max(before, had.seq) });
+  rememberSeq(channelId: string, position: GroupPosition): void {
+    this.#leftGroups ??= new BoundedMap(MAX_GROUPS_LEFT);
+    const previousSeq = this.#leftGroups.get(channelId)?.seq ?? 0;
+    this.#leftGroups.renew(channelId, { ...position, seq: Math.max(previousSeq, position.seq) });
   }
 
   /**
@@ -389,17 +391,18 @@ export class Session {
    * where the new membership begins.
    */
   endResume(): void {
-    for (const [id, had] of this.#had ?? []) this.#had?.set(id, { ...had, isResumed: false });
+    for (const [id, position] of this.#leftGroups ?? [])
+      this.#leftGroups?.set(id, { ...position, isResumed: false });
   }
 
   /**
    * Returns how much of a group the session had when it left, and forgets it. `undefined` if that
    * is not remembered.
    */
-  takeHad(channelId: string): Had | undefined {
-    const found = this.#had?.get(channelId);
-    this.#had?.delete(channelId);
-    return found;
+  takeHad(channelId: string): GroupPosition | undefined {
+    const position = this.#leftGroups?.get(channelId);
+    this.#leftGroups?.delete(channelId);
+    return position;
   }
 
   /**

@@ -8,7 +8,7 @@ import type { Push } from "../protocol/protocol.ts";
 
 const MAX_MESSAGES = 256;
 /** Initial length of the ring. It doubles when it is full, up to twice MAX_MESSAGES. */
-const FEW = 8;
+const INITIAL_LENGTH = 8;
 const MAX_BYTES = 1_048_576;
 const MAX_RESENDS = 5;
 
@@ -21,7 +21,7 @@ export class Unacknowledged {
    * The ring. A message is at its number modulo the length; acknowledged messages are `undefined`.
    * A push is shared by all sessions that received it.
    */
-  #given: (Resendable | undefined)[] = new Array(FEW).fill(undefined);
+  #ring: (Resendable | undefined)[] = new Array(INITIAL_LENGTH).fill(undefined);
   /** Number of the oldest unacknowledged message. */
   #first = 0;
   /** Number of the next message. */
@@ -45,8 +45,8 @@ export class Unacknowledged {
 
   add(push: Resendable): void {
     if (this.#count === MAX_MESSAGES) this.#remove(this.#first);
-    if (this.#next - this.#first === this.#given.length) this.#makeRoom();
-    this.#given[this.#next & (this.#given.length - 1)] = push;
+    if (this.#next - this.#first === this.#ring.length) this.#renumber();
+    this.#ring[this.#next & (this.#ring.length - 1)] = push;
     this.#next += 1;
     this.#count += 1;
     this.#bytes += push.message.payload.length;
@@ -59,72 +59,72 @@ export class Unacknowledged {
    * starts with the oldest.
    */
   confirm(messageId: number): void {
-    this.#removeOne(({ message }) => message.messageId === messageId);
+    this.#removeFirst(({ message }) => message.messageId === messageId);
   }
 
   confirmCommand(inboxSeq: number): void {
-    this.#removeOne((push) => push.kind === "command" && push.inboxSeq === inboxSeq);
+    this.#removeFirst((push) => push.kind === "command" && push.inboxSeq === inboxSeq);
   }
 
   /** Drops all messages; none is sent again. */
   stop(): void {
     clearTimeout(this.#timer);
     this.#first = this.#next;
-    this.#given = [];
+    this.#ring = [];
   }
 
   readonly #nextRound = (): void => {
     this.#timer = undefined;
     this.#rounds.unshift(this.#next);
     this.#rounds.length = Math.min(this.#rounds.length, MAX_RESENDS + 2);
-    const [, before = 0] = this.#rounds;
-    const over = this.#rounds[MAX_RESENDS + 1] ?? 0;
-    const due: Resendable[] = [];
-    for (let number = this.#first; number < before; number++) {
-      const push = this.#given[number & (this.#given.length - 1)];
-      if (number < over) this.#remove(number);
-      else if (push !== undefined) due.push(push);
+    const [, waitedEnd = 0] = this.#rounds;
+    const resentEnd = this.#rounds[MAX_RESENDS + 1] ?? 0;
+    const pushes: Resendable[] = [];
+    for (let number = this.#first; number < waitedEnd; number++) {
+      const push = this.#ring[number & (this.#ring.length - 1)];
+      if (number < resentEnd) this.#remove(number);
+      else if (push !== undefined) pushes.push(push);
     }
     // This may acknowledge messages or end the session.
-    for (const push of due) this.#resend(push);
+    for (const push of pushes) this.#resend(push);
     if (this.#first < this.#next) this.#timer = setTimeout(this.#nextRound, this.#afterMs).unref();
   };
 
-  #removeOne(isIt: (push: Resendable) => boolean): void {
+  #removeFirst(matches: (push: Resendable) => boolean): void {
     for (let number = this.#first; number < this.#next; number++) {
-      const push = this.#given[number & (this.#given.length - 1)];
-      if (push !== undefined && isIt(push)) return this.#remove(number);
+      const push = this.#ring[number & (this.#ring.length - 1)];
+      if (push !== undefined && matches(push)) return this.#remove(number);
     }
   }
 
   /** Does nothing if the message was already removed. */
   #remove(number: number): void {
-    const mask = this.#given.length - 1;
-    const push = this.#given[number & mask];
+    const mask = this.#ring.length - 1;
+    const push = this.#ring[number & mask];
     if (push === undefined) return;
-    this.#given[number & mask] = undefined;
+    this.#ring[number & mask] = undefined;
     this.#count -= 1;
     this.#bytes -= push.message.payload.length;
-    while (this.#first < this.#next && this.#given[this.#first & mask] === undefined)
+    while (this.#first < this.#next && this.#ring[this.#first & mask] === undefined)
       this.#first += 1;
   }
 
   /** Renumbers the messages without gaps, in a ring that is at most half full. */
-  #makeRoom(): void {
-    const size = this.#given.length;
-    const given = new Array<Resendable | undefined>(2 * this.#count > size ? 2 * size : size).fill(
+  #renumber(): void {
+    const size = this.#ring.length;
+    const ring = new Array<Resendable | undefined>(2 * this.#count > size ? 2 * size : size).fill(
       undefined,
     );
     const rounds = this.#rounds.map(() => 0);
     let next = 0;
     for (let number = this.#first; number < this.#next; number++) {
-      const push = this.#given[number & (size - 1)];
+      const push = this.#ring[number & (size - 1)];
       if (push === undefined) continue;
-      given[next] = push;
+      ring[next] = push;
       next += 1;
-      for (const [at, before] of this.#rounds.entries()) if (number < before) rounds[at] = next;
+      for (const [index, start] of this.#rounds.entries()) if (number < start) rounds[index] = next;
     }
-    this.#given = given;
+    this.#ring = ring;
     this.#rounds = rounds;
     this.#first = 0;
     this.#next = next;

@@ -26,7 +26,7 @@ export function pairOf({
  */
 export function deliverMessage(
   message: Message,
-  to: {
+  receivers: {
     readonly uids: readonly string[];
     readonly origin: Session | undefined;
   },
@@ -35,10 +35,10 @@ export function deliverMessage(
   const isGroup = message.channel.type === GROUP_CHANNEL;
   let frames = new Map<string, Frames>();
   let count = 0;
-  for (const uid of to.uids) {
+  for (const uid of receivers.uids) {
     if (!isGroup) frames = new Map(); // each user sees the channel under the uid of the other
     for (const session of sessionsOf(uid)) {
-      if (session === to.origin) continue;
+      if (session === receivers.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
       // A message that is not stored is only for sessions that were online when it was sent.
       if (message.messageSeq === 0 && !session.isWelcome) continue;
@@ -102,8 +102,8 @@ export function deliverConversation(
  */
 function pushMessage(session: Session, message: Message, frames: Map<string, Frames>): void {
   const { format, acknowledges } = session.codec;
-  const found = acknowledges ? undefined : frames.get(format);
-  if (found !== undefined) return session.pushFrames(found);
+  const shared = acknowledges ? undefined : frames.get(format);
+  if (shared !== undefined) return session.pushFrames(shared);
   const channel = channelSeenBy(session.uid, message);
   const push = { kind: "message", channel, message } as const;
   session.pushShared(push, frames);

@@ -9,13 +9,13 @@ import type { Cluster } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Session } from "./session.ts";
 
-interface WatchParts {
+interface WatchPorts {
   readonly cluster: Pick<Cluster, "listen" | "unlisten">;
   readonly directory: Pick<SessionDirectory, "presence">;
   /** Time to wait after a read that failed. */
   readonly retryMs: number;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
-  onError(error: unknown, what: string): void;
+  onError(error: unknown, context: string): void;
 }
 
 /** Number of users after which no further request is added to a read. */
@@ -32,15 +32,15 @@ interface Request {
 }
 
 export class PresenceWatch {
-  readonly #parts: WatchParts;
+  readonly #ports: WatchPorts;
   readonly #watchers = new Map<string, Set<Session>>();
   readonly #lastSent = new Map<Session, LastSent>();
   readonly #changed = new Set<string>();
   #requests: Request[] = [];
   #isReading = false;
 
-  constructor(parts: WatchParts) {
-    this.#parts = parts;
+  constructor(ports: WatchPorts) {
+    this.#ports = ports;
   }
 
   /**
@@ -53,10 +53,10 @@ export class PresenceWatch {
     uids: readonly string[],
     answer: (presence: readonly Presence[]) => void,
   ): Promise<void> {
-    const lastSent = this.#replace(session, uids);
+    const lastSent = this.#setWatched(session, uids);
     try {
       const topics = [...lastSent.keys()].map(presenceTopic);
-      await Promise.all(topics.map((one) => this.#parts.cluster.listen(one)));
+      await Promise.all(topics.map((topic) => this.#ports.cluster.listen(topic)));
       await new Promise<void>((resolve, reject) => {
         const request = { session, uids, fail: reject };
         this.#requests.push({
@@ -86,27 +86,28 @@ export class PresenceWatch {
     const lastSent = this.#lastSent.get(session);
     if (lastSent === undefined) return;
     this.#lastSent.delete(session);
-    for (const uid of lastSent.keys()) this.#forget(session, uid);
+    for (const uid of lastSent.keys()) this.#removeWatcher(session, uid);
   }
 
-  #replace(session: Session, uids: readonly string[]): LastSent {
+  #setWatched(session: Session, uids: readonly string[]): LastSent {
     const lastSent: LastSent = new Map(uids.map((uid) => [uid, undefined]));
-    const before = this.#lastSent.get(session);
+    const previous = this.#lastSent.get(session);
     for (const uid of lastSent.keys()) {
       const watchers = this.#watchers.get(uid) ?? new Set();
       this.#watchers.set(uid, watchers.add(session));
     }
-    for (const uid of before?.keys() ?? []) if (!lastSent.has(uid)) this.#forget(session, uid);
+    for (const uid of previous?.keys() ?? [])
+      if (!lastSent.has(uid)) this.#removeWatcher(session, uid);
     this.#lastSent.set(session, lastSent);
     return lastSent;
   }
 
-  #forget(session: Session, uid: string): void {
+  #removeWatcher(session: Session, uid: string): void {
     const watchers = this.#watchers.get(uid);
     if (!watchers?.delete(session) || watchers.size > 0) return;
     this.#watchers.delete(uid);
     this.#changed.delete(uid);
-    this.#parts.cluster.unlisten(presenceTopic(uid));
+    this.#ports.cluster.unlisten(presenceTopic(uid));
   }
 
   /** Starts reading unless a read is running. Changes within one turn are read together. */
@@ -120,7 +121,7 @@ export class PresenceWatch {
     await new Promise<void>((resolve) => setImmediate(resolve));
     while (this.#changed.size > 0 || this.#requests.length > 0)
       if (!(await this.#readSome())) {
-        setTimeout(() => void this.#readAll(), this.#parts.retryMs).unref();
+        setTimeout(() => void this.#readAll(), this.#ports.retryMs).unref();
         return; // `#isReading` stays true until the retry
       }
     this.#isReading = false;
@@ -131,14 +132,14 @@ export class PresenceWatch {
    * read again.
    */
   async #readSome(): Promise<boolean> {
-    const requests = this.#take();
+    const requests = this.#nextRequests();
     const changed = [...this.#changed];
     this.#changed.clear();
     const uids = new Set(changed);
     for (const request of requests) for (const uid of request.uids) uids.add(uid);
     try {
-      const found = await this.#parts.directory.presence([...uids]);
-      const byUid = new Map(found.map((one) => [one.uid, one]));
+      const states = await this.#ports.directory.presence([...uids]);
+      const byUid = new Map(states.map((presence) => [presence.uid, presence]));
       for (const request of requests) this.#answer(request, byUid);
       this.#pushChanges(changed, byUid);
       return true;
@@ -146,12 +147,12 @@ export class PresenceWatch {
       for (const { fail } of requests) fail(error);
       for (const uid of changed) if (this.#watchers.has(uid)) this.#changed.add(uid);
       if (!(error instanceof BrokerError))
-        this.#parts.onError(error, "A watched presence could not be read");
+        this.#ports.onError(error, "A watched presence could not be read");
       return false;
     }
   }
 
-  #take(): readonly Request[] {
+  #nextRequests(): readonly Request[] {
     let count = 0;
     let uids = 0;
     while (count < this.#requests.length && uids < UIDS_PER_READ)
@@ -162,7 +163,7 @@ export class PresenceWatch {
   #answer({ session, uids, answer }: Request, byUid: ReadonlyMap<string, Presence>): void {
     const presence = uids.flatMap((uid) => byUid.get(uid) ?? []);
     const lastSent = this.#lastSent.get(session);
-    for (const one of presence) if (lastSent?.has(one.uid)) lastSent.set(one.uid, one);
+    for (const state of presence) if (lastSent?.has(state.uid)) lastSent.set(state.uid, state);
     answer(presence);
   }
 
@@ -175,19 +176,19 @@ export class PresenceWatch {
     for (const uid of uids)
       for (const session of this.#watchers.get(uid) ?? []) {
         const lastSent = this.#lastSent.get(session);
-        const before = lastSent?.get(uid);
-        const now = byUid.get(uid);
-        if (now === undefined || before === undefined) continue;
-        if (isSame(before, now)) continue;
-        lastSent?.set(uid, now);
+        const previous = lastSent?.get(uid);
+        const current = byUid.get(uid);
+        if (current === undefined || previous === undefined) continue;
+        if (isSame(previous, current)) continue;
+        lastSent?.set(uid, current);
         const presence = changes.get(session) ?? [];
-        presence.push(now);
+        presence.push(current);
         changes.set(session, presence);
       }
     for (const [session, presence] of changes) session.push({ kind: "presence", presence });
   }
 }
 
-function isSame(one: Presence, other: Presence): boolean {
-  return one.online === other.online && one.flag === other.flag;
+function isSame(a: Presence, b: Presence): boolean {
+  return a.online === b.online && a.flag === b.flag;
 }

@@ -12,7 +12,7 @@ import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
 import { UserRates, type WorkLimits } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
-import { Resync } from "../gateway/resync.ts";
+import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { roomLogger } from "../observe/logger.ts";
@@ -51,7 +51,7 @@ interface LocalSessions {
   readonly hub: Hub;
   readonly groups: Groups;
   readonly catchUps: CatchUps;
-  readonly resync: Resync;
+  readonly resync: SessionResync;
   readonly watch: PresenceWatch;
 }
 
@@ -80,7 +80,7 @@ export function createHub(
     metrics: metrics.gateway,
     onError,
   });
-  const resync = new Resync({
+  const resync = new SessionResync({
     store,
     cluster,
     groups,

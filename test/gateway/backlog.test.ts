@@ -7,7 +7,7 @@ import {
   STREAM_CONTENT,
   type StreamSnapshot,
 } from "../../src/broker/model.ts";
-import { Backlog, PERSONAL } from "../../src/gateway/backlog.ts";
+import { Backlog, PERSONAL_CHANNELS } from "../../src/gateway/backlog.ts";
 import { Group } from "../../src/gateway/groups.ts";
 import { t } from "../support/suite.ts";
 import { seeded } from "./random.ts";
@@ -200,11 +200,11 @@ t.test("what is left to the store is not held, but what it has not", async (t) =
 
 t.test("personal channels are held to the end", async (t) => {
   const { session, connection } = joiner();
-  const backlog = new Backlog(session, PERSONAL, "holding");
+  const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
   const message = messageOf(1);
   backlog.takeMessage({ ...message, channel: person("alice"), key: "1:alice" });
   backlog.leaveToStore();
-  PERSONAL.add(backlog);
+  PERSONAL_CHANNELS.add(backlog);
   t.same(connection.messageNos, ["n1"]);
 });
 
@@ -239,12 +239,12 @@ t.test("the bound is on what is held at one time", async (t) => {
 
 t.test("what is forgotten of one group leaves the others", async (t) => {
   const { session, connection } = joiner();
-  const backlog = new Backlog(session, PERSONAL, "holding");
+  const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
   backlog.takeMessage(messageOf(1));
   backlog.takeMessage({ ...messageOf(2), channel: group("h"), key: "2:h" });
   backlog.takeMessage({ ...messageOf(3), channel: person("g"), key: "1:g" });
   backlog.forgetGroup("g");
-  PERSONAL.add(backlog);
+  PERSONAL_CHANNELS.add(backlog);
   t.same(connection.messageNos, ["n2", "n3"]);
 });
 

@@ -19,9 +19,9 @@ import {
   userTopic,
 } from "../../src/broker/model.ts";
 import type { Cluster, ClusterEvent, HistoryRange, HistorySlice } from "../../src/broker/ports.ts";
-import type { CatchUpParts } from "../../src/gateway/catch-up.ts";
+import type { CatchUpPorts } from "../../src/gateway/catch-up.ts";
 import type { PlanPorts } from "../../src/gateway/opening.ts";
-import type { ResyncParts } from "../../src/gateway/resync.ts";
+import type { ResyncPorts } from "../../src/gateway/resync.ts";
 import type { MaybePromise } from "../../src/lib/maybe-promise.ts";
 import type { Random } from "./random.ts";
 import { StreamLog } from "./stream-log.ts";
@@ -96,7 +96,7 @@ export class SharedServer {
     return this.#listened;
   }
 
-  readonly store: CatchUpParts["store"] & PlanPorts["store"] & ResyncParts["store"] = {
+  readonly store: CatchUpPorts["store"] & PlanPorts["store"] & ResyncPorts["store"] = {
     joinSeqs: (channelId, uids) =>
       this.#ask(() => uids.map((uid) => this.#joinSeqs.get(`${channelId} ${uid}`))),
     readInbox: (uid, afterSeq, { limit, maxBytes }) =>

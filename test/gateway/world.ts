@@ -12,7 +12,7 @@ import { CatchUps } from "../../src/gateway/catch-up.ts";
 import { Groups } from "../../src/gateway/groups.ts";
 import { Hub } from "../../src/gateway/hub.ts";
 import { goLive, type PlanPorts, planJoin } from "../../src/gateway/opening.ts";
-import { Resync } from "../../src/gateway/resync.ts";
+import { SessionResync } from "../../src/gateway/resync.ts";
 import { Session } from "../../src/gateway/session.ts";
 import { PresenceWatch } from "../../src/gateway/watch.ts";
 import type { ResumePoint, ResumeResult } from "../../src/protocol/protocol.ts";
@@ -64,7 +64,7 @@ export class World {
   readonly hub: Hub;
   readonly groups: Groups;
   readonly catchUps: CatchUps;
-  readonly resync: Resync;
+  readonly resync: SessionResync;
   /** Told of each event right after the hub took it. */
   onDelivered: (event: ClusterEvent) => void = () => {};
   /** Takes each event; the hub, unless told otherwise. */
@@ -92,7 +92,7 @@ export class World {
       limits: { ...LIMITS, maxBufferedBytes: MAX_BUFFERED_BYTES },
       directory: { endedBy: async () => undefined },
     });
-    const resync = new Resync({
+    const resync = new SessionResync({
       ...{ store, cluster, groups, catchUps, onError },
       ...{ metrics: METRICS, limits: LIMITS, retryMs: 1 },
     });
