@@ -149,7 +149,7 @@ t.test("a personal message goes to the two users' nodes", async (t) => {
 
 t.test("a message to a group of nobody who is here goes nowhere", async (t) => {
   await nodes.createGroup("cellar", ["ann", "eve"]);
-  await sockets[0]?.goodbye();
+  await sockets[0]?.disconnect();
   await eventually("ann is gone", async () => (await topicsOf(0)) === 0);
   const { outputBytes } = await cost(0, {
     channel: { channel_id: "cellar", channel_type: 2 },

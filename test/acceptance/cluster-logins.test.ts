@@ -63,7 +63,7 @@ async function race(uid: string, rounds: number): Promise<readonly string[]> {
     const found = await standing(uid);
     if (JSON.stringify(found) !== JSON.stringify(all))
       wrong.push(`${uid} ${round}: ${JSON.stringify(found)}`);
-    await Promise.all(left.map((one) => one.goodbye()));
+    await Promise.all(left.map((one) => one.disconnect()));
   }
   return wrong;
 }

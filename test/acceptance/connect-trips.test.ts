@@ -77,7 +77,7 @@ t.test("a connect waits for three answers of Redis", async (t) => {
     const { resume: results } = await client.connect();
     const tookMs = performance.now() - startMs;
     t.ok(results.every(({ status }) => status === "ok"));
-    await client.goodbye();
+    await client.disconnect();
     return Math.floor(tookMs / LATE_MS);
   };
   const least = async (

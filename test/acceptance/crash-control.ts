@@ -4,7 +4,7 @@
 
 import type { Test } from "tap";
 import { GROUP_CHANNEL } from "../../src/broker/model.ts";
-import type { Answer, Broker } from "../support/broker.ts";
+import type { ApiResponse, Broker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { NativeClientError } from "../support/native-session.ts";
 import type { Doom } from "./crash-load.ts";
@@ -164,19 +164,19 @@ export async function setToken(broker: Broker, uid: string, token: string): Prom
 }
 
 /** A call with the static API token. */
-export function call(broker: Broker, path: string, body?: unknown): Promise<Answer> {
+export function call(broker: Broker, path: string, body?: unknown): Promise<ApiResponse> {
   return broker.call(path, body, { token: STATIC_TOKEN });
 }
 
 /** Throws unless the call is answered with 200. */
-export async function ok(answer: Promise<Answer>): Promise<void> {
+export async function ok(answer: Promise<ApiResponse>): Promise<void> {
   const { status, body } = await answer;
   if (status !== 200) throw new Error(`${status} ${body.code}`);
 }
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
-function createRoom(broker: Broker, id: string): Promise<Answer> {
+function createRoom(broker: Broker, id: string): Promise<ApiResponse> {
   const room = { channel_id: id, channel_type: GROUP_CHANNEL };
   return call(broker, "/channel", { ...room, subscribers: [WITNESS] });
 }

@@ -7,7 +7,7 @@ import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker
 import {
   type Broker,
   type ChildBroker,
-  type Launch,
+  type LaunchOptions,
   launchBroker,
   type Settings,
   spawnBroker,
@@ -94,7 +94,7 @@ export class CrashWorld {
    * Kills the broker under load, starts it with these settings and proves that nothing it said was
    * lost.
    */
-  async round(settings: Settings, launch?: Launch): Promise<void> {
+  async round(settings: Settings, launch?: LaunchOptions): Promise<void> {
     await this.#loadUntilKilled();
     this.interrupted += this.checker.unacknowledged.length;
     const all = { ...SETTINGS, ...settings };
@@ -153,7 +153,7 @@ export class CrashWorld {
   }
 
   /** A start that does not get to its end: recovery must be safe to repeat. */
-  async #killWhileStarting(settings: Settings, launch: Launch | undefined): Promise<void> {
+  async #killWhileStarting(settings: Settings, launch: LaunchOptions | undefined): Promise<void> {
     const { dataPath } = this.#broker;
     const start = await launchBroker(this.#t, settings, dataPath, launch);
     await pause(200 + this.#random.below(400));

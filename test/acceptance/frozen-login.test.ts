@@ -67,7 +67,7 @@ async function plain(uid: string): Promise<NativeClient> {
 async function visit(uid: string, flag: 0 | 1): Promise<void> {
   const device = await comeElsewhere(uid, flag);
   await device.ping();
-  await device.goodbye();
+  await device.disconnect();
 }
 
 /** While that node has lost its subscriptions, it takes nobody in. */

@@ -9,7 +9,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { EDGE_ERRORS } from "../../src/api/errors.ts";
 import { ERRORS } from "../../src/broker/errors.ts";
-import { type Answer, spawnBroker, textPayload } from "../support/broker.ts";
+import { type ApiResponse, spawnBroker, textPayload } from "../support/broker.ts";
 import { measureStalls } from "../support/stalls.ts";
 import { volume } from "../support/volume.ts";
 import { MEASURED, settledMib } from "./child-memory.ts";
@@ -194,7 +194,7 @@ async function call(path: string, { body: sent, ...options }: Call): Promise<Rep
   calling.end(sent);
   const [response]: IncomingMessage[] = await once(calling, "response");
   if (response === undefined) throw new Error("there is no response");
-  const body = (await json(response)) as Answer["body"];
+  const body = (await json(response)) as ApiResponse["body"];
   return { status: response.statusCode ?? 0, code: body.code, body };
 }
 

@@ -65,7 +65,7 @@ t.test(
       const during = { online: 1, flag, sessions: 1, connections: 1 };
       t.same(await standingOf(broker, "ann"), during, `round ${round}`);
       t.equal(farewellOf(winner), undefined);
-      await winner.goodbye();
+      await winner.disconnect();
       t.same(await standingOf(broker, "ann"), OFFLINE, `after round ${round}`);
     }
     t.comment(`the first to speak won ${winners[0]}, the second ${winners[1]}`);
@@ -84,7 +84,7 @@ t.test("many main devices at the same instant: one remains", async (t) => {
     const during = { online: 1, flag: 0, sessions: 1, connections: 1 };
     t.same(await standingOf(broker, "ann"), during);
     kicked += count - 1;
-    await left[0]?.goodbye();
+    await left[0]?.disconnect();
   }
   t.equal(await endedFor(broker, "kicked"), kicked);
 });
@@ -105,7 +105,7 @@ t.test(
       t.same(await standingOf(broker, "ann"), during);
       if (left[0] !== undefined) before = left[0];
     }
-    await before.goodbye();
+    await before.disconnect();
   },
 );
 
@@ -123,7 +123,7 @@ t.test("secondary devices at the same instant all stay, beside a main one of two
     t.equal(ended.length, 1);
     const during = { online: 1, flag: 0, sessions: 3, connections: 3 };
     t.same(await standingOf(broker, "ann"), during);
-    for (const client of left) await client.goodbye();
+    for (const client of left) await client.disconnect();
     t.same(await standingOf(broker, "ann"), OFFLINE);
   }
 });
@@ -137,7 +137,7 @@ t.test("main devices of different flags at the same instant all stay", async (t)
   const { left } = await logInAtOnce(broker, devices, { survivors: 3 });
   const during = { online: 1, flag: 0, sessions: 3, connections: 3 };
   t.same(await standingOf(broker, "ann"), during);
-  for (const client of left) await client.goodbye();
+  for (const client of left) await client.disconnect();
 });
 
 t.test(
@@ -154,7 +154,7 @@ t.test(
       );
       const during = { online: 1, flag: 0, sessions: 1, connections: 1 };
       t.same(await standingOf(broker, "ann"), during);
-      await left[0]?.goodbye();
+      await left[0]?.disconnect();
     }
   },
 );
@@ -173,7 +173,7 @@ t.test("a device that hangs up at the instant it is kicked leaves nothing behind
       const standing = await standingOf(broker, "ann");
       return standing.connections === 1 && standing.sessions === 1;
     });
-    await winner.goodbye();
+    await winner.disconnect();
     t.same(await standingOf(broker, "ann"), OFFLINE);
   }
 });

@@ -41,7 +41,7 @@ t.test("what was read is not pushed when it is published late", async (t) => {
   const topics = await topicsOf(servers, "bob");
   t.not(topics.length, 0, "topics of bob");
   for (const name of topics) await subscriber.ssubscribe(name);
-  await before.goodbye();
+  await before.disconnect();
 
   const post = async (path: string, body: unknown) =>
     t.equal((await one.call(path, body)).status, 200, path);
@@ -66,7 +66,7 @@ t.test("what was read is not pushed when it is published late", async (t) => {
     ...{ port: other.clientPort, uid: "bob" },
     resume: [{ channel: ALICE, lastSeq: 0, lastId: 0 }],
   });
-  await bob.waitFor(() => bob.pushed("stream").length > 0, "the stream");
+  await bob.waitFor(() => bob.pushesOf("stream").length > 0, "the stream");
   const publisher = new Cluster(servers.url.split(","));
   t.teardown(() => publisher.disconnect());
   for (const [name, frame] of late) await publisher.spublish(name, frame);

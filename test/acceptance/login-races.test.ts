@@ -92,7 +92,7 @@ t.test(
       await winner.waitFor(() => winner.messages.length >= BACKLOG);
       t.equal(resumedThrough(t, winner), BACKLOG);
       t.same(await standingOf(broker, "ann"), ONLINE);
-      await winner.goodbye();
+      await winner.disconnect();
     }
     t.ok(cutShort > 0, "kicks fell into the resuming");
   },
@@ -113,7 +113,7 @@ t.test("two that log in at once and resume: the one that remains gets everything
     for (const winner of left) {
       await winner.waitFor(() => winner.messages.length >= BACKLOG);
       t.equal(resumedThrough(t, winner), BACKLOG);
-      await winner.goodbye();
+      await winner.disconnect();
     }
   }
 });
@@ -146,7 +146,7 @@ t.test(
       const expected = stored.map((_, no) => text(no));
       t.same(stored, expected, "stored in the order sent, each once");
       t.ok(stored.length >= acknowledged, "nothing acknowledged is missing");
-      await winner.goodbye();
+      await winner.disconnect();
     }
     t.ok(brokenOff > 0, "kicks fell into the sending");
   },
@@ -242,7 +242,7 @@ t.test(
     });
     const client = await logIn(broker, { uid: "ann", token: "new" });
     t.same(await standingOf(broker, "ann"), ONLINE);
-    await client.goodbye();
+    await client.disconnect();
   },
 );
 
@@ -266,6 +266,6 @@ t.test("registering the same token at the instant of a login ends nobody", async
     await client.ping();
     t.equal(farewellOf(client), undefined);
     t.same(await standingOf(broker, "ann"), ONLINE);
-    await client.goodbye();
+    await client.disconnect();
   }
 });

@@ -248,7 +248,7 @@ const PERSONAL = (uid: string) => ({ channel_id: uid, channel_type: 1 });
 /** The texts of all that the client was pushed. */
 function wordsOf(client: NativeClient): readonly string[] {
   const events = client.events.map(({ data }) => data);
-  const streams = client.pushed("stream").map(({ snapshot }) => snapshot.text);
+  const streams = client.pushesOf("stream").map(({ snapshot }) => snapshot.text);
   return [...messagesOf(client), ...events, ...streams];
 }
 

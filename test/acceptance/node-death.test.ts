@@ -4,7 +4,7 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
-import { type Answer, spawnBroker } from "../support/broker.ts";
+import { type ApiResponse, spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { startRedis } from "../support/redis.ts";
 
@@ -53,7 +53,7 @@ t.test(
     t.equal((await alive.call("/readyz")).status, 200);
     await client.rename(beats, "kept");
     await client.set(beats, "no place for heartbeats");
-    let answer: Answer | undefined;
+    let answer: ApiResponse | undefined;
     await until(async () => {
       answer = await alive.call("/readyz");
       return answer.status === 503;

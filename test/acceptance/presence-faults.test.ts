@@ -63,7 +63,7 @@ async function watcherOf(uids: readonly string[]) {
     presence,
     told: (uid: string): readonly boolean[] =>
       client
-        .pushed("presence")
+        .pushesOf("presence")
         .flatMap((push) => push.presence)
         .filter((one) => one.uid === uid)
         .map(({ online }) => online),
@@ -100,7 +100,7 @@ t.test("a node is killed: its sessions are offline, watchers are told", async (t
   const back = await connect(there, "both", "there");
   await until("it online", () => watcher.told("both").length === 2);
   t.same(watcher.told("both"), [false, true], "each change once");
-  await back.goodbye();
+  await back.disconnect();
   await until("it offline", () => watcher.told("both").length === 3);
   t.same(watcher.told("both"), [false, true, false], "and its end");
 });
@@ -156,7 +156,7 @@ t.test("Redis does not hear that a session ended: it is offline", async (t) => {
   const client = await connect(there, "unheard");
   const watcher = await watcherOf(["unheard"]);
   redis.signal("SIGSTOP");
-  await client.goodbye();
+  await client.disconnect();
   await pause(2000); // the removal is not answered in time
   redis.signal("SIGCONT");
   await until("the push", () => watcher.told("unheard").at(-1) === false);

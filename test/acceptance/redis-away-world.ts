@@ -3,7 +3,7 @@
 
 import type { Test } from "tap";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
-import { type Answer, type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
+import { type ApiResponse, type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
 import { HistoryChecker, liveRange, Reader, type SentMessage } from "../support/history-checker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, NativeClientError, textOf } from "../support/native-session.ts";
@@ -75,7 +75,7 @@ export class AwayWorld {
   }
 
   /** A send that the node refused. */
-  async untilRefused(node: ChildBroker): Promise<Answer> {
+  async untilRefused(node: ChildBroker): Promise<ApiResponse> {
     let answer = await this.#post(node, "refused?");
     await until("sends are refused", async () => {
       answer = await this.#post(node, "refused?");
@@ -172,7 +172,7 @@ export class AwayWorld {
   }
 
   /** To a channel that nobody judges. */
-  #post(node: ChildBroker, text: string): Promise<Answer> {
+  #post(node: ChildBroker, text: string): Promise<ApiResponse> {
     return node.call("/message/send", {
       ...{ from_uid: "erin", channel_id: "nobody", channel_type: 1 },
       payload: textPayload(text),

@@ -193,9 +193,9 @@ async function act(t: Test, node: ChildBroker, { alice, bob }: People): Promise<
   const first = await connectNative(t, twin);
   const second = await connectNative(t, twin); // kicks the first
   await first.closed;
-  await second.goodbye();
+  await second.disconnect();
   const carol = await connectNative(t, { port: node.clientPort, uid: "carol" });
-  await carol.goodbye();
+  await carol.disconnect();
   await bob.ping();
 }
 

@@ -2,7 +2,12 @@
 // is back. State: the process that runs now, the kept HTTP connections, how often it was killed.
 
 import type { Test } from "tap";
-import { type ChildBroker, type Launch, type Settings, spawnBroker } from "../support/broker.ts";
+import {
+  type ChildBroker,
+  type LaunchOptions,
+  type Settings,
+  spawnBroker,
+} from "../support/broker.ts";
 import { type JsonAnswer, KeepAlive } from "./keep-alive.ts";
 
 const SETTINGS: Settings = {
@@ -18,14 +23,14 @@ export class Stage {
   kills = 0;
   readonly #t: Test;
   readonly #settings: Settings;
-  readonly #launch: Launch;
+  readonly #launch: LaunchOptions;
   readonly #http = new KeepAlive();
   #broker: ChildBroker;
   #back: Promise<void> = Promise.resolve();
 
   private constructor(
     t: Test,
-    how: { readonly settings: Settings; readonly launch: Launch },
+    how: { readonly settings: Settings; readonly launch: LaunchOptions },
     broker: ChildBroker,
   ) {
     this.#t = t;
@@ -34,7 +39,7 @@ export class Stage {
     this.#broker = broker;
   }
 
-  static async open(t: Test, given: Settings = {}, launch: Launch = {}): Promise<Stage> {
+  static async open(t: Test, given: Settings = {}, launch: LaunchOptions = {}): Promise<Stage> {
     const settings = { ...SETTINGS, ...given };
     const broker = await spawnBroker(t, settings, undefined, launch);
     const stage = new Stage(t, { settings, launch }, broker);

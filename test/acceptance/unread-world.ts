@@ -270,7 +270,7 @@ export class UnreadWorld {
   /** What it was told last, once it was told all it had to be. */
   async #lastTold(device: NativeClient): Promise<Conversation | undefined> {
     const owed = this.#owed.get(device) ?? 0;
-    const told = () => device.pushed("conversation");
+    const told = () => device.pushesOf("conversation");
     await device.waitFor(() => told().length >= owed, `change ${owed}`);
     return told()[owed - 1]?.conversation;
   }

@@ -198,14 +198,14 @@ t.test(
     await change("delete", alice, person(bob));
     for (const client of [phone, laptop]) {
       await client.ping();
-      matchObject(t, client.pushed("conversation"), [
+      matchObject(t, client.pushesOf("conversation"), [
         { change: "read", conversation: { channel: person(bob), unread: 0 } },
         { change: "unread", conversation: { unread: 1 } },
         { change: "delete", conversation: { last: undefined } },
       ]);
     }
     await other.ping();
-    t.same(other.pushed("conversation"), []);
+    t.same(other.pushesOf("conversation"), []);
   },
 );
 

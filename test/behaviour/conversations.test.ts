@@ -185,7 +185,7 @@ t.test(
     await phone.changeConversation(person(bob), { kind: "unread", unread: 2 });
     await phone.changeConversation(person(bob), { kind: "delete" });
     await laptop.ping();
-    matchObject(t, laptop.pushed("conversation"), [
+    matchObject(t, laptop.pushesOf("conversation"), [
       {
         change: "read",
         conversation: { channel: person(bob), readSeq: 1, unread: 1 },
@@ -197,7 +197,7 @@ t.test(
       },
     ]);
     await Promise.all([phone.ping(), other.ping()]);
-    t.same([phone.pushed("conversation"), other.pushed("conversation")], [[], []]);
+    t.same([phone.pushesOf("conversation"), other.pushesOf("conversation")], [[], []]);
   },
 );
 

@@ -2,7 +2,7 @@
 // the first password.
 
 import { request } from "node:http";
-import { type Answer, type Settings, tempFolder } from "../support/broker.ts";
+import { type ApiResponse, type Settings, tempFolder } from "../support/broker.ts";
 import { nodeCount } from "../support/driver.ts";
 import { t } from "../support/suite.ts";
 import { startWorld, type World } from "./world.ts";
@@ -369,7 +369,7 @@ t.test(
     t.equal(before.passwords.length, 1);
     const [password = ""] = before.passwords;
     t.ok(password.length >= 16);
-    const enter = async (world: World): Promise<Answer> =>
+    const enter = async (world: World): Promise<ApiResponse> =>
       world.call(LOGIN, { username: "admin", password });
     t.equal((await enter(before)).status, 200);
     await before.close();

@@ -194,7 +194,7 @@ t.test(
     for (const other of [sibling, laptop]) {
       // Channels are independent of each other: docs/protocol/native.md.
       t.same([...(await receives(other, 2))].sort(), ["group", "personal"]);
-      const channels = other.pushed("message").map((push) => push.channel);
+      const channels = other.pushesOf("message").map((push) => push.channel);
       const named = new Set(channels.map(({ id }) => id));
       t.same(named, new Set([bob, channel.id]), "as the sender names them");
     }

@@ -9,7 +9,7 @@ const world = await startWorld(t);
 /** `uid online flag` of every change pushed so far, in order. */
 function changes(client: NativeClient): readonly string[] {
   return client
-    .pushed("presence")
+    .pushesOf("presence")
     .flatMap(({ presence }) => presence)
     .map(({ uid, online, flag }) => `${uid} ${online ? "on" : "off"} ${flag}`);
 }

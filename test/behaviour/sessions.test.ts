@@ -109,14 +109,14 @@ t.test(
       t.match(await world.status(uid), { online: 1 });
       current = next;
     }
-    await current.goodbye();
+    await current.disconnect();
     t.match(await world.status(uid), { online: 0 });
   },
 );
 
 t.test("a client that says goodbye is closed with 4206 [issue: disconnect]", async (t) => {
   const alice = await world.join(t, world.name("alice"));
-  await alice.goodbye();
+  await alice.disconnect();
   t.equal(await farewell(alice), "goodbye 4206");
 });
 

@@ -3,7 +3,7 @@
 
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag } from "../../src/broker/model.ts";
-import type { Answer } from "../support/broker.ts";
+import type { ApiResponse } from "../support/broker.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import type { StreamView } from "../support/stream-view.ts";
 import { person, type World, wire } from "./world.ts";
@@ -37,10 +37,10 @@ export interface Stage {
   /** As a user names it; a client by its uid. */
   channelOf(uid: string): ChannelRef;
   /** Posts one event of alice's stream `no`. */
-  post(no: string, type: string, data?: string, options?: PostOptions): Promise<Answer>;
-  start(no: string, options?: PostOptions): Promise<Answer>;
-  say(no: string, text: string, options?: PostOptions): Promise<Answer>;
-  end(no: string, options?: PostOptions): Promise<Answer>;
+  post(no: string, type: string, data?: string, options?: PostOptions): Promise<ApiResponse>;
+  start(no: string, options?: PostOptions): Promise<ApiResponse>;
+  say(no: string, text: string, options?: PostOptions): Promise<ApiResponse>;
+  end(no: string, options?: PostOptions): Promise<ApiResponse>;
   /** The stream as `client` sees it, once everything posted before has come. */
   seen(client: NativeClient, no: string): Promise<StreamView>;
   /** `type data` of each event that came to the client, in order. */
@@ -48,7 +48,7 @@ export interface Stage {
   /** Another device of a member, or of anybody. */
   join(uid: string, flag?: DeviceFlag): Promise<NativeClient>;
   /** `GET /stream` as a backend asks it. */
-  read(no: string): Promise<Answer>;
+  read(no: string): Promise<ApiResponse>;
 }
 
 export async function startStage(t: Test, world: World, kind: Kind = "group"): Promise<Stage> {
@@ -99,10 +99,10 @@ export async function startStage(t: Test, world: World, kind: Kind = "group"): P
 }
 
 /** `<status> <state of the stream>`; `200 -` without a stream, `400 <code>` when refused. */
-export function outcome({ status, body }: Answer): string {
+export function outcome({ status, body }: ApiResponse): string {
   return `${status} ${body.code ?? body.stream?.state ?? "-"}`;
 }
 
-export async function outcomeOf(answer: Promise<Answer>): Promise<string> {
+export async function outcomeOf(answer: Promise<ApiResponse>): Promise<string> {
   return outcome(await answer);
 }

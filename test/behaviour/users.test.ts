@@ -172,7 +172,7 @@ t.test(
     await note();
     await world.join(t, uid, { flag: 0 });
     await note();
-    await desktop.goodbye();
+    await desktop.disconnect();
     await note();
     t.same(flags, [2, 2, 0]);
   },
@@ -195,7 +195,7 @@ t.test(
     const said = await world.join(t, uid);
     const closed = await world.connect(t, uid);
     const vanished = await world.connect(t, uid);
-    await said.goodbye();
+    await said.disconnect();
     await closed.close();
     t.match(await world.status(uid), { online: 1 });
     vanished.kill();

@@ -16,8 +16,8 @@ for (const kind of KINDS)
       await stage.say("s1", "so far");
       await stage.post("s1", "___ToolCallStart", "search");
       const late = await stage.join(stage.bob.uid);
-      await late.waitFor(() => late.pushed("stream").length > 0, "a snapshot");
-      matchObject(t, late.pushed("stream"), [
+      await late.waitFor(() => late.pushesOf("stream").length > 0, "a snapshot");
+      matchObject(t, late.pushesOf("stream"), [
         {
           channel: stage.channelOf(late.uid),
           snapshot: {
@@ -42,7 +42,7 @@ for (const kind of KINDS)
       t.same(await stage.told(late), [`${CONTENT} , and on`, `${END} `]);
       const evening = await stage.join(stage.eve.uid);
       t.equal(
-        (await stage.told(evening)).length + evening.pushed("stream").length,
+        (await stage.told(evening)).length + evening.pushesOf("stream").length,
         0,
         "a stranger gets neither",
       );
@@ -111,7 +111,7 @@ t.test(
     await stage.say("s1", "after");
     await eve.waitFor(() => eve.view(channel, "s1")?.text === "before after", "the text");
     matchObject(t, await stage.seen(eve, "s1"), { nextIndex: 3, problems: [] });
-    t.equal(eve.pushed("stream").length, 1);
+    t.equal(eve.pushesOf("stream").length, 1);
   },
 );
 

@@ -5,7 +5,7 @@
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag, DeviceLevel, Message } from "../../src/broker/model.ts";
 import {
-  type Answer,
+  type ApiResponse,
   type Broker,
   type Settings,
   startBroker,
@@ -34,7 +34,7 @@ export interface World extends Broker {
   /** A name no other test of this world has. */
   name(word: string): string;
   /** POSTs a body that must be accepted and returns the answer's body. */
-  ok(path: string, body: unknown): Promise<Answer["body"]>;
+  ok(path: string, body: unknown): Promise<ApiResponse["body"]>;
   /** POSTs a body and returns `<status> <code>`. */
   refusal(path: string, body: unknown): Promise<string>;
   /** Registers a device class; the token is `token-<uid>` unless told. */
@@ -46,7 +46,7 @@ export interface World extends Broker {
   /** A new group with these members. */
   newGroup(members: readonly string[], flags?: object): Promise<ChannelRef>;
   /** Sends a text message over HTTP; `more` wins over its fields. */
-  send(from: string, channel: ChannelRef, text: string, more?: object): Promise<Answer>;
+  send(from: string, channel: ChannelRef, text: string, more?: object): Promise<ApiResponse>;
   /**
    * Resolves once the sessions follow the groups their users are members of; what is not stored and
    * told before does not come.
@@ -110,9 +110,9 @@ export function worldOf(broker: Broker): World {
         ...options,
         uid,
         port,
-        settled: broker.settled,
+        publicationsDelivered: broker.publicationsDelivered,
       });
-      await broker.levelled?.(port);
+      await broker.sessionsCaughtUp?.(port);
       return client;
     },
 
@@ -139,8 +139,8 @@ export function worldOf(broker: Broker): World {
       }),
 
     async following() {
-      await broker.settled?.();
-      await broker.levelled?.();
+      await broker.publicationsDelivered?.();
+      await broker.sessionsCaughtUp?.();
     },
 
     async status(uid) {

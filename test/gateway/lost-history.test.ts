@@ -78,7 +78,7 @@ t.test("messages that took the seqs of lost ones are resumed", async (t) => {
   await receives(bob, 2 + 3 + 5 + 4);
   for (const [at, channel] of channels.entries()) {
     t.same(idsIn(bob, channel), found[at], "all of them, once");
-    const [first] = bob.pushed("messages").filter((run) => run.channel.id === channel.id);
+    const [first] = bob.pushesOf("messages").filter((run) => run.channel.id === channel.id);
     if (found[at]?.length !== 0) t.equal(first?.afterSeq, 3);
     t.ok((first?.messages.length ?? 0) <= 2, "a run holds two messages");
   }

@@ -7,7 +7,7 @@ import t, { type Test } from "tap";
 import { blocks, readPage, section } from "../docs/pages.ts";
 import { openTerminal } from "../docs/terminal.ts";
 import {
-  type Answer,
+  type ApiResponse,
   type Broker,
   type Settings,
   startBroker,
@@ -55,7 +55,7 @@ async function refusal(t: Test, settings: Settings): Promise<string> {
   );
 }
 
-function say(broker: Broker, no: string): Promise<Answer> {
+function say(broker: Broker, no: string): Promise<ApiResponse> {
   return broker.call("/message/send", {
     ...{ from_uid: "alice", channel_id: "bob", channel_type: 1 },
     ...{ client_msg_no: no, payload: textPayload(no) },

@@ -12,8 +12,8 @@ import { loadConfig } from "../../src/config/load.ts";
 import { createLogger } from "../../src/observe/logger.ts";
 import { createServer } from "../../src/server.ts";
 import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
+import { combineNodes } from "./combine-nodes.ts";
 import { DRIVER, driverSettings, nodeCount } from "./driver.ts";
-import { spread } from "./spread.ts";
 
 /** Settings as environment variables, the way an operator gives them. */
 export type Settings = Readonly<Record<string, string>>;
@@ -26,21 +26,21 @@ export interface Broker {
   /** Passwords shown to the operator. */
   readonly passwords: readonly string[];
   /** POSTs JSON (GETs without a body) and returns status and parsed body. */
-  call(path: string, body?: unknown, headers?: Settings): Promise<Answer>;
+  call(path: string, body?: unknown, headers?: Settings): Promise<ApiResponse>;
   /**
    * Resolves once everything published before has reached all nodes; undefined: it has when the
    * call is answered.
    */
-  readonly settled?: (() => Promise<void>) | undefined;
+  readonly publicationsDelivered?: (() => Promise<void>) | undefined;
   /**
    * Resolves once the sessions that were opened before, at that port or at all, are level;
    * undefined: they are with their connack.
    */
-  readonly levelled?: ((clientPort?: number) => Promise<void>) | undefined;
+  readonly sessionsCaughtUp?: ((clientPort?: number) => Promise<void>) | undefined;
   close(): Promise<void>;
 }
 
-export interface Answer {
+export interface ApiResponse {
   readonly status: number;
   readonly headers: Headers;
   // biome-ignore lint/suspicious/noExplicitAny: bodies are looked into freely by tests
@@ -103,7 +103,7 @@ export async function startBroker(
   if (only === undefined) throw new Error("no node");
   const broker = { dataPath: path, passwords, close };
   if (DRIVER === "embedded") return { ...only, ...broker };
-  return { ...broker, ...spread([only, ...others]), close };
+  return { ...broker, ...combineNodes([only, ...others]), close };
 }
 
 /** The built binary as its own process (`npm test` builds it first), ready or not. */
@@ -134,7 +134,7 @@ export interface ChildBroker extends Broker, Omit<BrokerProcess, "ready"> {
 }
 
 /** How the process is started, where not as an operator does it. */
-export interface Launch {
+export interface LaunchOptions {
   /** Its limit of open files (Linux). */
   readonly maxFiles?: number;
   /** What Node.js runs instead of the binary. */
@@ -142,7 +142,7 @@ export interface Launch {
 }
 
 /** Kills of it fall into flushes and the deletion of segments. */
-export const BUSY_STORE: Launch = {
+export const BUSY_STORE: LaunchOptions = {
   program: [...TYPESCRIPT_ARGS, fileURLToPath(new URL("busy-broker.ts", import.meta.url))],
 };
 
@@ -151,7 +151,7 @@ export async function launchBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
-  { maxFiles, program = ["dist/main.js", "start"] }: Launch = {},
+  { maxFiles, program = ["dist/main.js", "start"] }: LaunchOptions = {},
 ): Promise<BrokerProcess> {
   const path = dataPath ?? (await tempFolder(t));
   const variables = Object.entries({
@@ -213,7 +213,7 @@ export async function spawnBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
-  launch?: Launch,
+  launch?: LaunchOptions,
 ): Promise<ChildBroker> {
   const launched = await launchBroker(t, settings, dataPath, launch);
   return launched.ready();

@@ -40,7 +40,7 @@ export function sharedRedis(): Promise<RedisServer> {
 }
 
 /** The prefix of the keys of brokers with that folder. */
-export function prefixOf(dataPath: string): string {
+export function redisPrefixOf(dataPath: string): string {
   return `t${crc32(Buffer.from(dataPath)).toString(36)}`;
 }
 
@@ -50,7 +50,7 @@ export async function driverSettings(dataPath: string): Promise<Settings> {
   const { url } = await sharedRedis();
   return {
     JINDOU_REDIS_URL: url,
-    JINDOU_REDIS_PREFIX: prefixOf(dataPath),
+    JINDOU_REDIS_PREFIX: redisPrefixOf(dataPath),
     JINDOU_CLUSTER_DEAD_AFTER_MS: "20000", // that the machine is busy is no fault here: a node that was still for longer delivers channels as they are judged
   };
 }

@@ -4,7 +4,7 @@
 
 import { randomUUID } from "node:crypto";
 import { WebSocket } from "ws";
-import type { Teardown } from "./native-client.ts";
+import type { TeardownHost } from "./native-client.ts";
 import { Waiters } from "./waiters.ts";
 
 /** Looked into freely by tests. */
@@ -169,7 +169,7 @@ export class JsonRpcClient {
 
 /** Opens a socket and says nothing. */
 export async function openJsonRpc(
-  t: Teardown,
+  t: TeardownHost,
   { port, subprotocols = [], timeoutMs = 120_000 }: JsonRpcSocket,
 ): Promise<JsonRpcClient> {
   const socket = new WebSocket(`ws://127.0.0.1:${port}/`, [...subprotocols], {

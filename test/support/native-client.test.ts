@@ -269,7 +269,7 @@ t.test("pushes are kept by kind, and streams as they grow", async (t) => {
   t.same(bob.pushes, pushes);
   t.same(bob.events, [grown]);
   t.match(bob.commands, [{ inboxSeq: 3, message: { messageSeq: 7 } }]);
-  t.match(bob.pushed("presence"), [{ presence }]);
+  t.match(bob.pushesOf("presence"), [{ presence }]);
   const view = bob.view(ALICE, "s-1");
   t.match(view, { text: `${RUNNING.text}!`, merged: 1, problems: [] });
   const { streams } = bob;

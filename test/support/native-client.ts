@@ -3,9 +3,9 @@
 
 import { WebSocket } from "ws";
 import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";
-import { NativeClient, NativeClientError, type NativeConnect } from "./native-session.ts";
+import { NativeClient, NativeClientError, type NativeSessionOptions } from "./native-session.ts";
 
-export interface NativeClientOptions extends NativeConnect {
+export interface NativeClientOptions extends NativeSessionOptions {
   readonly port: number;
   /** Default: 127.0.0.1 */
   readonly host?: string;
@@ -19,11 +19,11 @@ export interface NativeClientOptions extends NativeConnect {
 }
 
 /** The part of tap's `t` that is used; undefined: the caller closes the client. */
-export type Teardown = { teardown(clean: () => unknown): unknown } | undefined;
+export type TeardownHost = { teardown(clean: () => unknown): unknown } | undefined;
 
 /** Opens a socket and says CONNECT. Rejects with NativeClientError when it is refused. */
 export async function connectNative(
-  t: Teardown,
+  t: TeardownHost,
   options: NativeClientOptions,
 ): Promise<NativeClient> {
   const client = await openNative(t, options);
@@ -37,7 +37,10 @@ export async function connectNative(
 }
 
 /** Opens a socket and says nothing, for tests of what happens before or instead of CONNECT. */
-export async function openNative(t: Teardown, options: NativeClientOptions): Promise<NativeClient> {
+export async function openNative(
+  t: TeardownHost,
+  options: NativeClientOptions,
+): Promise<NativeClient> {
   const { host = "127.0.0.1", port, path = "/" } = options;
   const socket = new WebSocket(
     `ws://${host}:${port}${path}`,

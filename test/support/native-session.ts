@@ -32,7 +32,7 @@ import { Waiters } from "./waiters.ts";
 import { nativeWire, type Wire } from "./wire.ts";
 
 /** Whom a client connects as, and how patient it is. */
-export interface NativeConnect {
+export interface NativeSessionOptions {
   readonly uid: string;
   /** Default: empty. */
   readonly token?: string;
@@ -53,7 +53,7 @@ export interface NativeConnect {
    * Resolves once everything published before has reached the client's node. Default: that node
    * published it.
    */
-  readonly settled?: (() => Promise<void>) | undefined;
+  readonly publicationsDelivered?: (() => Promise<void>) | undefined;
 }
 
 /** A request that was refused, or could not be answered because the connection ended. */
@@ -84,7 +84,7 @@ export class NativeClient {
   /** Settles when the connection is over, however it ended. */
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
   readonly #socket: WebSocket;
-  readonly #options: NativeConnect;
+  readonly #options: NativeSessionOptions;
   readonly #wire: Wire;
   readonly #waiters: Waiters;
   readonly #requests = new Map<number, (reply: Reply | Error) => void>();
@@ -93,7 +93,7 @@ export class NativeClient {
   #nextRef = 1;
   #pushesTaken = 0;
 
-  constructor(socket: WebSocket, options: NativeConnect) {
+  constructor(socket: WebSocket, options: NativeSessionOptions) {
     this.uid = options.uid;
     this.streams = options.streams ?? new StreamViews();
     this.#socket = socket;
@@ -131,16 +131,16 @@ export class NativeClient {
 
   /** All events pushed so far, in order of arrival. */
   get events(): readonly ChannelEvent[] {
-    return this.pushed("event").map(({ event }) => event);
+    return this.pushesOf("event").map(({ event }) => event);
   }
 
   /** All commands pushed so far, repeated ones included, in order of arrival. */
   get commands(): readonly PushOf<"command">[] {
-    return this.pushed("command");
+    return this.pushesOf("command");
   }
 
   /** All pushes of one kind so far. */
-  pushed<K extends Push["kind"]>(kind: K): readonly PushOf<K>[] {
+  pushesOf<K extends Push["kind"]>(kind: K): readonly PushOf<K>[] {
     return this.pushes.filter(
       (push): push is PushOf<K> => push.kind === kind, // a generic does not narrow by itself
     );
@@ -228,7 +228,8 @@ export class NativeClient {
 
   /** Answered behind everything that was published before. */
   async ping(): Promise<ReplyOf<"pong">> {
-    if (this.#options.settled !== undefined) await this.#options.settled();
+    if (this.#options.publicationsDelivered !== undefined)
+      await this.#options.publicationsDelivered();
     return this.request("pong", { kind: "ping" });
   }
 
@@ -304,7 +305,7 @@ export class NativeClient {
   }
 
   /** Says DISCONNECT and resolves when the server closed. */
-  async goodbye(): Promise<{ readonly code: number; readonly reason: string }> {
+  async disconnect(): Promise<{ readonly code: number; readonly reason: string }> {
     this.raw(this.#wire.encode({ kind: "disconnect", ref: this.#nextRef++ }));
     return this.closed;
   }
@@ -334,7 +335,7 @@ export class NativeClient {
   }
 
   #take(frame: ServerFrame): void {
-    this.streams.take(frame);
+    this.streams.applyFrame(frame);
     if (!("ref" in frame)) {
       this.pushes.push(frame);
       return;

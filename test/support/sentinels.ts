@@ -13,7 +13,7 @@ import { freePort, type RedisServer, startRedis } from "./redis.ts";
 const HOST = "127.0.0.1";
 const START_MS = 120_000;
 
-export interface Watched {
+export interface SentinelServers {
   /** Of the Sentinel, for `redis.url`. */
   readonly url: string;
   /** What the Sentinel calls the primary, for `redis.sentinelName`. */
@@ -30,7 +30,7 @@ export interface TlsFiles {
   readonly key: string;
 }
 
-interface Watching extends Pick<Watched, "name" | "password"> {
+interface SentinelOptions extends Pick<SentinelServers, "name" | "password"> {
   /** Of the primary. */
   readonly port: number;
   readonly replicas: number;
@@ -43,7 +43,7 @@ interface Watching extends Pick<Watched, "name" | "password"> {
 export async function startSentinels(
   t: Pick<Test, "teardown">,
   replicas: number,
-): Promise<Watched> {
+): Promise<SentinelServers> {
   const durable = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];
   const primary = await startRedis(t, durable);
   const follow = ["--replicaof", HOST, `${primary.port}`, ...durable];
@@ -69,7 +69,7 @@ export async function startSentinels(
 /** One Sentinel; its port. With `tls` it and the primary's port speak nothing else. */
 export async function startSentinel(
   t: Pick<Test, "teardown">,
-  watching: Watching,
+  watching: SentinelOptions,
 ): Promise<number> {
   const { name, password, tls } = watching;
   const folder = mkdtempSync(join(tmpdir(), "jindou-sentinel-"));
@@ -102,7 +102,7 @@ function tlsLines(port: number, { cert, key }: TlsFiles): readonly string[] {
 
 async function knowsReplicas(
   port: number,
-  { name, password, replicas, tls }: Watching,
+  { name, password, replicas, tls }: SentinelOptions,
 ): Promise<void> {
   const sentinel = new Redis(port, HOST, {
     ...{ password, protocol: 2, retryStrategy: () => 20 },

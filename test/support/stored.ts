@@ -6,10 +6,10 @@ import type { Test } from "tap";
 import type { ChannelKey } from "../../src/broker/model.ts";
 import { Keys } from "../../src/redis/keys.ts";
 import { openTables } from "../../src/store/embedded/engine/tables.ts";
-import { DRIVER, prefixOf, sharedRedis } from "./driver.ts";
+import { DRIVER, redisPrefixOf, sharedRedis } from "./driver.ts";
 
 /** Records of messages, and notes of when they expire. */
-export interface Stored {
+export interface StoredCounts {
   readonly messages: number;
   readonly expiries: number;
 }
@@ -22,17 +22,17 @@ export async function countStored(
   t: Test,
   dataPath: string,
   key: ChannelKey,
-): Promise<() => Promise<Stored>> {
+): Promise<() => Promise<StoredCounts>> {
   if (DRIVER === "embedded") return countInFolder(t, dataPath);
   const client = (await sharedRedis()).client();
-  const keys = new Keys(prefixOf(dataPath));
+  const keys = new Keys(redisPrefixOf(dataPath));
   return async () => ({
     messages: await client.xlen(keys.channel("log", key)),
     expiries: await client.zcard(keys.channel("expiry", key)),
   });
 }
 
-function countInFolder(t: Test, dataPath: string): () => Promise<Stored> {
+function countInFolder(t: Test, dataPath: string): () => Promise<StoredCounts> {
   const tables = openTables(join(dataPath, "lmdb"));
   t.teardown(() => tables.env.close());
   return async () => ({

@@ -51,7 +51,7 @@ const reply = (changes: Partial<StreamSnapshot>): Reply => ({
 
 function viewAfter(...frames: readonly (Push | Reply)[]) {
   const views = new StreamViews();
-  for (const frame of frames) views.take(frame);
+  for (const frame of frames) views.applyFrame(frame);
   const view = views.of(ALICE, NAME);
   if (view === undefined) throw new Error("no view");
   return view;
@@ -183,6 +183,6 @@ t.test("broken promises are problems", async (t) => {
 t.test("events of no stream make no view", async (t) => {
   const views = new StreamViews();
   const custom = { ...CHUNK, stream: undefined };
-  views.take({ kind: "event", channel: ALICE, event: custom });
+  views.applyFrame({ kind: "event", channel: ALICE, event: custom });
   t.same(views.all(), []);
 });

@@ -41,7 +41,7 @@ export class StreamView {
   }
 
   /** `mayBeOld`: it did not come in turn with the events, so it may know less than they did. */
-  replace(snapshot: StreamSnapshot, mayBeOld: boolean): void {
+  applySnapshot(snapshot: StreamSnapshot, mayBeOld: boolean): void {
     const isBehind = snapshot.nextIndex < this.nextIndex;
     if (isBehind && mayBeOld) return;
     const [less, more] = isBehind ? [snapshot, this] : [this, snapshot];
@@ -51,7 +51,7 @@ export class StreamView {
     this.snapshots += 1;
   }
 
-  apply(event: ChannelEvent, place: StreamPlace): void {
+  applyEvent(event: ChannelEvent, place: StreamPlace): void {
     if (place.nextIndex <= this.nextIndex) {
       this.repeated += 1;
       return;
@@ -99,7 +99,7 @@ export class StreamViews {
   }
 
   /** Any frame, as it comes. */
-  take(frame: Push | Reply): void {
+  applyFrame(frame: Push | Reply): void {
     switch (frame.kind) {
       case "message":
         return this.#message(frame.channel, frame.message);
@@ -109,7 +109,7 @@ export class StreamViews {
       case "stream": {
         const { channel, snapshot } = frame;
         const view = this.#viewOf(channel, snapshot.clientMsgNo);
-        return view.replace(snapshot, "ref" in frame);
+        return view.applySnapshot(snapshot, "ref" in frame);
       }
       case "conversation":
         return this.#conversation(frame.conversation);
@@ -120,7 +120,7 @@ export class StreamViews {
         const { channel, event } = frame;
         if (event.stream === undefined) return;
         const view = this.#viewOf(channel, event.clientMsgNo);
-        return view.apply(event, event.stream);
+        return view.applyEvent(event, event.stream);
       }
     }
   }
@@ -130,7 +130,7 @@ export class StreamViews {
   }
 
   #message(channel: ChannelRef, { stream, clientMsgNo }: Message): void {
-    if (stream !== undefined) this.#viewOf(channel, clientMsgNo).replace(stream, true);
+    if (stream !== undefined) this.#viewOf(channel, clientMsgNo).applySnapshot(stream, true);
   }
 
   #viewOf(channel: ChannelRef, clientMsgNo: string): StreamView {

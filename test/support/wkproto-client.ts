@@ -3,13 +3,13 @@
 
 import { once } from "node:events";
 import { WebSocket } from "ws";
-import type { Teardown } from "./native-client.ts";
+import type { TeardownHost } from "./native-client.ts";
 import { Waiters } from "./waiters.ts";
 import {
   decodeServerPacket,
+  deriveKeys,
   encodeClientPacket,
   type Fields,
-  keysOf,
   newKeys,
   type WkKeys,
   type WkPacket,
@@ -195,7 +195,7 @@ export class WkprotoClient {
     this.received.push(packet);
     const { serverKey, salt } = packet.fields;
     if (packet.packet === "CONNACK" && serverKey)
-      this.#keys = keysOf(this.#own.privateKey, String(serverKey), String(salt));
+      this.#keys = deriveKeys(this.#own.privateKey, String(serverKey), String(salt));
     this.#waiters.check();
   }
 
@@ -205,7 +205,10 @@ export class WkprotoClient {
 }
 
 /** Opens a socket and says nothing. */
-export async function openWkproto(t: Teardown, options: WkprotoOptions): Promise<WkprotoClient> {
+export async function openWkproto(
+  t: TeardownHost,
+  options: WkprotoOptions,
+): Promise<WkprotoClient> {
   const socket = new WebSocket(`ws://127.0.0.1:${options.port}/`, {
     perMessageDeflate: false,
   });
@@ -216,7 +219,10 @@ export async function openWkproto(t: Teardown, options: WkprotoOptions): Promise
 }
 
 /** Opens a socket and connects. Throws when the login is refused. */
-export async function connectWkproto(t: Teardown, options: WkprotoOptions): Promise<WkprotoClient> {
+export async function connectWkproto(
+  t: TeardownHost,
+  options: WkprotoOptions,
+): Promise<WkprotoClient> {
   const client = await openWkproto(t, options);
   const { reasonCode } = await client.connect();
   if (reasonCode !== 1) throw new Error(`refused with reason ${reasonCode}`);

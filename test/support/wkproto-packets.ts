@@ -56,7 +56,7 @@ export function privateKeyOf(raw: Buffer): KeyObject {
   return createPrivateKey({ key, format: "der", type: "pkcs8" });
 }
 
-export function keysOf(privateKey: KeyObject, serverKey: string, iv: string): WkKeys {
+export function deriveKeys(privateKey: KeyObject, serverKey: string, iv: string): WkKeys {
   const x = Buffer.from(serverKey, "base64").toString("base64url");
   const jwk = { kty: "OKP", crv: "X25519", x };
   const publicKey = createPublicKey({ key: jwk, format: "jwk" });
@@ -80,7 +80,7 @@ export function decrypt({ aesKey, iv }: WkKeys, base64: string): Buffer {
 }
 
 /** The msgKey of a text. */
-export const sign = (keys: WkKeys, text: string) => md5(encrypt(keys, text));
+export const msgKeyOf = (keys: WkKeys, text: string) => md5(encrypt(keys, text));
 
 // --- Bytes of a client ---
 
@@ -106,7 +106,7 @@ function text(value: unknown): Buffer {
 }
 
 /** A packet with its fixed header. */
-export function packetOf(type: number, flags: number, body: Buffer): Buffer {
+export function encodePacket(type: number, flags: number, body: Buffer): Buffer {
   const head = [(type << 4) | flags];
   let rest = body.length;
   do {
@@ -126,7 +126,7 @@ export function encodeClientPacket(
   keys?: WkKeys,
 ): Buffer {
   const type = NAMES.indexOf(packet);
-  const body = (...parts: readonly Buffer[]) => packetOf(type, flags, Buffer.concat(parts));
+  const body = (...parts: readonly Buffer[]) => encodePacket(type, flags, Buffer.concat(parts));
   switch (packet) {
     case "CONNECT":
       return body(
@@ -172,7 +172,7 @@ function sendParts(fields: Fields, version: number, keys: WkKeys | undefined): r
     text(channelId),
     u8(channelType),
     ...(version >= 3 ? [u32(fields.expire)] : []),
-    text(fields.msgKey ?? (keys ? sign(keys, signed) : "")),
+    text(fields.msgKey ?? (keys ? msgKeyOf(keys, signed) : "")),
     ...((setting & TOPIC) !== 0 ? [text(fields.topic)] : []),
     Buffer.from(payload),
   ];
@@ -297,6 +297,6 @@ function readRecv(reader: Reader, version: number, keys: WkKeys | undefined): Fi
   const { messageId, messageSeq, clientMsgNo, timestamp } = head;
   const { fromUid, channelId, channelType } = head;
   const signed = `${messageId}${messageSeq}${clientMsgNo}${timestamp}${fromUid}${channelId}${channelType}${payload}`;
-  if (sign(keys, signed) !== head.msgKey) throw new Error("the msgKey is wrong");
+  if (msgKeyOf(keys, signed) !== head.msgKey) throw new Error("the msgKey is wrong");
   return { ...head, plain: decrypt(keys, payload).toString() };
 }

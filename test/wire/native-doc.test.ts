@@ -91,7 +91,7 @@ t.test("the sample stream is what its viewer's rules make of it", async (t) => {
   const lines = page.split("```session")[2]?.split("```")[0] ?? "";
   for (const line of lines.split("\n"))
     if (line.startsWith("< "))
-      views.take(decodeServerFrame(msgpackr.pack(arrayOf(line.slice(2))), "bob"));
+      views.applyFrame(decodeServerFrame(msgpackr.pack(arrayOf(line.slice(2))), "bob"));
   const view = views.of({ type: 1, id: "alice" }, "s-1");
   t.match(view, { text: "Hello, wor", state: "cancelled", merged: 1 });
   t.same(view?.problems, []);

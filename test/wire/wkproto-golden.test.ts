@@ -17,9 +17,9 @@ import { type Packet, PacketStream } from "../../src/protocol/wkproto/packets.ts
 import { t } from "../support/suite.ts";
 import {
   decodeServerPacket,
+  deriveKeys,
   encodeClientPacket,
   type Fields,
-  keysOf,
   privateKeyOf,
   type WkKeys,
 } from "../support/wkproto-packets.ts";
@@ -58,7 +58,11 @@ for (const session of sessions)
     const { version, frames, keys } = session;
     if (keys !== undefined) {
       const { clientPrivate, serverKey } = keys;
-      const agreed = keysOf(privateKeyOf(Buffer.from(clientPrivate, "hex")), serverKey, keys.iv);
+      const agreed = deriveKeys(
+        privateKeyOf(Buffer.from(clientPrivate, "hex")),
+        serverKey,
+        keys.iv,
+      );
       t.equal(agreed.aesKey, keys.aesKey, "the agreed key");
     }
     for (const { dir, packet, flags, hex, fields } of frames) {

@@ -7,7 +7,12 @@ import { type Codec, FrameError, type Operation } from "../../src/protocol/proto
 import { createWkproto } from "../../src/protocol/wkproto/wkproto.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
-import { encodeClientPacket, keysOf, newKeys, type WkKeys } from "../support/wkproto-packets.ts";
+import {
+  deriveKeys,
+  encodeClientPacket,
+  newKeys,
+  type WkKeys,
+} from "../support/wkproto-packets.ts";
 
 const LIMITS = {
   maxIdLength: 128,
@@ -44,7 +49,7 @@ function connected(version = 5): { codec: Codec; keys: WkKeys } {
   const text = Buffer.from(frame as Uint8Array).toString("latin1"); // one frame
   const [, serverKey = "", salt = ""] =
     /,([A-Za-z0-9+/]{43}=)..([0-9A-Za-z]{16})/s.exec(text) ?? [];
-  return { codec, keys: keysOf(own.privateKey, serverKey, salt) };
+  return { codec, keys: deriveKeys(own.privateKey, serverKey, salt) };
 }
 
 const isFatal = (one: Operation | FrameError | undefined) => one instanceof FrameError && one.fatal;

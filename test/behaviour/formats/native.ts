@@ -50,7 +50,7 @@ export const NATIVE: Format = {
       sendBlindly(channel, text) {
         client.send(channel, text).catch(() => undefined); // nobody waits
       },
-      isKicked: () => client.pushed("disconnect").some(({ reason }) => reason === "kicked"),
+      isKicked: () => client.pushesOf("disconnect").some(({ reason }) => reason === "kicked"),
       closed: client.closed,
       pause: () => client.pause(),
       resume: () => client.resume(),

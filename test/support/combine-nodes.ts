@@ -1,7 +1,7 @@
 // Several nodes as one broker: each call and each socket goes to the next node. State: whose turn
 // it is.
 
-import type { Answer, Broker } from "./broker.ts";
+import type { ApiResponse, Broker } from "./broker.ts";
 
 export type NodePorts = Pick<Broker, "apiPort" | "clientPort" | "call">;
 
@@ -13,9 +13,9 @@ const MOST_LEVELLING_MS = 15_000;
 const ignore = (): void => {};
 
 /** What is asked of all nodes is put together: metrics are summed. */
-export function spread(
+export function combineNodes(
   nodes: readonly [NodePorts, ...NodePorts[]],
-): NodePorts & Pick<Broker, "settled" | "levelled"> {
+): NodePorts & Pick<Broker, "publicationsDelivered" | "sessionsCaughtUp"> {
   let calls = 0;
   let sockets = 1;
   const at = (turn: number): NodePorts => nodes[turn % nodes.length] ?? nodes[0];
@@ -49,12 +49,12 @@ export function spread(
         : at(calls++).call(path, body, headers),
 
     /** A node is ready when what is published comes back to it. */
-    async settled() {
+    async publicationsDelivered() {
       await all("/readyz").catch(ignore);
     },
 
     /** As far as the nodes tell: a client that takes nothing is not waited for. */
-    async levelled(port) {
+    async sessionsCaughtUp(port) {
       const asked = nodes.filter((one) => (port ?? one.clientPort) === one.clientPort);
       await Promise.all(asked.map(levelled));
     },
@@ -62,7 +62,7 @@ export function spread(
 }
 
 /** The first answer, with each sample the sum of all nodes'. */
-function sumOf(answers: readonly Answer[]): Answer {
+function sumOf(answers: readonly ApiResponse[]): ApiResponse {
   const [first] = answers;
   if (first === undefined) throw new Error("no node");
   if (first.status !== 200) return first;
