@@ -14,7 +14,7 @@ import { Frame } from "./engine/frame.ts";
 import { LogRows } from "./engine/log-rows.ts";
 import { Memtable } from "./engine/memtable.ts";
 import { closeToOthers } from "./engine/private-files.ts";
-import type { Recovered } from "./engine/recover.ts";
+import type { Recovery } from "./engine/recover.ts";
 import { replay } from "./engine/replay.ts";
 import { UNKNOWN_BOOT } from "./engine/segment.ts";
 import { DATA_FORMAT, openTables, type Tables } from "./engine/tables.ts";
@@ -378,7 +378,7 @@ function openWal(
   }
 }
 
-function reportCut({ droppedBytes, isLoss }: Recovered, onError: EmbeddedOptions["onError"]): void {
+function reportCut({ droppedBytes, isLoss }: Recovery, onError: EmbeddedOptions["onError"]): void {
   if (isLoss)
     onError(
       new Error(

@@ -1,6 +1,6 @@
-// What the database knows of a channel's log: its number (which stands for the long key in other
-// tables) and its newest seq, and the keys of the log and expiry tables. Owns the counter of
-// channel numbers. A number is never used for two channels.
+// The row of each channel in the table `heads`, and the keys of the tables `log` and `expiry`. A
+// row holds the channel's number, which stands for the long channel key in other tables, and its
+// newest seq. Owns the counter of channel numbers. A number must never be used for two channels.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { commit, fieldsOf } from "./database.ts";
@@ -9,26 +9,28 @@ import type { Tables } from "./tables.ts";
 const ROW_VERSION = 2;
 const NEXT_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
-const PART = 6; // bytes of a number in a key, big-endian: keys sort by value
+/** Bytes of a number in a key. Numbers are big-endian, so keys sort by value. */
+const NUMBER_BYTES = 6;
 
 export interface ChannelRow {
   readonly number: number;
+  /** Newest seq of the channel. */
   readonly head: number;
-  /** Of the message at the head (see record.ts); 0 in a row of version 1. */
+  /** Value of `counted` in the newest message's record (see record.ts), 0 in rows of version 1. */
   readonly counted: number;
 }
 
 export class ChannelRows {
   readonly #tables: Tables;
   #next: number;
-  /** What the database has of it. */
-  #keptNext: number;
+  /** Value of the counter that is stored in the database. */
+  #storedNext: number;
 
   constructor(tables: Tables) {
     this.#tables = tables;
     const stored = tables.meta.get(NEXT_NUMBER);
     this.#next = stored === undefined ? 1 : Number(fieldsOf(stored)[0]);
-    this.#keptNext = this.#next;
+    this.#storedNext = this.#next;
   }
 
   get(key: ChannelKey): ChannelRow | undefined {
@@ -43,53 +45,56 @@ export class ChannelRows {
   }
 
   /**
-   * A number no channel has. It is taken permanently once `keepNumbers` has resolved, which must be
-   * before its first use.
+   * Returns a number that no channel has. Call `keepNumbers` before the first use of the number:
+   * without it, a restart could assign the number again.
    */
   takeNumber(): number {
     return this.#next++;
   }
 
   /**
-   * Makes sure that no number taken so far is ever given again, also after a checkpoint that
-   * failed. Throws `unavailable`.
+   * Stores the counter, so that no number returned so far is ever returned again, even if the
+   * checkpoint fails later. Throws `unavailable`.
    */
   async keepNumbers(): Promise<void> {
     const next = this.#next;
-    if (next === this.#keptNext) return;
+    if (next === this.#storedNext) return;
     await commit(this.#tables, () => void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, next]));
-    this.#keptNext = next;
+    this.#storedNext = next;
   }
 
-  /** To be called inside `commit`. */
+  /** Stores the row of a channel. Must be called inside `commit`. */
   put(key: ChannelKey, row: ChannelRow): void {
     const { number, head, counted } = row;
     void this.#tables.heads.put(key, [ROW_VERSION, number, head, counted]);
   }
 }
 
-/** Key of a message in the log. */
+/** Returns the key of a message in the table `log`. */
 export function logKey(number: number, seq: number): Buffer {
-  const key = Buffer.allocUnsafe(2 * PART);
-  key.writeUIntBE(number, 0, PART);
-  key.writeUIntBE(seq, PART, PART);
+  const key = Buffer.allocUnsafe(2 * NUMBER_BYTES);
+  key.writeUIntBE(number, 0, NUMBER_BYTES);
+  key.writeUIntBE(seq, NUMBER_BYTES, NUMBER_BYTES);
   return key;
 }
 
-/** The seq in a key of the log. */
-export function seqIn(ofLog: Buffer): number {
-  return ofLog.readUIntBE(PART, PART);
+/** Returns the seq in a key of the table `log`. */
+export function seqIn(key: Buffer): number {
+  return key.readUIntBE(NUMBER_BYTES, NUMBER_BYTES);
 }
 
-/** Key of a message in the order of expiry. The part behind the time is its key in the log. */
-export function expiryKey(expiresAtMs: number, ofLog: Buffer): Buffer {
-  const key = Buffer.allocUnsafe(PART + ofLog.length);
-  key.writeUIntBE(Math.min(expiresAtMs, 2 ** 48 - 1), 0, PART);
-  key.set(ofLog, PART);
+/**
+ * Returns the key of a message in the table `expiry`: the expiry time, then its key in the table
+ * `log`.
+ */
+export function expiryKey(expiresAtMs: number, keyInLog: Buffer): Buffer {
+  const key = Buffer.allocUnsafe(NUMBER_BYTES + keyInLog.length);
+  key.writeUIntBE(Math.min(expiresAtMs, 2 ** 48 - 1), 0, NUMBER_BYTES);
+  key.set(keyInLog, NUMBER_BYTES);
   return key;
 }
 
-/** The log's key inside an expiry key. */
+/** Returns the key in the table `log` that is part of a key in the table `expiry`. */
 export function logKeyIn(expiry: Buffer): Buffer {
-  return expiry.subarray(PART);
+  return expiry.subarray(NUMBER_BYTES);
 }

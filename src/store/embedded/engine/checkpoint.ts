@@ -1,14 +1,16 @@
-// Moves the memtable into the database, in the background and in short steps, and deletes the WAL
-// it makes superfluous. Owns the timer, the one run under way and the counts. Order is everything:
-// records first, in phases (see flush.ts); then, once all of them are committed, the WAL position;
-// then the memtable lets go; and only when the disk has all of it are old segments deleted. A crash
-// in between means that some records are written again with the same keys and values.
+// Writes the memtable to the database in the background, in short slices, and deletes the WAL
+// segments that are no longer needed. Owns the timer, the checkpoint in progress and the counters.
+//
+// The order must not change. First all records are committed, in phases (see flush.ts). Then the
+// WAL position is committed. Then the memtable drops the records. Old segments are deleted only
+// after the disk has all of it. After a crash in between, the same records are written again with
+// the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
-import { commit, fieldsOf, flushed } from "./database.ts";
-import { type FlushParts, finishFlush, phases, startFlush, takeNumbers } from "./flush.ts";
+import { awaitFlush, commit, fieldsOf } from "./database.ts";
+import { assignNumbers, type FlushPorts, finishFlush, phases, startFlush } from "./flush.ts";
 import type { ChannelFlush } from "./memtable.ts";
 import type { WalPosition } from "./segment.ts";
 import type { Tables } from "./tables.ts";
@@ -16,24 +18,30 @@ import type { Wal } from "./wal.ts";
 
 const STATE = "journal";
 const STATE_VERSION = 1;
-/** Longest stretch of one event-loop turn. */
-const STEP_MS = 2;
-/** Records between looks at the time. */
-const STEP_RECORDS = 16;
-/** With more, LMDB holds up the event loop for tens of milliseconds. */
-const STEPS_UNDER_WAY = 2;
-/** Time between looks at whether the memtable got heavy before a checkpoint was due. */
-const MAX_LOOK_MS = 50;
+/** Maximum time that one slice of work may block the event loop. */
+const MAX_SLICE_MS = 2;
+/** Number of records that are written between two reads of the clock. */
+const PUTS_PER_CLOCK_READ = 16;
+/**
+ * Maximum number of transactions that wait for LMDB. With more of them, LMDB blocks the event loop
+ * for tens of milliseconds.
+ */
+const MAX_OPEN_TRANSACTIONS = 2;
+/**
+ * Maximum time between two checks whether the memtable needs a checkpoint before the next one is
+ * due.
+ */
+const MAX_CHECK_MS = 50;
 
-/** How far the database has the WAL: one stored fact. */
+/** Progress of the database: the WAL position and the message id that a restart continues from. */
 interface CheckpointState {
-  /** The database has everything before it. */
+  /** Position in the WAL. The database contains every record before it. */
   readonly position: WalPosition;
-  /** No message id up to here is given again. */
+  /** Highest message id that may already be in use. A restart must assign higher ids. */
   readonly lastMessageId: number;
 }
 
-/** Undefined: there was no checkpoint yet. */
+/** Returns the progress of the last checkpoint, `undefined` if there was no checkpoint yet. */
 export function readCheckpointState(tables: Tables): CheckpointState | undefined {
   const stored = tables.meta.get(STATE);
   if (stored === undefined) return undefined;
@@ -44,102 +52,105 @@ export function readCheckpointState(tables: Tables): CheckpointState | undefined
   };
 }
 
-/** To be called inside `commit`. */
+/** Stores the progress. Must be called inside `commit`. */
 function putCheckpointState(tables: Tables, { position, lastMessageId }: CheckpointState): void {
   const { segment, offset } = position;
   const value = [STATE_VERSION, segment, offset, lastMessageId];
   void tables.meta.put(STATE, value);
 }
 
-interface CheckpointParts extends FlushParts {
+interface CheckpointPorts extends FlushPorts {
   readonly wal: Wal;
-  readonly dedupe: FlushParts["dedupe"] & {
+  readonly dedupe: FlushPorts["dedupe"] & {
     isRotationDue(nowMs: number): boolean;
     rotate(nowMs: number): Promise<void>;
   };
-  readonly conversationRows: FlushParts["conversationRows"] & {
-    /** The rows of the channels are committed. */
+  readonly conversationRows: FlushPorts["conversationRows"] & {
+    /** Called after the rows of the flushed channels are committed. */
     kept(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void;
   };
   readonly appends: {
     readonly turn: {
-      /** Everything in the WAL before it is committed. */
+      /** Position in the WAL before which every record is committed. */
       readonly committedEnd: WalPosition;
     };
   };
-  /** No message id up to `floor` is given again. */
+  /** `floor` is the highest message id that may already be in use. */
   readonly ids: { readonly floor: number };
   readonly clock: Clock;
   readonly intervalMs: number;
+  /** Receives failures that no caller gets. `what` describes the failed activity. */
   readonly onError: (error: Error, what: string) => void;
 }
 
+/** Runs checkpoints periodically, and one at the start and one at the end of the store. */
 export class Checkpoint {
-  readonly #parts: CheckpointParts;
+  readonly #ports: CheckpointPorts;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
   #dropping: Promise<void> | undefined;
-  /** Segments before it are deleted, or being so. */
-  #droppedBefore = 0;
+  /** Number of the first segment that is not deleted or being deleted. */
+  #firstKeptSegment = 0;
   #failing = false;
-  #done = 0;
+  #count = 0;
 
-  constructor(parts: CheckpointParts) {
-    this.#parts = parts;
+  constructor(ports: CheckpointPorts) {
+    this.#ports = ports;
   }
 
-  /** The last attempt failed. */
+  /** True if the last checkpoint failed. */
   get failing(): boolean {
     return this.#failing;
   }
 
-  /** Checkpoints completed. */
+  /** Number of completed checkpoints. */
   get count(): number {
-    return this.#done;
+    return this.#count;
   }
 
   /**
-   * The checkpoint of a start: moves what was replayed and leaves the old segments behind. Throws
-   * `unavailable`.
+   * Runs the first checkpoint after a start. It writes the replayed records, so that the segments
+   * of the previous process are no longer needed. Throws `unavailable`.
    */
   async first(): Promise<void> {
-    await this.#move(true);
+    await this.#flushMemtable(true);
   }
 
   /**
-   * The checkpoint of an orderly end: afterwards the database, on the disk, has everything and no
-   * segment is needed. Throws `unavailable`.
+   * Runs the last checkpoint of an orderly shutdown. Afterwards the database contains everything,
+   * on the disk, and no segment is needed. Throws `unavailable`.
    */
   async last(): Promise<void> {
-    await this.#move(false);
-    const { tables, wal, ids } = this.#parts;
+    await this.#flushMemtable(false);
+    const { tables, wal, ids } = this.#ports;
     const segment = wal.position.segment + 1;
     const state = {
       position: { segment, offset: 0 },
       lastMessageId: ids.floor,
     };
     await commit(tables, () => putCheckpointState(tables, state));
-    await flushed(tables);
+    await awaitFlush(tables);
   }
 
-  /** Runs by itself from now on. */
+  /** Starts the timer. */
   start(): void {
-    const lookMs = Math.min(this.#parts.intervalMs, MAX_LOOK_MS);
-    let last = performance.now();
+    const checkMs = Math.min(this.#ports.intervalMs, MAX_CHECK_MS);
+    let lastRunAt = performance.now();
     this.#timer = setInterval(() => {
-      const isDue = performance.now() - last >= this.#parts.intervalMs;
+      const isDue = performance.now() - lastRunAt >= this.#ports.intervalMs;
       if (this.#running !== undefined) return;
-      const isPressing = this.#parts.memtable.isHeavy && !this.#failing; // a full disk fails at each attempt
-      if (!isDue && !isPressing) return;
-      last = performance.now();
+      // If the disk is full, every attempt fails. Then wait for the interval.
+      const isUrgent = this.#ports.memtable.isHeavy && !this.#failing;
+      if (!isDue && !isUrgent) return;
+      lastRunAt = performance.now();
       void this.run();
-    }, lookMs);
+    }, checkMs);
     this.#timer.unref();
   }
 
   /**
-   * Moves what is committed now. One at a time; a failure is reported, keeps the memtable and is
-   * retried at the next turn of the timer.
+   * Writes everything that is committed now. Only one checkpoint runs at a time. A failure is
+   * reported and leaves the memtable unchanged; the timer tries again.
    */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
@@ -151,7 +162,7 @@ export class Checkpoint {
     }
   }
 
-  /** Ends the timer and what is under way. Safe to call twice. */
+  /** Stops the timer and waits for the checkpoint in progress. Safe to call twice. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     await this.#running;
@@ -160,20 +171,20 @@ export class Checkpoint {
 
   async #attempt(): Promise<void> {
     try {
-      await this.#move(false);
+      await this.#flushMemtable(false);
       this.#failing = false;
     } catch (error) {
       this.#failing = true;
-      this.#parts.onError(error as Error, "A checkpoint failed"); // `commit` throws BrokerError only
+      this.#ports.onError(error as Error, "A checkpoint failed"); // `commit` throws only BrokerError
     }
   }
 
-  async #move(isFirst: boolean): Promise<void> {
-    const { tables, memtable, appends, ids, dedupe, clock } = this.#parts;
-    const { conversationRows } = this.#parts;
+  async #flushMemtable(isFirst: boolean): Promise<void> {
+    const { tables, memtable, appends, ids, dedupe, clock } = this.#ports;
+    const { conversationRows } = this.#ports;
     const nowMs = clock();
-    const isRotation = dedupe.isRotationDue(nowMs);
-    if (memtable.records === 0 && !isRotation && !isFirst) {
+    const mustRotate = dedupe.isRotationDue(nowMs);
+    if (memtable.records === 0 && !mustRotate && !isFirst) {
       memtable.forgetIdle();
       conversationRows.kept([], (key) => memtable.peek(key));
       return;
@@ -182,53 +193,53 @@ export class Checkpoint {
       position: appends.turn.committedEnd,
       lastMessageId: ids.floor,
     };
-    const flush = startFlush(this.#parts);
+    const flush = startFlush(this.#ports);
     const { channels } = flush;
-    if (isRotation) await dedupe.rotate(nowMs);
-    await takeNumbers(this.#parts.rows, channels);
-    for (const puts of phases(this.#parts, flush, isFirst)) await this.#putAll(puts);
+    if (mustRotate) await dedupe.rotate(nowMs);
+    await assignNumbers(this.#ports.rows, channels);
+    for (const puts of phases(this.#ports, flush, isFirst)) await this.#putAll(puts);
     await commit(tables, () => putCheckpointState(tables, state));
-    const finishing = finishFlush(this.#parts, flush);
+    const finishing = finishFlush(this.#ports, flush);
     while (!advance(finishing)) await nextTurn();
     conversationRows.kept(channels, (key) => memtable.peek(key));
-    this.#done++;
+    this.#count++;
     this.#dropSegments(state.position);
   }
 
   /**
-   * Commits a phase in steps, one per event-loop turn, with a few steps on their way to the disk at
-   * a time.
+   * Commits the puts of one phase in several transactions, one per event-loop turn. A few
+   * transactions may wait for LMDB at the same time.
    */
-  async #putAll(rest: Generator<void>): Promise<void> {
-    const steps: Promise<void>[] = [];
+  async #putAll(puts: Generator<void>): Promise<void> {
+    const transactions: Promise<void>[] = [];
     const failures: unknown[] = [];
     let isDone = false;
     while (!isDone && failures.length === 0) {
-      const step = commit(this.#parts.tables, () => {
-        isDone = advance(rest);
+      const transaction = commit(this.#ports.tables, () => {
+        isDone = advance(puts);
       });
-      steps.push(step.catch((error: unknown) => void failures.push(error)));
-      await (steps.length < STEPS_UNDER_WAY ? nextTurn() : steps.shift());
+      transactions.push(transaction.catch((error: unknown) => void failures.push(error)));
+      await (transactions.length < MAX_OPEN_TRANSACTIONS ? nextTurn() : transactions.shift());
     }
-    await Promise.all(steps);
+    await Promise.all(transactions);
     if (failures.length > 0) throw failures[0];
   }
 
   #dropSegments(position: WalPosition): void {
-    if (position.segment <= this.#droppedBefore) return;
-    this.#droppedBefore = position.segment;
-    const { tables, wal, onError } = this.#parts;
-    this.#dropping = flushed(tables)
+    if (position.segment <= this.#firstKeptSegment) return;
+    this.#firstKeptSegment = position.segment;
+    const { tables, wal, onError } = this.#ports;
+    this.#dropping = awaitFlush(tables)
       .then(() => wal.dropBefore(position))
       .catch((error: Error) => onError(error, "Old journal segments could not be deleted"));
   }
 }
 
-/** Goes on for one step; true at the end. */
-function advance(rest: Generator<void>): boolean {
-  const stopAt = performance.now() + STEP_MS;
+/** Continues the puts for one slice of time. Returns true if no put is left. */
+function advance(puts: Generator<void>): boolean {
+  const stopAt = performance.now() + MAX_SLICE_MS;
   for (;;) {
-    for (let i = 0; i < STEP_RECORDS; i++) if (rest.next().done === true) return true;
+    for (let i = 0; i < PUTS_PER_CLOCK_READ; i++) if (puts.next().done === true) return true;
     if (performance.now() >= stopAt) return false;
   }
 }

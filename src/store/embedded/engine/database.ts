@@ -1,35 +1,41 @@
-// An LMDB environment with a format and an owner. Owns nothing after the opening: tables are used
-// by the parts that know them. All writes go through `commit` (puts that are decided already) or
-// `transact` (a step that reads, decides and writes): lmdb must not start writing outside a batch,
-// or a failed commit rejects promises nobody holds.
+// Opens an LMDB environment that has a data format and one owner, and commits to it. Keeps no state
+// after opening; each part of the engine uses its own tables. Every write must go through `commit`
+// (puts that are already decided) or `transact` (a step that reads, decides and writes). A write
+// outside of them starts a transaction of lmdb's own, and if that transaction fails, it rejects
+// promises that nobody awaits.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
 
+/** Key of the one row in the table `fence`. */
 const FENCE = "owner";
+/** Maximum number of tables in the environment. */
 export const MAX_TABLES = 48;
 
+/** A table of the database. */
 export type Table<Value, Key extends Buffer | string | string[] | (string | number)[]> = LmdbTable<
   Value,
   Key
 >;
+/** A table whose keys and values are bytes. */
 export type BinaryTable = LmdbTable<Buffer, Buffer>;
-/** What was committed at one moment, for reads. */
+/** A view of the database at one moment, for reads. */
 export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
-/** A stored value: its format version, then its fields. */
+/** A stored value: its format version, followed by its fields. */
 export type Stored = readonly unknown[];
 
 /**
- * Makes what `steps` issues one transaction; resolves when it is committed, false: nothing was
- * written, the folder has another owner.
+ * Runs `steps` and commits their puts and removes as one transaction. Resolves to true when the
+ * transaction is committed, and to false if another process owns the folder; then nothing is
+ * written.
  */
-type Batch = (steps: () => void) => Promise<boolean>;
+type RunTransaction = (steps: () => void) => Promise<boolean>;
 
-/** The calls on the database that tests make fail. */
+/** Database calls that tests replace to simulate failures. */
 export interface DatabaseWrites {
-  /** `write` is the real one. */
-  batch(env: RootDatabase, steps: () => void, write: Batch): Promise<boolean>;
-  /** Resolves when everything committed before is on the disk. */
+  /** Commits one transaction. `write` is the real implementation. */
+  batch(env: RootDatabase, steps: () => void, write: RunTransaction): Promise<boolean>;
+  /** Resolves when the disk has every transaction that was committed before the call. */
   flushed(env: RootDatabase): Promise<unknown>;
 }
 
@@ -39,23 +45,22 @@ const REAL_WRITES: DatabaseWrites = {
 };
 
 /**
- * The fencing token of the folder's owner. LMDB compares it inside every write transaction, so a
- * process that lost the folder while it was paused writes nothing, at whatever instruction it was
- * paused.
+ * Fencing token of the owner of the folder. LMDB compares it inside every write transaction. So a
+ * process that was paused and lost the folder meanwhile cannot write anything when it continues.
  */
 class Fence {
   readonly #table: Table<Stored, string>;
   #incarnation: number | undefined;
   #onLost: (() => BrokerError) | undefined;
 
-  /** `table` keeps versions: that of the one row is the owner's incarnation. */
+  /** The table must store versions. The version of its one row is the owner's incarnation. */
   constructor(table: Table<Stored, string>) {
     this.#table = table;
   }
 
   /**
-   * To be called inside a transaction: no owner before may write from its commit on. Returns the
-   * new owner's incarnation.
+   * Makes this process the owner and returns its incarnation. Once the surrounding transaction is
+   * committed, no earlier owner can write. Must be called inside a transaction.
    */
   next(): number {
     const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
@@ -64,22 +69,22 @@ class Fence {
   }
 
   /**
-   * Lets this process write while it is the owner. `onLost` is called when a write finds that it is
-   * not.
+   * Allows this process to write. `onLost` is called when a write fails because the process is no
+   * longer the owner.
    */
   open(incarnation: number, onLost: () => BrokerError): void {
     this.#incarnation = incarnation;
     this.#onLost = onLost;
   }
 
-  /** The steps only issue: LMDB's own thread writes. */
-  readonly write: Batch = (steps) => this.#table.ifVersion(FENCE, this.#owner(), steps);
+  /** Collects the puts and removes of `steps`. LMDB's thread writes them later. */
+  readonly write: RunTransaction = (steps) => this.#table.ifVersion(FENCE, this.#owner(), steps);
 
   /**
-   * The steps run inside the transaction: they read what is written before them. One that throws
-   * writes nothing.
+   * Runs `steps` inside the transaction, so that they read everything written before them. If they
+   * throw, nothing is written.
    */
-  readonly run: Batch = (steps) => {
+  readonly run: RunTransaction = (steps) => {
     const incarnation = this.#owner();
     return this.#table.childTransaction(() => {
       const isOwner = this.#table.doesExist(FENCE, incarnation);
@@ -93,30 +98,31 @@ class Fence {
     return this.#incarnation;
   }
 
+  /** Reports the loss of the folder and returns the error for the caller. */
   lost(): BrokerError {
     return this.#onLost?.() ?? new BrokerError("unavailable");
   }
 }
 
-/** What every part of the engine may use. */
+/** The open environment and the settings that every part of the engine needs. */
 export interface Database {
   readonly env: RootDatabase;
-  /** What was promised durable must be on the disk. */
+  /** True if an acknowledged write must be on the disk. */
   readonly synced: boolean;
   readonly writes: DatabaseWrites;
   readonly fence: Fence;
-  /** Single facts about the whole: name → value. */
+  /** Single values that concern the whole database, by name. */
   readonly meta: Table<Stored, string>;
 }
 
 export interface DatabaseOptions {
-  /** What was promised durable must be on the disk; else in the page cache. */
+  /** True if an acknowledged write must be on the disk. If false, it must be in the page cache. */
   readonly synced?: boolean;
   readonly writes?: DatabaseWrites | undefined;
 }
 
 /**
- * Opens or creates the environment in `folder`. Throws `internal` when its format is newer than
+ * Opens or creates the environment in `folder`. Throws `internal` if its data format is newer than
  * `format`.
  */
 export function openDatabase(
@@ -127,8 +133,7 @@ export function openDatabase(
   const env = open({
     path: folder,
     maxDbs: MAX_TABLES,
-    // Only explicit batches are atomic and only they hand out every promise (see the head of this
-    // file).
+    // Only explicit batches are atomic, and only they return all promises (see the file header).
     eventTurnBatching: false,
   });
   try {
@@ -142,49 +147,49 @@ export function openDatabase(
   }
 }
 
-/** A table whose keys and values are bytes. */
+/** Returns a table whose keys and values are bytes. */
 export function binaryTable({ env }: Database, name: string): BinaryTable {
   return env.openDB({ name, encoding: "binary", keyEncoding: "binary" });
 }
 
-function assertFormat(format: Stored | undefined, known: number): void {
+function assertFormat(format: Stored | undefined, newestFormat: number): void {
   if (format === undefined) return;
   const [version] = format;
-  if (typeof version === "number" && version <= known) return;
+  if (typeof version === "number" && version <= newestFormat) return;
   throw new BrokerError("internal", {
-    message: `The data has format ${version}; this build reads up to ${known}. Start the newer build that wrote it`,
+    message: `The data has format ${version}; this build reads up to ${newestFormat}. Start the newer build that wrote it`,
   });
 }
 
 /**
- * Makes the puts and removes that `steps` issues (synchronously) one transaction; resolves when it
- * is committed. Throws `unavailable`, also when the folder has another owner: nothing is written
- * then.
+ * Commits the puts and removes that `steps` issues synchronously as one transaction, and waits for
+ * the commit. Throws `unavailable` if nothing was written, also if another process owns the folder.
  */
 export async function commit(database: WritableDatabase, steps: () => void): Promise<void> {
   await write(database, steps, database.fence.write);
 }
 
+/** The part of the database that a commit needs. */
 type WritableDatabase = Pick<Database, "env" | "writes" | "fence">;
 
 async function write(
   { env, writes, fence }: WritableDatabase,
   steps: () => void,
-  how: Batch,
+  runTransaction: RunTransaction,
 ): Promise<void> {
   let isOwner: boolean;
   try {
-    isOwner = await writes.batch(env, steps, how);
+    isOwner = await writes.batch(env, steps, runTransaction);
   } catch (cause) {
-    if (cause instanceof BrokerError) throw cause; // the step's own
+    if (cause instanceof BrokerError) throw cause; // thrown by the step itself
     throw new BrokerError("unavailable", { cause: await causeOf(cause) });
   }
   if (!isOwner) throw fence.lost();
 }
 
 /**
- * lmdb rejects with an error that holds a promise of the real one; unread, that promise would count
- * as unhandled.
+ * Returns the cause of a failed commit. lmdb's error holds a promise that rejects with it. The
+ * promise must be awaited: otherwise Node.js reports an unhandled rejection.
  */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
@@ -196,8 +201,8 @@ async function causeOf(error: unknown): Promise<unknown> {
   }
 }
 
-/** Resolves when everything committed before is on the disk. Throws `unavailable`. */
-export async function flushed(tables: Pick<Database, "env" | "writes">): Promise<void> {
+/** Waits until the disk has everything committed before the call. Throws `unavailable`. */
+export async function awaitFlush(tables: Pick<Database, "env" | "writes">): Promise<void> {
   try {
     await tables.writes.flushed(tables.env);
   } catch (cause) {
@@ -206,64 +211,69 @@ export async function flushed(tables: Pick<Database, "env" | "writes">): Promise
 }
 
 /**
- * Resolves when everything committed before is as durable as the store promises. Throws
- * `unavailable`.
+ * Waits until everything committed before the call is as durable as `store.durability` requires.
+ * Throws `unavailable`.
  */
-export async function secure(database: Database): Promise<void> {
-  if (database.synced) await flushed(database);
+export async function ensureDurable(database: Database): Promise<void> {
+  if (database.synced) await awaitFlush(database);
 }
 
 /**
- * Commits puts and removes that need no reading; resolves when they are as durable as the store
- * promises. Cheaper than `transact`. Throws `unavailable`.
+ * Commits puts and removes that read nothing, and waits until they are as durable as
+ * `store.durability` requires. Cheaper than `transact`. Throws `unavailable`.
  */
 export async function persist(database: Database, steps: () => void): Promise<void> {
   await commit(database, steps);
-  await secure(database);
+  await ensureDurable(database);
 }
 
 /**
- * Runs a synchronous step inside a write transaction: what it reads and what it writes is one, so
- * no lock is needed. Steps run in the order of the calls and after the commits issued before them;
- * a commit issued later may be written before them. Resolves to the answer when it is as durable as
- * the store promises. A step that throws writes nothing. Throws the step's own `BrokerError`, else
- * `unavailable`, also when the folder has another owner.
+ * Runs a synchronous step inside a write transaction, and waits until it is as durable as
+ * `store.durability` requires. Resolves to the step's result. Nothing can change between what the
+ * step reads and what it writes, so no lock is needed.
+ *
+ * Steps run in the order of the calls, and after commits that were issued before them. A commit
+ * that is issued later may be written before them. If a step throws, nothing is written and its
+ * `BrokerError` is thrown. Throws `unavailable` on any other failure, also if another process owns
+ * the folder.
  */
-export async function transact<Answer>(database: Database, step: () => Answer): Promise<Answer> {
-  let answer: { readonly of: Answer } | undefined;
-  const run = () => {
-    answer = { of: step() };
+export async function transact<Result>(database: Database, step: () => Result): Promise<Result> {
+  let result: { readonly of: Result } | undefined;
+  const runStep = () => {
+    result = { of: step() };
   };
-  await write(database, run, database.fence.run);
-  await secure(database);
-  if (answer === undefined) throw new Error("A step did not run"); // a bug
-  return answer.of;
+  await write(database, runStep, database.fence.run);
+  await ensureDurable(database);
+  if (result === undefined) throw new Error("A step did not run"); // a bug
+  return result.of;
 }
 
 /**
- * The fields of a stored value behind its version. Throws `internal` when the value is newer than
- * `known`.
+ * Returns the fields of a stored value without its version. Throws `internal` if the version is
+ * higher than `newestVersion`.
  */
-export function fieldsOf(value: Stored, known = 1): readonly unknown[] {
+export function fieldsOf(value: Stored, newestVersion = 1): readonly unknown[] {
   const [version, ...fields] = value;
-  if (typeof version === "number" && version <= known) return fields;
+  if (typeof version === "number" && version <= newestVersion) return fields;
   throw new BrokerError("internal", {
-    message: `A stored value has format ${version}; this build reads up to ${known}`,
+    message: `A stored value has format ${version}; this build reads up to ${newestVersion}`,
   });
 }
 
-/** Behind every text in LMDB's order of keys. */
-const LAST = Buffer.from([0xff]);
+/** Key part that sorts after every string. */
+const END_OF_STRINGS = Buffer.from([0xff]);
+/** Number of rows per read. */
 const ROWS_PER_PAGE = 128;
 
-/** The end of the keys that begin with `parts`. */
-export function behindAll<Part extends string | number>(parts: readonly Part[]): Part[] {
-  return [...parts, LAST] as unknown as Part[]; // a key part may be bytes; the tables' types name what is stored
+/** Returns the end of the range of keys that begin with `prefix`. */
+export function endOfPrefix<Part extends string | number>(prefix: readonly Part[]): Part[] {
+  // The type of a table names only the parts of stored keys, not this end marker.
+  return [...prefix, END_OF_STRINGS] as unknown as Part[];
 }
 
 /**
- * The rows whose key is `first` and one more text. The caller may let other work run in between:
- * each page is read when it is asked for.
+ * Yields the rows whose keys have two parts, the first of them `first`. The caller may run other
+ * work between two rows, because each page of rows is read when it is needed.
  */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,
@@ -275,7 +285,7 @@ export function* rowsOf<Value>(
     const page = [
       ...table.getRange({
         ...{ start, exclusiveStart: start.length > 1 },
-        ...{ end: behindAll([first]), limit: ROWS_PER_PAGE },
+        ...{ end: endOfPrefix([first]), limit: ROWS_PER_PAGE },
       }),
     ];
     size = page.length;

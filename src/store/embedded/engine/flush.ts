@@ -1,7 +1,8 @@
-// What a checkpoint writes: marks what is committed, puts it into the tables in the order of keys,
-// lets go of it. No state but the parts'. Writing a record again changes nothing. Of what is put
-// side by side any part may fail and the rest be committed. So it comes in phases: nothing may
-// stand in the tables before what it refers to surely does.
+// The writes of a checkpoint: starts a flush of the committed records, puts them into the tables in
+// the order of keys, and finishes the flush. Has no state of its own. Writing a record twice
+// changes nothing. Of puts in different transactions, some may fail while others are committed. So
+// the puts come in phases: a row that refers to another row is put only after that row is
+// committed.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
@@ -12,52 +13,59 @@ import type { Tables } from "./tables.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
 
-/** What the steps keep beside the log. All puts are called inside `commit`. */
-export interface FlushParts {
+/**
+ * The memtable, and the parts that store rows beside the log. Every `put…` method must be called
+ * inside `commit`.
+ */
+export interface FlushPorts {
   readonly tables: Tables;
   readonly memtable: Memtable;
   readonly rows: ChannelRows;
   readonly logRows: LogRows;
   readonly dedupe: { put(number: number, record: MemtableRecord): void };
   readonly conversationRows: {
-    /** A channel has its first row. */
+    /** Puts the rows that a channel needs when it gets its first row. */
     putChannel(key: ChannelKey): void;
-    /** A message that expires. */
-    putMessage(ofLog: Buffer, record: MemtableRecord): void;
-    /** Stops after each row. */
+    /** Puts the rows of a message that expires. */
+    putMessage(key: Buffer, record: MemtableRecord): void;
+    /** Puts each sender's newest seq. Yields after each row. */
     putOwn(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void>;
   };
   readonly live: {
-    /** Marks every committed event. */
+    /** Starts a flush of all committed events. */
     startFlush(): StreamFlush;
   };
   readonly trimQueue: {
-    /** A channel grew in the database. */
+    /** Called for each channel whose number of messages in the database grew. */
     grew(flushed: ChannelFlush): void;
   };
 }
 
+/** Committed events of streams that a checkpoint writes. */
 interface StreamFlush {
-  /** Puts what is marked; stops after each stream. */
+  /** Puts the events. Yields after each stream. */
   puts(): Generator<void>;
-  /** Lets go of what is marked: the database has it. */
+  /** Drops the events from memory. Called once the database has them. */
   finish(): void;
 }
 
-/** What a checkpoint takes out of memory. */
+/** The records and events that one checkpoint writes. */
 interface Flush {
   readonly channels: ChannelFlush[];
   readonly streams: StreamFlush;
 }
 
-/** Marks everything committed. After a failure it is simply called again. */
-export function startFlush({ memtable, live }: Pick<FlushParts, "memtable" | "live">): Flush {
+/** Starts a flush of everything committed. After a failed flush it is called again. */
+export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "live">): Flush {
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/** Lets go of what is marked, for the database has it; stops after each channel. */
+/**
+ * Drops the flushed records from memory. Called once the database has them. Yields after each
+ * channel.
+ */
 export function* finishFlush(
-  { memtable, trimQueue }: FlushParts,
+  { memtable, trimQueue }: FlushPorts,
   { channels, streams }: Flush,
 ): Generator<void> {
   for (const channel of channels) trimQueue.grew(channel);
@@ -66,24 +74,29 @@ export function* finishFlush(
 }
 
 /**
- * Every put for what is being flushed, phase by phase: all of one must be committed before the
- * next begins. Each stops after each row and must be advanced inside `commit`. `isFirst`: what was
- * replayed, of which the database may have some already.
+ * Returns the puts of a flush, phase by phase. Every put of a phase must be committed before the
+ * next phase begins. Each generator yields after each row and must be advanced inside `commit`.
+ * `isFirst` is true for the checkpoint of a start: the database may already have some of the
+ * replayed records.
  */
 export function phases(
-  parts: FlushParts,
+  ports: FlushPorts,
   flush: Flush,
   isFirst: boolean,
 ): readonly Generator<void>[] {
   flush.channels.sort((a, b) => a.channel.number - b.channel.number);
-  return [heads(parts, flush), messages(parts, flush, isFirst), references(parts, flush, isFirst)];
+  return [
+    putHeads(ports, flush),
+    putMessages(ports, flush, isFirst),
+    putReferences(ports, flush, isFirst),
+  ];
 }
 
 /**
- * Which number a new channel has: records under a number are lost without it. And each newest seq:
- * where a record stands, none is given again.
+ * Puts the row of each channel: its number, without which its records cannot be found, and its
+ * newest seq, so that no seq is assigned twice.
  */
-function* heads({ rows, conversationRows }: FlushParts, { channels }: Flush): Generator<void> {
+function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted } of channels) {
     const { key, number } = channel;
     rows.put(key, { number, head, counted });
@@ -93,40 +106,42 @@ function* heads({ rows, conversationRows }: FlushParts, { channels }: Flush): Ge
 }
 
 /**
- * Messages, each with what a sweep removes together with it: the sweep may come before the next
- * phase. Those that follow each other share a row; one that expires, and one of a stream, leaves by
- * itself and stands alone. A checkpoint that failed begins again at the same records, so its rows
- * are the same or longer.
+ * Puts the messages. Consecutive messages share a row. A message that expires and the message of a
+ * stream have a row of their own, because they are removed on their own. The expiry rows of a
+ * message are put together with it, because a sweep, which removes these rows together, may run
+ * before the next phase. A checkpoint that failed starts at the same records again, so its rows are
+ * the same or longer.
  */
-function* messages(parts: FlushParts, { channels }: Flush, isFirst: boolean): Generator<void> {
-  const { logRows } = parts;
+function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
+  const { logRows } = ports;
   for (const { channel, log } of channels) {
     const { number } = channel;
-    const there = isFirst ? seqsThere(parts, number, log) : NONE;
-    const wanted = there.size === 0 ? log : log.filter(isNotIn(there));
-    const end = wanted.length;
+    const storedSeqs = isFirst ? seqsInDatabase(ports, number, log) : NO_SEQS;
+    const missing = storedSeqs.size === 0 ? log : log.filter(isNotIn(storedSeqs));
+    const end = missing.length;
     for (let at = 0; at < end; ) {
-      const record = wanted[at];
+      const record = missing[at];
       if (record === undefined) break;
-      const most = Math.min(end, at + MAX_RECORDS); // a run may be a whole checkpoint
-      const count = isAlone(record) ? 1 : rowLength(wanted, at, runEnd(wanted, at, most));
-      logRows.put(number, record.messageSeq, wanted.slice(at, at + count));
-      if (expires(record.bytes, record.start)) putExpiry(parts, number, record);
+      // A run of consecutive records may be as long as the whole flush.
+      const limit = Math.min(end, at + MAX_RECORDS);
+      const count = isAlone(record) ? 1 : rowLength(missing, at, runEnd(missing, at, limit));
+      logRows.put(number, record.messageSeq, missing.slice(at, at + count));
+      if (expires(record.bytes, record.start)) putExpiry(ports, number, record);
       at += count;
       yield;
     }
   }
 }
 
-const NONE: ReadonlySet<number> = new Set();
+const NO_SEQS: ReadonlySet<number> = new Set();
 
-/** Seqs of the log from the first of these records on. */
-function seqsThere(
-  { logRows }: FlushParts,
+/** Returns the seqs that the database has, from the first of these records on. */
+function seqsInDatabase(
+  { logRows }: FlushPorts,
   number: number,
   [first]: readonly MemtableRecord[],
 ): ReadonlySet<number> {
-  if (first === undefined) return NONE;
+  if (first === undefined) return NO_SEQS;
   const records = logRows.up(number, first.messageSeq, MAX_SEQ);
   return new Set(Array.from(records, ({ seq }) => seq));
 }
@@ -135,7 +150,10 @@ function isNotIn(seqs: ReadonlySet<number>) {
   return ({ messageSeq }: MemtableRecord) => !seqs.has(messageSeq);
 }
 
-/** Where the records end that follow the one at `start` without a gap and share its row. */
+/**
+ * Returns the index after the last record that follows the record at `start` without a gap and may
+ * share its row.
+ */
 function runEnd(log: readonly MemtableRecord[], start: number, end: number): number {
   const first = log[start]?.messageSeq ?? 0;
   let at = start + 1;
@@ -147,19 +165,22 @@ function runEnd(log: readonly MemtableRecord[], start: number, end: number): num
   return at;
 }
 
+/** True if the record needs a row of its own. */
 function isAlone({ bytes, start }: MemtableRecord): boolean {
   return expires(bytes, start) || isStreamRecord(bytes, start);
 }
 
-/** What finds messages, says something of them, or goes on from one. */
-function* references(
-  { dedupe, conversationRows }: FlushParts,
+/**
+ * Puts rows that refer to messages: dedupe entries, newest seqs of senders, and events of streams.
+ */
+function* putReferences(
+  { dedupe, conversationRows }: FlushPorts,
   { channels, streams }: Flush,
   isFirst: boolean,
 ): Generator<void> {
   for (const flushed of channels) {
     const { number } = flushed.channel;
-    for (const record of remembered(flushed)) {
+    for (const record of dedupeRecords(flushed)) {
       dedupe.put(number, record);
       yield;
     }
@@ -169,10 +190,10 @@ function* references(
 }
 
 /**
- * What is put last under a clientMsgNo stays: one that was used again behind the window is there
- * twice.
+ * Yields the records that have a dedupe entry in the order of message ids. If a `clientMsgNo` was
+ * reused after the dedupe window, the newer record is put later and overwrites the older one.
  */
-function* remembered({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
+function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;
   for (const record of log) {
     const { bytes, start } = record;
@@ -187,15 +208,15 @@ function* remembered({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecor
   yield* dedupeOnly.slice(next);
 }
 
-function isNewer(one: MemtableRecord, other: MemtableRecord): boolean {
-  return peekId(one.bytes, one.start) > peekId(other.bytes, other.start);
+function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
+  return peekId(a.bytes, a.start) > peekId(b.bytes, b.start);
 }
 
 /**
- * Numbers new channels; a number is taken permanently before anything is stored under it. Throws
- * `unavailable`.
+ * Assigns numbers to new channels, and stores the counter of numbers before anything is stored
+ * under a new number. Throws `unavailable`.
  */
-export async function takeNumbers(
+export async function assignNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],
 ): Promise<void> {
@@ -204,7 +225,7 @@ export async function takeNumbers(
 }
 
 function putExpiry(
-  { tables, conversationRows }: FlushParts,
+  { tables, conversationRows }: FlushPorts,
   number: number,
   record: MemtableRecord,
 ): void {

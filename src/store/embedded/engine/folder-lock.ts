@@ -1,9 +1,11 @@
-// Keeps a second process off the data folder. The owner is a row in the database; taking and giving
-// it up are LMDB transactions, which only one process at a time can be in, so of two that race one
-// wins. Owns the token, the lease and the heartbeat timer. A dead owner does not block: within one
-// boot and pid namespace the pid and its start time decide; across them a silent heartbeat does. An
-// owner that was only paused finds out before it answers anything: see `assertHeld` for the WAL and
-// `Fence` for the database.
+// Keeps a second process out of the data folder. The owner is a row in the database. Acquiring and
+// releasing the folder are LMDB transactions, which exclude each other, so only one of two
+// competing processes gets the folder. Owns the owner's token, its lease and the heartbeat timer.
+//
+// A dead owner does not block a start. If both processes have the same boot id and pid namespace,
+// the pid and its start time decide whether the owner is alive; otherwise a missing heartbeat does.
+// An owner that was only paused must find out that it lost the folder before it answers anything:
+// `assertHeld` and `assertWasHeld` check this for the WAL, `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import { closeSync, openSync, readFileSync, readlinkSync, statSync, utimesSync } from "node:fs";
@@ -15,53 +17,60 @@ import { BrokerError } from "../../../broker/errors.ts";
 import { type Database, fieldsOf } from "./database.ts";
 import { PRIVATE_FILE } from "./private-files.ts";
 
+/** Name of the owner's row. */
 const OWNER = "owner";
 const VERSION = 1;
+/** File whose modification time is the last heartbeat of the owner. */
 export const HEARTBEAT_FILE = "heartbeat";
 const HEARTBEAT_MS = 1000;
-/** An owner in another pid namespace that is silent for so long is dead. */
+/** An owner in another pid namespace counts as dead after this time without a heartbeat. */
 const SILENCE_MS = 5000;
 /**
- * For how long after a heartbeat the owner may begin a write, and answer it, without looking again:
- * less than SILENCE_MS.
+ * Time after a heartbeat during which the owner may begin a write without reading its row again.
+ * Shorter than SILENCE_MS.
  */
 const LEASE_MS = 3000;
+/** Time after a heartbeat during which the owner may answer a write. Shorter than SILENCE_MS. */
 const ANSWER_MS = 4000;
-/** How long a process may take to die, and between looks at it. */
-const DYING_MS = 500;
-const DYING_STEP_MS = 50;
+/** Maximum time for which a start waits for a killed process to end, and time between two checks. */
+const EXIT_WAIT_MS = 500;
+const EXIT_CHECK_MS = 50;
 
-/** Seen by every process; need not survive a power cut, which no owner does. */
+/**
+ * Flags of the owner's transactions. Every process sees the change at once. It need not survive a
+ * power loss, because no owner does.
+ */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
+/** The owner's row. */
 interface Owner {
   readonly token: string;
   readonly pid: number;
-  /** When the process started, in the system's own terms; "" where that is not known. */
+  /** Start time of the process as the system reports it, "" if the system does not report it. */
   readonly startedAt: string;
-  /** Within which pids mean something: boot and pid namespace, or host. */
+  /** Where the pid is valid: boot id and pid namespace, or the host name. */
   readonly scope: string;
 }
 
+/** Ownership of the data folder by this process. */
 export class FolderLock {
   readonly #tables: Database;
   readonly #folder: string;
-  readonly #heartbeat: string;
+  readonly #heartbeatPath: string;
   readonly #owner: Owner;
   readonly #onLost: (error: BrokerError) => void;
   #timer: NodeJS.Timeout | undefined;
-  /** When the newest heartbeat that found this process the owner began, on the monotonic clock. */
+  /** Start of the newest heartbeat that confirmed the ownership, on the monotonic clock. */
   #confirmedAt = Number.NEGATIVE_INFINITY;
-  #beatMs = 0;
+  /** Time of the last heartbeat, Unix milliseconds. */
+  #heartbeatMs = 0;
   #lost: BrokerError | undefined;
 
-  /**
-   * `onLost` is called once, when another process has taken the folder; it must end the process.
-   */
+  /** `onLost` is called once if another process acquires the folder. It must end the process. */
   constructor(tables: Database, folder: string, onLost: (error: BrokerError) => void) {
     this.#tables = tables;
     this.#folder = folder;
-    this.#heartbeat = join(folder, HEARTBEAT_FILE);
+    this.#heartbeatPath = join(folder, HEARTBEAT_FILE);
     this.#onLost = onLost;
     this.#owner = {
       token: randomBytes(12).toString("hex"),
@@ -71,91 +80,98 @@ export class FolderLock {
     };
   }
 
-  /** Becomes the owner or throws `unavailable` with an error message. */
+  /** Acquires the folder. Throws `unavailable` with an error message if it is in use. */
   async acquire(): Promise<void> {
     let dead: { readonly token: string; readonly beatMs?: number } | undefined;
     for (;;) {
-      const holder = this.#take(dead?.token);
+      const holder = this.#tryAcquire(dead?.token);
       if (holder === undefined) break;
-      const beatMs = this.#lastBeat();
+      const heartbeatMs = this.#lastHeartbeatMs();
       if (holder.scope !== this.#owner.scope) {
         await pause(SILENCE_MS);
-        dead = { token: holder.token, beatMs };
+        dead = { token: holder.token, beatMs: heartbeatMs };
       } else dead = { token: holder.token };
       const isAlive =
-        dead.beatMs === undefined ? await outlives(holder) : this.#lastBeat() !== beatMs;
+        dead.beatMs === undefined
+          ? await keepsRunning(holder)
+          : this.#lastHeartbeatMs() !== heartbeatMs;
       if (isAlive)
         throw new BrokerError("unavailable", {
           message: `The data folder is in use by process ${holder.pid}; stop it first, or set another store.path`,
         });
     }
-    // It woke between the last look at it and its loss of the folder: it may answer until its lease
-    // ends.
-    if (dead?.beatMs !== undefined && this.#lastBeat() !== dead.beatMs)
+    // The old owner woke up after its heartbeat was checked and before it lost the folder. It may
+    // answer until its lease ends.
+    if (dead?.beatMs !== undefined && this.#lastHeartbeatMs() !== dead.beatMs)
       await pause(ANSWER_MS + HEARTBEAT_MS);
     this.#confirm();
-    this.#timer = setInterval(() => this.#beat(), HEARTBEAT_MS);
+    this.#timer = setInterval(() => this.#renewLease(), HEARTBEAT_MS);
     this.#timer.unref();
   }
 
   /**
-   * To be called before a write outside the database. Costs a look at the clock, except after a
-   * pause of more than LEASE_MS: then the owner's row is read again. Throws `unavailable`.
+   * Throws `unavailable` if this process is not the owner. Must be called before a write outside
+   * the database. It only compares times, unless the last heartbeat is older than LEASE_MS, for
+   * example after a pause of the process; then it reads the owner's row again.
    */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
   }
 
   /**
-   * To be called between a write outside the database and its answer: the process may have been
-   * paused in between. Throws `unavailable`: then nothing of the write may be answered.
+   * Throws `unavailable` if this process may no longer be the owner. Must be called between a write
+   * outside the database and its answer, because the process may have been paused in between. If it
+   * throws, the write must not be answered.
    *
-   * When it returns, no other process has begun to read the WAL yet: one takes the folder only
-   * after SILENCE_MS without a heartbeat, or waits until this lease is over (`acquire`). So it will
-   * find what was written, and the answer stays true however late it leaves.
+   * If it returns, no other process has begun to read the WAL. Another process acquires the folder
+   * only after SILENCE_MS without a heartbeat, or else waits until this lease has ended (see
+   * `acquire`). So it will read the write, and the answer stays true regardless of when it is sent.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
   }
 
-  /** As `assertHeld`, without trust in the lease. */
+  /** Throws `unavailable` if this process is not the owner. Always reads the owner's row. */
   assertHeldNow(): void {
     this.#confirm();
   }
 
-  /** Gives the folder up. Safe to call twice. */
+  /** Releases the folder. Safe to call twice. */
   release(): void {
     clearInterval(this.#timer);
     const { env, meta } = this.#tables;
     env.transactionSync(() => {
-      const held = toOwner(meta.get(OWNER));
-      if (held?.token === this.#owner.token) meta.removeSync(OWNER);
+      const owner = toOwner(meta.get(OWNER));
+      if (owner?.token === this.#owner.token) meta.removeSync(OWNER);
     }, COMMITTED);
   }
 
-  /** Takes the folder unless a process other than `dead` has it; returns the owner then. */
-  #take(dead: string | undefined): Owner | undefined {
+  /**
+   * Acquires the folder if it has no owner or if its owner has the token `deadToken`. Otherwise
+   * returns the owner.
+   */
+  #tryAcquire(deadToken: string | undefined): Owner | undefined {
     const { env, meta, fence } = this.#tables;
     return env.transactionSync(() => {
-      const held = toOwner(meta.get(OWNER));
-      if (held !== undefined && held.token !== dead) return held;
+      const owner = toOwner(meta.get(OWNER));
+      if (owner !== undefined && owner.token !== deadToken) return owner;
       const { token, pid, startedAt, scope } = this.#owner;
       meta.putSync(OWNER, [VERSION, token, pid, startedAt, scope]);
-      fence.open(fence.next(), () => this.#lose());
+      fence.open(fence.next(), () => this.#markLost());
       return undefined;
     }, COMMITTED);
   }
 
   /**
-   * Extends the lease. The order matters: a heartbeat that others see, then the look at the row. A
-   * process that takes the folder commits the row first and looks at the heartbeat then; so one of
-   * the two notices the other.
+   * Extends the lease. The order matters: first the heartbeat, then the read of the owner's row. A
+   * process that acquires the folder does the opposite: it commits the row and then reads the
+   * heartbeat. So at least one of the two notices the other.
    */
   #confirm(): void {
     if (this.#lost !== undefined) throw this.#lost;
     const startedAt = performance.now();
     try {
-      this.#touch();
+      this.#writeHeartbeat();
     } catch (cause) {
       throw new BrokerError("unavailable", {
         message: `The heartbeat in the data folder ${this.#folder} cannot be written`,
@@ -163,12 +179,13 @@ export class FolderLock {
       });
     }
     const { env, meta } = this.#tables;
-    env.resetReadTxn(); // what it has may be older than the pause
-    if (toOwner(meta.get(OWNER))?.token !== this.#owner.token) throw this.#lose();
+    env.resetReadTxn(); // the open read transaction may be older than the pause
+    if (toOwner(meta.get(OWNER))?.token !== this.#owner.token) throw this.#markLost();
     this.#confirmedAt = startedAt;
   }
 
-  #lose(): BrokerError {
+  /** Records the loss of the folder and returns the error. Calls `onLost` the first time. */
+  #markLost(): BrokerError {
     if (this.#lost !== undefined) return this.#lost;
     clearInterval(this.#timer);
     this.#lost = new BrokerError("unavailable", {
@@ -178,27 +195,28 @@ export class FolderLock {
     return this.#lost;
   }
 
-  #lastBeat(): number {
-    // No file: it never beat.
-    return statSync(this.#heartbeat, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  #lastHeartbeatMs(): number {
+    // Without the file there was no heartbeat.
+    return statSync(this.#heartbeatPath, { throwIfNoEntry: false })?.mtimeMs ?? 0;
   }
 
-  #touch(): void {
-    this.#beatMs = Math.max(Date.now(), this.#beatMs + 1); // no two beats look the same
-    const at = this.#beatMs / 1000;
+  #writeHeartbeat(): void {
+    // Every heartbeat has another time.
+    this.#heartbeatMs = Math.max(Date.now(), this.#heartbeatMs + 1);
+    const at = this.#heartbeatMs / 1000;
     try {
-      utimesSync(this.#heartbeat, at, at);
+      utimesSync(this.#heartbeatPath, at, at);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-      closeSync(openSync(this.#heartbeat, "w", PRIVATE_FILE));
+      closeSync(openSync(this.#heartbeatPath, "w", PRIVATE_FILE));
     }
   }
 
-  #beat(): void {
+  #renewLease(): void {
     try {
       this.#confirm();
     } catch {
-      // Lost: `onLost` was called. Else the next write is refused with the reason.
+      // If the folder is lost, `onLost` was called. Otherwise the next write fails with the reason.
     }
   }
 }
@@ -214,17 +232,21 @@ function toOwner(stored: readonly unknown[] | undefined): Owner | undefined {
 }
 
 /**
- * A process that was just killed takes a moment to be gone: a restart at once must not be refused.
+ * Returns true if the process still runs after EXIT_WAIT_MS. A process that was just killed needs a
+ * moment to end, and a restart must not fail because of it.
  */
-async function outlives({ pid, startedAt }: Owner): Promise<boolean> {
-  for (let waitedMs = 0; waitedMs < DYING_MS; waitedMs += DYING_STEP_MS) {
+async function keepsRunning({ pid, startedAt }: Owner): Promise<boolean> {
+  for (let waitedMs = 0; waitedMs < EXIT_WAIT_MS; waitedMs += EXIT_CHECK_MS) {
     if (processStart(pid) !== startedAt) return false;
-    await pause(DYING_STEP_MS);
+    await pause(EXIT_CHECK_MS);
   }
   return processStart(pid) === startedAt;
 }
 
-/** When the process started; "" when that is unknown; undefined when it does not run. */
+/**
+ * Returns the start time of the process, "" if it is unknown, `undefined` if the process does not
+ * run.
+ */
 function processStart(pid: number): string | undefined {
   try {
     process.kill(pid, 0);
@@ -235,22 +257,25 @@ function processStart(pid: number): string | undefined {
   if (process.platform !== "linux") return "";
   try {
     const line = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The name in parentheses may hold anything; state is the 1st field behind it, the start time
-    // the 20th.
+    // The process name in parentheses may contain anything. After it, the state is the 1st field
+    // and the start time the 20th.
     const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
     return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
   } catch {
-    return undefined; // ended just now
+    return undefined; // the process has just ended
   }
 }
 
+/** Returns the scope in which pids of this process are valid. */
 function pidScope(): string {
   const boot = bootId();
   if (boot === undefined) return hostname();
   return `${boot} ${readlinkSync("/proc/self/ns/pid")}`;
 }
 
-/** A UUID that the machine has until it boots again; undefined: the system does not give one. */
+/**
+ * Returns a UUID that changes with each boot of the machine, `undefined` if the system has none.
+ */
 export function bootId(): string | undefined {
   if (process.platform !== "linux") return undefined;
   return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();

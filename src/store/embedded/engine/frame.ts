@@ -1,31 +1,33 @@
-// The WAL frame of the batch under way: records with their lengths, behind room for the frame's
-// header. Frames stand one behind another in a buffer and are never overwritten: who holds a record
-// of one holds it there. Owns the buffer. Hot: a caller encodes into it, without a closure.
+// Encodes the WAL frame of the current batch: records with their lengths, after room for the
+// frame's header. Frames follow each other in one buffer and are never overwritten, so a record may
+// be kept as a slice of its frame. Owns the buffer. Hot path: callers encode into the buffer
+// directly, without a closure.
 
 import { FRAME_HEADER_BYTES } from "./segment.ts";
 
-/** A buffer for many frames: each needs an object on the heap. */
+/** Size of a buffer. It holds many frames, because each buffer needs an object on the heap. */
 const BUFFER_BYTES = 512 * 1024;
 const LENGTH_BYTES = 4;
 
+/** The frame of the current batch. */
 export class Frame {
   #bytes = Buffer.allocUnsafeSlow(BUFFER_BYTES);
   #start = 0;
   #end = 0;
 
-  /** The buffer; another one after some calls of `begin` and `reserve`. */
+  /** The buffer. A call of `begin` or `reserve` may replace it. */
   get bytes(): Buffer {
     return this.#bytes;
   }
 
-  /** Begins the next frame, of about so many bytes. */
+  /** Begins the next frame. `aboutBytes` is its approximate size. */
   begin(aboutBytes: number): void {
     this.#start = this.#end;
     if (this.#start + FRAME_HEADER_BYTES + aboutBytes > this.#bytes.length) this.#move(aboutBytes);
     this.#end = this.#start + FRAME_HEADER_BYTES;
   }
 
-  /** Where the next record begins in `bytes`, with room for `maxBytes`. */
+  /** Returns where the next record begins in `bytes`, and makes room for `maxBytes` bytes. */
   reserve(maxBytes: number): number {
     const needed = LENGTH_BYTES + maxBytes;
     if (this.#end + needed > this.#bytes.length) this.#move(2 * (this.#end - this.#start + needed));
@@ -33,7 +35,8 @@ export class Frame {
   }
 
   /**
-   * Goes on in a new buffer with what the frame has. Its records so far stand in the old one too.
+   * Continues in a new buffer and copies the records of the current frame into it. The old buffer
+   * keeps them too, for callers that refer to it.
    */
   #move(bytes: number): void {
     const size = Math.max(BUFFER_BYTES, FRAME_HEADER_BYTES + bytes);
@@ -43,13 +46,13 @@ export class Frame {
     this.#bytes = moved;
   }
 
-  /** Adds the record that was encoded where `reserve` said, through `end`. */
+  /** Adds the record that was encoded at the position that `reserve` returned. `end` is its end. */
   add(end: number): void {
     this.#bytes.writeUInt32LE(end - this.#end - LENGTH_BYTES, this.#end);
     this.#end = end;
   }
 
-  /** All of it, the header left to fill in; undefined: nothing was added. */
+  /** Returns the frame with an empty header, `undefined` if it has no record. */
   written(): Buffer | undefined {
     return this.#end === this.#start + FRAME_HEADER_BYTES
       ? undefined

@@ -1,40 +1,50 @@
-// The messages of all channels in the database: rows of the table `log`, keyed by channel number
-// and first seq. A row is one record, or a chunk of up to 64 whose seqs follow each other: version
-// u8 (0x40, no record's), count u8, where each ends u32 from the first one's start, the records.
-// Everything that reads or writes the log goes through here. No cursor stays open between two rows.
-// No state.
+// Reads and writes the table `log`, which holds the messages of all channels. All access to the
+// table must go through this file. No cursor stays open between two rows. No state.
+//
+// A key is a channel number and the seq of the row's first message. A value is one record, or a
+// chunk of up to 64 records with consecutive seqs:
+//
+//   field     type        meaning
+//   version   u8          0x40; no record begins with this byte
+//   count     u8          number of records
+//   ends      u32 each    end of each record, counted from the start of the first one
+//   records   bytes       the records (see record.ts)
 
 import { logKey, seqIn } from "./channel-rows.ts";
 import type { Tables } from "./tables.ts";
 
+/** First byte of a chunk. */
 const CHUNK = 0x40;
-/** Of one row. */
+/** Maximum number of records in a row. */
 export const MAX_RECORDS = 64;
-/** A record that is longer stands alone. */
+/** Maximum size of a chunk. A record that does not fit has a row of its own. */
 const MAX_CHUNK_BYTES = 16 * 1024;
 const HEADER_BYTES = 2;
 const END_BYTES = 4;
+/** Highest seq that a key can hold. */
 export const MAX_SEQ = 2 ** 48 - 1;
 
-/** Where an encoded record stands. */
+/** Position of an encoded record in a buffer. */
 export interface EncodedRecord {
   readonly bytes: Buffer;
   readonly start: number;
   readonly end: number;
 }
 
+/** A record and its seq. */
 interface LogRecord {
   readonly seq: number;
   readonly bytes: Buffer;
 }
 
-/** One row. */
+/** A row of the table. Its seqs are `first` to `last`. */
 export interface LogRow {
   readonly first: number;
   readonly last: number;
   readonly value: Buffer;
 }
 
+/** The table `log`. */
 export class LogRows {
   readonly #log: Tables["log"];
 
@@ -42,17 +52,23 @@ export class LogRows {
     this.#log = log;
   }
 
-  /** Puts the records from `first` on, at most a chunk's. To be called inside `commit`. */
+  /**
+   * Puts a row that begins with the seq `first`. `records` must fit in one row. Must be called
+   * inside `commit`.
+   */
   put(number: number, first: number, records: readonly EncodedRecord[]): void {
     void this.#log.put(logKey(number, first), rowValue(records));
   }
 
-  /** To be called inside `commit`. */
+  /** Removes a row. Must be called inside `commit`. */
   remove(number: number, { first }: LogRow): void {
     void this.#log.remove(logKey(number, first));
   }
 
-  /** The first record from `seq` to before `endSeq`. Its bytes are valid until the next read. */
+  /**
+   * Returns the first record with a seq of at least `seq` and below `endSeq`. Its bytes are valid
+   * only until the next read.
+   */
   firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
     if (number === 0 || seq >= endSeq) return undefined;
     const row = this.#rowWith(number, seq) ?? this.#rowAfter(number, seq);
@@ -61,7 +77,7 @@ export class LogRows {
     return { seq: at, bytes: recordAt(row, at) };
   }
 
-  /** Every record from the seq `from` through `to`. */
+  /** Yields the records with seqs from `from` to `to`, both included. */
   *up(number: number, from: number, to: number): Generator<LogRecord> {
     for (const row of this.rowsUp(number, from, to)) {
       const last = Math.min(row.last, to);
@@ -70,11 +86,11 @@ export class LogRows {
     }
   }
 
-  /** The same, newest first. */
+  /** Yields the same records as `up`, newest first. */
   *down(number: number, from: number, to: number): Generator<LogRecord> {
     let next = to;
     while (number !== 0 && next >= from) {
-      const row = kept(this.#rowThrough(number, next));
+      const row = copyOf(this.#lastRowFrom(number, next));
       if (row === undefined || row.last < from) return;
       const first = Math.max(row.first, from);
       for (let seq = Math.min(row.last, to); seq >= first; seq--)
@@ -83,32 +99,34 @@ export class LogRows {
     }
   }
 
-  /** Every row that has one of those seqs. */
+  /** Yields the rows that contain a seq from `from` to `to`. */
   *rowsUp(number: number, from: number, to: number): Generator<LogRow> {
     let next = from;
     while (number !== 0 && next <= to) {
-      const row = kept(this.#rowWith(number, next) ?? this.#rowAfter(number, next));
+      const row = copyOf(this.#rowWith(number, next) ?? this.#rowAfter(number, next));
       if (row === undefined || row.first > to) return;
       yield row;
       next = row.last + 1;
     }
   }
 
-  /** The row that has this seq. */
+  /** Returns the row that contains the seq. */
   #rowWith(number: number, seq: number): LogRow | undefined {
-    const row = this.#rowThrough(number, seq);
+    const row = this.#lastRowFrom(number, seq);
     return row !== undefined && row.last >= seq ? row : undefined;
   }
 
-  /** The row with the greatest first seq through this one. */
-  #rowThrough(number: number, seq: number): LogRow | undefined {
+  /** Returns the row with the highest first seq that is not above `seq`. */
+  #lastRowFrom(number: number, seq: number): LogRow | undefined {
     const start = logKey(number, seq);
-    const value = this.#log.getBinaryFast(start); // a record that stands alone mostly is
+    // Usually the record at `seq` has a row of its own.
+    const value = this.#log.getBinaryFast(start);
     if (value !== undefined) return rowOf(seq, value);
     const bounds = { start, end: logKey(number, 0), reverse: true, limit: 1 };
     return this.#firstOf(this.#log.getKeys(bounds));
   }
 
+  /** Returns the first row that begins after `seq`. */
   #rowAfter(number: number, seq: number): LogRow | undefined {
     const start = logKey(number, seq + 1);
     const end = logKey(number + 1, 0);
@@ -125,8 +143,8 @@ export class LogRows {
 }
 
 /**
- * How many records from the one at `start` on, before `end`, are one row. Their seqs follow each
- * other and none must be alone.
+ * Returns how many of the records from `start` to before `end` fit in one row. Their seqs must be
+ * consecutive, and none of them may need a row of its own.
  */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
@@ -135,8 +153,8 @@ export function rowLength(
 ): number {
   let bytes = 0;
   let at = start;
-  const most = Math.min(end, start + MAX_RECORDS);
-  for (; at < most; at++) {
+  const maxEnd = Math.min(end, start + MAX_RECORDS);
+  for (; at < maxEnd; at++) {
     const record = records[at];
     if (record === undefined) break;
     bytes += record.end - record.start;
@@ -145,7 +163,7 @@ export function rowLength(
   return Math.max(1, at - start);
 }
 
-/** The records of a row from `seq` on. */
+/** Returns the records of a row from `seq` on. */
 export function recordsFrom(row: LogRow, seq: number): EncodedRecord[] {
   const records: EncodedRecord[] = [];
   for (let at = seq; at <= row.last; at++) {
@@ -155,25 +173,26 @@ export function recordsFrom(row: LogRow, seq: number): EncodedRecord[] {
   return records;
 }
 
-/** How many records a row's value has. */
+/** Returns the number of records in the value of a row. */
 export function countIn(value: Uint8Array): number {
   return value[0] === CHUNK ? (value[1] ?? 0) : 1;
 }
 
 /**
- * The row of a value read; `fast` may be lmdb's own buffer, which is longer than its `length` says.
+ * Returns the row of a value that was read. `fast` may be lmdb's shared buffer, which is larger
+ * than its `length`.
  */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);
   return { first, last: first + countIn(value) - 1, value };
 }
 
-/** A row that outlives the next read. */
-function kept(row: LogRow | undefined): LogRow | undefined {
+/** Returns a copy of the row that stays valid after the next read. */
+function copyOf(row: LogRow | undefined): LogRow | undefined {
   return row && { ...row, value: Buffer.from(row.value) };
 }
 
-/** The record of a seq that the row has. */
+/** Returns the record of a seq that the row contains. */
 export function recordAt({ first, value }: LogRow, seq: number): Buffer {
   if (value[0] !== CHUNK) return value;
   const at = seq - first;
@@ -182,13 +201,16 @@ export function recordAt({ first, value }: LogRow, seq: number): Buffer {
   return value.subarray(body + start, body + endOf(value, at));
 }
 
+/** Returns the end of the record at index `at`. */
 function endOf(value: Buffer, at: number): number {
   return value.readUInt32LE(HEADER_BYTES + at * END_BYTES);
 }
 
+/** Encodes the value of a row. */
 function rowValue(records: readonly EncodedRecord[]): Buffer {
-  const [only] = records;
-  if (only !== undefined && records.length === 1) return only.bytes.subarray(only.start, only.end);
+  const [firstRecord] = records;
+  if (firstRecord !== undefined && records.length === 1)
+    return firstRecord.bytes.subarray(firstRecord.start, firstRecord.end);
   let size = HEADER_BYTES + records.length * END_BYTES;
   for (const { start, end } of records) size += end - start;
   const value = Buffer.allocUnsafe(size);

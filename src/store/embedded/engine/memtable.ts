@@ -1,7 +1,8 @@
-// The memory of what the WAL has and the database does not: per channel its newest messages, and
-// who sent which clientMsgNo. Owns the map of active channels (their heads and records), the map of
-// client message numbers, and the counts that bound all of it. What a record says is read from its
-// bytes when asked for. Must never drop a record before the database has committed it.
+// The memtable: records that are in the WAL and not yet in the database. Holds the newest messages
+// of each channel and an index of their client message numbers. Owns the map of channels in memory,
+// with their heads and records, that index, and the counters that its limits apply to. Fields of a
+// record are decoded from its bytes when they are needed. A record must never be dropped before the
+// database has committed it.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { hashText } from "../../../lib/text-hash.ts";
@@ -10,115 +11,118 @@ import type { EncodedRecord } from "./log-rows.ts";
 import { CLIENT_MSG_NO, FROM_UID, peekCounted, peekText, type StoredRecord } from "./record.ts";
 
 /**
- * Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read
- * brings them back).
+ * Maximum number of channels without records that stay in memory for their heads. Beyond it the
+ * oldest are dropped; one database read brings a channel back.
  */
 const MAX_IDLE_CHANNELS = 100_000;
 /**
- * Lists below it are as long as what they hold and never change; most channels have few records
- * between two checkpoints.
+ * Lists that are shorter than this are immutable and have no spare capacity, because most channels
+ * have few records between two checkpoints. Longer lists are appended to in place.
  */
 const MAX_EXACT = 8;
 
-/** A record on its way: assigned, then written, then committed. */
+/** A record in memory. It is assigned first, then written, then committed. */
 export interface MemtableRecord extends EncodedRecord {
   readonly channel: MemtableChannel;
-  /** 0: only the clientMsgNo is kept. */
+  /** Seq of the message, 0 if only its clientMsgNo is kept. */
   readonly messageSeq: number;
-  /** Of channel, sender and clientMsgNo; 0 when no retry may find it. */
+  /** Hash of channel, sender and clientMsgNo, 0 if retries must not find the record. */
   readonly hash: number;
-  /** The next older one with this hash. */
+  /** The next older record with the same hash. */
   next: MemtableRecord | undefined;
-  /** Durable, published and shown to reads. */
+  /** True once the record is durable, published and visible to reads. */
   committed: boolean;
 }
 
-/** An active channel. */
+/** A channel in memory. */
 export interface MemtableChannel {
   readonly key: ChannelKey;
-  /** The channel's number in the database's keys; 0 = none yet. */
+  /** Number of the channel in database keys, 0 if it has none yet. */
   number: number;
-  /** The last seq given. */
+  /** Highest seq that is assigned. */
   assigned: number;
-  /** The count of the message at `assigned` (see record.ts). */
+  /** Value of `counted` of the message with the seq `assigned` (see record.ts). */
   counted: number;
-  /** The last seq shown. */
+  /** Highest seq that is visible to reads. */
   head: number;
-  /** The count of the message at `head`. */
+  /** Value of `counted` of the message with the seq `head`. */
   headCounted: number;
-  /** Committed messages that the database does not have, by seq without gaps. */
+  /** Committed messages that the database does not have, in the order of seqs and without gaps. */
   log: readonly MemtableRecord[];
   /** Committed records of which only the clientMsgNo is kept. */
   dedupeOnly: readonly MemtableRecord[];
-  /** Records assigned and neither committed nor rolled back. */
+  /** Number of records that are assigned and neither committed nor rolled back. */
   uncommitted: number;
 }
 
-/** What a checkpoint writes of a channel: what was committed when it began. */
+/** Records of a channel that a checkpoint writes: those that were committed when it began. */
 export interface ChannelFlush {
   readonly channel: MemtableChannel;
   readonly head: number;
-  /** The count of the message at `head`. */
+  /** Value of `counted` of the message with the seq `head`. */
   readonly counted: number;
   readonly log: readonly MemtableRecord[];
   readonly dedupeOnly: readonly MemtableRecord[];
 }
 
-interface MemtableBounds {
+/** Limits of the memtable. */
+interface MemtableLimits {
   readonly maxBytes: number;
   readonly maxRecords: number;
 }
 
-/** Whose clientMsgNo it is: the same number may be used by others. */
-interface Numbered {
+/** Identifies the message of a retry: a `clientMsgNo` is unique only per channel and sender. */
+interface DedupeKey {
   readonly key: ChannelKey;
   readonly fromUid: string;
   readonly clientMsgNo: string;
 }
 
+/** The records that are not in the database, by channel. */
 export class Memtable {
   readonly #loadRow: (key: ChannelKey) => ChannelRow | undefined;
-  readonly #bounds: MemtableBounds;
+  readonly #limits: MemtableLimits;
   readonly #channels = new Map<ChannelKey, MemtableChannel>();
-  /** Channels with committed records; those of the flush under way come first. */
+  /** Channels with committed records. Channels of the current flush come first. */
   readonly #dirty: MemtableChannel[] = [];
   /** The newest record of each hash. */
-  readonly #numbers = new Map<number, MemtableRecord>();
+  readonly #newestByHash = new Map<number, MemtableRecord>();
   #records = 0;
   #bytes = 0;
 
-  constructor(loadRow: (key: ChannelKey) => ChannelRow | undefined, bounds: MemtableBounds) {
+  constructor(loadRow: (key: ChannelKey) => ChannelRow | undefined, limits: MemtableLimits) {
     this.#loadRow = loadRow;
-    this.#bounds = bounds;
+    this.#limits = limits;
   }
 
+  /** Number of records in memory. */
   get records(): number {
     return this.#records;
   }
 
-  /** Encoded bytes held. */
+  /** Size of the encoded records in memory. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Whether what is held and so much more reaches a bound. */
+  /** True if the memtable reaches a limit when `more` is added to it. */
   isFull(more: { readonly records: number; readonly bytes: number }): boolean {
     return (
-      this.#records + more.records >= this.#bounds.maxRecords ||
-      this.#bytes + more.bytes >= this.#bounds.maxBytes
+      this.#records + more.records >= this.#limits.maxRecords ||
+      this.#bytes + more.bytes >= this.#limits.maxBytes
     );
   }
 
-  /** A quarter of a bound is reached: time to move some of it. */
+  /** True if a quarter of a limit is reached, so that a checkpoint should run before its time. */
   get isHeavy(): boolean {
-    const { maxRecords, maxBytes } = this.#bounds;
+    const { maxRecords, maxBytes } = this.#limits;
     return this.#records * 4 >= maxRecords || this.#bytes * 4 >= maxBytes;
   }
 
-  /** The channel in memory, brought in when it is not there. */
+  /** Returns the channel, and loads its head from the database if it is not in memory. */
   channel(key: ChannelKey): MemtableChannel {
-    const known = this.#channels.get(key);
-    if (known !== undefined) return known;
+    const loaded = this.#channels.get(key);
+    if (loaded !== undefined) return loaded;
     const { number = 0, head = 0, counted = 0 } = this.#loadRow(key) ?? {};
     const channel: MemtableChannel = {
       key,
@@ -127,33 +131,33 @@ export class Memtable {
       counted,
       head,
       headCounted: counted,
-      log: NONE,
-      dedupeOnly: NONE,
+      log: NO_RECORDS,
+      dedupeOnly: NO_RECORDS,
       uncommitted: 0,
     };
     this.#channels.set(key, channel);
     return channel;
   }
 
-  /** The channel if it is in memory. */
+  /** Returns the channel if it is in memory. */
   peek(key: ChannelKey): MemtableChannel | undefined {
     return this.#channels.get(key);
   }
 
-  /** The newest record that has this clientMsgNo of this sender and channel, committed or not. */
-  seen(draft: Numbered): MemtableRecord | undefined {
+  /** Returns the newest record with this channel, sender and clientMsgNo, committed or not. */
+  seen(draft: DedupeKey): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;
-    let record = this.#numbers.get(hashOf(draft));
-    while (record !== undefined && (record.channel !== channel || !isNumbered(record, draft)))
+    let record = this.#newestByHash.get(hashOf(draft));
+    while (record !== undefined && (record.channel !== channel || !hasDedupeKey(record, draft)))
       record = record.next;
     return record;
   }
 
   /**
-   * Takes in a record that stands encoded there, as it is appended and again as it is replayed:
-   * everything that is derived from a record is derived here. Its seq is given and retries find it
-   * from now on; reads show it once it is committed.
+   * Adds an encoded record, when it is appended and when it is replayed. All values that are
+   * derived from a record are derived here. From now on its seq is in use and retries find it.
+   * Reads find it only after `commit`.
    */
   assign(
     channel: MemtableChannel,
@@ -162,7 +166,7 @@ export class Memtable {
   ): MemtableRecord {
     const { messageSeq } = message;
     const hash = dedupe ? hashOf(message) : 0;
-    const next = dedupe ? this.#numbers.get(hash) : undefined;
+    const next = dedupe ? this.#newestByHash.get(hash) : undefined;
     const record: MemtableRecord = {
       channel,
       messageSeq,
@@ -173,7 +177,7 @@ export class Memtable {
       end,
       committed: false,
     };
-    if (dedupe) this.#numbers.set(hash, record);
+    if (dedupe) this.#newestByHash.set(hash, record);
     this.hold(end - start);
     channel.uncommitted++;
     if (messageSeq > channel.assigned) {
@@ -184,8 +188,8 @@ export class Memtable {
   }
 
   /**
-   * Drops an assigned record that was not written, as all that are assigned and not committed must
-   * be.
+   * Removes an assigned record that was not written. All other uncommitted records of the channel
+   * must be rolled back too.
    */
   rollBack(record: MemtableRecord): void {
     this.#drop(record);
@@ -195,74 +199,78 @@ export class Memtable {
     channel.counted = channel.headCounted;
   }
 
-  /** Counts in a record that others keep, of so many bytes. */
+  /** Counts a record of `bytes` bytes that another part keeps in memory. */
   hold(bytes: number): void {
     this.#records++;
     this.#bytes += bytes;
   }
 
-  /** Counts out what `hold` counted in. */
+  /** Ends the count of a record that `hold` began. */
   letGo(bytes: number): void {
     this.#records--;
     this.#bytes -= bytes;
   }
 
-  /** Shows a durable record to reads. */
+  /** Makes a durable record visible to reads. */
   commit(record: MemtableRecord): void {
     const { channel, messageSeq, bytes, start } = record;
     if (!hasRecords(channel)) this.#dirty.push(channel);
     record.committed = true;
     channel.uncommitted--;
-    if (messageSeq > 0) channel.log = grown(channel.log, record);
-    else channel.dedupeOnly = grown(channel.dedupeOnly, record);
-    // After a power cut the database may be ahead of the WAL that is replayed: a seq that was shown
-    // is never given again.
+    if (messageSeq > 0) channel.log = withRecord(channel.log, record);
+    else channel.dedupeOnly = withRecord(channel.dedupeOnly, record);
+    // After a power loss the database may contain more than the replayed WAL. The head must not go
+    // back, so that no seq is assigned twice.
     if (messageSeq <= channel.head) return;
     channel.head = messageSeq;
     channel.headCounted = peekCounted(bytes, start).counted;
   }
 
   /**
-   * Everything committed, to be written to the database. After a failure it is simply called again.
+   * Returns everything committed, for a checkpoint to write. After a failed checkpoint it is called
+   * again.
    */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
       channel,
       head: channel.head,
       counted: channel.headCounted,
-      log: fixed(channel.log),
-      dedupeOnly: fixed(channel.dedupeOnly),
+      log: frozen(channel.log),
+      dedupeOnly: frozen(channel.dedupeOnly),
     }));
   }
 
-  /** Lets go of what was written, for the database has it; stops after each channel. */
+  /**
+   * Drops the records that were written. Called once the database has them. Yields after each
+   * channel.
+   */
   *finishFlush(flushed: readonly ChannelFlush[]): Generator<void> {
     this.#dirty.splice(0, flushed.length);
     for (const { channel, log, dedupeOnly } of flushed) {
       for (const record of log) this.#drop(record);
       for (const record of dedupeOnly) this.#drop(record);
-      channel.log = behind(channel.log, log.length);
-      channel.dedupeOnly = behind(channel.dedupeOnly, dedupeOnly.length);
+      channel.log = withoutFirst(channel.log, log.length);
+      channel.dedupeOnly = withoutFirst(channel.dedupeOnly, dedupeOnly.length);
       if (hasRecords(channel)) this.#dirty.push(channel);
       yield;
     }
     this.forgetIdle();
   }
 
-  /** Counts a record out; no retry finds it any more. */
+  /** Drops a record from the counters and from the index of client message numbers. */
   #drop(record: MemtableRecord): void {
     const { hash, next, start, end } = record;
     this.letGo(end - start);
     if (hash === 0) return;
-    let newer = this.#numbers.get(hash);
+    let newer = this.#newestByHash.get(hash);
     if (newer !== record) {
       while (newer !== undefined && newer.next !== record) newer = newer.next;
       if (newer !== undefined) newer.next = next;
-    } else if (next === undefined) this.#numbers.delete(hash);
-    else this.#numbers.set(hash, next);
+    } else if (next === undefined) this.#newestByHash.delete(hash);
+    else this.#newestByHash.set(hash, next);
   }
 
-  /** Keeps the number of channels without records within its bound. */
+  /** Drops the oldest channels without records while there are too many of them. */
   forgetIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
@@ -273,12 +281,15 @@ export class Memtable {
   }
 }
 
-function hashOf({ key, fromUid, clientMsgNo }: Numbered): number {
+function hashOf({ key, fromUid, clientMsgNo }: DedupeKey): number {
   return hashText(clientMsgNo, hashText(fromUid, hashText(key))) || 1;
 }
 
-/** Two names may share a hash. */
-function isNumbered({ bytes, start }: EncodedRecord, { fromUid, clientMsgNo }: Numbered): boolean {
+/** True if the record has this sender and clientMsgNo. Different ones may share a hash. */
+function hasDedupeKey(
+  { bytes, start }: EncodedRecord,
+  { fromUid, clientMsgNo }: DedupeKey,
+): boolean {
   return (
     peekText(bytes, start, CLIENT_MSG_NO) === clientMsgNo &&
     peekText(bytes, start, FROM_UID) === fromUid
@@ -291,20 +302,22 @@ function hasRecords({ log, dedupeOnly }: MemtableChannel): boolean {
 
 type Records = readonly MemtableRecord[];
 
-const NONE: Records = [];
+const NO_RECORDS: Records = [];
 
-function grown(records: Records, record: MemtableRecord): Records {
+/** Returns the list with the record at its end. The list itself must not be used afterwards. */
+function withRecord(records: Records, record: MemtableRecord): Records {
   if (records.length === 0) return [record];
   if (records.length < MAX_EXACT) return records.concat([record]);
-  (records as MemtableRecord[]).push(record); // one that only `grown` made
+  (records as MemtableRecord[]).push(record); // lists of this length are not shared
   return records;
 }
 
-/** What does not grow with them. */
-function fixed(records: Records): Records {
+/** Returns a list that does not change when records are added to `records`. */
+function frozen(records: Records): Records {
   return records.length < MAX_EXACT ? records : records.slice();
 }
 
-function behind(records: Records, count: number): Records {
-  return count === records.length ? NONE : records.slice(count);
+/** Returns the list without its first `count` records. */
+function withoutFirst(records: Records, count: number): Records {
+  return count === records.length ? NO_RECORDS : records.slice(count);
 }

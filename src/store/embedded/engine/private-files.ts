@@ -1,48 +1,51 @@
-// Closes the data folder to other users of the machine: folders 0700, files 0600, also those an
-// older build or a copy left open. Touches only what the store itself makes. No state.
+// Restricts the data folder to its owner: folders get the mode 0700 and files 0600, including those
+// that an older build or a copy left readable. Touches only the folders and files of the store. No
+// state.
 
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 
 const PRIVATE_FOLDER = 0o700;
 export const PRIVATE_FILE = 0o600;
+/** Mask of the permission bits in a file mode. */
 const PERMISSIONS = 0o777;
-/** A folder that is meant to be shared, as /tmp: what is in it is closed, it is not. */
+/** Sticky bit. It marks a shared folder such as /tmp, whose mode is not changed. */
 const STICKY = 0o1000;
 
 /**
- * Makes the folders that are not there, and closes what is. What belongs to another user is left as
- * it is; the first of it is reported.
+ * Creates missing folders and restricts existing folders and files. Files of another user cannot be
+ * changed; the first failure is reported.
  */
 export function closeToOthers(
   folder: string,
-  parts: { readonly folders: readonly string[]; readonly file: string },
+  names: { readonly folders: readonly string[]; readonly file: string },
   onError: (error: Error, what: string) => void,
 ): void {
-  const folders = parts.folders.map((name) => join(folder, name));
+  const folders = names.folders.map((name) => join(folder, name));
   for (const path of [folder, ...folders])
     mkdirSync(path, { recursive: true, mode: PRIVATE_FOLDER });
   const files = folders.flatMap((path) => readdirSync(path).map((name) => join(path, name)));
-  const failed: unknown[] = [];
+  const failures: unknown[] = [];
   const close = (path: string, mode: number) => {
     try {
       restrict(path, mode);
     } catch (error) {
-      failed.push(error);
+      failures.push(error);
     }
   };
   for (const path of [folder, ...folders]) close(path, PRIVATE_FOLDER);
-  for (const path of [join(folder, parts.file), ...files]) close(path, PRIVATE_FILE);
-  const [first] = failed;
+  for (const path of [join(folder, names.file), ...files]) close(path, PRIVATE_FILE);
+  const [first] = failures;
   if (first !== undefined)
     onError(
-      first as Error, // the file system's
+      first as Error, // an error of the file system
       "The data folder could not be closed to other users",
     );
 }
 
-function restrict(path: string, wanted: number): void {
-  const found = statSync(path, { throwIfNoEntry: false });
-  if (found === undefined || (found.mode & STICKY) !== 0) return;
-  if ((found.mode & PERMISSIONS) !== wanted) chmodSync(path, wanted);
+/** Sets the mode of a file or folder unless it has it already. Skips missing and shared ones. */
+function restrict(path: string, mode: number): void {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (stats === undefined || (stats.mode & STICKY) !== 0) return;
+  if ((stats.mode & PERMISSIONS) !== mode) chmodSync(path, mode);
 }

@@ -1,8 +1,29 @@
-// One WAL record ⇄ bytes: the codec of everything the message path stores. The same bytes are the
-// value in the database's log. Pure. Layout, little-endian: version u8, kind u8, flags u8,
-// channelType u8, expireS u32, timestampMs f64, messageId f64, messageSeq f64, counted f64 (not in
-// version 1), then strings (length u16, UTF-8): key, channelId, fromUid, clientMsgNo, [streamNo],
-// [tagKey], [setting u8 and topic: version 3, which no other record has]; the rest is the payload.
+// Encodes and decodes a record of a message: its value in the WAL and in the table `log`. Pure.
+//
+// Layout of versions 1 to 3, little-endian. A stream event (kind STREAM_RECORD) has another layout
+// after the first two bytes (see stream-record.ts).
+//
+//   offset   field         type     present
+//        0   version       u8       always
+//        1   kind          u8       always
+//        2   flags         u8       always
+//        3   channelType   u8       always
+//        4   expireS       u32      always; 0 means that the message does not expire
+//        8   timestampMs   f64      always
+//       16   messageId     f64      always
+//       24   messageSeq    f64      always; 0 if the message is not stored
+//       32   counted       f64      from version 2 on
+//       40   key           string   always (at offset 32 in version 1)
+//            channelId     string   always
+//            fromUid       string   always
+//            clientMsgNo   string   always
+//            streamNo      string   if the flag HAS_STREAM is set
+//            tagKey        string   if the flag HAS_TAG is set
+//            setting       u8       in version 3, whose flag HAS_PASSTHROUGH is always set
+//            topic         string   in version 3
+//            payload       bytes    always; up to the end of the record
+//
+// A string is the number of its bytes (u16), followed by the bytes in UTF-8.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -14,18 +35,24 @@ import {
 } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
-/** The newest record format this build writes and reads. */
+/** Newest record version that this build reads and writes. */
 const RECORD_VERSION = 3;
-/** Of records without passthrough: the build before reads them. */
+/** Version of records without passthrough fields. The previous build can read it. */
 export const PLAIN_VERSION = 2;
 
-/** A message of a channel's log. */
+/** Kind of a message in a channel's log. */
 export const MESSAGE_RECORD = 1;
-/** Only the memory of a clientMsgNo: the message itself was not to be kept. */
+/** Kind of a record that only keeps the clientMsgNo of a message that is not stored. */
 export const DEDUPE_RECORD = 2;
-/** Only the promise that no message id below `messageId` will be given again. */
+/**
+ * Kind of a record that only reserves ids: no message id up to its `messageId` may be assigned
+ * again.
+ */
 export const ID_RESERVATION_RECORD = 3;
-/** An event of a stream: another layout behind version and kind (see stream-record.ts). */
+/**
+ * Kind of an event of a stream. It has another layout after version and kind (see
+ * stream-record.ts).
+ */
 export const STREAM_RECORD = 4;
 type RecordKind =
   | typeof MESSAGE_RECORD
@@ -33,17 +60,19 @@ type RecordKind =
   | typeof ID_RESERVATION_RECORD
   | typeof STREAM_RECORD;
 
+/** Size of the fields at fixed offsets. */
 const FIXED_BYTES = 40;
-/** Of version 1, which has no count. */
+/** Size of the fields at fixed offsets in version 1, which has no `counted`. */
 const OLD_FIXED_BYTES = 32;
 const EXPIRE_AT = 4;
 const TIMESTAMP_AT = 8;
 const ID_AT = 16;
 const SEQ_AT = 24;
 const COUNTED_AT = 32;
-/** Before the bytes of a text. */
+/** Size of a string's length. */
 export const TEXT_LENGTH_BYTES = 2;
 
+/** Bits of `flags`. */
 const RED_DOT = 1;
 const DEDUPE = 2;
 const HAS_STREAM = 4;
@@ -51,36 +80,41 @@ const HAS_TAG = 8;
 const IS_STREAM = 16;
 const HAS_PASSTHROUGH = 32;
 
+/** A decoded record. */
 export interface StoredRecord {
   readonly kind: RecordKind;
   readonly message: Message;
-  /** The sender chose the clientMsgNo: a retry is answered with this message. */
+  /** True if the sender chose the clientMsgNo, so that retries of the message are recognised. */
   readonly dedupe: boolean;
   /**
-   * Of a message: how many of its channel's messages through it count as unread for as long as they
-   * are kept (`countsForEver`); else 0.
+   * Number of messages of the channel, up to and including this one, that count as unread until
+   * they are read (see `countsPermanently`). 0 in records of other kinds.
    */
   readonly counted: number;
-  /** The message is a stream's: its text is kept elsewhere and the payload is empty. */
+  /**
+   * True if the message belongs to a stream. Its payload is empty and its text is stored elsewhere.
+   */
   readonly isStream: boolean;
 }
 
-/** What decides whether a message is shown, Unix milliseconds. */
+/** Times that decide whether a message is shown, Unix milliseconds. */
 export interface RecordTimes {
   readonly timestampMs: number;
-  /** Infinity: never. */
+  /** `Infinity` if the message does not expire. */
   readonly expiresAtMs: number;
 }
 
 /**
- * Whether a message is among the `counted`: those that expire come and go and are counted one by
- * one.
+ * True if a message is included in `counted`: it has a red dot and does not expire. Messages that
+ * expire are counted one by one instead.
  */
-export function countsForEver(redDot: boolean, { expireS }: Pick<Message, "expireS">): boolean {
+export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "expireS">): boolean {
   return redDot && expireS === 0;
 }
 
-/** Room the record of `message` needs at most; strings take up to 3 bytes per UTF-16 unit. */
+/**
+ * Returns the maximum size of the message's record. A UTF-16 unit of a string is at most 3 bytes.
+ */
 export function maxRecordBytes(message: Message): number {
   const units =
     message.key.length +
@@ -94,8 +128,7 @@ export function maxRecordBytes(message: Message): number {
 }
 
 /**
- * Writes the record at `at` and returns the position behind it. The target has room for
- * `maxRecordBytes`.
+ * Writes the record at `at` and returns its end. The target must have room for `maxRecordBytes`.
  */
 export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
   const { kind, message, dedupe, isStream } = record;
@@ -129,7 +162,10 @@ export function encodeRecord(target: Buffer, at: number, record: StoredRecord): 
   return end + payload.length;
 }
 
-/** Reads a whole record. Keeps no reference to `data`. Throws `internal` on a newer format. */
+/**
+ * Decodes a record. Keeps no reference to `data`. Throws `internal` if its version is newer than
+ * this build's.
+ */
 export function decodeRecord(data: Uint8Array): StoredRecord {
   const bytes = asBuffer(data);
   assertVersion(bytes[0]);
@@ -175,18 +211,18 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
   };
 }
 
-/** A text of every record, in the order they stand in. */
+/** Positions of strings among the strings of a record. */
 export const FROM_UID = 2;
 export const CLIENT_MSG_NO = 3;
 
-/** Where such a text of the record at `at` begins: its length u16, then its bytes. */
+/** Returns where the string number `text` of the record at `at` begins, with its length. */
 export function textAt(bytes: Buffer, at: number, text: number): number {
   let start = at + (bytes[at] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES);
   for (let i = 0; i < text; i++) start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);
   return start;
 }
 
-/** A text of the record at `at`. */
+/** Returns the string number `text` of the record at `at`. */
 export function peekText(bytes: Buffer, at: number, text: number): string {
   const start = textAt(bytes, at, text) + TEXT_LENGTH_BYTES;
   const end = start + bytes.readUInt16LE(start - TEXT_LENGTH_BYTES);
@@ -194,47 +230,50 @@ export function peekText(bytes: Buffer, at: number, text: number): string {
 }
 
 /**
- * What the record at `at` means for the count of unread messages, without reading the rest of it.
+ * Returns how the record at `at` affects the number of unread messages, without decoding all of it.
  */
 export function peekCounted(
   data: Uint8Array,
   at = 0,
 ): {
   readonly counted: number;
-  /** It is among them itself. */
+  /** True if the message itself is included in `counted`. */
   readonly counts: boolean;
 } {
   const bytes = asBuffer(data);
   assertVersion(bytes[at]);
   const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
-  // Nothing of version 1 was counted, so neither is one of it counted alone.
-  const counts = bytes[at] !== 1 && countsForEver(hasRedDot(bytes, at), { expireS });
+  // Version 1 has no `counted`, so its messages must not be subtracted from it either.
+  const counts = bytes[at] !== 1 && countsPermanently(hasRedDot(bytes, at), { expireS });
   return { counted: countedIn(bytes, at), counts };
 }
 
-/** Of any record, also one of another layout. Throws `internal` on a newer format. */
+/**
+ * Returns the kind of a record of any layout. Throws `internal` if its version is newer than this
+ * build's.
+ */
 export function recordKind(data: Uint8Array): RecordKind {
   assertVersion(data[0]);
   return data[1] as RecordKind;
 }
 
-/** Whether the record at `at` is a stream's message, without reading the rest of it. */
+/** True if the record at `at` is the message of a stream. */
 export function isStreamRecord(data: Uint8Array, at = 0): boolean {
   assertVersion(data[at]);
   return hasFlag(data, at, IS_STREAM);
 }
 
-/** Whether the sender of the record at `at` chose its clientMsgNo. */
+/** True if the sender of the record at `at` chose its clientMsgNo. */
 export function isDeduped(data: Uint8Array, at: number): boolean {
   return hasFlag(data, at, DEDUPE);
 }
 
-/** Whether the record at `at` has a red dot. */
+/** True if the record at `at` has a red dot. */
 export function hasRedDot(data: Uint8Array, at: number): boolean {
   return hasFlag(data, at, RED_DOT);
 }
 
-/** Which message the record at `at` is, without reading its content. */
+/** Returns the message's id, seq, clientMsgNo and time, without decoding the rest of the record. */
 export function peekHead(data: Uint8Array, at = 0): MessageHead {
   const bytes = asBuffer(data);
   assertVersion(bytes[at]);
@@ -246,17 +285,20 @@ export function peekHead(data: Uint8Array, at = 0): MessageHead {
   };
 }
 
-/** The id of the message that the record at `at` is. */
+/** Returns the message id of the record at `at`. */
 export function peekId(bytes: Buffer, at: number): number {
   return bytes.readDoubleLE(at + ID_AT);
 }
 
-/** Whether the message that the record at `at` is expires. */
+/** True if the message of the record at `at` expires. */
 export function expires(bytes: Buffer, at: number): boolean {
   return bytes.readUInt32LE(at + EXPIRE_AT) > 0;
 }
 
-/** What decides whether the record at `at` is shown, without reading the rest of it. */
+/**
+ * Returns the times that decide whether the message is shown, without decoding the rest of the
+ * record.
+ */
 export function peekTimes(data: Uint8Array, at = 0): RecordTimes {
   const bytes = asBuffer(data);
   assertVersion(bytes[at]);
@@ -265,6 +307,7 @@ export function peekTimes(data: Uint8Array, at = 0): RecordTimes {
   return { timestampMs, expiresAtMs: expiresAtMs({ timestampMs, expireS }) };
 }
 
+/** Throws `internal` if the record's version is newer than this build's. */
 export function assertVersion(version: number | undefined): void {
   if (version === undefined || version > RECORD_VERSION)
     throw new BrokerError("internal", {
@@ -276,6 +319,7 @@ function hasFlag(data: Uint8Array, at: number, flag: number): boolean {
   return ((data[at + 2] ?? 0) & flag) !== 0;
 }
 
+/** Returns `counted` of the record at `at`, 0 in version 1. */
 function countedIn(bytes: Buffer, at = 0): number {
   return bytes[at] === 1 ? 0 : bytes.readDoubleLE(at + COUNTED_AT);
 }

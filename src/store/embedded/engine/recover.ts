@@ -1,7 +1,7 @@
-// Reads the WAL back after a restart, from the last checkpoint on. No state. Cuts off an unfinished
-// last write, which was not acknowledged. Where data follows a damaged place, acknowledged messages
-// are lost, and it refuses to start; except after a power loss with `durability = process`, which
-// does not promise to survive one: it goes on with what is before the damaged place.
+// Reads the WAL after a restart, from the last checkpoint on. No state. An unfinished last write
+// was not acknowledged, so it is cut off. If valid data follows a damaged place, acknowledged
+// messages are lost and the start is refused. The exception is a power loss with `durability =
+// process`, which does not promise to survive one: the valid data before the damaged place is used.
 
 import { readFileSync, truncateSync } from "node:fs";
 import { join } from "node:path";
@@ -18,56 +18,60 @@ import {
   type WalPosition,
 } from "./segment.ts";
 
-export interface Recovered {
-  /** Number for the first new segment. */
+/** Result of reading the WAL. */
+export interface Recovery {
+  /** Number of the first new segment. */
   readonly nextSegment: number;
-  /** Bytes that were cut off. */
+  /** Number of bytes that were cut off. */
   readonly droppedBytes: number;
-  /** They held acknowledged messages: the machine lost power. */
+  /** True if the bytes contained acknowledged messages, which a power loss destroyed. */
   readonly isLoss: boolean;
 }
 
-/** What takes the records. */
+/** Receives the records and answers questions during recovery. */
 interface RecoveryTarget {
-  /** Of the machine, now. */
+  /** Boot id of this machine now (see `segment.ts`). */
   readonly boot: string;
   /** Called with each record, oldest first. */
   record(bytes: Buffer): void;
-  /** Throws when another process has taken the folder; asked before a file is changed. */
+  /** Throws if another process owns the folder. Called before a file is changed. */
   assertOwned(): void;
 }
 
-/** One file of the WAL. */
-interface Segment {
+/** A segment file of the WAL and its content. */
+interface SegmentFile {
   readonly path: string;
   readonly bytes: Buffer;
-  /** Undefined: it was being created when the process ended, and holds nothing. */
+  /** `undefined` if the file was being created when the process ended. It contains nothing then. */
   readonly header:
     | Extract<ReturnType<typeof readSegmentHeader>, { readonly kind: "ok" }>
     | undefined;
 }
 
-/** A segment that holds no good data from there on. */
-interface Cut {
-  readonly segment: Segment;
+/** A segment that has no valid data from the offset `from` on. */
+interface Truncation {
+  readonly segment: SegmentFile;
   readonly from: number;
 }
 
 /**
- * Replays the segments of `folder` from `position` on into `target`. Throws `internal`, with an
- * error message that says what to do, when acknowledged messages are lost.
+ * Passes the records of the WAL in `folder`, from `position` on, to `target`. Throws `internal` if
+ * acknowledged messages are lost; the error message says what to do.
  */
-export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovered {
+export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovery {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
-  const cuts: Cut[] = [];
+  const truncations: Truncation[] = [];
   let isLoss = false;
   let expected = position.segment;
-  /** What is wrong at the end of the good data, and the segment it is in, unless that is missing. */
+  /**
+   * Error for the place where the valid data ends, and the segment with that place. No segment if a
+   * whole file is missing.
+   */
   let fault: BrokerError | undefined;
-  let faulty: Segment | undefined;
+  let faulty: SegmentFile | undefined;
   for (const index of indexes) {
     const isAfterGap = index !== expected;
-    if (isAfterGap) fault ??= missing(join(folder, segmentName(expected)));
+    if (isAfterGap) fault ??= missingError(join(folder, segmentName(expected)));
     expected = index + 1;
     const segment = readSegment(join(folder, segmentName(index)));
     const { path, bytes, header } = segment;
@@ -75,33 +79,37 @@ export function recover(folder: string, position: WalPosition, target: RecoveryT
     let isFollowed = isAfterGap;
     if (fault === undefined) {
       const from = index === position.segment ? position.offset : 0;
-      const end = replay(segment, Math.max(from, start), target);
+      const end = replaySegment(segment, Math.max(from, start), target);
       if (end >= bytes.length) continue;
-      fault = damaged(path, end);
+      fault = damagedError(path, end);
       faulty = segment;
-      cuts.push({ segment, from: end });
+      truncations.push({ segment, from: end });
       isFollowed ||= holdsFrame(segment, end + 1);
     } else {
-      if (bytes.length > start) cuts.push({ segment, from: start });
+      if (bytes.length > start) truncations.push({ segment, from: start });
       isFollowed ||= holdsFrame(segment, start);
     }
     if (!isFollowed) continue;
-    for (const one of [faulty ?? segment, segment]) if (!mayLose(one, target.boot)) throw fault;
+    for (const suspect of [faulty ?? segment, segment])
+      if (!mayHaveLostData(suspect, target.boot)) throw fault;
     isLoss = true;
   }
-  for (const { segment, from } of cuts) {
-    target.assertOwned(); // after a long replay without heartbeats
-    truncateSync(segment.path, from); // never removed: a missing number would look like a lost file
+  for (const { segment, from } of truncations) {
+    target.assertOwned(); // a long replay runs without heartbeats
+    truncateSync(segment.path, from); // not deleted: a missing number would look like a lost file
   }
   const { segment, offset } = position;
   return {
     nextSegment: Math.max(offset > 0 ? segment : segment - 1, ...indexes) + 1,
-    droppedBytes: cuts.reduce((sum, cut) => sum + cut.segment.bytes.length - cut.from, 0),
+    droppedBytes: truncations.reduce(
+      (sum, truncation) => sum + truncation.segment.bytes.length - truncation.from,
+      0,
+    ),
     isLoss,
   };
 }
 
-function readSegment(path: string): Segment {
+function readSegment(path: string): SegmentFile {
   const bytes = readFileSync(path);
   const header = readSegmentHeader(bytes);
   if (header.kind === "newer")
@@ -109,42 +117,48 @@ function readSegment(path: string): Segment {
       message: `The journal file ${path} has format ${header.version}; this build reads up to ${SEGMENT_VERSION}. Start the newer build that wrote it`,
     });
   if (header.kind === "ok") return { path, bytes, header };
-  // A file that was being created when the process ended has no more than its header, or nothing
-  // but zeros.
-  const isUnborn = bytes.length <= SEGMENT_HEADER_BYTES || bytes.every((byte) => byte === 0);
-  if (!isUnborn) throw damaged(path, 0);
+  // A file that was being created when the process ended contains at most its header, or only
+  // zeros.
+  const isUnfinished = bytes.length <= SEGMENT_HEADER_BYTES || bytes.every((byte) => byte === 0);
+  if (!isUnfinished) throw damagedError(path, 0);
   return { path, bytes, header: undefined };
 }
 
-/** Returns where the valid frames from `from` on end. */
-function replay({ bytes, header }: Segment, from: number, target: RecoveryTarget): number {
+/** Passes the records from the offset `from` on to `target`. Returns where the valid frames end. */
+function replaySegment(
+  { bytes, header }: SegmentFile,
+  from: number,
+  target: RecoveryTarget,
+): number {
   if (header === undefined) return 0;
-  // After a power loss the file may be shorter than what the database already has of it.
+  // After a power loss the file may be shorter than the position that the database has stored.
   if (from >= bytes.length) return bytes.length;
   const at = { from, salt: header.salt };
   return readFrames(bytes, at, (record) => target.record(record));
 }
 
-function holdsFrame({ bytes, header }: Segment, from: number): boolean {
+/** True if a valid frame begins at or after the offset `from`. */
+function holdsFrame({ bytes, header }: SegmentFile, from: number): boolean {
   return header !== undefined && hasFrameAfter(bytes, from, header.salt);
 }
 
 /**
- * The segment was written without waiting for the disk, before the machine booted the last time.
+ * True if a power loss may have damaged the segment: it was written without waiting for the disk,
+ * during an earlier boot of the machine.
  */
-function mayLose({ header }: Segment, boot: string): boolean {
+function mayHaveLostData({ header }: SegmentFile, boot: string): boolean {
   if (header === undefined || header.synced) return false;
   if (header.boot === UNKNOWN_BOOT || boot === UNKNOWN_BOOT) return false;
   return header.boot !== boot;
 }
 
-function missing(path: string): BrokerError {
+function missingError(path: string): BrokerError {
   return new BrokerError("internal", {
     message: `The journal file ${path} is missing but later ones exist; acknowledged messages would be lost. Restore it, or delete the later files to give up what they hold`,
   });
 }
 
-function damaged(path: string, end: number): BrokerError {
+function damagedError(path: string, end: number): BrokerError {
   return new BrokerError("internal", {
     message: `The journal file ${path} is damaged at byte ${end} and valid data follows; acknowledged messages would be lost. Restore the file from a copy, or cut it off at that byte to give up what follows`,
   });

@@ -1,5 +1,5 @@
-// Brings messages back after a restart: replays each record of the WAL into the memtable. Records
-// of streams go to who holds them. No state.
+// Loads the records of the WAL into the memtable after a restart. Records of streams go to the part
+// that holds the streams. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
@@ -12,36 +12,36 @@ import {
   recordKind,
   STREAM_RECORD,
 } from "./record.ts";
-import { type Recovered, recover } from "./recover.ts";
+import { type Recovery, recover } from "./recover.ts";
 import type { WalPosition } from "./segment.ts";
 
-interface ReplayParts {
+interface ReplayPorts {
   readonly memtable: Memtable;
-  /** What holds the streams. */
+  /** Holds the active streams. */
   readonly live: {
-    /** The message of a stream was replayed. */
+    /** Called with each message of a stream. */
     replayMessage(channel: MemtableChannel, message: Message): void;
-    /** Throws `internal` when an event before it is missing. */
+    /** Called with each event of a stream. Throws `internal` if an earlier event is missing. */
     replayEvent(record: Buffer): void;
   };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
-  /** Of the machine, see `segment.ts`. */
+  /** Boot id of this machine (see `segment.ts`). */
   readonly boot: string;
 }
 
-interface Replayed extends Recovered {
-  /** The greatest message id of all records. */
+interface ReplayResult extends Recovery {
+  /** Highest message id of all records. */
   readonly lastMessageId: number;
 }
 
-/** Replays the WAL in `folder` from `position` on. Throws `internal` when it is not whole. */
+/** Replays the WAL in `folder` from `position` on. Throws `internal` if a part of it is missing. */
 export function replay(
   folder: string,
   position: WalPosition,
-  { memtable, live, owner, boot }: ReplayParts,
-): Replayed {
+  { memtable, live, owner, boot }: ReplayPorts,
+): ReplayResult {
   let lastMessageId = 0;
-  const recovered = recover(folder, position, {
+  const recovery = recover(folder, position, {
     boot,
     record(bytes) {
       if (recordKind(bytes) === STREAM_RECORD) live.replayEvent(bytes);
@@ -49,7 +49,7 @@ export function replay(
     },
     assertOwned: () => owner.assertHeldNow(),
   });
-  return { ...recovered, lastMessageId };
+  return { ...recovery, lastMessageId };
 
   function replayMessage(bytes: Buffer): void {
     const stored = decodeRecord(bytes);
@@ -58,12 +58,13 @@ export function replay(
     if (kind === ID_RESERVATION_RECORD) return;
     const channel = memtable.channel(message.key);
     if (kind === MESSAGE_RECORD) assertNext(channel, message);
-    const at = { bytes, start: 0, end: bytes.length };
-    memtable.commit(memtable.assign(channel, stored, at));
+    const location = { bytes, start: 0, end: bytes.length };
+    memtable.commit(memtable.assign(channel, stored, location));
     if (isStream) live.replayMessage(channel, message);
   }
 }
 
+/** Throws `internal` if the message does not directly follow the channel's last one. */
 function assertNext({ log }: MemtableChannel, message: Message): void {
   const last = log.at(-1)?.messageSeq;
   if (last === undefined || message.messageSeq === last + 1) return;

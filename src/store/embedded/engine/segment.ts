@@ -1,15 +1,27 @@
-// The format of the WAL's files. A segment is a header and frames. The header: magic u32, version
-// u32, salt u32, flags u32 (1: synced), boot id 16 bytes, crc32 u32; version 1 had no flags and no
-// boot id. A frame is one write: magic u32, crc32 u32, body length u32, body. A body is a run of
-// records, each with its length u32 before it. A frame's checksum covers the length and the body
-// and is seeded with the segment's random salt, so that no bytes a user sends can look like a
-// frame. All numbers are little-endian. Pure, except that it lists the folder.
+// Format of the WAL's segment files. A segment is a header, followed by frames. Pure, except that
+// `listSegments` reads the folder. All numbers are little-endian.
+//
+//   header    field         type       present
+//             magic         u32        always
+//             version       u32        always
+//             salt          u32        always; random for each segment
+//             flags         u32        from version 2 on; 1: each frame was synced to disk
+//             boot id       16 bytes   from version 2 on
+//             checksum      u32        always; CRC-32 of the fields before it
+//
+//   frame     magic         u32        always
+//             checksum      u32        always; CRC-32 of body length and body
+//             body length   u32        always
+//             body          bytes      always; records, each preceded by its length (u32)
+//
+// A frame is one write. Its checksum is seeded with the segment's salt: without it, a user could
+// send a payload that looks like a valid frame.
 
 import { randomBytes } from "node:crypto";
 import { readdirSync } from "node:fs";
 import { crc32 } from "../../../lib/crc32.ts";
 
-/** The newest segment format this build writes and reads. */
+/** Newest segment version that this build reads and writes. */
 export const SEGMENT_VERSION = 2;
 export const SEGMENT_HEADER_BYTES = 36;
 export const FRAME_HEADER_BYTES = 12;
@@ -19,19 +31,20 @@ const CRC_BYTES = 4;
 const SYNCED = 1;
 const BOOT_AT = 16;
 const SEGMENT_MAGIC = 0x4c4a_444a; // "JDJL"
-const FRAME_MAGIC = Buffer.from([0xf5, 0x4a, 0x44, 0xfa]); // no valid UTF-8
+const FRAME_MAGIC = Buffer.from([0xf5, 0x4a, 0x44, 0xfa]); // not valid UTF-8
 
-/** A place in the WAL: everything before it has been read or stored. */
+/** A position in the WAL. */
 export interface WalPosition {
   readonly segment: number;
   readonly offset: number;
 }
 
+/** Returns the file name of a segment. */
 export function segmentName(index: number): string {
   return `${String(index).padStart(8, "0")}.log`;
 }
 
-/** Numbers of the segments in `folder`, ascending. */
+/** Returns the numbers of the segments in `folder` in ascending order. */
 export function listSegments(folder: string): number[] {
   return readdirSync(folder)
     .filter((name) => /^\d{8,}\.log$/.test(name))
@@ -39,20 +52,18 @@ export function listSegments(folder: string): number[] {
     .sort((a, b) => a - b);
 }
 
-/** What a segment's writer says of itself. */
+/** How the process that created a segment wrote it. */
 interface SegmentWriter {
-  /** Each frame was on the disk before it was acknowledged. */
+  /** True if each frame was on the disk before it was acknowledged. */
   readonly synced: boolean;
-  /**
-   * Identifies the boot of the machine, 32 hex digits; `UNKNOWN_BOOT` where the system does not
-   * give it.
-   */
+  /** Id of the boot of the machine, 32 hex digits, or `UNKNOWN_BOOT` if the system has none. */
   readonly boot: string;
 }
 
+/** Boot id of a system that has none. */
 export const UNKNOWN_BOOT = "0".repeat(32);
 
-/** A new segment's header and the salt in it. */
+/** Creates the header of a new segment. Returns it and its salt. */
 export function newSegmentHeader({ synced, boot }: SegmentWriter): {
   readonly header: Buffer;
   readonly salt: number;
@@ -69,16 +80,18 @@ export function newSegmentHeader({ synced, boot }: SegmentWriter): {
   return { header, salt };
 }
 
+/** Result of reading a segment's header. */
 type SegmentHeader =
   | ({
       readonly kind: "ok";
       readonly salt: number;
-      /** Bytes of the header. */
+      /** Size of the header. */
       readonly size: number;
     } & SegmentWriter)
   | { readonly kind: "newer"; readonly version: number }
   | { readonly kind: "damaged" };
 
+/** Reads the header at the start of a segment's content. */
 export function readSegmentHeader(bytes: Buffer): SegmentHeader {
   if (bytes.length < HEADER_BYTES_V1 || bytes.readUInt32LE(0) !== SEGMENT_MAGIC)
     return { kind: "damaged" };
@@ -95,24 +108,24 @@ export function readSegmentHeader(bytes: Buffer): SegmentHeader {
   return { kind: "ok", salt, size, synced, boot };
 }
 
-/** Fills in the header of a frame whose body already stands behind it. */
+/** Fills in the header of a frame whose body is complete. */
 export function sealFrame(frame: Buffer, salt: number): void {
   frame.set(FRAME_MAGIC, 0);
   frame.writeUInt32LE(frame.length - FRAME_HEADER_BYTES, 8);
   frame.writeUInt32LE(crc32(frame.subarray(8), salt), 4);
 }
 
-/** End of the valid frame at `at`, or undefined. */
+/** Returns the end of the frame at `at`, `undefined` if no valid frame begins there. */
 function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
-  const body = at + FRAME_HEADER_BYTES;
-  if (body > bytes.length || bytes.compare(FRAME_MAGIC, 0, 4, at, at + 4) !== 0) return undefined;
-  const end = body + bytes.readUInt32LE(at + 8);
+  const bodyAt = at + FRAME_HEADER_BYTES;
+  if (bodyAt > bytes.length || bytes.compare(FRAME_MAGIC, 0, 4, at, at + 4) !== 0) return undefined;
+  const end = bodyAt + bytes.readUInt32LE(at + 8);
   if (end > bytes.length) return undefined;
   const sum = crc32(bytes.subarray(at + 8, end), salt);
   return sum === bytes.readUInt32LE(at + 4) ? end : undefined;
 }
 
-/** Calls `visit` with every record from `from` on and returns where the valid frames end. */
+/** Calls `visit` with every record from `at.from` on. Returns where the valid frames end. */
 export function readFrames(
   bytes: Buffer,
   at: { readonly from: number; readonly salt: number },
@@ -133,8 +146,8 @@ export function readFrames(
 }
 
 /**
- * Whether a valid frame starts anywhere at or after `from`: which distinguishes damage in the
- * middle from an unfinished last write.
+ * True if a valid frame begins at or after `from`. This distinguishes damage in the middle of the
+ * data from an unfinished last write.
  */
 export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);

@@ -1,4 +1,4 @@
-// The tables of the embedded store and their format.
+// The tables of the embedded store and the version of the data format.
 
 import {
   type BinaryTable,
@@ -10,80 +10,93 @@ import {
   type Table,
 } from "./database.ts";
 
-/** The newest data format this build reads and the one it writes. */
+/** Newest data format that this build reads. It writes this format. */
 export const DATA_FORMAT = 4;
 
 /**
- * Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges
- * refuse far shorter ones.
+ * Maximum length of a channel's key. Together with a label it fits in a database key (1978 bytes).
+ * Callers reject much shorter ones.
  */
 export const MAX_KEY_UNITS = 603;
+/** Maximum length of an id or label. */
 export const MAX_LABEL_UNITS = 300;
 
-/** The tables. Values are arrays that begin with a format version, or bytes that do. */
+/**
+ * The tables. A value is an array that begins with a format version, or bytes that do. In the
+ * comments, the key is on the left of the arrow and the value on the right.
+ */
 export interface Tables extends Database {
   /** [type, id] → flags and number of members. */
   readonly channels: Table<Stored, (string | number)[]>;
   /** [type, id, uid] → kinds of membership. */
   readonly members: Table<Stored, (string | number)[]>;
-  /** [type, id, uid] → the lists of the channel it is on. */
+  /** [type, id, uid] → the lists of the channel that the uid is on. */
   readonly lists: Table<Stored, (string | number)[]>;
-  /** [type, id] → how many uids are on each list; no row: none. */
+  /** [type, id] → number of uids on each list. No row if both lists are empty. */
   readonly listSizes: Table<Stored, (string | number)[]>;
-  /** [uid, group id] → the group's head when the user joined. */
+  /** [uid, group id] → newest seq of the group when the user joined. */
   readonly groups: Table<Stored, string[]>;
-  /** [uid, flag] → level and token hash. */
+  /** [uid, flag] → level and token hash of the device. */
   readonly devices: Table<Stored, (string | number)[]>;
-  /** [uid, flag] → the newest main login and until when it is kept. */
+  /** [uid, flag] → newest main login and the time until which it is kept. */
   readonly logins: Table<Stored, (string | number)[]>;
-  /** username → password. */
+  /** username → password hash. */
   readonly managers: Table<Stored, string>;
-  /** uid of a system account → nothing but a version. */
+  /** uid of a system account → only a version. */
   readonly systemUids: Table<Stored, string>;
-  /** token hash in hex → username and expiry. */
+  /** token hash in hex → username and expiry time. */
   readonly tokens: Table<Stored, string>;
-  /** channel key → number, head and its count. */
+  /** channel key → number of the channel, its newest seq, and `counted` of that message. */
   readonly heads: Table<Stored, string>;
-  /** channel number, first seq → one record or a chunk of them (see log-rows.ts). */
+  /** channel number, first seq → one record or a chunk of records (see log-rows.ts). */
   readonly log: BinaryTable;
-  /** channel number, seq → nothing but a version: the message's stream is active. */
+  /** channel number, seq → only a version. The message has an active stream. */
   readonly streamsActive: BinaryTable;
   /** channel number, seq, first index → events of an active stream. */
   readonly streamParts: BinaryTable;
-  /** channel number, seq → what an ended stream came to. */
+  /** channel number, seq → state and content of an ended stream. */
   readonly streams: Table<Stored, Buffer>;
   /**
-   * channel number, seq → where each event of an ended stream stood in its text, and the event ids
-   * its producer chose.
+   * channel number, seq → text offset of each event of an ended stream, and the event ids that its
+   * producer chose.
    */
   readonly streamTraces: Table<Stored, Buffer>;
-  /** channel number, clientMsgNo → seq and end of an ended stream. */
+  /** channel number, clientMsgNo → seq of an ended stream and how it ended. */
   readonly streamNames: Table<Stored, Buffer>;
-  /** expiry, channel number, seq → nothing but a version. */
+  /** expiry time, channel number, seq → only a version. */
   readonly expiry: BinaryTable;
-  /** channel number, sender, clientMsgNo → first message; two generations. */
+  /**
+   * channel number, sender, clientMsgNo → the first message. One table per generation (see
+   * dedupe.ts).
+   */
   readonly dedupe: readonly [BinaryTable, BinaryTable];
-  /** [uid, channel key] → where the user set the read position. */
+  /** [uid, channel key] → read position that the user set. */
   readonly positions: Table<Stored, string[]>;
-  /** [uid, uid] of two that have a personal channel, in both orders → nothing but a version. */
+  /** [uid, uid of a peer] → only a version. A personal channel has two rows, one for each order. */
   readonly peers: Table<Stored, string[]>;
-  /** channel number, uid → the user's newest own seq. */
+  /** channel number, uid → newest seq that the user sent. */
   readonly own: BinaryTable;
-  /** channel number, seq of a red-dot message that expires → when. */
+  /** channel number, seq of a message with a red dot that expires → its times. */
   readonly expiring: BinaryTable;
-  /** expiry, message id → the record of a command. */
+  /** expiry time, message id → record of a command. */
   readonly commands: BinaryTable;
-  /** expiry, message id → whose inboxes got it, and under which inboxSeqs. */
+  /** expiry time, message id → uid and inboxSeq of each copy of a command. */
   readonly commandCopies: BinaryTable;
-  /** expiry, message id → how many inboxes still hold it; no row: all that got it. */
+  /**
+   * expiry time, message id → number of inboxes that still hold the command. No row if all of its
+   * copies are still in inboxes.
+   */
   readonly commandLeft: BinaryTable;
-  /** uid, inboxSeq → expiry and message id. */
+  /** uid, inboxSeq → expiry time and message id of the command. */
   readonly inbox: BinaryTable;
   /** uid → last inboxSeq and number of copies. */
   readonly inboxes: BinaryTable;
 }
 
-/** Opens or creates the database in `folder`. Throws when its format is newer than this build's. */
+/**
+ * Opens or creates the database in `folder`. Throws `internal` if its data format is newer than
+ * this build's.
+ */
 export function openTables(folder: string, options: DatabaseOptions = {}): Tables {
   const database = openDatabase(folder, DATA_FORMAT, options);
   const { env } = database;

@@ -1,7 +1,8 @@
-// The queue of what must be logged: one event-loop turn = one batch = one frame = one WAL write.
-// With `durability = disk` the next batch is written when the disk has the one before. Owns the
-// queue and the batch waiting for the disk. What a call is, its steps say. Must never commit a call
-// before it is durable, and never reorder. Hot: no await and no closure per call.
+// The queue of calls that write to the WAL. The calls of one event-loop turn are one batch, one
+// frame and one write. With `durability = disk` the next batch is written only after the disk has
+// the batch before it. Owns the queue and the batch that waits for the disk. The callers decide
+// what a call does (`TurnSteps`). Must never commit a call before it is durable, and must never
+// change the order of calls. Hot path: no await and no closure per call.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { FolderLock } from "./folder-lock.ts";
@@ -9,80 +10,89 @@ import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
 
 /**
- * Bounds of a batch, so that its turn of the event loop stays short however long the disk took for
- * the one before.
+ * Maximum number of calls and bytes of a batch. They keep its event-loop turn short even if many
+ * calls were queued while the disk was slow.
  */
 const MAX_BATCH_CALLS = 1000;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 
-/** A call on its way through the queue. */
+/** A call that waits in the queue. */
 interface QueuedCall {
-  /** Memory it takes while it is queued, about. */
+  /** Approximate memory of the call while it is queued. */
   readonly bytes: number;
-  /** Harmless once it is answered. */
+  /** Rejects the call. Has no effect if the call was already answered. */
   reject(error: BrokerError): void;
 }
 
-/** What is done with calls. The turn says when. */
+/** Callbacks that do the work of calls. `Turn` decides when they are called. */
 interface TurnSteps<Call> {
   /**
-   * Assigns what the calls of a batch, of about so many bytes, want; returns the frame to write,
-   * undefined: nothing must be written.
+   * Assigns seqs and ids to the calls of a batch. `bytes` is their approximate size. Returns the
+   * frame to write, or `undefined` if there is nothing to write.
    */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
-  /** All of it is durable: shows, publishes and answers it. */
+  /**
+   * Makes the call visible to reads, publishes its events and answers it. Called once it is
+   * durable.
+   */
   commit(call: Call): void;
-  /** Takes back what was assigned to the calls, newest first: it was not written. */
+  /** Undoes `assign` for the calls of a batch that was not written, newest call first. */
   rollBack(calls: readonly Call[]): void;
 }
 
-export interface TurnParts {
+export interface TurnPorts {
   readonly wal: Wal;
   readonly owner: Pick<FolderLock, "assertHeld">;
-  /** Wait for the disk before settling. */
+  /** True if a batch is committed only after the disk has it. */
   readonly synced: boolean;
   readonly onError: (error: Error, what: string) => void;
 }
 
-interface Taken<Call> {
+/** The calls that become the next batch, and their approximate size. */
+interface BatchCalls<Call> {
   readonly calls: readonly Call[];
   readonly bytes: number;
 }
 
-interface Batch<Call> {
+/** A batch that is in the WAL. */
+interface WrittenBatch<Call> {
   readonly calls: readonly Call[];
-  /** Where the WAL ended after it. */
+  /** End of the batch's frame in the WAL. */
   readonly end: WalPosition;
 }
 
+/** Queue that turns calls into batches and writes each batch as one frame. */
 export class Turn<Call extends QueuedCall> {
-  readonly #parts: TurnParts;
+  readonly #ports: TurnPorts;
   readonly #steps: TurnSteps<Call>;
   #queue: Call[] = [];
   #queuedBytes = 0;
-  #turn: NodeJS.Immediate | undefined;
-  /** Written, not yet on the disk. */
-  #unsynced: Batch<Call> | undefined;
+  #scheduled: NodeJS.Immediate | undefined;
+  /** Batch that is written but not yet on the disk. */
+  #unsynced: WrittenBatch<Call> | undefined;
   #syncing: Promise<void> | undefined;
   #committedEnd: WalPosition;
 
-  constructor(parts: TurnParts, steps: TurnSteps<Call>) {
-    this.#parts = parts;
+  constructor(ports: TurnPorts, steps: TurnSteps<Call>) {
+    this.#ports = ports;
     this.#steps = steps;
-    this.#committedEnd = parts.wal.position;
+    this.#committedEnd = ports.wal.position;
   }
 
-  /** Everything in the WAL before it is committed. */
+  /** Position in the WAL before which every record is committed. */
   get committedEnd(): WalPosition {
     return this.#committedEnd;
   }
 
-  /** What waits in the queue. */
+  /** Number and approximate size of the queued calls. */
   get queued(): { readonly records: number; readonly bytes: number } {
     return { records: this.#queue.length, bytes: this.#queuedBytes };
   }
 
-  /** Resolves when what is written is committed, or rolled back; undefined: it is. */
+  /**
+   * Resolves when the written batch is committed or rolled back. `undefined` if no batch waits for
+   * the disk.
+   */
   get syncing(): Promise<void> | undefined {
     return this.#syncing;
   }
@@ -93,42 +103,42 @@ export class Turn<Call extends QueuedCall> {
     this.#schedule();
   }
 
-  /** Resolves when every call made before it is answered. */
+  /** Waits until every call that was made before is answered. */
   async drain(): Promise<void> {
     while (this.#unsynced !== undefined || this.#queue.length > 0) {
-      if (this.#turn !== undefined) clearImmediate(this.#turn);
-      this.#flush();
+      if (this.#scheduled !== undefined) clearImmediate(this.#scheduled);
+      this.#runTurn();
       await this.#syncing;
     }
   }
 
   #schedule(): void {
-    if (this.#unsynced === undefined) this.#turn ??= setImmediate(this.#flush);
+    if (this.#unsynced === undefined) this.#scheduled ??= setImmediate(this.#runTurn);
   }
 
-  /** One turn: what is queued becomes one batch. */
-  readonly #flush = (): void => {
-    this.#turn = undefined;
+  /** Makes one batch of the queued calls and writes it. */
+  readonly #runTurn = (): void => {
+    this.#scheduled = undefined;
     if (this.#unsynced !== undefined) return;
-    const taken = this.#take();
-    if (taken.calls.length > 0) this.#writeBatch(taken);
+    const next = this.#takeBatch();
+    if (next.calls.length > 0) this.#writeBatch(next);
     if (this.#queue.length > 0) this.#schedule();
   };
 
-  /** The oldest calls of the queue, as many as a batch may have, and the memory they take. */
-  #take(): Taken<Call> {
+  /** Removes the oldest calls from the queue, up to the limits of a batch. */
+  #takeBatch(): BatchCalls<Call> {
     let bytes = 0;
     let count = 0;
-    const most = Math.min(this.#queue.length, MAX_BATCH_CALLS);
-    while (count < most && bytes < MAX_BATCH_BYTES) bytes += this.#queue[count++]?.bytes ?? 0;
+    const maxCount = Math.min(this.#queue.length, MAX_BATCH_CALLS);
+    while (count < maxCount && bytes < MAX_BATCH_BYTES) bytes += this.#queue[count++]?.bytes ?? 0;
     this.#queuedBytes -= bytes;
     const calls = this.#queue;
     this.#queue = calls.splice(count);
     return { calls, bytes };
   }
 
-  #writeBatch({ calls, bytes }: Taken<Call>): void {
-    const { wal, owner, synced } = this.#parts;
+  #writeBatch({ calls, bytes }: BatchCalls<Call>): void {
+    const { wal, owner, synced } = this.#ports;
     let frame: Buffer | undefined;
     try {
       owner.assertHeld();
@@ -147,13 +157,13 @@ export class Turn<Call extends QueuedCall> {
     this.#syncing = this.#sync(batch);
   }
 
-  /** Commits the batch once the disk has it. */
-  async #sync(batch: Batch<Call>): Promise<void> {
+  /** Waits for the disk, then commits the batch. */
+  async #sync(batch: WrittenBatch<Call>): Promise<void> {
     try {
-      await this.#parts.wal.sync();
+      await this.#ports.wal.sync();
       this.#commit(batch);
     } catch (cause) {
-      this.#parts.onError(asError(cause), "The journal could not be synced to disk");
+      this.#ports.onError(asError(cause), "The journal could not be synced to disk");
       this.#fail(batch.calls, cause);
     } finally {
       this.#unsynced = undefined;
@@ -161,19 +171,20 @@ export class Turn<Call extends QueuedCall> {
     }
   }
 
-  #commit({ calls, end }: Batch<Call>): void {
+  #commit({ calls, end }: WrittenBatch<Call>): void {
     this.#committedEnd = end;
     for (const call of calls) {
       try {
         this.#steps.commit(call);
       } catch (cause) {
-        this.#parts.onError(asError(cause), "A committed message could not be answered"); // a bug: it must not strand the others
+        // A bug. The calls after it must still be answered.
+        this.#ports.onError(asError(cause), "A committed message could not be answered");
         call.reject(new BrokerError("internal", { cause }));
       }
     }
   }
 
-  /** Rolls a batch back and rejects what is not answered yet. */
+  /** Rolls a batch back and rejects its calls that are not answered yet. */
   #fail(calls: readonly Call[], cause: unknown): void {
     this.#steps.rollBack(calls);
     const error = new BrokerError("unavailable", { cause });

@@ -1,7 +1,7 @@
-// The write side of the write-ahead log (WAL): append-only segment files in one folder. Owns the
-// open file, the end of the good data and whether writing failed permanently. Writes are
-// synchronous (into the page cache: they survive the process); `sync` waits for the disk. Must
-// never leave a partial frame before a later one: a failed write is cut off again.
+// Writes the write-ahead log (WAL): append-only segment files in one folder. Owns the open file,
+// the end of its valid data, and the error after which no write can succeed. A write is synchronous
+// and goes to the page cache, where it survives the death of the process; `sync` waits for the
+// disk. A partial frame must never precede another frame: a failed write is truncated.
 
 import * as fs from "node:fs";
 import { rm } from "node:fs/promises";
@@ -16,7 +16,7 @@ import {
   type WalPosition,
 } from "./segment.ts";
 
-/** The calls on files that tests make fail. */
+/** File system calls of the WAL. Tests replace them to simulate failures. */
 export interface WalFiles {
   writeSync(fd: number, data: Uint8Array, offset: number, length: number, position: number): number;
   ftruncateSync(fd: number, length: number): void;
@@ -25,37 +25,39 @@ export interface WalFiles {
 
 interface WalOptions {
   readonly folder: string;
-  /** Number of the first segment to create; no file has it yet. */
+  /** Number of the first segment to create. No file may have it yet. */
   readonly firstSegment: number;
-  /** Bytes after which the next frame goes into a new segment. */
+  /** Size at which the next frame goes into a new segment. */
   readonly segmentBytes: number;
-  /** `sync` is called after each frame, before the next one is written. */
+  /** True if the caller calls `sync` after each frame, before it writes the next one. */
   readonly synced: boolean;
-  /** Of the machine, see `segment.ts`. */
+  /** Boot id of this machine (see `segment.ts`). */
   readonly boot: string;
-  /** The owner of the folder. */
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
-  /** Hears that no new segment can be opened. */
+  /** Receives the error when a new segment cannot be opened. */
   readonly onError: (error: Error, what: string) => void;
   readonly files?: WalFiles | undefined;
 }
 
-interface Segment {
+/** The segment file that is written to. */
+interface OpenSegment {
   readonly index: number;
   readonly fd: number;
   readonly salt: number;
-  /** End of the good data. */
+  /** End of the valid data. */
   end: number;
 }
 
 const PROBE = Buffer.alloc(4096);
 /**
- * While no new segment can be opened the current one grows: by so much between two attempts, and to
- * so much at most.
+ * If no new segment can be opened, the current one grows. `ROLL_RETRY_BYTES` is the number of bytes
+ * between two attempts to open a new one.
  */
 const ROLL_RETRY_BYTES = 1024 * 1024;
+/** Maximum size of a segment. At this size writes fail if no new segment can be opened. */
 const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 
+/** The writer of the segment files. */
 export class Wal {
   readonly #folder: string;
   readonly #segmentBytes: number;
@@ -63,12 +65,12 @@ export class Wal {
   readonly #owner: WalOptions["owner"];
   readonly #onError: WalOptions["onError"];
   readonly #files: WalFiles;
-  #current: Segment;
-  /** Where the current segment ends, or the next attempt to open another one is due. */
+  #current: OpenSegment;
+  /** Size of the current segment at which the next attempt to open a new segment is made. */
   #rollAt: number;
   #broken: Error | undefined;
 
-  /** Creates the first segment. Throws what the file system throws. */
+  /** Creates the first segment. Throws the error of the file system. */
   constructor(options: WalOptions) {
     this.#folder = options.folder;
     this.#segmentBytes = options.segmentBytes;
@@ -80,7 +82,7 @@ export class Wal {
     this.#current = this.#create(options.firstSegment);
   }
 
-  /** Why no write can ever succeed again, or undefined. */
+  /** Error after which no write can succeed, `undefined` if there is none. */
   get broken(): Error | undefined {
     return this.#broken;
   }
@@ -91,29 +93,30 @@ export class Wal {
   }
 
   /**
-   * Appends one frame; the first FRAME_HEADER_BYTES of `frame` are filled in here. When it throws,
-   * nothing of the frame is left and a later write may succeed (unless `broken`). When it returns,
-   * this process was still the owner after the write.
+   * Appends one frame and fills in its header, the first FRAME_HEADER_BYTES bytes of `frame`. If it
+   * throws, nothing of the frame remains, and a later write may succeed unless `broken` is set. If
+   * it returns, this process still owned the folder after the write.
    */
   write(frame: Buffer): void {
     if (this.#broken !== undefined) throw this.#broken;
     if (this.#current.end >= this.#rollAt) this.#roll();
     const segment = this.#current;
     sealFrame(frame, segment.salt);
-    this.#put(segment, frame);
+    this.#writeAtEnd(segment, frame);
     try {
       this.#owner.assertWasHeld();
     } catch (error) {
-      this.#cut(segment);
+      this.#truncate(segment);
       throw error;
     }
     segment.end += frame.length;
   }
 
   /**
-   * Resolves when the disk has everything written before the call. No frame is written meanwhile,
-   * so a segment before the current one is there already. A failure breaks the WAL: the kernel
-   * forgets what it lost.
+   * Waits until the disk has everything written before the call. No frame may be written meanwhile.
+   * Earlier segments are already on the disk, because `sync` is called after each frame. A failure
+   * breaks the WAL permanently: the kernel drops pages that it failed to write, so a second
+   * fdatasync would succeed without them.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;
@@ -123,79 +126,80 @@ export class Wal {
         this.#files.fdatasync(this.#current.fd, done);
       });
     } catch (cause) {
-      throw this.#break("The journal cannot be flushed to disk; restart the broker", cause);
+      throw this.#markBroken("The journal cannot be flushed to disk; restart the broker", cause);
     }
     try {
       this.#owner.assertWasHeld();
     } catch (cause) {
-      throw this.#break(
+      throw this.#markBroken(
         "The data folder could not be confirmed as owned; restart the broker",
         cause,
       );
     }
   }
 
-  #break(message: string, cause: unknown): Error {
+  #markBroken(message: string, cause: unknown): Error {
     this.#broken = new Error(message, { cause });
     return this.#broken;
   }
 
-  /** Throws when a write would fail now. Leaves nothing behind. */
+  /** Writes and truncates a test block. Throws if a write would fail now. */
   probe(): void {
     if (this.#broken !== undefined) throw this.#broken;
-    this.#put(this.#current, PROBE);
-    this.#cut(this.#current);
+    this.#writeAtEnd(this.#current, PROBE);
+    this.#truncate(this.#current);
   }
 
-  /** Deletes the segments that lie wholly before `position`. */
+  /** Deletes the segments that end before `position`. */
   async dropBefore(position: WalPosition): Promise<void> {
     for (const index of listSegments(this.#folder))
       if (index < position.segment)
         await rm(join(this.#folder, segmentName(index)), { force: true });
   }
 
-  /** Bytes of all segment files. */
+  /** Returns the size of all segment files. */
   bytes(): number {
     let sum = 0;
     for (const index of listSegments(this.#folder)) sum += this.#sizeOf(index);
     return sum;
   }
 
-  /** 0 for one that is deleted just now. */
+  /** Returns the size of a segment file, 0 if it has just been deleted. */
   #sizeOf(index: number): number {
     const path = join(this.#folder, segmentName(index));
     return fs.statSync(path, { throwIfNoEntry: false })?.size ?? 0;
   }
 
-  /** Closes the file. Nothing may be called afterwards. */
+  /** Closes the file. No method may be called afterwards. */
   close(): void {
     fs.closeSync(this.#current.fd);
   }
 
   /**
-   * Goes on in a new segment, or in the current one while none can be opened (no file descriptor is
-   * left).
+   * Opens the next segment. If that fails, for example because no file descriptor is free, the
+   * current segment is used for longer.
    */
   #roll(): void {
-    const before = this.#current;
+    const previous = this.#current;
     try {
-      this.#current = this.#create(before.index + 1);
+      this.#current = this.#create(previous.index + 1);
     } catch (error) {
-      if (before.end >= MAX_SEGMENT_BYTES) throw error;
-      this.#rollAt = Math.min(before.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
-      this.#onError(error as Error, "The next journal segment could not be opened"); // the file system's error
+      if (previous.end >= MAX_SEGMENT_BYTES) throw error;
+      this.#rollAt = Math.min(previous.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
+      this.#onError(error as Error, "The next journal segment could not be opened"); // a file system error
       return;
     }
     this.#rollAt = this.#segmentBytes;
-    fs.closeSync(before.fd);
+    fs.closeSync(previous.fd);
   }
 
-  #create(wanted: number): Segment {
+  /** Creates a segment whose number is `minIndex` or higher. */
+  #create(minIndex: number): OpenSegment {
     const { header, salt } = newSegmentHeader(this.#writer);
-    const { index, path, fd } = this.#openNew(wanted);
-    const segment: Segment = { index, fd, salt, end: 0 };
+    const { index, path, fd } = this.#openNew(minIndex);
+    const segment: OpenSegment = { index, fd, salt, end: 0 };
     try {
-      this.#put(segment, header);
+      this.#writeAtEnd(segment, header);
       if (this.#writer.synced) syncFolder(this.#folder);
     } catch (error) {
       fs.closeSync(fd);
@@ -207,9 +211,10 @@ export class Wal {
   }
 
   /**
-   * Makes the file of a segment. One that is there already was made, at that moment, by an owner
-   * that had been paused and lost the folder: it holds nothing that was answered. That owner makes
-   * no second one, for it looks again first.
+   * Creates a segment file. If a file with this number exists, a former owner created it after it
+   * was paused and lost the folder, so nothing in it was acknowledged, and the next number is used.
+   * A former owner creates at most one such file, because it checks its ownership before the next
+   * one.
    */
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));
@@ -223,34 +228,36 @@ export class Wal {
   }
 
   /**
-   * Writes all of `data` behind the good end, or throws having cut it off. Does not move the end.
+   * Writes `data` after the valid data. Does not move `end`. If it throws, the written part is
+   * truncated.
    */
-  #put(segment: Segment, data: Buffer): void {
-    let done = 0;
+  #writeAtEnd(segment: OpenSegment, data: Buffer): void {
+    let written = 0;
     try {
-      while (done < data.length) {
+      while (written < data.length) {
         const { fd, end } = segment;
-        const left = data.length - done;
-        const count = this.#files.writeSync(fd, data, done, left, end + done);
+        const remaining = data.length - written;
+        const count = this.#files.writeSync(fd, data, written, remaining, end + written);
         if (count === 0) throw new Error("The file takes no more bytes");
-        done += count;
+        written += count;
       }
     } catch (error) {
-      this.#cut(segment);
+      this.#truncate(segment);
       throw error;
     }
   }
 
-  #cut(segment: Segment): void {
+  /** Removes everything after the valid data. */
+  #truncate(segment: OpenSegment): void {
     try {
       this.#files.ftruncateSync(segment.fd, segment.end);
     } catch (cause) {
-      throw this.#break("The journal cannot be cut back; restart the broker", cause);
+      throw this.#markBroken("The journal cannot be cut back; restart the broker", cause);
     }
   }
 }
 
-/** Makes created and deleted names durable. */
+/** Makes created and deleted file names durable. */
 function syncFolder(folder: string): void {
   const fd = fs.openSync(folder, "r");
   try {

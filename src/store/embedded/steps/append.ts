@@ -15,7 +15,7 @@ import { toBrokerError } from "../../lifecycle.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
 import { peekId } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
-import { Turn, type TurnParts } from "../engine/turn.ts";
+import { Turn, type TurnPorts } from "../engine/turn.ts";
 import type { Assigner } from "./assigner.ts";
 import type { FirstMessage, FirstToCome } from "./dedupe.ts";
 import type { Judge } from "./permissions.ts";
@@ -53,7 +53,7 @@ interface Call {
   original: MemtableRecord | undefined;
 }
 
-interface AppendsParts extends TurnParts {
+interface AppendsParts extends TurnPorts {
   readonly memtable: Memtable;
   readonly assigner: Assigner;
   readonly clock: Clock;

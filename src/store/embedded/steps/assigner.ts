@@ -14,7 +14,7 @@ import type { MessageDraft } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
 import type { Memtable, MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
 import {
-  countsForEver,
+  countsPermanently,
   DEDUPE_RECORD,
   encodeRecord,
   ID_RESERVATION_RECORD,
@@ -126,7 +126,7 @@ export class Assigner {
       this.#unkept = message;
       return { message, record: undefined };
     }
-    const counts = keep && countsForEver(header.redDot, draft);
+    const counts = keep && countsPermanently(header.redDot, draft);
     const record = this.#keep(channel, {
       kind: keep ? MESSAGE_RECORD : DEDUPE_RECORD,
       message: keep ? message : { ...message, payload: EMPTY },

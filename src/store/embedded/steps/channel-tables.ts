@@ -10,7 +10,7 @@ import {
 } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import {
-  behindAll,
+  endOfPrefix,
   fieldsOf,
   rowsOf,
   type Snapshot,
@@ -180,7 +180,7 @@ export class ChannelTables {
     const found = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({
       start: [type, id],
-      end: behindAll([type, id]),
+      end: endOfPrefix([type, id]),
     })) {
       const bits = toBits(value);
       if (bits & bit) found.set(String(key[2]), bits);
@@ -198,7 +198,7 @@ export class ChannelTables {
     after: string | undefined,
     { limit, snapshot }: { readonly limit: number; readonly snapshot: Snapshot },
   ): (readonly [uid: string, bits: number])[] {
-    const bounds = { end: behindAll([type, id]), limit, transaction: snapshot };
+    const bounds = { end: endOfPrefix([type, id]), limit, transaction: snapshot };
     const rows = this.#tables[table].getRange(
       after === undefined
         ? { ...bounds, start: [type, id] }

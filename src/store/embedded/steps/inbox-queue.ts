@@ -11,7 +11,7 @@ import type { Publisher } from "../../../broker/ports.ts";
 import { FairQueue } from "../../../lib/fair-queue.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { toBrokerError } from "../../lifecycle.ts";
-import { commit, secure } from "../engine/database.ts";
+import { commit, ensureDurable } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 import { type InboxStep, rememberCommands } from "./commands.ts";
 import type { DedupeIndex } from "./dedupe.ts";
@@ -131,7 +131,7 @@ export class InboxQueue {
       for (const step of steps) step.fail(toBrokerError(error));
       return;
     }
-    const failure = await secure(this.#parts.tables).then(noFailure, toBrokerError);
+    const failure = await ensureDurable(this.#parts.tables).then(noFailure, toBrokerError);
     for (const step of steps) this.#finish(step, failure);
   }
 
