@@ -136,7 +136,7 @@ export class Channels {
   /** Forgets a group that the user left while offline, and reports it. */
   #forget(channel: ChannelRef): void {
     this.#sequencers.delete(this.#keyOf(channel));
-    const message = `No longer a member of ${channel.id}`;
+    const message = `The user is no longer a member of ${channel.id}`;
     this.#ports.onError(new JindouError("not_in_channel", { message }));
   }
 

@@ -188,7 +188,7 @@ export class Connection {
     this.#lastFrameAt = performance.now();
     this.#pingedAt = undefined;
     try {
-      if (!(data instanceof ArrayBuffer)) throw new TypeError("a text frame");
+      if (!(data instanceof ArrayBuffer)) throw new TypeError("Not a binary frame");
       this.#dispatch(decodeServerFrame(new Uint8Array(data), this.#ports.uid));
     } catch (error) {
       if (isUnknownFrame(error)) return;
@@ -325,7 +325,7 @@ interface OpenRequest {
 /** Returns the error for a reply that is not of the expected kind. */
 function refusal(reply: Reply): JindouError {
   if (reply.kind !== "error")
-    return new JindouError("internal", { message: `Answered ${reply.kind}` });
+    return new JindouError("internal", { message: `Unexpected reply ${reply.kind}` });
   const { code, message, retryAfterMs } = reply;
   return new JindouError(code, { message, retryAfterMs });
 }

@@ -270,7 +270,7 @@ function pointsWithin(points: readonly ResumePoint[], maxBytes: number): readonl
 
 /** Returns the error of a failed attempt that has no other error. */
 function connectFailure({ code }: ConnectionEnd): JindouError {
-  const message = `No session: the connection ended with code ${code}`;
+  const message = `The connection was closed with code ${code} before a session was open`;
   return new JindouError("connection_lost", { message });
 }
 

@@ -6,13 +6,13 @@ import { closeReasonOf } from "../protocol/native/errors.ts";
 
 /** Codes of the SDK itself and their messages. */
 export const CLIENT_MESSAGES = {
-  bad_option: "An option is not valid",
-  closed: "The client was closed",
+  bad_option: "An option is invalid",
+  closed: "The client is closed",
   connection_lost: "The connection was lost",
-  handler_failed: "A handler threw",
-  no_websocket: "There is no WebSocket here: pass webSocket",
+  handler_failed: "An event handler failed",
+  no_websocket: "This platform has no WebSocket: pass the option webSocket",
   queue_full: "More than maxQueued calls are waiting",
-  timeout: "No answer in time",
+  timeout: "The server did not respond in time",
   token_failed: "The token function failed",
 } as const;
 

@@ -27,7 +27,7 @@ export function draftOf(
   const { expireS = 0 } = options;
   if (!Number.isSafeInteger(expireS) || expireS < 0)
     throw new JindouError("bad_request", {
-      message: "expireS must be a whole number of seconds, 0 for never",
+      message: "expireS must be a whole number of seconds (0 means never)",
     });
   return {
     kind: "send",

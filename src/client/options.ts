@@ -176,7 +176,7 @@ function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
     (position) => Number.isSafeInteger(position) && position >= 0,
   );
   if (isChannel && isPosition) return { channel, lastSeq, lastId };
-  throw badOption("cursors must be what cursors() gave");
+  throw badOption("cursors must be values that cursors() returned");
 }
 
 function socketUrl(url: string): string {
@@ -197,7 +197,7 @@ export function checkNames(subject: string, value: unknown, allowed: string): vo
 /** Throws `bad_option` if `name` is not in `allowed`, a list of names separated by spaces. */
 export function checkName(subject: string, name: string, allowed: string): void {
   if (!allowed.split(" ").includes(name))
-    throw badOption(`${subject}: there is no "${name}", only ${allowed}`);
+    throw badOption(`${subject}: "${name}" is not one of ${allowed}`);
 }
 
 /** Returns the error for an invalid option or argument. */

@@ -292,7 +292,7 @@ export class Sequencer {
 
   /** Waits before a page is read again, and reports repeated failures. */
   async #backOff(failures: number): Promise<void> {
-    const message = `History of ${this.channel.id} does not go on`;
+    const message = `Messages are missing from the history of ${this.channel.id}: reading it again`;
     if (failures + 1 === REPORT_AFTER)
       this.#ports.onError(new JindouError("internal", { message }));
     await sleep(RETRY_MS * 2 ** Math.min(failures, MAX_DOUBLINGS));
