@@ -90,12 +90,12 @@ export class Channels {
 
   /** Handles a pushed message. */
   message(channel: ChannelRef, message: Message): void {
-    this.#use(channel).take(message);
+    this.#use(channel).receive(message);
   }
 
   /** Handles a pushed range of messages, which the server sends when a channel is resumed. */
   range(range: MessageRange): void {
-    this.#use(range.channel).takeRange(range);
+    this.#use(range.channel).receiveRange(range);
   }
 
   /** Handles the SENDACK of a message that this client sent. */

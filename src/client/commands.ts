@@ -66,7 +66,7 @@ export class Commands {
   }
 
   /** Queues a pushed command, unless it is already queued or was handled before. */
-  take(channel: ChannelRef, inboxSeq: number, message: Message): void {
+  receive(channel: ChannelRef, inboxSeq: number, message: Message): void {
     const { messageId } = message;
     const open = this.#open.get(messageId);
     if (open !== undefined) open.inboxSeq ||= inboxSeq;

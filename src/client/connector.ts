@@ -186,8 +186,8 @@ export class Connector {
     if (this.#status === "closed") return;
     if (wasOpen) {
       this.#ports.lost();
-      const heldMs = performance.now() - this.#openedAt;
-      if (heldMs >= STABLE_MS) this.#failures = 0;
+      const durationMs = performance.now() - this.#openedAt;
+      if (durationMs >= STABLE_MS) this.#failures = 0;
     } else if (resumed > 0) {
       if (end.error?.code === "too_large") {
         this.#resumeLimit = resumed >> 1; // this server accepts fewer channels

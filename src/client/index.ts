@@ -75,7 +75,7 @@ export function connect(options: ConnectOptions): Client {
     ready: () => calls.connected(),
     send: async (channel, content, options = {}) => outbox.send(draftOf(channel, content, options)),
     ...createQueries(calls.call, components.receiver),
-    streamOf: (channel, clientMsgNo) => streams.of(channel, clientMsgNo),
+    streamOf: (channel, clientMsgNo) => streams.find(channel, clientMsgNo),
     watchPresence: (uids, handler) => presence.watch(uids, handler),
     cursors: () => channels.cursors(),
     close: () => connector.close(),
@@ -105,7 +105,7 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     onStream: (stream) => events.emit("stream", stream),
     onEvent: (event) => events.emit("event", event),
   });
-  const receiver = createReceiver(uid, streams.ofMessage);
+  const receiver = createReceiver(uid, streams.startedBy);
   const channels: Channels = new Channels({
     uid,
     cursors,
@@ -180,14 +180,14 @@ function route(push: Push, components: Components): void {
     case "stream":
       return void streams.snapshot(push.channel, push.snapshot);
     case "command":
-      return components.commands.take(push.channel, push.inboxSeq, push.message);
+      return components.commands.receive(push.channel, push.inboxSeq, push.message);
     case "conversation":
       return events.emit("conversation", {
         change: push.change,
         conversation: receiver.conversation(push.conversation),
       });
     case "presence":
-      return components.presence.take(push.presence);
+      return components.presence.receive(push.presence);
     case "disconnect": // the connection handles it
   }
 }

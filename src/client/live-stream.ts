@@ -112,14 +112,14 @@ export class LiveStream implements Stream {
    */
   append(event: ChannelEvent): "applied" | "old" | "gap" {
     const { nextIndex, text } = this.#fields;
-    const place = event.stream;
-    if (place === undefined || place.nextIndex <= nextIndex) return "old";
-    if (place.index > nextIndex || place.textOffset > text.length) return "gap";
-    const { state } = place;
+    const position = event.stream;
+    if (position === undefined || position.nextIndex <= nextIndex) return "old";
+    if (position.index > nextIndex || position.textOffset > text.length) return "gap";
+    const { state } = position;
     this.#set({
       ...this.#fields,
-      ...fieldsChangedBy(event, place, this.#fields),
-      nextIndex: place.nextIndex,
+      ...fieldsChangedBy(event, position, this.#fields),
+      nextIndex: position.nextIndex,
       state,
     });
     return "applied";

@@ -69,7 +69,7 @@ export class PresenceWatches {
   }
 
   /** Handles the presence of users, pushed or from a reply. */
-  take(presences: readonly Presence[]): void {
+  receive(presences: readonly Presence[]): void {
     const watchedUids = this.#watchedUids();
     for (const presence of presences) if (watchedUids.has(presence.uid)) this.#notify(presence);
   }
@@ -109,7 +109,7 @@ export class PresenceWatches {
       this.#isStale = false;
       try {
         const uids = [...this.#watchedUids()];
-        await this.#ports.ask({ kind: "watch", uids }, ({ presence }) => this.take(presence));
+        await this.#ports.ask({ kind: "watch", uids }, ({ presence }) => this.receive(presence));
       } catch (error) {
         // the next connection sends the list again; `ask` rejects only with JindouError
         if (!isConnectionLost(error)) this.#ports.onError(error as JindouError);

@@ -113,7 +113,7 @@ export class Sequencer {
   }
 
   /** Handles a message from the server, live or from a range. */
-  take(message: Message): void {
+  receive(message: Message): void {
     const { messageSeq } = message;
     // a message that is not stored has no order
     if (messageSeq === 0) return this.#ports.deliver(message);
@@ -127,10 +127,10 @@ export class Sequencer {
    * Handles a range: all messages of the channel with a seq greater than `afterSeq`, up to and
    * including `throughSeq`.
    */
-  takeRange({ afterSeq, throughSeq, messages }: MessageRange): void {
+  receiveRange({ afterSeq, throughSeq, messages }: MessageRange): void {
     this.#cursor ??= afterSeq;
     if (afterSeq > this.#cursor) {
-      for (const message of messages) this.take(message);
+      for (const message of messages) this.receive(message);
       return this.setHead(throughSeq);
     }
     for (const message of messages) this.#deliver(message);

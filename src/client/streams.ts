@@ -33,8 +33,8 @@ interface StreamsPorts {
 /** A stream that the client follows. */
 interface FollowedStream {
   readonly stream: LiveStream;
-  /** True if a snapshot or the start event was received. */
-  isKnown: boolean;
+  /** True once a snapshot or an event was applied and the stream was announced to the app. */
+  isAnnounced: boolean;
   /** True if an event was received since the last sweep. */
   isFresh: boolean;
   /** Events received during a resync, `undefined` if no resync is in progress. */
@@ -63,7 +63,7 @@ export class Streams {
   }
 
   /** Returns the stream that a message starts, `undefined` if it starts none. */
-  readonly ofMessage: StreamFor = (channel, { stream }) => stream && this.snapshot(channel, stream);
+  readonly startedBy: StreamFor = (channel, { stream }) => stream && this.snapshot(channel, stream);
 
   /**
    * Handles a snapshot, pushed or part of a message or reply. Returns its stream. A stream that has
@@ -81,8 +81,8 @@ export class Streams {
 
   /** Handles an event. Follows its stream if it is not followed yet. */
   event(channel: ChannelRef, event: ChannelEvent): void {
-    const { clientMsgNo, stream: place, type } = event;
-    if (place === undefined) return this.#emit(channel, event, undefined);
+    const { clientMsgNo, stream: position, type } = event;
+    if (position === undefined) return this.#emit(channel, event, undefined);
     const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
     if (followed !== undefined) return this.#apply(followed, event);
     if (type === STREAM_END) return; // the end of a stream that is not followed
@@ -93,10 +93,10 @@ export class Streams {
    * Returns a stream of a channel. Rejects with `stream_unknown`, `timeout`, `closed` or another
    * refusal of the server.
    */
-  async of(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
+  async find(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
     const key = this.#keyOf(channel, clientMsgNo);
     const followed = this.#followed.get(key);
-    if (followed?.isKnown) return followed.stream;
+    if (followed?.isAnnounced) return followed.stream;
     const lookup = this.#lookups.get(key) ?? this.#lookUp(channel, clientMsgNo);
     this.#lookups.set(key, lookup);
     try {
@@ -194,7 +194,7 @@ export class Streams {
     const { stream } = followed;
     const { channel, fromUid, clientMsgNo } = stream;
     const notes = stream.replace(snapshot);
-    if (followed.isKnown)
+    if (followed.isAnnounced)
       for (const note of notes) this.#emit(channel, { fromUid, clientMsgNo, ...note }, stream);
     this.#announce(followed);
     this.#forgetEnded(followed);
@@ -203,8 +203,8 @@ export class Streams {
 
   /** Announces an active stream to the app once. */
   #announce(followed: FollowedStream): void {
-    if (followed.isKnown) return;
-    followed.isKnown = true;
+    if (followed.isAnnounced) return;
+    followed.isAnnounced = true;
     if (followed.stream.state === "active") this.#ports.onStream(followed.stream);
   }
 
@@ -234,7 +234,7 @@ export class Streams {
       this.#fail(oldest, new JindouError("overloaded"));
     const followed: FollowedStream = {
       stream: this.#create(channel, clientMsgNo),
-      isKnown: false,
+      isAnnounced: false,
       isFresh: true,
       buffer: undefined,
     };
