@@ -1,9 +1,8 @@
-// The options of wire formats (section `protocol`). A schema only: no state, read by `config/` and
-// by the documentation.
+// Schema of the section `protocol` of the configuration: settings of the wire formats.
 
 import { Type } from "typebox";
 
-/** Section `protocol`: how client sockets are spoken to. */
+/** Section `protocol` of the configuration. */
 export const protocolOptions = Type.Object(
   {
     wkproto: Type.Object(

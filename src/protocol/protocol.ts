@@ -1,5 +1,5 @@
-// Interface of a wire format: bytes ⇄ operations, replies and pushes. Pure; one codec per
-// connection.
+// Interface of a wire format: converts bytes to operations, and replies and pushes to bytes. A
+// codec does no I/O. Each connection has its own codec.
 
 import type { CloseReason, ErrorCode } from "../broker/errors.ts";
 import type {
@@ -16,39 +16,44 @@ import type {
   StreamState,
 } from "../broker/model.ts";
 
-/** A client's number for a request, repeated in its reply. 0: none. */
+/**
+ * Number that a client gives a request. The reply repeats it. 0 means that the request has none.
+ */
 export type Ref = number;
 
-/** Characters of a token; a backend may register a signed document. */
+/**
+ * Maximum number of characters of a token. It is large because a token may be a signed document.
+ */
 export const MAX_TOKEN_LENGTH = 4096;
-/** Characters of a session's name, which contains a node's id. */
+/** Maximum number of characters of a session id, which contains the id of a node. */
 export const MAX_SESSION_LENGTH = 256;
-/** Conversations of one request. */
+/** Maximum number of conversations in one reply. */
 export const MAX_CONVERSATIONS = 500;
 
-/** Limits of one request. */
+/** Limits on the fields of a request. */
 export interface RequestLimits {
-  /** Characters of an id, a clientMsgNo, a streamNo, a tagKey. */
+  /** Maximum number of characters of an id, `clientMsgNo`, `streamNo` or `tagKey`. */
   readonly maxIdLength: number;
-  /** Bytes of a message's payload. */
+  /** Maximum size of a message's payload. */
   readonly maxPayloadBytes: number;
-  /** Channels of one connect. */
+  /** Maximum number of channels to resume in a connect. */
   readonly maxResumePoints: number;
-  /** Uids of one presence request. */
+  /** Maximum number of uids in a presence request. */
   readonly maxPresenceUids: number;
-  /** Uids of one watch request. */
+  /** Maximum number of uids in a watch request. */
   readonly maxWatchedUids: number;
-  /** Commands of one commandack. */
+  /** Maximum number of commands in a commandack. */
   readonly maxCommandAcks: number;
 }
 
+/** A channel to resume, and the client's position in it. */
 export interface ResumePoint {
   readonly channel: ChannelRef;
-  /** The newest seq the client has; it gets all later messages. */
+  /** Seq of the newest message that the client has. The client receives all later messages. */
   readonly lastSeq: number;
   /**
-   * The greatest id of a stored message the client has: where seqs were reused, it gets the
-   * messages with a greater one. 0: not known.
+   * Highest id of a stored message that the client has, 0 if unknown. If seqs were reused after a
+   * fail-over, the client receives the messages with a higher id.
    */
   readonly lastId?: number;
 }
@@ -58,36 +63,42 @@ export type Operation =
   | {
       readonly kind: "connect";
       readonly ref: Ref;
-      /** Of the protocol; the codec speaks it. */
+      /** Protocol version, which the codec supports. */
       readonly version: number;
       readonly uid: string;
       readonly token: string;
       readonly flag: DeviceFlag;
       readonly deviceId: string;
-      /** Ignored unless client authentication is off. */
+      /** Device level that the client claims. Used only if client authentication is off. */
       readonly level: DeviceLevel | undefined;
       readonly resume: readonly ResumePoint[];
-      /** The session to continue, or the client's own name for this login; "": none. */
+      /**
+       * Id of the session to continue, or an id that the client chose for this login. Empty for a
+       * new session without an id.
+       */
       readonly session: string;
     }
   | {
       readonly kind: "send";
       readonly ref: Ref;
       readonly channel: ChannelRef;
-      /** "": the server makes one and does not deduplicate. */
+      /**
+       * Idempotency key. If it is empty, the server creates one and does not deduplicate the
+       * message.
+       */
       readonly clientMsgNo: string;
       readonly header: MessageHeader & { readonly syncOnce: boolean };
       readonly expireS: number;
       readonly streamNo: string | undefined;
       readonly tagKey: string | undefined;
       readonly passthrough?: Passthrough | undefined;
-      /** Owned by the operation. */
+      /** A copy that belongs to this operation. */
       readonly payload: Uint8Array;
     }
   | {
       readonly kind: "recvack";
       readonly ref: Ref;
-      /** Undefined: the format does not name it. */
+      /** `undefined` if the wire format does not name the channel. */
       readonly channel: ChannelRef | undefined;
       readonly messageSeq: number;
       readonly messageId: number;
@@ -97,7 +108,7 @@ export type Operation =
       readonly ref: Ref;
       readonly channel: ChannelRef;
       readonly fromSeq: number;
-      /** 0 = up to the newest. */
+      /** Last seq of the range. 0 means the newest one. */
       readonly toSeq: number;
       readonly limit: number;
       readonly reverse: boolean;
@@ -108,14 +119,14 @@ export type Operation =
       readonly uids: readonly string[];
     }
   | {
-      /** Asks for a snapshot; live events are pushed in any case. */
+      /** Requests a snapshot of a stream. Live events are pushed regardless of this request. */
       readonly kind: "stream";
       readonly ref: Ref;
       readonly channel: ChannelRef;
       readonly clientMsgNo: string;
     }
   | {
-      /** Stops a stream. */
+      /** Cancels a stream. */
       readonly kind: "cancel";
       readonly ref: Ref;
       readonly channel: ChannelRef;
@@ -125,7 +136,7 @@ export type Operation =
       readonly kind: "conversations";
       readonly ref: Ref;
       readonly limit: number;
-      /** How many of the newest to skip. */
+      /** Number of newest conversations to skip. */
       readonly offset: number;
     }
   | {
@@ -140,7 +151,7 @@ export type Operation =
       readonly inboxSeqs: readonly number[];
     }
   | {
-      /** The users whose presence to push; replaces the list before. */
+      /** Sets the list of users whose presence is pushed. It replaces the previous list. */
       readonly kind: "watch";
       readonly ref: Ref;
       readonly uids: readonly string[];
@@ -148,7 +159,10 @@ export type Operation =
   | { readonly kind: "ping"; readonly ref: Ref }
   | { readonly kind: "disconnect"; readonly ref: Ref };
 
-/** As `ConversationChange` of the broker's ports, which a protocol may not import. */
+/**
+ * A change of a conversation. Same as `ConversationChange` of the broker's ports, which this room
+ * may not import.
+ */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
   | { readonly kind: "unread"; readonly unread: number }
@@ -156,18 +170,20 @@ export type ConversationChange =
 
 export type OperationKind = Operation["kind"];
 
-/** Result of one resume point. */
+/** Result for one channel that the client resumes. */
 export interface ResumeResult {
   readonly channel: ChannelRef;
-  /** `denied`: not a member. */
+  /** `denied` if the user is not a member of the channel. */
   readonly status: "ok" | "denied";
   /**
-   * The channel's newest seq at connect: with it the client has caught up. Below the client's
-   * lastSeq in a forked history: the last common seq, after which it gets all messages. 0: denied.
+   * Newest seq of the channel at the time of the connect; a client that has it has caught up. If it
+   * is lower than the client's `lastSeq`, the server has lost messages (forked history): it is then
+   * the last common seq, and the client receives all messages after it. 0 if `status` is `denied`.
    */
   readonly headSeq: number;
 }
 
+/** Limits of a connection that the server announces in connack. */
 export interface ConnectionLimits {
   readonly maxFrameBytes: number;
   readonly maxPayloadBytes: number;
@@ -175,7 +191,7 @@ export interface ConnectionLimits {
   readonly maxFramesPerSecond: number;
 }
 
-/** An answer of the server; `ref` as in the request. */
+/** A reply of the server. `ref` is the ref of the request. */
 export type Reply =
   | {
       readonly kind: "connack";
@@ -199,7 +215,7 @@ export type Reply =
       readonly ref: Ref;
       readonly channel: ChannelRef;
       readonly headSeq: number;
-      /** The range has more messages than the limit. */
+      /** True if the range holds more messages than the limit. */
       readonly more: boolean;
       readonly messages: readonly Message[];
     }
@@ -211,7 +227,7 @@ export type Reply =
   | {
       readonly kind: "stream";
       readonly ref: Ref;
-      /** The channel under the receiver's name for it. */
+      /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
       readonly snapshot: StreamSnapshot;
     }
@@ -223,7 +239,7 @@ export type Reply =
   | {
       readonly kind: "conversations";
       readonly ref: Ref;
-      /** There are more after the last one. */
+      /** True if there are more conversations after the last one. */
       readonly more: boolean;
       readonly conversations: readonly Conversation[];
     }
@@ -235,7 +251,7 @@ export type Reply =
   | {
       readonly kind: "commandack";
       readonly ref: Ref;
-      /** Number of commands acknowledged. */
+      /** Number of commands that were acknowledged. */
       readonly count: number;
     }
   | {
@@ -256,16 +272,19 @@ export type Reply =
       readonly retryAfterMs: number;
     };
 
-/** An event for the client. */
+/** A frame that the server sends without a request. */
 export type Push =
   | {
       readonly kind: "message";
-      /** The channel under the receiver's name for it. */
+      /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
       readonly message: Message;
     }
   | {
-      /** Missed messages: all of the channel after `afterSeq` through `throughSeq`. */
+      /**
+       * Missed messages: all messages of the channel with a seq greater than `afterSeq`, up to and
+       * including `throughSeq`.
+       */
       readonly kind: "messages";
       readonly channel: ChannelRef;
       readonly afterSeq: number;
@@ -274,26 +293,32 @@ export type Push =
     }
   | {
       readonly kind: "event";
-      /** The channel under the receiver's name for it. */
+      /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
       readonly event: ChannelEvent;
     }
   | {
-      /** Replaces what the receiver has of the stream; its next event has index `nextIndex`. */
+      /**
+       * Replaces the receiver's state of the stream. The next event of the stream has the index
+       * `nextIndex`.
+       */
       readonly kind: "stream";
       readonly channel: ChannelRef;
       readonly snapshot: StreamSnapshot;
     }
   | {
       readonly kind: "command";
-      /** The channel under the receiver's name for it. */
+      /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
-      /** Acknowledges it; 0: nothing to acknowledge. */
+      /**
+       * Position in the inbox, with which the client acknowledges the command. 0 if the command
+       * needs no acknowledgement.
+       */
       readonly inboxSeq: number;
       readonly message: Message;
     }
   | {
-      /** Another session of the user changed it. */
+      /** Another session of the user changed the conversation. */
       readonly kind: "conversation";
       readonly change: ConversationChange["kind"];
       readonly conversation: Conversation;
@@ -301,16 +326,23 @@ export type Push =
   | { readonly kind: "presence"; readonly presence: readonly Presence[] }
   | { readonly kind: "disconnect"; readonly reason: CloseReason };
 
+/** Content of one WebSocket message, binary or text. */
 export type Frame = Uint8Array | string;
 
-/** What goes to the client, each a frame of its own; an empty list: nothing, in this format. */
+/**
+ * One or more frames to send. An empty list means that the wire format has no frame for the reply
+ * or push.
+ */
 export type Frames = Frame | readonly Frame[];
 
-/** A request that cannot be read. `ref` is the request's if it is known, else 0. */
+/** A request that cannot be read. `ref` is the ref of the request, 0 if unknown. */
 export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;
-  /** The connection must end: framing is lost or the peer uses another protocol. */
+  /**
+   * True if the connection must be closed, because frame boundaries are lost or the client uses
+   * another protocol.
+   */
   readonly fatal: boolean;
 
   constructor(code: ErrorCode, ref: Ref, message: string, fatal = false) {
@@ -322,37 +354,43 @@ export class FrameError extends Error {
   }
 }
 
-/** One connection's wire format. */
+/** The wire format of one connection. */
 export interface Codec {
   /**
-   * Codecs of one format encode a push equally, so that their sessions share it, unless they are
-   * private.
+   * Name of the encoding. Codecs with the same name encode a push to the same bytes, so their
+   * sessions share the encoded frame, unless `isPrivate` is true.
    */
   readonly format: string;
-  /** Only its own client can read its frames. */
+  /** True if frames are encrypted for one client and cannot be shared with other sessions. */
   readonly isPrivate: boolean;
-  /** Of the protocol, as agreed with the client. */
+  /** Protocol version agreed with the client. */
   readonly version: number;
-  /** Its clients acknowledge stored messages, and expect those again that they did not. */
+  /**
+   * True if clients acknowledge stored messages and expect unacknowledged messages to be sent
+   * again.
+   */
   readonly acknowledges: boolean;
   /**
-   * The requests that are complete with this frame, in order; refused ones among them. Copies what
-   * it keeps of `data`. Throws FrameError for a frame that holds no request that can be read.
+   * Returns the requests that are complete after this data, in order; a request that is refused is
+   * returned as its error. Data that is kept is copied. Throws FrameError if the data holds no
+   * readable request.
    */
   decode(data: Uint8Array, isText: boolean): readonly (Operation | FrameError)[];
   /**
-   * The refs of the requests in a frame that are all refused; reads no more than that takes. Throws
-   * FrameError.
+   * Returns the refs of the requests in a frame that is refused as a whole. Reads no more of the
+   * frame than needed. Throws FrameError.
    */
   refsOf(data: Uint8Array, isText: boolean): readonly Ref[];
   encodeReply(reply: Reply): Frames;
   encodePush(push: Push): Frames;
 }
 
+/** A wire protocol of the server. */
 export interface Protocol {
-  /** The WebSocket subprotocol by which a client may choose it. */
+  /** WebSocket subprotocol with which a client selects this protocol. */
   readonly name: string;
-  /** Whether the first frame of a client that chose none is of this protocol. */
+  /** True if the first frame of a client without a subprotocol belongs to this protocol. */
   speaks(data: Uint8Array, isText: boolean): boolean;
+  /** Returns the codec for a new connection. */
   open(): Codec;
 }

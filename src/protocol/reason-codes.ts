@@ -1,6 +1,6 @@
-// Reason codes of WuKongIM's protocols, the same numbers in WKProto and in JSON-RPC: CONNACK,
-// SENDACK, DISCONNECT. Tables only; native has names of its own. The numbers are part of the wire
-// formats.
+// Reason codes of WuKongIM's protocols, used in CONNACK, SENDACK and DISCONNECT. The numbers are
+// the same in WKProto and JSON-RPC and are part of the wire formats. The native protocol uses names
+// instead.
 
 import type { ErrorCode } from "../broker/errors.ts";
 
@@ -22,12 +22,15 @@ const REASONS = {
   sendBanned: 25,
 } as const;
 
-/** Of an answer that refuses nothing. */
+/** Reason code of a successful reply. */
 export const SUCCESS_REASON = REASONS.success;
-/** Of a disconnect after which the client must not reconnect. */
+/** Reason code of a disconnect after which the client must not reconnect. */
 export const KICKED_REASON = REASONS.kicked;
 
-/** Codes without a reason of their own are the system error, which clients may retry. */
+/**
+ * Reason code of each error code. Error codes without a matching reason use the system error, which
+ * clients may retry.
+ */
 const BY_CODE = {
   bad_request: REASONS.systemError,
   bad_id: REASONS.badChannelId,
@@ -62,7 +65,7 @@ const BY_CODE = {
   internal: REASONS.systemError,
 } as const satisfies Record<ErrorCode, number>;
 
-/** The reason code of a refusal. */
+/** Returns the reason code of an error code. */
 export function reasonOf(code: ErrorCode): number {
   return BY_CODE[code];
 }

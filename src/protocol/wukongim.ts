@@ -1,5 +1,5 @@
-// What WuKongIM's two protocols, WKProto and JSON-RPC, have in common beside the reason codes: how
-// its clients see nodes, events and the bits of a message's setting. Pure.
+// Definitions that WuKongIM's two protocols, WKProto and JSON-RPC, share: setting bits of a
+// message, events as their clients receive them, and node numbers.
 
 import {
   type ChannelEvent,
@@ -10,11 +10,11 @@ import {
   type StreamSnapshot,
 } from "../broker/model.ts";
 
-/** Bits of a message's setting that are stored and passed on. */
+/** Bits of a message's setting that are stored and passed on to receivers. */
 export const RECEIPT_BIT = 0x80;
 export const SIGNAL_BIT = 0x20;
 
-/** An event as their clients get it. */
+/** An event as clients of these protocols receive it. */
 export interface ClientEvent {
   readonly id: string;
   readonly type: string;
@@ -22,26 +22,36 @@ export interface ClientEvent {
   readonly data: string;
 }
 
-/** Events whose id is the stream's name, by which clients match them [decisions: Event id]. */
+/**
+ * Events that are sent with the stream's `clientMsgNo` as their id, because clients match events to
+ * streams by it [decisions: Event id].
+ */
 const STREAM_EVENTS: ReadonlySet<string> = new Set([STREAM_START, STREAM_CONTENT, STREAM_END]);
 
+/** Returns an event in the form for these clients. */
 export function clientEvent(event: ChannelEvent): ClientEvent {
   const { type, timestampMs, data, clientMsgNo, eventId } = event;
   const id = STREAM_EVENTS.has(type) ? clientMsgNo : eventId;
   return { id, type, timestampMs, data };
 }
 
-/** The stream so far: its start, the text as one piece, and its end unless it goes on. */
+/**
+ * Returns the events that rebuild a stream: its start, its text in one piece, and its end if it has
+ * ended.
+ */
 export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[] {
   const { clientMsgNo: id, startData, text, state, endData = "" } = snapshot;
   const timestampMs = messageTimeMs(snapshot.messageId);
-  const parts = [{ type: STREAM_START, data: startData }];
-  if (text !== "") parts.push({ type: STREAM_CONTENT, data: text });
-  if (state !== "active") parts.push({ type: STREAM_END, data: endData });
-  return parts.map((part) => ({ id, timestampMs, ...part }));
+  const events = [{ type: STREAM_START, data: startData }];
+  if (text !== "") events.push({ type: STREAM_CONTENT, data: text });
+  if (state !== "active") events.push({ type: STREAM_END, data: endData });
+  return events.map((event) => ({ id, timestampMs, ...event }));
 }
 
-/** A node's id as an integer below 2^31, which WuKongIM's node ids are. */
+/**
+ * Returns a node's id as an integer below 2^31, the form of node ids in WuKongIM. An id that is not
+ * numeric is hashed.
+ */
 export function nodeNumber(nodeId: string): number {
   if (/^\d{1,9}$/.test(nodeId)) return Number(nodeId);
   let number = 0;

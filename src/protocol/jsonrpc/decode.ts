@@ -1,5 +1,5 @@
-// Params of a JSON-RPC request → Operation. No state; the table of methods is the table of contents.
-// Throws FrameError only. Fields: docs/protocol/jsonrpc.md.
+// Converts the params of a JSON-RPC request to an operation; `METHODS` lists all methods. Throws
+// only FrameError. The fields are described in docs/protocol/jsonrpc.md.
 
 import {
   DEVICE_FLAGS,
@@ -21,29 +21,30 @@ import {
 import { RECEIPT_BIT, SIGNAL_BIT } from "../wukongim.ts";
 import type { Params } from "./params.ts";
 
-/** Version of the extended protocol; a client asks for it with `protocol` in connect. */
+/** Version of the extended protocol. A client selects it with the field `protocol` of connect. */
 export const EXTENDED_VERSION = 1;
-/** The newest version of WuKongIM's protocols, and what a connect without one means. */
+/** Newest version of WuKongIM's protocols, also used for a connect without a version. */
 const WUKONGIM_VERSION = 5;
 
 const MAX_UINT32 = 0xffff_ffff;
 
-/** What a method's params are read with. */
-interface Request {
+/** A request, and what is needed to read its params. */
+interface MethodInput {
   readonly params: Params;
   readonly ref: Ref;
   readonly limits: RequestLimits;
-  /** Of a connection that speaks the extended protocol. */
+  /** True if the connection uses the extended protocol. */
   readonly isExtended: boolean;
 }
 
+/** A method of the protocol. */
 export interface Method {
-  /** Only the extended protocol has it. */
+  /** True if only the extended protocol has the method. */
   readonly isExtended?: boolean;
-  /** It has no answer and needs no id. */
+  /** True if the method has no response and needs no id. */
   readonly isNotification?: boolean;
-  /** Undefined: there is nothing to do. */
-  read(request: Request): Operation | undefined;
+  /** Returns the operation, `undefined` if there is nothing to do. */
+  read(request: MethodInput): Operation | undefined;
 }
 
 export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
@@ -62,12 +63,12 @@ export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
   ["commandack", { isExtended: true, read: readCommandack }],
 ]);
 
-/** Whether the params of a connect ask for the extended protocol. */
+/** True if the params of connect select the extended protocol. */
 export function wantsExtended(params: Params): boolean {
   return params.has("protocol");
 }
 
-function readConnect({ params, ref, limits, isExtended }: Request): Operation {
+function readConnect({ params, ref, limits, isExtended }: MethodInput): Operation {
   const version = isExtended ? readVersion(params) : readClientVersion(params);
   return {
     kind: "connect",
@@ -98,7 +99,10 @@ function readVersion(params: Params): number {
   );
 }
 
-/** Newer ones, and 0, mean the newest known [WuKongIM connect]. */
+/**
+ * Returns the version of the client. A newer version and 0 are replaced by the newest known one
+ * [WuKongIM connect].
+ */
 function readClientVersion(params: Params): number {
   const version = params.uint("version", MAX_UINT32, 0);
   return version === 0 ? WUKONGIM_VERSION : Math.min(version, WUKONGIM_VERSION);
@@ -106,7 +110,7 @@ function readClientVersion(params: Params): number {
 
 function readDeviceFlag(params: Params): DeviceFlag {
   const value = params.uint("deviceFlag", MAX_UINT32, 0);
-  const flag = DEVICE_FLAGS.find((known) => known === value);
+  const flag = DEVICE_FLAGS.find((deviceFlag) => deviceFlag === value);
   if (flag !== undefined) return flag;
   throw params.refusal("bad_request", "deviceFlag must be 0, 1 or 2");
 }
@@ -118,7 +122,7 @@ function readDeviceLevel(params: Params): DeviceLevel | undefined {
   throw params.refusal("bad_request", "deviceLevel must be 0 or 1");
 }
 
-function readSend({ params, ref, limits, isExtended }: Request): Operation {
+function readSend({ params, ref, limits, isExtended }: MethodInput): Operation {
   const header = params.object("header");
   return {
     kind: "send",
@@ -138,17 +142,23 @@ function readSend({ params, ref, limits, isExtended }: Request): Operation {
   };
 }
 
-/** A topic counts only if the setting says so. Undefined: there is nothing to pass on. */
+/**
+ * Returns the setting bits and topic to pass on, `undefined` if there are none. The topic counts
+ * only if the setting `topic` is true.
+ */
 function readPassthrough(params: Params): Passthrough | undefined {
-  const given = params.object("setting");
+  const settings = params.object("setting");
   const setting =
-    (given.bool("receipt") ? RECEIPT_BIT : 0) | (given.bool("signal") ? SIGNAL_BIT : 0);
-  const topic = given.bool("topic") ? (params.label("topic") ?? "") : "";
+    (settings.bool("receipt") ? RECEIPT_BIT : 0) | (settings.bool("signal") ? SIGNAL_BIT : 0);
+  const topic = settings.bool("topic") ? (params.label("topic") ?? "") : "";
   return setting === 0 && topic === "" ? undefined : { setting, topic };
 }
 
-/** Of a command, in WuKongIM's form, it is the number in the inbox that is acknowledged. */
-function readRecvack({ params, ref, isExtended }: Request): Operation | undefined {
+/**
+ * Reads a recvack. In WuKongIM's form, a recvack of a command holds the position in the inbox as
+ * `messageSeq` and becomes a commandack.
+ */
+function readRecvack({ params, ref, isExtended }: MethodInput): Operation | undefined {
   const messageSeq = params.uint("messageSeq");
   const messageId = params.messageId();
   if (isExtended) {
@@ -163,16 +173,19 @@ function readRecvack({ params, ref, isExtended }: Request): Operation | undefine
       messageSeq,
       messageId,
     };
-  if (messageSeq === 0) return undefined; // nothing is kept to acknowledge
+  if (messageSeq === 0) return undefined; // the command is not in the inbox
   return { kind: "commandack", ref, inboxSeqs: [messageSeq] };
 }
 
-/** A server of WuKongIM takes it and does nothing; its clients close the socket themselves. */
-function readDisconnect({ isExtended }: Request): Operation | undefined {
+/**
+ * Reads a disconnect. WuKongIM's form ignores it as WuKongIM's servers do, because the clients
+ * close the socket themselves.
+ */
+function readDisconnect({ isExtended }: MethodInput): Operation | undefined {
   return isExtended ? { kind: "disconnect", ref: 0 } : undefined;
 }
 
-function readHistory({ params, ref }: Request): Operation {
+function readHistory({ params, ref }: MethodInput): Operation {
   return {
     kind: "history",
     ref,
@@ -184,13 +197,13 @@ function readHistory({ params, ref }: Request): Operation {
   };
 }
 
-function readConversations({ params, ref }: Request): Operation {
+function readConversations({ params, ref }: MethodInput): Operation {
   const limit = params.limit(MAX_CONVERSATIONS);
   const offset = params.uint("offset", MAX_UINT32, 0);
   return { kind: "conversations", ref, limit, offset };
 }
 
-function readConversation({ params, ref }: Request): Operation {
+function readConversation({ params, ref }: MethodInput): Operation {
   const channel = params.channel();
   return { kind: "conversation", ref, channel, change: readChange(params) };
 }
@@ -208,17 +221,17 @@ function readChange(params: Params): ConversationChange {
   }
 }
 
-function readPresence({ params, ref, limits }: Request): Operation {
+function readPresence({ params, ref, limits }: MethodInput): Operation {
   const uids = params.ids("uids", limits.maxPresenceUids);
   return { kind: "presence", ref, uids };
 }
 
-function readWatch({ params, ref, limits }: Request): Operation {
+function readWatch({ params, ref, limits }: MethodInput): Operation {
   const uids = params.ids("uids", limits.maxWatchedUids);
   return { kind: "watch", ref, uids };
 }
 
-function readStream({ params, ref }: Request): Operation {
+function readStream({ params, ref }: MethodInput): Operation {
   const channel = params.channel();
   return {
     kind: "stream",
@@ -228,7 +241,7 @@ function readStream({ params, ref }: Request): Operation {
   };
 }
 
-function readCancel({ params, ref }: Request): Operation {
+function readCancel({ params, ref }: MethodInput): Operation {
   const channel = params.channel();
   return {
     kind: "cancel",
@@ -238,7 +251,7 @@ function readCancel({ params, ref }: Request): Operation {
   };
 }
 
-function readCommandack({ params, ref, limits }: Request): Operation {
+function readCommandack({ params, ref, limits }: MethodInput): Operation {
   const inboxSeqs = params.uints("inboxSeqs", limits.maxCommandAcks);
   return { kind: "commandack", ref, inboxSeqs };
 }

@@ -1,14 +1,17 @@
-// The JSON documents in one WebSocket message: one as a rule, several as WuKongIM's servers accept
-// it. No state. Never throws: a document that cannot be read is one of the results.
+// Splits a WebSocket message into its JSON documents. There is usually one, but WuKongIM's servers
+// accept several. Never throws: a document that cannot be read is part of the result.
 
+/** Maximum number of documents in one message. */
 const MAX_DOCUMENTS = 100;
 
-/** Undefined: it is no JSON. */
+/** A parsed JSON document, `undefined` if the text is not valid JSON. */
 export type Document = { readonly value: unknown } | undefined;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** All documents of the message, in order; one that cannot be read is the last. */
+/**
+ * Returns all documents of the message, in order. Reading stops at a document that cannot be read.
+ */
 export function readDocuments(data: Uint8Array): readonly Document[] {
   let text: string;
   try {
@@ -16,19 +19,20 @@ export function readDocuments(data: Uint8Array): readonly Document[] {
   } catch {
     return [undefined];
   }
-  const whole = parse(text);
-  return whole === undefined ? readEach(text) : [whole];
+  const document = parse(text);
+  return document === undefined ? readEach(text) : [document];
 }
 
+/** Reads a text with several documents, or with invalid JSON. */
 function readEach(text: string): readonly Document[] {
   const documents: Document[] = [];
-  for (let at = 0; at < text.length; ) {
-    const end = endOfObject(text, at);
-    const document = parse(text.slice(at, end));
-    if (document === undefined && text.slice(at).trim() === "") break;
+  for (let offset = 0; offset < text.length; ) {
+    const end = endOfObject(text, offset);
+    const document = parse(text.slice(offset, end));
+    if (document === undefined && text.slice(offset).trim() === "") break;
     documents.push(document);
     if (document === undefined || documents.length > MAX_DOCUMENTS) break;
-    at = end;
+    offset = end;
   }
   if (documents.length > MAX_DOCUMENTS) documents[MAX_DOCUMENTS] = undefined;
   return documents.length === 0 ? [undefined] : documents;
@@ -42,20 +46,23 @@ function parse(text: string): Document {
   }
 }
 
-/** Where the object that begins there ends; the end of the text if it does not. */
+/**
+ * Returns the offset after the object that begins at `from`, or the end of the text if the object
+ * is incomplete.
+ */
 function endOfObject(text: string, from: number): number {
   let depth = 0;
   let isQuoted = false;
-  for (let at = from; at < text.length; at++) {
-    const letter = text[at];
+  for (let offset = from; offset < text.length; offset++) {
+    const letter = text[offset];
     if (isQuoted) {
-      if (letter === "\\") at += 1;
+      if (letter === "\\") offset += 1;
       else if (letter === '"') isQuoted = false;
     } else if (letter === '"') isQuoted = true;
     else if (letter === "{") depth += 1;
     else if (letter === "}") {
       depth -= 1;
-      if (depth <= 0) return at + 1;
+      if (depth <= 0) return offset + 1;
     }
   }
   return text.length;

@@ -1,5 +1,6 @@
-// Reply and Push → JSON text of the extended protocol, and the envelopes of both forms. No state. A
-// push is written once for all sessions of the format. Fields: docs/protocol/jsonrpc.md.
+// Converts replies and pushes to JSON text of the extended protocol, and builds the envelopes for
+// both forms. A push is encoded once for all sessions of the format. The fields are described in
+// docs/protocol/jsonrpc.md.
 
 import { Buffer } from "node:buffer";
 import { CLOSE_REASONS } from "../../broker/errors.ts";
@@ -14,18 +15,21 @@ import type {
 import type { Push, Reply } from "../protocol.ts";
 import { errorObject, type RpcCode } from "./errors.ts";
 
-/** `id`: of the request. */
-export function answer(id: string, result: object): string {
+/** Returns a successful response. `id` is the id of the request. */
+export function resultResponse(id: string, result: object): string {
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${JSON.stringify(result)}}`;
 }
 
-/** Clients take any message with the key `id` for a response. */
+/**
+ * Returns a notification. It has no key `id`, because clients treat every message with `id` as a
+ * response.
+ */
 export function notification(method: string, params: object): string {
   return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
 }
 
-/** `id` undefined: the request's is not known. */
-export function failure(
+/** Returns an error response. `id` is `undefined` if the id of the request is unknown. */
+export function errorResponse(
   id: string | undefined,
   reply: Extract<Reply, { readonly kind: "error" }>,
   rpcCode: RpcCode | undefined,
@@ -37,11 +41,12 @@ export function failure(
   });
 }
 
+/** Returns bytes in base64, without copying them first. */
 export function base64({ buffer, byteOffset, length }: Uint8Array): string {
   return Buffer.from(buffer, byteOffset, length).toString("base64");
 }
 
-/** What a request of the extended protocol is answered with. */
+/** Returns the `result` of a response in the extended protocol. */
 export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): object {
   switch (reply.kind) {
     case "connack":
@@ -67,7 +72,7 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
         ...channelFields(channel),
         headSeq,
         more,
-        messages: messages.map((one) => messageFields(channel, one)),
+        messages: messages.map((message) => messageFields(channel, message)),
       };
     }
     case "presence":
@@ -91,6 +96,7 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
   }
 }
 
+/** Returns a push as a notification of the extended protocol. */
 export function encodeExtended(push: Push): string {
   return notification(push.kind, paramsOf(push));
 }
@@ -105,7 +111,7 @@ function paramsOf(push: Push): object {
         ...channelFields(channel),
         afterSeq,
         throughSeq,
-        messages: messages.map((one) => messageFields(channel, one)),
+        messages: messages.map((message) => messageFields(channel, message)),
       };
     }
     case "event":
@@ -134,7 +140,7 @@ function channelFields({ type, id }: ChannelRef) {
   return { channelType: type, channelId: id };
 }
 
-/** `channel` as the receiver names it. */
+/** Returns the fields of a message. `channel` is the channel as the receiver names it. */
 function messageFields(channel: ChannelRef, message: Message) {
   const { noPersist, redDot } = message.header;
   const { stream } = message;
@@ -178,7 +184,7 @@ function streamFields(channel: ChannelRef, snapshot: StreamSnapshot) {
   };
 }
 
-/** A stream without its text and what its message contains. */
+/** Returns the fields of a stream that its message does not have. */
 function streamRecord({ state, nextIndex, startData, endData, notes }: StreamSnapshot) {
   return { state, nextIndex, startData, endData, notes };
 }

@@ -1,9 +1,9 @@
-// The codes of JSON-RPC's errors, and the error object of a refusal. No state.
+// Error codes and error objects of JSON-RPC.
 
 import { ERRORS, type ErrorCode } from "../../broker/errors.ts";
 import { reasonOf } from "../reason-codes.ts";
 
-/** JSON-RPC 2.0, section 5.1. */
+/** Predefined error codes (JSON-RPC 2.0, section 5.1). */
 export const RPC_CODES = {
   parseError: -32700,
   invalidRequest: -32600,
@@ -13,14 +13,18 @@ export const RPC_CODES = {
 
 export type RpcCode = (typeof RPC_CODES)[keyof typeof RPC_CODES];
 
+/** A refusal of a request. */
 interface Refusal {
   readonly code: ErrorCode;
-  /** "": that of the table. */
+  /** Message for the client. If it is empty, the message of the error table is used. */
   readonly message: string;
   readonly retryAfterMs: number;
 }
 
-/** `rpcCode`: known from the form of the request, else what `code` says. */
+/**
+ * Returns the error object of a refusal. `rpcCode` is set if the request itself was malformed;
+ * otherwise it follows from `code`.
+ */
 export function errorObject(
   { code, message, retryAfterMs }: Refusal,
   rpcCode: RpcCode | undefined,
@@ -33,7 +37,7 @@ export function errorObject(
   };
 }
 
-/** JSON has no number for what is not finite. */
+/** Returns `ms` as an integer in the safe range, because JSON cannot represent NaN or infinity. */
 function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }

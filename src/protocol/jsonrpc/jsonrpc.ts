@@ -1,7 +1,7 @@
-// JSON-RPC 2.0 over a WebSocket on the server, in two forms: as WuKongIM's clients speak it, and an
-// extended one with everything native can do, chosen by `protocol` in connect. State per
-// connection: the form, and the requests without an answer. The gateway answers each request once
-// and bounds how many are open, and so these.
+// JSON-RPC 2.0 over a WebSocket, server side, in two forms: the form of WuKongIM's clients, and an
+// extended form with all features of the native protocol, which a client selects with `protocol` in
+// connect. Each codec owns the form of its connection and the requests without a response. The
+// gateway replies to each request once and limits how many are open.
 
 import {
   type Codec,
@@ -16,25 +16,35 @@ import {
 } from "../protocol.ts";
 import { EXTENDED_VERSION, METHODS, type Method, wantsExtended } from "./decode.ts";
 import { type Document, readDocuments } from "./documents.ts";
-import { answer, encodeExtended, failure, resultOf } from "./encode.ts";
+import { encodeExtended, errorResponse, resultOf, resultResponse } from "./encode.ts";
 import { RPC_CODES, type RpcCode } from "./errors.ts";
 import { isJsonObject, type JsonObject, Params } from "./params.ts";
-import { type Asked, encodeWukongim, headerFlags, wukongimResult } from "./wukongim.ts";
+import { type EchoedFields, encodeWukongim, headerFlags, wukongimResult } from "./wukongim.ts";
 
 const SUBPROTOCOL = "jindou.jsonrpc.v1";
-/** Names of the forms, by which sessions share frames. */
+/** Names of the forms. Sessions with the same name share encoded frames. */
 const EXTENDED_FORMAT = "jsonrpc";
 const WUKONGIM_FORMAT = "jsonrpc-wukongim";
 
-/** Characters of an id: each open request keeps its own. */
+/**
+ * Maximum number of characters of a request's id. It is limited because the id is stored until the
+ * response.
+ */
 const MAX_ID_LENGTH = 128;
-/** Refusals of a send that are no result: the request itself is wrong. */
+/**
+ * Error codes of a send that are sent as a JSON-RPC error in WuKongIM's form, because the request
+ * itself is wrong. Other refusals of a send are results.
+ */
 const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_frame"]);
 
 const OPEN_OBJECT = 0x7b;
-/** Space, tab, line feed, carriage return. */
+/** Space, tab, line feed and carriage return. */
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
 
+/**
+ * Creates the protocol. A connection without a subprotocol uses it if its first frame begins with
+ * `{`.
+ */
 export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   return {
     name: SUBPROTOCOL,
@@ -46,21 +56,22 @@ export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   };
 }
 
-/** A request without an answer. */
-interface Open extends Asked {
-  /** Undefined: it has none that can be read, or needs no answer. */
+/** A request without a response. */
+interface OpenRequest extends EchoedFields {
+  /** Id of the request, `undefined` if it has no valid id or needs no response. */
   readonly id: string | undefined;
   readonly method: string;
-  /** Of the request's form; undefined: it has the form of a request. */
+  /** Error code if the request is malformed, `undefined` if it is well-formed. */
   readonly rpcCode: RpcCode | undefined;
 }
 
+/** Codec of one connection. */
 class JsonRpcCodec implements Codec {
   readonly isPrivate = false;
   readonly #limits: RequestLimits;
-  readonly #open = new Map<Ref, Open>();
+  readonly #openRequests = new Map<Ref, OpenRequest>();
   #lastRef = 0;
-  /** Undefined until connect. */
+  /** Form of the connection, `undefined` until connect. */
   #form: "wukongim" | "extended" | undefined;
   #version: number | undefined;
 
@@ -72,7 +83,7 @@ class JsonRpcCodec implements Codec {
     return this.#form === "extended" ? EXTENDED_FORMAT : WUKONGIM_FORMAT;
   }
 
-  /** The extended form resumes. */
+  /** True for WuKongIM's form. Clients of the extended form resume channels instead. */
   get acknowledges(): boolean {
     return this.#form !== "extended";
   }
@@ -96,48 +107,49 @@ class JsonRpcCodec implements Codec {
       if (!isJsonObject(value)) return [];
       const id = idOf(value);
       const method = typeof value.method === "string" ? value.method : "";
-      return id === undefined ? [] : [this.#ask({ id, method })];
+      return id === undefined ? [] : [this.#register({ id, method })];
     });
   }
 
   encodeReply(reply: Reply): Frames {
-    const open = this.#open.get(reply.ref);
-    this.#open.delete(reply.ref);
-    if (reply.kind === "error" && !this.#isResult(reply.code, open))
-      return failure(open?.id, reply, open?.rpcCode);
-    if (open?.id === undefined) return [];
+    const request = this.#openRequests.get(reply.ref);
+    this.#openRequests.delete(reply.ref);
+    if (reply.kind === "error" && !this.#isResult(reply.code, request))
+      return errorResponse(request?.id, reply, request?.rpcCode);
+    if (request?.id === undefined) return [];
     const result =
       this.#form === "extended" && reply.kind !== "error"
         ? resultOf(reply)
-        : wukongimResult(reply, open);
-    return result === undefined ? [] : answer(open.id, result);
+        : wukongimResult(reply, request);
+    return result === undefined ? [] : resultResponse(request.id, result);
   }
 
   encodePush(push: Push): Frames {
     return this.#form === "extended" ? encodeExtended(push) : encodeWukongim(push);
   }
 
-  /** WuKongIM's clients get the refusal of a send as a result. */
-  #isResult(code: string, open: Open | undefined): boolean {
-    return this.#form === "wukongim" && open?.method === "send" && !BAD_REQUESTS.has(code);
+  /** True if a refusal is sent as a result: WuKongIM's clients expect this for a refused send. */
+  #isResult(code: string, request: OpenRequest | undefined): boolean {
+    return this.#form === "wukongim" && request?.method === "send" && !BAD_REQUESTS.has(code);
   }
 
-  #ask(open: Partial<Open>): Ref {
+  /** Stores a request until its response and returns its ref. */
+  #register(request: Partial<OpenRequest>): Ref {
     this.#lastRef += 1;
-    this.#open.set(this.#lastRef, {
+    this.#openRequests.set(this.#lastRef, {
       id: undefined,
       method: "",
       rpcCode: undefined,
       header: undefined,
       clientTimestamp: 0,
-      ...open,
+      ...request,
     });
     return this.#lastRef;
   }
 
-  /** A request that is refused for its form. */
+  /** Returns the error of a request that is malformed, and registers the request. */
   #malformed(rpcCode: RpcCode, message: string, id: string | undefined): FrameError {
-    return new FrameError("malformed_frame", this.#ask({ id, rpcCode }), message);
+    return new FrameError("malformed_frame", this.#register({ id, rpcCode }), message);
   }
 
   #read(document: Document): Operation | FrameError | undefined {
@@ -154,32 +166,32 @@ class JsonRpcCodec implements Codec {
   }
 
   #readRequest(request: JsonObject): Operation | FrameError | undefined {
-    const { jsonrpc, method, id: anyId } = request;
+    const { jsonrpc, method, id: rawId } = request;
     const id = idOf(request);
     const invalid = (problem: string) => this.#malformed(RPC_CODES.invalidRequest, problem, id);
     if (jsonrpc !== undefined && jsonrpc !== "2.0") return invalid('jsonrpc must be "2.0"');
-    if (anyId !== undefined && id === undefined)
+    if (rawId !== undefined && id === undefined)
       return invalid(`id must be a string of 1 to ${MAX_ID_LENGTH} characters`);
     if (typeof method !== "string") return invalid("method must be a string");
-    const found = METHODS.get(method);
-    if (found === undefined || (found.isExtended && this.#form === "wukongim"))
+    const handler = METHODS.get(method);
+    if (handler === undefined || (handler.isExtended && this.#form === "wukongim"))
       return this.#malformed(
         RPC_CODES.methodNotFound,
-        found === undefined
+        handler === undefined
           ? "There is no such method"
           : `The method needs "protocol": ${EXTENDED_VERSION} in connect`,
         id,
       );
-    if (id === undefined && !found.isNotification) return invalid("The request needs an id");
+    if (id === undefined && !handler.isNotification) return invalid("The request needs an id");
     const { params = {} } = request;
     if (!isJsonObject(params))
       return this.#malformed(RPC_CODES.invalidParams, "params must be an object", id);
-    return this.#readParams(params, { id, method }, found.read);
+    return this.#readParams(params, { id, method }, handler.read);
   }
 
   #readParams(
     fields: JsonObject,
-    { id, method }: Pick<Open, "id" | "method">,
+    { id, method }: Pick<OpenRequest, "id" | "method">,
     read: Method["read"],
   ): Operation | FrameError | undefined {
     const ref = this.#lastRef + 1;
@@ -191,18 +203,19 @@ class JsonRpcCodec implements Codec {
       const limits = this.#limits;
       const operation = read({ params, ref, limits, isExtended });
       if (operation?.kind === "connect") this.#version ??= operation.version;
-      if (operation?.ref === ref) this.#ask({ id, method, ...askedBy(operation, params) });
+      if (operation?.ref === ref)
+        this.#register({ id, method, ...echoedFieldsOf(operation, params) });
       return operation;
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
-      this.#ask({ id, method });
+      this.#register({ id, method });
       return error;
     }
   }
 }
 
-/** What the answer in WuKongIM's form repeats of the request. */
-function askedBy({ kind }: Operation, params: Params): Partial<Asked> {
+/** Returns the fields of a request that a response in WuKongIM's form repeats. */
+function echoedFieldsOf({ kind }: Operation, params: Params): Partial<EchoedFields> {
   switch (kind) {
     case "connect": {
       const max = Number.MAX_SAFE_INTEGER;
@@ -217,7 +230,7 @@ function askedBy({ kind }: Operation, params: Params): Partial<Asked> {
   }
 }
 
-/** Undefined: it has none, or none that can be taken. */
+/** Returns the id of a request, `undefined` if it has no valid id. */
 function idOf({ id }: JsonObject): string | undefined {
   const isId = typeof id === "string" && id !== "" && id.length <= MAX_ID_LENGTH;
   return isId ? id : undefined;

@@ -1,5 +1,5 @@
-// The params of one request, read field by field with a check of each. No state. Throws FrameError
-// with the request's ref only. A field that is null counts as absent, unknown ones are ignored.
+// Reads and checks the params of a request, field by field. Throws only FrameError, with the ref of
+// the request. A field that is null counts as absent, and unknown fields are ignored.
 
 import { Buffer } from "node:buffer";
 import { ERRORS, type ErrorCode } from "../../broker/errors.ts";
@@ -13,15 +13,20 @@ import {
 } from "../../broker/model.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/** Of an object payload; deeper ones would exhaust the stack of JSON.stringify. */
+/**
+ * Maximum number of levels in an object payload. A deeper object would overflow the stack in
+ * JSON.stringify.
+ */
 const MAX_DEPTH = 100;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
+/** True if the value is an object and not an array. */
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** The params of one request, or of an object in them. */
 export class Params {
   readonly #fields: JsonObject;
   readonly #ref: Ref;
@@ -31,28 +36,37 @@ export class Params {
     this.#ref = ref;
   }
 
+  /** Returns an error with the ref of the request. */
   refusal(code: ErrorCode, message: string): FrameError {
     return new FrameError(code, this.#ref, message);
   }
 
+  /** True if the field is present and not null. */
   has(name: string): boolean {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /** An integer from 0 to `max`; `absent` if it is missing, else it is required. */
+  /**
+   * Reads an integer from 0 to `max`. A missing field is replaced by `absent`, or rejected if there
+   * is no `absent`.
+   */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
     throw this.#mismatch(name, `an integer from 0 to ${max}`);
   }
 
+  /** Reads a boolean. A missing field is false. */
   bool(name: string): boolean {
     const value = this.#value(name) ?? false;
     if (typeof value === "boolean") return value;
     throw this.#mismatch(name, "true or false");
   }
 
-  /** At most `max` UTF-16 units; `absent` if it is missing, else it is required. */
+  /**
+   * Reads a string of at most `max` UTF-16 units. A missing field is replaced by `absent`, or
+   * rejected if there is no `absent`.
+   */
   text(name: string, max: number, absent?: string): string {
     const value = this.#value(name) ?? absent;
     if (typeof value !== "string") throw this.#mismatch(name, "a string");
@@ -61,45 +75,49 @@ export class Params {
     return value;
   }
 
+  /** Reads a required id. */
   id(name: string): string {
     return this.#id(this.#value(name), name);
   }
 
-  /** Absent and "" both mean none. */
+  /** Reads an optional id. Returns "" if it is missing or empty. */
   optionalId(name: string): string {
     const value = this.#value(name) ?? "";
     return value === "" ? "" : this.#id(value, name);
   }
 
+  /** Reads a list of at most `max` ids. */
   ids(name: string, max: number): readonly string[] {
     return this.#list(name, max).map((id) => this.#id(id, `each of ${name}`));
   }
 
+  /** Reads a list of at most `max` unsigned integers. */
   uints(name: string, max: number): readonly number[] {
     const values = this.#list(name, max);
     if (values.every((value) => isUint(value))) return values;
     throw this.#mismatch(name, "a list of integers from 0");
   }
 
-  /** A label of the client; absent and "" both mean none. */
+  /** Reads a text that the client chose. Returns `undefined` if it is missing or empty. */
   label(name: string): string | undefined {
     return this.text(name, MAX_ID_LENGTH, "") || undefined;
   }
 
-  /** A label that must not be empty. */
+  /** Reads a text that the client chose and that must not be empty. */
   name(name: string): string {
     const value = this.text(name, MAX_ID_LENGTH);
     if (value !== "") return value;
     throw this.refusal("bad_request", `${name} must not be empty`);
   }
 
-  /** From 1. */
+  /** Reads the field `limit`, an integer from 1 to `max`. */
   limit(max: number): number {
     const limit = this.#value("limit");
     if (isUint(limit, max) && limit > 0) return limit;
     throw this.#mismatch("limit", `an integer from 1 to ${max}`);
   }
 
+  /** Reads the fields `channelType` and `channelId`. */
   channel(): ChannelRef {
     const type = this.uint("channelType");
     if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
@@ -107,13 +125,14 @@ export class Params {
     return { type, id: this.id("channelId") };
   }
 
-  /** The params of a nested object; absent: none of them. */
+  /** Returns the fields of a nested object. A missing object counts as an empty one. */
   object(name: string): Params {
     const value = this.#value(name) ?? {};
     if (isJsonObject(value)) return new Params(value, this.#ref);
     throw this.#mismatch(name, "an object");
   }
 
+  /** Returns the fields of each object in a list. A missing list counts as an empty one. */
   objects(name: string, max: number): readonly Params[] {
     if (!this.has(name)) return [];
     return this.#list(name, max).map((value) => {
@@ -122,7 +141,10 @@ export class Params {
     });
   }
 
-  /** A number, or a string of its digits. One that no message of ours has is 0. */
+  /**
+   * Reads a message id, as a number or as a string of digits. Returns 0 for a number too large to
+   * be an id of this broker.
+   */
   messageId(): number {
     const value = this.#value("messageId");
     if (isUint(value)) return value;
@@ -133,7 +155,9 @@ export class Params {
     throw this.#mismatch("messageId", "a string of digits");
   }
 
-  /** Bytes in standard base64, or a JSON object, which becomes its text. */
+  /**
+   * Reads a payload: bytes in standard base64, or a JSON object, whose JSON text is the payload.
+   */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =
@@ -145,7 +169,8 @@ export class Params {
   #base64(text: string, maxBytes: number): Uint8Array {
     if (text.length > Math.ceil(maxBytes / 3) * 4) throw this.#tooLarge(maxBytes);
     const bytes = Buffer.from(text, "base64");
-    if (bytes.toString("base64") === text) return new Uint8Array(bytes); // Buffer skips invalid characters
+    // the comparison fails if `Buffer.from` skipped invalid characters
+    if (bytes.toString("base64") === text) return new Uint8Array(bytes);
     throw this.#mismatch("payload", "standard base64, or an object");
   }
 
@@ -176,6 +201,7 @@ export class Params {
     return this.#fields[name] ?? undefined;
   }
 
+  /** Returns the error of a field with another type or range. */
   #mismatch(name: string, expected: string): FrameError {
     return this.refusal("bad_request", `${name} must be ${expected}`);
   }
@@ -185,9 +211,9 @@ function isUint(value: unknown, max = Number.MAX_SAFE_INTEGER): value is number 
   return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= max;
 }
 
-/** Whether it has more than `levels` levels of objects and arrays. */
+/** True if the value has more than `levels` levels of objects and arrays. */
 function isDeeper(value: unknown, levels: number): boolean {
   if (typeof value !== "object" || value === null) return false;
   if (levels === 0) return true;
-  return Object.values(value).some((one) => isDeeper(one, levels - 1));
+  return Object.values(value).some((child) => isDeeper(child, levels - 1));
 }

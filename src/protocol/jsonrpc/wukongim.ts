@@ -1,6 +1,6 @@
-// Reply and Push → JSON text as WuKongIM's clients for JSON-RPC read it. No state. Field names,
-// their order and what is left out are those of WuKongIM; what native can do beyond that has no
-// form here.
+// Converts replies and pushes to JSON text for WuKongIM's JSON-RPC clients. Field names, their
+// order and the omitted fields are those of WuKongIM. Replies and pushes that WuKongIM does not
+// have are not sent.
 
 import { CLOSE_REASONS, type CloseReason } from "../../broker/errors.ts";
 import { type ChannelRef, type Message, SYSTEM_UID } from "../../broker/model.ts";
@@ -16,15 +16,15 @@ import {
 } from "../wukongim.ts";
 import { base64, notification } from "./encode.ts";
 
-/** Flags of a message's header in WuKongIM's order; those that are false are left out. */
+/** Flags of a message's header, in WuKongIM's order. Flags that are false are omitted. */
 const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 
 type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
 
 /**
- * Whether a client is notified before the close: it takes any disconnect for a kick and does not
- * reconnect. One that is refused has its error, and a session that a newer one of the device
- * replaced ends silently.
+ * Whether `disconnect` is sent before the connection is closed. Clients treat every disconnect as a
+ * kick and do not reconnect. A client whose connect was refused has already received the error, and
+ * a session that was replaced by a newer session of the same device ends without a notification.
  */
 const IS_KICK = {
   draining: false,
@@ -41,25 +41,25 @@ const IS_KICK = {
   goodbye: false,
 } as const satisfies Record<CloseReason, boolean>;
 
-/** What must be known of a request to answer it. */
-export interface Asked {
-  /** Of a send: the flags that are set; undefined: none. */
+/** Fields of a request that its response repeats. */
+export interface EchoedFields {
+  /** Flags that are set in the header of a send, `undefined` if none is set. */
   readonly header: HeaderFlags | undefined;
-  /** Of a connect, Unix milliseconds; 0: not given. */
+  /** Client time in a connect, in Unix milliseconds. 0 if the connect has none. */
   readonly clientTimestamp: number;
 }
 
-/** The flags that `isSet` says; undefined: none. */
+/** Returns the flags for which `isSet` returns true, `undefined` if there are none. */
 export function headerFlags(isSet: (flag: string) => boolean): HeaderFlags | undefined {
-  const set = HEADER_FLAGS.filter(isSet);
-  if (set.length === 0) return undefined;
-  return Object.fromEntries(set.map((flag) => [flag, true]));
+  const setFlags = HEADER_FLAGS.filter(isSet);
+  if (setFlags.length === 0) return undefined;
+  return Object.fromEntries(setFlags.map((flag) => [flag, true]));
 }
 
-/** Undefined: nothing is answered. */
+/** Returns the `result` of a response, `undefined` if WuKongIM has no such response. */
 export function wukongimResult(
   reply: Reply,
-  { header, clientTimestamp }: Asked,
+  { header, clientTimestamp }: EchoedFields,
 ): object | undefined {
   switch (reply.kind) {
     case "connack":
@@ -85,18 +85,19 @@ export function wukongimResult(
   }
 }
 
+/** Returns the notifications for a push. */
 export function encodeWukongim(push: Push): Frames {
   switch (push.kind) {
     case "message":
-      return received(push.channel, push.message);
+      return recvNotification(push.channel, push.message);
     case "messages":
-      return push.messages.map((one) => received(push.channel, one));
+      return push.messages.map((message) => recvNotification(push.channel, message));
     case "command":
-      return received(push.channel, push.message, { isCommand: true });
+      return recvNotification(push.channel, push.message, { isCommand: true });
     case "event":
-      return eventOf(clientEvent(push.event));
+      return eventNotification(clientEvent(push.event));
     case "stream":
-      return snapshotEvents(push.snapshot).map(eventOf);
+      return snapshotEvents(push.snapshot).map(eventNotification);
     case "disconnect":
       return IS_KICK[push.reason]
         ? notification("disconnect", {
@@ -110,8 +111,11 @@ export function encodeWukongim(push: Push): Frames {
   }
 }
 
-/** `channel` as the receiver names it. Fields that are undefined are left out, the header never. */
-function received(
+/**
+ * Returns the notification of a received message. `channel` is the channel as the receiver names
+ * it. Fields that are undefined are omitted; the header is always present.
+ */
+function recvNotification(
   channel: ChannelRef,
   message: Message,
   { isCommand } = { isCommand: false },
@@ -148,6 +152,6 @@ function received(
   });
 }
 
-function eventOf({ id, type, timestampMs: timestamp, data }: ClientEvent) {
+function eventNotification({ id, type, timestampMs: timestamp, data }: ClientEvent) {
   return notification("event", { id, type, timestamp, data });
 }
