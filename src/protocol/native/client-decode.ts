@@ -1,12 +1,11 @@
-// Bytes of a server → Reply or Push, for clients (SDK, tests); the server does not load it. Pure,
-// browser-safe, throws FrameError only. Accepts frames of a newer server: unknown flag bits, error
-// names and close reasons are not errors.
+// Decodes a server's frames to replies and pushes, for clients (SDK and tests); the server does not
+// use this file. Browser-safe. Throws only FrameError. Frames of a newer server are accepted:
+// unknown flag bits, error names and close reasons are not errors.
 
 import type { Message } from "../../broker/model.ts";
 import type { ConversationChange, Push, Reply, ResumeResult } from "../protocol.ts";
 import {
   ANY,
-  type Context,
   readChannel,
   readConversation,
   readEvent,
@@ -15,6 +14,7 @@ import {
   readPresence,
   readState,
   readStream,
+  type ServerFrameContext,
 } from "./client-records.ts";
 import { closeReasonOf, errorCodeOf } from "./errors.ts";
 import { CONVERSATION_CHANGES, MAX_UINT32, PUSH_OPS, REPLY_OPS, RESUME_STATUS } from "./ops.ts";
@@ -23,8 +23,8 @@ import { FrameReader } from "./reader.ts";
 export type ServerFrame = Reply | Push;
 
 /**
- * The reply or push in one frame, for the client of user `uid`. Throws FrameError; one that is not
- * `fatal` is a frame of a newer server and must be ignored.
+ * Returns the reply or push in a frame for the client of user `uid`. Throws FrameError. An error
+ * that is not `fatal` means that a newer server sent the frame, which must be ignored.
  */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const reader = new FrameReader(bytes);
@@ -38,8 +38,8 @@ export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   return frame;
 }
 
-/** Undefined: `op` is not a push. */
-function readPush(context: Context, op: number): Push | undefined {
+/** Reads a push. Returns `undefined` if `op` is not a push. */
+function readPush(context: ServerFrameContext, op: number): Push | undefined {
   const { reader } = context;
   switch (op) {
     case PUSH_OPS.message:
@@ -68,8 +68,8 @@ function readPush(context: Context, op: number): Push | undefined {
   }
 }
 
-/** Undefined: `op` is not a reply. */
-function readReply(context: Context, op: number): Reply | undefined {
+/** Reads a reply. Returns `undefined` if `op` is not a reply. */
+function readReply(context: ServerFrameContext, op: number): Reply | undefined {
   const { reader, ref } = context;
   switch (op) {
     case REPLY_OPS.sendack:
@@ -105,7 +105,7 @@ function readReply(context: Context, op: number): Reply | undefined {
   }
 }
 
-function readConnack({ reader, ref }: Context): Reply {
+function readConnack({ reader, ref }: ServerFrameContext): Reply {
   return {
     kind: "connack",
     ref,
@@ -131,7 +131,7 @@ function readResumeResult(reader: FrameReader): ResumeResult {
   return { channel, status, headSeq: reader.uint("headSeq") };
 }
 
-function readSendack({ reader, ref }: Context): Reply {
+function readSendack({ reader, ref }: ServerFrameContext): Reply {
   return {
     kind: "sendack",
     ref,
@@ -141,7 +141,7 @@ function readSendack({ reader, ref }: Context): Reply {
   };
 }
 
-function readHistory(context: Context): Reply {
+function readHistory(context: ServerFrameContext): Reply {
   const { reader, ref } = context;
   return {
     kind: "history",
@@ -153,7 +153,7 @@ function readHistory(context: Context): Reply {
   };
 }
 
-function readConversations(context: Context): Reply {
+function readConversations(context: ServerFrameContext): Reply {
   const { reader, ref } = context;
   const more = reader.bool("more");
   const conversations = reader.list("conversations", ANY, () =>
@@ -162,13 +162,16 @@ function readConversations(context: Context): Reply {
   return { kind: "conversations", ref, more, conversations };
 }
 
-/** A change unknown to this client is `read`: the conversation has all fields to apply. */
+/**
+ * Returns the kind of a change. An unknown kind is treated as `read`, because the frame holds the
+ * complete new state of the conversation.
+ */
 function changeOf(change: number): ConversationChange["kind"] {
   if (change === CONVERSATION_CHANGES.unread) return "unread";
   return change === CONVERSATION_CHANGES.delete ? "delete" : "read";
 }
 
-function readError({ reader, ref }: Context): Reply {
+function readError({ reader, ref }: ServerFrameContext): Reply {
   const name = reader.text("code", ANY);
   const message = reader.text("message", ANY);
   const code = errorCodeOf(name, reader.bool("retry"));
@@ -176,7 +179,7 @@ function readError({ reader, ref }: Context): Reply {
   return { kind: "error", ref, code, message, retryAfterMs };
 }
 
-function readMessages(context: Context): Push {
+function readMessages(context: ServerFrameContext): Push {
   const { reader } = context;
   return {
     kind: "messages",
@@ -191,6 +194,6 @@ function readDisconnect(reader: FrameReader): Push {
   return { kind: "disconnect", reason: closeReasonOf(reader.uint("code")) };
 }
 
-function readMessageList(context: Context): readonly Message[] {
+function readMessageList(context: ServerFrameContext): readonly Message[] {
   return context.reader.list("messages", ANY, () => readMessageRecord(context));
 }

@@ -1,19 +1,19 @@
-// Operation → bytes, for clients (SDK, tests); the server does not load it. No state. Values are
-// not checked, the server does that; only numbers without an encoding throw (RangeError).
-// Browser-safe.
+// Encodes operations, for clients (SDK and tests); the server does not use this file. Values are
+// not checked, because the server checks them; only a number that cannot be encoded throws a
+// RangeError. Browser-safe.
 
 import type { ChannelRef } from "../../broker/model.ts";
 import type { ConversationChange, Operation } from "../protocol.ts";
 import { CLIENT_OPS, CONVERSATION_CHANGES, FLAG_BITS } from "./ops.ts";
 import { FrameWriter, textBytes } from "./writer.ts";
 
-/** A field: nil, a bool, an integer, str, bin, or an array of fields. */
+/** A field of a frame: nil, bool, integer, str, bin, or an array of fields. */
 type Field = undefined | boolean | number | string | Uint8Array | readonly Field[];
 
-/** Most bytes of an integer, and of any header. */
+/** Maximum number of bytes of an integer or of a value's header. */
 const NUMBER_BYTES = 9;
 
-/** The frame of `operation`; its bytes are owned by the caller. */
+/** Returns the frame of an operation. Its memory belongs to the caller. */
 export function encodeOperation(operation: Operation): Uint8Array {
   const { kind, ref } = operation;
   const frame = [CLIENT_OPS[kind], ref, ...fieldsOf(operation)];
@@ -23,7 +23,7 @@ export function encodeOperation(operation: Operation): Uint8Array {
   return writer.end().slice();
 }
 
-/** The fields after op and ref. */
+/** Returns the fields that follow `op` and `ref`. */
 function fieldsOf(operation: Operation): readonly Field[] {
   switch (operation.kind) {
     case "connect": {
@@ -65,8 +65,8 @@ function fieldsOf(operation: Operation): readonly Field[] {
   }
 }
 
-function channelOf(named: { readonly channel: ChannelRef }): readonly Field[] {
-  const { type, id } = named.channel;
+function channelOf(request: { readonly channel: ChannelRef }): readonly Field[] {
+  const { type, id } = request.channel;
   return [type, id];
 }
 
@@ -94,7 +94,7 @@ function maxBytes(field: Field): number {
   if (typeof field === "string") return textBytes(field);
   if (field instanceof Uint8Array) return NUMBER_BYTES + field.length;
   if (typeof field !== "object") return NUMBER_BYTES;
-  return field.reduce<number>((sum, one) => sum + maxBytes(one), NUMBER_BYTES);
+  return field.reduce<number>((sum, item) => sum + maxBytes(item), NUMBER_BYTES);
 }
 
 function write(writer: FrameWriter, field: Field): void {
@@ -105,6 +105,6 @@ function write(writer: FrameWriter, field: Field): void {
   else if (field === undefined) writer.nil();
   else {
     writer.array(field.length);
-    for (const one of field) write(writer, one);
+    for (const item of field) write(writer, item);
   }
 }

@@ -1,6 +1,6 @@
-// Records within a server's frames → messages, events, streams, conversations, for clients (SDK,
-// tests); the server does not load it. Pure, browser-safe, throws FrameError only. Accepts records
-// of a newer server, as client-decode.ts does.
+// Decodes the records in a server's frames: messages, events, streams, conversations and presence.
+// Used by clients (SDK and tests), not by the server. Browser-safe. Throws only FrameError. Accepts
+// records of a newer server, as client-decode.ts does.
 
 import {
   type ChannelEvent,
@@ -20,11 +20,13 @@ import {
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
-/** No bound except the frame's size: a client trusts its server. */
+/**
+ * Limit for fields without a limit: a client trusts its server, and the frame's size bounds them.
+ */
 export const ANY = MAX_UINT32;
 
-/** A frame, and the user of the client that reads it. */
-export interface Context {
+/** A frame that is being read, and the user of the client. */
+export interface ServerFrameContext {
   readonly reader: FrameReader;
   readonly ref: number;
   readonly uid: string;
@@ -32,8 +34,11 @@ export interface Context {
 
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** `channel` has the receiver's name for it; the message keeps the sender's. */
-export function readMessage({ reader, uid }: Context): {
+/**
+ * Reads a message. The returned `channel` is named as the receiver sees it, and `message.channel`
+ * as the sender named it.
+ */
+export function readMessage({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   message: Message;
 } {
@@ -65,12 +70,13 @@ export function readMessage({ reader, uid }: Context): {
   return { channel, message: { ...plain, stream } };
 }
 
-export function readMessageRecord(context: Context): Message {
+/** Reads a message that is part of another frame. */
+export function readMessageRecord(context: ServerFrameContext): Message {
   return context.reader.tuple("message", () => readMessage(context).message);
 }
 
-/** An event, and the channel under the receiver's name for it. */
-export function readEvent({ reader, uid }: Context): {
+/** Reads an event. The returned `channel` is named as the receiver sees it. */
+export function readEvent({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   event: ChannelEvent;
 } {
@@ -85,13 +91,13 @@ export function readEvent({ reader, uid }: Context): {
     type: reader.text("type", ANY),
     data: reader.text("data", ANY),
     timestampMs: reader.uint("timestampMs"),
-    stream: reader.absent() ? undefined : reader.tuple("stream", () => readPlace(reader)),
+    stream: reader.absent() ? undefined : reader.tuple("stream", () => readStreamPosition(reader)),
   };
   return { channel, event };
 }
 
-/** A stream, and the channel under the receiver's name for it. */
-export function readStream({ reader, uid }: Context): {
+/** Reads a stream. The returned `channel` is named as the receiver sees it. */
+export function readStream({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   snapshot: StreamSnapshot;
 } {
@@ -112,7 +118,7 @@ export function readStream({ reader, uid }: Context): {
   return { channel, snapshot };
 }
 
-export function readConversation(context: Context): Conversation {
+export function readConversation(context: ServerFrameContext): Conversation {
   const { reader } = context;
   return {
     channel: readChannel(reader),
@@ -126,15 +132,18 @@ export function readConversation(context: Context): Conversation {
 }
 
 export function readPresence(reader: FrameReader): readonly Presence[] {
-  const readOne = (): Presence => ({
+  const readEntry = (): Presence => ({
     uid: reader.text("uid", ANY),
     online: reader.bool("online"),
     flag: readDeviceFlag(reader),
   });
-  return reader.list("presence", ANY, () => reader.tuple("presence", readOne));
+  return reader.list("presence", ANY, () => reader.tuple("presence", readEntry));
 }
 
-/** A state of a newer server is a final one: only `active` continues. */
+/**
+ * Reads a stream's state. An unknown state of a newer server is a final one, because only `active`
+ * continues.
+ */
 export function readState(reader: FrameReader): StreamState {
   return STREAM_STATES[reader.uint("state")] ?? "interrupted";
 }
@@ -146,7 +155,7 @@ export function readChannel(reader: FrameReader): ChannelRef {
   return { type, id: reader.text("channelId", ANY) };
 }
 
-/** The stream that a message starts: their common fields are on the wire once. */
+/** Reads the stream that a message starts. The fields that both have are sent only once. */
 function readStreamOf(message: Omit<Message, "stream">, reader: FrameReader): StreamSnapshot {
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
   const text = textOf(message.payload);
@@ -163,7 +172,7 @@ function readStreamOf(message: Omit<Message, "stream">, reader: FrameReader): St
   };
 }
 
-/** The content of a text message's payload; undefined for another payload. */
+/** Returns the text in the payload of a text message, `undefined` for another payload. */
 function textOf(payload: Uint8Array): string | undefined {
   try {
     const { content } = JSON.parse(utf8.decode(payload));
@@ -196,7 +205,7 @@ function readNote(reader: FrameReader): StreamNote {
   };
 }
 
-function readPlace(reader: FrameReader): StreamPlace {
+function readStreamPosition(reader: FrameReader): StreamPlace {
   return {
     messageSeq: reader.uint("messageSeq"),
     index: reader.uint("index"),
@@ -206,7 +215,10 @@ function readPlace(reader: FrameReader): StreamPlace {
   };
 }
 
-/** In a personal channel the messages of the other user were sent to this one. */
+/**
+ * Returns the channel as the sender named it. In a personal channel, messages of the other user
+ * were sent to this user.
+ */
 function channelAsSent(
   channel: ChannelRef,
   { fromUid, uid }: { readonly fromUid: string; readonly uid: string },
@@ -215,8 +227,8 @@ function channelAsSent(
   return { type: PERSON_CHANNEL, id: uid };
 }
 
-function readLabel(reader: FrameReader, what: string): string | undefined {
-  return reader.absent() ? undefined : reader.text(what, ANY);
+function readLabel(reader: FrameReader, field: string): string | undefined {
+  return reader.absent() ? undefined : reader.text(field, ANY);
 }
 
 function readDeviceFlag(reader: FrameReader): DeviceFlag {

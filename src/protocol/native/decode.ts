@@ -1,6 +1,6 @@
-// Bytes of a client → Operation, for the server. State: the slab that payloads are copied into.
-// Every field is checked before it is used; throws FrameError only, with the request's ref once it
-// is known. Field orders: docs/protocol/native.md.
+// Decodes a client's frames to operations, on the server. Owns the slab into which payloads are
+// copied. Checks every field before it is used. Throws only FrameError, with the ref of the request
+// once it was read. The order of the fields is described in docs/protocol/native.md.
 
 import {
   type ChannelRef,
@@ -34,18 +34,20 @@ import {
 } from "./ops.ts";
 import { FrameReader } from "./reader.ts";
 
-interface Context {
+/** A frame that is being read, and what is needed to read it. */
+interface RequestContext {
   readonly reader: FrameReader;
   readonly limits: RequestLimits;
-  readonly copies: Copies;
+  readonly copies: PayloadCopies;
   readonly ref: Ref;
 }
 
 /**
- * A function that reads the operation in one binary frame, and keeps none of the frame's memory.
+ * Returns a function that decodes the operation in one binary frame. The operation keeps none of
+ * the frame's memory.
  */
 export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Operation {
-  const copies = new Copies();
+  const copies = new PayloadCopies();
   return (data) => {
     const reader = new FrameReader(data);
     const { op, ref } = readHead(reader);
@@ -55,12 +57,15 @@ export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Oper
   };
 }
 
-/** The ref of a frame whose other fields are not read. Throws FrameError. */
+/** Returns the ref of a frame, without reading its other fields. Throws FrameError. */
 export function decodeRef(data: Uint8Array): Ref {
   return readHead(new FrameReader(data)).ref;
 }
 
-/** A frame whose `op` and `ref` are not readable is malformed, but not fatal. */
+/**
+ * Reads `op` and `ref`. If they are not readable, the frame is malformed, but the connection can
+ * continue.
+ */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
     const op = reader.uint("op", 127);
@@ -73,7 +78,7 @@ function readHead(reader: FrameReader): { op: number; ref: Ref } {
   }
 }
 
-function readOperation(context: Context, op: number): Operation {
+function readOperation(context: RequestContext, op: number): Operation {
   const { reader, ref } = context;
   switch (op) {
     case CLIENT_OPS.send:
@@ -107,10 +112,10 @@ function readOperation(context: Context, op: number): Operation {
   }
 }
 
-function readConnect(context: Context): Operation {
+function readConnect(context: RequestContext): Operation {
   const { reader, limits, ref } = context;
   const version = reader.uint("version");
-  // First: another version may have other fields.
+  // checked first, because another version may have other fields
   if (version !== NATIVE_VERSION)
     throw reader.refusal(
       "unsupported_version",
@@ -134,7 +139,7 @@ function readConnect(context: Context): Operation {
   };
 }
 
-function readSend(context: Context): Operation {
+function readSend(context: RequestContext): Operation {
   const { reader, limits, copies, ref } = context;
   const channel = readChannel(context);
   const clientMsgNo = readLabel(context, "clientMsgNo") ?? "";
@@ -157,7 +162,7 @@ function readSend(context: Context): Operation {
   };
 }
 
-function readRecvack(context: Context): Operation {
+function readRecvack(context: RequestContext): Operation {
   const { reader, ref } = context;
   return {
     kind: "recvack",
@@ -168,7 +173,7 @@ function readRecvack(context: Context): Operation {
   };
 }
 
-function readHistory(context: Context): Operation {
+function readHistory(context: RequestContext): Operation {
   const { reader, ref } = context;
   const channel = readChannel(context);
   const fromSeq = reader.uint("fromSeq");
@@ -178,31 +183,31 @@ function readHistory(context: Context): Operation {
   return { kind: "history", ref, channel, fromSeq, toSeq, limit, reverse };
 }
 
-function readPresence(context: Context): Operation {
+function readPresence(context: RequestContext): Operation {
   const { limits, ref } = context;
   const uids = readUids(context, limits.maxPresenceUids);
   return { kind: "presence", ref, uids };
 }
 
-function readWatch(context: Context): Operation {
+function readWatch(context: RequestContext): Operation {
   const { limits, ref } = context;
   const uids = readUids(context, limits.maxWatchedUids);
   return { kind: "watch", ref, uids };
 }
 
-function readStreamName(context: Context) {
+function readStreamName(context: RequestContext) {
   const channel = readChannel(context);
   return { channel, clientMsgNo: readName(context, "clientMsgNo") };
 }
 
-function readConversations(context: Context): Operation {
+function readConversations(context: RequestContext): Operation {
   const { reader, ref } = context;
   const limit = readLimit(context, MAX_CONVERSATIONS);
   const offset = reader.absent() ? 0 : reader.uint("offset", MAX_UINT32);
   return { kind: "conversations", ref, limit, offset };
 }
 
-function readConversation(context: Context): Operation {
+function readConversation(context: RequestContext): Operation {
   const { reader, ref } = context;
   const channel = readChannel(context);
   return { kind: "conversation", ref, channel, change: readChange(reader) };
@@ -222,13 +227,13 @@ function readChange(reader: FrameReader): ConversationChange {
   }
 }
 
-function readCommandack(context: Context): Operation {
+function readCommandack(context: RequestContext): Operation {
   const { reader, limits, ref } = context;
   const inboxSeqs = reader.list("inboxSeqs", limits.maxCommandAcks, () => reader.uint("inboxSeq"));
   return { kind: "commandack", ref, inboxSeqs };
 }
 
-function readResumePoint(context: Context): ResumePoint {
+function readResumePoint(context: RequestContext): ResumePoint {
   const { reader } = context;
   const channel = readChannel(context);
   const lastSeq = reader.uint("lastSeq");
@@ -236,7 +241,7 @@ function readResumePoint(context: Context): ResumePoint {
   return { channel, lastSeq, lastId };
 }
 
-function readDeviceId(context: Context): string {
+function readDeviceId(context: RequestContext): string {
   const { reader, limits } = context;
   const id = reader.text("deviceId", limits.maxIdLength, "bad_id");
   if (id !== "" && !isId(id)) throw reader.refusal("bad_id", "deviceId is not a valid id");
@@ -245,7 +250,7 @@ function readDeviceId(context: Context): string {
 
 function readDeviceFlag(reader: FrameReader): DeviceFlag {
   const value = reader.uint("deviceFlag");
-  const flag = DEVICE_FLAGS.find((known) => known === value);
+  const flag = DEVICE_FLAGS.find((deviceFlag) => deviceFlag === value);
   if (flag === undefined) throw reader.refusal("bad_request", "deviceFlag must be 0, 1 or 2");
   return flag;
 }
@@ -257,72 +262,79 @@ function readDeviceLevel(reader: FrameReader): DeviceLevel {
   return value;
 }
 
-function readChannel(context: Context): ChannelRef {
+function readChannel(context: RequestContext): ChannelRef {
   const type = context.reader.uint("channelType");
   if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
     throw context.reader.refusal("bad_request", "channelType must be 1 (personal) or 2 (group)");
   return { type, id: readId(context, "channelId") };
 }
 
-function readId(context: Context, what: string): string {
+function readId(context: RequestContext, field: string): string {
   const { reader, limits } = context;
-  const id = reader.text(what, limits.maxIdLength, "bad_id");
-  if (!isId(id)) throw reader.refusal("bad_id", `${what} is not a valid id`);
+  const id = reader.text(field, limits.maxIdLength, "bad_id");
+  if (!isId(id)) throw reader.refusal("bad_id", `${field} is not a valid id`);
   return id;
 }
 
-/** At most `max` ids. */
-function readUids(context: Context, max: number): readonly string[] {
+/** Reads a list of at most `max` uids. */
+function readUids(context: RequestContext, max: number): readonly string[] {
   return context.reader.list("uids", max, () => readId(context, "uid"));
 }
 
-/** A number or label of the client; nil and "" both mean none. Only its length is checked. */
-function readLabel(context: Context, what: string): string | undefined {
+/**
+ * Reads a text that the client chose; only its length is checked. Returns `undefined` for nil or an
+ * empty text.
+ */
+function readLabel(context: RequestContext, field: string): string | undefined {
   const { reader, limits } = context;
   if (reader.absent()) return undefined;
-  return reader.text(what, limits.maxIdLength) || undefined;
+  return reader.text(field, limits.maxIdLength) || undefined;
 }
 
-/** A label that must not be empty. */
-function readName(context: Context, what: string): string {
+/** Reads a text that the client chose and that must not be empty. */
+function readName(context: RequestContext, field: string): string {
   const { reader, limits } = context;
-  const name = reader.text(what, limits.maxIdLength);
-  if (name === "") throw reader.refusal("bad_request", `${what} must not be empty`);
+  const name = reader.text(field, limits.maxIdLength);
+  if (name === "") throw reader.refusal("bad_request", `${field} must not be empty`);
   return name;
 }
 
-function readLimit({ reader }: Context, max: number): number {
+/** Reads a limit from 1 to `max`. */
+function readLimit({ reader }: RequestContext, max: number): number {
   const limit = reader.uint("limit", max);
   if (limit === 0) throw reader.refusal("bad_request", "limit must not be 0");
   return limit;
 }
 
-/** Bytes of the slab; small, because the last copy alive keeps all of it. */
+/**
+ * Size of a slab. It is small, because a single payload that is kept keeps the whole slab in
+ * memory.
+ */
 const SLAB_BYTES = 8 * 1024;
-/** Longer payloads get memory of their own. */
-const MAX_SHARED = 1024;
-/** V8 keeps typed arrays up to this size in its own heap, which is cheap. */
-const MAX_ON_HEAP = 64;
+/** Maximum size of a payload that is copied into a slab. A longer one gets its own memory. */
+const MAX_SHARED_BYTES = 1024;
+/** Maximum size of a typed array that V8 stores in its own heap, where allocation is cheap. */
+const MAX_ON_HEAP_BYTES = 64;
 
 /**
- * Copies of payloads, cut from a shared slab: a typed array with its own memory costs about a
- * microsecond. The slab's bytes are written once, so each copy belongs to its owner.
+ * Copies payloads into a shared slab, because allocating a typed array with its own memory costs
+ * about a microsecond. Each byte of a slab is written once, so a copy is never overwritten.
  */
-class Copies {
+class PayloadCopies {
   #slab = new Uint8Array(0);
-  #at = 0;
+  #offset = 0;
 
-  /** A copy of `bytes`; always a plain Uint8Array. */
+  /** Returns a copy of `bytes`, always as a plain Uint8Array. */
   of(bytes: Uint8Array): Uint8Array {
     const length = bytes.length;
-    if (length > MAX_SHARED || length <= MAX_ON_HEAP) return new Uint8Array(bytes);
-    if (length > this.#slab.length - this.#at) {
+    if (length > MAX_SHARED_BYTES || length <= MAX_ON_HEAP_BYTES) return new Uint8Array(bytes);
+    if (length > this.#slab.length - this.#offset) {
       this.#slab = new Uint8Array(SLAB_BYTES);
-      this.#at = 0;
+      this.#offset = 0;
     }
-    const start = this.#at;
-    this.#at += length;
-    const copy = this.#slab.subarray(start, this.#at);
+    const start = this.#offset;
+    this.#offset += length;
+    const copy = this.#slab.subarray(start, this.#offset);
     copy.set(bytes);
     return copy;
   }

@@ -1,6 +1,6 @@
-// Messages and conversations → bytes, for the server: SENDACK, MESSAGE, and the frames that contain
-// its fields. No state. On the message path: one pass, no intermediate array. Field orders:
-// docs/protocol/native.md.
+// Encodes the frames that contain messages or conversations, and SENDACK, on the server. They are
+// on the path of every message, so they are written in one pass without intermediate arrays. The
+// order of the fields is described in docs/protocol/native.md.
 
 import type { ChannelRef, Conversation, Message } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
@@ -80,12 +80,14 @@ export function writeHistory(
   writeMessageList(writer, channel, messages);
 }
 
-/** Number of fields that `writeMessage` writes; one more for a message with a stream. */
+/**
+ * Returns the number of fields that `writeMessage` writes. A message with a stream has one more.
+ */
 function messageFields(message: Message): number {
   return message.stream === undefined ? MESSAGE_FIELDS : MESSAGE_FIELDS + 1;
 }
 
-/** Most bytes of a message, as a push or as a record. */
+/** Returns the maximum size of a message, as a push or inside another frame. */
 function messageBytes(channel: ChannelRef, message: Message): number {
   const { fromUid, clientMsgNo, streamNo, tagKey, payload, stream } = message;
   return (
@@ -100,7 +102,7 @@ function messageBytes(channel: ChannelRef, message: Message): number {
   );
 }
 
-/** `channel` as the receiver names it. */
+/** Writes the fields of a message. `channel` is the channel as the receiver names it. */
 function writeMessage(writer: FrameWriter, channel: ChannelRef, message: Message): void {
   const { noPersist, redDot } = message.header;
   writer.uint(channel.type);
@@ -118,13 +120,13 @@ function writeMessage(writer: FrameWriter, channel: ChannelRef, message: Message
   if (message.stream !== undefined) writeRecord(writer, message.stream);
 }
 
-/** The message within another frame. */
+/** Writes a message that is part of another frame. */
 function writeMessageRecord(writer: FrameWriter, channel: ChannelRef, message: Message): void {
   writer.array(messageFields(message));
   writeMessage(writer, channel, message);
 }
 
-/** Most bytes of `writeMessageList`. */
+/** Returns the maximum number of bytes that `writeMessageList` writes. */
 function listBytes(channel: ChannelRef, messages: readonly Message[]): number {
   let bytes = 0;
   for (const message of messages) bytes += messageBytes(channel, message);
@@ -171,13 +173,13 @@ export function writeConversations(
 ): void {
   const { ref, conversations } = reply;
   let bytes = 0;
-  for (const one of conversations) bytes += conversationBytes(one);
+  for (const conversation of conversations) bytes += conversationBytes(conversation);
   begin(writer, { op: REPLY_OPS.conversations, ref, fields: 2 }, bytes);
   writer.bool(reply.more);
   writer.array(conversations.length);
-  for (const one of conversations) {
+  for (const conversation of conversations) {
     writer.array(CONVERSATION_FIELDS);
-    writeConversation(writer, one);
+    writeConversation(writer, conversation);
   }
 }
 

@@ -1,5 +1,6 @@
-// EVENT, STREAM and the `stream` record of a message → bytes, for the server. No state. EVENT is on
-// the path of every chunk: one pass, no intermediate array. Field orders: docs/protocol/native.md.
+// Encodes EVENT, STREAM and the `stream` record of a message, on the server. An EVENT is written
+// for every chunk of a stream, so it is written in one pass without intermediate arrays. The order
+// of the fields is described in docs/protocol/native.md.
 
 import type {
   ChannelEvent,
@@ -15,7 +16,7 @@ import { begin, FIXED_BYTES, type FrameWriter, textBytes } from "./writer.ts";
 const EVENT_FIELDS = 9;
 const STREAM_FIELDS = 8;
 
-/** `channel` as the receiver names it. */
+/** Writes an EVENT frame. `channel` is the channel as the receiver names it. */
 export function writeEvent(writer: FrameWriter, channel: ChannelRef, event: ChannelEvent): void {
   const { fromUid, clientMsgNo, eventId, type, data, stream } = event;
   begin(
@@ -37,10 +38,10 @@ export function writeEvent(writer: FrameWriter, channel: ChannelRef, event: Chan
   writer.text(data);
   writer.uint(event.timestampMs);
   if (stream === undefined) writer.nil();
-  else writePlace(writer, stream);
+  else writeStreamPosition(writer, stream);
 }
 
-/** The STREAM frame, as reply or push. */
+/** Writes a STREAM frame, as a reply or push. */
 export function writeStream(
   writer: FrameWriter,
   head: { readonly op: number; readonly ref: number },
@@ -66,7 +67,7 @@ export function writeStream(
   writeRecord(writer, snapshot);
 }
 
-/** Most bytes of `writeRecord`. */
+/** Returns the maximum number of bytes that `writeRecord` writes. */
 export function recordBytes(snapshot: StreamSnapshot): number {
   const { startData, endData, notes } = snapshot;
   let bytes = FIXED_BYTES + textBytes(startData) + textBytes(endData ?? "");
@@ -74,7 +75,7 @@ export function recordBytes(snapshot: StreamSnapshot): number {
   return bytes;
 }
 
-/** The `stream` record: a stream without its text and what its message contains. */
+/** Writes the `stream` record: the fields of a stream that its message does not have. */
 export function writeRecord(writer: FrameWriter, snapshot: StreamSnapshot): void {
   const { notes } = snapshot;
   writer.array(5);
@@ -86,6 +87,7 @@ export function writeRecord(writer: FrameWriter, snapshot: StreamSnapshot): void
   for (const note of notes) writeNote(writer, note);
 }
 
+/** Returns the number of a stream's state. */
 export function stateNumber(state: StreamState): number {
   return STREAM_STATES.indexOf(state);
 }
@@ -104,11 +106,11 @@ function writeNote(writer: FrameWriter, note: StreamNote): void {
   writer.uint(note.timestampMs);
 }
 
-function writePlace(writer: FrameWriter, place: StreamPlace): void {
+function writeStreamPosition(writer: FrameWriter, position: StreamPlace): void {
   writer.array(5);
-  writer.uint(place.messageSeq);
-  writer.uint(place.index);
-  writer.uint(place.nextIndex);
-  writer.uint(place.textOffset);
-  writer.uint(stateNumber(place.state));
+  writer.uint(position.messageSeq);
+  writer.uint(position.index);
+  writer.uint(position.nextIndex);
+  writer.uint(position.textOffset);
+  writer.uint(stateNumber(position.state));
 }

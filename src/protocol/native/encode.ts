@@ -1,6 +1,7 @@
-// Reply and Push → bytes, for the server. State: the writer's slab, shared by all connections.
-// MESSAGE, EVENT and SENDACK are written once per message or chunk: one pass, no intermediate
-// array. Frames are immutable and may be kept. Field orders: docs/protocol/native.md.
+// Encodes replies and pushes, on the server. Owns a writer whose slab all connections share.
+// MESSAGE, EVENT and SENDACK are written once per message or chunk, in one pass without
+// intermediate arrays. Frames are immutable and may be kept. The order of the fields is described
+// in docs/protocol/native.md.
 
 import { CLOSE_REASONS, ERRORS } from "../../broker/errors.ts";
 import type { Presence } from "../../broker/model.ts";
@@ -20,11 +21,13 @@ import { WIRE_REASONS, wireCodeOf } from "./errors.ts";
 import { PUSH_OPS, REPLY_OPS, RESUME_STATUS } from "./ops.ts";
 import { begin, FIXED_BYTES, FrameWriter, type Head, textBytes } from "./writer.ts";
 
+/** Encodes replies and pushes to frames. */
 interface Encoder {
   reply(reply: Reply): Uint8Array;
   push(push: Push): Uint8Array;
 }
 
+/** Creates an encoder. Its frames share a slab. */
 export function createEncoder(): Encoder {
   const writer = new FrameWriter();
   return {
@@ -114,7 +117,7 @@ function writeConnack(writer: FrameWriter, reply: Extract<Reply, { kind: "connac
   }
 }
 
-/** A reply whose only field is a number. */
+/** Writes a reply whose only field is a number. */
 function writeNumber(writer: FrameWriter, head: Omit<Head, "fields">, value: number): void {
   begin(writer, { ...head, fields: 1 });
   writer.uint(value);
@@ -148,7 +151,10 @@ function writeError(writer: FrameWriter, reply: Extract<Reply, { kind: "error" }
   writer.uint(wholeMs(reply.retryAfterMs));
 }
 
-/** A refusal must reach the client: a time that is not a uint is rounded up, or clamped. */
+/**
+ * Returns a time as an unsigned integer: rounds it up and limits its range, because an error while
+ * encoding would keep the refusal from the client.
+ */
 function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }

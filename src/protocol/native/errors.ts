@@ -1,11 +1,11 @@
-// Names of errors and close reasons in the native protocol. Tables only. The names are part of the
-// wire format: they stay when the domain renames a code.
+// Names of errors and close reasons in the native protocol. The names are part of the wire format:
+// they stay the same when the domain renames a code.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 
 /**
- * The name of each code in an ERROR frame; 0: the code itself (the table is in browser bundles).
- * Whether a retry may help is in the domain's table.
+ * Name of each error code in an ERROR frame. 0 means the code itself, which keeps the table small
+ * in browser bundles. Whether a retry may help is in the domain's table of errors.
  */
 const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   bad_request: 0,
@@ -41,7 +41,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   internal: 0,
 };
 
-/** The name of each close reason in a DISCONNECT frame. */
+/** Name of each close reason in a DISCONNECT frame. */
 export const WIRE_REASONS = {
   draining: "draining",
   slow_reader: "slow_reader",
@@ -61,21 +61,27 @@ const CODES: ReadonlyMap<string, ErrorCode> = new Map(
   keysOf(NAMES).map((code) => [wireCodeOf(code), code]),
 );
 
-/** The name of `code` in an ERROR frame. */
+/** Returns the name of an error code in an ERROR frame. */
 export function wireCodeOf(code: ErrorCode): string {
   return NAMES[code] || code;
 }
 
-/** For clients: the code of a name. An unknown name becomes a code with the same `retry`. */
+/**
+ * Returns the error code of a name, for clients. An unknown name becomes a code with the same
+ * `retry`.
+ */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {
   return CODES.get(name) ?? (retry ? "unavailable" : "bad_request");
 }
 
-/** For clients: the reason of a close code. An unknown one becomes one of the same range. */
+/**
+ * Returns the close reason of a close code, for clients. An unknown code becomes a reason of the
+ * same range.
+ */
 export function closeReasonOf(code: number): CloseReason {
   const reasons = keysOf(CLOSE_REASONS);
-  const known = reasons.find((reason) => CLOSE_REASONS[reason].code === code);
-  if (known !== undefined) return known;
+  const exactReason = reasons.find((reason) => CLOSE_REASONS[reason].code === code);
+  if (exactReason !== undefined) return exactReason;
   if (code < CLOSE_REASONS.rate_limited.code) return "draining";
   return code < CLOSE_REASONS.kicked.code ? "unavailable" : "protocol_error";
 }

@@ -1,5 +1,5 @@
-// The native protocol on the server. State: one codec with its slabs for all connections; nothing
-// per connection.
+// The native protocol, server side. All connections share one codec, because there is no state per
+// connection.
 
 import {
   type Codec,
@@ -16,7 +16,7 @@ import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "./ops.ts";
 
 export { NATIVE_SUBPROTOCOL };
 
-/** Each frame holds one request, reply or push. */
+/** A codec whose frames each hold one request, reply or push. */
 interface NativeCodec extends Codec {
   decode(data: Uint8Array, isText: boolean): readonly Operation[];
   encodeReply(reply: Reply): Uint8Array;
@@ -27,6 +27,7 @@ interface NativeProtocol extends Protocol {
   open(): NativeCodec;
 }
 
+/** Creates the native protocol. */
 export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   const decode = createDecoder(limits);
   const encoder = createEncoder();
@@ -34,7 +35,7 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
     format: NATIVE_SUBPROTOCOL,
     isPrivate: false,
     version: NATIVE_VERSION,
-    acknowledges: false, // its clients resume
+    acknowledges: false, // clients resume channels instead
     decode(data, isText) {
       requireBinary(isText);
       return [decode(data)];
@@ -48,7 +49,7 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   };
   return {
     name: NATIVE_SUBPROTOCOL,
-    speaks: () => true, // its errors say what is expected
+    speaks: () => true, // any frame: an error in this protocol tells a client what is expected
     open: () => codec,
   };
 }

@@ -1,15 +1,23 @@
-// The numbers of the native protocol: operations, flag bits, version. No state, no code. A number
-// is never reused: deployed clients keep its old meaning. Fields: docs/protocol/native.md.
+// Numbers of the native protocol: operations, flag bits and version. A number is never reused,
+// because deployed clients keep its old meaning. The fields of each operation are described in
+// docs/protocol/native.md. Every frame is one MessagePack array:
+//
+//   op      uint            number of the operation, reply or push
+//   ref     uint or nil     number that the client chose for the request; nil and 0: none
+//   ...     fields          in the order of the operation; later versions add fields at the end
 
 import type { StreamState } from "../../broker/model.ts";
 
-/** Name in Sec-WebSocket-Protocol. Optional: the native protocol is the default. */
+/**
+ * Name in the header Sec-WebSocket-Protocol. A client may omit it, because the native protocol is
+ * the default.
+ */
 export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
-/** The version in CONNECT. */
+/** Protocol version in CONNECT. */
 export const NATIVE_VERSION = 1;
 
-/** Operations. Free: 14 to 63. */
+/** Numbers of operations. Unused: 14 to 63. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,
@@ -26,7 +34,7 @@ export const CLIENT_OPS = {
   watch: 13,
 } as const;
 
-/** Replies: the request's number + 64. Free: 78, 79. */
+/** Numbers of replies: the number of the request + 64. Unused: 78 and 79. */
 export const REPLY_OPS = {
   connack: 65,
   sendack: 66,
@@ -42,7 +50,7 @@ export const REPLY_OPS = {
   error: 91,
 } as const;
 
-/** Pushes. Free: 87 to 89, 92 to 127. */
+/** Numbers of pushes. Unused: 87 to 89 and 92 to 127. */
 export const PUSH_OPS = {
   message: 80,
   messages: 81,
@@ -54,14 +62,14 @@ export const PUSH_OPS = {
   disconnect: 90,
 } as const;
 
-/** Bits of the `flags` field. A server refuses unknown bits, a client ignores them. */
+/** Bits of the field `flags`. A server rejects unknown bits; a client ignores them. */
 export const FLAG_BITS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
 export const KNOWN_FLAGS = FLAG_BITS.noPersist | FLAG_BITS.redDot | FLAG_BITS.syncOnce;
 
-/** `status` in a CONNACK's resume results. */
+/** Values of `status` in the resume results of CONNACK. */
 export const RESUME_STATUS = { ok: 0, denied: 1 } as const;
 
-/** `state` of a stream is its index in this list. */
+/** States of a stream. The field `state` holds the index in this list. */
 export const STREAM_STATES = [
   "active",
   "closed",
@@ -69,8 +77,8 @@ export const STREAM_STATES = [
   "interrupted",
 ] as const satisfies readonly StreamState[];
 
-/** `change` of a conversation. */
+/** Values of `change` of a conversation. */
 export const CONVERSATION_CHANGES = { read: 0, unread: 1, delete: 2 } as const;
 
-/** Refs and counts are 32-bit on the wire. */
+/** Maximum of refs and counts, which have 32 bits. */
 export const MAX_UINT32 = 0xffff_ffff;

@@ -1,152 +1,172 @@
-// Reads the MessagePack subset of the native protocol, one value at a time, checking type, range
-// and bounds before use. State: one cursor per frame. Throws FrameError only: `fatal` when the
-// bytes are not a MessagePack array, else `bad_request` or the code of the violated rule. Never
-// recurses, never allocates for a length without its bytes. Browser-safe.
+// Reads the MessagePack subset of the native protocol, one value at a time, and checks the type,
+// range and bounds of each. Owns one cursor per frame. Throws only FrameError: `fatal` if the bytes
+// are not a valid MessagePack array, otherwise `bad_request` or the code of the violated rule.
+// Never recurses, and never allocates memory for a length whose bytes are not there. Browser-safe.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/** For longer strings the platform's decoder (about 100 ns for any length) is faster. */
-const SHORT_TEXT = 32;
+/**
+ * Maximum number of bytes of a string that is decoded in a loop. For longer ones the decoder of the
+ * platform is faster (about 100 ns for any length).
+ */
+const MAX_LOOP_BYTES = 32;
 const NIL = 0xc0;
 
-/** Invalid UTF-8 is an error, not U+FFFD; a leading U+FEFF is an ordinary character. */
+/** Decoder that rejects invalid UTF-8 and treats a leading U+FEFF as an ordinary character. */
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
+/** A cursor over the values of one frame. */
 export class FrameReader {
   readonly #bytes: Uint8Array;
-  #at: number;
-  /** Unread values of the current array. */
-  #left: number;
-  /** Part of every error once it is known. */
+  #offset: number;
+  /** Number of unread values in the current array. */
+  #remaining: number;
+  /** Ref of the request, 0 until it was read. It is part of every error. */
   #ref: Ref;
 
-  /** Opens `bytes` as one array. */
+  /** Reads the header of the array that `bytes` must hold. */
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes;
-    this.#at = 0;
-    this.#left = 1;
+    this.#offset = 0;
+    this.#remaining = 1;
     this.#ref = 0;
     const count = this.#arrayHeader(this.#token("frame"));
     if (count === undefined) throw this.broken("The frame is not an array");
-    this.#left = count;
+    this.#remaining = count;
   }
 
   set ref(ref: Ref) {
     this.#ref = ref;
   }
 
-  /** The error of a readable field that is not accepted: the connection continues. */
+  /**
+   * Returns the error of a field that is readable but not accepted. The connection can continue.
+   */
   refusal(code: ErrorCode, message: string): FrameError {
     return new FrameError(code, this.#ref, message);
   }
 
-  /** The error of bytes that are not this protocol: the connection must end. */
+  /**
+   * Returns the error of bytes that do not belong to this protocol. The connection must be closed.
+   */
   broken(message: string): FrameError {
     return new FrameError("malformed_frame", this.#ref, message, true);
   }
 
-  /** Skips the fields of a newer version; the frame must end after them. */
+  /**
+   * Skips the remaining fields, which a newer version may have added. Throws if bytes follow the
+   * frame.
+   */
   finish(): void {
-    this.#skipRest();
-    if (this.#at !== this.#bytes.length) throw this.broken("Bytes follow the frame");
+    this.#skipRemaining();
+    if (this.#offset !== this.#bytes.length) throw this.broken("Bytes follow the frame");
   }
 
-  /** Whether the next field is missing or nil; a nil is consumed. */
+  /** Returns true if the next field is missing or nil, and skips a nil. */
   absent(): boolean {
-    if (this.#left === 0) return true;
-    if (this.#bytes[this.#at] !== NIL) return false;
-    this.#at++;
-    this.#left--;
+    if (this.#remaining === 0) return true;
+    if (this.#bytes[this.#offset] !== NIL) return false;
+    this.#offset++;
+    this.#remaining--;
     return true;
   }
 
-  /** An integer from 0 to `max` in any encoding: some libraries write large ones as floats. */
-  uint(what: string, max = Number.MAX_SAFE_INTEGER): number {
-    const token = this.#token(what);
+  /**
+   * Reads an integer from 0 to `max` in any encoding, because some libraries encode large integers
+   * as floats.
+   */
+  uint(field: string, max = Number.MAX_SAFE_INTEGER): number {
+    const token = this.#token(field);
     const value = token < 0x80 ? token : this.#number(token);
     if (value === undefined || !Number.isSafeInteger(value) || value < 0 || value > max)
-      throw this.#mismatch(token, what, `an integer from 0 to ${max}`);
+      throw this.#mismatch(token, field, `an integer from 0 to ${max}`);
     return value;
   }
 
-  bool(what: string): boolean {
-    const token = this.#token(what);
-    if (token !== 0xc2 && token !== 0xc3) throw this.#mismatch(token, what, "true or false");
+  bool(field: string): boolean {
+    const token = this.#token(field);
+    if (token !== 0xc2 && token !== 0xc3) throw this.#mismatch(token, field, "true or false");
     return token === 0xc3;
   }
 
-  /** A string of at most `maxLength` UTF-16 units; `code` is thrown when it is longer. */
-  text(what: string, maxLength: number, code: ErrorCode = "bad_request"): string {
-    const length = this.#textHeader(this.#token(what), what);
+  /** Reads a string of at most `maxLength` UTF-16 units. A longer one is rejected with `code`. */
+  text(field: string, maxLength: number, code: ErrorCode = "bad_request"): string {
+    const length = this.#textHeader(this.#token(field), field);
     const start = this.#advance(length);
-    // At most 3 bytes per UTF-16 unit: a longer text is refused before it is decoded.
-    const text = length <= maxLength * 3 ? this.#utf8(start, what) : undefined;
+    // a UTF-16 unit has at most 3 bytes, so a string that is certainly too long is not decoded
+    const text = length <= maxLength * 3 ? this.#utf8(start, field) : undefined;
     if (text === undefined || text.length > maxLength)
-      throw this.refusal(code, `${what} exceeds ${maxLength} characters`);
+      throw this.refusal(code, `${field} exceeds ${maxLength} characters`);
     return text;
   }
 
-  /** At most `maxBytes` bytes, as a view into the frame. Throws `too_large` for more. */
-  bin(what: string, maxBytes: number): Uint8Array {
-    const token = this.#token(what);
-    if (token < 0xc4 || token > 0xc6) throw this.#mismatch(token, what, "binary");
+  /**
+   * Reads at most `maxBytes` bytes and returns a view into the frame. Throws `too_large` for more.
+   */
+  bin(field: string, maxBytes: number): Uint8Array {
+    const token = this.#token(field);
+    if (token < 0xc4 || token > 0xc6) throw this.#mismatch(token, field, "binary");
     const length = this.#unsigned(1 << (token - 0xc4));
     const start = this.#advance(length);
-    if (length > maxBytes) throw this.refusal("too_large", `${what} exceeds ${maxBytes} bytes`);
+    if (length > maxBytes) throw this.refusal("too_large", `${field} exceeds ${maxBytes} bytes`);
     const { buffer, byteOffset } = this.#bytes;
     return new Uint8Array(buffer, byteOffset + start, length);
   }
 
   /**
-   * An array of at most `max` values; `readItem` must read exactly one. Throws `too_large` for
-   * more.
+   * Reads an array of at most `max` values. `readItem` must read exactly one value. Throws
+   * `too_large` for more.
    */
-  list<T>(what: string, max: number, readItem: () => T): T[] {
-    const outer = this.#enter(what);
-    if (this.#left > max) throw this.refusal("too_large", `${what} exceeds ${max} entries`);
+  list<T>(field: string, max: number, readItem: () => T): T[] {
+    const outerRemaining = this.#enter(field);
+    if (this.#remaining > max) throw this.refusal("too_large", `${field} exceeds ${max} entries`);
     const items: T[] = [];
-    while (this.#left > 0) items.push(readItem());
-    this.#left = outer;
+    while (this.#remaining > 0) items.push(readItem());
+    this.#remaining = outerRemaining;
     return items;
   }
 
-  /** A nested array of fields; those that `read` does not read are skipped. */
-  tuple<T>(what: string, read: () => T): T {
-    const outer = this.#enter(what);
+  /** Reads a nested array of fields. Fields that `read` does not read are skipped. */
+  tuple<T>(field: string, read: () => T): T {
+    const outerRemaining = this.#enter(field);
     const value = read();
-    this.#skipRest();
-    this.#left = outer;
+    this.#skipRemaining();
+    this.#remaining = outerRemaining;
     return value;
   }
 
-  #enter(what: string): number {
-    const token = this.#token(what);
+  /** Enters a nested array and returns the number of unread values in the outer one. */
+  #enter(field: string): number {
+    const token = this.#token(field);
     const count = this.#arrayHeader(token);
-    if (count === undefined) throw this.#mismatch(token, what, "an array");
-    const outer = this.#left;
-    this.#left = count;
-    return outer;
+    if (count === undefined) throw this.#mismatch(token, field, "an array");
+    const outerRemaining = this.#remaining;
+    this.#remaining = count;
+    return outerRemaining;
   }
 
-  /** First byte of the next value of the current array. */
-  #token(what: string): number {
-    if (this.#left === 0) throw this.refusal("bad_request", `${what} is missing`);
-    this.#left--;
-    const token = this.#bytes[this.#at];
+  /** Reads the first byte of the next value in the current array. */
+  #token(field: string): number {
+    if (this.#remaining === 0) throw this.refusal("bad_request", `${field} is missing`);
+    this.#remaining--;
+    const token = this.#bytes[this.#offset];
     if (token === undefined) throw this.#cutShort();
-    this.#at++;
+    this.#offset++;
     return token;
   }
 
-  /** The field has another type; a type outside the protocol makes the whole frame invalid. */
-  #mismatch(token: number, what: string, expected: string): FrameError {
+  /**
+   * Returns the error of a field with the wrong type. A type outside the protocol makes the whole
+   * frame invalid.
+   */
+  #mismatch(token: number, field: string, expected: string): FrameError {
     return isForeign(token)
-      ? this.#foreign()
-      : this.refusal("bad_request", `${what} must be ${expected}`);
+      ? this.#foreignType()
+      : this.refusal("bad_request", `${field} must be ${expected}`);
   }
 
-  #foreign(): FrameError {
+  #foreignType(): FrameError {
     return this.broken("Maps and extension types are not in the protocol");
   }
 
@@ -154,15 +174,15 @@ export class FrameReader {
     return this.broken("The frame is cut short");
   }
 
-  /** Moves over `size` bytes and returns where they start. */
+  /** Skips `size` bytes and returns their start. */
   #advance(size: number): number {
-    const start = this.#at;
+    const start = this.#offset;
     if (size > this.#bytes.length - start) throw this.#cutShort();
-    this.#at = start + size;
+    this.#offset = start + size;
     return start;
   }
 
-  /** A big-endian unsigned integer of `size` bytes, exact up to 2^53. */
+  /** Reads a big-endian unsigned integer of `size` bytes, exact up to 2^53. */
   #unsigned(size: number): number {
     const start = this.#advance(size);
     const bytes = this.#bytes;
@@ -171,13 +191,14 @@ export class FrameReader {
     return value;
   }
 
-  /** The number that `token` starts; undefined for another type. */
+  /** Reads the number that begins with `token`. Returns `undefined` for another type. */
   #number(token: number): number | undefined {
     if (token >= 0xcc && token <= 0xcf) return this.#unsigned(1 << (token - 0xcc));
     if (token >= 0xd0 && token <= 0xd3) {
       const size = 1 << (token - 0xd0);
       const value = this.#unsigned(size);
-      return value < 2 ** (size * 8 - 1) ? value : -1; // no negative number is accepted
+      // every negative number is rejected, so -1 stands for all of them
+      return value < 2 ** (size * 8 - 1) ? value : -1;
     }
     if (token !== 0xca && token !== 0xcb) return undefined;
     const size = token === 0xca ? 4 : 8;
@@ -186,29 +207,31 @@ export class FrameReader {
     return size === 4 ? view.getFloat32(0) : view.getFloat64(0);
   }
 
-  #textHeader(token: number, what: string): number {
+  /** Returns the number of bytes of the string that begins with `token`. */
+  #textHeader(token: number, field: string): number {
     if (token >= 0xa0 && token <= 0xbf) return token & 31;
-    if (token < 0xd9 || token > 0xdb) throw this.#mismatch(token, what, "a string");
+    if (token < 0xd9 || token > 0xdb) throw this.#mismatch(token, field, "a string");
     return this.#unsigned(1 << (token - 0xd9));
   }
 
-  /** The text from `start` to the cursor. */
-  #utf8(start: number, what: string): string {
-    const end = this.#at;
-    if (end - start <= SHORT_TEXT) {
+  /** Decodes the bytes from `start` to the cursor. */
+  #utf8(start: number, field: string): string {
+    const end = this.#offset;
+    if (end - start <= MAX_LOOP_BYTES) {
       const text = asciiText(this.#bytes, start, end);
       if (text !== undefined) return text;
     }
     try {
       return utf8.decode(this.#bytes.subarray(start, end));
     } catch {
-      throw this.refusal("bad_request", `${what} is not UTF-8`);
+      throw this.refusal("bad_request", `${field} is not UTF-8`);
     }
   }
 
   /**
-   * Number of values; undefined when `token` does not start an array. Each takes at least a byte,
-   * so a number above the remaining bytes is invalid.
+   * Returns the number of values in the array that begins with `token`, `undefined` if it is not an
+   * array. Each value has at least one byte, so a number larger than the remaining bytes is
+   * invalid.
    */
   #arrayHeader(token: number): number | undefined {
     let count: number;
@@ -216,16 +239,16 @@ export class FrameReader {
     else if (token === 0xdc) count = this.#unsigned(2);
     else if (token === 0xdd) count = this.#unsigned(4);
     else return undefined;
-    if (count > this.#bytes.length - this.#at) throw this.#cutShort();
+    if (count > this.#bytes.length - this.#offset) throw this.#cutShort();
     return count;
   }
 
-  #skipRest(): void {
-    while (this.#left > 0) {
+  #skipRemaining(): void {
+    while (this.#remaining > 0) {
       const token = this.#token("field");
       const count = this.#arrayHeader(token);
       if (count === undefined) this.#skipScalar(token);
-      else this.#left += count;
+      else this.#remaining += count;
     }
   }
 
@@ -235,11 +258,13 @@ export class FrameReader {
     if (token >= 0xa0 && token <= 0xbf) this.#advance(token & 31);
     else if (token >= 0xc4 && token <= 0xc6) this.#advance(this.#unsigned(1 << (token - 0xc4)));
     else if (token >= 0xd9 && token <= 0xdb) this.#advance(this.#unsigned(1 << (token - 0xd9)));
-    else if (this.#number(token) === undefined) throw this.#foreign();
+    else if (this.#number(token) === undefined) throw this.#foreignType();
   }
 }
 
-/** Maps, extension types and the byte MessagePack never uses. */
+/**
+ * True if `token` begins a map or an extension type, or is the byte that MessagePack never uses.
+ */
 function isForeign(token: number): boolean {
   return (
     (token >= 0x80 && token <= 0x8f) ||
@@ -252,26 +277,27 @@ function isForeign(token: number): boolean {
 }
 
 /**
- * The ASCII text from `start` to `end`, both within `bytes`; undefined when a byte is not ASCII.
- * Eight bytes at a step take a third of the platform decoder's time for ids.
+ * Returns the ASCII text from `start` to `end`, both within `bytes`, or `undefined` if a byte is
+ * not ASCII. For ids, reading eight bytes per step takes a third of the time of the platform's
+ * decoder.
  */
 function asciiText(bytes: Uint8Array, start: number, end: number): string | undefined {
   let text = "";
-  let at = start;
-  for (; at + 8 <= end; at += 8) {
-    const a = bytes[at] ?? 0x80;
-    const b = bytes[at + 1] ?? 0x80;
-    const c = bytes[at + 2] ?? 0x80;
-    const d = bytes[at + 3] ?? 0x80;
-    const e = bytes[at + 4] ?? 0x80;
-    const f = bytes[at + 5] ?? 0x80;
-    const g = bytes[at + 6] ?? 0x80;
-    const h = bytes[at + 7] ?? 0x80;
+  let offset = start;
+  for (; offset + 8 <= end; offset += 8) {
+    const a = bytes[offset] ?? 0x80;
+    const b = bytes[offset + 1] ?? 0x80;
+    const c = bytes[offset + 2] ?? 0x80;
+    const d = bytes[offset + 3] ?? 0x80;
+    const e = bytes[offset + 4] ?? 0x80;
+    const f = bytes[offset + 5] ?? 0x80;
+    const g = bytes[offset + 6] ?? 0x80;
+    const h = bytes[offset + 7] ?? 0x80;
     if ((a | b | c | d | e | f | g | h) >= 0x80) return undefined;
     text += String.fromCharCode(a, b, c, d, e, f, g, h);
   }
-  for (; at < end; at++) {
-    const byte = bytes[at] ?? 0x80;
+  for (; offset < end; offset++) {
+    const byte = bytes[offset] ?? 0x80;
     if (byte >= 0x80) return undefined;
     text += String.fromCharCode(byte);
   }

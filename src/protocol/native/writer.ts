@@ -1,93 +1,101 @@
-// Writes the MessagePack subset of the native protocol: nil, bool, unsigned integers, str, bin,
-// array. State: one slab that finished frames are cut from. A slab's bytes are written once, so a
-// frame may be kept. Browser-safe.
+// Writes the MessagePack subset of the native protocol: nil, bool, unsigned integers, str, bin and
+// array. Owns the slab from which finished frames are cut. Each byte of a slab is written once, so
+// a frame may be kept. Browser-safe.
 
 import { charCode } from "../../lib/char-code.ts";
 
 const SLAB_BYTES = 16 * 1024;
-/** For longer texts the platform's encoder is faster than a loop. */
-const SHORT_TEXT = 32;
+/**
+ * Maximum number of characters of a text that is encoded in a loop. For longer ones the encoder of
+ * the platform is faster.
+ */
+const MAX_LOOP_LENGTH = 32;
 
 const NO_BYTES = new Uint8Array(0);
 const utf8 = new TextEncoder();
 
-/** The most bytes `text` takes, header included. */
+/** Returns the maximum number of bytes of an encoded text, including its header. */
 export function textBytes(text: string): number {
   return text.length * 3 + 5;
 }
 
-/** One frame at a time: `begin`, values, `end`. */
+/** Writes one frame at a time: `begin`, then its values, then `end`. */
 export class FrameWriter {
   #bytes: Uint8Array;
   #start: number;
-  #at: number;
+  #offset: number;
 
   constructor() {
     this.#bytes = NO_BYTES;
     this.#start = 0;
-    this.#at = 0;
+    this.#offset = 0;
   }
 
-  /** Makes room for a frame of at most `maxBytes`; drops an unfinished one. */
+  /** Reserves memory for a frame of at most `maxBytes` bytes. Drops an unfinished frame. */
   begin(maxBytes: number): void {
-    if (maxBytes > this.#bytes.length - this.#at) {
+    if (maxBytes > this.#bytes.length - this.#offset) {
       this.#bytes = new Uint8Array(maxBytes > SLAB_BYTES / 4 ? maxBytes : SLAB_BYTES);
-      this.#at = 0;
+      this.#offset = 0;
     }
-    this.#start = this.#at;
+    this.#start = this.#offset;
   }
 
-  /** The finished frame. Throws RangeError when it exceeds the `maxBytes` of `begin`. */
+  /**
+   * Returns the finished frame. Throws RangeError if it is larger than the `maxBytes` of `begin`.
+   */
   end(): Uint8Array {
     const bytes = this.#bytes;
     const start = this.#start;
-    const end = this.#at;
+    const end = this.#offset;
     if (end > bytes.length) throw new RangeError("The frame is larger than announced");
     if (bytes.length <= SLAB_BYTES || end - start > bytes.length / 2)
       return bytes.subarray(start, end);
-    // Texts are announced at three times their usual size, which a kept frame must not hold.
+    // `maxBytes` counts three bytes per character, usually far too many; a copy of the right size
+    // keeps a stored frame from holding them all
     this.#bytes = NO_BYTES;
-    this.#at = 0;
+    this.#offset = 0;
     return bytes.slice(start, end);
   }
 
-  /** Header of an array of `count` values, which must follow. */
+  /** Writes the header of an array. The `count` values must follow. */
   array(count: number): void {
     const bytes = this.#bytes;
     if (count < 16) {
-      bytes[this.#at++] = 0x90 | count;
+      bytes[this.#offset++] = 0x90 | count;
       return;
     }
-    bytes[this.#at++] = count < 0x10000 ? 0xdc : 0xdd;
+    bytes[this.#offset++] = count < 0x10000 ? 0xdc : 0xdd;
     this.#bigEndian(count, count < 0x10000 ? 2 : 4);
   }
 
   /**
-   * Throws RangeError unless it is a safe integer from 0. Above 32 bits a uint64, never a float.
+   * Writes an unsigned integer: above 32 bits as a uint64, never as a float. Throws RangeError if
+   * it is negative or not a safe integer.
    */
   uint(value: number): void {
     const bytes = this.#bytes;
     if (value >>> 0 !== value) {
       this.#uint64(value);
     } else if (value < 0x80) {
-      bytes[this.#at++] = value;
+      bytes[this.#offset++] = value;
     } else if (value < 0x100) {
-      bytes[this.#at++] = 0xcc;
-      bytes[this.#at++] = value;
+      bytes[this.#offset++] = 0xcc;
+      bytes[this.#offset++] = value;
     } else if (value < 0x10000) {
-      bytes[this.#at++] = 0xcd;
+      bytes[this.#offset++] = 0xcd;
       this.#bigEndian(value, 2);
     } else {
-      bytes[this.#at++] = 0xce;
+      bytes[this.#offset++] = 0xce;
       this.#bigEndian(value, 4);
     }
   }
 
   text(value: string): void {
     const length = value.length;
-    if (length > SHORT_TEXT || !this.#asciiText(value, length)) this.#anyText(value);
+    if (length > MAX_LOOP_LENGTH || !this.#asciiText(value, length)) this.#anyText(value);
   }
 
+  /** Writes a text, or nil if it is `undefined`. */
   optionalText(value: string | undefined): void {
     if (value === undefined) this.nil();
     else this.text(value);
@@ -97,64 +105,73 @@ export class FrameWriter {
     const bytes = this.#bytes;
     const length = value.length;
     if (length < 0x100) {
-      bytes[this.#at++] = 0xc4;
-      bytes[this.#at++] = length;
+      bytes[this.#offset++] = 0xc4;
+      bytes[this.#offset++] = length;
     } else {
-      bytes[this.#at++] = length < 0x10000 ? 0xc5 : 0xc6;
+      bytes[this.#offset++] = length < 0x10000 ? 0xc5 : 0xc6;
       this.#bigEndian(length, length < 0x10000 ? 2 : 4);
     }
-    bytes.set(value, this.#at);
-    this.#at += length;
+    bytes.set(value, this.#offset);
+    this.#offset += length;
   }
 
   bool(value: boolean): void {
-    this.#bytes[this.#at++] = value ? 0xc3 : 0xc2;
+    this.#bytes[this.#offset++] = value ? 0xc3 : 0xc2;
   }
 
   nil(): void {
-    this.#bytes[this.#at++] = 0xc0;
+    this.#bytes[this.#offset++] = 0xc0;
   }
 
-  /** False, with nothing written, when a character is not ASCII: its header may be longer. */
+  /**
+   * Writes a text if all its characters are ASCII. Otherwise writes nothing and returns false,
+   * because the header may be longer.
+   */
   #asciiText(value: string, length: number): boolean {
     const bytes = this.#bytes;
-    const start = this.#at;
+    const start = this.#offset;
     this.#textHeader(length);
-    let at = this.#at;
+    let offset = this.#offset;
     for (let i = 0; i < length; i++) {
       const unit = charCode(value, i);
       if (unit >= 0x80) {
-        this.#at = start;
+        this.#offset = start;
         return false;
       }
-      bytes[at++] = unit;
+      bytes[offset++] = unit;
     }
-    this.#at = at;
+    this.#offset = offset;
     return true;
   }
 
-  /** Assumes the header's size for ASCII; moves the text when it is another one. */
+  /**
+   * Writes any text. Reserves the header size of an ASCII text, and moves the text if its header
+   * has another size.
+   */
   #anyText(value: string): void {
     const bytes = this.#bytes;
-    const start = this.#at;
-    const assumed = start + textHeaderBytes(value.length);
-    const { read, written } = utf8.encodeInto(value, bytes.subarray(assumed));
-    const begins = start + textHeaderBytes(written);
-    if (begins !== assumed) bytes.copyWithin(begins, assumed, assumed + written);
+    const start = this.#offset;
+    const assumedStart = start + textHeaderBytes(value.length);
+    const { read, written } = utf8.encodeInto(value, bytes.subarray(assumedStart));
+    const textStart = start + textHeaderBytes(written);
+    if (textStart !== assumedStart)
+      bytes.copyWithin(textStart, assumedStart, assumedStart + written);
     this.#textHeader(written);
-    this.#at += written;
-    if (read < value.length) this.#at = Number.POSITIVE_INFINITY; // did not fit: `end` throws
+    this.#offset += written;
+    // the text did not fit, so `end` throws
+    if (read < value.length) this.#offset = Number.POSITIVE_INFINITY;
   }
 
+  /** Writes the header of a text of `length` bytes. */
   #textHeader(length: number): void {
     const bytes = this.#bytes;
     if (length < 32) {
-      bytes[this.#at++] = 0xa0 | length;
+      bytes[this.#offset++] = 0xa0 | length;
     } else if (length < 0x100) {
-      bytes[this.#at++] = 0xd9;
-      bytes[this.#at++] = length;
+      bytes[this.#offset++] = 0xd9;
+      bytes[this.#offset++] = length;
     } else {
-      bytes[this.#at++] = length < 0x10000 ? 0xda : 0xdb;
+      bytes[this.#offset++] = length < 0x10000 ? 0xda : 0xdb;
       this.#bigEndian(length, length < 0x10000 ? 2 : 4);
     }
   }
@@ -162,7 +179,7 @@ export class FrameWriter {
   #uint64(value: number): void {
     if (!Number.isSafeInteger(value) || value < 0)
       throw new RangeError(`${value} is not an unsigned safe integer`);
-    this.#bytes[this.#at++] = 0xcf;
+    this.#bytes[this.#offset++] = 0xcf;
     this.#bigEndian(Math.floor(value / 0x1_0000_0000), 4);
     this.#bigEndian(value >>> 0, 4);
   }
@@ -170,11 +187,11 @@ export class FrameWriter {
   #bigEndian(value: number, size: 2 | 4): void {
     const bytes = this.#bytes;
     if (size === 4) {
-      bytes[this.#at++] = value >>> 24;
-      bytes[this.#at++] = value >>> 16;
+      bytes[this.#offset++] = value >>> 24;
+      bytes[this.#offset++] = value >>> 16;
     }
-    bytes[this.#at++] = value >>> 8;
-    bytes[this.#at++] = value;
+    bytes[this.#offset++] = value >>> 8;
+    bytes[this.#offset++] = value;
   }
 }
 
@@ -184,17 +201,18 @@ function textHeaderBytes(length: number): number {
   return length < 0x10000 ? 3 : 5;
 }
 
-/** Most bytes of the numbers and headers of a frame or nested entry. */
+/** Maximum number of bytes of all numbers and headers in a frame, or in a nested record. */
 export const FIXED_BYTES = 80;
 
+/** First values of a frame. */
 export interface Head {
   readonly op: number;
   readonly ref: number;
-  /** Number of fields after op and ref. */
+  /** Number of fields that follow `op` and `ref`. */
   readonly fields: number;
 }
 
-/** Begins a frame. `bytes`: the most that texts, payloads and lists take. */
+/** Begins a frame. `bytes` is the maximum size of its texts, payloads and lists. */
 export function begin(writer: FrameWriter, head: Head, bytes = 0): void {
   writer.begin(FIXED_BYTES + bytes);
   writer.array(head.fields + 2);

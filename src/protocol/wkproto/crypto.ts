@@ -1,6 +1,6 @@
-// Key agreement, encryption and signatures of WKProto. State: per connection, its
-// keys, and an AES context each way once it is used. The weak parts (64 bits of key, a constant
-// IV, MD5) are the protocol's; TLS is what protects a connection.
+// Key agreement, encryption and signatures of WKProto. Each connection has its own key, and one AES
+// context per direction once it is used. The weak algorithms (64 random bits of key, a constant IV,
+// MD5) are part of the protocol; only TLS protects a connection.
 
 import {
   type Cipher,
@@ -19,29 +19,35 @@ const ALGORITHM = "aes-128-cbc";
 const BLOCK_BYTES = 16;
 const KEY_BYTES = 32;
 const SALT_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/** The greatest multiple of the letters' number in a byte: random bytes from it on are not used. */
+/**
+ * Largest multiple of the number of salt letters that fits in a byte. Random bytes from this value
+ * up are dropped, so that all letters are equally likely.
+ */
 const FAIR_BYTES = 248;
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 
-/** What the server tells the client in CONNACK. */
+/** Fields of CONNACK with which the client computes the key. */
 export interface ServerKeys {
-  /** Base64 of the public key. */
+  /** The server's public key in base64. */
   readonly serverKey: string;
   readonly salt: string;
 }
 
-/** Undefined: the client's key is no base64 of 32 bytes, or gives a secret that anybody knows. */
+/**
+ * Agrees on a key with a client. Returns `undefined` if the client's key is not 32 bytes in base64,
+ * or if it leads to a predictable secret.
+ */
 export function agree(
   clientKey: string,
 ): { readonly keys: ServerKeys; readonly cipher: PayloadCipher } | undefined {
-  const client = publicKeyOf(clientKey);
-  if (client === undefined) return undefined;
-  const own = generateKeyPairSync("x25519");
-  const secret = secretOf(own.privateKey, client);
+  const publicKey = publicKeyOf(clientKey);
+  if (publicKey === undefined) return undefined;
+  const keyPair = generateKeyPairSync("x25519");
+  const secret = secretOf(keyPair.privateKey, publicKey);
   if (secret === undefined) return undefined;
   const salt = randomSalt();
   const serverKey = Buffer.from(
-    own.publicKey.export({ format: "jwk" }).x ?? "",
+    keyPair.publicKey.export({ format: "jwk" }).x ?? "",
     "base64url",
   ).toString("base64");
   return {
@@ -59,17 +65,17 @@ function publicKeyOf(base64: string): KeyObject | undefined {
   return createPublicKey({ key, format: "jwk" });
 }
 
-/** Undefined: the public key is of low order. */
+/** Returns the shared secret, `undefined` if the public key has a low order. */
 function secretOf(privateKey: KeyObject, publicKey: KeyObject): Buffer | undefined {
   try {
     const secret = diffieHellman({ privateKey, publicKey });
     return secret.every((byte) => byte === 0) ? undefined : secret;
   } catch {
-    return undefined; // OpenSSL refuses a secret of zeros
+    return undefined; // OpenSSL rejects a secret of zeros
   }
 }
 
-/** The AES key of a shared secret, as text. */
+/** Returns the AES key for a shared secret, as text. */
 function aesKeyOf(secret: Buffer): string {
   return md5Hex(secret.toString("base64")).slice(0, BLOCK_BYTES);
 }
@@ -83,12 +89,12 @@ function randomSalt(): string {
   return salt;
 }
 
-/** The md5 of an ASCII text, in lower-case hex. */
+/** Returns the MD5 of an ASCII text in lower-case hex. */
 function md5Hex(text: string): string {
   return createHash("md5").update(text, "latin1").digest("hex");
 }
 
-/** The text with PKCS7 padding behind it: whole blocks, as a cipher takes them. */
+/** Returns `prefix` and `text` with PKCS #7 padding, as whole blocks for the cipher. */
 export function pad(prefix: string, text: Uint8Array): Buffer {
   const prefixBytes = Buffer.byteLength(prefix);
   const bytes = prefixBytes + text.length;
@@ -100,25 +106,25 @@ export function pad(prefix: string, text: Uint8Array): Buffer {
   return padded;
 }
 
-/** What a padded text was; undefined: it has no padding. */
+/** Returns a text without its padding, `undefined` if the padding is invalid. */
 function unpad(padded: Buffer): Buffer | undefined {
   const padding = padded[padded.length - 1] ?? 0;
   if (padding === 0 || padding > BLOCK_BYTES) return undefined;
   const end = padded.length - padding;
-  const isWhole = padded.subarray(end).every((byte) => byte === padding);
-  return isWhole ? padded.subarray(0, end) : undefined;
+  const isValid = padded.subarray(end).every((byte) => byte === padding);
+  return isValid ? padded.subarray(0, end) : undefined;
 }
 
-/** An AES context and the last encrypted block that went through it. */
+/** An AES-CBC context and the last ciphertext block that passed through it. */
 interface Chain<C> {
   readonly context: C;
   readonly last: Buffer;
 }
 
 /**
- * Encrypts and decrypts with a connection's key. Each text begins with the same IV, but a new
- * context costs several times what a message does: one is kept in each direction, and the first
- * block is changed so that the chain goes on as if it began anew.
+ * Encrypts and decrypts with a connection's key. Every text begins with the same IV, but a new AES
+ * context costs several times as much as a message. So one context is kept per direction, and the
+ * first block of each text is changed as if the chain began with the IV again.
  */
 export class PayloadCipher {
   readonly #key: Buffer;
@@ -126,13 +132,13 @@ export class PayloadCipher {
   #encryption: Chain<Cipher> | undefined;
   #decryption: Chain<Decipher> | undefined;
 
-  /** Both of 16 ASCII characters. */
+  /** `key` and `iv` must each have 16 ASCII characters. */
   constructor(key: string, iv: string) {
     this.#key = Buffer.from(key, "latin1");
     this.#iv = Buffer.from(iv, "latin1");
   }
 
-  /** Base64 of the encrypted text, which comes from `pad`. */
+  /** Returns the encrypted text in base64. `padded` must come from `pad`. */
   encrypt(padded: Buffer): string {
     this.#encryption ??= {
       context: createCipheriv(ALGORITHM, this.#key, this.#iv).setAutoPadding(false),
@@ -141,12 +147,12 @@ export class PayloadCipher {
     const { context, last } = this.#encryption;
     this.#rechain(padded, last);
     const encrypted = context.update(padded);
-    this.#rechain(padded, last); // the caller's text again
+    this.#rechain(padded, last); // restores the caller's text
     encrypted.copy(last, 0, encrypted.length - BLOCK_BYTES);
     return encrypted.toString("base64");
   }
 
-  /** Undefined: that is no base64 of an encrypted text. */
+  /** Returns the decrypted text, `undefined` if the input is not an encrypted text in base64. */
   decrypt(base64: Buffer): Buffer | undefined {
     const text = base64.toString("latin1");
     if (text.length % 4 !== 0 || !BASE64.test(text)) return undefined;
@@ -163,12 +169,15 @@ export class PayloadCipher {
     return unpad(padded);
   }
 
-  /** The msgKey of a text from `pad`. */
+  /** Returns the msgKey of a text. `padded` must come from `pad`. */
   sign(padded: Buffer): string {
     return md5Hex(this.encrypt(padded));
   }
 
-  /** Makes a first block that follows on `last` one that follows on the IV, or the reverse. */
+  /**
+   * Converts the first block between the two chains: from one that follows `last` to one that
+   * follows the IV, or the reverse.
+   */
   #rechain(blocks: Buffer, last: Buffer): void {
     for (let i = 0; i < BLOCK_BYTES; i++)
       blocks[i] = (blocks[i] ?? 0) ^ (last[i] ?? 0) ^ (this.#iv[i] ?? 0);

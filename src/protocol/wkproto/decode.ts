@@ -1,14 +1,15 @@
-// Bodies of a client's packets → their fields. Pure. Checks the layout only, not what the fields
-// mean; throws fatal FrameErrors. Layouts: docs/protocol/wkproto.md.
+// Reads the fields of a client's packets. Checks only their layout, not the meaning of the fields.
+// Throws fatal FrameErrors. The layouts are described in docs/protocol/wkproto.md.
 
 import { isAscii } from "node:buffer";
 import { FrameError } from "../protocol.ts";
 import { EVENT_VERSION, EXPIRE_VERSION, SETTINGS } from "./packets.ts";
 
-/** Longest text; the reference reads its length as a signed number. */
+/** Maximum size of a text. WuKongIM reads the length as a signed number. */
 const MAX_TEXT_BYTES = 32_767;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
+/** Fields of CONNECT. */
 export interface ConnectPacket {
   readonly version: number;
   readonly deviceFlag: number;
@@ -20,6 +21,7 @@ export interface ConnectPacket {
   readonly clientKey: string;
 }
 
+/** Fields of SEND. */
 export interface SendPacket {
   readonly setting: number;
   readonly clientSeq: number;
@@ -30,16 +32,17 @@ export interface SendPacket {
   readonly expireS: number;
   readonly msgKey: string;
   readonly topic: string;
-  /** In the packet's memory. */
+  /** View into the packet's memory. */
   readonly payload: Buffer;
 }
 
+/** Fields of RECVACK. */
 interface RecvackPacket {
   readonly messageId: bigint;
   readonly messageSeq: number;
 }
 
-/** The same in all versions. */
+/** Reads CONNECT, whose layout is the same in all versions. */
 export function readConnect(body: Buffer): ConnectPacket {
   const reader = new BodyReader(body);
   const packet = {
@@ -55,6 +58,7 @@ export function readConnect(body: Buffer): ConnectPacket {
   return packet;
 }
 
+/** Reads SEND. Which fields it has depends on the version and the setting. */
 export function readSend(body: Buffer, version: number): SendPacket {
   const reader = new BodyReader(body);
   const setting = reader.u8();
@@ -73,13 +77,14 @@ export function readSend(body: Buffer, version: number): SendPacket {
   };
 }
 
-/** Of a SEND whose other fields are not read. */
+/** Reads only the `clientSeq` of a SEND. */
 export function readClientSeq(body: Buffer): number {
   const reader = new BodyReader(body);
   reader.u8();
   return reader.u32();
 }
 
+/** Reads RECVACK. */
 export function readRecvack(body: Buffer): RecvackPacket {
   const reader = new BodyReader(body);
   const packet = { messageId: reader.i64(), messageSeq: reader.u32() };
@@ -87,9 +92,10 @@ export function readRecvack(body: Buffer): RecvackPacket {
   return packet;
 }
 
+/** A cursor over the body of one packet. */
 class BodyReader {
   readonly #body: Buffer;
-  #at = 0;
+  #offset = 0;
 
   constructor(body: Buffer) {
     this.#body = body;
@@ -120,19 +126,21 @@ class BodyReader {
     }
   }
 
+  /** Returns the remaining bytes. */
   rest(): Buffer {
-    return this.#body.subarray(this.#at);
+    return this.#body.subarray(this.#offset);
   }
 
+  /** Throws if bytes are left. */
   finish(): void {
-    if (this.#at < this.#body.length) throw malformed("The packet is too long");
+    if (this.#offset < this.#body.length) throw malformed("The packet is too long");
   }
 
-  /** Returns where the next field begins. */
+  /** Moves over a field and returns its start. */
   #skip(bytes: number): number {
-    const at = this.#at;
+    const at = this.#offset;
     if (at + bytes > this.#body.length) throw malformed("The packet is cut");
-    this.#at += bytes;
+    this.#offset += bytes;
     return at;
   }
 }

@@ -1,6 +1,6 @@
-// Fields of a server's packets → bytes, each a packet and thus a WebSocket message of its own: some
-// clients lose packets that share one. State: the memory that packets are written in. Layouts:
-// docs/protocol/wkproto.md.
+// Writes the packets of the server. Each packet is a WebSocket message of its own, because some
+// clients lose packets that share a message. Owns the memory in which packets are written. The
+// layouts are described in docs/protocol/wkproto.md.
 
 import { type PayloadCipher, pad } from "./crypto.ts";
 import {
@@ -11,8 +11,9 @@ import {
   SETTINGS,
 } from "./packets.ts";
 
+/** Fields of CONNACK. */
 interface ConnackPacket {
-  /** Of the protocol, as the client gets it. */
+  /** Protocol version to use with the client. */
   readonly version: number;
   readonly timeDiff: bigint;
   readonly reasonCode: number;
@@ -21,6 +22,7 @@ interface ConnackPacket {
   readonly nodeId: bigint;
 }
 
+/** Fields of SENDACK. */
 interface SendackPacket {
   readonly flags: number;
   readonly messageId: bigint;
@@ -29,6 +31,7 @@ interface SendackPacket {
   readonly reasonCode: number;
 }
 
+/** Fields of RECV. */
 export interface RecvPacket {
   readonly flags: number;
   readonly setting: number;
@@ -42,10 +45,11 @@ export interface RecvPacket {
   /** Unix seconds. */
   readonly timestampS: number;
   readonly topic: string;
-  /** Not encrypted. */
+  /** Plain payload, before encryption. */
   readonly payload: Uint8Array;
 }
 
+/** Fields of EVENT. */
 interface EventPacket {
   readonly id: string;
   readonly type: string;
@@ -54,8 +58,10 @@ interface EventPacket {
   readonly data: string;
 }
 
+/** The PONG packet, which has no fields. */
 export const PONG: Uint8Array = Uint8Array.of(PACKETS.pong << 4);
 
+/** Writes CONNACK. Newer versions have more fields. */
 export function writeConnack(packet: ConnackPacket): Uint8Array {
   const { version, reasonCode, serverKey, salt } = packet;
   const isNew = version >= SERVER_VERSION;
@@ -69,7 +75,7 @@ export function writeConnack(packet: ConnackPacket): Uint8Array {
   return writer.end(PACKETS.connack, isNew ? HAS_SERVER_VERSION : 0);
 }
 
-/** The same in all versions. */
+/** Writes SENDACK, whose layout is the same in all versions. */
 export function writeSendack(packet: SendackPacket): Uint8Array {
   const writer = new PacketWriter();
   writer.i64(packet.messageId);
@@ -79,7 +85,7 @@ export function writeSendack(packet: SendackPacket): Uint8Array {
   return writer.end(PACKETS.sendack, packet.flags);
 }
 
-/** The same in all versions. */
+/** Writes DISCONNECT, whose layout is the same in all versions. */
 export function writeDisconnect(reasonCode: number, text: string): Uint8Array {
   const writer = new PacketWriter();
   writer.u8(reasonCode);
@@ -87,7 +93,7 @@ export function writeDisconnect(reasonCode: number, text: string): Uint8Array {
   return writer.end(PACKETS.disconnect);
 }
 
-/** The same in all versions that have it. */
+/** Writes EVENT, whose layout is the same in all versions that have it. */
 export function writeEvent(packet: EventPacket): Uint8Array {
   const writer = new PacketWriter();
   writer.text(packet.id);
@@ -97,53 +103,59 @@ export function writeEvent(packet: EventPacket): Uint8Array {
   return writer.end(PACKETS.event);
 }
 
-/** A RECV that is not encrypted. */
+/** Writes a RECV without encryption. */
 export function writeRecv(packet: RecvPacket, version: number): Uint8Array {
   return recvFrame(packet, version, { msgKey: "", payload: packet.payload });
 }
 
-/** A RECV for several clients, each with keys of its own. */
+/**
+ * A RECV that is encrypted for several clients, each with its own key. The parts that are the same
+ * for all of them are written once.
+ */
 export class EncryptedRecv {
-  /** With room for the parts that differ. */
+  /** The packet, with zeros in place of the msgKey and the encrypted payload. */
   readonly #frame: Buffer;
-  readonly #keyAt: number;
-  readonly #payloadAt: number;
+  readonly #msgKeyOffset: number;
+  readonly #payloadOffset: number;
   readonly #payload: Buffer;
   readonly #signed: Buffer;
-  readonly #signedAt: number;
+  readonly #signedOffset: number;
 
   constructor(packet: RecvPacket, version: number) {
     this.#payload = pad("", packet.payload);
-    const room = Buffer.alloc(base64Bytes(this.#payload.length));
+    const placeholder = Buffer.alloc(base64Bytes(this.#payload.length));
     const { messageId, messageSeq, clientMsgNo, timestampS } = packet;
     const { fromUid, channelId, channelType } = packet;
     const signed = `${messageId}${messageSeq}${clientMsgNo}${timestampS}${fromUid}${channelId}${channelType}`;
-    this.#signed = pad(signed, room);
-    this.#signedAt = Buffer.byteLength(signed);
-    const parts = { msgKey: NO_KEY, payload: room };
-    this.#frame = recvFrame(packet, version, parts);
-    this.#keyAt = this.#frame.indexOf(NO_KEY, 0, "latin1");
-    this.#payloadAt = this.#frame.length - room.length;
+    this.#signed = pad(signed, placeholder);
+    this.#signedOffset = Buffer.byteLength(signed);
+    const placeholders = { msgKey: NO_KEY, payload: placeholder };
+    this.#frame = recvFrame(packet, version, placeholders);
+    this.#msgKeyOffset = this.#frame.indexOf(NO_KEY, 0, "latin1");
+    this.#payloadOffset = this.#frame.length - placeholder.length;
   }
 
+  /** Returns the packet, encrypted and signed for one client. */
   for(cipher: PayloadCipher): Uint8Array {
     const payload = cipher.encrypt(this.#payload);
-    this.#signed.write(payload, this.#signedAt, "latin1");
+    this.#signed.write(payload, this.#signedOffset, "latin1");
     const frame = Buffer.allocUnsafe(this.#frame.length);
     frame.set(this.#frame);
-    frame.write(cipher.sign(this.#signed), this.#keyAt, "latin1");
-    frame.write(payload, this.#payloadAt, "latin1");
+    frame.write(cipher.sign(this.#signed), this.#msgKeyOffset, "latin1");
+    frame.write(payload, this.#payloadOffset, "latin1");
     return frame;
   }
 }
 
-/** As long as a msgKey, and the first field with more than one byte. */
+/** Placeholder of a msgKey. `indexOf` finds it because no earlier field contains so many zeros. */
 const NO_KEY = "\0".repeat(32);
 
+/** Returns the length of the base64 text of `bytes` bytes. */
 function base64Bytes(bytes: number): number {
   return 4 * Math.ceil(bytes / 3);
 }
 
+/** Writes a RECV with this msgKey and payload. */
 function recvFrame(
   packet: RecvPacket,
   version: number,
@@ -165,61 +177,61 @@ function recvFrame(
   return writer.end(PACKETS.recv, packet.flags);
 }
 
-/** Bytes before the body: type and flags, and the longest length. */
+/** Maximum size of the type, flags and length that precede the body. */
 const HEAD_BYTES = 5;
 
-/** Writes one packet into memory that all share; `end` copies it out. */
+/** Writes one packet into memory that all writers share. `end` returns a copy. */
 class PacketWriter {
   static #shared = Buffer.alloc(4096);
-  #at = HEAD_BYTES;
+  #offset = HEAD_BYTES;
 
   u8(value: number): void {
-    const at = this.#take(1);
+    const at = this.#reserve(1);
     PacketWriter.#shared.writeUInt8(value, at);
   }
 
   u32(value: number): void {
-    const at = this.#take(4);
+    const at = this.#reserve(4);
     PacketWriter.#shared.writeUInt32BE(value, at);
   }
 
   i64(value: bigint): void {
-    const at = this.#take(8);
+    const at = this.#reserve(8);
     PacketWriter.#shared.writeBigInt64BE(value, at);
   }
 
   text(value: string): void {
     const bytes = Buffer.byteLength(value);
-    const at = this.#take(2 + bytes);
+    const at = this.#reserve(2 + bytes);
     PacketWriter.#shared.writeUInt16BE(bytes, at);
     PacketWriter.#shared.write(value, at + 2);
   }
 
   bytes(value: Uint8Array): void {
-    const at = this.#take(value.length);
+    const at = this.#reserve(value.length);
     PacketWriter.#shared.set(value, at);
   }
 
   end(type: number, flags = 0): Buffer {
     const shared = PacketWriter.#shared;
-    let length = this.#at - HEAD_BYTES;
+    let length = this.#offset - HEAD_BYTES;
     let lengthBytes = 1;
-    for (let rest = length; rest > 127; rest >>= 7) lengthBytes += 1;
+    for (let remainder = length; remainder > 127; remainder >>= 7) lengthBytes += 1;
     const start = HEAD_BYTES - 1 - lengthBytes;
     shared[start] = (type << 4) | flags;
     for (let i = 1; i <= lengthBytes; i++) {
       shared[start + i] = (length & 127) | (i < lengthBytes ? 128 : 0);
       length >>= 7;
     }
-    return Buffer.from(shared.subarray(start, this.#at));
+    return Buffer.from(shared.subarray(start, this.#offset));
   }
 
-  /** Makes room for so many bytes and returns where they go. */
-  #take(bytes: number): number {
-    const at = this.#at;
-    this.#at += bytes;
-    if (this.#at <= PacketWriter.#shared.length) return at;
-    const grown = Buffer.alloc(2 * this.#at);
+  /** Reserves memory for a field and returns its start. */
+  #reserve(bytes: number): number {
+    const at = this.#offset;
+    this.#offset += bytes;
+    if (this.#offset <= PacketWriter.#shared.length) return at;
+    const grown = Buffer.alloc(2 * this.#offset);
     grown.set(PacketWriter.#shared);
     PacketWriter.#shared = grown;
     return at;

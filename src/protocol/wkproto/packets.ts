@@ -1,17 +1,24 @@
-// Numbers of WKProto, and how its packets are cut out of the bytes that a connection's messages
-// form. State: per connection, the start of a packet whose end has not come.
+// Numbers of WKProto, and the division of a connection's bytes into packets. Each connection owns
+// the start of a packet that is not complete. A packet is:
+//
+//   type, flags   1 byte          type in the high half, flags in the low half
+//   length        1 to 4 bytes    7 bits each, lowest first; 0x80 is set in all but the last
+//   body          `length` bytes
+//
+// PING and PONG have only the first byte.
 
 import { FrameError } from "../protocol.ts";
 
-/** A later client is answered in this version. */
+/** Newest supported version, also used for clients of a later one. */
 export const NEWEST_VERSION = 5;
-/** From here on SEND and RECV have an expiry. */
+/** First version in which SEND and RECV have an expiry. */
 export const EXPIRE_VERSION = 3;
-/** From here on CONNACK names the server's version and node. */
+/** First version in which CONNACK has the server's version and node. */
 export const SERVER_VERSION = 4;
-/** From here on clients know EVENT, and no packet has stream fields. */
+/** First version with EVENT, and without stream fields in other packets. */
 export const EVENT_VERSION = 5;
 
+/** Packet types. */
 export const PACKETS = {
   connect: 1,
   connack: 2,
@@ -25,91 +32,111 @@ export const PACKETS = {
   event: 12,
 } as const;
 
-/** Low half of the first byte of SEND, SENDACK, RECV and RECVACK. */
+/** Flags in the first byte of SEND, SENDACK, RECV and RECVACK. */
 export const FLAGS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
-/** The same place in CONNACK: the server's version follows. */
+/** Flag in the first byte of CONNACK: the packet has the server's version. */
 export const HAS_SERVER_VERSION = 1;
 
-/** Bits of the setting byte of SEND and RECV. */
+/** Bits of the setting byte in SEND and RECV. */
 export const SETTINGS = { topic: 0x08, stream: 0x02 } as const;
 
-/** Longest length of a body that is read, in bytes. */
+/** Maximum number of bytes of the length field. */
 const MAX_LENGTH_BYTES = 4;
-/** A CONNECT comes from an unknown peer; the longest ids and token that are accepted fit. */
+/**
+ * Maximum size of CONNECT. It is lower than for other packets because the sender is not
+ * authenticated, but leaves room for the longest accepted ids and token.
+ */
 const MAX_CONNECT_BYTES = 32 * 1024;
-const LEAST_HELD_BYTES = 64;
-const NOTHING = Buffer.alloc(0);
+const MIN_PARTIAL_BYTES = 64;
+const EMPTY = Buffer.alloc(0);
 
+/** A complete packet. */
 export interface Packet {
   readonly type: number;
   readonly flags: number;
-  /** Valid during the call only. */
+  /** View into memory that is valid only during the call. */
   readonly body: Buffer;
 }
 
+/** The packets of one connection. */
 export class PacketStream {
   readonly #maxPacketBytes: number;
-  /** Memory of a packet whose end has not come; grows with what comes, not with what it says. */
-  #held = NOTHING;
-  #heldBytes = 0;
+  /**
+   * Start of a packet that is not complete. Grows with the received bytes and not with the
+   * announced length.
+   */
+  #partial = EMPTY;
+  #partialBytes = 0;
 
-  /** A longer packet is refused by its length, before its bytes come. */
+  /** A packet longer than `maxPacketBytes` is rejected once its length is known. */
   constructor(maxPacketBytes: number) {
     this.#maxPacketBytes = maxPacketBytes;
   }
 
-  /** Gives `use` each packet that ends in these bytes. Throws FrameError: framing is lost. */
+  /**
+   * Calls `use` with each packet that is complete after these bytes. Throws FrameError if packet
+   * boundaries are lost.
+   */
   take(data: Uint8Array, use: (packet: Packet) => void): void {
-    let rest = Buffer.from(data.buffer, data.byteOffset, data.length);
-    while (rest.length > 0) {
-      if (this.#heldBytes > 0) {
-        rest = this.#continue(rest, use);
+    let unread = Buffer.from(data.buffer, data.byteOffset, data.length);
+    while (unread.length > 0) {
+      if (this.#partialBytes > 0) {
+        unread = this.#continue(unread, use);
         continue;
       }
-      const end = this.#endOf(rest);
-      if (end === undefined || end > rest.length) return this.#hold(rest, end ?? rest.length);
-      use(packetOf(rest.subarray(0, end)));
-      rest = rest.subarray(end);
+      const end = this.#endOf(unread);
+      if (end === undefined || end > unread.length)
+        return this.#append(unread, end ?? unread.length);
+      use(packetOf(unread.subarray(0, end)));
+      unread = unread.subarray(end);
     }
   }
 
-  /** Adds to the packet that is held, byte by byte until its length is known; returns the rest. */
+  /**
+   * Adds bytes to the incomplete packet; until its length is known, one byte at a time. Returns the
+   * bytes after it.
+   */
   #continue(data: Buffer, use: (packet: Packet) => void): Buffer {
-    const known = this.#endOf(this.#held.subarray(0, this.#heldBytes));
-    const end = known ?? this.#heldBytes + 1;
-    const taken = Math.min(end - this.#heldBytes, data.length);
-    this.#hold(data.subarray(0, taken), end);
-    if (this.#heldBytes === known) {
-      const packet = packetOf(this.#held.subarray(0, end));
-      this.#held = NOTHING;
-      this.#heldBytes = 0;
+    const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));
+    const end = packetEnd ?? this.#partialBytes + 1;
+    const byteCount = Math.min(end - this.#partialBytes, data.length);
+    this.#append(data.subarray(0, byteCount), end);
+    if (this.#partialBytes === packetEnd) {
+      const packet = packetOf(this.#partial.subarray(0, end));
+      this.#partial = EMPTY;
+      this.#partialBytes = 0;
       use(packet);
     }
-    return data.subarray(taken);
+    return data.subarray(byteCount);
   }
 
-  #hold(data: Buffer, end: number): void {
-    const bytes = this.#heldBytes + data.length;
-    if (bytes > this.#held.length) {
-      const twice = Math.max(2 * this.#held.length, LEAST_HELD_BYTES);
-      const grown = Buffer.allocUnsafeSlow(Math.max(bytes, Math.min(end, twice)));
-      this.#held.copy(grown, 0, 0, this.#heldBytes);
-      this.#held = grown;
+  /** Appends bytes to the incomplete packet, which will end at `end`. */
+  #append(data: Buffer, end: number): void {
+    const bytes = this.#partialBytes + data.length;
+    if (bytes > this.#partial.length) {
+      const doubled = Math.max(2 * this.#partial.length, MIN_PARTIAL_BYTES);
+      const grown = Buffer.allocUnsafeSlow(Math.max(bytes, Math.min(end, doubled)));
+      this.#partial.copy(grown, 0, 0, this.#partialBytes);
+      this.#partial = grown;
     }
-    data.copy(this.#held, this.#heldBytes);
-    this.#heldBytes = bytes;
+    data.copy(this.#partial, this.#partialBytes);
+    this.#partialBytes = bytes;
   }
 
-  /** Where the first packet ends; undefined: its length is not complete. Throws FrameError. */
+  /**
+   * Returns the end of the first packet, `undefined` if its length is incomplete. Throws
+   * FrameError.
+   */
   #endOf(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;
-    if (type === 0 || type > PACKETS.event) throw lost(`There is no packet of type ${type}`);
+    if (type === 0 || type > PACKETS.event)
+      throw framingError(`There is no packet of type ${type}`);
     const length = lengthOf(data);
     if (length === undefined) return undefined;
     const end = length.at + length.bytes;
-    const most = type === PACKETS.connect ? MAX_CONNECT_BYTES : Infinity;
-    if (end > Math.min(this.#maxPacketBytes, most))
+    const maxBytes = type === PACKETS.connect ? MAX_CONNECT_BYTES : Infinity;
+    if (end > Math.min(this.#maxPacketBytes, maxBytes))
       throw new FrameError("too_large", 0, "The packet is too long", true);
     return end;
   }
@@ -117,11 +144,14 @@ export class PacketStream {
 
 function packetOf(bytes: Buffer): Packet {
   const first = bytes.readUInt8(0);
-  const body = bytes.length === 1 ? NOTHING : bytes.subarray(lengthOf(bytes)?.at);
+  const body = bytes.length === 1 ? EMPTY : bytes.subarray(lengthOf(bytes)?.at);
   return { type: first >> 4, flags: first & 15, body };
 }
 
-/** Length of the body, and where the body begins; undefined: not complete. Throws FrameError. */
+/**
+ * Returns the length of the body and its start, `undefined` if the length is incomplete. Throws
+ * FrameError.
+ */
 function lengthOf(data: Buffer): { at: number; bytes: number } | undefined {
   let bytes = 0;
   for (let i = 0; i < MAX_LENGTH_BYTES; i++) {
@@ -129,12 +159,12 @@ function lengthOf(data: Buffer): { at: number; bytes: number } | undefined {
     if (byte === undefined) return undefined;
     bytes += (byte & 127) * 128 ** i;
     if (byte > 127) continue;
-    if (bytes === 0) throw lost("The packet is empty");
+    if (bytes === 0) throw framingError("The packet is empty");
     return { at: 2 + i, bytes };
   }
-  throw lost("The length of the packet does not end");
+  throw framingError("The length of the packet does not end");
 }
 
-function lost(problem: string): FrameError {
+function framingError(problem: string): FrameError {
   return new FrameError("malformed_frame", 0, problem, true);
 }

@@ -1,6 +1,6 @@
-// WKProto on the server, versions 1 to 5: the packets of WuKongIM's SDKs as operations, replies and
-// pushes. State: per connection its version, its keys, how far its login is, and a packet that has
-// not come whole; for all connections the newest encrypted message.
+// WKProto, server side, versions 1 to 5: converts the packets of WuKongIM's SDKs to operations, and
+// replies and pushes to packets. Each codec owns the version, keys and login status of its
+// connection, and a packet that is not complete. All codecs share the newest encrypted message.
 
 import { CLOSE_REASONS, type CloseReason, ERRORS } from "../../broker/errors.ts";
 import {
@@ -64,26 +64,31 @@ import {
   SETTINGS,
 } from "./packets.ts";
 
+/** Limits of a packet and its fields. */
 interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLength"> {
-  /** Bytes of one packet. */
+  /** Maximum size of a packet. */
   readonly maxPacketBytes: number;
 }
 
-/** Packets of one message that ask for nothing. */
+/** Maximum number of packets in one WebSocket message that are not requests. */
 const MAX_IGNORED_PACKETS = 100;
-const NOTHING: Frames = [];
+const NO_FRAMES: Frames = [];
 
 /**
- * What a ref says of the request, beside a SEND's clientSeq and flags. Requests without an answer
- * have ref 0.
+ * A ref holds the fields of a request that its reply repeats. Requests without a reply have ref 0.
+ *
+ *   bits 0 to 31    `clientSeq` of a SEND
+ *   bits 32 to 35   flags of a SEND
+ *   bit 36          set for a CONNECT
+ *   bit 37          set for a SEND
  */
 const CONNECT_REF: Ref = 2 ** 36;
 const SEND_REF: Ref = 2 ** 37;
 const FLAGS_UNIT = 2 ** 32;
 
 /**
- * The reason in DISCONNECT, or in CONNACK when that was not sent; 0: the client should come back,
- * so nothing is sent, because clients take both for an order to stay away.
+ * Reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet. 0 means that neither is
+ * sent, because the client should come back and clients treat both as an order to stay away.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
@@ -100,47 +105,52 @@ const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   goodbye: 0,
 };
 
+/**
+ * Creates the protocol. A connection without a subprotocol uses it if its first packet is a
+ * CONNECT.
+ */
 export function createWkproto(
   limits: WkprotoLimits,
   { encryption }: { readonly encryption: boolean },
 ): Protocol {
-  const newest: NewestRecvs = new Map();
+  const cachedRecvs: CachedRecvs = new Map();
   return {
     name: "wkproto",
     speaks: (data, isText) => !isText && (data[0] ?? 0) >> 4 === PACKETS.connect,
-    open: () => new WkprotoCodec(limits, newest, encryption),
+    open: () => new WkprotoCodec(limits, cachedRecvs, encryption),
   };
 }
 
-/** A message as encrypted for one client, to be encrypted for others. */
-interface NewestRecv {
+/** A message that was encrypted for one client and can be encrypted for others. */
+interface CachedRecv {
   readonly message: Message;
   readonly channelId: string;
   readonly flags: number;
   readonly recv: EncryptedRecv;
 }
 
-/** By version. */
-type NewestRecvs = Map<number, NewestRecv>;
+/** The newest encrypted message, by version. */
+type CachedRecvs = Map<number, CachedRecv>;
 
+/** Codec of one connection. */
 class WkprotoCodec implements Codec {
   readonly acknowledges = true;
-  /** What it sends and takes is encrypted. */
+  /** True if payloads are encrypted in both directions. */
   readonly isPrivate: boolean;
   readonly #limits: WkprotoLimits;
-  readonly #newest: NewestRecvs;
+  readonly #cachedRecvs: CachedRecvs;
   readonly #packets: PacketStream;
   #status: "new" | "connecting" | "connected" | "refused" = "new";
   #version = NEWEST_VERSION;
   #uid = "";
   #clientTimestamp = 0n;
   #cipher: PayloadCipher | undefined;
-  /** Until they are sent. */
+  /** Keys to send in CONNACK, `undefined` afterwards. */
   #keys: ServerKeys | undefined;
 
-  constructor(limits: WkprotoLimits, newest: NewestRecvs, isPrivate: boolean) {
+  constructor(limits: WkprotoLimits, cachedRecvs: CachedRecvs, isPrivate: boolean) {
     this.#limits = limits;
-    this.#newest = newest;
+    this.#cachedRecvs = cachedRecvs;
     this.isPrivate = isPrivate;
     this.#packets = new PacketStream(limits.maxPacketBytes);
   }
@@ -161,13 +171,14 @@ class WkprotoCodec implements Codec {
     try {
       this.#read(data, isText, (packet) => {
         const isPing = packet.type === PACKETS.ping;
-        const request = isPing && hasPing ? undefined : this.#request(packet); // one PONG is enough
+        // several PINGs get one PONG
+        const request = isPing && hasPing ? undefined : this.#request(packet);
         hasPing ||= isPing;
         if (request !== undefined) requests.push(request);
         return request !== undefined;
       });
     } catch (error) {
-      requests.push(this.#lost(error));
+      requests.push(this.#framingError(error));
     }
     return requests;
   }
@@ -183,30 +194,37 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * `use` tells whether the packet is a request, which the client pays for; of others a message
-   * holds few.
+   * Calls `use` with each packet. `use` returns true if the packet is a request, which the client's
+   * rate limit counts. Throws if there are too many other packets.
    */
   #read(data: Uint8Array, isText: boolean, use: (packet: Packet) => boolean): void {
     if (isText) throw new FrameError("malformed_frame", 0, "Packets are binary", true);
-    let others = 0;
+    let ignoredPackets = 0;
     this.#packets.take(data, (packet) => {
-      if (!use(packet)) others += 1;
-      if (others <= MAX_IGNORED_PACKETS) return;
+      if (!use(packet)) ignoredPackets += 1;
+      if (ignoredPackets <= MAX_IGNORED_PACKETS) return;
       const problem = "Too many packets without a request";
       throw new FrameError("malformed_frame", 0, problem, true);
     });
   }
 
-  /** Before CONNACK the client learns of it there. */
-  #lost(error: unknown): FrameError {
+  /**
+   * Returns the error of lost packet boundaries. Before CONNACK it refers to the CONNECT, so that
+   * CONNACK reports it.
+   */
+  #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
     if (this.#status === "connected") return error;
     return new FrameError(error.code, CONNECT_REF, error.message, true);
   }
 
-  /** Undefined: the packet is ignored. Throws FrameError, fatal. */
+  /**
+   * Returns the request in a packet, `undefined` if the packet is ignored. Throws fatal
+   * FrameErrors.
+   */
   #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
-    if (this.#status === "connecting") return undefined; // a timer of the client; what it sends then, it sends again
+    // during the login only timers of the client send packets, and they send them again later
+    if (this.#status === "connecting") return undefined;
     switch (type) {
       case PACKETS.connect:
         if (this.#status !== "new") return undefined;
@@ -239,17 +257,17 @@ class WkprotoCodec implements Codec {
     this.#version = Math.min(packet.version, NEWEST_VERSION);
     this.#uid = packet.uid;
     this.#clientTimestamp = packet.clientTimestamp;
-    const flag = DEVICE_FLAGS.find((known) => known === packet.deviceFlag);
+    const flag = DEVICE_FLAGS.find((deviceFlag) => deviceFlag === packet.deviceFlag);
     if (!isId(packet.uid)) return refusedConnect("uid is not a valid id");
     if (packet.deviceId !== "" && !isId(packet.deviceId))
       return refusedConnect("deviceId is not a valid id");
     if (packet.token.length > MAX_TOKEN_LENGTH) return refusedConnect("token is too long");
     if (flag === undefined) return refusedConnect("deviceFlag must be 0, 1 or 2");
     if (this.isPrivate) {
-      const agreed = agree(packet.clientKey);
-      if (agreed === undefined) return refusedConnect("clientKey is not a public key in base64");
-      this.#cipher = agreed.cipher;
-      this.#keys = agreed.keys;
+      const agreement = agree(packet.clientKey);
+      if (agreement === undefined) return refusedConnect("clientKey is not a public key in base64");
+      this.#cipher = agreement.cipher;
+      this.#keys = agreement.keys;
     }
     return {
       kind: "connect",
@@ -298,7 +316,10 @@ class WkprotoCodec implements Codec {
     };
   }
 
-  /** Undefined: its signature is wrong, or it is not encrypted with the connection's key. */
+  /**
+   * Returns the decrypted payload, `undefined` if its signature is wrong or it is not encrypted
+   * with the connection's key.
+   */
   #payloadOf(packet: SendPacket): Uint8Array | undefined {
     const { payload, clientSeq, clientMsgNo, channelId, channelType } = packet;
     if (this.#cipher === undefined) return Uint8Array.from(payload);
@@ -311,18 +332,17 @@ class WkprotoCodec implements Codec {
   encodeReply(reply: Reply): Frames {
     switch (reply.kind) {
       case "connack":
-        return this.#accept(reply);
+        return this.#encodeConnack(reply);
       case "sendack":
-        return this.#sendack(reply.ref, SUCCESS_REASON, reply);
+        return this.#encodeSendack(reply.ref, SUCCESS_REASON, reply);
       case "pong":
         return PONG;
       case "error":
+        // a refused client stays away, but one that is disconnected without a CONNACK comes back
         if (reply.ref === CONNECT_REF)
-          return ERRORS[reply.code].retry
-            ? NOTHING // a refused client stays away; closed without an answer it comes back
-            : this.#refuse(reasonOf(reply.code));
-        if (reply.ref < SEND_REF || this.#status !== "connected") return NOTHING;
-        return this.#sendack(reply.ref, reasonOf(reply.code));
+          return ERRORS[reply.code].retry ? NO_FRAMES : this.#encodeRefusal(reasonOf(reply.code));
+        if (reply.ref < SEND_REF || this.#status !== "connected") return NO_FRAMES;
+        return this.#encodeSendack(reply.ref, reasonOf(reply.code));
       case "history":
       case "presence":
       case "stream":
@@ -331,33 +351,33 @@ class WkprotoCodec implements Codec {
       case "conversation":
       case "commandack":
       case "watch":
-        return NOTHING;
+        return NO_FRAMES;
     }
   }
 
   encodePush(push: Push): Frames {
     switch (push.kind) {
       case "message":
-        return this.#recv(push.channel, push.message);
+        return this.#encodeRecv(push.channel, push.message);
       case "messages":
-        return push.messages.map((one) => this.#recv(push.channel, one));
+        return push.messages.map((message) => this.#encodeRecv(push.channel, message));
       case "command":
-        return this.#recv(push.channel, push.message, FLAGS.syncOnce);
+        return this.#encodeRecv(push.channel, push.message, FLAGS.syncOnce);
       case "event":
-        return this.#version < EVENT_VERSION ? NOTHING : eventFrame(clientEvent(push.event));
+        return this.#version < EVENT_VERSION ? NO_FRAMES : eventFrame(clientEvent(push.event));
       case "stream":
         return this.#version < EVENT_VERSION
-          ? NOTHING
+          ? NO_FRAMES
           : snapshotEvents(push.snapshot).map(eventFrame);
       case "conversation":
       case "presence":
-        return NOTHING;
+        return NO_FRAMES;
       case "disconnect":
-        return this.#disconnect(push.reason);
+        return this.#encodeDisconnect(push.reason);
     }
   }
 
-  #accept(reply: Extract<Reply, { kind: "connack" }>): Frames {
+  #encodeConnack(reply: Extract<Reply, { kind: "connack" }>): Frames {
     this.#status = "connected";
     const { serverKey = "", salt = "" } = this.#keys ?? {};
     this.#keys = undefined;
@@ -371,9 +391,9 @@ class WkprotoCodec implements Codec {
     });
   }
 
-  /** Sends nothing when the login was answered. */
-  #refuse(reasonCode: number): Frames {
-    if (this.#status === "connected" || this.#status === "refused") return NOTHING;
+  /** Returns a CONNACK with a refusal, or nothing if a CONNACK was sent before. */
+  #encodeRefusal(reasonCode: number): Frames {
+    if (this.#status === "connected" || this.#status === "refused") return NO_FRAMES;
     this.#status = "refused";
     return writeConnack({
       version: this.#version,
@@ -385,7 +405,7 @@ class WkprotoCodec implements Codec {
     });
   }
 
-  #sendack(
+  #encodeSendack(
     ref: Ref,
     reasonCode: number,
     { messageId, messageSeq } = { messageId: 0, messageSeq: 0 },
@@ -400,31 +420,32 @@ class WkprotoCodec implements Codec {
     });
   }
 
-  #disconnect(reason: CloseReason): Frames {
+  #encodeDisconnect(reason: CloseReason): Frames {
     const code = FINAL_REASONS[reason];
-    if (code === 0) return NOTHING;
+    if (code === 0) return NO_FRAMES;
     return this.#status === "connected"
       ? writeDisconnect(code, CLOSE_REASONS[reason].message)
-      : this.#refuse(code);
+      : this.#encodeRefusal(code);
   }
 
-  #recv(channel: ChannelRef, message: Message, command = 0): Uint8Array {
+  /** Encodes a received message, or reuses the newest encrypted one. */
+  #encodeRecv(channel: ChannelRef, message: Message, command = 0): Uint8Array {
     const flags = command | this.#flagsFor(message);
     if (this.#cipher === undefined)
       return writeRecv(this.#packetOf(channel, message, flags), this.#version);
-    const newest = this.#newest.get(this.#version);
-    if (newest?.message === message && newest.channelId === channel.id && newest.flags === flags)
-      return newest.recv.for(this.#cipher);
+    const cached = this.#cachedRecvs.get(this.#version);
+    if (cached?.message === message && cached.channelId === channel.id && cached.flags === flags)
+      return cached.recv.for(this.#cipher);
     const packet = this.#packetOf(channel, message, flags);
     const recv = new EncryptedRecv(packet, this.#version);
     const channelId = channel.id;
-    this.#newest.set(this.#version, { message, channelId, flags, recv });
+    this.#cachedRecvs.set(this.#version, { message, channelId, flags, recv });
     return recv.for(this.#cipher);
   }
 
   /**
-   * One's own message has no red dot, unless the frame is shared with members of a group who did
-   * not send it.
+   * Returns the flags of a message. The sender's own message has no red dot, unless the frame is
+   * shared with other members of a group.
    */
   #flagsFor({ header, fromUid, channel }: Message): number {
     const isShared = channel.type === GROUP_CHANNEL && !this.isPrivate;
@@ -456,10 +477,13 @@ function sendRef(flags: number, clientSeq: number): Ref {
   return SEND_REF + flags * FLAGS_UNIT + clientSeq;
 }
 
-/** The bits that say nothing of a packet's layout in any version. Undefined: there is nothing to pass on. */
+/**
+ * Returns the setting bits and the topic to pass on, `undefined` if there are none. Only bits that
+ * do not affect the layout of a packet in any version are passed on.
+ */
 function passthroughOf({ setting, topic }: SendPacket): Passthrough | undefined {
-  const passed = setting & (RECEIPT_BIT | SIGNAL_BIT);
-  return passed === 0 && topic === "" ? undefined : { setting: passed, topic };
+  const setBits = setting & (RECEIPT_BIT | SIGNAL_BIT);
+  return setBits === 0 && topic === "" ? undefined : { setting: setBits, topic };
 }
 
 function refusedConnect(problem: string): FrameError {
