@@ -1,28 +1,33 @@
-// Throws frames at a broker over real sockets and judges what comes back: only errors of the
-// broker's table, only its own close codes. State: the socket while it lasts; each attacker opens a
-// new one when the broker has closed the last.
+// Sends frames to a broker over a real socket and collects how the broker responds: the codes of
+// its ERROR frames and how the connection ends. An attacker opens a new socket after the broker has
+// closed the previous one.
 
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";
-import { type Ending, OUR_CODES, RawSocket } from "./raw-socket.ts";
+import { BROKER_CODES, type Ending, RawSocket } from "./raw-socket.ts";
 
 export interface Identity {
   readonly uid: string;
   readonly token: string;
 }
 
-/** `alive`: the connection goes on. */
+/** How a connection ended, or `alive` if it is still open. */
 export type Outcome = Ending | "alive";
 
-/** After each volley; no request of a volley has it. */
+/**
+ * Ref of the ping that is sent after the frames of one call of `sendAll`. No hostile frame uses it.
+ */
 const LAST_REF = 0xffff_fff0;
 
 export class Attacker {
-  /** Codes of ERROR frames it got, and how often. */
+  /** Number of ERROR frames received, by error code. */
   readonly errors = new Map<string, number>();
   readonly #port: number;
-  /** Whom it connects as before it attacks; undefined: it attacks at once. */
+  /**
+   * User that the attacker logs in as before it sends hostile frames. `undefined` if it sends them
+   * without logging in.
+   */
   readonly #identity: Identity | undefined;
   #socket: RawSocket | undefined;
 
@@ -31,8 +36,8 @@ export class Attacker {
     this.#identity = identity;
   }
 
-  /** Sends the frames, then a ping, and reads until that is answered or the connection is over. */
-  async throwAll(frames: Iterable<Uint8Array>): Promise<Outcome> {
+  /** Sends the frames and then a ping. Waits for the pong or for the end of the connection. */
+  async sendAll(frames: Iterable<Uint8Array>): Promise<Outcome> {
     const socket = await this.#open();
     for (const frame of frames) socket.send(frame);
     socket.send(encodeOperation({ kind: "ping", ref: LAST_REF }));
@@ -60,20 +65,20 @@ export class Attacker {
 
   async #open(): Promise<RawSocket> {
     if (this.#socket !== undefined && !this.#socket.isOver) return this.#socket;
-    const made = new RawSocket(this.#port);
-    const socket = await made.upgraded(NATIVE_SUBPROTOCOL); // random bytes may begin another protocol
+    const rawSocket = new RawSocket(this.#port);
+    const socket = await rawSocket.upgraded(NATIVE_SUBPROTOCOL); // keeps random bytes from selecting another protocol
     this.#socket = socket;
     if (this.#identity === undefined) return socket;
     socket.send(connectFrame(this.#identity));
-    const answer = await socket.frame();
-    if (answer === undefined) throw new Error("the broker let nobody in");
-    const { kind } = decodeServerFrame(answer, this.#identity.uid);
-    if (kind !== "connack") throw new Error(`${kind} in place of a connack`);
+    const response = await socket.frame();
+    if (response === undefined) throw new Error("the broker closed the connection during login");
+    const { kind } = decodeServerFrame(response, this.#identity.uid);
+    if (kind !== "connack") throw new Error(`expected a CONNACK but received ${kind}`);
     return socket;
   }
 }
 
-/** A right CONNECT. */
+/** Returns a valid CONNECT frame. */
 export function connectFrame({ uid, token }: Identity): Uint8Array {
   return encodeOperation({
     kind: "connect",
@@ -89,7 +94,7 @@ export function connectFrame({ uid, token }: Identity): Uint8Array {
   });
 }
 
-/** Whether a broker may end a hostile connection so. */
-export function isSoundEnding(outcome: Outcome): boolean {
-  return outcome === "alive" || OUR_CODES.has(outcome);
+/** Returns true if a broker is allowed to end a hostile connection this way. */
+export function isAllowedEnding(outcome: Outcome): boolean {
+  return outcome === "alive" || BROKER_CODES.has(outcome);
 }

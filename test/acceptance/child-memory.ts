@@ -1,23 +1,24 @@
-// The memory of a broker process, for tests of what it keeps. Counts what the process owns
-// (RssAnon: heap, buffers, stacks); pages of the store's mapped file belong to the kernel's cache
-// and come and go with it.
+// Measures the memory of a broker process: the anonymous memory (RssAnon) for heap, buffers and
+// stacks. Pages of the store's mapped file are not counted, because they belong to the kernel's
+// page cache.
 
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Settings } from "../support/broker.ts";
 
 const MIB = 1024 * 1024;
+/** Time between two garbage collections. */
 const STEP_MS = 200;
-const CALM_LOOKS = 15;
+/** Number of collections in a row without a new minimum after which the memory is stable. */
+const STABLE_STEPS = 15;
 
 /**
- * Settings of a broker whose memory is measured: it collects garbage at SIGUSR2, keeps 1 MiB for
- * young objects, and glibc gives every freed block of 16 KiB and more back to the kernel. By
- * default V8 holds up to 32 MiB for young objects until it has been idle for long, and glibc keeps
- * freed blocks for later (40 to 80 MiB here, and no more however long it runs): that would hide
- * what this looks for, memory in use.
+ * Settings of a broker whose memory is measured. The broker collects garbage on SIGUSR2, V8
+ * reserves only 1 MiB for young objects, and glibc returns every freed block of 16 KiB or more to
+ * the kernel. With the defaults, V8 reserves up to 32 MiB for young objects and glibc keeps freed
+ * blocks (40 to 80 MiB here). That memory would hide growth of the memory in use.
  */
-export const MEASURED: Settings = {
+export const MEASURED_SETTINGS: Settings = {
   MALLOC_ARENA_MAX: "1",
   MALLOC_MMAP_THRESHOLD_: "16384",
   MALLOC_TRIM_THRESHOLD_: "16384",
@@ -32,7 +33,7 @@ export const MEASURED: Settings = {
   )}`,
 };
 
-/** What the process owns of the machine's memory now, in MiB. */
+/** Returns the anonymous memory of the process in MiB. */
 export function memoryMib(pid: number | undefined): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const kib = /^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1];
@@ -41,17 +42,18 @@ export function memoryMib(pid: number | undefined): number {
 }
 
 /**
- * What it owns, in MiB, once that stops falling: garbage is collected until it has found no new low
- * for 3 s, or owns no more than `enoughMib`. The process needs `MEASURED`.
+ * Collects garbage until 3 s have passed without a new minimum, or until the process uses
+ * `enoughMib` or less. Returns the lowest value in MiB. The process must run with
+ * `MEASURED_SETTINGS`.
  */
 export async function settledMib(pid: number | undefined, enoughMib = 0): Promise<number> {
   if (pid === undefined) throw new Error("there is no process");
   let lowest = Number.POSITIVE_INFINITY;
-  for (let calm = 0; calm < CALM_LOOKS && lowest > enoughMib; calm++) {
+  for (let stable = 0; stable < STABLE_STEPS && lowest > enoughMib; stable++) {
     process.kill(pid, "SIGUSR2");
-    await delay(STEP_MS); // the signal is handled in another process, which does not tell when
+    await delay(STEP_MS); // the other process does not report when its collection is done
     const now = memoryMib(pid);
-    if (now < lowest - 1) calm = 0;
+    if (now < lowest - 1) stable = 0;
     lowest = Math.min(lowest, now);
   }
   return lowest;

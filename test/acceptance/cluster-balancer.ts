@@ -1,6 +1,6 @@
-// A TCP balancer in front of the nodes, as operators have one: one address for all clients, each
-// connection goes to the next node that is ready, as health checks told last. State: the
-// connections, whose turn it is, who is ready. It knows nothing of what passes through.
+// A TCP load balancer in front of the nodes: one address for all clients. Each connection goes to
+// the next node that passed its last health check. The balancer forwards bytes without reading
+// them.
 
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
@@ -8,7 +8,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
 import type { ClusterNodes } from "./cluster-nodes.ts";
 
-/** Between two health checks of a node. */
+/** Time between two health checks of a node. */
 const CHECK_MS = 50;
 
 export class Balancer {
@@ -21,17 +21,17 @@ export class Balancer {
   private constructor(nodes: ClusterNodes) {
     this.#nodes = nodes;
     this.#server = createServer({ noDelay: true }, (socket) => {
-      this.#keep(socket);
-      this.#pass(socket, nodes.count);
+      this.#track(socket);
+      this.#forward(socket, nodes.count);
     });
   }
 
   static async start(t: Test, nodes: ClusterNodes): Promise<Balancer> {
     const balancer = new Balancer(nodes);
-    const checks = Array.from({ length: nodes.count }, (_, at) => at);
+    const indexes = Array.from({ length: nodes.count }, (_, at) => at);
     balancer.#server.listen(0, "127.0.0.1");
     await once(balancer.#server, "listening");
-    const running = checks.map((at) => balancer.#watch(at));
+    const running = indexes.map((at) => balancer.#watch(at));
     t.teardown(async () => {
       balancer.#server.close();
       await Promise.all(running);
@@ -41,21 +41,24 @@ export class Balancer {
   }
 
   get port(): number {
-    return (this.#server.address() as AddressInfo).port; // it listens on TCP
+    return (this.#server.address() as AddressInfo).port; // a TCP server has an AddressInfo
   }
 
-  /** To the next node; to the one after it where that takes nobody. */
-  #pass(client: Socket, tries: number): void {
+  /**
+   * Connects the client to the next ready node. Tries at most `tries` nodes, then closes the
+   * client.
+   */
+  #forward(client: Socket, tries: number): void {
     if (tries === 0) return void client.destroy();
     const at = this.#turn++ % this.#nodes.count;
-    if (!this.#ready.has(at)) return this.#pass(client, tries - 1);
+    if (!this.#ready.has(at)) return this.#forward(client, tries - 1);
     const port = this.#nodes.clientPortOf(at);
     const node = connect({ port, host: "127.0.0.1", noDelay: true });
-    const next = () => this.#pass(client, tries - 1);
-    node.once("error", next);
+    const tryNext = () => this.#forward(client, tries - 1);
+    node.once("error", tryNext);
     node.once("connect", () => {
-      node.off("error", next);
-      this.#keep(node);
+      node.off("error", tryNext);
+      this.#track(node);
       client.pipe(node).pipe(client);
       client.once("close", () => node.destroy());
       node.once("close", () => client.destroySoon());
@@ -64,16 +67,16 @@ export class Balancer {
 
   async #watch(at: number): Promise<void> {
     while (this.#server.listening) {
-      const answer = await this.#nodes.callOf(at, "/readyz").catch(() => undefined); // gone: not ready
-      if (answer?.status === 200) this.#ready.add(at);
+      const response = await this.#nodes.callOf(at, "/readyz").catch(() => undefined); // an unreachable node is not ready
+      if (response?.status === 200) this.#ready.add(at);
       else this.#ready.delete(at);
       await pause(CHECK_MS);
     }
   }
 
-  #keep(socket: Socket): void {
+  #track(socket: Socket): void {
     this.#sockets.add(socket);
-    socket.on("error", () => undefined); // the close that follows tells
+    socket.on("error", () => undefined); // a `close` event always follows
     socket.once("close", () => this.#sockets.delete(socket));
   }
 }

@@ -1,5 +1,6 @@
-// Commands that are sent while nodes and Redis fail: a backend insists on each, devices on any node
-// take and acknowledge them. State: the ledger of who was sent, shown and acknowledged what.
+// Sends commands while nodes and Redis fail. A backend repeats each command until it is answered,
+// and devices connected to any node receive and acknowledge the commands. The ledger records which
+// user was sent, was shown and acknowledged which command.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { textPayload } from "../support/broker.ts";
@@ -22,21 +23,21 @@ export class ClusterCommands {
 
   constructor(nodes: ClusterNodes, random: Random) {
     this.#nodes = nodes;
-    const parts = { stage: nodes, ledger: this.ledger, random };
+    const context = { broker: nodes, ledger: this.ledger, random };
     this.#devices = USERS.flatMap((uid) =>
-      ["phone", "laptop"].map((kind) => new CommandDevice(`${uid}'s ${kind}`, uid, parts)),
+      ["phone", "laptop"].map((kind) => new CommandDevice(`${uid}'s ${kind}`, uid, context)),
     );
   }
 
-  /** Makes the group; the devices come. */
+  /** Creates the group and starts the devices. */
   async prepare(): Promise<void> {
     await this.#nodes.createGroup(SQUAD.channel_id, [BOSS, ...USERS]);
     const runs = this.#devices.map((device, at) => device.run(at % 2 === 0));
     this.#running = Promise.all(runs);
-    this.#running.catch(() => undefined); // `finish` tells
+    this.#running.catch(() => undefined); // `finish` reports the error
   }
 
-  /** Sends until `isOver`; resolves when everything sent is acknowledged. */
+  /** Sends commands until `isOver`. Resolves when every command sent was answered. */
   async run(isOver: () => boolean): Promise<void> {
     for (let count = 1; !isOver(); count++) {
       const no = `order-${count}`;
@@ -52,7 +53,7 @@ export class ClusterCommands {
     }
   }
 
-  /** Resolves with what is wrong, once everything was shown or that took too long. */
+  /** Waits until every user was shown every command, at most `SHOWN_MS`. Returns the problems. */
   async finish(): Promise<readonly string[]> {
     const deadline = Date.now() + SHOWN_MS;
     const isDone = () => USERS.every((uid) => this.ledger.hasAll(uid));

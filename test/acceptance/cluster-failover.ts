@@ -1,5 +1,5 @@
-// Fail-overs in a Redis Cluster: a primary is killed, its replica takes over, the dead one comes
-// back as a replica. State: connections to all servers.
+// Fail-overs in a Redis Cluster: a primary is killed, its replica takes over, and the old primary
+// is started again as a replica. Keeps one connection to each server.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -7,7 +7,7 @@ import type { Random } from "../support/random.ts";
 import type { RedisClusterServers, RedisServer } from "../support/redis.ts";
 
 const WAIT_MS = 120_000;
-const MOST_CUT_OFF_MS = 200;
+const MAX_CUT_OFF_MS = 200;
 
 interface Member {
   readonly server: RedisServer;
@@ -19,25 +19,27 @@ export class Failovers {
   readonly #random: Random;
   /** Milliseconds from each kill until a replica had taken over. */
   readonly tookMs: number[] = [];
-  /** How often the replica was behind when its primary died. */
-  cutOff = 0;
+  /** Number of fail-overs in which the replica lagged when its primary was killed. */
+  laggingReplicas = 0;
 
   constructor({ primaries, replicas }: RedisClusterServers, random: Random) {
     this.#random = random;
     this.#members = [...primaries, ...replicas].map((server) => {
       const client = server.client();
-      client.on("error", () => {}); // it is killed now and then: that is what this is for
+      client.on("error", () => {}); // the server is killed on purpose
       return { server, client };
     });
   }
 
-  /** Resolves when all is as before, with the roles of two servers exchanged. */
-  async once(): Promise<void> {
+  /**
+   * Kills one primary. Resolves when a replica has taken over and the old primary is its replica.
+   */
+  async failOver(): Promise<void> {
     const primaries = await this.#primaries();
     const dead = this.#random.pick(primaries);
-    const others = this.#members.filter((one) => !primaries.includes(one));
+    const others = this.#members.filter((member) => !primaries.includes(member));
     const startedMs = performance.now();
-    if (this.cutOff === 0 || this.#random.flip()) await this.#cutOff(dead, others);
+    if (this.laggingReplicas === 0 || this.#random.flip()) await this.#cutOff(dead, others);
     await dead.server.stop("SIGKILL");
     for (const { server } of others) server.signal("SIGCONT");
     await until("a replica takes over", async () => {
@@ -46,17 +48,17 @@ export class Failovers {
     });
     this.tookMs.push(Math.round(performance.now() - startedMs));
     await dead.server.restart();
-    await until("the dead primary is a replica", async () =>
+    await until("the old primary is a replica", async () =>
       (await dead.client.info("replication")).includes("master_link_status:up"),
     );
   }
 
-  /** For an instant what the primary takes reaches no replica. */
+  /** Freezes the replicas for a moment, so that the primary's last writes reach no replica. */
   async #cutOff(primary: Member, replicas: readonly Member[]): Promise<void> {
-    this.cutOff += 1;
+    this.laggingReplicas += 1;
     for (const { server } of replicas) server.signal("SIGSTOP");
     await primary.client.call("CLIENT", "KILL", "TYPE", "replica");
-    await pause(this.#random.below(MOST_CUT_OFF_MS));
+    await pause(this.#random.below(MAX_CUT_OFF_MS));
   }
 
   async #primaries(): Promise<readonly Member[]> {
@@ -66,14 +68,14 @@ export class Failovers {
 }
 
 async function roleOf({ client }: Member): Promise<string> {
-  const [role] = (await client.call("ROLE")) as [string]; // a list that begins with it
+  const [role] = (await client.call("ROLE")) as [string]; // the first element of the reply is the role
   return role;
 }
 
-async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
+async function until(condition: string, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + WAIT_MS;
   while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`never: ${what}`);
+    if (Date.now() > deadline) throw new Error(`${condition} did not happen in time`);
     await pause(20);
   }
 }

@@ -1,6 +1,6 @@
-// What a fail-over cost, by what users can know: acknowledgements against history, and what readers
-// were shown against history. A primary that dies may take with it what its replica did not have
-// yet; here that is told apart from what may never be. Pure.
+// Computes what a fail-over cost, from what users can see: acknowledgements and messages shown to
+// readers are compared with history. Messages that a replica had not received when its primary was
+// killed are reported as lost. Everything else that differs is an error. Pure functions.
 
 import type {
   Acknowledgement,
@@ -10,21 +10,21 @@ import type {
 } from "../support/history-checker.ts";
 
 export interface Losses {
-  /** Acknowledged and not in history. */
+  /** Acknowledged messages that are not in history. */
   readonly lost: readonly string[];
-  /** Shown to somebody and not in history: what nobody acknowledged, or what was lost. */
-  readonly takenBack: number;
+  /** Number of messages that a reader was shown and that are not in history. */
+  readonly retracted: number;
   /**
-   * What may never be: numbers twice in history, another order, a message that a reader was not
-   * shown, or twice.
+   * Errors that no fail-over excuses: a number or message twice in history, a wrong order, or a
+   * message that a reader was shown twice or not at all.
    */
-  readonly wrong: readonly string[];
+  readonly errors: readonly string[];
 }
 
-export interface Witnessed {
+export interface Observations {
   readonly acks: readonly (SentMessage & Acknowledgement)[];
   readonly histories: ReadonlyMap<string, ObservedRange>;
-  /** What each reader was shown of each channel, in order. */
+  /** Messages that each reader was shown in each channel, in order. */
   readonly shown: readonly {
     readonly name: string;
     readonly key: string;
@@ -32,30 +32,30 @@ export interface Witnessed {
   }[];
 }
 
-export function lossesOf({ acks, histories, shown }: Witnessed): Losses {
+export function lossesOf({ acks, histories, shown }: Observations): Losses {
   const ids = new Set<number>();
-  const wrong: string[] = [];
+  const errors: string[] = [];
   for (const [key, { messages, throughSeq }] of histories) {
-    wrong.push(...faultsOf(key, messages));
+    errors.push(...faultsOf(key, messages));
     if (messages.length !== throughSeq)
-      wrong.push(`${key}: ${messages.length} messages, head ${throughSeq}`);
+      errors.push(`${key}: ${messages.length} messages, head ${throughSeq}`);
     for (const { messageId } of messages) ids.add(messageId);
   }
   const lost = acks.filter((ack) => !ack.noPersist && !ids.has(ack.messageId));
-  let takenBack = 0;
+  let retracted = 0;
   for (const { name, key, messages } of shown) {
-    const stored = messages.filter(({ messageSeq }) => messageSeq > 0);
-    const kept = stored.filter(({ messageId }) => ids.has(messageId));
-    takenBack += stored.length - kept.length;
-    const { messages: all = [] } = histories.get(key) ?? {};
-    wrong.push(...differences(`${name} of ${key}`, kept, all));
+    const numbered = messages.filter(({ messageSeq }) => messageSeq > 0);
+    const inHistory = numbered.filter(({ messageId }) => ids.has(messageId));
+    retracted += numbered.length - inHistory.length;
+    const { messages: stored = [] } = histories.get(key) ?? {};
+    errors.push(...differences(`${name} of ${key}`, inHistory, stored));
   }
   return {
     lost: lost.map(
       ({ key, clientMsgNo, messageId }) => `${clientMsgNo} of ${key}, id ${messageId}`,
     ),
-    takenBack,
-    wrong,
+    retracted,
+    errors,
   };
 }
 
@@ -63,33 +63,35 @@ function faultsOf(key: string, messages: readonly ObservedMessage[]): string[] {
   const names = new Set<string>();
   const faults: string[] = [];
   let last = { messageId: 0, messageSeq: 0 };
-  for (const one of messages) {
-    const name = `${one.fromUid}/${one.clientMsgNo}`;
-    if (names.has(name)) faults.push(`${key}: ${name} twice in history`);
+  for (const message of messages) {
+    const name = `${message.fromUid}/${message.clientMsgNo}`;
+    if (names.has(name)) faults.push(`${key}: ${name} is in history twice`);
     names.add(name);
-    if (one.messageSeq !== last.messageSeq + 1 || one.messageId <= last.messageId)
-      faults.push(`${key}: ${name} at ${one.messageSeq} after ${last.messageSeq}`);
-    last = one;
+    if (message.messageSeq !== last.messageSeq + 1 || message.messageId <= last.messageId)
+      faults.push(`${key}: ${name} with seq ${message.messageSeq} follows seq ${last.messageSeq}`);
+    last = message;
   }
   return faults;
 }
 
-/** The reader was shown exactly this, in this order. */
+/** Returns how the messages shown to the reader differ from history in count and order. */
 function differences(
   where: string,
   shown: readonly ObservedMessage[],
-  all: readonly ObservedMessage[],
+  stored: readonly ObservedMessage[],
 ): string[] {
   const faults: string[] = [];
   const count = new Map<number, number>();
   for (const { messageId } of shown) count.set(messageId, (count.get(messageId) ?? 0) + 1);
-  for (const { messageId, messageSeq, clientMsgNo } of all) {
+  for (const { messageId, messageSeq, clientMsgNo } of stored) {
     const times = count.get(messageId) ?? 0;
-    if (times !== 1) faults.push(`${where}: ${clientMsgNo} at ${messageSeq} shown ${times} times`);
+    if (times !== 1)
+      faults.push(`${where}: ${clientMsgNo} with seq ${messageSeq} was shown ${times} times`);
   }
-  for (const [at, one] of shown.entries()) {
+  for (const [at, message] of shown.entries()) {
     const before = shown[at - 1]?.messageSeq ?? 0;
-    if (one.messageSeq < before) faults.push(`${where}: ${one.messageSeq} shown after ${before}`);
+    if (message.messageSeq < before)
+      faults.push(`${where}: seq ${message.messageSeq} was shown after ${before}`);
   }
   return faults;
 }

@@ -1,6 +1,5 @@
-// The nodes of a cluster as processes of their own that may be killed, frozen and started again
-// under those who use them, each time on the same ports. State: the processes. Who asks it for a
-// node is given any, also one that is not there just now: clients do not know either.
+// Cluster nodes as child processes that tests kill, freeze and restart on the same ports. A caller
+// that asks for any node may get a node that is down, as a client would.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
@@ -10,15 +9,15 @@ import { freePort } from "../support/redis.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
 import type { JsonAnswer } from "./keep-alive.ts";
 
-/** A node without a sign of life for so long is dead. */
+/** A node without a heartbeat for this long counts as dead. */
 export const DEAD_AFTER_MS = 800;
-/** Of a client that tries another node then. */
-const PATIENCE_MS = 1500;
-/** Of one who wants to know it from this node. */
-const MOST_PATIENCE_MS = 120_000;
-const MOST_INSISTING_MS = 120_000;
-const AGAIN_MS = 20;
-const MOST_STARTS = 10;
+/** Timeout of a call whose caller tries another node afterwards. */
+const RETRY_TIMEOUT_MS = 1500;
+/** Timeout of a call that only this node can answer. */
+const CALL_TIMEOUT_MS = 120_000;
+const MAX_RETRYING_MS = 120_000;
+const RETRY_PAUSE_MS = 20;
+const MAX_STARTS = 10;
 const SETTINGS: Settings = {
   JINDOU_AUTH_CLIENTS: "none",
   JINDOU_API_TOKEN: STATIC_TOKEN,
@@ -28,13 +27,13 @@ const SETTINGS: Settings = {
   JINDOU_REDIS_TIMEOUT_MS: "1000",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
-/** For tests without faults: that the machine is busy is none. */
+/** Settings for tests without faults: time-outs so long that a busy machine causes no fault. */
 export const CALM: Settings = {
   JINDOU_REDIS_TIMEOUT_MS: "10000",
   JINDOU_CLUSTER_DEAD_AFTER_MS: "20000",
 };
 
-interface Seat {
+interface NodeSlot {
   readonly settings: Settings;
   readonly apiPort: number;
   readonly clientPort: number;
@@ -43,10 +42,10 @@ interface Seat {
 
 export interface ClusterNodesOptions {
   readonly redisUrl: string;
-  /** Where the way to Redis of the first node is another one. */
+  /** Redis URL of the first node, if it differs. */
   readonly firstRedisUrl?: string;
   readonly random: Random;
-  /** Default: 3. */
+  /** Number of nodes. Default: 3. */
   readonly count?: number;
   readonly settings?: Settings;
 }
@@ -54,19 +53,19 @@ export interface ClusterNodesOptions {
 export class ClusterNodes {
   readonly #t: Test;
   readonly #random: Random;
-  readonly #seats: readonly Seat[];
+  readonly #slots: readonly NodeSlot[];
 
-  private constructor(t: Test, random: Random, seats: readonly Seat[]) {
+  private constructor(t: Test, random: Random, slots: readonly NodeSlot[]) {
     this.#t = t;
     this.#random = random;
-    this.#seats = seats;
+    this.#slots = slots;
   }
 
   static async start(t: Test, options: ClusterNodesOptions): Promise<ClusterNodes> {
     const { redisUrl, random, count = 3, settings = {} } = options;
     const { firstRedisUrl = redisUrl } = options;
     const numbers = Array.from({ length: count }, (_, at) => at);
-    const seats = await Promise.all(
+    const slots = await Promise.all(
       numbers.map(async (at) => {
         const [apiPort, clientPort] = [await freePort(), await freePort()];
         const own = {
@@ -75,94 +74,94 @@ export class ClusterNodes {
           JINDOU_API_LISTEN: `127.0.0.1:${apiPort}`,
           JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}`,
         };
-        const all = { ...SETTINGS, ...settings, ...own };
-        return { settings: all, apiPort, clientPort, broker: undefined };
+        const merged = { ...SETTINGS, ...settings, ...own };
+        return { settings: merged, apiPort, clientPort, broker: undefined };
       }),
     );
-    const nodes = new ClusterNodes(t, random, seats);
+    const nodes = new ClusterNodes(t, random, slots);
     await Promise.all(numbers.map((at) => nodes.start(at)));
     return nodes;
   }
 
   get count(): number {
-    return this.#seats.length;
+    return this.#slots.length;
   }
 
-  /** Of any node. */
+  /** Client port of any node. */
   get clientPort(): number {
-    return this.clientPortOf(this.any());
+    return this.clientPortOf(this.anyNode());
   }
 
   clientPortOf(at: number): number {
-    return this.#seat(at).clientPort;
+    return this.#slot(at).clientPort;
   }
 
-  /** Which node somebody who does not care is sent to. */
-  any(): number {
+  /** Returns the index of a random node. */
+  anyNode(): number {
     return this.#random.below(this.count);
   }
 
   async start(at: number): Promise<void> {
-    const seat = this.#seat(at);
-    const { dataPath } = seat.broker ?? {};
+    const slot = this.#slot(at);
+    const { dataPath } = slot.broker ?? {};
     for (let tries = 1; ; tries++)
       try {
-        seat.broker = await spawnBroker(this.#t, seat.settings, dataPath);
+        slot.broker = await spawnBroker(this.#t, slot.settings, dataPath);
         return;
       } catch (error) {
         const isSlow = /Redis cannot be used: (Command timed out|Redis was not ready in time)/.test(
           `${error}`,
         );
-        if (!isSlow || tries === MOST_STARTS) throw error; // else as a supervisor does: a full machine is no fault here
+        if (!isSlow || tries === MAX_STARTS) throw error; // a busy machine is not a fault: start again, as a supervisor does
       }
   }
 
-  /** kill -9, and waits until it is gone. */
+  /** Sends SIGKILL and waits until the process has exited. */
   async kill(at: number): Promise<void> {
-    await this.#seat(at).broker?.kill();
+    await this.#slot(at).broker?.kill();
   }
 
-  /** SIGTERM; resolves with the exit code once it is gone. */
+  /** Sends SIGTERM. Returns the exit code after the process has exited. */
   async terminate(at: number): Promise<number | null | undefined> {
-    return this.#seat(at).broker?.terminate();
+    return this.#slot(at).broker?.terminate();
   }
 
   signal(at: number, name: "SIGSTOP" | "SIGCONT"): void {
-    this.#seat(at).broker?.process.kill(name);
+    this.#slot(at).broker?.process.kill(name);
   }
 
-  /** What the process of a node that runs now has written. */
+  /** Returns the output of the node's current process. */
   output(at: number): string {
-    return this.#seat(at).broker?.output() ?? "";
+    return this.#slot(at).broker?.output() ?? "";
   }
 
-  /** One call. Rejects when the node is gone, or does not answer in time. */
+  /** Calls one node. Rejects if the node is down or does not respond within `CALL_TIMEOUT_MS`. */
   callOf(at: number, path: string, body?: unknown): Promise<JsonAnswer> {
-    return this.#ask(at, { path, body, patienceMs: MOST_PATIENCE_MS });
+    return this.#request(at, { path, body, timeoutMs: CALL_TIMEOUT_MS });
   }
 
-  /** One call of any node. Rejects when it is gone, or does not answer soon. */
+  /** Calls any node. Rejects if it is down or does not respond within `RETRY_TIMEOUT_MS`. */
   call(path: string, body?: unknown): Promise<JsonAnswer> {
-    return this.#ask(this.any(), { path, body, patienceMs: PATIENCE_MS });
+    return this.#request(this.anyNode(), { path, body, timeoutMs: RETRY_TIMEOUT_MS });
   }
 
-  async #ask(
+  async #request(
     at: number,
     {
       path,
       body,
-      patienceMs,
+      timeoutMs,
     }: {
       readonly path: string;
       readonly body: unknown;
-      readonly patienceMs: number;
+      readonly timeoutMs: number;
     },
   ): Promise<JsonAnswer> {
-    const { apiPort } = this.#seat(at);
+    const { apiPort } = this.#slot(at);
     const response = await fetch(`http://127.0.0.1:${apiPort}${path}`, {
       method: body === undefined ? "GET" : "POST",
       headers: { "content-type": "application/json", token: STATIC_TOKEN },
-      signal: AbortSignal.timeout(patienceMs),
+      signal: AbortSignal.timeout(timeoutMs),
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const text = await response.text();
@@ -170,50 +169,57 @@ export class ClusterNodes {
     return { status: response.status, body: isJson ? JSON.parse(text) : text };
   }
 
-  /** Calls, each time any node, until one answers with anything but "later". */
-  async insist(path: string, body?: unknown): Promise<JsonAnswer> {
-    const deadline = Date.now() + MOST_INSISTING_MS;
+  /** Calls any node until a node responds with a status other than 503. */
+  async callUntilAnswered(path: string, body?: unknown): Promise<JsonAnswer> {
+    const deadline = Date.now() + MAX_RETRYING_MS;
     for (;;) {
-      const answer = await this.call(path, body).catch((error: Error) => error);
-      if (!(answer instanceof Error) && answer.status !== 503) return answer;
-      if (Date.now() > deadline) throw new Error(`${path} is never answered`, { cause: answer });
-      await pause(AGAIN_MS);
+      const response = await this.call(path, body).catch((error: Error) => error);
+      if (!(response instanceof Error) && response.status !== 503) return response;
+      if (Date.now() > deadline)
+        throw new Error(`no node answered ${path} in time`, { cause: response });
+      await pause(RETRY_PAUSE_MS);
     }
   }
 
-  /** Insists on 200. */
+  /** Calls any node until it responds 200. Throws on any other status except 503. */
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
-    const { status, body: answer } = await this.insist(path, body);
-    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
-    return answer;
+    const { status, body: response } = await this.callUntilAnswered(path, body);
+    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
+    return response;
   }
 
-  /** Insists on the group being there: a try that was not answered in time may have made it. */
+  /**
+   * Creates the group. An existing group counts as success, because an earlier try that timed out
+   * may have created it.
+   */
   async createGroup(id: string, subscribers: readonly string[], type = 2): Promise<void> {
     const channel = { channel_id: id, channel_type: type, subscribers };
-    const { status, body } = await this.insist("/channel", channel);
+    const { status, body } = await this.callUntilAnswered("/channel", channel);
     if (status === 200 || body.code === "channel_exists") return;
     throw new Error(`/channel: ${status} ${JSON.stringify(body)}`);
   }
 
-  /** For those who wait for a broker to be back: somebody is there, always. */
+  /**
+   * Resolves at once, because at least one node is always up. Callers that run on one broker wait
+   * here for its restart.
+   */
   async up(): Promise<void> {}
 
-  /** Resolves once every node says so. */
+  /** Resolves when every node is ready. */
   async untilReady(): Promise<void> {
-    const deadline = Date.now() + MOST_INSISTING_MS;
-    for (const [at] of this.#seats.entries())
+    const deadline = Date.now() + MAX_RETRYING_MS;
+    for (const [at] of this.#slots.entries())
       for (;;) {
-        const answer = await this.callOf(at, "/readyz").catch(() => undefined);
-        if (answer?.status === 200) break;
-        if (Date.now() > deadline) throw new Error(`node ${at} is never ready`);
-        await pause(AGAIN_MS);
+        const response = await this.callOf(at, "/readyz").catch(() => undefined);
+        if (response?.status === 200) break;
+        if (Date.now() > deadline) throw new Error(`node ${at} did not become ready in time`);
+        await pause(RETRY_PAUSE_MS);
       }
   }
 
-  #seat(at: number): Seat {
-    const seat = this.#seats[at];
-    if (seat === undefined) throw new Error(`there is no node ${at}`);
-    return seat;
+  #slot(at: number): NodeSlot {
+    const slot = this.#slots[at];
+    if (slot === undefined) throw new Error(`there is no node ${at}`);
+    return slot;
   }
 }

@@ -1,6 +1,5 @@
-// Who reads while nodes and Redis fail: one session that follows its channels, goes to any node
-// when its connection ends, and resumes from what it has. State: the client, how far it is per
-// channel, the runs not judged yet, its streams.
+// A reader while nodes and Redis fail: one session that follows its channels, connects to any node
+// after its connection ends, and resumes at its last position in each channel.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
@@ -16,61 +15,61 @@ import type { Random } from "../support/random.ts";
 import { StreamViews } from "../support/stream-view.ts";
 import type { ClusterNodes } from "./cluster-nodes.ts";
 import { isRetryable } from "./cluster-sender.ts";
-import { runOf } from "./crash-reader.ts";
+import { observedRangeOf } from "./crash-reader.ts";
 
 /**
- * `steady`: stays where it is while it is let. `watchful`: leaves a node that does not answer.
- * `roaming`: breaks off and comes back.
+ * When a reader closes its connection by itself. A `steady` reader never does, a `watchful` one
+ * leaves a node that does not answer a ping, and a `roaming` one reconnects at random times.
  */
-export type Temper = "steady" | "watchful" | "roaming";
+export type ReconnectHabit = "steady" | "watchful" | "roaming";
 
 const CONNECT_MS = 2500;
 const PING_MS = 200;
 const PONG_MS = 1000;
-const LEVEL_MS = 120_000;
+const CATCH_UP_MS = 120_000;
 
-interface Followed {
+interface FollowedChannel {
   readonly channel: ChannelRef;
   readonly reader: Reader;
   seenSeq: number;
-  /** The greatest message id it was shown. */
+  /** Highest message id that the reader was shown. */
   seenId: number;
 }
 
 export class ClusterReader {
   readonly uid: string;
-  readonly temper: Temper;
+  readonly habit: ReconnectHabit;
   readonly streams = new StreamViews();
-  /** Connections it had. */
+  /** Number of connections opened so far. */
   visits = 0;
   readonly #nodes: ClusterNodes;
   readonly #random: Random;
-  readonly #followed: ReadonlyMap<string, Followed>;
-  readonly #runs: { readonly reader: Reader; readonly run: ObservedRange }[] = [];
+  readonly #followed: ReadonlyMap<string, FollowedChannel>;
+  readonly #ranges: { readonly reader: Reader; readonly range: ObservedRange }[] = [];
   #client: NativeClient | undefined;
-  #taken = 0;
+  #collectedPushes = 0;
   #isCalm = false;
   #isOver = false;
 
   constructor(
-    { uid, temper }: { readonly uid: string; readonly temper: Temper },
+    { uid, habit }: { readonly uid: string; readonly habit: ReconnectHabit },
     channels: readonly ChannelRef[],
-    parts: { readonly nodes: ClusterNodes; readonly random: Random },
+    { nodes, random }: { readonly nodes: ClusterNodes; readonly random: Random },
   ) {
     this.uid = uid;
-    this.temper = temper;
-    this.#nodes = parts.nodes;
-    this.#random = parts.random;
+    this.habit = habit;
+    this.#nodes = nodes;
+    this.#random = random;
     this.#followed = new Map(
       channels.map((channel) => {
         const key = channelKey(channel, uid);
-        const reader = new Reader(`${uid} (${temper})`, key);
+        const reader = new Reader(`${uid} (${habit})`, key);
         return [key, { channel, reader, seenSeq: 0, seenId: 0 }];
       }),
     );
   }
 
-  /** What it was shown of each channel so far, in order. */
+  /** Returns the messages that the reader was shown in each channel so far, in order. */
   shown(): readonly {
     readonly name: string;
     readonly key: string;
@@ -78,13 +77,13 @@ export class ClusterReader {
   }[] {
     this.#collect();
     return [...this.#followed.values()].map(({ reader }) => {
-      const mine = this.#runs.filter((one) => one.reader === reader);
-      const messages = mine.flatMap(({ run }) => run.messages);
+      const ownRanges = this.#ranges.filter((item) => item.reader === reader);
+      const messages = ownRanges.flatMap(({ range }) => range.messages);
       return { name: reader.name, key: reader.key, messages };
     });
   }
 
-  /** Follows until `close`. */
+  /** Follows the channels until `close`. */
   async run(): Promise<void> {
     while (!this.#isOver) {
       try {
@@ -94,9 +93,9 @@ export class ClusterReader {
         await pause(PING_MS / 4);
         continue;
       }
-      this.#taken = 0;
+      this.#collectedPushes = 0;
       this.visits += 1;
-      if (!this.#isOver) await this.#stay(this.#client); // `close` may have come while it connected
+      if (!this.#isOver) await this.#stay(this.#client); // `close` may have been called while connecting
       this.#client.kill();
       await this.#client.closed;
       this.#collect();
@@ -104,8 +103,8 @@ export class ClusterReader {
     }
   }
 
-  /** It does not leave by itself any more. */
-  calm(): void {
+  /** Makes a roaming reader keep its connection from now on. */
+  stopRoaming(): void {
     this.#isCalm = true;
   }
 
@@ -115,50 +114,57 @@ export class ClusterReader {
   }
 
   /**
-   * Resolves once it was shown every channel through its head; rejects when that takes too long,
-   * telling what is missing.
+   * Resolves when the reader was shown every channel up to its head. Rejects after `CATCH_UP_MS`,
+   * naming the channels in which messages are missing.
    */
-  async level(heads: ReadonlyMap<string, number>): Promise<void> {
-    const deadline = Date.now() + LEVEL_MS;
+  async untilCaughtUp(heads: ReadonlyMap<string, number>): Promise<void> {
+    const deadline = Date.now() + CATCH_UP_MS;
     for (;;) {
       this.#collect();
-      const behind = [...this.#followed].filter(
+      const incomplete = [...this.#followed].filter(
         ([key, { seenSeq }]) => seenSeq < (heads.get(key) ?? 0),
       );
-      if (behind.length === 0) return;
+      if (incomplete.length === 0) return;
       if (Date.now() > deadline) {
-        const where = behind.map(([key, { seenSeq }]) => `${key} ${seenSeq} of ${heads.get(key)}`);
-        throw new Error(`${this.uid} (${this.temper}) has ${where.join(", ")}`);
+        const where = incomplete.map(
+          ([key, { seenSeq }]) => `${key} ${seenSeq} of ${heads.get(key)}`,
+        );
+        throw new Error(`${this.uid} (${this.habit}) was shown only ${where.join(", ")}`);
       }
       await pause(10);
     }
   }
 
-  /** Resolves once it was shown the newest message of every channel, or that took too long. */
+  /**
+   * Resolves when the reader was shown the newest message of every channel, or after `CATCH_UP_MS`.
+   */
   async shownAll(histories: ReadonlyMap<string, ObservedRange>): Promise<void> {
     const newest = [...this.#followed.keys()].flatMap((key) => {
       const last = histories.get(key)?.messages.at(-1);
       return last === undefined ? [] : [last.messageId];
     });
-    const deadline = Date.now() + LEVEL_MS;
+    const deadline = Date.now() + CATCH_UP_MS;
     while (Date.now() < deadline) {
       this.#collect();
       const seen = new Set(
-        this.#runs.flatMap(({ run }) => run.messages.map(({ messageId }) => messageId)),
+        this.#ranges.flatMap(({ range }) => range.messages.map(({ messageId }) => messageId)),
       );
       if (newest.every((id) => seen.has(id))) return;
       await pause(50);
     }
   }
 
-  /** Hands everything it was shown to the checker. Everything sent must be acknowledged. */
-  judge(checker: HistoryChecker): void {
+  /**
+   * Passes everything the reader was shown to the checker. Every message sent must be acknowledged
+   * by then.
+   */
+  check(checker: HistoryChecker): void {
     this.#collect();
-    for (const { reader, run } of this.#runs.splice(0)) checker.checkRange(reader, run);
+    for (const { reader, range } of this.#ranges.splice(0)) checker.checkRange(reader, range);
     for (const { reader } of this.#followed.values()) checker.checkEnd(reader);
   }
 
-  /** How a stream stands, asked for where it did not hear of its end. */
+  /** Returns the text of a stream. Reads the stream from the broker if its end was not pushed. */
   async streamText(channel: ChannelRef, clientMsgNo: string): Promise<string | undefined> {
     const view = () => this.streams.of(channel, clientMsgNo);
     if (view()?.ended !== true) await this.#client?.stream(channel, clientMsgNo);
@@ -167,52 +173,52 @@ export class ClusterReader {
 
   async #connect(): Promise<NativeClient> {
     const { uid, streams } = this;
-    const all = [...this.#followed.values()];
-    const resume = all.map(({ channel, seenSeq: lastSeq, seenId: lastId }) => ({
+    const followed = [...this.#followed.values()];
+    const resume = followed.map(({ channel, seenSeq: lastSeq, seenId: lastId }) => ({
       ...{ channel, lastSeq, lastId },
     }));
     const port = this.#nodes.clientPort;
     const client = await connectNative(undefined, {
       ...{ uid, port, resume, streams, timeoutMs: CONNECT_MS },
     });
-    // Seqs of messages that were lost are given out again behind the head that it is told.
+    // Seqs of lost messages are reused: a seq above the head in CONNACK can be another message.
     for (const [at, { headSeq, status }] of client.connack.resume.entries()) {
-      const one = all[at];
-      if (one === undefined || status !== "ok") continue;
-      one.seenSeq = Math.min(one.seenSeq, headSeq);
+      const channel = followed[at];
+      if (channel === undefined || status !== "ok") continue;
+      channel.seenSeq = Math.min(channel.seenSeq, headSeq);
     }
     return client;
   }
 
-  /** Resolves when the connection is over or it wants to leave. */
+  /** Resolves when the connection has ended or the reader wants to leave. */
   async #stay(client: NativeClient): Promise<void> {
-    const gone = client.closed.then(() => "gone" as const);
-    if (this.temper === "steady") return void (await gone);
+    const closed = client.closed.then(() => "gone" as const);
+    if (this.habit === "steady") return void (await closed);
     for (;;) {
-      const most = this.temper === "roaming" ? 100 + this.#random.below(900) : PING_MS;
-      if ((await Promise.race([gone, pause(most)])) === "gone") return;
-      if (this.temper === "roaming" && !this.#isCalm) return;
-      const answer = client.ping().then(
+      const waitMs = this.habit === "roaming" ? 100 + this.#random.below(900) : PING_MS;
+      if ((await Promise.race([closed, pause(waitMs)])) === "gone") return;
+      if (this.habit === "roaming" && !this.#isCalm) return;
+      const pong = client.ping().then(
         () => "here",
         () => "gone",
       );
-      const patience = pause(PONG_MS, "gone");
-      if ((await Promise.race([answer, patience])) === "gone") return;
+      const timeout = pause(PONG_MS, "gone");
+      if ((await Promise.race([pong, timeout])) === "gone") return;
     }
   }
 
   #collect(): void {
     const pushes = this.#client?.pushes ?? [];
-    for (const push of pushes.slice(this.#taken)) {
+    for (const push of pushes.slice(this.#collectedPushes)) {
       if (push.kind !== "message" && push.kind !== "messages") continue;
       const followed = this.#followed.get(channelKey(push.channel, this.uid));
-      if (followed === undefined) continue; // a stage: its streams are judged
-      const run = runOf(push);
-      followed.seenSeq = Math.max(followed.seenSeq, run.throughSeq);
-      for (const { messageId } of run.messages)
+      if (followed === undefined) continue; // a channel that only carries streams, which are checked separately
+      const range = observedRangeOf(push);
+      followed.seenSeq = Math.max(followed.seenSeq, range.throughSeq);
+      for (const { messageId } of range.messages)
         followed.seenId = Math.max(followed.seenId, messageId);
-      this.#runs.push({ reader: followed.reader, run });
+      this.#ranges.push({ reader: followed.reader, range });
     }
-    this.#taken = pushes.length;
+    this.#collectedPushes = pushes.length;
   }
 }

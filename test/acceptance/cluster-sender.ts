@@ -1,6 +1,6 @@
-// Who sends while nodes and Redis fail: over HTTP, each try at any node, or over a socket that goes
-// to any node when it breaks. Every message is tried again until it is acknowledged, some go out
-// twice at once. State: the socket, the number of the next message.
+// A sender while nodes and Redis fail. It sends over HTTP to any node, or over a socket that
+// connects to any node after it breaks. Each message is retried until it is acknowledged, and some
+// messages are sent twice at once.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
@@ -11,50 +11,51 @@ import { type NativeClient, NativeClientError } from "../support/native-session.
 import type { Random } from "../support/random.ts";
 import type { ClusterNodes } from "./cluster-nodes.ts";
 
-/** As patient as a client on a phone: after that it tries elsewhere. */
-const PATIENCE_MS = 1500;
-const AGAIN_MS = 20;
-const MOST_INSISTING_MS = 120_000;
+/** Timeout of one try, as of a client on a phone. After it the sender tries another node. */
+const RETRY_TIMEOUT_MS = 1500;
+const RETRY_PAUSE_MS = 20;
+const MAX_RETRYING_MS = 120_000;
+/** Number of messages the sender sends in parallel. */
 const WINDOW = 2;
 const RETRYABLE = ["unavailable", "overloaded", "http_503"];
 
-export interface ClusterSenderParts {
+export interface ClusterSenderOptions {
   readonly kind: "http" | "socket";
-  /** As the sender names them. */
+  /** Channels as the sender addresses them. */
   readonly channels: readonly ChannelRef[];
   readonly checker: Pick<HistoryChecker, "recordSend" | "recordAcknowledgement">;
   readonly nodes: ClusterNodes;
   readonly random: Random;
-  /** Most milliseconds between a message and the next one. */
-  readonly mostPauseMs: number;
+  /** Maximum number of milliseconds between two messages. */
+  readonly maxPauseMs: number;
 }
 
 export class ClusterSender {
   readonly uid: string;
-  /** Tries that came to nothing: a fault fell on them. */
+  /** Number of tries that failed because of a fault. */
   failures = 0;
-  readonly #parts: ClusterSenderParts;
+  readonly #options: ClusterSenderOptions;
   #client: Promise<NativeClient> | undefined;
   #count = 0;
-  /** Why the last try came to nothing. */
+  /** Reason for which the last try failed. */
   #refusal: unknown;
 
-  constructor(uid: string, parts: ClusterSenderParts) {
+  constructor(uid: string, options: ClusterSenderOptions) {
     this.uid = uid;
-    this.#parts = parts;
+    this.#options = options;
   }
 
-  /** Sends until `isOver`; resolves when everything sent is acknowledged. */
+  /** Sends until `isOver`. Resolves when every message sent is acknowledged. */
   async run(isOver: () => boolean): Promise<void> {
-    const { random, mostPauseMs } = this.#parts;
+    const { random, maxPauseMs } = this.#options;
     const worker = async () => {
       while (!isOver()) {
-        const channel = random.pick(this.#parts.channels);
+        const channel = random.pick(this.#options.channels);
         const sending = this.#draft(channel);
         const copies = random.below(16) === 0 ? 2 : 1;
-        const copy = () => this.#insist(channel, sending);
+        const copy = () => this.#sendUntilAcknowledged(channel, sending);
         await Promise.all(Array.from({ length: copies }, copy));
-        await pause(random.below(mostPauseMs));
+        await pause(random.below(maxPauseMs));
       }
     };
     await Promise.all(Array.from({ length: WINDOW }, worker));
@@ -66,7 +67,7 @@ export class ClusterSender {
 
   #draft(channel: ChannelRef): SentMessage {
     const { uid } = this;
-    const { random } = this.#parts;
+    const { random } = this.#options;
     const no = ++this.#count;
     return {
       key: channelKey(channel, uid),
@@ -78,45 +79,54 @@ export class ClusterSender {
     };
   }
 
-  async #insist(channel: ChannelRef, sending: SentMessage): Promise<void> {
-    const { checker, kind } = this.#parts;
+  async #sendUntilAcknowledged(channel: ChannelRef, sending: SentMessage): Promise<void> {
+    const { checker, kind } = this.#options;
     checker.recordSend(sending, Date.now());
-    const deadline = Date.now() + MOST_INSISTING_MS;
+    const deadline = Date.now() + MAX_RETRYING_MS;
     for (;;) {
       const ack =
-        kind === "http" ? await this.#post(channel, sending) : await this.#say(channel, sending);
+        kind === "http"
+          ? await this.#sendOverHttp(channel, sending)
+          : await this.#sendOverSocket(channel, sending);
       if (ack !== undefined) return checker.recordAcknowledgement(sending, ack, Date.now());
       this.failures += 1;
       if (Date.now() > deadline)
         throw new Error(
-          `${sending.clientMsgNo} to ${sending.key} is never acknowledged: ${this.#refusal}`,
+          `${sending.clientMsgNo} to ${sending.key} was not acknowledged in time. Last refusal: ${this.#refusal}`,
         );
-      await pause(AGAIN_MS);
+      await pause(RETRY_PAUSE_MS);
     }
   }
 
-  async #post(channel: ChannelRef, sending: SentMessage): Promise<Acknowledgement | undefined> {
-    const { nodes } = this.#parts;
+  async #sendOverHttp(
+    channel: ChannelRef,
+    sending: SentMessage,
+  ): Promise<Acknowledgement | undefined> {
+    const { nodes } = this.#options;
     const message = {
       ...{ from_uid: this.uid, payload: textPayload(sending.text) },
       ...{ channel_id: channel.id, channel_type: channel.type },
       client_msg_no: sending.clientMsgNo,
       header: { no_persist: sending.noPersist ? 1 : 0 },
     };
-    const answer = await nodes.call("/message/send", message).catch((error: Error) => error); // gone, or too slow: what came of it is told by the retry
-    if (answer instanceof Error || answer.status === 503) {
-      this.#refusal = answer instanceof Error ? answer : answer.body.code;
+    // If the node is down or too slow, only the retry shows whether the message was stored.
+    const response = await nodes.call("/message/send", message).catch((error: Error) => error);
+    if (response instanceof Error || response.status === 503) {
+      this.#refusal = response instanceof Error ? response : response.body.code;
       return undefined;
     }
-    const { status, body } = answer;
+    const { status, body } = response;
     if (status !== 200) throw new Error(`${status} ${JSON.stringify(body)}`);
     return { messageId: body.message_id, messageSeq: body.message_seq };
   }
 
-  async #say(channel: ChannelRef, sending: SentMessage): Promise<Acknowledgement | undefined> {
+  async #sendOverSocket(
+    channel: ChannelRef,
+    sending: SentMessage,
+  ): Promise<Acknowledgement | undefined> {
     const connecting = this.#connected();
     const client = await connecting.catch((error: unknown) => {
-      this.#refuse(error);
+      this.#recordRefusal(error);
     });
     if (client === undefined) {
       if (this.#client === connecting) this.#client = undefined;
@@ -125,30 +135,30 @@ export class ClusterSender {
     try {
       return await client.send(channel, sending.text, sending);
     } catch (error) {
-      this.#refuse(error);
-      if (codeOf(error) === "unavailable") return undefined; // the socket stays
+      this.#recordRefusal(error);
+      if (codeOf(error) === "unavailable") return undefined; // the socket stays open
       if (this.#client === connecting) this.#client = undefined;
       client.kill();
       return undefined;
     }
   }
 
-  /** Throws what no other try can better. */
-  #refuse(error: unknown): void {
+  /** Records the reason of a failed try. Throws the error if a retry cannot help. */
+  #recordRefusal(error: unknown): void {
     if (!isRetryable(error)) throw error;
     this.#refusal = error;
   }
 
   #connected(): Promise<NativeClient> {
     this.#client ??= connectNative(undefined, {
-      ...{ uid: this.uid, port: this.#parts.nodes.clientPort },
-      timeoutMs: PATIENCE_MS,
+      ...{ uid: this.uid, port: this.#options.nodes.clientPort },
+      timeoutMs: RETRY_TIMEOUT_MS,
     });
     return this.#client;
   }
 }
 
-/** Whether another try may do: anything else is the broker's fault. */
+/** True if another try may succeed. Any other error is a fault of the broker. */
 export function isRetryable(error: unknown): boolean {
   const code = codeOf(error);
   return (

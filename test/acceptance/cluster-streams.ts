@@ -1,14 +1,14 @@
-// Streams that are written while nodes and Redis fail: one producer per stage plays one stream
-// after the other, each event until it is answered, by any node. State: the streams played so far.
-// What the viewers hold of them is compared with the script and with what is stored.
+// Streams that are written while nodes and Redis fail. A producer plays one stream after the other
+// and repeats each event at any node until it is answered. At the end the viewers' texts are
+// compared with the script and with the stored streams.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { Random } from "../support/random.ts";
 import type { ClusterNodes } from "./cluster-nodes.ts";
 import type { ClusterReader } from "./cluster-reader.ts";
+import { ScriptedStream } from "./scripted-stream.ts";
 import { writeScript } from "./stream-picture.ts";
-import { Show } from "./stream-show.ts";
 
 const EVENT_EVERY_MS = 15;
 const CHUNKS = 30;
@@ -17,7 +17,7 @@ const MAX_UNITS = 20;
 export class ClusterStreams {
   readonly #nodes: ClusterNodes;
   readonly #random: Random;
-  readonly #shows: Show<Pick<ClusterNodes, "call" | "ok">>[] = [];
+  readonly #streams: ScriptedStream<Pick<ClusterNodes, "call" | "ok">>[] = [];
 
   constructor(nodes: ClusterNodes, seed: number) {
     this.#nodes = nodes;
@@ -25,15 +25,15 @@ export class ClusterStreams {
   }
 
   get count(): number {
-    return this.#shows.length;
+    return this.#streams.length;
   }
 
-  /** Plays until `isOver`; resolves when the stream under way then has ended. */
+  /** Plays streams until `isOver`. Resolves when the current stream has ended. */
   async run(
     { channel, fromUid }: { channel: ChannelRef; fromUid: string },
     isOver: () => boolean,
   ): Promise<void> {
-    const stage = {
+    const broker = {
       call: (path: string, body?: unknown) => this.#nodes.call(path, body),
       ok: async (path: string, body?: unknown) => {
         await pause(EVENT_EVERY_MS);
@@ -42,35 +42,37 @@ export class ClusterStreams {
     };
     while (!isOver()) {
       const random = this.#random;
-      const show = new Show({
-        ...{ stage, random, channel, fromUid },
-        clientMsgNo: `show-${this.#shows.length}`,
+      const stream = new ScriptedStream({
+        ...{ broker, random, channel, fromUid },
+        clientMsgNo: `show-${this.#streams.length}`,
         script: writeScript(random, { chunks: CHUNKS, maxUnits: MAX_UNITS }),
       });
-      this.#shows.push(show);
-      await show.play();
+      this.#streams.push(stream);
+      await stream.play();
     }
   }
 
   /**
-   * What is wrong with what is stored, and with what the viewers hold. `viewers`: who sees a stage,
-   * and how it names it.
+   * Returns how the stored streams differ from their scripts, and the viewers' texts from the
+   * stored streams. `viewers` returns the readers of a channel and the channel as each of them
+   * addresses it.
    */
   async problems(
     viewers: (channel: ChannelRef) => readonly { reader: ClusterReader; sees: ChannelRef }[],
   ): Promise<readonly string[]> {
     const problems: string[] = [];
-    for (const show of this.#shows) {
-      const { channel, clientMsgNo } = show.parts;
-      const what = `${channel.id}/${clientMsgNo}`;
-      const loss = await show.lossOf();
-      if (loss !== undefined) problems.push(`${what}: ${loss}`);
-      const { text } = await this.#nodes.ok(show.path);
+    for (const stream of this.#streams) {
+      const { channel, clientMsgNo } = stream.options;
+      const name = `${channel.id}/${clientMsgNo}`;
+      const loss = await stream.storedDifference();
+      if (loss !== undefined) problems.push(`${name}: ${loss}`);
+      const { text: storedText } = await this.#nodes.ok(stream.path);
       for (const { reader, sees } of viewers(channel)) {
-        const held = await reader.streamText(sees, clientMsgNo);
-        if (held !== text) problems.push(`${what} at ${reader.uid}: ${held} is not ${text}`);
+        const text = await reader.streamText(sees, clientMsgNo);
+        if (text !== storedText)
+          problems.push(`${name} at ${reader.uid}: ${text} is not ${storedText}`);
         for (const problem of reader.streams.of(sees, clientMsgNo)?.problems ?? [])
-          problems.push(`${what} at ${reader.uid}: ${problem}`);
+          problems.push(`${name} at ${reader.uid}: ${problem}`);
       }
     }
     return problems;

@@ -1,5 +1,5 @@
-// An app on the SDK that talks without pause, in a group and to one other user, and keeps all that
-// it sent and heard. State: the client, what was sent, heard and told.
+// An app on the SDK that sends without pause to a group and to one other user, and records all
+// messages it sent and received.
 
 import { setTimeout as pause } from "node:timers/promises";
 import {
@@ -12,12 +12,15 @@ import {
 } from "../../src/client/index.ts";
 
 const RECONNECT = { minMs: 20, maxMs: 300 };
-const MOST_PAUSE_MS = 25;
-/** Unanswered at a time: fewer than the SDK queues, however long a node takes to start. */
-const MOST_WAITING = 500;
+const MAX_PAUSE_MS = 25;
+/**
+ * Maximum number of unacknowledged messages. It stays below the SDK's queue limit however long a
+ * node takes to start.
+ */
+const MAX_UNACKNOWLEDGED = 500;
 
-/** What a channel gave a talker: its own messages and those it heard. */
-export interface Heard {
+/** A message that the talker sent or received. */
+export interface TalkerMessage {
   readonly clientMsgNo: string;
   readonly messageSeq: number;
 }
@@ -25,21 +28,21 @@ export interface Heard {
 export class Talker {
   readonly uid: string;
   readonly client: Client;
-  readonly sent: (Heard & { readonly channel: ChannelRef })[] = [];
-  readonly heard: ReceivedMessage[] = [];
-  /** What an app should not hear of when nodes are exchanged. */
+  readonly sent: (TalkerMessage & { readonly channel: ChannelRef })[] = [];
+  readonly received: ReceivedMessage[] = [];
+  /** Events that an app must not see during a rolling restart. */
   readonly surprises: string[] = [];
-  /** How often it was online. */
+  /** Number of times the client went online. */
   visits = 0;
   readonly #channels: readonly ChannelRef[];
   #count = 0;
-  #waiting = 0;
+  #unacknowledged = 0;
 
   constructor(uid: string, { url, team, peer }: { url: string; team: string; peer: string }) {
     this.uid = uid;
     this.#channels = [group(team), person(peer)];
     this.client = connect({ url, uid, reconnect: RECONNECT });
-    this.client.on("message", (message) => this.heard.push(message));
+    this.client.on("message", (message) => this.received.push(message));
     this.client.on("error", (error) =>
       this.surprises.push(`error ${error.code}: ${error.message}`),
     );
@@ -49,25 +52,25 @@ export class Talker {
     });
   }
 
-  /** Sends until `isOver`; resolves when everything is acknowledged. */
+  /** Sends until `isOver`. Resolves when every message is acknowledged. */
   async run(isOver: () => boolean): Promise<void> {
     const sends: Promise<void>[] = [];
     while (!isOver()) {
-      if (this.#waiting < MOST_WAITING)
+      if (this.#unacknowledged < MAX_UNACKNOWLEDGED)
         for (const channel of this.#channels) sends.push(this.#send(channel));
-      await pause(MOST_PAUSE_MS);
+      await pause(MAX_PAUSE_MS);
     }
     await Promise.all(sends);
   }
 
-  /** Of one channel, what it heard in order. */
-  heardIn({ type, id }: ChannelRef): readonly Heard[] {
-    return this.heard.filter(({ channel }) => channel.type === type && channel.id === id);
+  /** Returns the messages received in the channel, in the order of arrival. */
+  receivedIn({ type, id }: ChannelRef): readonly TalkerMessage[] {
+    return this.received.filter(({ channel }) => channel.type === type && channel.id === id);
   }
 
   async #send(channel: ChannelRef): Promise<void> {
     const clientMsgNo = `${this.uid}-${++this.#count}`;
-    this.#waiting += 1;
+    this.#unacknowledged += 1;
     try {
       const receipt = await this.client.send(channel, clientMsgNo, {
         clientMsgNo,
@@ -76,7 +79,7 @@ export class Talker {
     } catch (error) {
       this.surprises.push(`send ${error}`);
     } finally {
-      this.#waiting -= 1;
+      this.#unacknowledged -= 1;
     }
   }
 }

@@ -1,6 +1,6 @@
-// The world of the fault tests: three nodes on one Redis, senders, readers, streams and commands
-// spread over them. A driver makes faults; then everything settles and is judged. State: all of
-// that.
+// The set-up of the fault tests: three nodes on one Redis, with senders, readers, streams and
+// commands spread over them. A test injects faults, ends the load, and then checks history and
+// everything the readers were shown.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
@@ -16,22 +16,23 @@ import {
 import { Random } from "../support/random.ts";
 import { ClusterCommands } from "./cluster-commands.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
-import { ClusterReader, type Temper } from "./cluster-reader.ts";
+import { ClusterReader, type ReconnectHabit } from "./cluster-reader.ts";
 import { ClusterSender } from "./cluster-sender.ts";
 import { ClusterStreams } from "./cluster-streams.ts";
-import { judgeHistory, readHistory } from "./history-judge.ts";
+import { checkHistory, readHistory } from "./history-check.ts";
 
 const GROUPS = ["alpha", "beta", "gamma"];
 const SENDERS = ["http-0", "http-1", "http-2", "socket-0", "socket-1", "socket-2"];
-const TEMPERS: readonly Temper[] = ["steady", "watchful", "roaming"];
+const HABITS: readonly ReconnectHabit[] = ["steady", "watchful", "roaming"];
 const READERS = ["reader-0", "reader-1", "reader-2", "reader-3", "reader-4", "reader-5"];
 const ACTOR = "actor";
-const STAGE: ChannelRef = { id: "stage", type: 2 };
-const MOST_PAUSE_MS = 30;
-/** Acknowledgements that show that the load has begun. */
-const LOAD_BEGUN = 100;
-const MOST_BETWEEN_MS = 400;
+const STREAM_CHANNEL: ChannelRef = { id: "stage", type: 2 };
+const MAX_PAUSE_MS = 30;
+/** Number of acknowledgements after which the load counts as running. */
+const LOAD_RUNNING = 100;
+const MAX_BETWEEN_MS = 400;
 const WAIT_MS = 120_000;
+/** Number of characters of a node's output that are printed after a failure. */
 const LOG_LENGTH = 3000;
 
 const groups: readonly ChannelRef[] = GROUPS.map((id) => ({ id, type: 2 }));
@@ -42,51 +43,51 @@ export interface ClusterWorldOptions {
   readonly redisUrl: string;
   readonly seed: number;
   readonly settings?: Settings;
-  /** Readers stay where they are: in a fail-over the sockets do. Default: some go. */
-  readonly isSteady?: boolean;
-  /** No streams and no commands. Default: both. */
+  /** True if readers never close their connections by themselves. Default: some readers do. */
+  readonly keepsConnections?: boolean;
+  /** True if the load has no streams and no commands. Default: both. */
   readonly hasOnlyMessages?: boolean;
 }
 
 export class ClusterWorld {
   readonly nodes: ClusterNodes;
   readonly checker = new HistoryChecker();
-  /** Every acknowledgement, as it came. */
+  /** All acknowledgements in the order of arrival. */
   readonly acks: (SentMessage & Acknowledgement)[] = [];
   readonly readers: readonly ClusterReader[];
   readonly senders: readonly ClusterSender[];
   readonly streams: ClusterStreams;
   readonly commands: ClusterCommands;
-  /** Decides about faults alone: a seed means one plan. */
+  /** Random source used only for faults, so that a seed always leads to the same faults. */
   readonly random: Random;
   readonly #loads: Promise<unknown>[] = [];
-  #readings: Promise<unknown> = Promise.resolve();
+  #reading: Promise<unknown> = Promise.resolve();
   #isOver = false;
 
   private constructor(nodes: ClusterNodes, options: ClusterWorldOptions) {
-    const { seed, isSteady = false } = options;
+    const { seed, keepsConnections = false } = options;
     const random = new Random(seed + 1);
     this.nodes = nodes;
     this.random = new Random(seed);
     this.streams = new ClusterStreams(nodes, seed + 2);
     this.commands = new ClusterCommands(nodes, random);
-    const checker = this.#listed();
+    const checker = this.#recordingChecker();
     const channels = [...groups, ...persons(READERS)];
     this.senders = SENDERS.map((uid) => {
       const kind = uid.startsWith("http") ? "http" : "socket";
-      const mostPauseMs = MOST_PAUSE_MS;
+      const maxPauseMs = MAX_PAUSE_MS;
       return new ClusterSender(uid, {
-        ...{ kind, channels, checker, nodes, random, mostPauseMs },
+        ...{ kind, channels, checker, nodes, random, maxPauseMs },
       });
     });
     this.readers = READERS.map((uid, at) => {
-      const temper = isSteady ? "steady" : (TEMPERS[at % 3] ?? "steady");
+      const habit = keepsConnections ? "steady" : (HABITS[at % 3] ?? "steady");
       const followed = [...groups, ...persons(SENDERS)];
-      return new ClusterReader({ uid, temper }, followed, { nodes, random });
+      return new ClusterReader({ uid, habit }, followed, { nodes, random });
     });
   }
 
-  /** Everybody is there and the load has begun. */
+  /** Starts the nodes and the load. Resolves when messages are being acknowledged. */
   static async open(t: Test, options: ClusterWorldOptions): Promise<ClusterWorld> {
     const { redisUrl, seed, settings = {} } = options;
     t.comment(`seed ${seed}`);
@@ -94,69 +95,72 @@ export class ClusterWorld {
     const nodes = await ClusterNodes.start(t, { redisUrl, random, settings });
     const world = new ClusterWorld(nodes, options);
     t.teardown(() => {
-      if (!t.passing()) world.#tellLogs(t);
+      if (!t.passing()) world.#printLogs(t);
       return world.#close();
     });
     await world.#begin(options.hasOnlyMessages ?? false);
     return world;
   }
 
-  /**
-   * Makes a fault again and again for so long, twice at least. Resolves with how many there were.
-   */
-  async suffer(seconds: number, fault: () => Promise<void>): Promise<number> {
+  /** Repeats the fault for `seconds`, at least twice. Returns the number of faults. */
+  async injectFaults(seconds: number, fault: () => Promise<void>): Promise<number> {
     const untilMs = Date.now() + seconds * 1000;
     let count = 0;
     do {
       await fault();
       count += 1;
-      await pause(this.random.below(MOST_BETWEEN_MS));
+      await pause(this.random.below(MAX_BETWEEN_MS));
     } while (count < 2 || Date.now() < untilMs);
     return count;
   }
 
-  /** Ends the load: everything sent is acknowledged, and all nodes are ready. */
+  /** Ends the load. Resolves when every message sent is acknowledged and all nodes are ready. */
   async settle(): Promise<void> {
     this.#isOver = true;
     await Promise.all(this.#loads);
     await this.nodes.untilReady();
-    for (const reader of this.readers) reader.calm();
+    for (const reader of this.readers) reader.stopRoaming();
   }
 
-  /** Judges history as every node shows it, and what every reader was shown. */
-  async judge(t: Test): Promise<void> {
+  /** Checks the history of every node and everything each reader was shown. */
+  async check(t: Test): Promise<void> {
     const { checker, readers } = this;
-    const heads = await this.judgeHistory();
-    for (const reader of readers) await reader.level(heads);
-    for (const reader of readers) reader.judge(checker);
-    t.same(checker.problems.slice(0, 10), [], "history and what was shown");
-    await this.judgeRest(t);
+    const heads = await this.checkHistories();
+    for (const reader of readers) await reader.untilCaughtUp(heads);
+    for (const reader of readers) reader.check(checker);
+    t.same(
+      checker.problems.slice(0, 10),
+      [],
+      "history and the messages shown to readers are complete",
+    );
+    await this.checkRest(t);
   }
 
-  /** The whole history of all channels as any node shows it. */
+  /** Returns the complete history of each channel, read from random nodes. */
   async histories(): Promise<ReadonlyMap<string, ObservedRange>> {
-    const call = (path: string) => this.#page(this.nodes.any(), path);
-    const found = new Map<string, ObservedRange>();
-    for (const key of allKeys()) found.set(key, await readHistory({ call }, { key, afterSeq: 0 }));
-    return found;
+    const call = (path: string) => this.#page(this.nodes.anyNode(), path);
+    const histories = new Map<string, ObservedRange>();
+    for (const key of allKeys())
+      histories.set(key, await readHistory({ call }, { key, afterSeq: 0 }));
+    return histories;
   }
 
-  /** Gives the heads of all channels. */
-  async judgeHistory(): Promise<ReadonlyMap<string, number>> {
+  /** Checks the history of every channel on every node. Returns the head of each channel. */
+  async checkHistories(): Promise<ReadonlyMap<string, number>> {
     const heads = new Map<string, number>();
     for (let at = 0; at < this.nodes.count; at++) {
       const call = (path: string) => this.#page(at, path);
       for (const key of allKeys()) {
         const reader = new Reader(`history of node ${at}`, key);
         const read = { checker: this.checker, reader };
-        heads.set(key, await judgeHistory({ call }, read));
+        heads.set(key, await checkHistory({ call }, read));
       }
     }
     return heads;
   }
 
-  /** Streams, commands, and who is online. */
-  async judgeRest(t: Test): Promise<void> {
+  /** Checks streams, commands and the online status of the readers. */
+  async checkRest(t: Test): Promise<void> {
     const problems = await this.streams.problems((channel) =>
       channel.type === 2
         ? this.readers.map((reader) => ({ reader, sees: channel }))
@@ -164,12 +168,12 @@ export class ClusterWorld {
             .filter(({ uid }) => uid === channel.id)
             .map((reader) => ({ reader, sees: { id: ACTOR, type: 1 } })),
     );
-    t.same(problems.slice(0, 10), [], "streams");
-    const orders = await this.commands.finish();
-    t.same(orders.slice(0, 10), [], "commands");
+    t.same(problems.slice(0, 10), [], "every viewer has the text of every stream");
+    const commandProblems = await this.commands.finish();
+    t.same(commandProblems.slice(0, 10), [], "every command was shown and acknowledged");
     for (let at = 0; at < this.nodes.count; at++) await this.#untilOnline(at, READERS);
-    const failures = this.senders.reduce((sum, one) => sum + one.failures, 0);
-    const visits = this.readers.reduce((sum, one) => sum + one.visits, 0);
+    const failures = this.senders.reduce((sum, sender) => sum + sender.failures, 0);
+    const visits = this.readers.reduce((sum, reader) => sum + reader.visits, 0);
     t.comment(
       `${this.checker.acknowledgedCount} messages after ${failures} failed tries, ${visits} sessions, ${this.streams.count} streams, ${this.commands.ledger.sentCount} commands`,
     );
@@ -178,31 +182,31 @@ export class ClusterWorld {
   async #begin(hasOnlyMessages: boolean): Promise<void> {
     const { nodes, checker } = this;
     const subscribers = [...SENDERS, ...READERS, ACTOR];
-    for (const { id, type } of [...groups, STAGE]) await nodes.createGroup(id, subscribers, type);
+    for (const { id, type } of [...groups, STREAM_CHANNEL])
+      await nodes.createGroup(id, subscribers, type);
     if (!hasOnlyMessages) await this.commands.prepare();
-    this.#readings = Promise.all(this.readers.map((reader) => reader.run()));
+    this.#reading = Promise.all(this.readers.map((reader) => reader.run()));
     const isOver = () => this.#isOver;
     this.#loads.push(...this.senders.map((sender) => sender.run(isOver)));
     if (!hasOnlyMessages) this.#loads.push(...this.#play(isOver));
-    for (const one of [this.#readings, ...this.#loads]) one.catch(() => undefined); // `settle` and `#close` tell
-    const begun = async () => {
-      const deadline = Date.now() + WAIT_MS;
-      while (checker.acknowledgedCount < LOAD_BEGUN) {
-        if (Date.now() > deadline) throw new Error("nothing is acknowledged");
-        await pause(10);
-      }
-    };
-    await begun();
+    // `settle` and `#close` report rejections.
+    for (const activity of [this.#reading, ...this.#loads]) activity.catch(() => undefined);
+    const deadline = Date.now() + WAIT_MS;
+    while (checker.acknowledgedCount < LOAD_RUNNING) {
+      if (Date.now() > deadline) throw new Error("the broker acknowledges too few messages");
+      await pause(10);
+    }
   }
 
-  /** Streams and commands. */
+  /** Starts the load of streams and commands. */
   #play(isOver: () => boolean): readonly Promise<void>[] {
-    const stages = [STAGE, ...persons(READERS.slice(0, 2))];
-    const plays = stages.map((channel) => this.streams.run({ channel, fromUid: ACTOR }, isOver));
+    const channels = [STREAM_CHANNEL, ...persons(READERS.slice(0, 2))];
+    const plays = channels.map((channel) => this.streams.run({ channel, fromUid: ACTOR }, isOver));
     return [...plays, this.commands.run(isOver)];
   }
 
-  #listed(): Pick<HistoryChecker, "recordSend" | "recordAcknowledgement"> {
+  /** Returns the checker, with each acknowledgement also recorded in `acks`. */
+  #recordingChecker(): Pick<HistoryChecker, "recordSend" | "recordAcknowledgement"> {
     const { checker, acks } = this;
     return {
       recordSend: (sending, nowMs) => checker.recordSend(sending, nowMs),
@@ -222,15 +226,16 @@ export class ClusterWorld {
     const deadline = Date.now() + WAIT_MS;
     for (;;) {
       const { body } = await this.nodes.callOf(at, "/user/onlinestatus", uids);
-      const off = body.filter((one: { online: number }) => one.online !== 1);
-      if (off.length === 0) return;
-      if (Date.now() > deadline) throw new Error(`node ${at} sees ${JSON.stringify(off)}`);
+      const offline = body.filter((user: { online: number }) => user.online !== 1);
+      if (offline.length === 0) return;
+      if (Date.now() > deadline)
+        throw new Error(`users are offline on node ${at}: ${JSON.stringify(offline)}`);
       await pause(50);
     }
   }
 
-  /** What the nodes wrote last: the way to what went wrong. */
-  #tellLogs(t: Test): void {
+  /** Prints the end of each node's output, to find the cause of a failure. */
+  #printLogs(t: Test): void {
     for (let at = 0; at < this.nodes.count; at++)
       t.comment(`node ${at}: ${this.nodes.output(at).slice(-LOG_LENGTH)}`);
   }
@@ -239,11 +244,11 @@ export class ClusterWorld {
     this.#isOver = true;
     for (const reader of this.readers) reader.close();
     for (const sender of this.senders) await sender.close();
-    await this.#readings;
+    await this.#reading;
   }
 }
 
-/** Of all channels that are judged. */
+/** Returns the keys of all channels that are checked. */
 export function allKeys(): readonly string[] {
   const pairs = READERS.flatMap((reader) =>
     SENDERS.map((sender) => channelKey({ id: reader, type: 1 }, sender)),

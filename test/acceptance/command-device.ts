@@ -1,26 +1,27 @@
-// A device of a user that takes commands: it connects, is shown its inbox, acknowledges in random
-// batches, breaks off now and then right after an acknowledgement, and comes back. State: the
-// client, what it has not acknowledged yet.
+// A device of a user that receives commands. It connects, is pushed the user's inbox and
+// acknowledges the commands in random batches. Sometimes it closes the connection right after an
+// acknowledgement and connects again.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
-import type { CommandLedger, Sitting } from "./command-ledger.ts";
-import type { Stage } from "./stage.ts";
+import type { CommandLedger, DeviceConnection } from "./command-ledger.ts";
+import type { RestartableBroker } from "./restartable-broker.ts";
 
 const TIMEOUT_MS = 120_000;
-const MOST_AT_ONCE = 6;
+const MAX_BATCH = 6;
 
-interface Seat {
+interface ConnectedDevice {
   readonly client: NativeClient;
-  readonly sitting: Sitting;
-  taken: number;
+  readonly connection: DeviceConnection;
+  /** Number of pushes already read. */
+  readCount: number;
 }
 
-export interface DeviceParts {
-  readonly stage: Pick<Stage, "up" | "clientPort">;
+export interface DeviceContext {
+  readonly broker: Pick<RestartableBroker, "up" | "clientPort">;
   readonly ledger: CommandLedger;
   readonly random: Random;
 }
@@ -28,29 +29,30 @@ export interface DeviceParts {
 export class CommandDevice {
   readonly name: string;
   readonly uid: string;
-  readonly #parts: DeviceParts;
-  #seat: Seat | undefined;
-  #due: number[] = [];
-  #isWanted = false;
+  readonly #context: DeviceContext;
+  #connected: ConnectedDevice | undefined;
+  /** Inbox seqs of commands that were shown and not acknowledged yet. */
+  #unacknowledged: number[] = [];
+  #isRunning = false;
 
-  constructor(name: string, uid: string, parts: DeviceParts) {
+  constructor(name: string, uid: string, context: DeviceContext) {
     this.name = name;
     this.uid = uid;
-    this.#parts = parts;
+    this.#context = context;
   }
 
   /**
-   * Takes and acknowledges commands, over restarts of the broker, until `stop`; with `cuts` it
-   * breaks off now and then.
+   * Receives and acknowledges commands until `stop`, also across restarts of the broker. With
+   * `cuts` it sometimes closes the connection.
    */
   async run(cuts: boolean): Promise<void> {
-    this.#isWanted = true;
-    while (this.#isWanted) {
-      await this.#parts.stage.up();
+    this.#isRunning = true;
+    while (this.#isRunning) {
+      await this.#context.broker.up();
       try {
-        await this.#sit(cuts);
+        await this.#connectAndReceive(cuts);
       } catch (error) {
-        if (!(error instanceof NativeClientError)) throw error; // else the connection broke
+        if (!(error instanceof NativeClientError)) throw error; // otherwise the connection broke
         await pause(5);
       }
     }
@@ -58,69 +60,69 @@ export class CommandDevice {
   }
 
   stop(): void {
-    this.#isWanted = false;
-    this.#seat?.client.kill();
+    this.#isRunning = false;
+    this.#connected?.client.kill();
   }
 
-  async #sit(cuts: boolean): Promise<void> {
-    const { stage, ledger, random } = this.#parts;
+  async #connectAndReceive(cuts: boolean): Promise<void> {
+    const { broker, ledger, random } = this.#context;
     const { name, uid } = this;
-    const sitting = ledger.sit(name, uid);
+    const connection = ledger.beginConnection(name, uid);
     const client = await connectNative(undefined, {
-      ...{ uid, port: stage.clientPort, timeoutMs: TIMEOUT_MS },
+      ...{ uid, port: broker.clientPort, timeoutMs: TIMEOUT_MS },
     });
-    const seat = { client, sitting, taken: 0 };
-    this.#seat = seat;
-    this.#due = [];
+    const connected = { client, connection, readCount: 0 };
+    this.#connected = connected;
+    this.#unacknowledged = [];
     try {
-      while (this.#isWanted) {
-        this.#take(seat);
-        if (this.#due.length === 0)
-          await client.waitFor(({ pushes }) => pushes.length > seat.taken, "a command");
-        else if (cuts && random.below(8) === 0) return this.#cut(seat);
-        else await this.#acknowledge(seat);
+      while (this.#isRunning) {
+        this.#readPushes(connected);
+        if (this.#unacknowledged.length === 0)
+          await client.waitFor(({ pushes }) => pushes.length > connected.readCount, "a command");
+        else if (cuts && random.below(8) === 0) return this.#acknowledgeAndClose(connected);
+        else await this.#acknowledge(connected);
       }
     } finally {
       await this.#leave();
     }
   }
 
-  #take(seat: Seat): void {
-    const { pushes } = seat.client;
-    for (const push of pushes.slice(seat.taken)) {
+  #readPushes(connected: ConnectedDevice): void {
+    const { pushes } = connected.client;
+    for (const push of pushes.slice(connected.readCount)) {
       if (push.kind !== "command" || push.inboxSeq === 0) continue;
-      this.#parts.ledger.shown(seat.sitting, push.inboxSeq, push.message);
-      this.#due.push(push.inboxSeq);
+      this.#context.ledger.shown(connected.connection, push.inboxSeq, push.message);
+      this.#unacknowledged.push(push.inboxSeq);
     }
-    seat.taken = pushes.length;
+    connected.readCount = pushes.length;
   }
 
-  async #acknowledge({ client, sitting }: Seat): Promise<void> {
-    const { ledger } = this.#parts;
+  async #acknowledge({ client, connection }: ConnectedDevice): Promise<void> {
+    const { ledger } = this.#context;
     const inboxSeqs = this.#batch();
     try {
       const operation = { kind: "commandack", inboxSeqs } as const;
       const { count } = await client.request("commandack", operation);
-      ledger.acknowledged(sitting, inboxSeqs, count);
+      ledger.acknowledged(connection, inboxSeqs, count);
     } catch (error) {
-      ledger.unheard(this.uid, inboxSeqs);
+      ledger.replyLost(this.uid, inboxSeqs);
       throw error;
     }
   }
 
-  /** An acknowledgement, and the end of the connection behind it. */
-  #cut({ client }: Seat): void {
+  /** Sends an acknowledgement. The caller closes the connection before the reply arrives. */
+  #acknowledgeAndClose({ client }: ConnectedDevice): void {
     const inboxSeqs = this.#batch();
-    this.#parts.ledger.unheard(this.uid, inboxSeqs);
+    this.#context.ledger.replyLost(this.uid, inboxSeqs);
     client.raw(encodeOperation({ kind: "commandack", ref: 900, inboxSeqs }));
   }
 
   #batch(): readonly number[] {
-    return this.#due.splice(0, 1 + this.#parts.random.below(MOST_AT_ONCE));
+    return this.#unacknowledged.splice(0, 1 + this.#context.random.below(MAX_BATCH));
   }
 
   async #leave(): Promise<void> {
-    this.#seat?.client.kill();
-    await this.#seat?.client.closed;
+    this.#connected?.client.kill();
+    await this.#connected?.client.closed;
   }
 }

@@ -1,27 +1,31 @@
-// Judges command inboxes by what users can know: which commands were sent to whom, what each device
-// was shown, what it acknowledged and what the server counted. State: all of that per user, and the
-// problems found. It never asks the broker anything.
+// Checks command inboxes from what users can see: the commands sent to each user, the commands each
+// device was shown and acknowledged, and the number of acknowledgements the server counted. Keeps
+// all of that per user, and the problems found. Never calls the broker.
 
 import type { Message } from "../../src/broker/model.ts";
 
-/** One connection of a device: what was acknowledged before it began must not come to it. */
-export interface Sitting {
+/**
+ * One connection of a device. A command acknowledged before the connection began must not be pushed
+ * to it.
+ */
+export interface DeviceConnection {
   readonly device: string;
   readonly uid: string;
-  readonly began: number;
-  /** The newest inboxSeq it was shown. */
+  /** Time of the ledger's own clock at which the connection began. */
+  readonly beganAt: number;
+  /** Inbox seq of the newest command that was shown. */
   lastSeq: number;
 }
 
 interface Inbox {
-  /** Commands sent to the user, by clientMsgNo. */
+  /** `clientMsgNo` of each command sent to the user. */
   readonly expected: Set<string>;
   readonly bySeq: Map<number, string>;
   readonly seqOf: Map<string, number>;
-  /** When the reply to an acknowledgement came, and to which device, by inboxSeq. */
+  /** Time and device of each acknowledgement whose reply arrived, by inbox seq. */
   readonly acknowledged: Map<number, { at: number; device: string }>;
-  /** Were in an acknowledgement whose reply nobody heard: the server may have counted them. */
-  readonly unheard: Set<number>;
+  /** Acknowledged inbox seqs whose reply was lost. The server may have counted them. */
+  readonly withoutReply: Set<number>;
   counted: number;
 }
 
@@ -36,7 +40,10 @@ export class CommandLedger {
     return this.#messageIds.size;
   }
 
-  /** A command is about to be sent; `call` is what sends it again. */
+  /**
+   * Records a command that is about to be sent. `call` is the value with which it can be sent
+   * again.
+   */
   sent(no: string, recipients: readonly string[], call: unknown): void {
     for (const uid of recipients) this.#inbox(uid).expected.add(no);
     if (!this.#messageIds.has(no)) this.#unanswered.set(no, call);
@@ -44,52 +51,61 @@ export class CommandLedger {
 
   answered(no: string, messageId: number, messageSeq: number): void {
     this.#unanswered.delete(no);
-    const first = this.#messageIds.get(no) ?? messageId;
-    this.#messageIds.set(no, first);
-    if (first !== messageId) this.#problem(`${no} has ids ${first}, ${messageId}`);
-    if (messageSeq !== 0) this.#problem(`${no} has seq ${messageSeq}`);
+    const firstId = this.#messageIds.get(no) ?? messageId;
+    this.#messageIds.set(no, firstId);
+    if (firstId !== messageId) this.#problem(`${no} has the ids ${firstId} and ${messageId}`);
+    if (messageSeq !== 0) this.#problem(`${no} has seq ${messageSeq} instead of 0`);
   }
 
-  /** What has to be sent again. */
+  /** Returns the calls that must be repeated, because they were not answered. */
   get unanswered(): readonly unknown[] {
     return [...this.#unanswered.values()];
   }
 
-  sit(device: string, uid: string): Sitting {
+  /** Records that a device connects. */
+  beginConnection(device: string, uid: string): DeviceConnection {
     this.#clock += 1;
-    return { device, uid, began: this.#clock, lastSeq: 0 };
+    return { device, uid, beganAt: this.#clock, lastSeq: 0 };
   }
 
-  /** A device is shown a copy. */
-  shown(sitting: Sitting, inboxSeq: number, message: Message): void {
-    const { uid, device } = sitting;
+  /** Records that a device was shown a command. */
+  shown(connection: DeviceConnection, inboxSeq: number, message: Message): void {
+    const { uid, device } = connection;
     const inbox = this.#inbox(uid);
     const no = message.clientMsgNo;
-    const what = `${device}: ${no} at ${inboxSeq}`;
-    if (!inbox.expected.has(no)) this.#problem(`${what} was not for ${uid}`);
-    if (inboxSeq <= sitting.lastSeq) this.#problem(`${what} after ${sitting.lastSeq}`);
-    sitting.lastSeq = inboxSeq;
+    const copy = `${device}: ${no} with inbox seq ${inboxSeq}`;
+    if (!inbox.expected.has(no)) this.#problem(`${copy} was not sent to ${uid}`);
+    if (inboxSeq <= connection.lastSeq)
+      this.#problem(`${copy} was shown after ${connection.lastSeq}`);
+    connection.lastSeq = inboxSeq;
     if ((inbox.bySeq.get(inboxSeq) ?? no) !== no)
-      this.#problem(`${what} was ${inbox.bySeq.get(inboxSeq)}`);
+      this.#problem(`${copy} has the inbox seq of ${inbox.bySeq.get(inboxSeq)}`);
     if ((inbox.seqOf.get(no) ?? inboxSeq) !== inboxSeq)
-      this.#problem(`${what} was at ${inbox.seqOf.get(no)}, too`);
+      this.#problem(`${copy} was also shown with inbox seq ${inbox.seqOf.get(no)}`);
     inbox.bySeq.set(inboxSeq, no);
     inbox.seqOf.set(no, inboxSeq);
     if ((this.#messageIds.get(no) ?? message.messageId) !== message.messageId)
-      this.#problem(`${what} has another id`);
+      this.#problem(`${copy} has a different message id`);
     if (!new TextDecoder().decode(message.payload).includes(`"${no}"`))
-      this.#problem(`${what} has another content`);
-    const done = inbox.acknowledged.get(inboxSeq);
-    if (done && (done.device === device || done.at < sitting.began))
-      this.#problem(`${what} came again after its acknowledgement`);
+      this.#problem(`${copy} has a different payload`);
+    const acknowledgement = inbox.acknowledged.get(inboxSeq);
+    if (
+      acknowledgement &&
+      (acknowledgement.device === device || acknowledgement.at < connection.beganAt)
+    )
+      this.#problem(`${copy} was shown again after its acknowledgement`);
   }
 
-  /** The reply to an acknowledgement was lost. */
-  unheard(uid: string, inboxSeqs: readonly number[]): void {
-    for (const seq of inboxSeqs) this.#inbox(uid).unheard.add(seq);
+  /** Records that the reply to an acknowledgement was lost. */
+  replyLost(uid: string, inboxSeqs: readonly number[]): void {
+    for (const seq of inboxSeqs) this.#inbox(uid).withoutReply.add(seq);
   }
 
-  acknowledged({ uid, device }: Sitting, inboxSeqs: readonly number[], count: number): void {
+  acknowledged(
+    { uid, device }: DeviceConnection,
+    inboxSeqs: readonly number[],
+    count: number,
+  ): void {
     const inbox = this.#inbox(uid);
     inbox.counted += count;
     this.#clock += 1;
@@ -97,43 +113,49 @@ export class CommandLedger {
     for (const seq of inboxSeqs) inbox.acknowledged.set(seq, reply);
   }
 
-  /** Every command sent to the user was shown to a device of it. */
+  /** True if every command sent to the user was shown to one of the user's devices. */
   hasAll(uid: string): boolean {
     const { expected, seqOf } = this.#inbox(uid);
     return seqOf.size === expected.size;
   }
 
-  /** The server answered the acknowledgement of a command. */
+  /** True if the server replied to an acknowledgement of the command. */
   isAcknowledged(uid: string, no: string): boolean {
     const { seqOf, acknowledged } = this.#inbox(uid);
     return acknowledged.has(seqOf.get(no) ?? 0);
   }
 
-  /** Nothing is left to be shown or acknowledged, and the server counted each command once. */
-  judge(uid: string): void {
-    const { expected, seqOf, acknowledged, counted, unheard } = this.#inbox(uid);
-    for (const no of expected) if (!seqOf.has(no)) this.#problem(`${uid} never got ${no}`);
+  /**
+   * Checks that every command was shown and acknowledged, and that the server counted each command
+   * once.
+   */
+  check(uid: string): void {
+    const { expected, seqOf, acknowledged, counted, withoutReply } = this.#inbox(uid);
+    for (const no of expected) if (!seqOf.has(no)) this.#problem(`${uid} was not shown ${no}`);
     for (const seq of seqOf.values())
-      if (!acknowledged.has(seq) && !unheard.has(seq)) this.#problem(`${uid} has ${seq} left`);
-    const most = expected.size;
-    if (counted > most || counted < most - unheard.size)
-      this.#problem(`${uid}: the server counted ${counted} of ${most}, ${unheard.size} unheard`);
+      if (!acknowledged.has(seq) && !withoutReply.has(seq))
+        this.#problem(`${uid} has not acknowledged inbox seq ${seq}`);
+    const total = expected.size;
+    if (counted > total || counted < total - withoutReply.size)
+      this.#problem(
+        `${uid}: the server counted ${counted} of ${total} commands, and ${withoutReply.size} acknowledgements had no reply`,
+      );
   }
 
   #inbox(uid: string): Inbox {
-    const found = this.#inboxes.get(uid) ?? {
+    const inbox = this.#inboxes.get(uid) ?? {
       expected: new Set(),
       bySeq: new Map(),
       seqOf: new Map(),
       acknowledged: new Map(),
-      unheard: new Set(),
+      withoutReply: new Set(),
       counted: 0,
     };
-    this.#inboxes.set(uid, found);
-    return found;
+    this.#inboxes.set(uid, inbox);
+    return inbox;
   }
 
-  #problem(what: string): void {
-    this.problems.push(what);
+  #problem(problem: string): void {
+    this.problems.push(problem);
   }
 }

@@ -1,6 +1,6 @@
-// How many round trips to Redis a connect waits for, one after the other: every answer of Redis is
-// late by a fixed time, and the quickest of a few connects took so many of it. And what another
-// node changes between them: nothing of that is missed.
+// Counts the round trips to Redis that a connect waits for. A proxy delays every reply of Redis by
+// a fixed time, so the duration of the fastest of several connects shows the number of round trips.
+// Also checks that changes made by another node between these round trips are not missed.
 
 import { createConnection, createServer, type Socket } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
@@ -10,16 +10,17 @@ import { spawnBroker } from "../support/broker.ts";
 import { type NativeClientOptions, openNative } from "../support/native-client.ts";
 import { freePort, startRedis } from "../support/redis.ts";
 
-const LATE_MS = 250;
-/** Time for another node to change something while an answer is on its way. */
-const VERY_LATE_MS = 800;
+/** Delay of Redis' replies while round trips are counted. */
+const DELAY_MS = 250;
+/** Delay that leaves another node time for a change while a reply is on its way. */
+const LONG_DELAY_MS = 800;
 const CONNECTS = 4;
 const TOKEN = "a-token";
 
-/** Passes all on to Redis at once, and what it answers `lateMs` late, once `lateMs` is set. */
-async function lateRedis(t: Test, redisPort: number) {
+/** Starts a proxy that forwards requests to Redis at once and delays each reply by `delayMs`. */
+async function delayedRedis(t: Test, redisPort: number) {
   const sockets = new Set<Socket>();
-  const settings = { lateMs: 0 };
+  const settings = { delayMs: 0 };
   const server = createServer((near) => {
     const far = createConnection({ host: "127.0.0.1", port: redisPort });
     for (const socket of [near, far]) {
@@ -28,11 +29,11 @@ async function lateRedis(t: Test, redisPort: number) {
     }
     near.on("data", (data) => far.write(data));
     const waiting: Buffer[] = [];
-    let dueMs = 0; // a later answer overtakes none, however late they are
+    let dueMs = 0; // keeps replies in order when the delay changes
     far.on("data", (data) => {
       waiting.push(data);
       const nowMs = performance.now();
-      dueMs = Math.max(dueMs, nowMs + settings.lateMs);
+      dueMs = Math.max(dueMs, nowMs + settings.delayMs);
       setTimeout(() => near.write(waiting.shift() ?? ""), dueMs - nowMs);
     });
     near.on("close", () => far.destroy());
@@ -47,25 +48,25 @@ async function lateRedis(t: Test, redisPort: number) {
   return { url: `redis://127.0.0.1:${port}`, settings };
 }
 
-/** Node whose answers of Redis are late. */
-async function lateNode(t: Test) {
+/** Starts a node that receives the replies of Redis after a delay. */
+async function delayedNode(t: Test) {
   const redis = await startRedis(t);
-  const { url, settings } = await lateRedis(t, redis.port);
-  const patient = {
+  const { url, settings } = await delayedRedis(t, redis.port);
+  const longTimeouts = {
     JINDOU_REDIS_TIMEOUT_MS: "10000",
     JINDOU_CLUSTER_DEAD_AFTER_MS: "60000",
   };
   const node = await spawnBroker(t, {
-    ...{ JINDOU_REDIS_URL: url, JINDOU_NODE_ID: "late", ...patient },
+    ...{ JINDOU_REDIS_URL: url, JINDOU_NODE_ID: "delayed", ...longTimeouts },
   });
-  return { redis, node, settings, patient };
+  return { redis, node, settings, longTimeouts };
 }
 
 const group = (uid: string) => ({ id: `of ${uid}`, type: 2 }) as const;
 const person = (id: string) => ({ id, type: 1 }) as const;
 
-t.test("a connect waits for three answers of Redis", async (t) => {
-  const { node, settings } = await lateNode(t);
+t.test("a connect waits for three round trips to Redis", async (t) => {
+  const { node, settings } = await delayedNode(t);
   type Points = NativeClientOptions["resume"];
   const tripsOf = async (uid: string, resume: Points): Promise<number> => {
     const { clientPort: port } = node;
@@ -78,20 +79,20 @@ t.test("a connect waits for three answers of Redis", async (t) => {
     const tookMs = performance.now() - startMs;
     t.ok(results.every(({ status }) => status === "ok"));
     await client.disconnect();
-    return Math.floor(tookMs / LATE_MS);
+    return Math.floor(tookMs / DELAY_MS);
   };
-  const least = async (
+  const minTrips = async (
     uids: readonly string[],
     resume: (uid: string) => Points = () => [],
   ): Promise<number> => {
-    settings.lateMs = LATE_MS;
+    settings.delayMs = DELAY_MS;
     const trips: number[] = [];
     for (const uid of uids) trips.push(await tripsOf(uid, resume(uid)));
-    settings.lateMs = 0;
-    t.comment(`round trips of each: ${trips.join(", ")}`);
+    settings.delayMs = 0;
+    t.comment(`round trips of each connect: ${trips.join(", ")}`);
     return Math.min(...trips);
   };
-  const names = (word: string) => Array.from({ length: CONNECTS }, (_, at) => `${word}-${at}`);
+  const names = (prefix: string) => Array.from({ length: CONNECTS }, (_, at) => `${prefix}-${at}`);
   const [lone, members, resuming] = [
     ...[names("lone"), names("member"), names("resuming")],
   ] as const;
@@ -105,37 +106,41 @@ t.test("a connect waits for three answers of Redis", async (t) => {
     });
   const payload = Buffer.from('{"type":1}').toString("base64");
   for (const uid of resuming) {
-    const to = { channel_id: `of ${uid}`, channel_type: 2 };
-    const sent = { from_uid: uid, payload };
-    await node.call("/message/send", { ...to, ...sent });
+    const channel = { channel_id: `of ${uid}`, channel_type: 2 };
+    const message = { from_uid: uid, payload };
+    await node.call("/message/send", { ...channel, ...message });
     await node.call("/message/send", {
-      ...{ ...sent, channel_id: "lone-0", channel_type: 1 },
+      ...{ ...message, channel_id: "lone-0", channel_type: 1 },
     });
   }
-  const trips = "log in; subscribe; read what changed until then";
-  t.equal(await least(lone), 3, trips);
-  t.equal(await least(members), 3, trips);
+  const trips = "a connect logs in, subscribes, and reads what changed in between";
+  t.equal(await minTrips(lone), 3, trips);
+  t.equal(await minTrips(members), 3, trips);
   const points: (uid: string) => Points = (uid) => [
     { channel: group(uid), lastSeq: 1, lastId: 1 },
     { channel: person("lone-0"), lastSeq: 0 },
   ];
-  t.equal(await least(resuming, points), 3, "and where channels are resumed");
+  t.equal(
+    await minTrips(resuming, points),
+    3,
+    "a connect that resumes channels needs no further round trip",
+  );
 });
 
-t.test("what changes before the node is subscribed takes effect", async (t) => {
-  const { redis, node, settings, patient } = await lateNode(t);
+t.test("a change by another node during a connect takes effect", async (t) => {
+  const { redis, node, settings, longTimeouts } = await delayedNode(t);
   const other = await spawnBroker(t, {
-    ...{ JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: "other", ...patient },
+    ...{ JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: "other", ...longTimeouts },
   });
   const isOnline = async (uid: string): Promise<boolean> => {
     const { body } = await other.call("/user/onlinestatus", [uid]);
     return body[0].online === 1;
   };
-  /** Logs in at the late node, and makes the change as soon as the session is in the store. */
-  const connectAmid = async (uid: string, change: () => Promise<unknown>) => {
+  /** Logs in at the delayed node and makes the change as soon as the store has the session. */
+  const connectDuring = async (uid: string, change: () => Promise<unknown>) => {
     const { clientPort: port } = node;
     const client = await openNative(t, { port, uid, token: TOKEN });
-    settings.lateMs = VERY_LATE_MS;
+    settings.delayMs = LONG_DELAY_MS;
     const connecting = client.connect().then(
       () => true,
       () => false,
@@ -144,7 +149,7 @@ t.test("what changes before the node is subscribed takes effect", async (t) => {
     await change();
     t.equal(client.pushes.length, 0);
     const isConnected = await connecting;
-    settings.lateMs = 0;
+    settings.delayMs = 0;
     return { client, isConnected };
   };
   const token = (uid: string, value: string) =>
@@ -159,22 +164,22 @@ t.test("what changes before the node is subscribed takes effect", async (t) => {
   };
   for (const uid of ["kicked", "replaced", "moved"]) await token(uid, TOKEN);
 
-  const kicked = await connectAmid("kicked", async () => {
+  const kicked = await connectDuring("kicked", async () => {
     const { clientPort: port } = other;
     const winner = await openNative(t, { port, uid: "kicked", token: TOKEN });
     await winner.connect();
   });
-  t.equal(kicked.isConnected, false, "a later login");
+  t.equal(kicked.isConnected, false, "a later login ends the connect");
   t.equal((await kicked.client.closed).code, CLOSE_REASONS.kicked.code);
 
-  const changed = await connectAmid("replaced", () => token("replaced", "new"));
-  t.equal(changed.isConnected, false, "another token");
+  const changed = await connectDuring("replaced", () => token("replaced", "new"));
+  t.equal(changed.isConnected, false, "a new token ends the connect");
   const { code } = await changed.client.closed;
   t.equal(code, CLOSE_REASONS.token_changed.code);
 
   await members("/channel", "left", "moved");
   await members("/channel", "joined", "nobody");
-  const { client, isConnected } = await connectAmid("moved", async () => {
+  const { client, isConnected } = await connectDuring("moved", async () => {
     await members("/channel/subscriber_remove", "left", "moved");
     await members("/channel/subscriber_add", "joined", "moved");
     await members("/channel/subscriber_add", "left", "nobody");
@@ -190,5 +195,5 @@ t.test("what changes before the node is subscribed takes effect", async (t) => {
   await client.waitFor(({ messages }) => messages.length > 0);
   await client.ping();
   const from = client.messages.map(({ channel }) => channel.id);
-  t.same(from, ["joined"], "and nothing of the group that it left");
+  t.same(from, ["joined"], "the client receives nothing from the group it was removed from");
 });

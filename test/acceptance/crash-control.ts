@@ -1,26 +1,26 @@
-// The backend of the crash test: keeps changing tokens, members, flags, channels and manager logins
-// while the broker is killed, and then asks whether everything that was answered still holds.
-// State: what was answered for certain, and the one change that was broken off.
+// The backend of the crash test. It keeps changing tokens, members, flags, channels and manager
+// logins until the broker is killed, and then checks that every answered change still holds. Keeps
+// the changes that were certainly answered and the one call that was interrupted.
 
 import type { Test } from "tap";
 import { GROUP_CHANNEL } from "../../src/broker/model.ts";
 import type { ApiResponse, Broker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { NativeClientError } from "../support/native-session.ts";
-import type { Doom } from "./crash-load.ts";
+import type { Shutdown } from "./crash-load.ts";
 import { ADMIN_PASSWORD, STATIC_TOKEN, TOKEN } from "./crash-names.ts";
 
 const TIMEOUT_MS = 120_000;
-/** Member of everything here, its token never changes. */
+/** A member of every channel here. Its token never changes. */
 const WITNESS = "witness";
-/** Its token changes all the time. */
+/** A user whose token changes all the time. */
 const CAROL = "carol";
 const CLUB = { channel_id: "club", channel_type: GROUP_CHANNEL };
 const HALL = { channel_id: "hall", channel_type: GROUP_CHANNEL };
 
 /**
- * A value that is changed by calls: after a crash it is what was last answered, or what the
- * broken-off call asked for.
+ * A value that calls change. After a crash it is the last acknowledged value, or the value of the
+ * interrupted call.
  */
 class Cell<T> {
   #possible: readonly T[];
@@ -39,7 +39,7 @@ class Cell<T> {
     this.#possible = [to];
   }
 
-  /** After a crash: `value` is what it turned out to be. False: it cannot be. */
+  /** Fixes the value after a crash. Returns false if `value` is none of the possible values. */
   settle(value: T | undefined): boolean {
     if (value === undefined || !this.#possible.includes(value)) return false;
     this.#possible = [value];
@@ -55,9 +55,9 @@ export class Control {
   readonly #managerTokens: string[] = [];
   readonly #endedTokens: string[] = [];
   #changes = 0;
-  #brokenOffChannel: string | undefined;
+  #interruptedChannel: string | undefined;
 
-  /** Registers the users and channels it works with. */
+  /** Registers the users and creates the channels. */
   async prepare(broker: Broker): Promise<void> {
     await setToken(broker, WITNESS, TOKEN);
     await setToken(broker, CAROL, "carol-0");
@@ -65,11 +65,11 @@ export class Control {
     await ok(call(broker, "/channel", { ...HALL, subscribers: [WITNESS] }));
   }
 
-  /** Changes one thing after the other until doom is near. */
-  async run(broker: Broker, doom: Doom): Promise<void> {
+  /** Changes one value after the other until the broker is about to be killed. */
+  async run(broker: Broker, shutdown: Shutdown): Promise<void> {
     try {
       await this.#login(broker);
-      while (!doom.isNear) {
+      while (!shutdown.isBegun) {
         this.#changes += 1;
         await this.#changeToken(broker);
         await this.#changeMember(broker);
@@ -77,20 +77,20 @@ export class Control {
         await this.#createChannel(broker);
       }
     } catch (error) {
-      if (!doom.isNear) throw error;
+      if (!shutdown.isBegun) throw error;
     }
   }
 
-  /** Whether everything that was answered before the crash holds. */
+  /** Asserts that every change answered before the crash still holds. */
   async verify(t: Test, broker: Broker): Promise<void> {
     const accepted: string[] = [];
     for (const token of this.#token.possible)
       if (await isAccepted(broker, token)) accepted.push(token);
-    t.equal(accepted.length, 1, "one token is valid");
-    t.ok(this.#token.settle(accepted[0]), "the token is the last one set");
+    t.equal(accepted.length, 1, "exactly one token is valid");
+    t.ok(this.#token.settle(accepted[0]), "the valid token is the last one set");
     const [club] = await memberships(broker, ["club"]);
-    t.ok(this.#isMember.settle(club), "membership is as last changed");
-    t.ok(this.#isBanned.settle(await isBanned(broker)), "the flag is as last set");
+    t.ok(this.#isMember.settle(club), "the membership is as last changed");
+    t.ok(this.#isBanned.settle(await isBanned(broker)), "the ban is as last set");
     await this.#verifyChannels(t, broker);
     await this.#verifyManagers(t, broker);
   }
@@ -115,9 +115,9 @@ export class Control {
 
   async #createChannel(broker: Broker): Promise<void> {
     const id = `room-${this.#changes}`;
-    this.#brokenOffChannel = id;
+    this.#interruptedChannel = id;
     await ok(createRoom(broker, id));
-    this.#brokenOffChannel = undefined;
+    this.#interruptedChannel = undefined;
     this.#channels.push(id);
   }
 
@@ -135,42 +135,43 @@ export class Control {
   }
 
   async #verifyChannels(t: Test, broker: Broker): Promise<void> {
-    const id = this.#brokenOffChannel;
+    const id = this.#interruptedChannel;
     if (id !== undefined) {
       const { status } = await createRoom(broker, id);
-      t.ok(status === 200 || status === 409, "a broken-off creation repeats");
-      this.#brokenOffChannel = undefined;
+      t.ok(status === 200 || status === 409, "an interrupted creation can be repeated");
+      this.#interruptedChannel = undefined;
       this.#channels.push(id);
     }
     const newest = this.#channels.at(-1);
-    if (newest !== undefined) t.equal((await createRoom(broker, newest)).status, 409);
-    const held = await memberships(broker, this.#channels.slice(-500));
-    t.notOk(held.includes(false), "every channel has the member it was given");
+    if (newest !== undefined)
+      t.equal((await createRoom(broker, newest)).status, 409, "an acknowledged channel exists");
+    const memberOf = await memberships(broker, this.#channels.slice(-500));
+    t.notOk(memberOf.includes(false), "every channel has its subscriber");
   }
 
   async #verifyManagers(t: Test, broker: Broker): Promise<void> {
     const statusWith = async (token: string) =>
       (await broker.call("/migrate/result", undefined, bearer(token))).status;
     for (const token of this.#managerTokens.slice(-10))
-      t.equal(await statusWith(token), 200, "an access token holds");
+      t.equal(await statusWith(token), 200, "an access token is valid");
     for (const token of this.#endedTokens.slice(-10))
-      t.equal(await statusWith(token), 401, "an ended token stays ended");
+      t.equal(await statusWith(token), 401, "a token that was logged out stays invalid");
   }
 }
 
-/** Registers a user's token. Throws unless it is answered with 200. */
+/** Registers a user's token. Throws unless the response is 200. */
 export async function setToken(broker: Broker, uid: string, token: string): Promise<void> {
   await ok(call(broker, "/user/token", { uid, token, device_flag: 0 }));
 }
 
-/** A call with the static API token. */
+/** Calls the broker with the static API token. */
 export function call(broker: Broker, path: string, body?: unknown): Promise<ApiResponse> {
   return broker.call(path, body, { token: STATIC_TOKEN });
 }
 
-/** Throws unless the call is answered with 200. */
-export async function ok(answer: Promise<ApiResponse>): Promise<void> {
-  const { status, body } = await answer;
+/** Throws unless the response is 200. */
+export async function ok(response: Promise<ApiResponse>): Promise<void> {
+  const { status, body } = await response;
   if (status !== 200) throw new Error(`${status} ${body.code}`);
 }
 
@@ -194,7 +195,9 @@ async function isAccepted(broker: Broker, token: string): Promise<boolean> {
   }
 }
 
-/** Whether the witness is a member, by what a connect with these channels is told. */
+/**
+ * Returns for each channel whether the witness is a member, from the resume results of a connect.
+ */
 async function memberships(broker: Broker, ids: readonly string[]): Promise<readonly boolean[]> {
   const client = await connectNative(undefined, {
     uid: WITNESS,

@@ -1,6 +1,5 @@
-// The senders of the crash test: each sends over HTTP or a socket without pause until the broker
-// dies, and tells the checker what it sent and what was acknowledged. State: per sender a counter
-// of messages and the last ones acknowledged.
+// The senders of the crash test. Each sends over HTTP or a socket without pause until the broker is
+// killed, and reports to the checker which messages were sent and acknowledged.
 
 import {
   type ChannelRef,
@@ -17,22 +16,23 @@ import type { Random } from "../support/random.ts";
 import { STATIC_TOKEN, TOKEN } from "./crash-names.ts";
 
 /**
- * Sends once; undefined: the broker asks for a retry. Rejects when the broker is gone, or refuses
- * for good.
+ * Sends a message once. Returns `undefined` if the broker asks for a retry. Rejects if the broker
+ * is gone or refuses the message permanently.
  */
 type Wire = (sending: SentMessage) => Promise<Acknowledgement | undefined>;
 
-/** How it stands with the broker's end. */
-export interface Doom {
-  /** It was told to end: calls may fail. */
-  isNear: boolean;
-  /** Nothing more is to be sent. */
-  isHere: boolean;
+/** Progress of the broker's end. */
+export interface Shutdown {
+  /** True if the broker was signalled to end: calls may fail from now on. */
+  isBegun: boolean;
+  /** True if senders must stop. */
+  isComplete: boolean;
 }
 
 const WINDOW = { http: 8, socket: 24 };
 const RETRY_WINDOW = 16;
-const KEPT_ACKNOWLEDGED = 20;
+/** Number of acknowledged messages that a sender remembers and sends again after a restart. */
+const REPEATED_MESSAGES = 20;
 
 export class Sender {
   readonly uid: string;
@@ -47,7 +47,12 @@ export class Sender {
 
   constructor(
     uid: string,
-    parts: {
+    {
+      kind,
+      channels,
+      checker,
+      random,
+    }: {
       readonly kind: "http" | "socket";
       readonly channels: readonly ChannelRef[];
       readonly checker: HistoryChecker;
@@ -55,10 +60,10 @@ export class Sender {
     },
   ) {
     this.uid = uid;
-    this.#kind = parts.kind;
-    this.#channels = parts.channels;
-    this.#checker = parts.checker;
-    this.#random = parts.random;
+    this.#kind = kind;
+    this.#channels = channels;
+    this.#checker = checker;
+    this.#random = random;
   }
 
   async connect(broker: Broker): Promise<void> {
@@ -76,36 +81,37 @@ export class Sender {
   }
 
   /**
-   * Sends until doom is here, or is near and calls fail. Resolves when every call is answered or
-   * broken off.
+   * Sends until the shutdown is complete, or until it has begun and calls fail. Resolves when every
+   * call is answered or interrupted.
    */
-  async run(doom: Doom): Promise<void> {
+  async run(shutdown: Shutdown): Promise<void> {
     const worker = async () => {
-      let works = true;
-      while (works && !doom.isHere) works = await this.#sendNext(doom);
+      let isRunning = true;
+      while (isRunning && !shutdown.isComplete) isRunning = await this.#sendNext(shutdown);
     };
     await Promise.all(Array.from({ length: WINDOW[this.#kind] }, worker));
   }
 
-  /** Sends so many at once. */
-  async volley(count: number, doom: Doom): Promise<void> {
-    const one = () => this.#sendNext(doom);
-    await Promise.all(Array.from({ length: count }, one));
+  /** Sends `count` messages at once. */
+  async sendAtOnce(count: number, shutdown: Shutdown): Promise<void> {
+    const send = () => this.#sendNext(shutdown);
+    await Promise.all(Array.from({ length: count }, send));
   }
 
   /**
-   * Sends everything unanswered again until it is answered, and some of what was answered before.
+   * Repeats every unanswered message until it is answered, and some messages that were acknowledged
+   * before.
    */
   async retry(): Promise<void> {
-    const mine = ({ fromUid }: SentMessage) => fromUid === this.uid;
-    const again = [...this.#acknowledged];
-    while (again.length > 0) {
-      const queue = again.splice(0);
+    const isOwn = ({ fromUid }: SentMessage) => fromUid === this.uid;
+    const pending = [...this.#acknowledged];
+    while (pending.length > 0) {
+      const queue = pending.splice(0);
       const worker = async () => {
         for (let next = queue.shift(); next; next = queue.shift()) await this.#sendOnce(next);
       };
       await Promise.all(Array.from({ length: RETRY_WINDOW }, worker));
-      again.push(...this.#checker.unacknowledged.filter(mine));
+      pending.push(...this.#checker.unacknowledged.filter(isOwn));
     }
   }
 
@@ -113,8 +119,11 @@ export class Sender {
     this.#client?.kill();
   }
 
-  /** Now and then twice at once, as an impatient client does. False: the broker is gone. */
-  async #sendNext(doom: Doom): Promise<boolean> {
+  /**
+   * Sends the next message, sometimes twice at once as an impatient client does. Returns false if
+   * the broker is gone.
+   */
+  async #sendNext(shutdown: Shutdown): Promise<boolean> {
     const sending = this.#draft();
     const copies = this.#random.below(32) === 0 ? 2 : 1;
     try {
@@ -122,7 +131,7 @@ export class Sender {
       await Promise.all(Array.from({ length: copies }, copy));
       return true;
     } catch (error) {
-      if (!doom.isNear) throw error;
+      if (!shutdown.isBegun) throw error;
       return false;
     }
   }
@@ -133,8 +142,8 @@ export class Sender {
     const ack = await this.#wire(sending);
     if (ack === undefined) return;
     this.#checker.recordAcknowledgement(sending, ack, Date.now());
-    const kept = this.#acknowledged.slice(1 - KEPT_ACKNOWLEDGED);
-    this.#acknowledged = [...kept, sending];
+    const newest = this.#acknowledged.slice(1 - REPEATED_MESSAGES);
+    this.#acknowledged = [...newest, sending];
   }
 
   #draft(): SentMessage {
@@ -194,10 +203,10 @@ function isRetryAsked(error: unknown): boolean {
   );
 }
 
-/** The channel as the sender names it. */
+/** Returns the channel as the sender addresses it. */
 function channelOf({ key, fromUid }: SentMessage): ChannelRef {
   const name = key.slice(2);
   if (key.startsWith("2:")) return { id: name, type: GROUP_CHANNEL };
-  const other = name.split("@").find((uid) => uid !== fromUid);
-  return { id: other ?? fromUid, type: PERSON_CHANNEL };
+  const peer = name.split("@").find((uid) => uid !== fromUid);
+  return { id: peer ?? fromUid, type: PERSON_CHANNEL };
 }

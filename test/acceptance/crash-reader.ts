@@ -1,6 +1,5 @@
-// The readers of the crash test: one user each, who follows its channels live, resumes from what it
-// has seen, and keeps every run it was shown for the checker. State: the client, the cursors, the
-// runs not judged yet.
+// The readers of the crash test. Each is one user that follows its channels live, resumes from its
+// last position, and records everything it was shown for the checker.
 
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import type { Push } from "../../src/protocol/protocol.ts";
@@ -14,22 +13,22 @@ import {
 import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
-import type { Doom } from "./crash-load.ts";
+import type { Shutdown } from "./crash-load.ts";
 import { TOKEN } from "./crash-names.ts";
 
-interface Followed {
+interface FollowedChannel {
   readonly channel: ChannelRef;
   readonly reader: Reader;
-  /** Through which seq it was shown the channel. */
+  /** Last seq that the reader was shown in the channel. */
   seenSeq: number;
 }
 
 export class Follower {
   readonly uid: string;
-  readonly #followed: ReadonlyMap<string, Followed>;
-  readonly #unjudged: { readonly reader: Reader; readonly run: ObservedRange }[] = [];
+  readonly #followed: ReadonlyMap<string, FollowedChannel>;
+  readonly #unchecked: { readonly reader: Reader; readonly range: ObservedRange }[] = [];
   #client: NativeClient | undefined;
-  #taken = 0;
+  #collectedPushes = 0;
 
   constructor(uid: string, channels: readonly ChannelRef[]) {
     this.uid = uid;
@@ -41,7 +40,7 @@ export class Follower {
     );
   }
 
-  /** Connects and asks for everything after what it has seen. */
+  /** Connects and resumes every channel from its last seen seq. */
   async connect(broker: Broker): Promise<void> {
     const { uid } = this;
     const port = broker.clientPort;
@@ -53,18 +52,20 @@ export class Follower {
     this.#client = await connectNative(undefined, {
       ...{ uid, port, timeoutMs, resume, token: TOKEN },
     });
-    this.#taken = 0;
+    this.#collectedPushes = 0;
   }
 
-  /** Breaks its connection off and comes back, again and again, until doom is near. */
-  async roam(broker: Broker, doom: Doom, random: Random): Promise<void> {
-    while (!doom.isNear) {
-      await new Promise((go) => setTimeout(go, 20 + random.below(80)));
+  /**
+   * Closes its connection and connects again, repeatedly, until the broker is about to be killed.
+   */
+  async roam(broker: Broker, shutdown: Shutdown, random: Random): Promise<void> {
+    while (!shutdown.isBegun) {
+      await new Promise((done) => setTimeout(done, 20 + random.below(80)));
       await this.leave();
       try {
         await this.connect(broker);
       } catch (error) {
-        if (!doom.isNear) throw error;
+        if (!shutdown.isBegun) throw error;
       }
     }
   }
@@ -75,40 +76,44 @@ export class Follower {
     this.#collect();
   }
 
-  /** Resolves when it was shown every channel through its head. */
-  async level(heads: ReadonlyMap<string, number>): Promise<void> {
-    const isLevel = () => {
+  /** Resolves when the reader was shown every channel up to its head. */
+  async untilCaughtUp(heads: ReadonlyMap<string, number>): Promise<void> {
+    const isCaughtUp = () => {
       this.#collect();
       return [...this.#followed].every(([key, { seenSeq }]) => seenSeq >= (heads.get(key) ?? 0));
     };
-    await this.#client?.waitFor(isLevel, "being level");
+    await this.#client?.waitFor(isCaughtUp, "all channels up to their heads");
   }
 
-  /** Hands everything it was shown to the checker. Everything sent must be acknowledged. */
-  judge(checker: HistoryChecker): void {
+  /**
+   * Passes everything the reader was shown to the checker. Every message sent must be acknowledged
+   * by then.
+   */
+  check(checker: HistoryChecker): void {
     this.#collect();
-    for (const { reader, run } of this.#unjudged.splice(0)) checker.checkRange(reader, run);
+    for (const { reader, range } of this.#unchecked.splice(0)) checker.checkRange(reader, range);
     for (const { reader } of this.#followed.values()) checker.checkEnd(reader);
   }
 
   #collect(): void {
     const pushes = this.#client?.pushes ?? [];
-    for (const push of pushes.slice(this.#taken)) this.#take(push);
-    this.#taken = pushes.length;
+    for (const push of pushes.slice(this.#collectedPushes)) this.#collectPush(push);
+    this.#collectedPushes = pushes.length;
   }
 
-  #take(push: Push): void {
+  #collectPush(push: Push): void {
     if (push.kind !== "message" && push.kind !== "messages") return;
     const followed = this.#followed.get(channelKey(push.channel, this.uid));
-    if (followed === undefined) throw new Error("a channel it does not follow");
-    const run = runOf(push);
-    followed.seenSeq = Math.max(followed.seenSeq, run.throughSeq);
-    this.#unjudged.push({ reader: followed.reader, run });
+    if (followed === undefined)
+      throw new Error("a push for a channel that the reader does not follow");
+    const range = observedRangeOf(push);
+    followed.seenSeq = Math.max(followed.seenSeq, range.throughSeq);
+    this.#unchecked.push({ reader: followed.reader, range });
   }
 }
 
-/** A push as the checker takes it. */
-export function runOf(
+/** Converts a push to a range for the checker. */
+export function observedRangeOf(
   push: Extract<Push, { readonly kind: "message" | "messages" }>,
 ): ObservedRange {
   const readEndedAtMs = Date.now();

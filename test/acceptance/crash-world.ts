@@ -1,5 +1,5 @@
-// The crash test's world: one data folder, its senders, readers and backend, and the broker that is
-// killed under them. State: all of that. One round = load, kill -9, restart, retry, judge.
+// The set-up of the crash test: one data folder, its senders, readers and backend, and the broker
+// that is killed under load. One round is load, SIGKILL, restart, retry and check.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
@@ -15,7 +15,7 @@ import {
 import { HistoryChecker, Reader } from "../support/history-checker.ts";
 import type { Random } from "../support/random.ts";
 import { Control, call, ok, setToken } from "./crash-control.ts";
-import { type Doom, Sender } from "./crash-load.ts";
+import { Sender, type Shutdown } from "./crash-load.ts";
 import {
   ADMIN_PASSWORD,
   GROUPS,
@@ -26,7 +26,7 @@ import {
   TOKEN,
 } from "./crash-names.ts";
 import { Follower } from "./crash-reader.ts";
-import { judgeHistory } from "./history-judge.ts";
+import { checkHistory } from "./history-check.ts";
 
 const SETTINGS: Settings = {
   JINDOU_API_TOKEN: STATIC_TOKEN,
@@ -42,21 +42,21 @@ const groups: readonly ChannelRef[] = GROUPS.map((id) => ({
 const persons = (uids: readonly string[]): readonly ChannelRef[] =>
   uids.map((id) => ({ id, type: PERSON_CHANNEL }));
 
-/** Acknowledgements that show that the load has begun. */
-const LOAD_BEGUN = 20;
-/** The kill falls at a random moment of this time after that. */
-const MOST_LOAD_MS = 400;
+/** Number of acknowledgements after which the load counts as running. */
+const LOAD_RUNNING = 20;
+/** Maximum time from then until the kill. The actual time is random. */
+const MAX_LOAD_MS = 400;
 /**
- * Messages every sender sends at once just before the kill, so that some are under way wherever it
- * falls.
+ * Number of messages each sender sends at once just before the kill, so that some messages are in
+ * flight whenever the kill happens.
  */
-const VOLLEY = 12;
-const MOST_VOLLEY_MS = 4;
+const SENDS_BEFORE_KILL = 12;
+const MAX_SENDING_MS = 4;
 const WAIT_MS = 120_000;
 
 export class CrashWorld {
   readonly checker = new HistoryChecker();
-  /** Messages that were under way at a kill. */
+  /** Number of messages that were in flight at a kill. */
   interrupted = 0;
   readonly #t: Test;
   readonly #random: Random;
@@ -80,39 +80,40 @@ export class CrashWorld {
     this.#histories = allKeys().map((key) => new Reader("history", key));
   }
 
-  /** A first start on an empty folder, with all users, groups and connections. */
-  static async found(t: Test, random: Random, settings: Settings): Promise<CrashWorld> {
+  /** Starts a broker on an empty folder and creates all users, groups and connections. */
+  static async create(t: Test, random: Random, settings: Settings): Promise<CrashWorld> {
     const broker = await spawnBroker(t, { ...SETTINGS, ...settings });
     const world = new CrashWorld(t, random, broker);
     await prepareUsers(broker);
     await world.#control.prepare(broker);
-    for (const one of [...world.#senders, ...world.#followers]) await one.connect(broker);
+    for (const participant of [...world.#senders, ...world.#followers])
+      await participant.connect(broker);
     return world;
   }
 
   /**
-   * Kills the broker under load, starts it with these settings and proves that nothing it said was
-   * lost.
+   * Kills the broker under load, starts it with these settings and checks that nothing acknowledged
+   * or shown was lost.
    */
   async round(settings: Settings, launch?: LaunchOptions): Promise<void> {
     await this.#loadUntilKilled();
     this.interrupted += this.checker.unacknowledged.length;
-    const all = { ...SETTINGS, ...settings };
-    if (this.#random.below(4) === 0) await this.#killWhileStarting(all, launch);
+    const merged = { ...SETTINGS, ...settings };
+    if (this.#random.below(4) === 0) await this.#killWhileStarting(merged, launch);
     const { dataPath } = this.#broker;
-    this.#broker = await spawnBroker(this.#t, all, dataPath, launch);
-    await this.#verifyNobodyOnline();
-    await this.#comeBack();
-    await this.#judge();
+    this.#broker = await spawnBroker(this.#t, merged, dataPath, launch);
+    await this.#checkNobodyOnline();
+    await this.#reconnect();
+    await this.#check();
   }
 
-  /** Everything from the first message on, once more. */
-  async judgeAll(): Promise<void> {
+  /** Checks the complete history of every channel again. */
+  async checkAll(): Promise<void> {
     for (const key of allKeys()) {
-      const reader = new Reader("the whole history", key);
-      await judgeHistory(this.#broker, { checker: this.checker, reader });
+      const reader = new Reader("the complete history", key);
+      await checkHistory(this.#broker, { checker: this.checker, reader });
     }
-    this.#t.same(this.checker.problems.slice(0, 20), [], "the whole history is sound");
+    this.#t.same(this.checker.problems.slice(0, 20), [], "the complete history is correct");
   }
 
   async close(): Promise<void> {
@@ -122,37 +123,39 @@ export class CrashWorld {
   }
 
   async #loadUntilKilled(): Promise<void> {
-    const doom: Doom = { isNear: false, isHere: false };
-    const [steady, roaming] = this.#followers;
+    const shutdown: Shutdown = { isBegun: false, isComplete: false };
+    const [connected, roaming] = this.#followers;
     const work = Promise.allSettled([
-      ...this.#senders.map((sender) => sender.run(doom)),
-      roaming.roam(this.#broker, doom, this.#random),
-      this.#control.run(this.#broker, doom),
+      ...this.#senders.map((sender) => sender.run(shutdown)),
+      roaming.roam(this.#broker, shutdown, this.#random),
+      this.#control.run(this.#broker, shutdown),
     ]);
-    await this.#loadBegun();
-    await pause(this.#random.below(MOST_LOAD_MS));
-    const volley = Promise.allSettled(this.#senders.map((sender) => sender.volley(VOLLEY, doom)));
-    await pause(this.#random.below(MOST_VOLLEY_MS));
+    await this.#loadIsRunning();
+    await pause(this.#random.below(MAX_LOAD_MS));
+    const sends = Promise.allSettled(
+      this.#senders.map((sender) => sender.sendAtOnce(SENDS_BEFORE_KILL, shutdown)),
+    );
+    await pause(this.#random.below(MAX_SENDING_MS));
     const killed = this.#broker.kill();
-    doom.isNear = true;
-    doom.isHere = true;
+    shutdown.isBegun = true;
+    shutdown.isComplete = true;
     await killed;
-    for (const outcome of [...(await volley), ...(await work)])
+    for (const outcome of [...(await sends), ...(await work)])
       if (outcome.status === "rejected") throw outcome.reason;
-    await steady.leave();
+    await connected.leave();
     await roaming.leave();
   }
 
-  async #loadBegun(): Promise<void> {
-    const enough = this.checker.acknowledgedCount + LOAD_BEGUN;
+  async #loadIsRunning(): Promise<void> {
+    const enough = this.checker.acknowledgedCount + LOAD_RUNNING;
     const untilMs = Date.now() + WAIT_MS;
     while (this.checker.acknowledgedCount < enough) {
-      if (Date.now() > untilMs) throw new Error("nothing is acknowledged");
+      if (Date.now() > untilMs) throw new Error("the broker acknowledges too few messages");
       await pause(2);
     }
   }
 
-  /** A start that does not get to its end: recovery must be safe to repeat. */
+  /** Kills a broker during its start, because recovery must be safe to repeat. */
   async #killWhileStarting(settings: Settings, launch: LaunchOptions | undefined): Promise<void> {
     const { dataPath } = this.#broker;
     const start = await launchBroker(this.#t, settings, dataPath, launch);
@@ -160,17 +163,17 @@ export class CrashWorld {
     await start.kill();
   }
 
-  async #verifyNobodyOnline(): Promise<void> {
+  async #checkNobodyOnline(): Promise<void> {
     const { body } = await call(this.#broker, "/user/onlinestatus", READERS);
     const online = body.map((record: { online: number }) => record.online);
-    this.#t.same(online, [0, 0], "nobody is online after a crash");
+    this.#t.same(online, [0, 0], "every user is offline after a crash");
   }
 
   /**
-   * One reader is there before the retries, one comes after them: both see everything once and in
-   * order.
+   * Connects one reader before the retries and one after them. Both must see every message once and
+   * in order.
    */
-  async #comeBack(): Promise<void> {
+  async #reconnect(): Promise<void> {
     const [early, late] = this.#followers;
     await early.connect(this.#broker);
     for (const sender of this.#senders) await sender.connect(this.#broker);
@@ -178,19 +181,23 @@ export class CrashWorld {
     await late.connect(this.#broker);
   }
 
-  async #judge(): Promise<void> {
+  async #check(): Promise<void> {
     const { checker } = this;
     const heads = new Map<string, number>();
     for (const reader of this.#histories) {
       const order = this.#random.pick(["asc", "desc"]);
       const read = { checker, reader };
-      heads.set(reader.key, await judgeHistory(this.#broker, read, order));
+      heads.set(reader.key, await checkHistory(this.#broker, read, order));
     }
     for (const follower of this.#followers) {
-      await follower.level(heads);
-      follower.judge(checker);
+      await follower.untilCaughtUp(heads);
+      follower.check(checker);
     }
-    this.#t.same(checker.problems.slice(0, 20), [], "what was acknowledged and shown holds");
+    this.#t.same(
+      checker.problems.slice(0, 20),
+      [],
+      "every message that was acknowledged or shown is in history",
+    );
     await this.#control.verify(this.#t, this.#broker);
   }
 }

@@ -1,6 +1,6 @@
-// kill -9 under load, again and again on one growing data folder: what was acknowledged stays, what
-// was not is sent again and stored once. JINDOU_TEST_ROUNDS raises the number of kills (give tap a
-// longer --timeout with it), JINDOU_TEST_SEED repeats the choice of messages.
+// Kills the broker under load, repeatedly and on one growing data folder. Acknowledged messages
+// stay, and messages sent again are stored once. JINDOU_TEST_ROUNDS sets the number of kills (raise
+// tap's --timeout with it), JINDOU_TEST_SEED repeats the choice of messages.
 
 import t, { type Test } from "tap";
 import { FORMATS } from "../behaviour/formats/formats.ts";
@@ -16,45 +16,49 @@ const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const DISK_ROUNDS = volume(10);
 
 const FORMAT_KILLS = 2;
-/** Sends of each client between two kills. */
+/** Number of messages each client sends between two kills. */
 const FORMAT_SENDS = 100;
-/** Of each client: the others are sent after the kill. */
+/** Number of messages a client has in flight. The others are sent after the kill. */
 const IN_FLIGHT = 10;
 
-/** Kills fall into sweeps too. */
+/** Settings with which kills often happen during a retention sweep. */
 const SWEEPING: Settings = { JINDOU_STORE_SWEEP_INTERVAL_MS: "100" };
-/** Every write waits for the disk: many are written and not answered at a kill. */
+/**
+ * Settings with which every write waits for the disk, so that many messages are stored but not
+ * acknowledged at a kill.
+ */
 const DISK: Settings = { JINDOU_STORE_DURABILITY: "disk" };
 
-/** Every second start of the broker is with a store that is always busy. */
+/** Runs the rounds. Every second start uses a store that is always busy. */
 async function crashRepeatedly(t: Test, rounds: number, settings: Settings): Promise<void> {
   t.comment(`seed ${SEED}`);
-  const world = await CrashWorld.found(t, new Random(SEED), settings);
+  const world = await CrashWorld.create(t, new Random(SEED), settings);
   const busy = { ...settings, ...SWEEPING };
   for (let round = 0; round < rounds; round++)
     if (round % 2 === 0) await world.round(busy, BUSY_STORE);
     else await world.round(settings);
-  await world.judgeAll();
+  await world.checkAll();
   await world.close();
   const { interrupted, checker } = world;
-  t.comment(`${checker.acknowledgedCount} acknowledged`);
-  t.comment(`${interrupted} interrupted and sent again`);
-  t.ok(interrupted > 0, "kills fell while messages were under way");
+  t.comment(`${checker.acknowledgedCount} messages were acknowledged`);
+  t.comment(`${interrupted} messages were in flight at a kill and were sent again`);
+  t.ok(interrupted > 0, "messages were in flight at the kills");
 }
 
-t.test(`${ROUNDS} kills under load lose and repeat nothing [DESIGN 2.5]`, (t) =>
-  crashRepeatedly(t, ROUNDS, {}),
+t.test(
+  `a broker killed ${ROUNDS} times under load loses and duplicates no message [DESIGN 2.5]`,
+  (t) => crashRepeatedly(t, ROUNDS, {}),
 );
 
-t.test("kills while writes wait for the disk lose and repeat nothing", (t) =>
+t.test("a broker killed while writes wait for the disk loses and duplicates no message", (t) =>
   crashRepeatedly(t, DISK_ROUNDS, DISK),
 );
 
-t.test("kills lose and repeat nothing in any wire format", async (t) => {
+t.test("a killed broker loses and duplicates no message in any wire format", async (t) => {
   const data = await tempFolder(t);
   const channel = group("everybody");
   const uids = FORMATS.map((_, at) => `user-${at}`);
-  /** The seq that was acknowledged, by client message number. */
+  /** Acknowledged seq of each message, by `clientMsgNo`. */
   const acknowledged = new Map<string, number>();
   let interrupted = 0;
   for (let round = 1; round <= FORMAT_KILLS + 1; round++) {
@@ -71,31 +75,31 @@ t.test("kills lose and repeat nothing in any wire format", async (t) => {
       ),
     );
     const isLast = round > FORMAT_KILLS;
-    let answers = 0;
+    let sendCount = 0;
     const send = async (at: number, number: number): Promise<void> => {
       const clientMsgNo = `${uids[at]}-${number}`;
-      const before = acknowledged.get(clientMsgNo);
+      const firstSeq = acknowledged.get(clientMsgNo);
       try {
         const seq = await clients[at]?.send(channel, clientMsgNo, {
           clientMsgNo,
         });
-        if (before !== undefined && seq !== before)
-          t.fail(`${clientMsgNo} was ${before} and is ${seq}`);
+        if (firstSeq !== undefined && seq !== firstSeq)
+          t.fail(`${clientMsgNo} had seq ${firstSeq} and now has ${seq}`);
         if (seq !== undefined) acknowledged.set(clientMsgNo, seq);
       } catch (error) {
         if (isLast) throw error;
         interrupted += 1;
       }
-      answers += 1;
-      const isHalf = answers === (clients.length * FORMAT_SENDS) / 2;
+      sendCount += 1;
+      const isHalf = sendCount === (clients.length * FORMAT_SENDS) / 2;
       if (isHalf && !isLast) await broker.kill();
     };
     const numbers = range(1, Math.min(round, FORMAT_KILLS) * FORMAT_SENDS);
     await Promise.all(
       clients.flatMap((_, at) => {
-        const waiting = numbers[Symbol.iterator](); // of all that send
+        const remaining = numbers[Symbol.iterator](); // shared by the senders of this client
         return range(1, IN_FLIGHT).map(async () => {
-          for (const number of waiting) await send(at, number);
+          for (const number of remaining) await send(at, number);
         });
       }),
     );
@@ -106,14 +110,14 @@ t.test("kills lose and repeat nothing in any wire format", async (t) => {
     for (let fromSeq = 1, more = true; more; ) {
       const page = await reader.history(channel, { fromSeq });
       for (const { clientMsgNo, messageSeq } of page.messages) {
-        if (stored.has(clientMsgNo)) t.fail(`${clientMsgNo} is there twice`);
+        if (stored.has(clientMsgNo)) t.fail(`${clientMsgNo} is in history twice`);
         stored.set(clientMsgNo, messageSeq);
         fromSeq = messageSeq + 1;
       }
       more = page.more;
     }
-    t.same(stored, acknowledged);
+    t.same(stored, acknowledged, "history holds each acknowledged message once");
     t.equal(stored.size, clients.length * numbers.length);
   }
-  t.ok(interrupted > 0, "kills fell while messages were under way");
+  t.ok(interrupted > 0, "messages were in flight at the kills");
 });

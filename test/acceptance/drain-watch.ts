@@ -1,5 +1,5 @@
-// What clients and a load balancer see of a node that is told to go. State: when which socket
-// closed, what /readyz answered.
+// Records what clients and a load balancer see of a node that is shutting down: when each socket
+// closed, and how /readyz responded.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Broker, ChildBroker } from "../support/broker.ts";
@@ -7,10 +7,10 @@ import { openNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 
 const TIMEOUT_MS = 120_000;
-/** Handshakes under way at once. */
+/** Maximum number of handshakes at the same time. */
 const OPENING = 50;
 
-/** A socket's end as its client saw it. */
+/** How a socket was closed, as its client saw it. */
 export interface Closing {
   readonly client: NativeClient;
   readonly code: number;
@@ -18,8 +18,8 @@ export interface Closing {
 }
 
 /**
- * Opens so many sockets of as many users; every tenth never says CONNECT. The broker asks no client
- * for a token.
+ * Opens `count` sockets, each of another user. Every tenth socket never sends CONNECT. The broker
+ * must accept clients without a token.
  */
 export async function openCrowd(broker: Broker, count: number): Promise<readonly NativeClient[]> {
   const port = broker.clientPort;
@@ -39,7 +39,7 @@ export async function openCrowd(broker: Broker, count: number): Promise<readonly
   return crowd;
 }
 
-/** Resolves with all closings, in the order they came. */
+/** Resolves when all sockets are closed. Returns the closings in order of time. */
 export async function watchClosings(crowd: readonly NativeClient[]): Promise<readonly Closing[]> {
   const closings: Closing[] = [];
   const watch = async (client: NativeClient) => {
@@ -50,18 +50,18 @@ export async function watchClosings(crowd: readonly NativeClient[]): Promise<rea
   return closings;
 }
 
-/** The greatest share of all closings that fell into one window of `windowMs`. */
-export function densest(closings: readonly Closing[], windowMs: number): number {
-  let most = 0;
+/** Returns the largest share of all closings that happened within `windowMs`. */
+export function largestShareWithin(closings: readonly Closing[], windowMs: number): number {
+  let largest = 0;
   let from = 0;
   closings.forEach(({ atMs }, to) => {
     while ((closings[from]?.atMs ?? atMs) < atMs - windowMs) from += 1;
-    most = Math.max(most, to - from + 1);
+    largest = Math.max(largest, to - from + 1);
   });
-  return most / closings.length;
+  return largest / closings.length;
 }
 
-/** Asks /readyz again and again until the API is gone; resolves with the answers in order. */
+/** Requests /readyz repeatedly until the API is closed. Returns the responses in order. */
 export async function watchReadiness(
   broker: Broker,
 ): Promise<readonly { readonly status: number; readonly atMs: number }[]> {
@@ -71,13 +71,13 @@ export async function watchReadiness(
       const { status } = await broker.call("/readyz");
       answers.push({ status, atMs: performance.now() });
     } catch {
-      return answers; // nobody listens any more
+      return answers; // the listener is closed
     }
     await pause(10);
   }
 }
 
-/** Resolves when the process says that it is stopping. */
-export async function stopping(child: ChildBroker): Promise<void> {
+/** Resolves when the process logs that it is stopping. */
+export async function untilStopping(child: ChildBroker): Promise<void> {
   while (!child.output().includes('"msg":"The node is stopping"')) await pause(2);
 }

@@ -1,7 +1,7 @@
-// A node that freezes right after a main device's CONNACK, while devices of the same users join,
-// log in and log out elsewhere: when it wakes, the older main session is ended as kicked and does
-// not come back, even where the newer one is gone. JINDOU_TEST_FREEZES raises the number of
-// freezes.
+// A node freezes right after the CONNACK of a main device, while other devices of the same users
+// connect, log in and log out on another node. When the node wakes up, the older main session is
+// kicked and the device does not reconnect, even if the newer session is gone. JINDOU_TEST_FREEZES
+// sets the number of freezes.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -11,19 +11,19 @@ import { type NativeClient, NativeClientError } from "../support/native-session.
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
-import { eventually, farewellOf, openSocket } from "./logins.ts";
+import { disconnectReasonOf, eventually, openSocket } from "./logins.ts";
 import { SdkDevice } from "./sdk-device.ts";
 
 const FREEZES = Number(process.env.JINDOU_TEST_FREEZES ?? 2);
 const GROUPS = 20;
 const TOKEN = "a-token";
 const FROZEN = 0;
-const ELSEWHERE = 1;
-const AGAIN_MS = 20;
+const OTHER = 1;
+const RETRY_PAUSE_MS = 20;
 const MAIN = 0;
 const SECONDARY = 1;
-const LEAST_FREEZE_MS = 2000;
-const MOST_FREEZE_MS = 6000;
+const MIN_FREEZE_MS = 2000;
+const MAX_FREEZE_MS = 6000;
 
 t.setTimeout(120_000 + FREEZES * 30_000);
 
@@ -35,7 +35,7 @@ const nodes = await ClusterNodes.start(t, {
   settings: { JINDOU_AUTH_CLIENTS: "token" },
 });
 
-/** A user with groups that have something to resume. */
+/** Registers a user with groups that can be resumed. Returns the user's devices on both nodes. */
 async function makeUser(uid: string): Promise<SdkDevice[]> {
   for (const [device_flag, device_level] of [
     [MAIN, 1],
@@ -49,30 +49,33 @@ async function makeUser(uid: string): Promise<SdkDevice[]> {
   const cursors = groups.map((id) => ({
     ...{ channel: { type: 2, id } as const, lastSeq: 0 },
   }));
-  return [FROZEN, ELSEWHERE].map((at) => {
+  return [FROZEN, OTHER].map((at) => {
     const port = () => nodes.clientPortOf(at);
     return new SdkDevice({ uid, token: TOKEN, port, cursors });
   });
 }
 
-/** What becomes of an older device that connects by hand, without a name for its session. */
-async function plain(uid: string): Promise<NativeClient> {
+/** Connects a device on the frozen node without naming a session to continue. */
+async function connectNewSession(uid: string): Promise<NativeClient> {
   const clientPort = nodes.clientPortOf(FROZEN);
   const client = await openSocket({ clientPort }, { uid, token: TOKEN });
   await client.connect();
   return client;
 }
 
-/** A device logs in elsewhere, and out. */
+/** Logs a device in on the other node, and out again. */
 async function visit(uid: string, flag: 0 | 1): Promise<void> {
-  const device = await comeElsewhere(uid, flag);
+  const device = await logInOnOtherNode(uid, flag);
   await device.ping();
   await device.disconnect();
 }
 
-/** While that node has lost its subscriptions, it takes nobody in. */
-async function comeElsewhere(uid: string, flag: 0 | 1): Promise<NativeClient> {
-  const port = nodes.clientPortOf(ELSEWHERE);
+/**
+ * Logs in on the other node. Retries while that node has lost its subscriptions and accepts no
+ * clients.
+ */
+async function logInOnOtherNode(uid: string, flag: 0 | 1): Promise<NativeClient> {
+  const port = nodes.clientPortOf(OTHER);
   for (;;)
     try {
       const device = { uid, token: TOKEN, flag, port };
@@ -80,7 +83,7 @@ async function comeElsewhere(uid: string, flag: 0 | 1): Promise<NativeClient> {
     } catch (error) {
       if (!(error instanceof NativeClientError)) throw error;
       if (!/unavailable|^closed_/.test(error.code)) throw error;
-      await pause(AGAIN_MS);
+      await pause(RETRY_PAUSE_MS);
     }
 }
 
@@ -90,16 +93,16 @@ async function onlineOf(uids: readonly string[]): Promise<string> {
 }
 
 /**
- * Freezes the node while `meanwhile` goes on, and devices of the users come and go elsewhere.
- * `isCut`: its subscriptions are cut before, so that it has to ask what it missed; else it reads
- * that its sessions were ended.
+ * Freezes the node while `meanwhile` runs and secondary devices of the users log in and out on the
+ * other node. With `isCut` the node's subscriptions are cut as well, so that it must read from the
+ * store what it missed. Without it the node receives the events that end its sessions.
  */
 async function freeze(
   uids: readonly string[],
   isCut: boolean,
   meanwhile: () => Promise<void>,
 ): Promise<{ readonly ms: number; readonly visits: number }> {
-  const ms = LEAST_FREEZE_MS + random.below(MOST_FREEZE_MS - LEAST_FREEZE_MS);
+  const ms = MIN_FREEZE_MS + random.below(MAX_FREEZE_MS - MIN_FREEZE_MS);
   let visits = 0;
   let isOver = false;
   nodes.signal(FROZEN, "SIGSTOP");
@@ -121,42 +124,56 @@ async function freeze(
   return { ms, visits };
 }
 
-t.test(`${FREEZES} freezes right after the CONNACK`, async (t) => {
-  let visits = 0;
-  for (let round = 0; round < FREEZES; round++) {
-    const uid = `user-${round}`;
-    const other = `plain-${round}`;
-    const third = `left-${round}`;
-    const [old, late] = (await makeUser(uid)) as [SdkDevice, SdkDevice];
-    const [unused, winner] = (await makeUser(other)) as [SdkDevice, SdkDevice];
-    const [left, spare] = (await makeUser(third)) as [SdkDevice, SdkDevice];
-    await Promise.all([nodes.untilReady(), unused.close(), spare.close()]);
-    const [client] = await Promise.all([plain(other), old.logIn(), left.logIn()]);
-    const isCut = round % 2 === 1;
-    const frozen = await freeze([uid, other, third], isCut, async () => {
-      await Promise.all([late.logIn(), winner.logIn(), visit(third, MAIN)]);
-    });
-    visits += frozen.visits;
-    const { code } = await client.closed;
-    await eventually(
-      "one of the two to be ended",
-      () => old.endedBy !== undefined || late.endedBy !== undefined,
-    );
-    await eventually("the one whose follower left to be ended", () => left.endedBy !== undefined);
-    const what = `after ${frozen.ms} ms${isCut ? ", cut" : ""}`;
-    t.equal(old.endedBy, "kicked", what);
-    t.equal(left.endedBy, "kicked", `${what}, the newer main session is gone`);
-    t.equal(code, CLOSE_REASONS.kicked.code, `${what}, without a name`);
-    t.equal(farewellOf(client), "kicked");
-    for (const device of [late, winner]) {
-      await device.ping();
-      t.equal(device.endedBy, undefined);
+t.test(
+  `a main session on a node that froze right after CONNACK is kicked if a newer device has logged in`,
+  async (t) => {
+    let visits = 0;
+    for (let round = 0; round < FREEZES; round++) {
+      const uid = `user-${round}`;
+      const newSessionUid = `plain-${round}`;
+      const loggedOutUid = `left-${round}`;
+      const [older, newer] = (await makeUser(uid)) as [SdkDevice, SdkDevice];
+      const [unused, winner] = (await makeUser(newSessionUid)) as [SdkDevice, SdkDevice];
+      const [alone, spare] = (await makeUser(loggedOutUid)) as [SdkDevice, SdkDevice];
+      await Promise.all([nodes.untilReady(), unused.close(), spare.close()]);
+      const [client] = await Promise.all([
+        connectNewSession(newSessionUid),
+        older.logIn(),
+        alone.logIn(),
+      ]);
+      const isCut = round % 2 === 1;
+      const frozen = await freeze([uid, newSessionUid, loggedOutUid], isCut, async () => {
+        await Promise.all([newer.logIn(), winner.logIn(), visit(loggedOutUid, MAIN)]);
+      });
+      visits += frozen.visits;
+      const { code } = await client.closed;
+      await eventually(
+        "one of the two main sessions to end",
+        () => older.endedBy !== undefined || newer.endedBy !== undefined,
+      );
+      await eventually(
+        "the main session whose successor logged out to end",
+        () => alone.endedBy !== undefined,
+      );
+      const when = `after a freeze of ${frozen.ms} ms${isCut ? " with cut subscriptions" : ""}`;
+      t.equal(older.endedBy, "kicked", `the older session is kicked ${when}`);
+      t.equal(alone.endedBy, "kicked", `it is kicked ${when} although the newer session is gone`);
+      t.equal(
+        code,
+        CLOSE_REASONS.kicked.code,
+        `a session that cannot be continued is kicked ${when}`,
+      );
+      t.equal(disconnectReasonOf(client), "kicked");
+      for (const device of [newer, winner]) {
+        await device.ping();
+        t.equal(device.endedBy, undefined);
+      }
+      await eventually(
+        "only the newer sessions to be online",
+        async () => (await onlineOf([uid, newSessionUid, loggedOutUid])) === "1,1,0",
+      );
+      for (const device of [older, newer, winner, alone]) device.close();
     }
-    await eventually(
-      "the newer sessions to be online, and nobody else",
-      async () => (await onlineOf([uid, other, third])) === "1,1,0",
-    );
-    for (const device of [old, late, winner, left]) device.close();
-  }
-  t.comment(`${visits} devices came and went meanwhile`);
-});
+    t.comment(`${visits} devices logged in and out meanwhile`);
+  },
+);

@@ -1,11 +1,12 @@
-// HTTP bodies a backend should never send, for every call that reads one: of wrong kinds, cut
-// short, damaged, deep, huge, with ids nobody may have. Seeded where random. No state.
+// HTTP bodies that a backend should never send, for every call that reads a body: wrong types,
+// truncated, damaged, deeply nested or huge JSON, and invalid ids. Random bodies depend only on
+// their seed.
 
 import { Random } from "../support/random.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** A right body of every call that reads one, by path. */
+/** A valid body for every call that reads one, by path. */
 export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> = {
   "/user/token": { uid: "u", token: "t", device_flag: 0, device_level: 1 },
   "/user/device_quit": { uid: "u", device_flag: 0 },
@@ -113,7 +114,10 @@ export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> 
   "/route/batch": ["a", "b"],
 };
 
-/** Fields that hold an id, and how a body with another one there looks. */
+/**
+ * Fields that hold an id: the path of the call, and a function that returns a body with the given
+ * id.
+ */
 export const ID_FIELDS: readonly (readonly [string, (id: string) => unknown])[] = [
   ["/user/token", (uid) => ({ uid, token: "t", device_flag: 0 })],
   ["/user/device_quit", (uid) => ({ uid, device_flag: 0 })],
@@ -137,7 +141,7 @@ export const ID_FIELDS: readonly (readonly [string, (id: string) => unknown])[] 
   ["/message/send", (uid) => ({ ...message(), from_uid: uid })],
   ["/message/send", (id) => ({ ...message(), channel_id: id })],
   ["/message/send", (id) => ({ ...message(), channel_id: id, channel_type: 1 })],
-  // an empty sender of an event is the system
+  // an empty `from_uid` of an event means the system uid, which is valid
   ["/event", (uid) => ({ ...event(), from_uid: uid || "@" })],
   ["/event", (id) => ({ ...event(), channel_id: id })],
   ["/conversation/sync", (uid) => ({ uid })],
@@ -157,7 +161,7 @@ const group = (fields: Fields) => ({
 const batch = () => RIGHT_BODIES["/message/sendbatch"];
 const message = () => RIGHT_BODIES["/message/send"];
 
-/** Each breaks another rule of an id [decisions: Limits]. */
+/** Invalid ids. Each breaks a different rule [decisions: Limits]. */
 export const FORBIDDEN_IDS: readonly string[] = [
   "",
   "x".repeat(129),
@@ -200,15 +204,15 @@ const VALUES: readonly unknown[] = [
 const DEEP = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
 const NESTED = `${'{"a":'.repeat(50_000)}1${"}".repeat(50_000)}`;
 
-/** Bodies of `path` that must be refused. */
+/** Yields bodies of `path` that must be refused. */
 export function* wrongBodies(path: string): Iterable<string | Uint8Array> {
   const right = RIGHT_BODIES[path] ?? {};
   yield* KINDS;
   yield* [DEEP, NESTED, `{"uid":${DEEP}}`, `[${DEEP}]`];
-  const whole = Buffer.from(JSON.stringify(right));
-  for (const end of whole.keys()) yield whole.subarray(0, end);
-  yield Buffer.concat([whole, whole]);
-  yield Buffer.concat([whole, Buffer.from([0])]);
+  const valid = Buffer.from(JSON.stringify(right));
+  for (const end of valid.keys()) yield valid.subarray(0, end);
+  yield Buffer.concat([valid, valid]);
+  yield Buffer.concat([valid, Buffer.from([0])]);
   yield Buffer.from(JSON.stringify(right), "utf16le");
   for (const name of Object.keys(right))
     for (const value of VALUES)
@@ -216,7 +220,9 @@ export function* wrongBodies(path: string): Iterable<string | Uint8Array> {
         yield JSON.stringify(replaced(right, name, value));
 }
 
-/** Unknown fields are ignored, so any object is a header. */
+/**
+ * True for a plain object. A plain object is a valid header, because unknown fields are ignored.
+ */
 function isPlainObject(value: unknown): boolean {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
@@ -226,7 +232,7 @@ function replaced(right: Fields | readonly string[], name: string, value: unknow
   return { ...right, [name]: value };
 }
 
-/** A right body with some bytes changed. */
+/** Returns a valid body with some bytes changed. */
 export function damagedBody(path: string, seed: number): Uint8Array {
   const random = new Random(seed);
   const bytes = Buffer.from(JSON.stringify(RIGHT_BODIES[path]));
@@ -235,8 +241,8 @@ export function damagedBody(path: string, seed: number): Uint8Array {
 }
 
 /**
- * `fields` as JSON, with keys that reach the prototype of all objects where a server merges
- * carelessly.
+ * Returns `fields` as JSON with additional keys that would change the prototype of all objects in a
+ * server that merges objects carelessly.
  */
 export function polluting(fields: Fields): string {
   const poison = JSON.stringify({

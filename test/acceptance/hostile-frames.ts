@@ -1,17 +1,20 @@
-// Frames a native client should never send: every operation with values of every wrong kind,
-// damaged, cut short, and plain noise. Seeded: the same seed makes the same frame. No state.
+// Frames that a native client should never send: every operation with values of every wrong type,
+// damaged and truncated frames, and random bytes. The same seed always yields the same frame.
 
 import { Packr } from "msgpackr";
 import { Random } from "../support/random.ts";
 import { fromHex } from "../wire/native-codec.ts";
 import { OPERATIONS } from "../wire/native-samples.ts";
 
-/** As configured by default. The transport cuts off who sends more, without a word. */
+/**
+ * Default of `client.maxFrameBytes`. The transport closes a connection that sends more, without a
+ * close frame.
+ */
 export const MAX_FRAME_BYTES = 131_072;
 
 const packr = new Packr({ useRecords: false, variableMapSize: true });
 
-/** Of any kind and size that MessagePack has. Maps and extensions end a connection. */
+/** Values of types that the protocol does not use. Maps and extensions end a connection. */
 const FOREIGN: readonly unknown[] = [{}, { uid: 1 }, new Date(0)];
 export const HOSTILE_VALUES: readonly unknown[] = [
   null,
@@ -51,32 +54,32 @@ export const HOSTILE_VALUES: readonly unknown[] = [
   ...FOREIGN,
 ];
 
-/** Arrays in arrays. */
+/** Returns `depth` nested arrays. */
 function nested(depth: number): unknown {
   let value: unknown = [];
   for (let i = 0; i < depth; i++) value = [value];
   return value;
 }
 
-/** Each field of each operation in turn replaced by each hostile value. */
+/** Yields each operation with each of its fields replaced by each hostile value. */
 export function* wrongTypes(): Iterable<Uint8Array> {
   for (const { array } of OPERATIONS)
     for (const at of array.keys())
       for (const value of HOSTILE_VALUES) yield packr.pack(array.with(at, value));
 }
 
-/** Each operation cut short before each of its bytes. */
+/** Yields every proper prefix of every operation. */
 export function* truncations(): Iterable<Uint8Array> {
   for (const { hex } of OPERATIONS) {
-    const whole = fromHex(hex);
-    for (let end = 0; end < whole.length; end++) yield whole.slice(0, end);
+    const bytes = fromHex(hex);
+    for (let end = 0; end < bytes.length; end++) yield bytes.slice(0, end);
   }
 }
 
-/** Frames whose lengths are lies or whose nesting is as deep as a frame can hold. */
-export function* liesAndDepths(): Iterable<Uint8Array> {
-  for (const lie of ["ddffffffff", "dcffff", "9f", "dbffffffff", "c6ffffffff"])
-    for (const head of ["", "9401", "98010101", "94050a"]) yield fromHex(head + lie);
+/** Yields frames with wrong length fields, and frames nested as deeply as a frame can be. */
+export function* falseLengthsAndNesting(): Iterable<Uint8Array> {
+  for (const length of ["ddffffffff", "dcffff", "9f", "dbffffffff", "c6ffffffff"])
+    for (const head of ["", "9401", "98010101", "94050a"]) yield fromHex(head + length);
   const deep = new Uint8Array(MAX_FRAME_BYTES).fill(0x91);
   yield deep;
   yield Uint8Array.from([0x93, 6, 1, ...deep.subarray(3, MAX_FRAME_BYTES / 2)]);
@@ -84,7 +87,10 @@ export function* liesAndDepths(): Iterable<Uint8Array> {
   yield new Uint8Array(MAX_FRAME_BYTES);
 }
 
-/** One frame of noise. Most are readable but wrong, so that a connection sees more than one. */
+/**
+ * Returns a random frame. Most are well-formed with wrong values, so that a connection receives
+ * more than one of them.
+ */
 export function randomFrame(seed: number): Uint8Array {
   const random = new Random(seed);
   const kind = random.below(100);
@@ -93,14 +99,14 @@ export function randomFrame(seed: number): Uint8Array {
   return misfitted(random);
 }
 
-/** A right frame with some bytes changed. */
+/** Returns a valid frame with some bytes changed. */
 function damaged(random: Random): Uint8Array {
   const bytes = fromHex(random.pick(OPERATIONS).hex);
   for (let i = 0; i <= random.below(3); i++) bytes[random.below(bytes.length)] = random.below(256);
   return bytes;
 }
 
-/** A right frame with some fields replaced, left out or added. */
+/** Returns a valid frame with some fields replaced, removed or added. */
 function misfitted(random: Random): Uint8Array {
   const fields = [...random.pick(OPERATIONS).array];
   for (let i = 0; i <= random.below(3); i++)
@@ -115,8 +121,8 @@ function hostileValue(random: Random): unknown {
   const choice = random.below(10);
   if (choice < 2) return random.text(140);
   if (choice < 4) return random.uint(53);
-  // Foreign ones and big ones seldom: the first end the connection, the second cost time without
-  // trying anything else.
+  // Foreign and large values are rare: foreign values end the connection, and large ones cost time
+  // without testing anything new.
   return random.pick(random.below(20) === 0 ? HOSTILE_VALUES : SMALL_VALUES);
 }
 

@@ -1,6 +1,6 @@
-// Acceptance 6, HTTP: whatever is sent to either port is refused with a 4xx and a stable code, or
-// cut off; the broker goes on serving and keeps nothing. One broker process of its own.
-// JINDOU_TEST_BODIES raises the count of damaged bodies per call.
+// Hostile HTTP requests. Whatever is sent to either port is refused with 4xx and a code of the
+// error table, or the connection is closed. The broker keeps serving and its memory does not grow.
+// Uses its own broker process. JINDOU_TEST_BODIES sets the number of damaged bodies per call.
 
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request } from "node:http";
@@ -12,7 +12,7 @@ import { ERRORS } from "../../src/broker/errors.ts";
 import { type ApiResponse, spawnBroker, textPayload } from "../support/broker.ts";
 import { measureStalls } from "../support/stalls.ts";
 import { volume } from "../support/volume.ts";
-import { MEASURED, settledMib } from "./child-memory.ts";
+import { MEASURED_SETTINGS, settledMib } from "./child-memory.ts";
 import {
   damagedBody,
   FORBIDDEN_IDS,
@@ -33,84 +33,98 @@ const DAMAGED_PER_CALL = volume(400, "JINDOU_TEST_BODIES");
 const RANDOM_REQUESTS = 500;
 const MAX_BODY_BYTES = 1_048_576;
 const AT_ONCE = 8;
-/** Two of the transport's time-outs, and then some. */
+/** Upper bound for closing slow clients: more than two time-outs of the transport. */
 const SLOW_MS = 60_000;
 
 /**
- * What the process may own more at the end than after the first of the hostile bodies, in MiB. A
- * kept megabyte of the big ones would show.
+ * Allowed growth of the broker's memory, in MiB, from the first hostile bodies to the end of the
+ * test. Less than one of the large bodies would need if it were kept.
  */
 const MEMORY_TOLERANCE_MIB = 8;
 
 const CODES: ReadonlySet<string> = new Set([...Object.keys(ERRORS), ...Object.keys(EDGE_ERRORS)]);
 
-const broker = await spawnBroker(t, MEASURED);
+const broker = await spawnBroker(t, MEASURED_SETTINGS);
 const { pid } = broker.process;
 const PATHS = Object.keys(RIGHT_BODIES);
 await broker.call("/channel", RIGHT_BODIES["/channel"]);
-/** A connection is closed before the broker does it, which a call could cross. */
+/**
+ * The client closes idle connections before the broker does, so that no call meets a closing
+ * connection.
+ */
 const agent = new Agent({ keepAlive: true, timeout: 4000 });
 const stalls = measureStalls(t);
-const dawdling = dawdle();
+const slowClients = runSlowClients();
 let warmMib = Number.NaN;
 
-t.test("every call with a body is attacked here", async (t) => {
+t.test("this test covers every call that has a body", async (t) => {
   const { body } = await broker.call("/openapi.json");
   const posts = Object.entries(body.paths as Record<string, object>)
     .filter(([, methods]) => "post" in methods)
     .map(([path]) => path);
-  const readingNone = ["/manager/logout"];
-  t.same(posts.sort(), [...PATHS, ...readingNone].sort());
+  const withoutBody = ["/manager/logout"];
+  t.same(posts.sort(), [...PATHS, ...withoutBody].sort());
 });
 
-t.test("bodies that are wrong in any one way are refused", async (t) => {
+t.test("a malformed or mistyped body is refused with 4xx by every call", async (t) => {
   for (const path of PATHS) {
     const problems = await attack(path, wrongBodies(path), isRefusal);
-    t.same(problems, [], path);
+    t.same(problems, [], `${path} refuses every wrong body`);
   }
   warmMib = await settledMib(pid);
 });
 
-t.test("an id that nobody may have is refused wherever one goes", async (t) => {
+t.test("an invalid id is refused with bad_id in every field that holds an id", async (t) => {
   for (const [path, bodyWith] of ID_FIELDS) {
     const bodies = FORBIDDEN_IDS.map((id) => JSON.stringify(bodyWith(id)));
     const isBadId = (reply: Reply) => isRefusal(reply) && reply.code === "bad_id";
-    t.same(await attack(path, bodies, isBadId), [], path);
+    t.same(await attack(path, bodies, isBadId), [], `${path} refuses every invalid id`);
   }
 });
 
-t.test("right bodies with bytes changed are served or refused", async (t) => {
+t.test("a body with changed bytes is either served or refused with 4xx", async (t) => {
   for (const path of PATHS) {
     const bodies = seeds(DAMAGED_PER_CALL).map((seed) => damagedBody(path, seed));
-    const isSound = (reply: Reply) => reply.status === 200 || isRefusal(reply);
-    t.same(await attack(path, bodies, isSound), [], path);
+    const isAllowed = (reply: Reply) => reply.status === 200 || isRefusal(reply);
+    t.same(
+      await attack(path, bodies, isAllowed),
+      [],
+      `${path} serves or refuses every damaged body`,
+    );
   }
 });
 
-t.test("huge bodies are refused, whether they say their length or not", async (t) => {
+t.test("a body over the limit is refused, with or without Content-Length", async (t) => {
   for (const path of PATHS) {
-    const full = [
+    const largest = [
       `[${'"",'.repeat(300_000)}""]`,
       `{"uid":"${"x".repeat(1_000_000)}"}`,
       new Uint8Array(MAX_BODY_BYTES),
     ];
-    t.same(await attack(path, full, isRefusal), [], path);
+    t.same(await attack(path, largest, isRefusal), [], `${path} refuses the largest bodies`);
     const request = `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n`;
     const length = `Content-Length: ${MAX_BODY_BYTES + 1}\r\n\r\n`;
-    t.equal(await statusOf(broker.apiPort, request + length), 413, path);
+    t.equal(
+      await statusOf(broker.apiPort, request + length),
+      413,
+      `${path} refuses a Content-Length over the limit`,
+    );
     const chunk = `10000\r\n${"x".repeat(0x10000)}\r\n`;
     const chunks = `Transfer-Encoding: chunked\r\n\r\n${chunk.repeat(17)}`;
     const status = await statusOf(broker.apiPort, request + chunks);
-    t.ok(status === 413 || status === undefined, `${path}: ${status}`);
+    t.ok(
+      status === 413 || status === undefined,
+      `${path} refuses chunks over the limit: ${status}`,
+    );
   }
 });
 
-t.test("keys that reach for prototypes change nothing", async (t) => {
+t.test("keys such as __proto__ in a body have no effect", async (t) => {
   const send = { from_uid: "a", channel_id: "p", channel_type: 2 };
   const channel = { channel_id: "p", channel_type: 2 };
-  const made = polluting({ ...channel, subscribers: ["a"] });
+  const channelBody = polluting({ ...channel, subscribers: ["a"] });
   const payload = textPayload("hi");
-  t.equal((await post("/channel", made)).status, 200);
+  t.equal((await post("/channel", channelBody)).status, 200);
   t.equal((await post("/channel/info", polluting(channel))).status, 200);
   const added = polluting({ ...channel, subscribers: ["b"] });
   t.equal((await post("/channel/subscriber_add", added)).status, 200);
@@ -123,7 +137,7 @@ t.test("keys that reach for prototypes change nothing", async (t) => {
     });
 });
 
-t.test("queries that are wrong, unknown paths and wrong methods", async (t) => {
+t.test("invalid queries, unknown paths and wrong methods are refused with 4xx", async (t) => {
   for (const query of BROKEN_QUERIES) {
     const reply = await call(`/channel/messages?${query}`, { method: "GET" });
     t.ok(isRefusal(reply), `${query}: ${reply.status} ${reply.code}`);
@@ -134,46 +148,52 @@ t.test("queries that are wrong, unknown paths and wrong methods", async (t) => {
       t.ok(isRefusal(reply), `${path}: ${reply.status} ${reply.code}`);
     }
   for (const path of ["/", "/%00", "//", "/__proto__", "/user/token/", "/../etc"])
-    t.equal((await post(path, "{}")).code, "not_found", path);
+    t.equal((await post(path, "{}")).code, "not_found", `${path} is not found`);
   for (const path of PATHS)
     for (const method of ["GET", "PUT", "DELETE", "PATCH"])
-      t.equal((await call(path, { method })).code, "method_not_allowed");
+      t.equal((await call(path, { method })).code, "method_not_allowed", `${method} ${path}`);
 });
 
-t.test("what is no HTTP request is refused or cut off, on either port", async (t) => {
-  for (const port of [broker.apiPort, broker.clientPort]) {
-    for (const [name, bytes] of Object.entries(BROKEN_REQUESTS)) {
-      const status = await statusOf(port, bytes);
-      t.ok(isCutOrRefused(status), `${name}: ${status}`);
+t.test(
+  "bytes that are not an HTTP request are refused or end the connection, on both ports",
+  async (t) => {
+    for (const port of [broker.apiPort, broker.clientPort]) {
+      for (const [name, bytes] of Object.entries(BROKEN_REQUESTS)) {
+        const status = await statusOf(port, bytes);
+        t.ok(isClosedOrRefused(status), `${name}: ${status}`);
+      }
+      const unexpected = new Set<number | undefined>();
+      await inParallel(seeds(RANDOM_REQUESTS), async (seed) => {
+        const status = await statusOf(port, randomRequest(seed));
+        if (status !== 200 && !isClosedOrRefused(status)) unexpected.add(status);
+      });
+      t.same([...unexpected], [], "damaged requests are served, refused or end the connection");
     }
-    const odd = new Set<number | undefined>();
-    await inParallel(seeds(RANDOM_REQUESTS), async (seed) => {
-      const status = await statusOf(port, randomRequest(seed));
-      if (status !== 200 && !isCutOrRefused(status)) odd.add(status);
-    });
-    t.same([...odd], []);
-  }
-});
+  },
+);
 
-t.test("the API port opens no WebSocket", async (t) => {
+t.test("the API port refuses WebSocket upgrades", async (t) => {
   await t.rejects(new RawSocket(broker.apiPort).upgraded(), /HTTP\/1.1 4\d\d/);
 });
 
-t.test("who sends too slowly is cut off", async (t) => {
-  const lastMs = await dawdling;
-  const mostMs = SLOW_MS + 10 * stalls.totalMs();
-  t.ok(lastMs < mostMs, `the last was gone after ${lastMs.toFixed(0)} ms`);
+t.test("a client that sends a request too slowly is disconnected", async (t) => {
+  const lastMs = await slowClients;
+  const maxMs = SLOW_MS + 10 * stalls.totalMs();
+  t.ok(lastMs < maxMs, `the last slow client was disconnected after ${lastMs.toFixed(0)} ms`);
 });
 
-t.test("a normal call is served, and the memory is flat", async (t) => {
-  t.equal((await post("/user/onlinestatus", '["a"]')).status, 200);
-  const limitMib = warmMib + MEMORY_TOLERANCE_MIB;
-  const nowMib = await settledMib(pid, limitMib);
-  t.comment(`${warmMib.toFixed(1)} MiB warm, ${nowMib.toFixed(1)} MiB now`);
-  t.ok(nowMib <= limitMib);
-  t.notMatch(broker.output(), /"level":"(error|fatal)"/, "no error was logged");
-  t.equal(await broker.terminate(), 0);
-});
+t.test(
+  "the broker serves normal calls after the attack, and its memory has not grown",
+  async (t) => {
+    t.equal((await post("/user/onlinestatus", '["a"]')).status, 200);
+    const limitMib = warmMib + MEMORY_TOLERANCE_MIB;
+    const nowMib = await settledMib(pid, limitMib);
+    t.comment(`${warmMib.toFixed(1)} MiB after the warm-up, ${nowMib.toFixed(1)} MiB now`);
+    t.ok(nowMib <= limitMib, "the memory has not grown");
+    t.notMatch(broker.output(), /"level":"(error|fatal)"/, "no error was logged");
+    t.equal(await broker.terminate(), 0);
+  },
+);
 
 interface Reply {
   readonly status: number;
@@ -187,13 +207,13 @@ interface Call {
   readonly body?: string | Uint8Array;
 }
 
-/** Not with `fetch`, which takes three times the processor time. */
-async function call(path: string, { body: sent, ...options }: Call): Promise<Reply> {
+/** Calls the broker with `node:http`, because `fetch` takes three times the processor time. */
+async function call(path: string, { body: requestBody, ...options }: Call): Promise<Reply> {
   const url = new URL(`http://127.0.0.1:${broker.apiPort}${path}`);
   const calling = request(url, { ...options, agent });
-  calling.end(sent);
+  calling.end(requestBody);
   const [response]: IncomingMessage[] = await once(calling, "response");
-  if (response === undefined) throw new Error("there is no response");
+  if (response === undefined) throw new Error("the broker sent no response");
   const body = (await json(response)) as ApiResponse["body"];
   return { status: response.statusCode ?? 0, code: body.code, body };
 }
@@ -207,24 +227,27 @@ function isRefusal({ status, code = "" }: Reply): boolean {
   return status >= 400 && status < 500 && CODES.has(code);
 }
 
-/** 505: what begins like no request is taken for one of another version. */
-function isCutOrRefused(status: number | undefined): boolean {
+/**
+ * True if the broker refused the request or closed the connection. 505 is the parser's response to
+ * bytes that do not begin like a request.
+ */
+function isClosedOrRefused(status: number | undefined): boolean {
   if (status === undefined || status === 505) return true;
   return status >= 400 && status < 500;
 }
 
 /**
- * Posts every body; resolves with the replies that are not `sound`, and the bodies they were to.
+ * Posts every body. Returns the responses that `isAllowed` rejects, with the beginning of the body.
  */
 async function attack(
   path: string,
   bodies: Iterable<string | Uint8Array>,
-  isSound: (reply: Reply) => boolean,
+  isAllowed: (reply: Reply) => boolean,
 ): Promise<readonly string[]> {
   const problems: string[] = [];
   await inParallel(bodies, async (body) => {
     const reply = await post(path, body);
-    if (isSound(reply)) return;
+    if (isAllowed(reply)) return;
     const text = Buffer.from(body).toString("latin1", 0, 100);
     problems.push(`${reply.status} ${reply.code} to ${text}`);
   });
@@ -233,15 +256,15 @@ async function attack(
 
 async function inParallel<T>(items: Iterable<T>, work: (item: T) => Promise<void>): Promise<void> {
   const queue = items[Symbol.iterator]();
-  const lane = async () => {
+  const worker = async () => {
     for (let next = queue.next(); !next.done; next = queue.next()) await work(next.value);
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, lane));
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
 }
 
 /**
- * Sends bytes on a connection of their own and stops; the status of the first answer, or undefined
- * when there was none.
+ * Sends the bytes on a new connection and then closes the sending side. Returns the status of the
+ * first response, `undefined` if there was none.
  */
 async function statusOf(port: number, bytes: Uint8Array | string): Promise<number | undefined> {
   const socket = await new RawSocket(port).connected();
@@ -253,10 +276,10 @@ async function statusOf(port: number, bytes: Uint8Array | string): Promise<numbe
 }
 
 /**
- * Clients that send a head or a body a byte at a time, or nothing; resolves with the milliseconds
- * after which all had been cut off.
+ * Runs clients that send a head or a body one byte at a time, or nothing. Returns the time in
+ * milliseconds after which all were disconnected.
  */
-async function dawdle(): Promise<number> {
+async function runSlowClients(): Promise<number> {
   const startMs = performance.now();
   const post = "POST /user/onlinestatus HTTP/1.1\r\nHost: x\r\n";
   const starts = [

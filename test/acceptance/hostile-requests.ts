@@ -1,5 +1,5 @@
-// What is no sound HTTP request, as bytes: broken heads, lies about lengths, other protocols,
-// noise. No state.
+// Bytes that are not a valid HTTP request: broken heads, wrong lengths, other protocols and random
+// bytes.
 
 import { Random } from "../support/random.ts";
 
@@ -7,7 +7,10 @@ const head = (...lines: readonly string[]) => `${lines.join("\r\n")}\r\n\r\n`;
 const post = (...headers: readonly string[]) =>
   head("POST /user/onlinestatus HTTP/1.1", "Host: x", ...headers);
 
-/** Named, each to be sent on a connection of its own. None may be answered with success. */
+/**
+ * Broken requests by name. Each is sent on its own connection, and none may be answered with
+ * success.
+ */
 export const BROKEN_REQUESTS: Readonly<Record<string, string | Uint8Array>> = {
   "no request line": head(""),
   "no version": head("GET /healthz"),
@@ -38,7 +41,7 @@ export const BROKEN_REQUESTS: Readonly<Record<string, string | Uint8Array>> = {
   "WebSocket frames": Buffer.from("8280000000008a80000000008880000000000", "hex"),
 };
 
-/** Noise that begins as a request does. */
+/** Returns a damaged and truncated request. */
 export function randomRequest(seed: number): Uint8Array {
   const random = new Random(seed);
   const bytes = Buffer.from(`${post("Content-Length: 7", "Token: x")}["a"]\r\n`);
@@ -76,7 +79,7 @@ export const BROKEN_QUERIES: readonly string[] = [
   "&&&===%3D",
 ];
 
-/** Of GET /stream, each to be refused, or answered as a stream that is not there. */
+/** Paths of GET /stream that must be refused, or answered with 404. */
 export const BROKEN_STREAM_PATHS: readonly string[] = [
   "/stream/2/g/none",
   "/stream/3/g/s",

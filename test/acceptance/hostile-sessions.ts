@@ -1,7 +1,7 @@
-// A process of hostile sessions: each writes frames that cost the broker work as fast as its socket
-// takes them, whatever is answered, and connects again at once when it is closed. Started by
-// hostile-work.test.ts; "at work" is printed when it has begun, counts as one line of JSON when
-// stdin ends.
+// A process of hostile sessions. Each session writes frames that cost the broker much work as fast
+// as its socket accepts them, ignores the responses, and reconnects at once when it is closed.
+// hostile-work.test.ts starts this process. It prints "at work" when the attack has begun, and its
+// counts as one line of JSON when stdin ends.
 
 import { connect, type Socket } from "node:net";
 import { GROUP_CHANNEL } from "../../src/broker/model.ts";
@@ -14,9 +14,9 @@ const ALL = [...READS_AND_BYTES, "commandack", "command"] as const;
 
 type Attack = (typeof ALL)[number];
 
-/** The group whose members get the commands. */
+/** Group whose members receive the commands. */
 export const CROWD = "crowd";
-/** The group with a long history. */
+/** Group with a long history. */
 export const ARCHIVE = "archive";
 
 const HANDSHAKE =
@@ -25,7 +25,7 @@ const VOLLEY_BYTES = 32_768;
 const MAX_VOLLEY = 50;
 const MAX_UNSENT_BYTES = 262_144;
 
-const counts = { connects: 0, frames: 0, bytesBack: 0 };
+const counts = { connects: 0, frames: 0, receivedBytes: 0 };
 
 function payload(text: string): Uint8Array {
   return new TextEncoder().encode(text);
@@ -95,17 +95,17 @@ function run(port: number, uid: string, attack: Attack): void {
     const socket = connect({ host: "127.0.0.1", port, noDelay: true });
     let status: "upgrading" | "connecting" | "attacking" = "upgrading";
     socket.on("data", (data: Buffer) => {
-      counts.bytesBack += data.length;
+      counts.receivedBytes += data.length;
       if (status === "upgrading") {
         status = "connecting";
         socket.write(login);
       } else if (status === "connecting") {
-        status = "attacking"; // what came before the CONNACK would end the connection
+        status = "attacking"; // frames sent before the CONNACK would end the connection
         if (counts.frames === 0) process.stdout.write("at work\n");
         attackOn(socket);
       }
     });
-    socket.on("error", () => undefined); // the close that follows tells
+    socket.on("error", () => undefined); // a `close` event always follows
     socket.on("end", () => socket.destroy());
     socket.on("close", () => setImmediate(open));
     socket.write(HANDSHAKE);
@@ -114,10 +114,10 @@ function run(port: number, uid: string, attack: Attack): void {
 }
 
 if (process.argv[2] === "attack") {
-  const [port, sessions, only] = process.argv.slice(3);
+  const [port, sessions, selected] = process.argv.slice(3);
   for (let i = 0; i < Number(sessions); i++) {
-    const kinds = only === "all" ? ALL : READS_AND_BYTES;
-    const attack = ALL.find((kind) => kind === only) ?? kinds[i % kinds.length];
+    const kinds = selected === "all" ? ALL : READS_AND_BYTES;
+    const attack = ALL.find((kind) => kind === selected) ?? kinds[i % kinds.length];
     if (attack !== undefined) run(Number(port), `hostile-${i}`, attack);
   }
   process.stdin.resume();

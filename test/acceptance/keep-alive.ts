@@ -1,6 +1,6 @@
-// JSON calls over kept connections, many at once and quick: what a busy backend does. State: the
-// connections, and which of them are free. Knows just as much of HTTP as the broker's answers need;
-// the client of node:http takes longer for a call than the broker does.
+// JSON calls over keep-alive connections, many at once, as a busy backend makes them. Implements
+// only the part of HTTP that the broker's responses need, because the client of node:http takes
+// longer for a call than the broker does.
 
 import { connect, type Socket } from "node:net";
 
@@ -13,32 +13,32 @@ export interface JsonAnswer {
 const HEAD_END = "\r\n\r\n";
 
 export class KeepAlive {
-  readonly #free = new Map<number, Line[]>();
-  readonly #all = new Set<Line>();
+  readonly #idle = new Map<number, KeepAliveConnection[]>();
+  readonly #all = new Set<KeepAliveConnection>();
 
   /**
-   * POSTs JSON; without a body: GETs. Rejects when the connection breaks before the answer is
-   * whole.
+   * POSTs JSON, or GETs if there is no body. Rejects if the connection breaks before the complete
+   * response has arrived.
    */
   async call(port: number, path: string, body?: unknown): Promise<JsonAnswer> {
-    const free = this.#free.get(port) ?? [];
-    this.#free.set(port, free);
-    let line = free.pop();
-    while (line?.isOver) line = free.pop();
-    line ??= new Line(port);
-    this.#all.add(line);
-    const answer = await line.call(path, body);
-    free.push(line);
-    return answer;
+    const idle = this.#idle.get(port) ?? [];
+    this.#idle.set(port, idle);
+    let connection = idle.pop();
+    while (connection?.isOver) connection = idle.pop();
+    connection ??= new KeepAliveConnection(port);
+    this.#all.add(connection);
+    const response = await connection.call(path, body);
+    idle.push(connection);
+    return response;
   }
 
   close(): void {
-    for (const line of this.#all) line.close();
+    for (const connection of this.#all) connection.close();
   }
 }
 
-/** One connection: one call at a time. */
-class Line {
+/** A connection for one call at a time. */
+class KeepAliveConnection {
   readonly #socket: Socket;
   #received: Buffer = Buffer.alloc(0);
   #settle: ((answer: JsonAnswer | Error) => void) | undefined;
@@ -46,8 +46,8 @@ class Line {
 
   constructor(port: number) {
     this.#socket = connect({ host: "127.0.0.1", port, noDelay: true });
-    this.#socket.on("data", (data) => this.#take(data));
-    this.#socket.on("error", () => undefined); // the close that follows tells
+    this.#socket.on("data", (data) => this.#receive(data));
+    this.#socket.on("error", () => undefined); // a `close` event always follows
     this.#socket.on("close", () => {
       this.#isOver = true;
       this.#done(new Error("the connection broke"));
@@ -75,7 +75,7 @@ class Line {
     this.#socket.destroy();
   }
 
-  #take(data: Buffer): void {
+  #receive(data: Buffer): void {
     const { length } = this.#received;
     this.#received = length === 0 ? data : Buffer.concat([this.#received, data]);
     const headEnd = this.#received.indexOf(HEAD_END);

@@ -1,16 +1,16 @@
-// Issue 3, line 2: whoever joins a stream late, drops, lags or asks has in the end exactly the text
-// that is stored and was acknowledged, also when the broker is killed in the middle.
-// JINDOU_TEST_VIEWERS and JINDOU_TEST_CHUNKS scale it, JINDOU_TEST_SEED repeats its choices.
+// A viewer that joins a stream late, disconnects, lags or asks for the stream ends up with exactly
+// the stored and acknowledged text, also if the broker is killed meanwhile. JINDOU_TEST_VIEWERS and
+// JINDOU_TEST_CHUNKS set the size, JINDOU_TEST_SEED repeats a run.
 
 import t, { type Test } from "tap";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import type { Settings } from "../support/broker.ts";
 import { Random } from "../support/random.ts";
 import { volume } from "../support/volume.ts";
-import { Stage } from "./stage.ts";
+import { RestartableBroker } from "./restartable-broker.ts";
+import { ScriptedStream } from "./scripted-stream.ts";
 import { HABITS, preparePadding, readOverHttp, Spectator } from "./stream-audience.ts";
 import { differenceOf, pictureOf, pictureOfJson, writeScript } from "./stream-picture.ts";
-import { Show } from "./stream-show.ts";
 import { StreamViewer } from "./stream-viewer.ts";
 
 const VIEWERS = volume(200, "JINDOU_TEST_VIEWERS");
@@ -19,23 +19,24 @@ const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const HTTP_READERS = 3;
 
 /**
- * From a quarter of it on a connection lags, and only then its reads wait: with more, they would
- * wait earlier.
+ * Buffer size with which slow viewers soon count as lagging: a connection lags from a quarter of
+ * it.
  */
 const SETTINGS: Settings = { JINDOU_CLIENT_MAX_BUFFERED_BYTES: "524288" };
 const PRODUCER = "bot";
 
-interface Hall {
+interface StreamChannel {
   readonly channel: ChannelRef;
-  /** Whoever watches, and how they call the channel. */
-  readonly seats: readonly {
+  /** Users who watch the stream, each with the channel as that user addresses it. */
+  readonly watchers: readonly {
     readonly uid: string;
     readonly sees: ChannelRef;
   }[];
+  /** Maximum length of a chunk in UTF-16 units. */
   readonly maxUnits: number;
 }
 
-const HALLS: readonly Hall[] = [
+const CHANNELS: readonly StreamChannel[] = [
   group("wide", 40),
   group("narrow", 12),
   group("medium", 32),
@@ -43,143 +44,153 @@ const HALLS: readonly Hall[] = [
   pair("ben", 24),
 ];
 
-t.test(`${VIEWERS} viewers who come late, drop, lag and ask see exactly the stored text`, (t) =>
-  perform(t, SEED, []),
+t.test(
+  `${VIEWERS} viewers that join late, drop, lag or ask end up with exactly the stored text`,
+  (t) => perform(t, SEED, []),
 );
 
-t.test("they do when the broker is killed in the middle", (t) => perform(t, SEED + 1, [0.35, 0.7]));
+t.test("late and lagging viewers end up with the stored text even if the broker is killed", (t) =>
+  perform(t, SEED + 1, [0.35, 0.7]),
+);
 
 /**
- * All streams at once, with their audiences; the broker is killed when the first show is so far.
+ * Plays all streams at once, each with its viewers. Kills the broker whenever the first stream has
+ * reached one of the shares in `kills`.
  */
 async function perform(t: Test, seed: number, kills: readonly number[]): Promise<void> {
   t.comment(`seed ${seed}`);
   const random = new Random(seed);
-  const stage = await Stage.open(t, SETTINGS);
-  for (const { channel, seats } of HALLS)
+  const broker = await RestartableBroker.open(t, SETTINGS);
+  for (const { channel, watchers } of CHANNELS)
     if (channel.type === GROUP_CHANNEL)
-      await stage.createGroup(channel.id, [PRODUCER, ...uidsOf(seats)]);
-  const uids = HALLS.flatMap(({ seats }) => uidsOf(seats));
-  await preparePadding(stage, [...new Set(uids)]);
-  const shows = HALLS.map((hall) => showIn(hall, stage, random));
-  const spectators = shows.flatMap((show, at) => seat(show, at, random));
-  const readers = shows.flatMap((show) => addReaders(show, random));
-  const losses = planKills(shows, stage, kills);
-  await Promise.all(shows.map((show) => show.play()));
-  const verdicts = await Promise.all([
+      await broker.createGroup(channel.id, [PRODUCER, ...uidsOf(watchers)]);
+  const uids = CHANNELS.flatMap(({ watchers }) => uidsOf(watchers));
+  await preparePadding(broker, [...new Set(uids)]);
+  const streams = CHANNELS.map((place) => streamIn(place, broker, random));
+  const spectators = streams.flatMap((stream, at) => spectatorsOf(stream, at, random));
+  const readers = streams.flatMap((stream) => addReaders(stream, random));
+  const losses = planKills(streams, broker, kills);
+  await Promise.all(streams.map((stream) => stream.play()));
+  const problems = await Promise.all([
     ...losses(),
-    ...spectators.map((spectator) => spectator.verdict()),
+    ...spectators.map((spectator) => spectator.problem()),
     ...readers.map((reader) => reader()),
-    ...shows.map((show) => judgeStored(show)),
+    ...streams.map((stream) => checkStored(stream)),
   ]);
-  t.same(verdicts.filter(Boolean).slice(0, 10), [], "all saw the same");
-  const merged = spectators.reduce((sum, one) => sum + one.mergedCount, 0);
+  t.same(problems.filter(Boolean).slice(0, 10), [], "all viewers end up with the stored text");
+  const merged = spectators.reduce((sum, spectator) => sum + spectator.mergedCount, 0);
   t.comment(`${merged} merged events`);
   if (kills.length === 0)
-    // a kill frees those who lag
-    t.ok(merged > 0, "some lagged so far that chunks were merged");
-  t.equal(stage.kills, kills.length);
-  t.notMatch(stage.output(), /"level":"(error|fatal)"/, "no error was logged");
+    // a restart ends the lag of every viewer
+    t.ok(merged > 0, "some viewers lagged so far that chunks were merged");
+  t.equal(broker.kills, kills.length);
+  t.notMatch(broker.output(), /"level":"(error|fatal)"/, "no error was logged");
   for (const spectator of spectators) spectator.leave();
 }
 
-function group(id: string, maxUnits: number): Hall {
+function group(id: string, maxUnits: number): StreamChannel {
   const channel = { id, type: GROUP_CHANNEL } as const;
-  const seats = Array.from({ length: 20 }, (_, i) => ({
+  const watchers = Array.from({ length: 20 }, (_, i) => ({
     uid: `${id}-${i}`,
     sees: channel,
   }));
-  return { channel, seats, maxUnits };
+  return { channel, watchers, maxUnits };
 }
 
-/** Between the producer and one user, both with many devices. */
-function pair(uid: string, maxUnits: number): Hall {
+/** Creates a personal channel between the producer and one user, both with many devices. */
+function pair(uid: string, maxUnits: number): StreamChannel {
   const channel = { id: uid, type: PERSON_CHANNEL } as const;
-  const seats: Hall["seats"] = [
+  const watchers: StreamChannel["watchers"] = [
     { uid, sees: { id: PRODUCER, type: PERSON_CHANNEL } },
     { uid, sees: { id: PRODUCER, type: PERSON_CHANNEL } },
     { uid: PRODUCER, sees: channel },
   ];
-  return { channel, seats, maxUnits };
+  return { channel, watchers, maxUnits };
 }
 
-function uidsOf(seats: Hall["seats"]): readonly string[] {
-  return seats.map(({ uid }) => uid);
+function uidsOf(watchers: StreamChannel["watchers"]): readonly string[] {
+  return watchers.map(({ uid }) => uid);
 }
 
-function showIn(hall: Hall, stage: Stage, random: Random): Show {
-  const { channel, maxUnits } = hall;
+function streamIn(place: StreamChannel, broker: RestartableBroker, random: Random): ScriptedStream {
+  const { channel, maxUnits } = place;
   const script = writeScript(random, { chunks: CHUNKS, maxUnits });
   const name = { fromUid: PRODUCER, clientMsgNo: `show-${channel.id}` };
-  return new Show({ stage, random, channel, script, ...name });
+  return new ScriptedStream({ broker, random, channel, script, ...name });
 }
 
-function seat(show: Show, hallAt: number, random: Random): Spectator[] {
-  const seats = HALLS[hallAt]?.seats ?? [];
-  const count = Math.max(1, Math.round(VIEWERS / HALLS.length));
+function spectatorsOf(stream: ScriptedStream, at: number, random: Random): Spectator[] {
+  const watchers = CHANNELS[at]?.watchers ?? [];
+  const count = Math.max(1, Math.round(VIEWERS / CHANNELS.length));
   return Array.from({ length: count }, (_, i) => {
-    const { uid, sees } = random.pick(seats);
+    const { uid, sees } = random.pick(watchers);
     const habit = HABITS[i % HABITS.length] ?? "stays";
     const viewer = new StreamViewer(`${uid} (${i}, ${habit})`, uid, sees);
-    const spectator = new Spectator(viewer, habit, show);
+    const spectator = new Spectator(viewer, habit, stream);
     spectator.plan(random);
     return spectator;
   });
 }
 
 /**
- * Readers of server-sent events, from the first event and from random ones on; each begins when the
- * stream is there.
+ * Adds readers of server-sent events, one from the first event and the others from random events.
+ * Each begins when that event exists.
  */
-function addReaders(show: Show, random: Random): (() => Promise<string | undefined>)[] {
+function addReaders(stream: ScriptedStream, random: Random): (() => Promise<string | undefined>)[] {
   return Array.from({ length: HTTP_READERS }, (_, i) => {
-    const from = i === 0 ? 0 : random.below(show.length - 1);
-    const drops = [random.below(show.length), random.below(show.length)];
+    const from = i === 0 ? 0 : random.below(stream.length - 1);
+    const drops = [random.below(stream.length), random.below(stream.length)];
     let result: Promise<string | undefined> | undefined;
-    show.cue(from + 1, () => {
-      result = readOverHttp(show, { from, drops });
-      result.catch(() => undefined); // it is awaited at the end
+    stream.cue(from + 1, () => {
+      result = readOverHttp(stream, { from, drops });
+      result.catch(() => undefined); // the result is awaited at the end
     });
-    return async () => (result === undefined ? "never began" : result);
+    return async () => (result === undefined ? "the reader did not begin" : result);
   });
 }
 
-/** Before anybody goes on after a kill, all that was acknowledged has to be there. */
+/**
+ * Plans the kills. After each restart, before any client continues, all acknowledged events must be
+ * stored.
+ */
 function planKills(
-  shows: readonly Show[],
-  stage: Stage,
+  streams: readonly ScriptedStream[],
+  broker: RestartableBroker,
   kills: readonly number[],
 ): () => Promise<string | undefined>[] {
-  const found: (string | undefined)[] = [];
+  const problems: (string | undefined)[] = [];
   const restarts: Promise<void>[] = [];
-  const [first] = shows;
+  const [first] = streams;
   for (const share of kills)
     first?.cue(Math.floor(first.length * share), () => {
-      const look = async () => {
-        for (const show of shows) found.push(await show.lossOf());
+      const check = async () => {
+        for (const stream of streams) problems.push(await stream.storedDifference());
       };
-      restarts.push(stage.restart(look));
+      restarts.push(broker.restart(check));
     });
-  return () => [Promise.all(restarts).then(() => found.find((loss) => loss !== undefined))];
+  return () => [
+    Promise.all(restarts).then(() => problems.find((problem) => problem !== undefined)),
+  ];
 }
 
-/** GET /stream and history show what was played. */
-async function judgeStored(show: Show): Promise<string | undefined> {
-  const { stage, channel, fromUid, script } = show.parts;
-  const wanted = pictureOf(script);
-  const read = await stage.ok(show.path);
+/** Checks that GET /stream and history show the played stream. Returns the difference. */
+async function checkStored(stream: ScriptedStream): Promise<string | undefined> {
+  const { broker, channel, fromUid, script } = stream.options;
+  const expected = pictureOf(script);
+  const read = await broker.ok(stream.path);
   const query = new URLSearchParams({
     channel_id: channel.id,
     channel_type: String(channel.type),
     ...(channel.type === PERSON_CHANNEL ? { uid: fromUid } : {}),
   });
-  const history = await stage.ok(`/channel/messages?${query}`);
+  const history = await broker.ok(`/channel/messages?${query}`);
   const [message] = history.messages;
   const payload = Buffer.from(message.payload, "base64").toString();
-  if (JSON.parse(payload).content !== wanted.text)
-    return `${channel.id}: the message in history has another text`;
-  if (history.messages.length !== 1) return `${channel.id}: several messages`;
+  if (JSON.parse(payload).content !== expected.text)
+    return `${channel.id}: the text in history differs from the script`;
+  if (history.messages.length !== 1) return `${channel.id}: history holds several messages`;
   return (
-    differenceOf(pictureOfJson(read), wanted) ?? differenceOf(pictureOfJson(message.stream), wanted)
+    differenceOf(pictureOfJson(read), expected) ??
+    differenceOf(pictureOfJson(message.stream), expected)
   );
 }

@@ -1,6 +1,6 @@
-// Sessions that end in the middle of something: a kick while the loser resumes or sends, a token
-// change or a device quit at the instant of a login. Whatever comes first, in the end only who
-// holds the valid token is online.
+// Sessions that end while something else is in progress: a device is kicked while it resumes or
+// sends, and a token changes or a device quits at the moment of a login. In every order of events
+// only a session with the valid token stays online.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -12,27 +12,27 @@ import { textOf } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
 import { volume } from "../support/volume.ts";
 import {
+  disconnectReasonOf,
   eventually,
-  farewellOf,
   logIn,
   logInAtOnce,
+  onlineStateOf,
   openSocket,
   registerMain,
-  standingOf,
   TOKEN,
 } from "./logins.ts";
 
 const ROUNDS = Math.ceil(volume(200, "JINDOU_TEST_ROUNDS") / 8);
 const BACKLOG = 400;
-/** A run of a resume, a quarter of the buffer, holds one message of the backlog. */
-const SHORT_RUNS = {
+/** Settings with which a run of a resume holds a single message of the backlog. */
+const SINGLE_MESSAGE_RUNS = {
   JINDOU_CLIENT_MAX_BUFFERED_BYTES: "65536",
   JINDOU_CLIENT_MAX_FRAME_BYTES: "65536",
   JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "32768",
 };
 const BACKLOG_TEXT_BYTES = 9000;
-/** Tries until a kick fell into the resuming often enough. */
-const MOST_RESUMES = 40;
+/** Maximum number of tries until enough kicks interrupted a resume. */
+const MAX_RESUMES = 40;
 const SEND_WINDOW = 16;
 const TEAM: ChannelRef = { id: "team", type: GROUP_CHANNEL };
 const ANN = { uid: "ann", token: TOKEN };
@@ -57,60 +57,60 @@ async function fillTeam(broker: Broker, count: number): Promise<void> {
   await Promise.all(Array.from({ length: count }, (_, no) => send(no + 1)));
 }
 
-/** How far a resuming client came, after it was checked that its runs have no gap and no repeat. */
+/** Asserts that the runs of a resume have no gap and no repeat. Returns the last seq resumed. */
 function resumedThrough(t: Test, client: NativeClient): number {
   let cursor = 0;
   for (const push of client.pushes) {
     if (push.kind !== "messages") continue;
-    if (push.afterSeq !== cursor) t.fail(`${push.afterSeq} after ${cursor}`);
-    if (push.messages.length > 1) t.fail("a run holds one message");
+    if (push.afterSeq !== cursor) t.fail(`a run after ${push.afterSeq} follows seq ${cursor}`);
+    if (push.messages.length > 1) t.fail("a run holds more than one message");
     cursor = push.throughSeq;
   }
   const seqs = client.messages.map(({ messageSeq }) => messageSeq);
   const expected = Array.from({ length: cursor }, (_, i) => i + 1);
-  t.same(seqs, expected, "every message once and in order");
+  t.same(seqs, expected, "every message is pushed once and in order");
   return cursor;
 }
 
 t.test(
-  "a device kicked while it resumes got its channel without a gap up to there, and nothing after its farewell",
+  "a device kicked while it resumes gets messages without a gap and nothing after its disconnect frame",
   async (t) => {
-    const broker = await spawnBroker(t, SHORT_RUNS);
+    const broker = await spawnBroker(t, SINGLE_MESSAGE_RUNS);
     await registerMain(broker, "ann");
     await createTeam(broker);
     await fillTeam(broker, BACKLOG);
     const resume = [{ channel: TEAM, lastSeq: 0 }];
-    let cutShort = 0;
-    for (let round = 0; round < MOST_RESUMES && cutShort < 3; round++) {
+    let interrupted = 0;
+    for (let round = 0; round < MAX_RESUMES && interrupted < 3; round++) {
       const winner = await openSocket(broker, { ...ANN, resume });
       const loser = await logIn(broker, { ...ANN, resume });
       await winner.connect();
       const { code } = await loser.closed;
       t.equal(code, CLOSE_REASONS.kicked.code);
-      t.equal(farewellOf(loser), "kicked");
-      if (resumedThrough(t, loser) < BACKLOG) cutShort += 1;
+      t.equal(disconnectReasonOf(loser), "kicked");
+      if (resumedThrough(t, loser) < BACKLOG) interrupted += 1;
       await winner.waitFor(() => winner.messages.length >= BACKLOG);
       t.equal(resumedThrough(t, winner), BACKLOG);
-      t.same(await standingOf(broker, "ann"), ONLINE);
+      t.same(await onlineStateOf(broker, "ann"), ONLINE);
       await winner.disconnect();
     }
-    t.ok(cutShort > 0, "kicks fell into the resuming");
+    t.ok(interrupted > 0, "some kicks interrupted a resume");
   },
 );
 
-t.test("two that log in at once and resume: the one that remains gets everything", async (t) => {
-  const broker = await spawnBroker(t, SHORT_RUNS);
+t.test("a device that wins a login race while resuming gets every message", async (t) => {
+  const broker = await spawnBroker(t, SINGLE_MESSAGE_RUNS);
   await registerMain(broker, "ann");
   await createTeam(broker);
   await fillTeam(broker, BACKLOG);
   const device = { ...ANN, resume: [{ channel: TEAM, lastSeq: 0 }] };
   for (let round = 0; round < 5; round++) {
-    const { left, ended } = await logInAtOnce(broker, [device, device]);
+    const { survivors, ended } = await logInAtOnce(broker, [device, device]);
     for (const { client } of ended) {
-      t.equal(farewellOf(client), "kicked");
+      t.equal(disconnectReasonOf(client), "kicked");
       resumedThrough(t, client);
     }
-    for (const winner of left) {
+    for (const winner of survivors) {
       await winner.waitFor(() => winner.messages.length >= BACKLOG);
       t.equal(resumedThrough(t, winner), BACKLOG);
       await winner.disconnect();
@@ -119,14 +119,14 @@ t.test("two that log in at once and resume: the one that remains gets everything
 });
 
 t.test(
-  "a device kicked while it sends: what was acknowledged is stored, in order and once, and nothing is answered after its farewell",
+  "the messages of a device kicked while it sends are stored once and in order, without losing an acknowledged one",
   async (t) => {
     const settings = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
     const broker = await spawnBroker(t, settings);
     await registerMain(broker, "ann");
     await createTeam(broker);
     const random = new Random(1);
-    let brokenOff = 0;
+    let unacknowledged = 0;
     let head = 0;
     for (let round = 0; round < 8; round++) {
       const loser = await logIn(broker, ANN);
@@ -136,23 +136,23 @@ t.test(
       const winner = await logIn(broker, ANN);
       const { code } = await loser.closed;
       t.equal(code, CLOSE_REASONS.kicked.code);
-      t.equal(farewellOf(loser), "kicked");
+      t.equal(disconnectReasonOf(loser), "kicked");
       const { sent, acknowledged } = await sending;
-      brokenOff += sent - acknowledged;
-      const all = await textsAfter(winner, head);
-      head += all.length;
-      const stored = all.filter((one) => one.startsWith(`round ${round} `));
-      t.equal(stored.length, all.length, "nothing of a round before comes late");
+      unacknowledged += sent - acknowledged;
+      const texts = await textsAfter(winner, head);
+      head += texts.length;
+      const stored = texts.filter((item) => item.startsWith(`round ${round} `));
+      t.equal(stored.length, texts.length, "no message of an earlier round is stored late");
       const expected = stored.map((_, no) => text(no));
-      t.same(stored, expected, "stored in the order sent, each once");
-      t.ok(stored.length >= acknowledged, "nothing acknowledged is missing");
+      t.same(stored, expected, "the messages are stored once and in the order sent");
+      t.ok(stored.length >= acknowledged, "no acknowledged message is missing");
       await winner.disconnect();
     }
-    t.ok(brokenOff > 0, "kicks fell into the sending");
+    t.ok(unacknowledged > 0, "some kicks interrupted sends");
   },
 );
 
-/** The texts of the whole history after a seq. */
+/** Returns the texts of the history after a seq. */
 async function textsAfter(client: NativeClient, afterSeq: number): Promise<readonly string[]> {
   const texts: string[] = [];
   let more = true;
@@ -165,7 +165,7 @@ async function textsAfter(client: NativeClient, afterSeq: number): Promise<reado
   return texts;
 }
 
-/** Keeps a window of sends under way until the connection ends. */
+/** Sends with `SEND_WINDOW` messages in flight until the connection ends. */
 async function sendUntilClosed(
   client: NativeClient,
   text: (no: number) => string,
@@ -186,16 +186,16 @@ async function sendUntilClosed(
 }
 
 interface Race {
-  /** What comes at the instant of the login. */
+  /** HTTP call that is made at the moment of the login. */
   readonly path: string;
   readonly body: object;
-  /** How a session that was there before it ends. */
+  /** Reason with which the call ends an existing session. */
   readonly reason: CloseReason;
 }
 
 /**
- * Logs in with the token and makes the call at once, one of both a little earlier; in the end
- * nobody may be online.
+ * Logs two devices in while the call is made, one of the two slightly earlier. In the end no device
+ * may be online.
  */
 async function raceLogin(t: Test, broker: Broker, race: Race): Promise<void> {
   const random = new Random(ROUNDS);
@@ -210,28 +210,28 @@ async function raceLogin(t: Test, broker: Broker, race: Race): Promise<void> {
     };
     const logins = async () => {
       if (isCallFirst) await pause(headStartMs);
-      return logInAtOnce(broker, [ANN, ANN], { survivors: 0 });
+      return logInAtOnce(broker, [ANN, ANN], { survivorCount: 0 });
     };
     const [{ status }, { ended }] = await Promise.all([call(), logins()]);
     t.equal(status, 200);
     for (const { client, closeCode } of ended) {
-      const ending = farewellOf(client) ?? "silent";
+      const ending = disconnectReasonOf(client) ?? "silent";
       endings.set(ending, (endings.get(ending) ?? 0) + 1);
       const expected = [race.reason, "kicked", "auth_failed"] as const;
-      const known = expected.find((reason) => reason === ending);
-      t.equal(known && CLOSE_REASONS[known].code, closeCode);
+      const reason = expected.find((item) => item === ending);
+      t.equal(reason && CLOSE_REASONS[reason].code, closeCode, "the close code fits the reason");
     }
-    await eventually("nobody to be online", async () => {
-      const standing = await standingOf(broker, "ann");
-      return JSON.stringify(standing) === JSON.stringify(OFFLINE);
+    await eventually("the user to be offline", async () => {
+      const state = await onlineStateOf(broker, "ann");
+      return JSON.stringify(state) === JSON.stringify(OFFLINE);
     });
     await t.rejects(logIn(broker, ANN), { code: "unauthorized" });
   }
-  t.comment([...endings].map(([why, count]) => `${why} ${count}`).join(", "));
+  t.comment([...endings].map(([reason, count]) => `${reason} ${count}`).join(", "));
 }
 
 t.test(
-  "a token change at the instant of logins: no session of the old token is left, and the new one logs in",
+  "a token change at the moment of logins ends every session of the old token, and the new token logs in",
   async (t) => {
     const broker = await spawnBroker(t);
     const device = { device_flag: 0, device_level: 1 };
@@ -241,13 +241,13 @@ t.test(
       reason: "token_changed",
     });
     const client = await logIn(broker, { uid: "ann", token: "new" });
-    t.same(await standingOf(broker, "ann"), ONLINE);
+    t.same(await onlineStateOf(broker, "ann"), ONLINE);
     await client.disconnect();
   },
 );
 
 t.test(
-  "a device quit at the instant of logins: no session is left, and the token is worthless",
+  "a device quit at the moment of logins ends every session and revokes the token",
   async (t) => {
     const broker = await spawnBroker(t);
     await raceLogin(t, broker, {
@@ -258,14 +258,14 @@ t.test(
   },
 );
 
-t.test("registering the same token at the instant of a login ends nobody", async (t) => {
+t.test("registering an unchanged token at the moment of a login ends no session", async (t) => {
   const broker = await spawnBroker(t);
   await registerMain(broker, "ann");
   for (let round = 0; round < ROUNDS; round++) {
     const [client] = await Promise.all([logIn(broker, ANN), registerMain(broker, "ann")]);
     await client.ping();
-    t.equal(farewellOf(client), undefined);
-    t.same(await standingOf(broker, "ann"), ONLINE);
+    t.equal(disconnectReasonOf(client), undefined, "the session is not ended");
+    t.same(await onlineStateOf(broker, "ann"), ONLINE);
     await client.disconnect();
   }
 });

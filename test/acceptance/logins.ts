@@ -1,5 +1,4 @@
-// Logging devices in at the same instant, and what became of each: shared by the tests of kicks. No
-// state.
+// Logs devices in at the same time and reports how each of them ends. Shared by the tests of kicks.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { CloseReason } from "../../src/broker/errors.ts";
@@ -13,57 +12,59 @@ const TIMEOUT_MS = 120_000;
 
 export type Device = Omit<NativeClientOptions, "port">;
 
-/** A device that logged in, or tried to. */
+/** A device that has logged in or tried to. */
 export interface Contender {
   readonly client: NativeClient;
-  /** The close code, once its connection is over. */
+  /** Close code of the connection, `undefined` while it is open. */
   closeCode: number | undefined;
-  /** Settles with its connect: undefined, or why it was refused. */
+  /**
+   * Settles when the CONNECT is answered: with `undefined`, or with the error code of the refusal.
+   */
   connected: Promise<string | undefined> | undefined;
 }
 
-export interface AtOnce {
-  /** How many will remain. Default: 1. */
-  readonly survivors?: number;
+export interface LoginOptions {
+  /** Number of devices that will stay online. Default: 1. */
+  readonly survivorCount?: number;
   /**
-   * Each says CONNECT as soon as its own socket is open. Default: when all are open, in one turn of
-   * the event loop.
+   * True if each device sends CONNECT as soon as its own socket is open. By default all devices
+   * send CONNECT in one turn of the event loop, when all sockets are open.
    */
-  readonly impatient?: boolean;
+  readonly connectAtOnce?: boolean;
 }
 
 /**
- * Logs all devices in at the same instant and resolves when the survivors are connected and the
- * others are over.
+ * Logs all devices in at the same time. Resolves when `survivorCount` devices are connected and the
+ * connections of the others have ended.
  */
 export async function logInAtOnce(
   broker: Pick<Broker, "clientPort">,
   devices: readonly Device[],
-  { survivors = 1, impatient = false }: AtOnce = {},
+  { survivorCount = 1, connectAtOnce = false }: LoginOptions = {},
 ): Promise<{
-  /** All, in the order of `devices`. */
+  /** All devices, in the order of `devices`. */
   readonly contenders: readonly Contender[];
-  readonly left: readonly NativeClient[];
+  readonly survivors: readonly NativeClient[];
   readonly ended: readonly Contender[];
 }> {
   const contenders = await Promise.all(
     devices.map(async (device) => {
       const contender = watch(await openSocket(broker, device));
-      if (impatient) contender.connected = connect(contender.client);
+      if (connectAtOnce) contender.connected = connect(contender.client);
       return contender;
     }),
   );
-  for (const one of contenders) one.connected ??= connect(one.client);
-  for (const one of contenders) await one.connected;
+  for (const contender of contenders) contender.connected ??= connect(contender.client);
+  for (const { connected } of contenders) await connected;
   const isOver = ({ closeCode }: Contender) => closeCode !== undefined;
-  await eventually("the others to be ended", () => {
-    return contenders.filter(isOver).length >= devices.length - survivors;
+  await eventually("the other devices to be disconnected", () => {
+    return contenders.filter(isOver).length >= devices.length - survivorCount;
   });
-  const left = contenders.filter((one) => !isOver(one));
-  for (const { client } of left) await client.ping(); // a kick on its way would come first
+  const survivors = contenders.filter((contender) => !isOver(contender));
+  for (const { client } of survivors) await client.ping(); // a kick in flight would arrive before the pong
   return {
     contenders,
-    left: left.map(({ client }) => client),
+    survivors: survivors.map(({ client }) => client),
     ended: contenders.filter(isOver),
   };
 }
@@ -90,7 +91,7 @@ async function connect(client: NativeClient): Promise<string | undefined> {
   }
 }
 
-/** A socket that has not said CONNECT. */
+/** Opens a socket without sending CONNECT. */
 export function openSocket(
   broker: Pick<Broker, "clientPort">,
   device: Device,
@@ -105,13 +106,13 @@ export function logIn(broker: Broker, device: Device): Promise<NativeClient> {
 }
 
 /**
- * Why the server says it ended the client; undefined: it did not say. Throws when it said anything
- * after that.
+ * Returns the reason of the disconnect frame that the client got, `undefined` if it got none.
+ * Throws if another push follows the disconnect frame.
  */
-export function farewellOf(client: NativeClient): CloseReason | undefined {
+export function disconnectReasonOf(client: NativeClient): CloseReason | undefined {
   const at = client.pushes.findIndex(({ kind }) => kind === "disconnect");
   if (at === -1) return undefined;
-  if (at < client.pushes.length - 1) throw new Error("a push after the end");
+  if (at < client.pushes.length - 1) throw new Error("a push follows the disconnect frame");
   const push = client.pushes[at];
   return push?.kind === "disconnect" ? push.reason : undefined;
 }
@@ -127,15 +128,15 @@ export async function registerMain(
   if (status !== 200) throw new Error(`token: ${status}`);
 }
 
-/** What the control plane says of a user and of all sessions. */
-export interface Standing {
+/** Online status of a user, and the broker's numbers of sessions and connections. */
+export interface OnlineState {
   readonly online: number;
   readonly flag: number;
   readonly sessions: number;
   readonly connections: number;
 }
 
-export async function standingOf(broker: Broker, uid: string): Promise<Standing> {
+export async function onlineStateOf(broker: Broker, uid: string): Promise<OnlineState> {
   const { body } = await broker.call("/user/onlinestatus", [uid]);
   const metrics = await readMetrics(broker);
   const { online, device_flag: flag } = body[0];
@@ -143,13 +144,13 @@ export async function standingOf(broker: Broker, uid: string): Promise<Standing>
   return { online, flag, sessions: metrics("jindou_sessions"), connections };
 }
 
-/** How many connections the server ended for `reason` since its start. */
-export async function endedFor(broker: Broker, reason: CloseReason): Promise<number> {
+/** Returns the number of connections that the server has ended for `reason` since its start. */
+export async function endedCount(broker: Broker, reason: CloseReason): Promise<number> {
   const metrics = await readMetrics(broker);
   return metrics(`jindou_connections_ended_total{reason="${reason}"}`);
 }
 
-/** The sum of all series whose name begins so. */
+/** Returns a function that sums up all series of a metric. */
 async function readMetrics(broker: Broker): Promise<(name: string) => number> {
   const { body } = await broker.call("/metrics");
   const lines = String(body).split("\n");
@@ -163,14 +164,17 @@ async function readMetrics(broker: Broker): Promise<(name: string) => number> {
   };
 }
 
-/** Resolves once `holds`; rejects after half a minute, naming `what`. */
+/**
+ * Resolves when `holds` returns true. Rejects after `TIMEOUT_MS` with an error that names
+ * `condition`.
+ */
 export async function eventually(
-  what: string,
+  condition: string,
   holds: () => boolean | Promise<boolean>,
 ): Promise<void> {
   const untilMs = Date.now() + TIMEOUT_MS;
   while (!(await holds())) {
-    if (Date.now() > untilMs) throw new Error(`timed out waiting for ${what}`);
+    if (Date.now() > untilMs) throw new Error(`timed out waiting for ${condition}`);
     await pause(2);
   }
 }

@@ -1,9 +1,9 @@
-// Nobody sees what they may not [decisions: who may still see]: the node of a user loses its
-// subscriptions, or freezes, while a member is removed or a token replaced at another node, or a
-// main device logs in there; what is sent after that was answered never reaches the old session,
-// nor a reader of a stream. JINDOU_TEST_ROUNDS sets the rounds of short cuts, JINDOU_TEST_LONG_CUTS
-// and _FREEZES how often ten of them share a long interruption, JINDOU_TEST_CUT_MS how long a cut
-// is then.
+// No user sees content that the user may not see [decisions: who may still see]. The user's node
+// loses its subscriptions or freezes, while on another node the user is removed from a group, gets
+// a new token or logs in with another main device. Messages sent after that call was answered never
+// reach the old session, nor a reader of the group's stream. JINDOU_TEST_ROUNDS sets the number of
+// rounds with short cuts, JINDOU_TEST_LONG_CUTS and JINDOU_TEST_FREEZES the number of long
+// interruptions (ten rounds share one), JINDOU_TEST_CUT_MS the duration of a long cut.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -23,35 +23,38 @@ const LONG_CUT_MS = volume(10_000, "JINDOU_TEST_CUT_MS");
 const LONG_CUTS = volume(5, "JINDOU_TEST_LONG_CUTS");
 const FREEZES = volume(20, "JINDOU_TEST_FREEZES");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
-/** Rounds that share an interruption. */
-const AT_ONCE = 10;
-const LONG_ROUNDS = LONG_CUTS * AT_ONCE;
-const FROZEN_ROUNDS = Math.ceil(FREEZES / 2) * AT_ONCE;
-const AGAIN_MS = 4;
-/** Of a member before it is removed while its session begins: until some time after the CONNACK. */
-const MOST_PAUSE_MS = 20;
-/** What was wrongly held back comes within this time after everything else. */
+/** Number of rounds that share one interruption. */
+const PARALLEL_ROUNDS = 10;
+const LONG_ROUNDS = LONG_CUTS * PARALLEL_ROUNDS;
+const FROZEN_ROUNDS = Math.ceil(FREEZES / 2) * PARALLEL_ROUNDS;
+const RETRY_PAUSE_MS = 4;
+/**
+ * Maximum pause between the start of a connect and the removal of the member. Some removals happen
+ * after the CONNACK.
+ */
+const MAX_PAUSE_MS = 20;
+/** Time within which content that was wrongly held back would be pushed. */
 const LATE_MS = 150;
-/** Of the user concerned, and of all calls. */
+/** Node of the user, and node that receives all HTTP calls. */
 const HERE = 0;
 const ELSEWHERE = 1;
 const TOKEN = "a-token";
 const LATER = "later";
-const AGAIN = "again";
+const AFTER_RETURN = "again";
 
 t.setTimeout(120_000 + ROUNDS * 2000 + FREEZES * 20_000 + LONG_CUTS * (LONG_CUT_MS + 10_000) * 2);
 
 /**
- * `readded`: removed, and added again after a while. `replaced`: left out of a new list of members.
- * `kicked`: by a later main device.
+ * How the user loses the right to read. `readded`: removed and later added again. `replaced`:
+ * missing in a new member list. `kicked`: by a later login of a main device.
  */
 type Loss = "removed" | "readded" | "token" | "kicked" | "replaced" | WhileConnecting;
-/** The same while its session begins. */
+/** The same while the user's session is connecting. */
 type WhileConnecting = "removed-connecting" | "replaced-connecting";
 
 const isConnecting = (loss: Loss) => loss.endsWith("-connecting");
 
-/** Those where a reader of the stream loses its right, and keeps it, at once. */
+/** Losses in which a reader of the stream loses or keeps its right at once. */
 const FOLLOWED: ReadonlySet<Loss> = new Set([
   ...(["removed", "replaced"] as const),
   ...(["token", "kicked"] as const),
@@ -59,17 +62,17 @@ const FOLLOWED: ReadonlySet<Loss> = new Set([
 
 interface World {
   readonly nodes: ClusterNodes;
-  /** To the servers of Redis. */
+  /** Connections to the servers of Redis. */
   readonly redis: readonly Redis[];
   readonly random: Random;
 }
 
-/** Runs while rights are lost; resolves when the interruption is over. */
+/** Calls `meanwhile` during an interruption. Resolves when the interruption is over. */
 type Interruption = (world: World, meanwhile: () => Promise<void>) => Promise<void>;
 
-let users = 0;
+let userCount = 0;
 
-/** One user who loses a right, and one of the same group who keeps it. */
+/** A user who loses the right to read, and a witness in the same group who keeps it. */
 class Round {
   readonly loss: Loss;
   readonly #nodes: ClusterNodes;
@@ -81,18 +84,18 @@ class Round {
   #coming: Promise<NativeClient> | undefined;
   #watcher: NativeClient | undefined;
   #newer: NativeClient | undefined;
-  /** The user's reader of the stream, with its token. */
+  /** Reader of the stream with the user's token. */
   readonly #reader = new SseReader(0);
-  #fault: string | undefined;
+  #readerError: string | undefined;
 
   constructor(world: World, loss: Loss) {
-    users += 1;
+    userCount += 1;
     this.loss = loss;
     this.#nodes = world.nodes;
     this.#random = world.random;
-    this.#uid = `user-${users}`;
-    this.#witness = `witness-${users}`;
-    this.#group = `group-${users}`;
+    this.#uid = `user-${userCount}`;
+    this.#witness = `witness-${userCount}`;
+    this.#group = `group-${userCount}`;
   }
 
   async open(): Promise<void> {
@@ -107,7 +110,7 @@ class Round {
     await this.#event("___TextMessageContent", "early ");
     await this.#send("early");
     for (const client of [this.#client, this.#watcher])
-      await client?.waitFor((one) => wordsOf(one).includes("early"));
+      await client?.waitFor((item) => wordsOf(item).includes("early"));
     if (FOLLOWED.has(this.loss)) await this.#follow();
   }
 
@@ -116,16 +119,18 @@ class Round {
     const path = `/stream/2/${this.#group}/stream-of-${this.#group}?${query}`;
     const port = this.#nodes.clientPortOf(HERE);
     this.#reader.read(port, path).catch((error) => {
-      this.#fault = `${error}`;
+      this.#readerError = `${error}`;
     });
-    await eventually("the reader to read", () => this.#reader.text.includes("early"));
+    await eventually("the reader to receive the first text", () =>
+      this.#reader.text.includes("early"),
+    );
   }
 
-  /** Takes the right away, and then sends what the user may not see. */
+  /** Revokes the user's right, and then sends content that the user must not see. */
   async lose(): Promise<void> {
     if (isConnecting(this.loss)) {
       this.#coming = this.#connect(this.#uid);
-      await pause(this.#random.below(MOST_PAUSE_MS));
+      await pause(this.#random.below(MAX_PAUSE_MS));
     }
     if (this.loss === "token") await this.#setToken(this.#uid, "another");
     else if (this.loss === "kicked") this.#newer = await this.#connect(this.#uid, ELSEWHERE);
@@ -140,10 +145,10 @@ class Round {
       await this.#send(LATER, PERSONAL(this.#uid));
     if (this.loss !== "readded") return;
     await this.#membership("subscriber_add", this.#uid);
-    await this.#send(AGAIN);
+    await this.#send(AFTER_RETURN);
   }
 
-  /** A frozen node, or one that cannot listen just now, is tried until it answers. */
+  /** Connects. Retries while the node is frozen or has no subscriptions. */
   async #connect(uid: string, at = HERE): Promise<NativeClient> {
     const port = this.#nodes.clientPortOf(at);
     for (;;)
@@ -152,42 +157,46 @@ class Round {
       } catch (error) {
         if (!(error instanceof NativeClientError)) throw error;
         if (!/unavailable|^closed_/.test(error.code)) throw error;
-        await pause(AGAIN_MS);
+        await pause(RETRY_PAUSE_MS);
       }
   }
 
-  /** Resolves when everybody has what is theirs; gives what the user saw and may not. */
-  async wrong(): Promise<readonly string[]> {
+  /**
+   * Waits until all clients have the content they may see. Returns the problems, including content
+   * that the user must not see.
+   */
+  async problems(): Promise<readonly string[]> {
     const { loss } = this;
     await this.#send("last");
-    const watcher = this.#watcher as NativeClient; // it is open
-    await watcher.waitFor(() => wordsOf(watcher).includes("last"), "the last");
+    const watcher = this.#watcher as NativeClient; // `open` has set it
+    await watcher.waitFor(() => wordsOf(watcher).includes("last"), "the last message");
     this.#client ??= await this.#coming;
     const client = this.#client as NativeClient;
     if (loss === "readded")
-      await client.waitFor(() => wordsOf(client).includes("last"), "the last");
+      await client.waitFor(() => wordsOf(client).includes("last"), "the last message");
     if (loss === "token" || loss === "kicked") await client.closed;
     const newer = this.#newer;
-    await newer?.waitFor(() => wordsOf(newer).includes("last"), "the last");
+    await newer?.waitFor(() => wordsOf(newer).includes("last"), "the last message");
     await pause(LATE_MS);
-    // Who comes back to a stream that still runs is shown its text so far, as whoever joins late.
-    const saw = loss === "readded" ? messagesOf(client) : wordsOf(client);
-    const leaks = saw.filter((word) => word.includes(LATER));
-    const seen = wordsOf(watcher).filter((word) => word === LATER);
-    if (seen.length === 0) leaks.push("the witness missed it");
+    // A member who returns to an active stream gets its text so far, as every late joiner does.
+    const seen = loss === "readded" ? messagesOf(client) : wordsOf(client);
+    const problems = seen.filter((word) => word.includes(LATER));
+    const seenByWitness = wordsOf(watcher).filter((word) => word === LATER);
+    if (seenByWitness.length === 0) problems.push("the witness missed the message");
     if (newer !== undefined && !messagesOf(newer).includes(LATER))
-      leaks.push("the newer session missed it");
+      problems.push("the newer session missed the message");
     if (loss === "kicked")
-      await eventually("the reader, whose token is right, to go on", () =>
+      await eventually("the reader with the valid token to receive the text", () =>
         this.#reader.text.includes(LATER),
       );
-    else if (this.#reader.text.includes(LATER)) leaks.push("a reader of the stream");
-    if (this.#fault !== undefined) leaks.push(`the reader: ${this.#fault}`);
-    if (loss === "readded" && !saw.includes(AGAIN))
-      leaks.push("what came after the return is missing");
-    const twice = saw.filter((word, at) => saw.indexOf(word) !== at);
-    if (loss === "readded") leaks.push(...twice);
-    return leaks.map((leak) => `${this.#uid} (${loss}): ${leak}`);
+    else if (this.#reader.text.includes(LATER))
+      problems.push("a reader of the stream saw the text");
+    if (this.#readerError !== undefined) problems.push(`the reader: ${this.#readerError}`);
+    if (loss === "readded" && !seen.includes(AFTER_RETURN))
+      problems.push("a message sent after the return is missing");
+    const repeated = seen.filter((word, at) => seen.indexOf(word) !== at);
+    if (loss === "readded") problems.push(...repeated);
+    return problems.map((problem) => `${this.#uid} (${loss}): ${problem}`);
   }
 
   close(): void {
@@ -217,7 +226,7 @@ class Round {
   }
 
   async #event(type: string, data: string): Promise<void> {
-    const { status, body } = await this.#ask("/event", this.#eventBody(type, data));
+    const { status, body } = await this.#callUntilAnswered("/event", this.#eventBody(type, data));
     if (status !== 200) throw new Error(`${type}: ${JSON.stringify(body)}`);
   }
 
@@ -229,37 +238,37 @@ class Round {
   }
 
   async #call(path: string, body: object): Promise<void> {
-    const { status, body: answer } = await this.#ask(path, body);
-    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
+    const { status, body: response } = await this.#callUntilAnswered(path, body);
+    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
   }
 
-  /** Until the node answers with anything but "later". */
-  async #ask(path: string, body: object) {
+  /** Calls until the node responds with a status other than 503. */
+  async #callUntilAnswered(path: string, body: object) {
     for (;;) {
-      const answer = await this.#nodes.callOf(ELSEWHERE, path, body);
-      if (answer.status !== 503) return answer;
-      await pause(AGAIN_MS);
+      const response = await this.#nodes.callOf(ELSEWHERE, path, body);
+      if (response.status !== 503) return response;
+      await pause(RETRY_PAUSE_MS);
     }
   }
 }
 
 const PERSONAL = (uid: string) => ({ channel_id: uid, channel_type: 1 });
 
-/** The texts of all that the client was pushed. */
+/** Returns the texts of everything that the client was pushed. */
 function wordsOf(client: NativeClient): readonly string[] {
   const events = client.events.map(({ data }) => data);
   const streams = client.pushesOf("stream").map(({ snapshot }) => snapshot.text);
   return [...messagesOf(client), ...events, ...streams];
 }
 
-/** Those of plain messages. */
+/** Returns the texts of plain messages that the client was pushed. */
 function messagesOf(client: NativeClient): readonly string[] {
   return client.messages
     .filter(({ stream }) => stream === undefined)
     .map(({ payload }) => JSON.parse(Buffer.from(payload).toString()).content);
 }
 
-async function play(
+async function playRounds(
   t: Test,
   world: World,
   {
@@ -272,10 +281,10 @@ async function play(
     readonly interrupt: Interruption;
   },
 ): Promise<void> {
-  const wrong: string[] = [];
+  const problems: string[] = [];
   let played = 0;
   while (played < rounds) {
-    const count = Math.min(AT_ONCE, rounds - played);
+    const count = Math.min(PARALLEL_ROUNDS, rounds - played);
     const batch = Array.from(
       { length: count },
       (_, at) => new Round(world, losses[(played + at) % losses.length] as Loss),
@@ -285,30 +294,31 @@ async function play(
     await interrupt(world, async () => {
       await Promise.all(batch.map((round) => round.lose()));
     });
-    for (const found of await Promise.all(batch.map((one) => one.wrong()))) wrong.push(...found);
+    const results = await Promise.all(batch.map((round) => round.problems()));
+    problems.push(...results.flat());
     for (const round of batch) round.close();
     played += count;
   }
-  t.same(wrong, [], `${rounds} rounds`);
+  t.same(problems, [], `no user sees forbidden content in ${rounds} rounds`);
 }
 
-async function cut({ redis }: World): Promise<void> {
-  await Promise.all(redis.map((one) => one.call("CLIENT", "KILL", "TYPE", "pubsub")));
+async function cutSubscriptions({ redis }: World): Promise<void> {
+  await Promise.all(redis.map((client) => client.call("CLIENT", "KILL", "TYPE", "pubsub")));
 }
 
-const once: Interruption = async (world, meanwhile) => {
-  await cut(world);
+const cutOnce: Interruption = async (world, meanwhile) => {
+  await cutSubscriptions(world);
   await meanwhile();
 };
 
-/** The rights are lost while the subscriptions stay away. */
-const long: Interruption = async (world, meanwhile) => {
+/** Keeps cutting the subscriptions for `LONG_CUT_MS` and revokes the rights meanwhile. */
+const cutForLong: Interruption = async (world, meanwhile) => {
   const until = Date.now() + LONG_CUT_MS;
   let isOver = false;
   const cutting = (async () => {
     while (!isOver) {
-      await cut(world);
-      await pause(AGAIN_MS);
+      await cutSubscriptions(world);
+      await pause(RETRY_PAUSE_MS);
     }
   })();
   await pause(LONG_CUT_MS / 2);
@@ -318,16 +328,16 @@ const long: Interruption = async (world, meanwhile) => {
   await cutting;
 };
 
-const never: Interruption = (_, meanwhile) => meanwhile();
+const noInterruption: Interruption = (_, meanwhile) => meanwhile();
 
-function freeze(isCutToo: boolean): Interruption {
+function freeze(isCut: boolean): Interruption {
   return async (world, meanwhile) => {
     const { nodes, random } = world;
     const ms = 2000 + random.below(4000);
     nodes.signal(HERE, "SIGSTOP");
     try {
       await Promise.all([pause(random.below(ms)).then(meanwhile), pause(ms)]);
-      if (isCutToo) await cut(world);
+      if (isCut) await cutSubscriptions(world);
     } finally {
       nodes.signal(HERE, "SIGCONT");
     }
@@ -340,30 +350,38 @@ async function start(t: Test, url: string, servers: readonly RedisServer[]): Pro
     ...{ redisUrl: url, random, count: 2 },
     settings: { JINDOU_AUTH_CLIENTS: "token" },
   });
-  return { nodes, random, redis: servers.map((one) => one.client()) };
+  return { nodes, random, redis: servers.map((server) => server.client()) };
 }
 
-t.test("one server", async (t) => {
-  const server = await startRedis(t);
-  const world = await start(t, server.url, [server]);
-  const still: readonly Loss[] = [
-    ...(["removed", "token", "readded", "replaced"] as const),
-    ...(["removed-connecting", "replaced-connecting"] as const),
-  ];
-  const losses = [...still, "kicked"] as const; // where nobody can listen, nobody logs in
-  const away = `subscriptions are away for ${LONG_CUT_MS} ms`;
-  const scenes = [
-    ["no interruption", ROUNDS, losses, never],
-    [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, losses, once],
-    [away, LONG_ROUNDS, still, long],
-    ["a node is frozen", FROZEN_ROUNDS, losses, freeze(false)],
-    ["a node is frozen and cut", FROZEN_ROUNDS, losses, freeze(true)],
-  ] as const;
-  for (const [what, rounds, losses, interrupt] of scenes)
-    await t.test(what, (t) => play(t, world, { rounds, losses, interrupt }));
-});
+t.test(
+  "a user who lost the right to read sees no later content, on one Redis server",
+  async (t) => {
+    const server = await startRedis(t);
+    const world = await start(t, server.url, [server]);
+    const lossesWithoutLogin: readonly Loss[] = [
+      ...(["removed", "token", "readded", "replaced"] as const),
+      ...(["removed-connecting", "replaced-connecting"] as const),
+    ];
+    const losses = [...lossesWithoutLogin, "kicked"] as const; // a node without subscriptions accepts no login
+    const away = `it holds while subscriptions are cut for ${LONG_CUT_MS} ms`;
+    const cases = [
+      ["it holds without an interruption", ROUNDS, losses, noInterruption],
+      ["it holds when subscriptions are cut cutOnce", ROUNDS, losses, cutOnce],
+      [away, LONG_ROUNDS, lossesWithoutLogin, cutForLong],
+      ["it holds when the user's node freezes", FROZEN_ROUNDS, losses, freeze(false)],
+      [
+        "it holds when the user's node freezes and its subscriptions are cut",
+        FROZEN_ROUNDS,
+        losses,
+        freeze(true),
+      ],
+    ] as const;
+    for (const [title, rounds, losses, interrupt] of cases)
+      await t.test(title, (t) => playRounds(t, world, { rounds, losses, interrupt }));
+  },
+);
 
-t.test("a Redis Cluster", async (t) => {
+t.test("a user who lost the right to read sees no later content, on a Redis Cluster", async (t) => {
   const servers = await startRedisCluster(t);
   const world = await start(t, servers.url, servers.primaries);
   const losses: readonly Loss[] = [
@@ -373,13 +391,17 @@ t.test("a Redis Cluster", async (t) => {
     "removed-connecting",
     "replaced-connecting",
   ];
-  const scenes = [
-    ["no interruption", ROUNDS, never],
-    [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],
-    [`subscriptions are away for ${LONG_CUT_MS} ms`, LONG_ROUNDS, long],
-    ["a node is frozen", FROZEN_ROUNDS, freeze(false)],
-    ["a node is frozen and cut", FROZEN_ROUNDS, freeze(true)],
+  const cases = [
+    ["it holds without an interruption", ROUNDS, noInterruption],
+    ["it holds when subscriptions are cut once", ROUNDS, cutOnce],
+    [`it holds while subscriptions are cut for ${LONG_CUT_MS} ms`, LONG_ROUNDS, cutForLong],
+    ["it holds when the user's node freezes", FROZEN_ROUNDS, freeze(false)],
+    [
+      "it holds when the user's node freezes and its subscriptions are cut",
+      FROZEN_ROUNDS,
+      freeze(true),
+    ],
   ] as const;
-  for (const [what, rounds, interrupt] of scenes)
-    await t.test(what, (t) => play(t, world, { rounds, losses, interrupt }));
+  for (const [title, rounds, interrupt] of cases)
+    await t.test(title, (t) => playRounds(t, world, { rounds, losses, interrupt }));
 });

@@ -1,5 +1,5 @@
-// A large folder of an embedded store, and a checksum of each channel and user as the Store port
-// tells them, so that two stores can be compared without holding either. State: none.
+// Fills a large embedded store, and computes a checksum of each channel and user as the Store port
+// returns them, so that two stores can be compared without keeping their contents in memory.
 
 import { channelKey } from "../../src/broker/model.ts";
 import type { Store } from "../../src/broker/ports.ts";
@@ -15,22 +15,22 @@ export interface Size {
 
 const AT_ONCE = 1000;
 const MEMBERS = 5;
-/** Every so many-th channel is a personal one. */
-const PERSONAL = 10;
+/** Every n-th channel is a personal channel. */
+const PERSONAL_EVERY = 10;
 
-/** Of every so many-th user the list of conversations is compared too. */
-const LISTED = 20;
+/** The conversation list of every n-th user is compared as well. */
+const LISTED_EVERY = 20;
 
 const uidOf = (i: number) => `user-${i}-ü`;
 
-/** The channel of a number, as its first member names it. */
+/** Returns the i-th channel as its first member addresses it. */
 function channelOf(i: number, { users }: Size) {
-  const [one, other] = [uidOf(i % users), uidOf((i + 1) % users)];
+  const [uid, peer] = [uidOf(i % users), uidOf((i + 1) % users)];
   const channel =
-    i % PERSONAL === 0
-      ? ({ id: other, type: 1 } as const)
+    i % PERSONAL_EVERY === 0
+      ? ({ id: peer, type: 1 } as const)
       : ({ id: `group-${i}`, type: 2 } as const);
-  return { channel, uid: one, key: channelKey(channel, one) };
+  return { channel, uid, key: channelKey(channel, uid) };
 }
 
 export async function fillLarge(store: Store, size: Size): Promise<void> {
@@ -62,16 +62,18 @@ export async function fillLarge(store: Store, size: Size): Promise<void> {
   });
 }
 
-/** One number per channel and per user: equal ones say the same. */
+/**
+ * Returns a checksum for each channel and user, by its name. Equal contents have equal checksums.
+ */
 export async function checksums(store: Store, size: Size): Promise<ReadonlyMap<string, number>> {
-  const found = new Map<string, number>();
-  const note = (name: string, what: unknown) =>
-    found.set(name, crc32(Buffer.from(JSON.stringify(what))));
+  const sums = new Map<string, number>();
+  const record = (name: string, content: unknown) =>
+    sums.set(name, crc32(Buffer.from(JSON.stringify(content))));
   await each(size.channels, async (i) => {
     const { channel, uid, key } = channelOf(i, size);
     const { messages } = await store.readMessages(key, ALL);
     const first = messages[0];
-    note(key, {
+    record(key, {
       messages: messages.map((message) => [
         ...[message.messageId, message.messageSeq, message.clientMsgNo],
         ...[message.fromUid, message.timestampMs],
@@ -79,25 +81,25 @@ export async function checksums(store: Store, size: Size): Promise<ReadonlyMap<s
       ]),
       count: messages.length,
       members: [...(await store.members(channel))].sort(),
-      standing: await store.conversation(uid, channel),
+      conversation: await store.conversation(uid, channel),
       earlier: first && (await earlier(store, first)),
     });
   });
   await each(size.users, async (i) => {
     const uid = uidOf(i);
     const device = await store.device(uid, 0);
-    const isLooked = i % LISTED === 0;
-    const listed = isLooked ? await store.conversationsOf(uid) : [];
+    const isListed = i % LISTED_EVERY === 0;
+    const listed = isListed ? await store.conversationsOf(uid) : [];
     const heads = listed.map(({ channel, headSeq, readSeq, unread }) =>
       [channel.id, headSeq, readSeq, unread].join(" "),
     );
-    note(uid, {
+    record(uid, {
       device: device && Buffer.from(device.tokenHash).toString("hex"),
       groups: [...(await store.groupsOf(uid))].sort(),
       heads: heads.sort(),
     });
   });
-  return found;
+  return sums;
 }
 
 async function each(count: number, step: (i: number) => Promise<unknown>): Promise<void> {

@@ -1,6 +1,6 @@
-// The data of an embedded node moves into Redis while the node that does it is killed three times:
-// everything is there afterwards, and /migrate/result was true all along. JINDOU_MIGRATE_MESSAGES
-// sets how much.
+// Moves the data of an embedded node into Redis while the moving node is killed three times.
+// Afterwards all data is in Redis, and /migrate/result was correct at every time.
+// JINDOU_MIGRATE_MESSAGES sets the number of messages.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -17,7 +17,7 @@ const SIZE: Size = {
   channels: volume(1000),
   users: volume(5000),
 };
-/** Steps at which the node is killed, and the share of the messages that are moved by then. */
+/** Steps of the move in which the node is killed, each with the share of messages moved by then. */
 const KILLS = [
   ["message", 0.1],
   ["message", 0.5],
@@ -29,22 +29,22 @@ const POLL_MS = 10;
 const RECONNECT_LATER = 4102;
 
 t.test(
-  `${SIZE.messages} messages move through three kills, and the node serves them`,
+  `the move of ${SIZE.messages} messages to Redis completes although the node is killed three times`,
   { timeout: 900_000 },
   async (t) => {
     const from = testFolder(t);
-    const filled = await openStore(t, from);
-    await timed(t, "filling", () => fillLarge(filled, SIZE));
-    const before = await timed(t, "reading the folder", () => checksums(filled, SIZE));
-    await filled.close();
+    const source = await openStore(t, from);
+    await timed(t, "filling", () => fillLarge(source, SIZE));
+    const before = await timed(t, "reading the folder", () => checksums(source, SIZE));
+    await source.close();
 
     const redis = await startRedis(t);
     const settings = {
       ...{ JINDOU_REDIS_URL: redis.url, JINDOU_MIGRATE_FROM: from },
     };
-    const look = redis.client();
+    const redisClient = redis.client();
     const progress = async () => {
-      const [step = "", rows] = await look.hmget(
+      const [step = "", rows] = await redisClient.hmget(
         ...(["jd:{all}:migration", "step", "rows"] as const),
       );
       return { step: step ?? "", rows: Number(rows) };
@@ -53,27 +53,32 @@ t.test(
       const startMs = performance.now();
       const launched = await launchBroker(t, settings);
       const node = await launched.ready();
-      let seen = await resultOf(node);
-      if (index === 0) await answersLittle(t, node);
+      let result = await resultOf(node);
+      if (index === 0) await assertUnavailable(t, node);
       for (;;) {
-        const at = await progress();
-        if (at.step === step && at.rows >= share * SIZE.messages) break;
-        seen = await resultOf(node);
-        if (seen.status !== "running") break;
+        const position = await progress();
+        if (position.step === step && position.rows >= share * SIZE.messages) break;
+        result = await resultOf(node);
+        if (result.status !== "running") break;
         await pause(POLL_MS);
       }
-      seen = await resultOf(node);
-      t.match(seen, { ...RUNNING, try_count: index + 1 });
-      t.ok(STEPS.indexOf(seen.step) >= STEPS.indexOf(step), seen.step); // it goes on meanwhile
+      result = await resultOf(node);
+      t.match(result, { ...RUNNING, try_count: index + 1 });
+      t.ok(
+        STEPS.indexOf(result.step) >= STEPS.indexOf(step),
+        `the reported step is ${result.step}`,
+      ); // the move continues meanwhile
       const { rows } = await progress();
-      t.comment(`killed at ${step}, row ${rows}, ${seconds(startMs)} s after its start`);
+      t.comment(
+        `the node was killed in step ${step} at row ${rows}, ${seconds(startMs)} s after its start`,
+      );
       await launched.kill();
     }
 
     const last = await launchBroker(t, settings);
     const node = await last.ready();
-    const steps = await timed(t, "the rest", () => untilDone(t, node));
-    t.ok(steps.size > 0);
+    const steps = await timed(t, "the remaining move", () => untilDone(t, node));
+    t.ok(steps.size > 0, "the last start continues the move");
     t.same(await resultOf(node), {
       ...{ status: "completed", step: "verify" },
       ...{ last_err: null, try_count: KILLS.length + 1 },
@@ -85,7 +90,7 @@ t.test(
     const store = await redisStore(t, redisSettings(redis.url, { timeoutMs: 60_000 }), Date.now);
     const after = await timed(t, "reading Redis", () => checksums(store, SIZE));
     const differing = [...before].filter(([name, sum]) => after.get(name) !== sum);
-    t.same(differing.slice(0, 3), []);
+    t.same(differing.slice(0, 3), [], "both stores hold the same data");
     t.equal(after.size, before.size);
 
     const again = await launchBroker(t, settings);
@@ -94,8 +99,8 @@ t.test(
   },
 );
 
-/** What a node says while its data is not there. */
-async function answersLittle(t: Test, node: Broker): Promise<void> {
+/** Asserts which calls a node answers before its data has been moved. */
+async function assertUnavailable(t: Test, node: Broker): Promise<void> {
   t.equal((await node.call("/healthz")).status, 200);
   t.equal((await node.call("/metrics")).status, 200);
   t.equal((await node.call("/readyz")).status, 503);
@@ -107,15 +112,15 @@ async function answersLittle(t: Test, node: Broker): Promise<void> {
   t.equal(code, RECONNECT_LATER);
 }
 
-/** The steps that were seen. */
+/** Waits until the move is done. Returns the steps that were reported. */
 async function untilDone(t: Test, node: Broker): Promise<ReadonlySet<string>> {
-  const seen = new Set<string>();
+  const steps = new Set<string>();
   for (;;) {
     const result = await resultOf(node);
-    if (result.status !== "running") return seen;
-    seen.add(result.step);
+    if (result.status !== "running") return steps;
+    steps.add(result.step);
     if (!STEPS.includes(result.step) || result.last_err !== null)
-      t.fail(`not true: ${JSON.stringify(result)}`);
+      t.fail(`the result is wrong: ${JSON.stringify(result)}`);
     await pause(POLL_MS);
   }
 }
@@ -131,10 +136,10 @@ async function resultOf(node: Broker): Promise<Result> {
   return (await node.call("/migrate/result")).body;
 }
 
-async function timed<T>(t: Test, what: string, run: () => Promise<T>): Promise<T> {
+async function timed<T>(t: Test, activity: string, run: () => Promise<T>): Promise<T> {
   const startMs = performance.now();
   const value = await run();
-  t.comment(`${what}: ${seconds(startMs)} s`);
+  t.comment(`${activity}: ${seconds(startMs)} s`);
   return value;
 }
 

@@ -1,6 +1,6 @@
-// What a cluster says of a node that others take for dead: its sessions are offline although their
-// entries are still there, and a node whose own heartbeat fails is not ready. Two broker processes
-// on a Redis of their own.
+// A node that others consider dead: its sessions count as offline although their entries still
+// exist. A node whose own heartbeat fails is not ready. Uses two broker processes on their own
+// Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -18,49 +18,49 @@ const settings = {
   JINDOU_AUTH_CLIENTS: "none",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
-const [alive, doomed] = await Promise.all([
+const [alive, dying] = await Promise.all([
   spawnBroker(t, { ...settings, JINDOU_NODE_ID: "alive" }),
-  spawnBroker(t, { ...settings, JINDOU_NODE_ID: "doomed" }),
+  spawnBroker(t, { ...settings, JINDOU_NODE_ID: "dying" }),
 ]);
 
-t.test("entries of a dead node count as offline, and expire", async (t) => {
+t.test("sessions of a dead node count as offline, and their entries expire", async (t) => {
   await connectNative(t, { port: alive.clientPort, uid: "here" });
-  await connectNative(t, { port: doomed.clientPort, uid: "there" });
+  await connectNative(t, { port: dying.clientPort, uid: "there" });
   const uids = ["here", "there"];
   const online = async () => {
     const { body } = await alive.call("/user/onlinestatus", uids);
-    return body.map((one: { online: number }) => one.online);
+    return body.map((user: { online: number }) => user.online);
   };
   await until(async () => String(await online()) === "1,1");
-  await doomed.kill();
+  await dying.kill();
   const killedMs = performance.now();
   await until(async () => String(await online()) === "1,0");
   t.comment(`offline after ${(performance.now() - killedMs).toFixed(0)} ms`);
 
-  // Private, since no door shows what is left in Redis.
+  // This test reads Redis directly, because the API does not show expired entries.
   const key = "jd:{u:there}:sessions";
-  t.equal(await client.hlen(key), 1, "nobody has removed the entry");
+  t.equal(await client.hlen(key), 1, "no node has removed the entry");
   const keptMs = await client.pttl(key);
-  t.ok(keptMs > 0 && keptMs <= 600_000, `it expires: ${keptMs} ms`);
-  const left = await client.keys("jd:*doomed*");
-  t.same(left, [], "nothing else is left of the node");
+  t.ok(keptMs > 0 && keptMs <= 600_000, `the entry expires after ${keptMs} ms`);
+  const remaining = await client.keys("jd:*dying*");
+  t.same(remaining, [], "Redis holds no other key of the node");
 });
 
 t.test(
-  "a node whose heartbeat fails for as long as makes it dead is not ready, and says why",
+  "a node whose heartbeat fails for longer than `cluster.deadAfterMs` is not ready and names the reason",
   async (t) => {
     const beats = "jd:{all}:beats";
     t.equal((await alive.call("/readyz")).status, 200);
-    await client.rename(beats, "kept");
-    await client.set(beats, "no place for heartbeats");
-    let answer: ApiResponse | undefined;
+    await client.rename(beats, "saved");
+    await client.set(beats, "not a hash");
+    let response: ApiResponse | undefined;
     await until(async () => {
-      answer = await alive.call("/readyz");
-      return answer.status === 503;
+      response = await alive.call("/readyz");
+      return response.status === 503;
     });
-    t.match(answer?.body, { error: /heartbeat/, code: "unavailable" });
-    t.equal((await alive.call("/healthz")).status, 200, "it lives");
-    await client.rename("kept", beats);
+    t.match(response?.body, { error: /heartbeat/, code: "unavailable" });
+    t.equal((await alive.call("/healthz")).status, 200, "the node is still healthy");
+    await client.rename("saved", beats);
     await until(async () => (await alive.call("/readyz")).status === 200);
   },
 );
@@ -68,7 +68,7 @@ t.test(
 async function until(holds: () => Promise<boolean>): Promise<void> {
   const deadline = performance.now() + WAIT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error("it does not happen");
+    if (performance.now() > deadline) throw new Error("the condition did not become true in time");
     await pause(50);
   }
 }

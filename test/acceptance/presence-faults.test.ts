@@ -1,6 +1,6 @@
-// What other nodes and those who watch a user are told when a node dies, freezes or loses its
-// Redis, and when Redis forgets: presence ends right, and a session that may not go on does not.
-// Broker processes on a Redis of their own.
+// Presence when a node dies, freezes or loses Redis, and when Redis loses its data. Other nodes and
+// watchers finally see the right status, and a session that was ended elsewhere does not continue.
+// Uses broker processes on their own Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -10,7 +10,7 @@ import { type ChildBroker, spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { startRedis } from "../support/redis.ts";
-import { eventually, farewellOf } from "./logins.ts";
+import { disconnectReasonOf, eventually } from "./logins.ts";
 
 t.setTimeout(300_000);
 
@@ -37,35 +37,36 @@ async function register(uid: string, token = TOKEN): Promise<void> {
   if (status !== 200) throw new Error(`/user/token: ${status}`);
 }
 
-/** A main device of a user, its own or another one. */
+/** Connects a main device of a user. */
 async function connect(
   { clientPort: port }: Pick<ChildBroker, "clientPort">,
   uid: string,
   deviceId = "",
 ): Promise<NativeClient> {
-  const known = { uid, token: TOKEN, timeoutMs: TIMEOUT_MS };
-  return connectNative(t, { ...known, port, deviceId });
+  const credentials = { uid, token: TOKEN, timeoutMs: TIMEOUT_MS };
+  return connectNative(t, { ...credentials, port, deviceId });
 }
 
 /**
- * A session on the node `here` that watches these users, and what it was told of them, newest last.
+ * Connects a watcher of these users to the node `here`. `pushed` returns the presence values that
+ * the watcher was pushed for a user, newest last.
  */
 async function watcherOf(uids: readonly string[]) {
   const uid = `watcher of ${uids[0]}`;
   await register(uid);
   const client = await connect(here, uid);
   const { presence } = await client.watch(uids);
-  await until("it to be live", async () => {
+  await until("the watcher's session to be live", async () => {
     const { body } = await here.call("/metrics");
-    return JOINING.exec(String(body))?.[1] === "0"; // until then a fault ends it
+    return JOINING.exec(String(body))?.[1] === "0"; // a fault before that ends the session
   });
   return {
     presence,
-    told: (uid: string): readonly boolean[] =>
+    pushed: (uid: string): readonly boolean[] =>
       client
         .pushesOf("presence")
         .flatMap((push) => push.presence)
-        .filter((one) => one.uid === uid)
+        .filter((item) => item.uid === uid)
         .map(({ online }) => online),
   };
 }
@@ -78,87 +79,98 @@ async function isOnline(node: ChildBroker, uid: string): Promise<boolean> {
 const until = (what: string, holds: () => boolean | Promise<boolean>) =>
   eventually(what, async () => holds());
 
-t.test("a node is killed: its sessions are offline, watchers are told", async (t) => {
-  const doomed = await spawnNode("doomed");
+t.test("the users of a killed node become offline, and watchers are pushed that", async (t) => {
+  const dying = await spawnNode("dying");
   const uids = ["killed 1", "killed 2", "both"];
   for (const uid of uids) await register(uid);
-  for (const uid of uids) await connect(doomed, uid, "there");
+  for (const uid of uids) await connect(dying, uid, "there");
   const watcher = await watcherOf(uids);
   t.same(
     watcher.presence.map(({ online }) => online),
     [true, true, true],
-    "all are online",
+    "all users are online",
   );
-  await doomed.kill();
-  await until("all to be offline", async () => {
+  await dying.kill();
+  await until("all users to be offline", async () => {
     const states = await Promise.all(
       uids.flatMap((uid) => [isOnline(here, uid), isOnline(there, uid)]),
     );
     return !states.includes(true);
   });
-  for (const uid of uids) await until("the push", () => watcher.told(uid).join() === "false");
+  for (const uid of uids)
+    await until("the presence push", () => watcher.pushed(uid).join() === "false");
   const back = await connect(there, "both", "there");
-  await until("it online", () => watcher.told("both").length === 2);
-  t.same(watcher.told("both"), [false, true], "each change once");
+  await until("the push that the user is online", () => watcher.pushed("both").length === 2);
+  t.same(watcher.pushed("both"), [false, true], "each change is pushed once");
   await back.disconnect();
-  await until("it offline", () => watcher.told("both").length === 3);
-  t.same(watcher.told("both"), [false, true, false], "and its end");
+  await until("the push that the user is offline", () => watcher.pushed("both").length === 3);
+  t.same(watcher.pushed("both"), [false, true, false], "the logout is pushed once");
 });
 
-t.test("a node is frozen: its sessions are offline, then online or ended", async (t) => {
-  const frozen = await spawnNode("frozen");
-  const uids = ["stays", "kicked", "logged out"];
-  for (const uid of uids) await register(uid);
-  const [stays, kicked, out] = (await Promise.all(uids.map((uid) => connect(frozen, uid)))) as [
-    NativeClient,
-    NativeClient,
-    NativeClient,
-  ];
-  const watcher = await watcherOf(uids);
-  frozen.process.kill("SIGSTOP");
-  await until("all to be offline", () => uids.every((uid) => watcher.told(uid).at(-1) === false));
-  const later = await connect(there, "kicked");
-  const quit = { uid: "logged out", device_flag: 0 };
-  t.equal((await there.call("/user/device_quit", quit)).status, 200, "quit");
-  frozen.process.kill("SIGCONT");
-  await until("it online", () => watcher.told("stays").at(-1) === true);
-  t.equal((await stays.ping()).kind, "pong", "the session goes on");
-  const { code } = await kicked.closed;
-  t.equal(code, CLOSE_REASONS.kicked.code, "the older login is ended");
-  t.equal(farewellOf(kicked), "kicked", "and told why");
-  const { logged_out: loggedOut } = CLOSE_REASONS;
-  t.equal((await out.closed).code, loggedOut.code, "so is the one that quit");
-  t.equal((await later.ping()).kind, "pong", "the newer login goes on");
-  t.notOk(await isOnline(here, "logged out"), "nor is it online");
-  t.equal(watcher.told("logged out").at(-1), false, "for watchers, too");
-});
+t.test(
+  "the users of a frozen node are offline, and its sessions continue or end when it wakes up",
+  async (t) => {
+    const frozen = await spawnNode("frozen");
+    const uids = ["stays", "kicked", "logged out"];
+    for (const uid of uids) await register(uid);
+    const [stays, kicked, loggedOutClient] = (await Promise.all(
+      uids.map((uid) => connect(frozen, uid)),
+    )) as [NativeClient, NativeClient, NativeClient];
+    const watcher = await watcherOf(uids);
+    frozen.process.kill("SIGSTOP");
+    await until("all users to be offline", () =>
+      uids.every((uid) => watcher.pushed(uid).at(-1) === false),
+    );
+    const later = await connect(there, "kicked");
+    const quit = { uid: "logged out", device_flag: 0 };
+    t.equal(
+      (await there.call("/user/device_quit", quit)).status,
+      200,
+      "the device quit is accepted",
+    );
+    frozen.process.kill("SIGCONT");
+    await until("the push that the user is online", () => watcher.pushed("stays").at(-1) === true);
+    t.equal((await stays.ping()).kind, "pong", "the session continues");
+    const { code } = await kicked.closed;
+    t.equal(code, CLOSE_REASONS.kicked.code, "the older login is ended");
+    t.equal(disconnectReasonOf(kicked), "kicked", "the older login gets the reason");
+    const { logged_out: loggedOut } = CLOSE_REASONS;
+    t.equal((await loggedOutClient.closed).code, loggedOut.code, "the device that quit is ended");
+    t.equal((await later.ping()).kind, "pong", "the newer login continues");
+    t.notOk(await isOnline(here, "logged out"), "the device that quit is offline");
+    t.equal(watcher.pushed("logged out").at(-1), false, "watchers see it as offline");
+  },
+);
 
-t.test("Redis forgets a session: it is online again", async (t) => {
-  const uids = ["forgotten", "revoked"];
-  for (const uid of uids) await register(uid);
-  const [stays, gone] = (await Promise.all(uids.map((uid) => connect(there, uid)))) as [
-    NativeClient,
-    NativeClient,
-  ];
-  for (const uid of uids) await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
-  t.notOk(await isOnline(here, "forgotten"), "Redis forgot it");
-  await raw.hset(keys.user("devices", "revoked"), "0", Buffer.from([1, 1])); // a logout of which nobody was told
-  await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
-  await until("it online", () => isOnline(here, "forgotten"));
-  t.equal((await stays.ping()).kind, "pong", "it was never ended");
-  const { code } = await gone.closed;
-  t.equal(code, CLOSE_REASONS.logged_out.code, "the one that may not is ended");
-  t.notOk(await isOnline(here, "revoked"), "and offline");
-});
+t.test(
+  "a session whose entry Redis lost becomes online again, and a revoked one is ended",
+  async (t) => {
+    const uids = ["forgotten", "revoked"];
+    for (const uid of uids) await register(uid);
+    const [stays, revoked] = (await Promise.all(uids.map((uid) => connect(there, uid)))) as [
+      NativeClient,
+      NativeClient,
+    ];
+    for (const uid of uids) await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
+    t.notOk(await isOnline(here, "forgotten"), "the session has no entry");
+    await raw.hset(keys.user("devices", "revoked"), "0", Buffer.from([1, 1])); // a logout that was not published
+    await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
+    await until("the user to be online", () => isOnline(here, "forgotten"));
+    t.equal((await stays.ping()).kind, "pong", "the session was never ended");
+    const { code } = await revoked.closed;
+    t.equal(code, CLOSE_REASONS.logged_out.code, "the revoked session is ended");
+    t.notOk(await isOnline(here, "revoked"), "the revoked user is offline");
+  },
+);
 
-t.test("Redis does not hear that a session ended: it is offline", async (t) => {
+t.test("a session that ends while Redis does not respond becomes offline later", async (t) => {
   await register("unheard");
   const client = await connect(there, "unheard");
   const watcher = await watcherOf(["unheard"]);
   redis.signal("SIGSTOP");
   await client.disconnect();
-  await pause(2000); // the removal is not answered in time
+  await pause(2000); // the removal of the session times out
   redis.signal("SIGCONT");
-  await until("the push", () => watcher.told("unheard").at(-1) === false);
-  t.notOk(await isOnline(here, "unheard"), "for all nodes");
+  await until("the presence push", () => watcher.pushed("unheard").at(-1) === false);
+  t.notOk(await isOnline(here, "unheard"), "the user is offline on every node");
 });

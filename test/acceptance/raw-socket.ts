@@ -1,6 +1,5 @@
-// A bare TCP connection that can also speak just enough WebSocket [RFC 6455] to be rude in it:
-// frames go out as told, whole or not. State: the socket, what came in and is not taken yet, and
-// how it ended. It answers nothing by itself.
+// A TCP connection that can also send WebSocket frames [RFC 6455], valid or not. Keeps the bytes
+// that were received and not read yet, and how the connection ended. It answers nothing by itself.
 
 import { connect, type Socket } from "node:net";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
@@ -14,7 +13,7 @@ export const OPCODES = {
   ping: 9,
 } as const;
 
-/** How a connection ended: with a close frame's code, or without one. */
+/** How a connection ended: the code of the close frame, or `cut` if there was none. */
 export type Ending = number | "cut";
 
 const TIMEOUT_MS = 120_000;
@@ -30,7 +29,7 @@ const HANDSHAKE = [
 ].join("\r\n");
 
 /** Close codes of the broker's own table. */
-export const OUR_CODES: ReadonlySet<Ending> = new Set(
+export const BROKER_CODES: ReadonlySet<Ending> = new Set(
   Object.values(CLOSE_REASONS).map(({ code }) => code),
 );
 
@@ -45,33 +44,33 @@ export class RawSocket {
   constructor(port: number, options: { readonly allowHalfOpen?: boolean } = {}) {
     this.#socket = connect({ host: "127.0.0.1", port, ...options });
     this.#socket.setNoDelay(true);
-    this.#socket.on("connect", () => this.#becomes("open"));
+    this.#socket.on("connect", () => this.#setStatus("open"));
     this.#socket.on("data", (data) => {
       this.#received = Buffer.concat([this.#received, data]);
       this.#waiters.check();
     });
     this.#socket.on("error", (error) => {
-      this.#error = error; // the close that follows tells
+      this.#error = error; // a `close` event always follows
     });
-    this.#socket.on("close", () => this.#becomes("over"));
+    this.#socket.on("close", () => this.#setStatus("over"));
   }
 
   get isOver(): boolean {
     return this.#status === "over";
   }
 
-  /** Everything received and not taken yet. */
+  /** Bytes that were received and not read yet. */
   get received(): Buffer {
     return this.#received;
   }
 
   async connected(): Promise<this> {
     await this.#waiters.until("a connection", () => this.#status !== "connecting");
-    if (this.isOver) throw new Error("no connection", { cause: this.#error });
+    if (this.isOver) throw new Error("the connection failed", { cause: this.#error });
     return this;
   }
 
-  /** Becomes a WebSocket. Rejects unless the server agrees. */
+  /** Upgrades the connection to a WebSocket. Rejects if the server refuses. */
   async upgraded(subprotocol?: string): Promise<this> {
     await this.connected();
     const chosen = subprotocol === undefined ? "" : `Sec-WebSocket-Protocol: ${subprotocol}\r\n`;
@@ -79,32 +78,32 @@ export class RawSocket {
     const end = () => this.#received.indexOf("\r\n\r\n");
     await this.#waiters.until("an upgrade", () => end() >= 0 || this.isOver);
     const head = this.#received.subarray(0, end() + 4).toString("latin1");
-    if (!head.startsWith("HTTP/1.1 101")) throw new Error(`no upgrade: ${head}`);
+    if (!head.startsWith("HTTP/1.1 101")) throw new Error(`the upgrade was refused: ${head}`);
     this.#received = this.#received.subarray(end() + 4);
     return this;
   }
 
-  /** Bytes as they are. Harmless when it is over. */
+  /** Writes raw bytes. Does nothing after the connection has ended. */
   write(data: Uint8Array | string): void {
     if (this.#socket.writable) this.#socket.write(data);
   }
 
-  /** One WebSocket message. */
+  /** Sends one WebSocket message. */
   send(payload: Uint8Array, opcode: number = OPCODES.binary): void {
     this.write(webSocketFrame(payload, opcode));
   }
 
-  /** The next data frame's payload, or undefined when the connection is over. */
+  /** Returns the payload of the next data frame, `undefined` if the connection has ended. */
   async frame(): Promise<Buffer | undefined> {
-    let found: Buffer | undefined;
+    let payload: Buffer | undefined;
     await this.#waiters.until("a frame", () => {
-      found = this.#takeDataFrame();
-      return found !== undefined || this.isOver || this.#closeCode !== undefined;
+      payload = this.#readDataFrame();
+      return payload !== undefined || this.isOver || this.#closeCode !== undefined;
     });
-    return found;
+    return payload;
   }
 
-  /** Resolves when the server has ended it. What is still unread is dropped. */
+  /** Waits until the server has ended the connection. Unread frames are dropped. */
   async ended(): Promise<Ending> {
     while ((await this.frame()) !== undefined);
     this.kill();
@@ -116,22 +115,22 @@ export class RawSocket {
     await this.#waiters.until("the end", () => this.isOver);
   }
 
-  /** Closes this side only. */
+  /** Closes only the sending side. */
   endWriting(): void {
     this.#socket.end();
   }
 
-  /** Resets the connection: nothing of it stays behind in the kernel. */
+  /** Resets the connection, so that the kernel keeps no data of it. */
   kill(): void {
     this.#socket.resetAndDestroy();
   }
 
-  #becomes(status: "open" | "over"): void {
+  #setStatus(status: "open" | "over"): void {
     this.#status = status;
     this.#waiters.check();
   }
 
-  #takeDataFrame(): Buffer | undefined {
+  #readDataFrame(): Buffer | undefined {
     for (;;) {
       const frame = splitFrame(this.#received);
       if (frame === undefined) return undefined;
@@ -146,7 +145,7 @@ export class RawSocket {
   }
 }
 
-/** A masked frame; the mask is 0, which leaves the payload as it is. */
+/** Returns a masked frame. The mask is 0, which leaves the payload unchanged. */
 export function webSocketFrame(payload: Uint8Array, opcode: number, firstBits = 0x80): Buffer {
   const { length } = payload;
   const size = length < 126 ? 0 : length < 65_536 ? 2 : 8;

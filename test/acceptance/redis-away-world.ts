@@ -1,5 +1,5 @@
-// Two nodes on a Redis of their own, senders that insist on every message over HTTP and sockets,
-// and two who only read. State: the connections, what was sent, how far each reader is.
+// Two nodes on their own Redis, senders that repeat every message over HTTP and sockets until it is
+// acknowledged, and two users who only read.
 
 import type { Test } from "tap";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
@@ -9,7 +9,7 @@ import { connectNative } from "../support/native-client.ts";
 import { type NativeClient, NativeClientError, textOf } from "../support/native-session.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 
-const PATIENCE_MS = 120_000;
+const TIMEOUT_MS = 120_000;
 const PAUSE_MS = 20;
 const GROUP: ChannelRef = { id: "g", type: 2 };
 const BOB: ChannelRef = { id: "bob", type: 1 };
@@ -22,14 +22,14 @@ const SETTINGS = {
   JINDOU_REDIS_TIMEOUT_MS: "1000",
 };
 
-const pause = (ms = PAUSE_MS) => new Promise((go) => setTimeout(go, ms));
+const pause = (ms = PAUSE_MS) => new Promise((done) => setTimeout(done, ms));
 
 export class AwayWorld {
   readonly redis: RedisServer;
   readonly nodes: readonly [ChildBroker, ChildBroker];
   readonly #checker = new HistoryChecker();
   readonly #clients = new Map<string, NativeClient>();
-  readonly #gone: string[] = [];
+  readonly #ended: string[] = [];
   readonly #loops: Promise<void>[] = [];
   #isOver = false;
 
@@ -48,7 +48,7 @@ export class AwayWorld {
       subscribers: [...READERS, ...WRITERS],
     });
     for (const [at, uid] of [...READERS, ...WRITERS].entries()) await world.#connect(t, uid, at);
-    world.#write();
+    world.#startSending();
     t.teardown(() => {
       world.#isOver = true;
     });
@@ -63,28 +63,28 @@ export class AwayWorld {
     return this.#checker.acknowledgedCount;
   }
 
-  /** Whose connection ended, and with which code. */
-  gone(): readonly string[] {
-    return this.#gone;
+  /** Returns the users whose connection has ended, each with the close code. */
+  endedConnections(): readonly string[] {
+    return this.#ended;
   }
 
-  /** Resolves when so many more messages were acknowledged. */
+  /** Resolves when `count` more messages were acknowledged. */
   async progress(count: number): Promise<void> {
-    const wanted = this.acknowledgedCount + count;
-    await until("messages go on", () => this.acknowledgedCount >= wanted);
+    const target = this.acknowledgedCount + count;
+    await until("messages are acknowledged", () => this.acknowledgedCount >= target);
   }
 
-  /** A send that the node refused. */
+  /** Sends messages until the node refuses one. Returns that response. */
   async untilRefused(node: ChildBroker): Promise<ApiResponse> {
-    let answer = await this.#post(node, "refused?");
+    let response = await this.#post(node, "refused?");
     await until("sends are refused", async () => {
-      answer = await this.#post(node, "refused?");
-      return answer.status === 503;
+      response = await this.#post(node, "refused?");
+      return response.status === 503;
     });
-    return answer;
+    return response;
   }
 
-  /** Of a send of each reader's socket. */
+  /** Sends a message on the socket of each reader. Returns the error codes, or `ok`. */
   socketCodes(): Promise<readonly string[]> {
     return Promise.all(
       READERS.map((uid) =>
@@ -98,7 +98,10 @@ export class AwayWorld {
     );
   }
 
-  /** So many calls at once on each node, sends unless `path` is said; their statuses. */
+  /**
+   * Makes `count` calls at once on each node: GETs of `path`, or sends if `path` is `undefined`.
+   * Returns the statuses.
+   */
   async flood(count: number, path?: string): Promise<readonly number[]> {
     const call = (node: ChildBroker) =>
       path === undefined ? this.#post(node, "flood") : node.call(path);
@@ -106,12 +109,12 @@ export class AwayWorld {
     return (await Promise.all(calls)).map(({ status }) => status);
   }
 
-  /** Commands that wait for Redis, of both nodes. */
+  /** Returns the number of commands of both nodes that wait for a reply of Redis. */
   async inFlight(): Promise<number> {
     const pages = await Promise.all(this.nodes.map(({ call }) => call("/metrics")));
     return pages
       .map(({ body }) => /^jindou_redis_commands_in_flight (\d+)$/m.exec(body))
-      .reduce((sum, found) => sum + Number(found?.[1] ?? Number.NaN), 0);
+      .reduce((sum, match) => sum + Number(match?.[1] ?? Number.NaN), 0);
   }
 
   async untilReady(): Promise<void> {
@@ -121,36 +124,37 @@ export class AwayWorld {
       });
   }
 
-  /** Everybody is online as either node sees it. */
+  /** Resolves when both nodes report every user as online. */
   async untilOnline(): Promise<void> {
     const uids = [...READERS, ...WRITERS];
     for (const { call } of this.nodes)
-      await until("everybody is online", async () => {
+      await until("all users are online", async () => {
         const { body } = await call("/user/onlinestatus", uids);
         return Array.isArray(body) && body.every(({ online }) => online === 1);
       });
   }
 
   /**
-   * Ends the senders once all they sent is acknowledged, and judges what the readers were pushed.
+   * Stops the senders when every message they sent is acknowledged, and checks what the readers
+   * were pushed.
    */
   async finish(): Promise<void> {
     this.#isOver = true;
     await Promise.all(this.#loops);
     for (const uid of READERS)
-      for (const channel of uid === "bob" ? [GROUP, BOB] : [GROUP]) await this.#judge(uid, channel);
+      for (const channel of uid === "bob" ? [GROUP, BOB] : [GROUP]) await this.#check(uid, channel);
   }
 
-  async #judge(uid: string, channel: ChannelRef): Promise<void> {
+  async #check(uid: string, channel: ChannelRef): Promise<void> {
     const key = channelKey(channel, "alice");
     const reader = new Reader(uid, key);
     const client = this.#client(uid);
-    const mine = () => client.messages.filter((one) => one.key === key);
+    const received = () => client.messages.filter((message) => message.key === key);
     const { headSeq } = await client.history(
       channel.type === 1 ? { id: "alice", type: 1 } : channel,
     );
-    await until(`${uid} has everything`, () => (mine().at(-1)?.messageSeq ?? 0) >= headSeq);
-    for (const message of mine()) {
+    await until(`${uid} has every message`, () => (received().at(-1)?.messageSeq ?? 0) >= headSeq);
+    for (const message of received()) {
       const shown = { ...message, text: textOf(message) };
       this.#checker.checkRange(reader, liveRange(shown, Date.now()));
     }
@@ -159,10 +163,10 @@ export class AwayWorld {
 
   async #connect(t: Test, uid: string, at: number): Promise<void> {
     const node = this.nodes[at % 2 === 0 ? 0 : 1];
-    const options = { uid, port: node.clientPort, timeoutMs: PATIENCE_MS };
+    const options = { uid, port: node.clientPort, timeoutMs: TIMEOUT_MS };
     const client = await connectNative(t, options);
     this.#clients.set(uid, client);
-    void client.closed.then(({ code }) => this.#gone.push(`${uid} ${code}`));
+    void client.closed.then(({ code }) => this.#ended.push(`${uid} ${code}`));
   }
 
   #client(uid: string): NativeClient {
@@ -171,7 +175,7 @@ export class AwayWorld {
     return client;
   }
 
-  /** To a channel that nobody judges. */
+  /** Sends a message to a channel that is not checked. */
   #post(node: ChildBroker, text: string): Promise<ApiResponse> {
     return node.call("/message/send", {
       ...{ from_uid: "erin", channel_id: "nobody", channel_type: 1 },
@@ -179,11 +183,11 @@ export class AwayWorld {
     });
   }
 
-  #write(): void {
+  #startSending(): void {
     for (const node of this.nodes)
       for (const channel of [GROUP, BOB]) {
         const name = `http${node.apiPort}`;
-        this.#loop("alice", channel, name, async (sending) => {
+        this.#sendRepeatedly("alice", channel, name, async (sending) => {
           const { status, body } = await node.call("/message/send", {
             ...{ from_uid: "alice", payload: textPayload(sending.text) },
             ...{ channel_id: channel.id, channel_type: channel.type },
@@ -195,7 +199,7 @@ export class AwayWorld {
         });
       }
     for (const uid of WRITERS)
-      this.#loop(uid, GROUP, "socket", async ({ text, clientMsgNo }) => {
+      this.#sendRepeatedly(uid, GROUP, "socket", async ({ text, clientMsgNo }) => {
         try {
           return await this.#client(uid).send(GROUP, text, { clientMsgNo });
         } catch (error) {
@@ -206,8 +210,8 @@ export class AwayWorld {
       });
   }
 
-  /** Sends one message after the other, each until it is acknowledged. */
-  #loop(
+  /** Sends one message after the other. Repeats each until it is acknowledged. */
+  #sendRepeatedly(
     fromUid: string,
     channel: ChannelRef,
     name: string,
@@ -217,13 +221,9 @@ export class AwayWorld {
     const run = async () => {
       for (let count = 1; !this.#isOver; count++) {
         const clientMsgNo = `${name}-${channel.type}-${count}`;
-        const rest = { noPersist: false, expireS: 0 };
         const sending = {
-          key,
-          fromUid,
-          clientMsgNo,
-          text: clientMsgNo,
-          ...rest,
+          ...{ key, fromUid, clientMsgNo, text: clientMsgNo },
+          ...{ noPersist: false, expireS: 0 },
         };
         this.#checker.recordSend(sending, Date.now());
         let ack = await send(sending);
@@ -239,10 +239,10 @@ export class AwayWorld {
   }
 }
 
-async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + PATIENCE_MS;
+async function until(condition: string, holds: () => boolean | Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + TIMEOUT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error(`never: ${what}`);
+    if (performance.now() > deadline) throw new Error(`${condition}: not in time`);
     await pause();
   }
 }

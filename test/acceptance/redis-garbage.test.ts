@@ -1,7 +1,7 @@
-// Garbage on Redis' channels: real frames of every kind are captured, damaged and published to
-// every topic that a node listens to. The node lives, counts what it cannot read, and goes on
-// delivering in order. Knows no byte of a frame. JINDOU_TEST_GARBAGE sets how many frames,
-// JINDOU_TEST_SEED which.
+// Garbage on the channels of Redis: real frames of every kind are captured, damaged and published
+// to every topic that a node is subscribed to. The node survives, counts the frames it cannot read,
+// and keeps delivering in order. The test does not know the frame format. JINDOU_TEST_GARBAGE sets
+// the number of frames, JINDOU_TEST_SEED repeats a run.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -24,13 +24,13 @@ const SETTINGS = {
 };
 
 /**
- * A group's, a user's, what those hear who watch a user, and the node's own for marks: by tag and
- * part of the name.
+ * Kinds of topics, by hash tag and part of the name: of a group, of a user, of the presence of a
+ * watched user, and the node's own topic for marks.
  */
 const TOPIC_KINDS = ["c:topic", "u:topic", "u:presence", "m:mark"];
 
-/** A frame as it was published. */
-interface Captured {
+/** A captured publication. */
+interface Publication {
   readonly name: string;
   readonly frame: Buffer;
 }
@@ -38,7 +38,7 @@ interface Captured {
 t.setTimeout(60_000 + FRAMES * 30);
 
 t.test(
-  `a node lives through ${FRAMES} damaged frames on its topics and delivers in order`,
+  `a node survives ${FRAMES} damaged frames on its topics and delivers in order`,
   async (t) => {
     t.comment(`seed ${SEED}`);
     const redis = await startRedis(t);
@@ -49,8 +49,8 @@ t.test(
     t.teardown(() => {
       if (!t.passing()) t.comment(node.output().slice(-3000));
     });
-    const people = await gather(t, node);
-    const captured = await capture(redis, () => act(t, node, people));
+    const clients = await connectUsers(t, node);
+    const captured = await capture(redis, () => publishAllKinds(t, node, clients));
     t.ok(captured.length >= 20, `${captured.length} frames were captured`);
 
     const random = new Random(SEED);
@@ -62,58 +62,59 @@ t.test(
       const pipeline = publisher.pipeline();
       for (let at = 0; at < BATCH; at++) {
         const { name, frame } = random.pick(captured);
-        const to = random.below(4) === 0 ? random.pick(names) : name;
-        pipeline.spublish(to, damaged(random, frame, captured));
-        const kind = kindOf(to);
+        const topic = random.below(4) === 0 ? random.pick(names) : name;
+        pipeline.spublish(topic, damaged(random, frame, captured));
+        const kind = kindOf(topic);
         published.set(kind, (published.get(kind) ?? 0) + 1);
       }
       await pipeline.exec();
       texts.push(`meanwhile ${count}`);
-      await speak(people, texts.at(-1) ?? "");
+      await sendToAll(clients, texts.at(-1) ?? "");
     }
     t.comment(JSON.stringify([...published]));
-    t.same([...published.keys()], TOPIC_KINDS, "no topic of another kind");
-    for (const [kind, count] of published) t.ok(count > FRAMES / 50, `${kind}: ${count} frames`);
-    await arrive(t, people, texts);
-    t.equal(node.process.exitCode, null, "the node lives");
-    t.equal((await node.call("/readyz")).status, 200, "and is ready");
-    await judgeReports(t, node);
+    t.same([...published.keys()], TOPIC_KINDS, "the test knows every kind of topic");
+    for (const [kind, count] of published)
+      t.ok(count > FRAMES / 50, `${count} damaged frames were published to topics of kind ${kind}`);
+    await assertDelivered(t, clients, texts);
+    t.equal(node.process.exitCode, null, "the node still runs");
+    t.equal((await node.call("/readyz")).status, 200, "the node is ready");
+    await assertReports(t, node);
   },
 );
 
-t.test("a frame that claims another place in its channel holds up and hides nothing", async (t) => {
+t.test("a frame with a forged seq or message id neither delays nor hides a message", async (t) => {
   const redis = await startRedis(t);
   const settings = { ...SETTINGS, JINDOU_REDIS_URL: redis.url };
   const node = await spawnBroker(t, settings);
-  const people = await gather(t, node);
+  const clients = await connectUsers(t, node);
   const publisher = redis.client();
   const texts: string[] = [];
-  const say = async () => {
-    texts.push(`place ${texts.length}`);
-    await speak(people, texts.at(-1) ?? "");
+  const send = async () => {
+    texts.push(`message ${texts.length}`);
+    await sendToAll(clients, texts.at(-1) ?? "");
   };
   for (const forge of forgeries()) {
-    const fresh = await capture(redis, say);
+    const fresh = await capture(redis, send);
     for (const { name, frame } of fresh) await publisher.spublish(name, forge(frame));
-    await say();
+    await send();
   }
-  await say();
-  await arrive(t, people, texts);
-  t.equal(node.process.exitCode, null, "the node lives");
-  const reports = await rejected(node);
-  t.ok((reports.get("disproved") ?? 0) > 0, "what the store denied is counted");
+  await send();
+  await assertDelivered(t, clients, texts);
+  t.equal(node.process.exitCode, null, "the node still runs");
+  const reports = await rejectionCounts(node);
+  t.ok((reports.get("disproved") ?? 0) > 0, "frames that contradict the store are counted");
   const repairs = await metric(node, "jindou_cluster_repairs_total");
   await pause(500);
   const later = await metric(node, "jindou_cluster_repairs_total");
-  t.equal(later, repairs, "nothing is read again and again");
+  t.equal(later, repairs, "the node does not keep reading from the store");
 });
 
-interface People {
+interface Clients {
   readonly alice: NativeClient;
   readonly bob: NativeClient;
 }
 
-async function gather(t: Test, node: ChildBroker): Promise<People> {
+async function connectUsers(t: Test, node: ChildBroker): Promise<Clients> {
   const subscribers = ["alice", "bob"];
   await node.call("/channel", {
     ...{ channel_id: TEAM.id, channel_type: TEAM.type, subscribers },
@@ -127,38 +128,43 @@ async function gather(t: Test, node: ChildBroker): Promise<People> {
   return { alice, bob };
 }
 
-/** Everything that is published while `act` runs, and one frame at least for each topic. */
-async function capture(redis: RedisServer, act: () => Promise<void>): Promise<readonly Captured[]> {
+/**
+ * Returns everything that is published while `act` runs. Subscribes to all topics with a
+ * subscriber.
+ */
+async function capture(
+  redis: RedisServer,
+  act: () => Promise<void>,
+): Promise<readonly Publication[]> {
   const listener = redis.client();
-  const captured: Captured[] = [];
+  const captured: Publication[] = [];
   listener.on("smessageBuffer", (name: Buffer, frame: Buffer) =>
     captured.push({ name: name.toString(), frame }),
   );
-  const found = await redis.client().call("PUBSUB", "SHARDCHANNELS");
-  await listener.ssubscribe(...(found as string[]));
+  const topics = await redis.client().call("PUBSUB", "SHARDCHANNELS");
+  await listener.ssubscribe(...(topics as string[]));
   await act();
-  await listener.ping(); // behind what was published
+  await listener.ping(); // the reply follows all publications
   listener.disconnect();
   return captured;
 }
 
-/** Whatever makes a node publish, once or twice. */
-async function act(t: Test, node: ChildBroker, { alice, bob }: People): Promise<void> {
+/** Makes the node publish every kind of frame once or twice. */
+async function publishAllKinds(t: Test, node: ChildBroker, { alice, bob }: Clients): Promise<void> {
   const ok = async (path: string, body: unknown) => {
-    const answer = await node.call(path, body);
-    if (answer.status !== 200)
-      throw new Error(`${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
+    const { status, body: response } = await node.call(path, body);
+    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
   };
   for (const channel of [TEAM, BOB]) {
     await alice.send(channel, "first");
-    const atOnce = ["one", "two", "three"]; // come as one frame
+    const atOnce = ["one", "two", "three"]; // these are published as one frame
     await Promise.all(atOnce.map((text) => alice.send(channel, text)));
-    await alice.send(channel, "unkept", { noPersist: true });
+    await alice.send(channel, "unstored", { noPersist: true });
     await alice.send(channel, "command", { syncOnce: true });
-    const place = { channel_id: channel.id, channel_type: channel.type };
+    const address = { channel_id: channel.id, channel_type: channel.type };
     const event = (type: string, data: string) =>
       ok("/event", {
-        ...{ ...place, client_msg_no: `s-${channel.id}`, from_uid: "alice" },
+        ...{ ...address, client_msg_no: `s-${channel.id}`, from_uid: "alice" },
         event: { type, data, timestamp: Date.now() },
       });
     await event("___TextMessageStart", "{}");
@@ -191,7 +197,7 @@ async function act(t: Test, node: ChildBroker, { alice, bob }: People): Promise<
     level: 1,
   } as const;
   const first = await connectNative(t, twin);
-  const second = await connectNative(t, twin); // kicks the first
+  const second = await connectNative(t, twin); // kicks the first device
   await first.closed;
   await second.disconnect();
   const carol = await connectNative(t, { port: node.clientPort, uid: "carol" });
@@ -204,53 +210,57 @@ function kindOf(topic: string): string {
   return `${tag}:${part}`;
 }
 
-/** One message to each of the channels, acknowledged. */
-async function speak({ alice }: People, text: string): Promise<void> {
+/** Sends a message to each of the channels. Resolves when both are acknowledged. */
+async function sendToAll({ alice }: Clients, text: string): Promise<void> {
   await Promise.all([alice.send(TEAM, text), alice.send(BOB, text)]);
 }
 
 /**
- * All of them, each first after the one before it; both clients have what they are to have. A
- * forged copy of an earlier one may stand between.
+ * Asserts that bob was pushed all texts in order. Repeats are ignored, because a forged copy of an
+ * earlier message may be delivered. Then asserts that a command is still delivered.
  */
-async function arrive(t: Test, { alice, bob }: People, texts: readonly string[]): Promise<void> {
+async function assertDelivered(
+  t: Test,
+  { alice, bob }: Clients,
+  texts: readonly string[],
+): Promise<void> {
   const shown = (type: number) => {
-    const all = bob.messages.filter(({ channel }) => channel.type === type);
-    const wanted = new Set(texts);
-    return [...new Set(all.map(readable))].filter((text) => wanted.has(text));
+    const messages = bob.messages.filter(({ channel }) => channel.type === type);
+    const expected = new Set(texts);
+    return [...new Set(messages.map(readableText))].filter((text) => expected.has(text));
   };
   for (const type of [TEAM.type, BOB.type]) {
-    const isThere = () => shown(type).length >= texts.length;
-    await bob.waitFor(isThere, `all messages of type ${type}`).catch(() => {});
-    t.same(shown(type), texts, `in order, of type ${type}`);
+    const isComplete = () => shown(type).length >= texts.length;
+    await bob.waitFor(isComplete, `all messages of type ${type}`).catch(() => {});
+    t.same(shown(type), texts, `the messages of channel type ${type} arrive in order`);
   }
   await alice.send(BOB, "command after", { syncOnce: true });
   await bob.waitFor(
-    () => bob.commands.some(({ message }) => readable(message) === "command after"),
+    () => bob.commands.some(({ message }) => readableText(message) === "command after"),
     "the command",
   );
 }
 
-/** What was dropped is counted by why, and logged at a bounded rate. */
-async function judgeReports(t: Test, node: ChildBroker): Promise<void> {
-  const counts = await rejected(node);
+/** Asserts that dropped frames are counted by reason, and logged at a bounded rate. */
+async function assertReports(t: Test, node: ChildBroker): Promise<void> {
+  const counts = await rejectionCounts(node);
   for (const reason of ["unreadable", "misplaced"])
-    t.ok((counts.get(reason) ?? 0) > FRAMES / 50, `${reason} ones are counted`);
+    t.ok((counts.get(reason) ?? 0) > FRAMES / 50, `${reason} frames are counted`);
   t.comment(JSON.stringify([...counts]));
   const lines = node
     .output()
     .split("\n")
     .filter((line) => line.includes("dropped"));
-  t.ok(lines.length > 0, "it is logged");
-  t.ok(lines.length < FRAMES / 20, `${lines.length} lines`);
+  t.ok(lines.length > 0, "dropped frames are logged");
+  t.ok(lines.length < FRAMES / 20, `only ${lines.length} lines are logged`);
 }
 
-async function rejected(node: ChildBroker): Promise<ReadonlyMap<string, number>> {
+async function rejectionCounts(node: ChildBroker): Promise<ReadonlyMap<string, number>> {
   const { body } = await node.call("/metrics");
   const rows = String(body).matchAll(
     /^jindou_cluster_frames_rejected_total\{reason="(\w+)"\} (\d+)$/gm,
   );
-  return new Map([...rows].map(([, why, count]) => [why ?? "", Number(count)]));
+  return new Map([...rows].map(([, reason, count]) => [reason ?? "", Number(count)]));
 }
 
 async function metric(node: ChildBroker, name: string): Promise<number> {
@@ -258,8 +268,11 @@ async function metric(node: ChildBroker, name: string): Promise<number> {
   return Number(new RegExp(`^${name} (\\d+)$`, "m").exec(body)?.[1]);
 }
 
-/** A frame with damaged content may be delivered as well as a right one: nobody can tell. */
-function readable(message: Message): string {
+/**
+ * Returns the text of a message. Returns an empty string if the payload is damaged, because a frame
+ * with a damaged payload is delivered like any other.
+ */
+function readableText(message: Message): string {
   try {
     return String(textOf(message));
   } catch {
@@ -272,7 +285,7 @@ const NUMBERS = [
   ...[Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY],
 ];
 
-/** Ways to change the numbers that stand in a frame, one or two at a time. */
+/** Yields functions that change one or two of the numbers in a frame. */
 function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
   const changes: readonly ((value: number) => number)[] = [
     (value) => value + 1,
@@ -280,15 +293,18 @@ function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
     (value) => value + 2 ** 45,
     () => 1,
   ];
-  for (let one = 0; one < 3; one++)
-    for (const change of changes) yield (frame) => changed(frame, [one, change]);
-  // The next number and an id of long ago or of days ahead. One of about now is a message as any
-  // node may send it.
+  for (let index = 0; index < 3; index++)
+    for (const change of changes) yield (frame) => changed(frame, [index, change]);
+  // The next number together with an id of long ago or of days ahead. An id of about now would make
+  // a frame that any node may publish.
   for (const change of changes.slice(2))
     yield (frame) => changed(frame, [0, (value) => value + 1], [1, change]);
 }
 
-/** The numbers are looked for: 8 bytes that are a whole number of no small size. */
+/**
+ * Changes the numbers of a frame by their index. A number is 8 bytes that hold a positive integer
+ * as a double.
+ */
 function changed(
   frame: Buffer,
   ...changes: readonly (readonly [number, (value: number) => number])[]
@@ -301,15 +317,15 @@ function changed(
     places.push(at);
     at += 7;
   }
-  for (const [which, change] of changes) {
-    const at = places[which];
+  for (const [index, change] of changes) {
+    const at = places[index];
     if (at !== undefined) bytes.writeDoubleBE(change(bytes.readDoubleBE(at)), at);
   }
   return bytes;
 }
 
-/** One frame that nobody publishes. */
-function damaged(random: Random, frame: Buffer, others: readonly Captured[]): Buffer {
+/** Returns a damaged frame. */
+function damaged(random: Random, frame: Buffer, all: readonly Publication[]): Buffer {
   const bytes = Buffer.from(frame);
   const at = random.below(bytes.length);
   switch (random.below(8)) {
@@ -320,10 +336,10 @@ function damaged(random: Random, frame: Buffer, others: readonly Captured[]): Bu
     case 2:
       return Buffer.from(random.bytes(random.below(80)));
     case 3: {
-      const other = random.pick(others).frame;
-      return Buffer.concat([bytes.subarray(0, at), other.subarray(random.below(other.length))]);
+      const { frame: another } = random.pick(all);
+      return Buffer.concat([bytes.subarray(0, at), another.subarray(random.below(another.length))]);
     }
-    case 4: // a number that lies
+    case 4: // a wrong number at a random place
       for (let i = 0; i <= random.below(2); i++)
         if (bytes.length >= 10)
           bytes.writeDoubleBE(
@@ -331,7 +347,7 @@ function damaged(random: Random, frame: Buffer, others: readonly Captured[]): Bu
             2 + random.below(Math.min(bytes.length - 9, 33)),
           );
       return bytes;
-    case 5: // the same where numbers are likely to stand
+    case 5: // a wrong number where numbers are likely
       if (bytes.length >= 26) bytes.writeDoubleBE(random.pick(NUMBERS), 2 + 8 * random.below(3));
       return bytes;
     default:

@@ -1,6 +1,5 @@
-// A user's device for tests of logins: an app with the SDK on a network that comes and goes, and
-// that may lose a connection without the server's noticing. State: the app's client, the sockets it
-// opened, what it was told at its end.
+// A user's device for tests of logins: an app with the SDK on an unreliable network, which may lose
+// a connection without the server noticing.
 
 import { WebSocket } from "ws";
 import {
@@ -11,7 +10,7 @@ import {
   type SocketLike,
 } from "../../src/client/index.ts";
 
-/** Nobody listens there. */
+/** Address without a listener. */
 const NOWHERE = "ws://127.0.0.1:1";
 
 export interface SdkDeviceOptions {
@@ -19,16 +18,16 @@ export interface SdkDeviceOptions {
   readonly token: string;
   /** The port of the node that the next connection goes to. */
   readonly port: () => number;
-  /** Default: a new name with each login. */
+  /** Device id. Default: a new one for each login. */
   readonly deviceId?: string | undefined;
   readonly cursors?: ConnectOptions["cursors"];
 }
 
 export class SdkDevice {
-  /** Without it, connections fail at once. */
+  /** False makes new connections fail at once. */
   hasNetwork = true;
   readonly #options: SdkDeviceOptions;
-  readonly #wires = new Set<Wire>();
+  readonly #sockets = new Set<LossySocket>();
   #client: Client | undefined;
   #endedBy: string | undefined;
 
@@ -36,9 +35,7 @@ export class SdkDevice {
     this.#options = options;
   }
 
-  /**
-   * What the app was told when its client was ended by the server: a reason; undefined: it was not.
-   */
+  /** Reason for which the server ended the app's session, `undefined` if it did not. */
   get endedBy(): string | undefined {
     return this.#endedBy;
   }
@@ -48,7 +45,7 @@ export class SdkDevice {
   }
 
   /**
-   * Starts the app, again if it runs: it is gone then without a goodbye. Resolves when the user is
+   * Starts the app. A running app is killed first, without a goodbye. Resolves when the user is
    * logged in.
    */
   async logIn(): Promise<void> {
@@ -66,56 +63,56 @@ export class SdkDevice {
     client.on("kicked", ({ reason }) => {
       if (this.#client === client) this.#endedBy = reason;
     });
-    client.on("error", () => undefined); // the network is bad
+    client.on("error", () => undefined); // errors are expected on an unreliable network
     await client.ready();
   }
 
-  /** Resolves when the server has answered something on the open session. */
+  /** Resolves when the server has responded on the open session. */
   async ping(): Promise<void> {
     await this.#client?.presence([]);
   }
 
-  /** All its connections break, and the server sees it. */
+  /** Breaks all connections, and the server notices. */
   cut(): void {
-    for (const wire of this.#wires) wire.cut();
+    for (const socket of this.#sockets) socket.cut();
   }
 
-  /** It loses its connections, and the server does not notice. */
+  /** Breaks all connections without the server noticing. */
   lose(): void {
-    for (const wire of this.#wires) wire.lose();
+    for (const socket of this.#sockets) socket.lose();
   }
 
-  /** The app is gone at once, with its connections. */
+  /** Kills the app and its connections. The server does not notice. */
   kill(): void {
     const { hasNetwork } = this;
     this.hasNetwork = false;
-    this.lose(); // so that closing the client says nothing
+    this.lose(); // so that closing the client sends nothing
     void this.#client?.close();
     this.#client = undefined;
     this.hasNetwork = hasNetwork;
   }
 
-  /** Lets go of everything. */
+  /** Kills the app and closes every socket. */
   close(): void {
     this.kill();
-    for (const wire of this.#wires) wire.release();
+    for (const socket of this.#sockets) socket.release();
   }
 
   #socketClass(): SocketConstructor {
     const device = this;
-    return class extends Wire {
+    return class extends LossySocket {
       constructor(_url: string, protocols: string[]) {
         const { hasNetwork } = device;
         const port = device.#options.port();
         super(hasNetwork ? `ws://127.0.0.1:${port}` : NOWHERE, protocols);
-        device.#wires.add(this);
+        device.#sockets.add(this);
       }
     };
   }
 }
 
-/** A socket whose client can lose it while the server keeps it. */
-class Wire implements SocketLike {
+/** A socket that its client can lose while the server's side stays open. */
+class LossySocket implements SocketLike {
   binaryType = "";
   onopen: SocketLike["onopen"] = null;
   onmessage: SocketLike["onmessage"] = null;
@@ -161,8 +158,8 @@ class Wire implements SocketLike {
   }
 
   #closed(code: number): void {
-    const told = this.onclose;
+    const handler = this.onclose;
     this.onclose = null;
-    told?.({ code });
+    handler?.({ code });
   }
 }

@@ -1,6 +1,6 @@
-// A native client that reads one channel and keeps of each message only whether its seq was the
-// next one: 50 MB may pass through it. State: the seq it has, and the first thing that was out of
-// order. Never reconnects; a reader that goes on takes over `lastSeq`.
+// A native client that reads one channel and only checks that each message has the next seq, so
+// that 50 MB can pass through it. Keeps the last seq and the first error. Never reconnects: a new
+// reader continues with its `lastSeq`.
 
 import { WebSocket } from "ws";
 import type { ChannelRef, Message } from "../../src/broker/model.ts";
@@ -13,19 +13,19 @@ export interface SeqReaderOptions {
   readonly port: number;
   readonly uid: string;
   readonly channel: ChannelRef;
-  /** The newest seq it has: it takes the next one as the first. */
+  /** Last seq the reader has. The first message must have the next seq. */
   readonly lastSeq: number;
-  /** Names the channel to resume; else it starts with live messages. */
+  /** True if the reader resumes the channel. Default: it starts with live messages. */
   readonly resume?: boolean;
-  /** Reads about so many bytes a second; undefined: as fast as they come. */
+  /** Approximate reading speed. `undefined` means without a limit. */
   readonly bytesPerSecond?: number;
-  /** Told of every live message. */
+  /** Called for every live message. */
   readonly onLive?: (message: Message) => void;
   readonly timeoutMs?: number;
 }
 
 const TIMEOUT_MS = 120_000;
-/** A paced reader waits whenever it has read what it may read in so long. */
+/** Maximum time for which a slow reader reads before it pauses. */
 const PACE_MS = 20;
 
 export class SeqReader {
@@ -36,7 +36,7 @@ export class SeqReader {
   #lastSeq: number;
   #liveCount = 0;
   #status: "connecting" | "open" | "over" = "connecting";
-  #bytesThisStep = 0;
+  #bytesSincePause = 0;
   #closeCode = 0;
   #fault: string | undefined;
 
@@ -49,8 +49,8 @@ export class SeqReader {
       perMessageDeflate: false,
     });
     this.#socket.on("open", () => this.#connect());
-    this.#socket.on("message", (data: Buffer) => this.#received(data));
-    this.#socket.on("error", () => undefined); // the close that follows tells
+    this.#socket.on("message", (data: Buffer) => this.#receive(data));
+    this.#socket.on("error", () => undefined); // a `close` event always follows
     this.#socket.on("close", (code) => {
       this.#status = "over";
       this.#closeCode = code;
@@ -58,17 +58,17 @@ export class SeqReader {
     });
   }
 
-  /** The newest seq it has, of an unbroken sequence. */
+  /** Last seq of the unbroken sequence received so far. */
   get lastSeq(): number {
     return this.#lastSeq;
   }
 
-  /** Messages that came live, not in resume runs. */
+  /** Number of live messages, without those of resume runs. */
   get liveCount(): number {
     return this.#liveCount;
   }
 
-  /** What was out of order, or undefined. */
+  /** First message that was out of order, `undefined` if there was none. */
   get fault(): string | undefined {
     return this.#fault;
   }
@@ -77,37 +77,37 @@ export class SeqReader {
     return this.#status === "over";
   }
 
-  /** Resolves when the session is open; rejects when it cannot be. */
+  /** Resolves when the session is open. Rejects if it cannot be opened. */
   async opened(): Promise<this> {
     await this.waitFor(() => this.#status === "open", "the session");
     return this;
   }
 
-  /** Resolves with the close code once the connection is over. */
+  /** Returns the close code after the connection has ended. */
   async closed(): Promise<number> {
     await this.#waiters.until(`the end of ${this.uid}`, () => this.isOver);
     return this.#closeCode;
   }
 
-  /** Resolves once it has everything through `seq`. */
+  /** Resolves when the reader has all messages up to `seq`. */
   reached(seq: number): Promise<void> {
     return this.waitFor(() => this.#lastSeq >= seq, `seq ${seq}`);
   }
 
   /**
-   * Resolves when `holds()`, tried after every frame; rejects on a fault, when the connection ends
-   * without it, or after the time-out.
+   * Resolves when `holds()` returns true. It is called after every frame. Rejects on an error, on
+   * the end of the connection, and after the time-out.
    */
-  async waitFor(holds: () => boolean, what: string): Promise<void> {
-    await this.#waiters.until(`${what} (${this.uid})`, () => {
+  async waitFor(holds: () => boolean, condition: string): Promise<void> {
+    await this.#waiters.until(`${condition} (${this.uid})`, () => {
       if (this.#fault !== undefined) throw new Error(this.#fault);
       if (holds()) return true;
-      if (this.isOver) throw new Error(`${this.uid} was closed before ${what}`);
+      if (this.isOver) throw new Error(`${this.uid} was closed before: ${condition}`);
       return false;
     });
   }
 
-  /** Stops reading: the buffers between here and the server fill up. */
+  /** Stops reading, so that the buffers between the reader and the server fill up. */
   pause(): void {
     this.#socket.pause();
   }
@@ -116,7 +116,7 @@ export class SeqReader {
     this.#socket.resume();
   }
 
-  /** Any bytes as a binary frame. */
+  /** Sends any bytes as a binary frame. */
   raw(frame: Uint8Array): void {
     if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(frame);
   }
@@ -142,8 +142,8 @@ export class SeqReader {
     this.#socket.send(encodeOperation(connect));
   }
 
-  #received(data: Buffer): void {
-    this.#take(decodeServerFrame(data, this.uid));
+  #receive(data: Buffer): void {
+    this.#handle(decodeServerFrame(data, this.uid));
     this.#waiters.check();
     this.#pace(data.length);
   }
@@ -151,36 +151,36 @@ export class SeqReader {
   #pace(bytes: number): void {
     const { bytesPerSecond } = this.#options;
     if (bytesPerSecond === undefined) return;
-    this.#bytesThisStep += bytes;
-    const overMs = (this.#bytesThisStep / bytesPerSecond) * 1000;
+    this.#bytesSincePause += bytes;
+    const overMs = (this.#bytesSincePause / bytesPerSecond) * 1000;
     if (overMs < PACE_MS) return;
-    this.#bytesThisStep = 0;
+    this.#bytesSincePause = 0;
     this.pause();
     setTimeout(() => this.resume(), overMs);
   }
 
-  #take(frame: ServerFrame): void {
+  #handle(frame: ServerFrame): void {
     if (frame.kind === "connack") this.#status = "open";
-    else if (frame.kind === "message") this.#takeLive(frame.message);
+    else if (frame.kind === "message") this.#handleLive(frame.message);
     else if (frame.kind === "messages") {
       this.#expect(frame.afterSeq, this.#lastSeq, "a run's afterSeq");
-      for (const { messageSeq } of frame.messages) this.#takeSeq(messageSeq);
+      for (const { messageSeq } of frame.messages) this.#advance(messageSeq);
       this.#expect(frame.throughSeq, this.#lastSeq, "a run's throughSeq");
     }
   }
 
-  #takeLive(message: Message): void {
+  #handleLive(message: Message): void {
     this.#liveCount += 1;
-    this.#takeSeq(message.messageSeq);
+    this.#advance(message.messageSeq);
     this.#options.onLive?.(message);
   }
 
-  #takeSeq(seq: number): void {
+  #advance(seq: number): void {
     this.#expect(seq, this.#lastSeq + 1, "a messageSeq");
     this.#lastSeq = seq;
   }
 
-  #expect(found: number, wanted: number, what: string): void {
-    if (found !== wanted) this.#fault ??= `${this.uid}: ${what} was ${found}, not ${wanted}`;
+  #expect(actual: number, expected: number, name: string): void {
+    if (actual !== expected) this.#fault ??= `${this.uid}: ${name} was ${actual}, not ${expected}`;
   }
 }

@@ -1,5 +1,5 @@
-// The orderly end [issue 2, line 7; option drain.timeoutMs]: SIGTERM and SIGINT at a busy node, at
-// an idle one, while it starts, and twice.
+// The orderly shutdown [issue 2, line 7; option drain.timeoutMs]: SIGTERM and SIGINT sent to a busy
+// node, to an idle node, during the start, and twice.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -21,28 +21,34 @@ import { HistoryChecker, Reader } from "../support/history-checker.ts";
 import { connectNative, openNative } from "../support/native-client.ts";
 import { Random } from "../support/random.ts";
 import { measureStalls } from "../support/stalls.ts";
-import { type Doom, Sender } from "./crash-load.ts";
-import { densest, openCrowd, stopping, watchClosings, watchReadiness } from "./drain-watch.ts";
-import { judgeHistory } from "./history-judge.ts";
-import { farewellOf, standingOf } from "./logins.ts";
+import { Sender, type Shutdown } from "./crash-load.ts";
+import {
+  largestShareWithin,
+  openCrowd,
+  untilStopping,
+  watchClosings,
+  watchReadiness,
+} from "./drain-watch.ts";
+import { checkHistory } from "./history-check.ts";
+import { disconnectReasonOf, onlineStateOf } from "./logins.ts";
 
 const CROWD = 500;
 const DRAIN_MS = 3000;
 const DRAINING = CLOSE_REASONS.draining.code;
 const KEY = "2:team";
-const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
+const WITHOUT_TOKENS = { JINDOU_AUTH_CLIENTS: "none" };
 
 const drainWithin = (ms: number) => ({
-  ...OPEN,
+  ...WITHOUT_TOKENS,
   JINDOU_DRAIN_TIMEOUT_MS: String(ms),
-  JINDOU_CLIENT_AUTH_TIMEOUT_MS: "120000", // a tenth of the crowd never says CONNECT, and a busy machine is late
+  JINDOU_CLIENT_AUTH_TIMEOUT_MS: "120000", // a tenth of the sockets never send CONNECT and must stay open on a busy machine too
 });
 
 /**
- * Senders over HTTP and sockets that go on until the node is gone, and the checker of what they
- * were told.
+ * Starts senders over HTTP and sockets that continue until the node is gone, and the checker of
+ * their acknowledgements.
  */
-async function startSending(broker: ChildBroker, doom: Doom) {
+async function startSending(broker: ChildBroker, shutdown: Shutdown) {
   const uids = ["http-0", "http-1", "socket-0", "socket-1"];
   const team = { channel_id: "team", channel_type: GROUP_CHANNEL };
   await broker.call("/channel", { ...team, subscribers: uids });
@@ -54,86 +60,86 @@ async function startSending(broker: ChildBroker, doom: Doom) {
     return new Sender(uid, { kind, channels, checker, random });
   });
   for (const sender of senders) await sender.connect(broker);
-  const done = Promise.all(senders.map((sender) => sender.run(doom)));
+  const done = Promise.all(senders.map((sender) => sender.run(shutdown)));
   return { checker, senders, done };
 }
 
 /**
- * Starts on the same folder, sends again what was not answered, and proves that all of it is in
- * history.
+ * Starts a broker on the same folder, repeats the sends that were not answered, and asserts that
+ * every acknowledged message is in history.
  */
-async function judgeAfterRestart(
+async function checkAfterRestart(
   t: Test,
   before: ChildBroker,
-  sent: Pick<Awaited<ReturnType<typeof startSending>>, "checker" | "senders">,
+  load: Pick<Awaited<ReturnType<typeof startSending>>, "checker" | "senders">,
 ): Promise<void> {
-  const { checker, senders } = sent;
-  const broker = await spawnBroker(t, OPEN, before.dataPath);
+  const { checker, senders } = load;
+  const broker = await spawnBroker(t, WITHOUT_TOKENS, before.dataPath);
   for (const sender of senders) {
     await sender.connect(broker);
     await sender.retry();
   }
   const reader = new Reader("history", KEY);
-  await judgeHistory(broker, { checker, reader });
-  t.same(checker.problems.slice(0, 20), [], "what was acknowledged is stored");
+  await checkHistory(broker, { checker, reader });
+  t.same(checker.problems.slice(0, 20), [], "every acknowledged message is stored once");
   for (const sender of senders) sender.close();
   await broker.kill();
 }
 
 t.test(
-  `SIGTERM with ${CROWD} sockets: 503 at once, new ones refused, closings spread over the drain, nothing acknowledged lost, exit 0`,
+  `SIGTERM makes a node with ${CROWD} sockets close them over the drain time and exit with 0 without losing an acknowledged message`,
   async (t) => {
     const broker = await spawnBroker(t, drainWithin(DRAIN_MS));
-    const crowd = await openCrowd(broker, CROWD);
-    const doom: Doom = { isNear: false, isHere: false };
-    const { checker, senders, done } = await startSending(broker, doom);
-    const closed = watchClosings(crowd);
+    const clients = await openCrowd(broker, CROWD);
+    const shutdown: Shutdown = { isBegun: false, isComplete: false };
+    const { checker, senders, done } = await startSending(broker, shutdown);
+    const closed = watchClosings(clients);
     t.equal((await broker.call("/readyz")).status, 200);
 
-    doom.isNear = true;
+    shutdown.isBegun = true;
     const stalls = measureStalls(t);
-    const toldAtMs = performance.now();
+    const signalledAtMs = performance.now();
     const ended = broker.stop("SIGTERM");
-    await stopping(broker);
+    await untilStopping(broker);
     const before = checker.acknowledgedCount;
     const readiness = watchReadiness(broker);
     await t.rejects(
       connectNative(undefined, { uid: "late", port: broker.clientPort }),
       { code: "http_503" },
-      "a new socket is refused",
+      "a new socket is refused during the drain",
     );
 
     const closings = await closed;
-    t.ok(checker.acknowledgedCount > before, "the API answers while it drains");
+    t.ok(checker.acknowledgedCount > before, "messages are acknowledged during the drain");
     t.same(await ended, { code: 0, signal: null });
-    const answers = await readiness;
-    t.ok(answers.length > 0);
+    const readyz = await readiness;
+    t.ok(readyz.length > 0);
     t.notOk(
-      answers.some(({ status }) => status !== 503),
-      "never ready again",
+      readyz.some(({ status }) => status !== 503),
+      "/readyz responds 503 from the beginning of the drain",
     );
-    t.ok((answers[0]?.atMs ?? 0) < (closings.at(-1)?.atMs ?? 0));
+    t.ok((readyz[0]?.atMs ?? 0) < (closings.at(-1)?.atMs ?? 0));
 
     t.notOk(closings.some(({ code }) => code !== DRAINING));
-    t.notOk(closings.some(({ client }) => farewellOf(client) !== "draining"));
+    t.notOk(closings.some(({ client }) => disconnectReasonOf(client) !== "draining"));
     const firstAtMs = closings[0]?.atMs ?? 0;
     const lastAtMs = closings.at(-1)?.atMs ?? 0;
     t.comment(`closed over ${Math.round(lastAtMs - firstAtMs)} ms`);
-    const heldUpMs = 10 * stalls.totalMs(); // what came meanwhile is seen at once
-    const spreadMs = lastAtMs - firstAtMs + heldUpMs;
-    t.ok(spreadMs > DRAIN_MS * 0.4, "spread over the drain");
-    const most = densest(closings, DRAIN_MS / 10);
-    t.ok(most < 0.6 + heldUpMs / DRAIN_MS, `never many at once: ${most}`);
-    const tookMs = performance.now() - toldAtMs;
+    const stallMs = 10 * stalls.totalMs(); // closings during a stall of this process are seen at once
+    const spreadMs = lastAtMs - firstAtMs + stallMs;
+    t.ok(spreadMs > DRAIN_MS * 0.4, "the closings are spread over the drain");
+    const share = largestShareWithin(closings, DRAIN_MS / 10);
+    t.ok(share < 0.6 + stallMs / DRAIN_MS, `at most a share of ${share} is closed at once`);
+    const tookMs = performance.now() - signalledAtMs;
     t.comment(`exit after ${Math.round(tookMs)} ms`);
-    t.ok(tookMs < DRAIN_MS * 3 + 10 * stalls.totalMs(), "and not much longer");
+    t.ok(tookMs < DRAIN_MS * 3 + 10 * stalls.totalMs(), "the process exits soon after the drain");
     await done;
-    await judgeAfterRestart(t, broker, { checker, senders });
+    await checkAfterRestart(t, broker, { checker, senders });
   },
 );
 
 t.test(
-  "one listener for both: during the drain the API answers there and sockets are refused",
+  "a node with one listener for API and clients answers API calls and refuses sockets during the drain",
   async (t) => {
     const { clientPort: port, ...free } = await freePort(t);
     await free.kill();
@@ -143,10 +149,10 @@ t.test(
       JINDOU_API_LISTEN: address,
       JINDOU_CLIENT_LISTEN: address,
     });
-    const crowd = await openCrowd(broker, 30);
-    const closed = watchClosings(crowd);
+    const clients = await openCrowd(broker, 30);
+    const closed = watchClosings(clients);
     const ended = broker.stop("SIGTERM");
-    await stopping(broker);
+    await untilStopping(broker);
     t.equal((await broker.call("/readyz")).status, 503);
     t.equal((await broker.call("/healthz")).status, 200);
     await t.rejects(openNative(undefined, { uid: "late", port }), {
@@ -157,7 +163,7 @@ t.test(
   },
 );
 
-/** A broker only to learn a port that is free. */
+/** Starts a broker only to find a free port. */
 const freePort = (t: Test) => spawnBroker(t);
 
 t.test("SIGINT drains like SIGTERM", async (t) => {
@@ -168,35 +174,35 @@ t.test("SIGINT drains like SIGTERM", async (t) => {
 });
 
 t.test(
-  "a second SIGTERM ends the drain at once with 1, and what was acknowledged is stored all the same",
+  "a second SIGTERM ends the drain at once with exit code 1, and no acknowledged message is lost",
   async (t) => {
     const broker = await spawnBroker(t, drainWithin(60_000));
     await openCrowd(broker, 20);
-    const doom: Doom = { isNear: false, isHere: false };
-    const { checker, senders, done } = await startSending(broker, doom);
-    doom.isNear = true;
+    const shutdown: Shutdown = { isBegun: false, isComplete: false };
+    const { checker, senders, done } = await startSending(broker, shutdown);
+    shutdown.isBegun = true;
     const started = performance.now();
     broker.process.kill("SIGTERM");
-    await stopping(broker);
-    // One that follows so soon that it may be an echo of the first is none.
-    const again = setInterval(() => broker.process.kill("SIGTERM"), 100);
+    await untilStopping(broker);
+    // A signal that follows at once may be an echo of the first and is ignored, so it is repeated.
+    const timer = setInterval(() => broker.process.kill("SIGTERM"), 100);
     const exit = await broker.exited;
-    clearInterval(again);
+    clearInterval(timer);
     t.same(exit, { code: 1, signal: null });
-    t.ok(performance.now() - started < 20_000, "long before the drain is over");
+    t.ok(performance.now() - started < 20_000, "the process exits long before the drain time");
     await done;
-    await judgeAfterRestart(t, broker, { checker, senders });
+    await checkAfterRestart(t, broker, { checker, senders });
   },
 );
 
-t.test("a drain with nobody connected takes no time", async (t) => {
+t.test("a node without connections exits at once", async (t) => {
   const broker = await spawnBroker(t, drainWithin(60_000));
   const started = performance.now();
   t.equal(await broker.terminate(), 0);
-  t.ok(performance.now() - started < 20_000, "nothing is waited for");
+  t.ok(performance.now() - started < 20_000, "the process does not wait for the drain time");
 });
 
-t.test("clients that do not read do not hold the end up", async (t) => {
+t.test("a client that does not read does not delay the shutdown", async (t) => {
   const broker = await spawnBroker(t, {
     ...drainWithin(1000),
     JINDOU_CLIENT_MAX_BUFFERED_BYTES: String(64 * 1024 * 1024),
@@ -207,28 +213,35 @@ t.test("clients that do not read do not hold the end up", async (t) => {
   const reader = await connectNative(t, { uid: "reader", port });
   const sender = await connectNative(t, { uid: "sender", port });
   reader.pause();
-  const to = { id: "reader", type: 1 } as const;
+  const channel = { id: "reader", type: 1 } as const;
   const text = "x".repeat(50_000);
-  for (let no = 0; no < 400; no++) await sender.send(to, text);
-  t.equal((await standingOf(broker, "reader")).connections, 2);
+  for (let no = 0; no < 400; no++) await sender.send(channel, text);
+  t.equal((await onlineStateOf(broker, "reader")).connections, 2);
   t.equal(await broker.terminate(), 0);
 });
 
-/** Resolves when the node holds its data folder: signals are heeded, and the start is not over. */
-async function holdsFolder({ dataPath }: BrokerProcess): Promise<void> {
+/**
+ * Resolves when the node has locked its data folder. From then on signals are handled, while the
+ * start is not complete.
+ */
+async function untilFolderLocked({ dataPath }: BrokerProcess): Promise<void> {
   const untilMs = Date.now() + 60_000;
   while (!existsSync(join(dataPath, "heartbeat")))
-    if (Date.now() > untilMs) throw new Error("it does not open its folder");
+    if (Date.now() > untilMs) throw new Error("the node did not lock its folder in time");
     else await pause(1);
 }
 
 t.test(
-  "a signal while it starts ends it with 0 and leaves a folder that the next start takes",
+  "a signal during the start ends the node with 0, and the next start can use its folder",
   async (t) => {
     for (const signal of ["SIGTERM", "SIGINT"] as const) {
       const start = await launchBroker(t);
-      await holdsFolder(start);
-      t.same(await start.stop(signal), { code: 0, signal: null }, signal);
+      await untilFolderLocked(start);
+      t.same(
+        await start.stop(signal),
+        { code: 0, signal: null },
+        `${signal} ends the start with 0`,
+      );
       const next = await spawnBroker(t, {}, start.dataPath);
       t.equal(await next.terminate(), 0);
     }
@@ -236,7 +249,7 @@ t.test(
 );
 
 t.test(
-  "closing at any moment of a start lets the start get to its end, and then closes everything",
+  "a server closed during its start completes the start and then closes every listener",
   async (t) => {
     const path = await tempFolder(t);
     const config = loadConfig({
@@ -264,7 +277,7 @@ t.test(
 );
 
 t.test(
-  "a signal at any moment of a start ends it: before it is heeded by the signal itself, then with 0",
+  "SIGTERM at any moment of a start ends the process, by the signal or with exit code 0",
   async (t) => {
     const random = new Random(3);
     let path: string | undefined;
@@ -273,7 +286,10 @@ t.test(
       path = start.dataPath;
       await pause(random.below(900));
       const { code, signal } = await start.stop("SIGTERM");
-      t.ok(code === 0 || signal === "SIGTERM", `${code} ${signal}`);
+      t.ok(
+        code === 0 || signal === "SIGTERM",
+        `the start ended with code ${code} and signal ${signal}`,
+      );
     }
     const broker = await spawnBroker(t, {}, path);
     t.equal((await broker.call("/readyz")).status, 200);

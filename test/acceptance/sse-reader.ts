@@ -1,11 +1,10 @@
-// A reader of a stream's server-sent events as `curl` or a browser's EventSource is one. State: the
-// text since its first event, the id to go on from, how it ended. A gap or a repeat is a fault that
-// throws.
+// A reader of a stream's server-sent events, like `curl` or a browser's EventSource. Throws on a
+// gap and on a repeat.
 
 import { type ClientRequest, get } from "node:http";
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
 
-/** One event as it stood on the wire. */
+/** One server-sent event. */
 interface SentEvent {
   readonly id: string;
   readonly name: string;
@@ -13,12 +12,12 @@ interface SentEvent {
 }
 
 export class SseReader {
-  /** Content since the first event it got. */
+  /** Text since the first event received. */
   text = "";
-  /** UTF-16 units of the stream's text before that. */
+  /** Number of UTF-16 units of the stream's text before the first event received. */
   firstOffset: number | undefined;
-  /** Other events' indexes and data, in order. */
-  readonly others: { readonly index: number; readonly data: string }[] = [];
+  /** Index and data of all other events, in order. */
+  readonly otherEvents: { readonly index: number; readonly data: string }[] = [];
   readonly #from: number;
   #nextIndex: number;
   #isDone = false;
@@ -34,15 +33,15 @@ export class SseReader {
   }
 
   /**
-   * Reads until the stream is over, the connection breaks, or `drop`. Goes on by Last-Event-ID
-   * where it was before.
+   * Reads until the stream ends, the connection breaks, or `drop`. Continues after the last event
+   * if the reader has read before.
    */
   async read(port: number, path: string): Promise<void> {
-    const isAgain = this.#nextIndex > this.#from;
+    const isContinued = this.#nextIndex > this.#from;
     const mark = path.includes("?") ? "&" : "?";
     const headers = {
       Accept: "text/event-stream",
-      ...(isAgain ? { "Last-Event-ID": String(this.#nextIndex) } : {}),
+      ...(isContinued ? { "Last-Event-ID": String(this.#nextIndex) } : {}),
     };
     const target = `${path}${mark}from=${this.#from}`;
     await new Promise<void>((resolve, reject) => {
@@ -51,17 +50,17 @@ export class SseReader {
         if (response.statusCode !== 200)
           return reject(new Error(`${path}: ${response.statusCode}`));
         response.setEncoding("utf8");
-        let rest = "";
+        let remainder = "";
         response.on("data", (piece: string) => {
-          const blocks = (rest + piece).split("\n\n");
-          rest = blocks.pop() ?? "";
+          const blocks = (remainder + piece).split("\n\n");
+          remainder = blocks.pop() ?? "";
           try {
-            for (const block of blocks) this.#take(sentEvent(block));
+            for (const block of blocks) this.#handle(sentEvent(block));
           } catch (error) {
             reject(error);
           }
         });
-        response.on("error", () => resolve()); // it was cut: the caller looks at isDone
+        response.on("error", () => resolve()); // the connection broke, the caller checks isDone
         response.on("close", resolve);
       });
       this.#call.on("error", () => resolve());
@@ -72,18 +71,19 @@ export class SseReader {
     this.#call?.destroy();
   }
 
-  #take({ id, name, data }: SentEvent): void {
-    if (name === "") return; // a comment that keeps the connection open
+  #handle({ id, name, data }: SentEvent): void {
+    if (name === "") return; // a keep-alive comment
     const event = JSON.parse(data);
     if (event.index !== this.#nextIndex)
-      throw new Error(`event ${event.index}, not ${this.#nextIndex}`);
-    if (id !== String(event.next_index)) throw new Error(`id ${id}, not ${event.next_index}`);
+      throw new Error(`got event ${event.index} instead of ${this.#nextIndex}`);
+    if (id !== String(event.next_index))
+      throw new Error(`got id ${id} instead of ${event.next_index}`);
     this.firstOffset ??= event.text_offset;
     if (event.text_offset !== (this.firstOffset ?? 0) + this.text.length)
-      throw new Error(`offset ${event.text_offset}`);
+      throw new Error(`got the wrong text offset ${event.text_offset}`);
     this.#nextIndex = event.next_index;
     if (event.type === STREAM_CONTENT) this.text += event.data;
-    else this.others.push({ index: event.index, data: event.data });
+    else this.otherEvents.push({ index: event.index, data: event.data });
     if (name === "end") this.#isDone = true;
   }
 }

@@ -1,44 +1,48 @@
-// The audience of a show: viewers who join at random places, drop and come back, stop reading and
-// go on, read slowly, ask; readers of server-sent events. State: per member what it still has to
-// do. What they saw is judged against the script when the show is over.
+// The viewers of a played stream. They join at random moments, disconnect and reconnect, stop
+// reading and resume, read slowly, or request the stream. Some read server-sent events instead.
+// What each viewer saw is compared with the script at the end.
 
 import { GROUP_CHANNEL } from "../../src/broker/model.ts";
 import type { Random } from "../support/random.ts";
+import type { RestartableBroker } from "./restartable-broker.ts";
+import type { ScriptedStream } from "./scripted-stream.ts";
 import { SseReader } from "./sse-reader.ts";
-import type { Stage } from "./stage.ts";
 import { differenceOf, pictureOf } from "./stream-picture.ts";
-import type { Show } from "./stream-show.ts";
 import type { StreamViewer } from "./stream-viewer.ts";
 
 export type Habit = "stays" | "drops" | "lags" | "trickles" | "asks";
-const OFTEN: readonly Habit[] = ["stays", "drops", "asks"];
-/** They take turns; those with much to read are fewer. */
+const FREQUENT: readonly Habit[] = ["stays", "drops", "asks"];
+/** Habits that are assigned in turn. The habits that read much data are rare. */
 export const HABITS: readonly Habit[] = [
-  ...OFTEN,
+  ...FREQUENT,
   "lags",
-  ...OFTEN,
-  ...OFTEN,
+  ...FREQUENT,
+  ...FREQUENT,
   "trickles",
-  ...OFTEN,
-  ...OFTEN,
-  ...OFTEN,
+  ...FREQUENT,
+  ...FREQUENT,
+  ...FREQUENT,
 ];
 
 const TRICKLE_BYTES_PER_SECOND = 8_000_000;
 /**
- * Together more than the kernel keeps for one who does not read (up to about 5 MB) and the broker's
- * lag bound, less than would cut it off.
+ * Number of padding pages a lagging viewer requests. Together they exceed what the kernel buffers
+ * for a client that does not read (up to about 5 MB) plus the broker's lag bound, and stay below
+ * the bound at which the client is disconnected.
  */
 const PAD_PAGES = 120;
 const PADDED = { id: "padded", type: GROUP_CHANNEL } as const;
 const PAD_MESSAGES = 1;
 
-/** A channel whose history is one message of 62.5 kB, open to these users. */
-export async function preparePadding(stage: Stage, uids: readonly string[]): Promise<void> {
-  await stage.createGroup(PADDED.id, uids);
+/** Creates a channel for these users whose history is one message of 62.5 kB. */
+export async function preparePadding(
+  broker: RestartableBroker,
+  uids: readonly string[],
+): Promise<void> {
+  await broker.createGroup(PADDED.id, uids);
   const content = { type: 1, content: "x".repeat(62_500) };
   for (let i = 0; i < PAD_MESSAGES; i++)
-    await stage.ok("/message/send", {
+    await broker.ok("/message/send", {
       channel_id: PADDED.id,
       channel_type: PADDED.type,
       from_uid: uids[0],
@@ -49,28 +53,29 @@ export async function preparePadding(stage: Stage, uids: readonly string[]): Pro
 export class Spectator {
   readonly viewer: StreamViewer;
   readonly habit: Habit;
-  readonly #show: Show;
-  #isWanted = false;
-  #deeds: Promise<void> = Promise.resolve();
+  readonly #stream: ScriptedStream;
+  #isConnected = false;
+  /** The viewer's actions so far, one after the other. */
+  #actions: Promise<void> = Promise.resolve();
 
-  constructor(viewer: StreamViewer, habit: Habit, show: Show) {
+  constructor(viewer: StreamViewer, habit: Habit, stream: ScriptedStream) {
     this.viewer = viewer;
     this.habit = habit;
-    this.#show = show;
+    this.#stream = stream;
   }
 
-  /** Puts its deeds at random places of the script. */
+  /** Schedules the viewer's actions at random events of the script. */
   plan(random: Random): void {
-    const { length } = this.#show;
+    const { length } = this.#stream;
     const [join = 0, ...later] = Array.from({ length: 5 }, () =>
       random.below(length + length / 20),
     ).sort((a, b) => a - b);
-    this.#cue(join, () => this.#come());
+    this.#cue(join, () => this.#connect());
     if (this.habit === "drops")
       later.forEach((at, i) => {
-        this.#cue(at, () => (i % 2 === 0 ? this.#leave() : this.#come()));
+        this.#cue(at, () => (i % 2 === 0 ? this.#leave() : this.#connect()));
       });
-    if (this.habit === "asks") for (const at of later) this.#cue(at, () => this.#ask());
+    if (this.habit === "asks") for (const at of later) this.#cue(at, () => this.#requestStream());
     const [pause = 0, resume = length] = later;
     if (this.habit === "trickles")
       this.#cue(pause, async () => {
@@ -86,97 +91,98 @@ export class Spectator {
     }
   }
 
-  /** Resolves with what is wrong with what it saw, once it has the end. */
-  async verdict(): Promise<string | undefined> {
+  /** Waits until the viewer has the end of the stream. Returns the difference from the script. */
+  async problem(): Promise<string | undefined> {
     const { viewer } = this;
-    const { clientMsgNo, script } = this.#show.parts;
-    await this.#deeds;
-    this.#isWanted = true;
+    const { clientMsgNo, script } = this.#stream.options;
+    await this.#actions;
+    this.#isConnected = true;
     viewer.bytesPerSecond = undefined;
     viewer.resume();
     while (viewer.view(clientMsgNo)?.isEnded !== true) {
-      if (!viewer.isOpen) await this.#come();
+      if (!viewer.isOpen) await this.#connect();
       else await viewer.ended(clientMsgNo);
     }
     if (viewer.fault !== undefined) return viewer.fault.message;
     const view = viewer.view(clientMsgNo);
-    if (view === undefined) return `${viewer.name} saw nothing`;
+    if (view === undefined) return `${viewer.name} did not see the stream`;
     const difference = differenceOf(view.picture, pictureOf(script));
     return difference && `${viewer.name}: ${difference}`;
   }
 
-  /** Events it got that stood for several. */
+  /** Number of received events that stand for several events of the producer. */
   get mergedCount(): number {
-    return this.viewer.view(this.#show.parts.clientMsgNo)?.mergedCount ?? 0;
+    return this.viewer.view(this.#stream.options.clientMsgNo)?.mergedCount ?? 0;
   }
 
   leave(): void {
-    this.#isWanted = false;
+    this.#isConnected = false;
     this.viewer.drop();
   }
 
-  #cue(at: number, deed: () => Promise<void>): void {
-    this.#show.cue(at, () => {
-      this.#deeds = this.#deeds.then(deed);
-      this.#deeds.catch(() => undefined); // `verdict` tells
+  #cue(at: number, action: () => Promise<void>): void {
+    this.#stream.cue(at, () => {
+      this.#actions = this.#actions.then(action);
+      this.#actions.catch(() => undefined); // `problem` reports rejections
     });
   }
 
   /**
-   * Connects, also over a restart of the broker. What went on while it was away it has to be told
-   * without asking, unless it was the end.
+   * Connects, also across a restart of the broker. The broker must push what the viewer missed
+   * without a request. Only the end of the stream must be requested.
    */
-  async #come(): Promise<void> {
-    const { stage, clientMsgNo } = this.#show.parts;
-    this.#isWanted = true;
+  async #connect(): Promise<void> {
+    const { broker, clientMsgNo } = this.#stream.options;
+    this.#isConnected = true;
     while (!this.viewer.isOpen) {
-      await stage.up();
-      await this.viewer.connect(stage.clientPort);
+      await broker.up();
+      await this.viewer.connect(broker.clientPort);
     }
-    if (this.#show.isEnding) await this.viewer.ask(clientMsgNo);
+    if (this.#stream.isEnding) await this.viewer.requestStream(clientMsgNo);
   }
 
   async #leave(): Promise<void> {
     this.leave();
   }
 
-  async #ask(): Promise<void> {
-    if (!this.viewer.isOpen && this.#isWanted) await this.#come();
-    if (this.#show.acknowledged > 0) await this.viewer.ask(this.#show.parts.clientMsgNo);
+  async #requestStream(): Promise<void> {
+    if (!this.viewer.isOpen && this.#isConnected) await this.#connect();
+    if (this.#stream.acknowledged > 0)
+      await this.viewer.requestStream(this.#stream.options.clientMsgNo);
   }
 }
 
 /**
- * Reads server-sent events from a random index on, breaks off twice and goes on. Resolves with what
- * was wrong.
+ * Reads server-sent events from index `from`, and disconnects and continues at each index in
+ * `drops`. Returns the difference from the script.
  */
 export async function readOverHttp(
-  show: Show,
+  stream: ScriptedStream,
   { from, drops }: { readonly from: number; readonly drops: readonly number[] },
 ): Promise<string | undefined> {
-  const { stage, script } = show.parts;
+  const { broker, script } = stream.options;
   const reader = new SseReader(from);
-  // What is due already runs with the next event: behind the last one it would cut off who reads
-  // the end.
+  // A cue runs together with the following event. A drop at the last events could end the reader
+  // after it has received the end.
   for (const at of drops)
-    if (at < show.length - 1 && from < show.length - 2) show.cue(at, () => reader.drop());
+    if (at < stream.length - 1 && from < stream.length - 2) stream.cue(at, () => reader.drop());
   while (!reader.isDone) {
-    await stage.up();
-    const { kills } = stage;
-    const dropsLeft = show.isEnding;
-    await reader.read(stage.apiPort, show.path);
+    await broker.up();
+    const { kills } = broker;
+    const wasEnding = stream.isEnding;
+    await reader.read(broker.apiPort, stream.path);
     if (reader.isDone) break;
-    if (dropsLeft && kills === stage.kills && show.acknowledged === show.length)
-      return `the reader from ${from} was left without an end`;
+    if (wasEnding && kills === broker.kills && stream.acknowledged === stream.length)
+      return `the reader from ${from} did not receive the end`;
   }
   const before = pictureOf(script, from);
-  const whole = pictureOf(script);
-  if (before.text + reader.text !== whole.text) return `the reader from ${from} has another text`;
-  const wanted = [
-    ...(from === 0 ? [{ index: 0, data: whole.startData }] : []),
-    ...whole.notes.filter(({ index }) => index >= from).map(({ index, data }) => ({ index, data })),
-    { index: script.length - 1, data: whole.endData },
+  const full = pictureOf(script);
+  if (before.text + reader.text !== full.text) return `the text of the reader from ${from} differs`;
+  const expected = [
+    ...(from === 0 ? [{ index: 0, data: full.startData }] : []),
+    ...full.notes.filter(({ index }) => index >= from).map(({ index, data }) => ({ index, data })),
+    { index: script.length - 1, data: full.endData },
   ];
-  if (JSON.stringify(reader.others) === JSON.stringify(wanted)) return undefined;
-  return `the reader from ${from} has other notes`;
+  if (JSON.stringify(reader.otherEvents) === JSON.stringify(expected)) return undefined;
+  return `the other events of the reader from ${from} differ`;
 }

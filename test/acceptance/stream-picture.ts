@@ -1,6 +1,5 @@
-// A stream as anybody may come to know it, in one shape: from its producer's script, a viewer's
-// frames, GET /stream or history. Pure. Pictures are compared whole; nothing here explains a
-// difference away.
+// The state of a stream in one comparable shape, a "picture", from any source: a producer's script,
+// a viewer's frames, GET /stream or history. Pure functions. Pictures are compared completely.
 
 import {
   STREAM_CONTENT,
@@ -10,9 +9,7 @@ import {
 } from "../../src/broker/model.ts";
 import type { Random } from "../support/random.ts";
 
-/**
- * What a producer says, in order: the index of each event in its stream is its place in the script.
- */
+/** An event of a producer. Its position in the script is its index in the stream. */
 export interface ScriptEvent {
   readonly type: string;
   readonly data: string;
@@ -40,8 +37,8 @@ const TOOL_CALL = [
 ] as const;
 
 /**
- * Start, `chunks` contents of up to `maxUnits` UTF-16 units with a tool call here and there, End.
- * Some chunks are empty.
+ * Returns a script: a start, `chunks` content events of up to `maxUnits` UTF-16 units with a tool
+ * call after some of them, and an end. Some chunks are empty.
  */
 export function writeScript(
   random: Random,
@@ -54,17 +51,15 @@ export function writeScript(
     return { type: STREAM_CONTENT, data };
   });
   const call = () => TOOL_CALL.map((type) => ({ type, data: random.text(40) || "{}" }));
-  const withCalls = body.flatMap((chunk) =>
-    random.below(150) === 0 ? [chunk, ...call()] : [chunk],
-  );
+  const events = body.flatMap((chunk) => (random.below(150) === 0 ? [chunk, ...call()] : [chunk]));
   return [
     { type: STREAM_START, data: random.text(20) },
-    ...withCalls,
+    ...events,
     { type: STREAM_END, data: random.text(20) },
   ];
 }
 
-/** The stream after the first `count` events of its script. */
+/** Returns the stream after the first `count` events of its script. */
 export function pictureOf(script: readonly ScriptEvent[], count = script.length): StreamPicture {
   let text = "";
   let endData: string | undefined;
@@ -89,8 +84,8 @@ export function pictureOfSnapshot(snapshot: StreamSnapshot): StreamPicture {
   };
 }
 
-/** Of GET /stream, or of the `stream` of a message in history. */
-// biome-ignore lint/suspicious/noExplicitAny: a body as it came
+/** Converts the body of GET /stream, or the `stream` field of a message in history. */
+// biome-ignore lint/suspicious/noExplicitAny: an untyped body
 export function pictureOfJson(body: any): StreamPicture {
   return {
     state: body.state,
@@ -99,7 +94,7 @@ export function pictureOfJson(body: any): StreamPicture {
     startData: body.start_data,
     endData: body.end_data ?? undefined,
     notes: body.events.map(
-      // biome-ignore lint/suspicious/noExplicitAny: a body as it came
+      // biome-ignore lint/suspicious/noExplicitAny: an untyped body
       (note: any) => ({
         index: note.index,
         textOffset: note.text_offset,
@@ -110,14 +105,14 @@ export function pictureOfJson(body: any): StreamPicture {
   };
 }
 
-/** Where two pictures differ, in a line; undefined: they are the same. Texts may be long. */
-export function differenceOf(found: StreamPicture, wanted: StreamPicture): string | undefined {
-  if (found.text !== wanted.text) {
+/** Returns the first difference of two pictures as one line, `undefined` if they are equal. */
+export function differenceOf(actual: StreamPicture, expected: StreamPicture): string | undefined {
+  if (actual.text !== expected.text) {
     let at = 0;
-    while (found.text[at] === wanted.text[at]) at += 1;
-    return `text differs at ${at}: ${found.text.length} units, not ${wanted.text.length}`;
+    while (actual.text[at] === expected.text[at]) at += 1;
+    return `text differs at ${at}: ${actual.text.length} units, not ${expected.text.length}`;
   }
-  const rest = ({ text: _, ...other }: StreamPicture) => JSON.stringify(other);
-  if (rest(found) === rest(wanted)) return undefined;
-  return `${rest(found).slice(0, 300)}, not ${rest(wanted).slice(0, 300)}`;
+  const withoutText = ({ text: _, ...fields }: StreamPicture) => JSON.stringify(fields);
+  if (withoutText(actual) === withoutText(expected)) return undefined;
+  return `${withoutText(actual).slice(0, 300)}, not ${withoutText(expected).slice(0, 300)}`;
 }

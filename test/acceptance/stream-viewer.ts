@@ -1,6 +1,6 @@
-// A viewer of streams: one user's device on the native protocol that follows one channel, drops and
-// comes back, stops reading and goes on. State: the socket, the newest seq of the channel, a view
-// per stream, the first fault. It never repairs what comes wrong.
+// A viewer of streams: a device on the native protocol that follows one channel, disconnects and
+// reconnects, and stops reading and resumes. Keeps a view of each stream, the channel's newest seq,
+// and the first error. It does not repair errors.
 
 import { WebSocket } from "ws";
 import type {
@@ -19,24 +19,25 @@ import { StrictView } from "./strict-view.ts";
 const TIMEOUT_MS = 120_000;
 const PACE_MS = 20;
 const CONNECT_REF = 1;
-const ASK_REF = 2;
+const STREAM_REF = 2;
 const PAD_REF = 3;
 
 export class StreamViewer {
   readonly name: string;
   readonly uid: string;
   readonly channel: ChannelRef;
-  /** Reads about so many bytes a second; undefined: as fast as they come. */
+  /** Approximate reading speed. `undefined` means without a limit. */
   bytesPerSecond: number | undefined;
   readonly #waiters = new Waiters(TIMEOUT_MS);
   readonly #views = new Map<string, StrictView>();
   #socket: WebSocket | undefined;
   #status: "away" | "connecting" | "open" = "away";
-  /** Of this connection: the streams whose place in it was told. */
-  #anchored = new Set<string>();
-  #asked: string | undefined;
+  /** Streams whose position was received on this connection. */
+  #positioned = new Set<string>();
+  /** Stream whose requested snapshot has not arrived. */
+  #requested: string | undefined;
   #lastSeq = 0;
-  #bytesThisStep = 0;
+  #bytesSincePause = 0;
   #fault: Error | undefined;
 
   constructor(name: string, uid: string, channel: ChannelRef) {
@@ -57,20 +58,20 @@ export class StreamViewer {
     return this.#views.get(clientMsgNo);
   }
 
-  /** Resolves when the session is open, or the broker is not there. */
+  /** Resolves when the session is open or the broker is unreachable. */
   async connect(port: number): Promise<void> {
     const socket = new WebSocket(`ws://127.0.0.1:${port}`, NATIVE_SUBPROTOCOL, {
       perMessageDeflate: false,
     });
     this.#socket = socket;
     this.#status = "connecting";
-    this.#anchored = new Set();
-    this.#asked = undefined;
-    socket.on("open", () => this.#sayConnect());
+    this.#positioned = new Set();
+    this.#requested = undefined;
+    socket.on("open", () => this.#sendConnect());
     socket.on("message", (data: Buffer) => {
-      if (socket === this.#socket) this.#received(data);
+      if (socket === this.#socket) this.#receive(data);
     });
-    socket.on("error", () => undefined); // the close that follows tells
+    socket.on("error", () => undefined); // a `close` event always follows
     socket.on("close", () => {
       if (socket === this.#socket) this.#status = "away";
       this.#waiters.check();
@@ -78,37 +79,42 @@ export class StreamViewer {
     await this.until("a session", () => this.#status !== "connecting");
   }
 
-  /** Resolves when `holds()`, tried after every frame; rejects on a fault or after the time-out. */
-  async until(what: string, holds: () => boolean): Promise<void> {
-    await this.#waiters.until(`${what} (${this.name})`, () => {
+  /**
+   * Resolves when `holds()` returns true. It is called after every frame. Rejects on an error and
+   * after the time-out.
+   */
+  async until(condition: string, holds: () => boolean): Promise<void> {
+    await this.#waiters.until(`${condition} (${this.name})`, () => {
       if (this.#fault !== undefined) throw this.#fault;
       return holds();
     });
   }
 
-  /** Asks how a stream stands; resolves when that was told, or the connection is gone. */
-  async ask(clientMsgNo: string): Promise<void> {
+  /**
+   * Requests the snapshot of a stream. Resolves when it has arrived or the connection has ended.
+   */
+  async requestStream(clientMsgNo: string): Promise<void> {
     if (!this.isOpen) return;
-    this.#asked = clientMsgNo;
+    this.#requested = clientMsgNo;
     const { channel } = this;
-    this.#send({ kind: "stream", ref: ASK_REF, channel, clientMsgNo });
-    await this.until("an answer", () => !this.#asked || !this.isOpen);
+    this.#send({ kind: "stream", ref: STREAM_REF, channel, clientMsgNo });
+    await this.until("the snapshot", () => !this.#requested || !this.isOpen);
   }
 
-  /** Resolves when it has the end of a stream, or the connection is gone. */
+  /** Resolves when the viewer has the end of the stream or the connection has ended. */
   ended(clientMsgNo: string): Promise<void> {
     const isEnded = () => this.view(clientMsgNo)?.isEnded === true;
     return this.until("the end", () => isEnded() || !this.isOpen);
   }
 
-  /** Breaks the connection off. */
+  /** Ends the connection. */
   drop(): void {
     this.#status = "away";
     this.#socket?.terminate();
     this.#socket = undefined;
   }
 
-  /** Stops reading: the buffers between here and the server fill up. */
+  /** Stops reading, so that the buffers between the viewer and the server fill up. */
   pause(): void {
     this.#socket?.pause();
   }
@@ -117,7 +123,7 @@ export class StreamViewer {
     this.#socket?.resume();
   }
 
-  /** Asks for so many pages of a padded channel, to have much to read or to leave unread. */
+  /** Requests `pages` pages of a padded channel, so that the viewer has much to read. */
   pad(channel: ChannelRef, pages: number): void {
     for (let page = 0; page < pages; page++)
       this.#send({
@@ -126,7 +132,7 @@ export class StreamViewer {
       });
   }
 
-  #sayConnect(): void {
+  #sendConnect(): void {
     const { uid, channel } = this;
     const lastSeq = this.#lastSeq;
     this.#send({
@@ -147,9 +153,9 @@ export class StreamViewer {
     this.#socket?.send(encodeOperation(operation));
   }
 
-  #received(data: Buffer): void {
+  #receive(data: Buffer): void {
     try {
-      this.#take(decodeServerFrame(data, this.uid));
+      this.#handle(decodeServerFrame(data, this.uid));
     } catch (error) {
       this.#fault ??= new Error(`${this.name}: ${error}`, { cause: error });
     }
@@ -159,15 +165,15 @@ export class StreamViewer {
 
   #pace(bytes: number): void {
     if (this.bytesPerSecond === undefined) return;
-    this.#bytesThisStep += bytes;
-    const waitMs = (this.#bytesThisStep / this.bytesPerSecond) * 1000;
+    this.#bytesSincePause += bytes;
+    const waitMs = (this.#bytesSincePause / this.bytesPerSecond) * 1000;
     if (waitMs < PACE_MS) return;
-    this.#bytesThisStep = 0;
+    this.#bytesSincePause = 0;
     this.pause();
     setTimeout(() => this.resume(), waitMs);
   }
 
-  #take(frame: ServerFrame): void {
+  #handle(frame: ServerFrame): void {
     switch (frame.kind) {
       case "connack":
         this.#status = "open";
@@ -175,41 +181,41 @@ export class StreamViewer {
       case "error":
         throw new Error(`${frame.code}: ${frame.message}`);
       case "message":
-        return this.#takeMessage(frame.message);
+        return this.#handleMessage(frame.message);
       case "messages":
-        for (const message of frame.messages) this.#takeMessage(message);
+        for (const message of frame.messages) this.#handleMessage(message);
         this.#lastSeq = Math.max(this.#lastSeq, frame.throughSeq);
         return;
       case "stream":
         if (!("ref" in frame)) return this.#viewOf(frame.snapshot).replace(frame.snapshot);
-        this.#asked = undefined;
-        return this.#viewOf(frame.snapshot).answer(frame.snapshot);
+        this.#requested = undefined;
+        return this.#viewOf(frame.snapshot).applyResponse(frame.snapshot);
       case "event": {
         const { stream } = frame.event;
-        if (stream !== undefined) this.#takeEvent({ ...frame.event, stream });
+        if (stream !== undefined) this.#handleEvent({ ...frame.event, stream });
         return;
       }
     }
   }
 
-  #takeMessage(message: Message): void {
+  #handleMessage(message: Message): void {
     this.#lastSeq = Math.max(this.#lastSeq, message.messageSeq);
     const { stream } = message;
-    if (stream !== undefined) this.#viewOf(stream).answer(stream);
+    if (stream !== undefined) this.#viewOf(stream).applyResponse(stream);
   }
 
   #viewOf({ clientMsgNo, messageSeq }: StreamSnapshot): StrictView {
     const view = this.view(clientMsgNo) ?? new StrictView(clientMsgNo);
     this.#views.set(clientMsgNo, view);
-    this.#anchored.add(clientMsgNo);
+    this.#positioned.add(clientMsgNo);
     this.#lastSeq = Math.max(this.#lastSeq, messageSeq);
     return view;
   }
 
-  #takeEvent(event: ChannelEvent & { readonly stream: StreamPlace }): void {
+  #handleEvent(event: ChannelEvent & { readonly stream: StreamPlace }): void {
     const view = this.view(event.clientMsgNo);
-    if (view === undefined || !this.#anchored.has(event.clientMsgNo))
-      throw new Error(`event ${event.stream.index} of a stream not told of`);
+    if (view === undefined || !this.#positioned.has(event.clientMsgNo))
+      throw new Error(`event ${event.stream.index} arrived before the snapshot of its stream`);
     view.apply(event);
   }
 }

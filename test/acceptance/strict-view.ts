@@ -1,6 +1,6 @@
-// One viewer's picture of one stream by the rules of docs/protocol/native.md: a snapshot replaces,
-// an event must follow what is there, and what was shown is never taken back. State: the picture. A
-// gap, or a repeat that no answer explains, throws; nothing is repaired.
+// One viewer's picture of one stream by the rules of docs/protocol/native.md: a snapshot replaces
+// the picture, an event must directly follow it, and what was shown is never withdrawn. Throws on a
+// gap, and on a repeat that no requested snapshot explains.
 
 import {
   type ChannelEvent,
@@ -14,7 +14,7 @@ import { type PictureNote, pictureOfSnapshot, type StreamPicture } from "./strea
 
 export class StrictView {
   readonly #clientMsgNo: string;
-  /** Events that stood for several of the producer's. */
+  /** Number of received events that stand for several events of the producer. */
   mergedCount = 0;
   #state = "active";
   #text = "";
@@ -23,9 +23,10 @@ export class StrictView {
   #endData: string | undefined;
   #notes: PictureNote[] = [];
   /**
-   * An answer told everything before this index, perhaps before the events that tell it as well.
+   * Next index of the last snapshot that was a response. Events below it may still arrive and are
+   * ignored.
    */
-  #answeredIndex = 0;
+  #respondedIndex = 0;
 
   constructor(clientMsgNo: string) {
     this.#clientMsgNo = clientMsgNo;
@@ -50,23 +51,22 @@ export class StrictView {
     };
   }
 
-  /**
-   * A snapshot in answer to a question, or in a message: it does not come in turn with the events.
-   */
-  answer(snapshot: StreamSnapshot): void {
+  /** Applies a snapshot of a response or message, which may arrive before events it includes. */
+  applyResponse(snapshot: StreamSnapshot): void {
     if (snapshot.nextIndex < this.#nextIndex) return;
     this.replace(snapshot);
-    this.#answeredIndex = snapshot.nextIndex;
+    this.#respondedIndex = snapshot.nextIndex;
   }
 
-  /** A snapshot takes the place of what is there, which must be its beginning. */
+  /** Replaces the picture with a snapshot. The picture must be a beginning of the snapshot. */
   replace(snapshot: StreamSnapshot): void {
     const { nextIndex, text, notes } = snapshot;
     if (nextIndex < this.#nextIndex)
-      throw this.#fault(`${nextIndex} events after ${this.#nextIndex}`);
-    if (!text.startsWith(this.#text)) throw this.#fault("another text");
+      throw this.#fault(`a snapshot of ${nextIndex} events follows one of ${this.#nextIndex}`);
+    if (!text.startsWith(this.#text))
+      throw this.#fault("the snapshot changes the text shown before");
     this.#notes.forEach(({ index }, at) => {
-      if (notes[at]?.index !== index) throw this.#fault(`no note ${index}`);
+      if (notes[at]?.index !== index) throw this.#fault(`the snapshot lacks the event ${index}`);
     });
     const picture = pictureOfSnapshot(snapshot);
     this.#state = picture.state;
@@ -77,28 +77,29 @@ export class StrictView {
     this.#notes = [...picture.notes];
   }
 
-  /** The next event. */
+  /** Applies the next event. */
   apply({ type, data, stream }: ChannelEvent & { readonly stream: StreamPlace }): void {
     const { index, nextIndex, textOffset, state } = stream;
-    if (nextIndex <= this.#answeredIndex) return;
-    if (this.isEnded) throw this.#fault(`event ${index} after the end`);
-    if (index !== this.#nextIndex) throw this.#fault(`event ${index}, not ${this.#nextIndex}`);
+    if (nextIndex <= this.#respondedIndex) return;
+    if (this.isEnded) throw this.#fault(`event ${index} follows the end`);
+    if (index !== this.#nextIndex)
+      throw this.#fault(`got event ${index} instead of ${this.#nextIndex}`);
     if (textOffset !== this.#text.length)
-      throw this.#fault(`offset ${textOffset}, not ${this.#text.length}`);
-    if (nextIndex <= index) throw this.#fault(`event ${index} has no length`);
+      throw this.#fault(`got text offset ${textOffset} instead of ${this.#text.length}`);
+    if (nextIndex <= index) throw this.#fault(`event ${index} has the next index ${nextIndex}`);
     if ((type === STREAM_END) !== (state !== "active"))
-      throw this.#fault(`${type} with state ${state}`);
+      throw this.#fault(`${type} has the state ${state}`);
     if (nextIndex > index + 1) this.#assertMerged(type);
-    this.#take(type, data);
+    this.#append(type, data);
     this.#nextIndex = nextIndex;
     this.#state = state;
   }
 
-  #take(type: string, data: string): void {
+  #append(type: string, data: string): void {
     if (type === STREAM_CONTENT) this.#text += data;
     else if (type === STREAM_END) this.#endData = data;
     else if (type === STREAM_START) {
-      if (this.#nextIndex !== 0) throw this.#fault("a second start");
+      if (this.#nextIndex !== 0) throw this.#fault("the stream starts twice");
       this.#startData = data;
     } else
       this.#notes.push({
@@ -110,10 +111,10 @@ export class StrictView {
 
   #assertMerged(type: string): void {
     this.mergedCount += 1;
-    if (type !== STREAM_CONTENT) throw this.#fault(`${type} was merged`);
+    if (type !== STREAM_CONTENT) throw this.#fault(`an event of type ${type} was merged`);
   }
 
-  #fault(what: string): Error {
-    return new Error(`stream ${this.#clientMsgNo}: ${what}`);
+  #fault(problem: string): Error {
+    return new Error(`stream ${this.#clientMsgNo}: ${problem}`);
   }
 }

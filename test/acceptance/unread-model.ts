@@ -1,6 +1,6 @@
-// A plain model of conversations: every message and every member in lists, everything counted anew
-// each time it is asked. State: those lists. It is what `ConversationStore` promises, written as
-// slowly and as simply as can be.
+// A plain model of conversations: every message and every member in lists, and every count computed
+// anew on each request. It implements the contract of `ConversationStore` in the slowest and
+// simplest way.
 
 import { type ChannelRef, channelKey, GROUP_CHANNEL } from "../../src/broker/model.ts";
 
@@ -9,11 +9,11 @@ export interface ModelMessage {
   readonly id: number;
   readonly fromUid: string;
   readonly redDot: boolean;
-  /** Unix milliseconds; Infinity: never. */
+  /** Unix milliseconds. `Infinity` means never. */
   readonly expiresAtMs: number;
 }
 
-/** What a user set, and the head then. */
+/** Positions that a user set, and the channel's head at that time. */
 interface Position {
   readonly readSeq: number;
   readonly deletedSeq: number;
@@ -21,7 +21,7 @@ interface Position {
 }
 
 export interface ModelConversation {
-  /** Type and id, as the user names the channel. */
+  /** Type and id of the channel as the user addresses it. */
   readonly channel: string;
   readonly unread: number;
   readonly readSeq: number;
@@ -31,7 +31,7 @@ export interface ModelConversation {
 
 interface Channel {
   readonly messages: ModelMessage[];
-  /** The head when each member joined. */
+  /** Head of the channel when each member joined. */
   readonly joined: Map<string, number>;
   readonly positions: Map<string, Position>;
   readonly isLarge: boolean;
@@ -72,7 +72,7 @@ export class UnreadModel {
     positions.delete(uid);
   }
 
-  /** Messages come in any order of their seqs. */
+  /** Adds a message. Messages may be added in any order of seqs. */
   add(channel: ChannelRef, message: ModelMessage): void {
     this.#of(message.fromUid, channel).messages[message.seq - 1] = message;
   }
@@ -86,50 +86,50 @@ export class UnreadModel {
     channel: ChannelRef,
     { change, nowMs }: { readonly change: ModelChange; readonly nowMs: number },
   ): void {
-    const found = this.#of(uid, channel);
-    const headThen = found.messages.length;
-    if (found.isLarge || headThen === 0) return;
-    const { deletedSeq } = this.#standing(uid, found);
+    const state = this.#of(uid, channel);
+    const headThen = state.messages.length;
+    if (state.isLarge || headThen === 0) return;
+    const { deletedSeq } = this.#positionsOf(uid, state);
     const put = (readSeq: number, deleted: number) =>
-      found.positions.set(uid, { readSeq, deletedSeq: deleted, headThen });
+      state.positions.set(uid, { readSeq, deletedSeq: deleted, headThen });
     if (change.kind === "delete") put(headThen, headThen);
     else if (change.kind === "read")
       put(Math.max(deletedSeq, Math.min(headThen, change.seq)), deletedSeq);
     else {
-      const dots = unreadBehind(found, deletedSeq, nowMs);
-      const wanted = Math.min(change.unread, dots.length);
-      const first = wanted === 0 ? undefined : dots.at(-wanted);
+      const unread = unreadAfter(state, deletedSeq, nowMs);
+      const count = Math.min(change.unread, unread.length);
+      const first = count === 0 ? undefined : unread.at(-count);
       put(first === undefined ? headThen : first.seq - 1, deletedSeq);
     }
   }
 
-  /** The user's conversations, newest message first. */
+  /** Returns the user's conversations, the one with the newest message first. */
   list(uid: string, nowMs: number): readonly ModelConversation[] {
-    const all = [...this.#channels].flatMap(([key, channel]) => {
+    const conversations = [...this.#channels].flatMap(([key, channel]) => {
       const name = nameFor(uid, key);
       if (name === undefined) return [];
       if (key.startsWith("2:") && !channel.joined.has(uid)) return [];
-      const { readSeq, deletedSeq } = this.#standing(uid, channel);
+      const { readSeq, deletedSeq } = this.#positionsOf(uid, channel);
       const last = channel.messages.findLast(
         ({ seq, expiresAtMs }) => seq > deletedSeq && expiresAtMs > nowMs,
       );
       if (last === undefined) return [];
-      const unread = channel.isLarge ? 0 : unreadBehind(channel, readSeq, nowMs).length;
+      const unread = channel.isLarge ? 0 : unreadAfter(channel, readSeq, nowMs).length;
       const { id, seq: lastSeq } = last;
-      const one = { channel: name, unread, readSeq, deletedSeq, lastSeq };
-      return [{ id, one }];
+      const conversation = { channel: name, unread, readSeq, deletedSeq, lastSeq };
+      return [{ id, conversation }];
     });
-    return all.sort((a, b) => b.id - a.id).map(({ one }) => one);
+    return conversations.sort((a, b) => b.id - a.id).map(({ conversation }) => conversation);
   }
 
-  /** Whether something expires in that span: what was asked in it is not certain. */
+  /** True if a message expires in that span of time, so that a list read in it is not certain. */
   isUncertain(fromMs: number, toMs: number): boolean {
     return [...this.#channels.values()].some(({ messages }) =>
       messages.some(({ expiresAtMs }) => expiresAtMs >= fromMs && expiresAtMs <= toMs),
     );
   }
 
-  #standing(uid: string, { messages, joined, positions, isLarge }: Channel) {
+  #positionsOf(uid: string, { messages, joined, positions, isLarge }: Channel) {
     const head = messages.length;
     if (isLarge) return { readSeq: head, deletedSeq: 0 };
     const own = messages.findLast(({ fromUid }) => fromUid === uid)?.seq ?? 0;
@@ -143,7 +143,7 @@ export class UnreadModel {
 
   #of(uid: string, channel: ChannelRef): Channel {
     const key = channelKey(channel, uid);
-    const found = this.#channels.get(key) ?? {
+    const state = this.#channels.get(key) ?? {
       messages: [],
       joined: new Map(),
       positions: new Map(),
@@ -151,12 +151,12 @@ export class UnreadModel {
     };
     if (channel.type !== GROUP_CHANNEL && !this.#users.includes(channel.id))
       throw new Error(`${channel.id} is nobody`);
-    this.#channels.set(key, found);
-    return found;
+    this.#channels.set(key, state);
+    return state;
   }
 }
 
-function unreadBehind(
+function unreadAfter(
   { messages }: Channel,
   position: number,
   nowMs: number,
@@ -166,10 +166,13 @@ function unreadBehind(
   );
 }
 
-/** The channel as `uid` names it; undefined: a conversation of others. */
+/**
+ * Returns the channel as `uid` addresses it, `undefined` if the user is not part of the
+ * conversation.
+ */
 function nameFor(uid: string, key: string): string | undefined {
   if (key.startsWith("2:")) return key;
   const pair = key.slice(2).split("@");
   if (!pair.includes(uid)) return undefined;
-  return `1:${pair.find((other) => other !== uid) ?? uid}`;
+  return `1:${pair.find((member) => member !== uid) ?? uid}`;
 }

@@ -1,6 +1,5 @@
-// The broker and the model of the unread test, to which everything is done alike. State: both, two
-// devices of each user, what was done how often. Steps come one after the other; only sends go
-// several at once.
+// The broker and the model of the unread test. Every step is applied to both. Steps run one after
+// the other, only sends run in parallel.
 
 import type { Test } from "tap";
 import {
@@ -13,7 +12,7 @@ import { BUSY_STORE, textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
-import { Stage } from "./stage.ts";
+import { RestartableBroker } from "./restartable-broker.ts";
 import { type ModelChange, type ModelConversation, UnreadModel } from "./unread-model.ts";
 
 const USERS = ["ann", "ben", "cat", "dan"] as const;
@@ -23,33 +22,33 @@ const GROUPS: readonly ChannelRef[] = ["g0", "g1", "hall"].map((id) => ({
 }));
 const LARGE = "hall";
 const DEVICES = [0, 1];
-const MOST_AT_ONCE = 4;
-const MOST_UNREAD = 8;
+const MAX_PARALLEL_SENDS = 4;
+const MAX_UNREAD = 8;
 
 export class UnreadWorld {
   readonly counts: Record<string, number> = {};
   readonly #random: Random;
-  readonly #stage: Stage;
+  readonly #broker: RestartableBroker;
   readonly #model = new UnreadModel(USERS);
   #devices = new Map<string, readonly NativeClient[]>();
-  /** Pushes of changed conversations that each device had to get. */
-  readonly #owed = new Map<NativeClient, number>();
+  /** Number of pushes of changed conversations that each device must have received. */
+  readonly #expectedPushes = new Map<NativeClient, number>();
   #sent = 0;
   #lastExpiryMs = 0;
 
-  private constructor(stage: Stage, random: Random) {
-    this.#stage = stage;
+  private constructor(broker: RestartableBroker, random: Random) {
+    this.#broker = broker;
     this.#random = random;
   }
 
-  static async found(t: Test, random: Random): Promise<UnreadWorld> {
+  static async create(t: Test, random: Random): Promise<UnreadWorld> {
     const sweeping = { JINDOU_STORE_SWEEP_INTERVAL_MS: "100" };
-    const stage = await Stage.open(t, sweeping, BUSY_STORE);
-    const world = new UnreadWorld(stage, random);
+    const broker = await RestartableBroker.open(t, sweeping, BUSY_STORE);
+    const world = new UnreadWorld(broker, random);
     t.teardown(() => world.#disconnect());
     for (const { id } of GROUPS) {
       const members = USERS.filter(() => random.below(4) > 0);
-      await stage.createGroup(id, members, id === LARGE ? 1 : 0);
+      await broker.createGroup(id, members, id === LARGE ? 1 : 0);
       world.#model.createGroup(id, members, id === LARGE);
     }
     await world.#connect();
@@ -57,22 +56,22 @@ export class UnreadWorld {
   }
 
   get kills(): number {
-    return this.#stage.kills;
+    return this.#broker.kills;
   }
 
   output(): string {
-    return this.#stage.output();
+    return this.#broker.output();
   }
 
   async restart(): Promise<void> {
     this.#disconnect();
-    await this.#stage.restart();
+    await this.#broker.restart();
     await this.#connect();
   }
 
-  /** Some messages at once, over HTTP or a socket. */
+  /** Sends a random number of messages at once, each over HTTP or a socket. */
   async send(): Promise<void> {
-    const count = 1 + this.#random.below(MOST_AT_ONCE);
+    const count = 1 + this.#random.below(MAX_PARALLEL_SENDS);
     const sends = Array.from({ length: count }, () => this.#sendOne());
     await Promise.all(sends);
   }
@@ -98,7 +97,7 @@ export class UnreadWorld {
   }
 
   async #sendOverHttp({ uid, channel, redDot, expireS, no }: Draft) {
-    const answer = await this.#stage.ok("/message/send", {
+    const response = await this.#broker.ok("/message/send", {
       ...wire(channel),
       from_uid: uid,
       client_msg_no: no,
@@ -106,7 +105,7 @@ export class UnreadWorld {
       expire: expireS,
       payload: textPayload(no),
     });
-    return { seq: answer.message_seq, id: answer.message_id };
+    return { seq: response.message_seq, id: response.message_id };
   }
 
   async #sendOnSocket({ uid, channel, redDot, expireS, no }: Draft) {
@@ -116,47 +115,47 @@ export class UnreadWorld {
     return { seq: messageSeq, id: messageId };
   }
 
-  /** A stream's message counts as one, with a red dot. */
+  /** Plays a short stream. Its message counts as one message with a red dot. */
   async stream(): Promise<void> {
     const [uid, channel] = this.#pair();
     const no = this.#newNumber();
     this.#count("stream");
     for (const type of ["Start", "Content", "End"])
-      await this.#stage.ok("/event", {
+      await this.#broker.ok("/event", {
         ...wire(channel),
         from_uid: uid,
         client_msg_no: no,
         event: { type: `___TextMessage${type}`, data: "x", id: type },
       });
     const path = `/stream/${channel.type}/${channel.id}/${no}?uid=${uid}`;
-    const { message_seq: seq, message_id: id } = await this.#stage.ok(path);
+    const { message_seq: seq, message_id: id } = await this.#broker.ok(path);
     const expiresAtMs = Number.POSITIVE_INFINITY;
     const message = { seq, id, fromUid: uid, redDot: true, expiresAtMs };
     this.#model.add(channel, message);
   }
 
   /**
-   * Resolves with what the device was answered and what the user's other device was told;
-   * undefined: the change was not certain.
+   * Changes a conversation on a device. Returns the response and the push to the user's other
+   * device, `undefined` if the result depends on a message that expired meanwhile.
    */
-  async changeOnDevice(): Promise<{ readonly own: object; readonly other: object } | undefined> {
+  async changeOnDevice(): Promise<{ readonly own: object; readonly pushed: object } | undefined> {
     const [uid, channel] = this.#pair();
     const change = this.#randomChange(uid, channel);
     this.#count(`${change.kind} on a device`);
     const at = this.#random.pick(DEVICES);
     const devices = this.#devicesOf(uid);
-    const [device, other] = [devices[at], devices[1 - at]];
-    if (!device || !other) throw new Error("a user has two devices");
-    const own = await this.#certain(async () => {
+    const [device, otherDevice] = [devices[at], devices[1 - at]];
+    if (!device || !otherDevice) throw new Error("a user must have two devices");
+    const own = await this.#untilCertain(async () => {
       const operation = { kind: "conversation", channel, change } as const;
       const { conversation } = await device.request("conversation", operation);
-      this.#owe(other);
+      this.#expectPush(otherDevice);
       return conversation;
     });
-    const told = await this.#lastTold(other);
+    const pushed = await this.#lastPushed(otherDevice);
     this.#model.change(uid, channel, { change, nowMs: own.nowMs });
-    if (told === undefined || own.isUncertain) return undefined;
-    return { own: shape(own.answer), other: shape(told) };
+    if (pushed === undefined || own.isUncertain) return undefined;
+    return { own: shape(own.result), pushed: shape(pushed) };
   }
 
   async changeOverHttp(): Promise<void> {
@@ -164,15 +163,15 @@ export class UnreadWorld {
     const change = this.#randomChange(uid, channel);
     this.#count(`${change.kind} over http`);
     const body = { uid, ...wire(channel) };
-    const { nowMs } = await this.#certain(() => {
-      for (const device of this.#devicesOf(uid)) this.#owe(device);
-      if (change.kind === "read") return this.#stage.ok("/conversations/clearUnread", body);
-      if (change.kind === "delete") return this.#stage.ok("/conversations/delete", body);
+    const { nowMs } = await this.#untilCertain(() => {
+      for (const device of this.#devicesOf(uid)) this.#expectPush(device);
+      if (change.kind === "read") return this.#broker.ok("/conversations/clearUnread", body);
+      if (change.kind === "delete") return this.#broker.ok("/conversations/delete", body);
       const { unread } = change;
-      return this.#stage.ok("/conversations/setUnread", { ...body, unread });
+      return this.#broker.ok("/conversations/setUnread", { ...body, unread });
     });
-    const all = { kind: "read", seq: Number.MAX_SAFE_INTEGER } as const;
-    const applied = change.kind === "read" ? all : change;
+    const readAll = { kind: "read", seq: Number.MAX_SAFE_INTEGER } as const;
+    const applied = change.kind === "read" ? readAll : change;
     this.#model.change(uid, channel, { change: applied, nowMs });
   }
 
@@ -182,49 +181,50 @@ export class UnreadWorld {
     const body = { ...wire(channel), subscribers: [uid] };
     if (this.#model.isMember(uid, channel)) {
       this.#count("leave");
-      await this.#stage.ok("/channel/subscriber_remove", body);
+      await this.#broker.ok("/channel/subscriber_remove", body);
       this.#model.leave(uid, channel);
     } else {
       this.#count("join");
-      await this.#stage.ok("/channel/subscriber_add", body);
+      await this.#broker.ok("/channel/subscriber_add", body);
       this.#model.join(uid, channel);
     }
   }
 
-  /** Resolves when no message is left that expires soon. */
-  async everythingExpires(): Promise<void> {
-    while (Date.now() <= this.#lastExpiryMs) await new Promise((go) => setTimeout(go, 20));
+  /** Resolves when every message with a short time to live has expired. */
+  async untilExpired(): Promise<void> {
+    while (Date.now() <= this.#lastExpiryMs) await new Promise((done) => setTimeout(done, 20));
   }
 
-  /** Where lists over HTTP and on a device differ from the model's. */
+  /** Returns where the lists read over HTTP and on a device differ from the model's list. */
   async differences(): Promise<readonly object[]> {
-    const found: object[] = [];
+    const differences: object[] = [];
     for (const uid of USERS) {
       const device = this.#random.pick(this.#devicesOf(uid));
-      const { nowMs, answer } = await this.#certain(async () => {
-        const http = await this.#stage.ok("/conversation/sync", { uid });
+      const { nowMs, result } = await this.#untilCertain(async () => {
+        const http = await this.#broker.ok("/conversation/sync", { uid });
         const page = { limit: 100, offset: 0 };
         const operation = { kind: "conversations", ...page } as const;
         const socket = await device.request("conversations", operation);
         return { http, socket: socket.conversations };
       });
-      const wanted = this.#model.list(uid, nowMs);
-      const http = answer.http.map(ofJson);
-      const socket = answer.socket.map(ofConversation);
+      const expected = this.#model.list(uid, nowMs);
+      const http = result.http.map(ofJson);
+      const socket = result.socket.map(ofConversation);
       for (const [via, list] of Object.entries({ http, socket }))
-        if (JSON.stringify(list) !== JSON.stringify(wanted)) found.push({ uid, via, list, wanted });
+        if (JSON.stringify(list) !== JSON.stringify(expected))
+          differences.push({ uid, via, list, expected });
     }
-    return found;
+    return differences;
   }
 
-  /** Asks again while something expires meanwhile: what does no harm to be done twice. */
-  async #certain<T>(ask: () => Promise<T>): Promise<Certain<T>> {
+  /** Repeats a call if a message expired meanwhile. The call must be repeatable. */
+  async #untilCertain<T>(call: () => Promise<T>): Promise<TimedResult<T>> {
     for (let tries = 0; ; tries++) {
       const fromMs = Date.now();
-      const answer = await ask();
+      const result = await call();
       const nowMs = Date.now();
       const isUncertain = this.#model.isUncertain(fromMs, nowMs + 1);
-      if (!isUncertain || tries === 5) return { answer, nowMs, isUncertain };
+      if (!isUncertain || tries === 5) return { result, nowMs, isUncertain };
     }
   }
 
@@ -233,19 +233,22 @@ export class UnreadWorld {
     const dice = random.below(10);
     if (dice === 0) return { kind: "delete" };
     if (dice < 5) {
-      const unread = random.below(MOST_UNREAD);
+      const unread = random.below(MAX_UNREAD);
       return { kind: "unread", unread };
     }
     const seq = random.below(this.#model.head(uid, channel) + 3);
     return { kind: "read", seq };
   }
 
-  /** A user, and a group of the user's or a conversation with somebody, perhaps with oneself. */
+  /**
+   * Returns a random user with one of the user's groups or a personal channel, which may be the
+   * user's own.
+   */
   #pair(): readonly [string, ChannelRef] {
     for (;;) {
       const uid = this.#random.pick(USERS);
-      const other = { id: this.#random.pick(USERS), type: PERSON_CHANNEL };
-      const channel = this.#random.pick([...GROUPS, other as ChannelRef]);
+      const peer = { id: this.#random.pick(USERS), type: PERSON_CHANNEL };
+      const channel = this.#random.pick([...GROUPS, peer as ChannelRef]);
       if (this.#model.isMember(uid, channel)) return [uid, channel];
     }
   }
@@ -258,21 +261,21 @@ export class UnreadWorld {
       from_seq: String(seq),
       to_seq: String(seq),
     });
-    const { messages } = await this.#stage.ok(`/channel/messages?${query}`);
+    const { messages } = await this.#broker.ok(`/channel/messages?${query}`);
     return Number(messages[0].timestamp_ms);
   }
 
-  /** A push of a changed conversation has to come to `device`. */
-  #owe(device: NativeClient): void {
-    this.#owed.set(device, (this.#owed.get(device) ?? 0) + 1);
+  /** Records that a changed conversation must be pushed to `device`. */
+  #expectPush(device: NativeClient): void {
+    this.#expectedPushes.set(device, (this.#expectedPushes.get(device) ?? 0) + 1);
   }
 
-  /** What it was told last, once it was told all it had to be. */
-  async #lastTold(device: NativeClient): Promise<Conversation | undefined> {
-    const owed = this.#owed.get(device) ?? 0;
-    const told = () => device.pushesOf("conversation");
-    await device.waitFor(() => told().length >= owed, `change ${owed}`);
-    return told()[owed - 1]?.conversation;
+  /** Waits until the device has received every expected push. Returns the last one. */
+  async #lastPushed(device: NativeClient): Promise<Conversation | undefined> {
+    const count = this.#expectedPushes.get(device) ?? 0;
+    const pushed = () => device.pushesOf("conversation");
+    await device.waitFor(() => pushed().length >= count, `push ${count}`);
+    return pushed()[count - 1]?.conversation;
   }
 
   #devicesOf(uid: string): readonly NativeClient[] {
@@ -280,7 +283,7 @@ export class UnreadWorld {
   }
 
   async #connect(): Promise<void> {
-    const port = this.#stage.clientPort;
+    const port = this.#broker.clientPort;
     for (const uid of USERS) {
       const connect = () => connectNative(undefined, { uid, port });
       this.#devices.set(uid, await Promise.all(DEVICES.map(connect)));
@@ -296,8 +299,8 @@ export class UnreadWorld {
     return `m-${this.#sent}`;
   }
 
-  #count(what: string): void {
-    this.counts[what] = (this.counts[what] ?? 0) + 1;
+  #count(action: string): void {
+    this.counts[action] = (this.counts[action] ?? 0) + 1;
   }
 }
 
@@ -309,8 +312,8 @@ interface Draft {
   readonly no: string;
 }
 
-interface Certain<T> {
-  readonly answer: T;
+interface TimedResult<T> {
+  readonly result: T;
   readonly nowMs: number;
   readonly isUncertain: boolean;
 }
@@ -319,27 +322,27 @@ function wire({ id, type }: ChannelRef) {
   return { channel_id: id, channel_type: type };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a body as it came
-function ofJson(one: any): ModelConversation {
+// biome-ignore lint/suspicious/noExplicitAny: an untyped body
+function ofJson(body: any): ModelConversation {
   return {
-    channel: `${one.channel_type}:${one.channel_id}`,
-    unread: one.unread,
-    readSeq: one.readed_to_msg_seq,
-    deletedSeq: one.offset_msg_seq,
-    lastSeq: one.last_msg_seq,
+    channel: `${body.channel_type}:${body.channel_id}`,
+    unread: body.unread,
+    readSeq: body.readed_to_msg_seq,
+    deletedSeq: body.offset_msg_seq,
+    lastSeq: body.last_msg_seq,
   };
 }
 
-function ofConversation(one: Conversation): ModelConversation {
-  const { unread, readSeq, deletedSeq } = one;
+function ofConversation(conversation: Conversation): ModelConversation {
+  const { unread, readSeq, deletedSeq } = conversation;
   return {
-    channel: `${one.channel.type}:${one.channel.id}`,
+    channel: `${conversation.channel.type}:${conversation.channel.id}`,
     ...{ unread, readSeq, deletedSeq },
-    lastSeq: one.last?.messageSeq ?? 0,
+    lastSeq: conversation.last?.messageSeq ?? 0,
   };
 }
 
-/** What both devices of a user are told alike. */
-function shape(one: Conversation): object {
-  return { ...ofConversation(one), headSeq: one.headSeq };
+/** Returns the fields that both devices of a user must agree on. */
+function shape(conversation: Conversation): object {
+  return { ...ofConversation(conversation), headSeq: conversation.headSeq };
 }

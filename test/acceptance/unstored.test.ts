@@ -1,6 +1,6 @@
-// Unstored messages that reach a frozen node's socket are not delivered when it wakes: the user may
-// have had them at another node meanwhile, and would see them twice there. The same for a channel
-// that the node knows and for one that it hears of first then.
+// A node that was frozen does not deliver unstored messages that reached its socket meanwhile,
+// because the user may have received them on another node and would see them twice. The same holds
+// for a channel that the node knows and for one it had no message of.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -12,7 +12,7 @@ import { startRedis } from "../support/redis.ts";
 import { ClusterNodes, DEAD_AFTER_MS } from "./cluster-nodes.ts";
 
 const FROZEN = 0;
-const ELSEWHERE = 1;
+const OTHER = 1;
 const UNSTORED = { header: { no_persist: 1 } };
 
 t.setTimeout(120_000);
@@ -21,49 +21,56 @@ const { url: redisUrl } = await startRedis(t);
 const random = new Random(1);
 const nodes = await ClusterNodes.start(t, { redisUrl, random, count: 2 });
 
-async function send(to: string, text: string, over = {}): Promise<void> {
-  const answer = await nodes.callOf(ELSEWHERE, "/message/send", {
-    ...{ channel_id: to, channel_type: 1, from_uid: "alice" },
-    ...{ payload: textPayload(text), ...over },
+async function send(receiver: string, text: string, overrides = {}): Promise<void> {
+  const response = await nodes.callOf(OTHER, "/message/send", {
+    ...{ channel_id: receiver, channel_type: 1, from_uid: "alice" },
+    ...{ payload: textPayload(text), ...overrides },
   });
-  if (answer.status !== 200) throw new Error(JSON.stringify(answer.body));
+  if (response.status !== 200) throw new Error(JSON.stringify(response.body));
 }
 
 /**
- * A node that got no processor for as long as the others wait for it refuses a connect: it is to
- * come back (4102).
+ * Connects. Retries while the node refuses clients with 4102, because it got no processor time for
+ * so long that the other nodes consider it dead.
  */
-async function connected(uid: string): Promise<NativeClient> {
+async function connect(uid: string): Promise<NativeClient> {
   const port = nodes.clientPortOf(FROZEN);
   for (;;)
     try {
       return await connectNative(t, { uid, port });
     } catch (error) {
-      const isLater = error instanceof NativeClientError && error.code === "closed_4102";
-      if (!isLater) throw error;
+      const isRetryable = error instanceof NativeClientError && error.code === "closed_4102";
+      if (!isRetryable) throw error;
       await pause(100);
     }
 }
 
 const textsOf = ({ messages }: NativeClient) => messages.map(textOf);
 
-t.test("a node that wakes delivers no unstored message of before", async (t) => {
-  await nodes.untilReady();
-  const [known, fresh] = await Promise.all([connected("known"), connected("fresh")]);
-  await send("known", "before");
-  await known.waitFor(() => textsOf(known).includes("before"));
-  nodes.signal(FROZEN, "SIGSTOP");
-  await pause(DEAD_AFTER_MS);
-  for (const uid of ["known", "fresh"])
-    for (const text of ["one", "two"]) await send(uid, text, UNSTORED);
-  await pause(DEAD_AFTER_MS);
-  nodes.signal(FROZEN, "SIGCONT");
-  await nodes.untilReady();
-  for (const uid of ["known", "fresh"]) await send(uid, "after");
-  for (const client of [known, fresh])
-    await client.waitFor(() => textsOf(client).includes("after"));
-  t.same(textsOf(known), ["before", "after"], "of a known channel");
-  t.same(textsOf(fresh), ["after"], "of one that it had not heard of");
-  await send("fresh", "unstored again", UNSTORED);
-  await fresh.waitFor(() => textsOf(fresh).includes("unstored again"));
-});
+t.test(
+  "a frozen node that resumes delivers no unstored message that was sent meanwhile",
+  async (t) => {
+    await nodes.untilReady();
+    const [active, idle] = await Promise.all([connect("active"), connect("idle")]);
+    await send("active", "before");
+    await active.waitFor(() => textsOf(active).includes("before"));
+    nodes.signal(FROZEN, "SIGSTOP");
+    await pause(DEAD_AFTER_MS);
+    for (const uid of ["active", "idle"])
+      for (const text of ["first", "second"]) await send(uid, text, UNSTORED);
+    await pause(DEAD_AFTER_MS);
+    nodes.signal(FROZEN, "SIGCONT");
+    await nodes.untilReady();
+    for (const uid of ["active", "idle"]) await send(uid, "after");
+    for (const client of [active, idle])
+      await client.waitFor(() => textsOf(client).includes("after"));
+    t.same(
+      textsOf(active),
+      ["before", "after"],
+      "the user of a known channel gets only stored messages",
+    );
+    t.same(textsOf(idle), ["after"], "the user of an unknown channel gets only stored messages");
+    await send("idle", "unstored again", UNSTORED);
+    await idle.waitFor(() => textsOf(idle).includes("unstored again"));
+  },
+);

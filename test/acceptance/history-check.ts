@@ -1,4 +1,4 @@
-// Reading a channel's whole history over HTTP and having it judged. No state.
+// Reads a channel's complete history over HTTP and passes it to the history checker.
 
 import type { Broker } from "../support/broker.ts";
 import type {
@@ -12,22 +12,22 @@ import { STATIC_TOKEN } from "./crash-names.ts";
 const PAGE = 500;
 
 /**
- * Reads a channel from the reader's cursor to its end over HTTP, oldest or newest first, has it
- * judged, and returns the head.
+ * Reads a channel over HTTP from the reader's cursor to its end, oldest or newest message first,
+ * and passes it to the checker. Returns the channel's head.
  */
-export async function judgeHistory(
+export async function checkHistory(
   broker: Pick<Broker, "call">,
   { checker, reader }: { checker: HistoryChecker; reader: Reader },
   order: "asc" | "desc" = "asc",
 ): Promise<number> {
   const { key, cursor } = reader;
-  const run = await readHistory(broker, { key, afterSeq: cursor }, order);
-  checker.checkRange(reader, run);
+  const range = await readHistory(broker, { key, afterSeq: cursor }, order);
+  checker.checkRange(reader, range);
   checker.checkEnd(reader);
-  return run.throughSeq;
+  return range.throughSeq;
 }
 
-/** Reads a channel after `afterSeq` to its end over HTTP. */
+/** Reads a channel over HTTP from `afterSeq` (exclusive) to its end. */
 export async function readHistory(
   broker: Pick<Broker, "call">,
   { key, afterSeq }: { readonly key: string; readonly afterSeq: number },

@@ -1,47 +1,47 @@
-// One stream of the late-join test: its producer plays a script event by event, and what the
-// audience is to do happens at its place in the script. State: how far it was acknowledged. Every
-// event has an id of its own and is sent until it is answered, some of them again.
+// A stream that is played from a script. Its producer sends the script event by event, and the
+// actions of the viewers run at chosen positions. Each event has its own id and is sent until it is
+// answered. Some events are sent again later.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import type { Random } from "../support/random.ts";
-import type { Stage } from "./stage.ts";
+import type { RestartableBroker } from "./restartable-broker.ts";
 import { differenceOf, pictureOf, pictureOfJson, type ScriptEvent } from "./stream-picture.ts";
 
-/** Something that happens when so many events are acknowledged. */
+/** An action that runs when `at` events were acknowledged. */
 export interface Cue {
   readonly at: number;
   run(): void;
 }
 
-/** What a producer needs of the broker. */
-type Producing = Pick<Stage, "call" | "ok">;
+/** Calls of the broker that a producer makes. */
+type Producing = Pick<RestartableBroker, "call" | "ok">;
 
-export interface ShowParts<S extends Producing = Stage> {
-  readonly stage: S;
+export interface ScriptedStreamOptions<S extends Producing = RestartableBroker> {
+  readonly broker: S;
   readonly random: Random;
-  /** As the producer names it. */
+  /** The channel as the producer addresses it. */
   readonly channel: ChannelRef;
   readonly fromUid: string;
   readonly clientMsgNo: string;
   readonly script: readonly ScriptEvent[];
 }
 
-export class Show<S extends Producing = Stage> {
-  readonly parts: ShowParts<S>;
-  /** Events that were answered with 200. */
+export class ScriptedStream<S extends Producing = RestartableBroker> {
+  readonly options: ScriptedStreamOptions<S>;
+  /** Number of events that were answered with 200. */
   acknowledged = 0;
   #cues: Cue[] = [];
   #isEnding = false;
 
-  constructor(parts: ShowParts<S>) {
-    this.parts = parts;
+  constructor(options: ScriptedStreamOptions<S>) {
+    this.options = options;
   }
 
   get length(): number {
-    return this.parts.script.length;
+    return this.options.script.length;
   }
 
-  /** Its last event was sent at least. */
+  /** True if the last event was sent. */
   get isEnding(): boolean {
     return this.#isEnding;
   }
@@ -50,10 +50,10 @@ export class Show<S extends Producing = Stage> {
     this.#cues.push({ at, run });
   }
 
-  /** Plays the script from its first event to its last. */
+  /** Sends the script from its first event to its last. */
   async play(): Promise<void> {
     this.#cues.sort((a, b) => a.at - b.at);
-    const { random, script } = this.parts;
+    const { random, script } = this.options;
     for (const [index, event] of script.entries()) {
       this.#runCues(index);
       this.#isEnding = index === script.length - 1;
@@ -65,30 +65,30 @@ export class Show<S extends Producing = Stage> {
   }
 
   /**
-   * What GET /stream shows against what was acknowledged; undefined: it holds all of that and
-   * nothing else.
+   * Compares GET /stream with the acknowledged events. Returns the difference, `undefined` if the
+   * stream holds exactly these events and at most one that was not acknowledged yet.
    */
-  async lossOf(): Promise<string | undefined> {
+  async storedDifference(): Promise<string | undefined> {
     const { acknowledged } = this;
     if (acknowledged === 0) return undefined;
-    const { status, body } = await this.parts.stage.call(this.path);
+    const { status, body } = await this.options.broker.call(this.path);
     if (status !== 200) return `${status} ${body.code}`;
-    const found = pictureOfJson(body);
-    if (found.nextIndex < acknowledged || found.nextIndex > acknowledged + 1)
-      return `${found.nextIndex} events, ${acknowledged} were acknowledged`;
-    return differenceOf(found, pictureOf(this.parts.script, found.nextIndex));
+    const stored = pictureOfJson(body);
+    if (stored.nextIndex < acknowledged || stored.nextIndex > acknowledged + 1)
+      return `${stored.nextIndex} events are stored, ${acknowledged} were acknowledged`;
+    return differenceOf(stored, pictureOf(this.options.script, stored.nextIndex));
   }
 
-  /** Of GET /stream. */
+  /** Path of GET /stream. */
   get path(): string {
-    const { channel, clientMsgNo, fromUid } = this.parts;
+    const { channel, clientMsgNo, fromUid } = this.options;
     const uid = channel.type === 1 ? `?uid=${fromUid}` : "";
     return `/stream/${channel.type}/${channel.id}/${clientMsgNo}${uid}`;
   }
 
   async #post(index: number, { type, data }: ScriptEvent): Promise<void> {
-    const { stage, channel, fromUid, clientMsgNo } = this.parts;
-    const body = await stage.ok("/event", {
+    const { broker, channel, fromUid, clientMsgNo } = this.options;
+    const body = await broker.ok("/event", {
       client_msg_no: clientMsgNo,
       channel_id: channel.id,
       channel_type: channel.type,
@@ -101,11 +101,11 @@ export class Show<S extends Producing = Stage> {
   }
 
   /**
-   * An acknowledged event once more: answered like the first time, and nothing happens. A start is
-   * refused once the stream has ended.
+   * Sends an acknowledged event again. It is answered as before and has no effect. A start is not
+   * repeated at the end, because it is refused after the end of the stream.
    */
   async #repeat(index: number): Promise<void> {
-    const event = this.parts.script[index];
+    const event = this.options.script[index];
     if (this.isEnding && index === 0) return;
     if (event !== undefined && index < this.length - 1) await this.#post(index, event);
   }

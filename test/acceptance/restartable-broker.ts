@@ -1,5 +1,5 @@
-// A broker process that may be killed and started again under those who use it, who wait until it
-// is back. State: the process that runs now, the kept HTTP connections, how often it was killed.
+// A broker process that tests kill and restart. Its callers wait until it is back. Keeps the
+// current process, the keep-alive HTTP connections and the number of kills.
 
 import type { Test } from "tap";
 import {
@@ -16,9 +16,10 @@ const SETTINGS: Settings = {
   JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
 };
 
-export class Stage {
+export class RestartableBroker {
   /**
-   * Kills so far: an answer that did not come is excused when this has changed since the question.
+   * Number of kills so far. A call that fails is excused if this number has changed since the call
+   * began.
    */
   kills = 0;
   readonly #t: Test;
@@ -30,21 +31,25 @@ export class Stage {
 
   private constructor(
     t: Test,
-    how: { readonly settings: Settings; readonly launch: LaunchOptions },
+    options: { readonly settings: Settings; readonly launch: LaunchOptions },
     broker: ChildBroker,
   ) {
     this.#t = t;
-    this.#settings = how.settings;
-    this.#launch = how.launch;
+    this.#settings = options.settings;
+    this.#launch = options.launch;
     this.#broker = broker;
   }
 
-  static async open(t: Test, given: Settings = {}, launch: LaunchOptions = {}): Promise<Stage> {
-    const settings = { ...SETTINGS, ...given };
+  static async open(
+    t: Test,
+    overrides: Settings = {},
+    launch: LaunchOptions = {},
+  ): Promise<RestartableBroker> {
+    const settings = { ...SETTINGS, ...overrides };
     const broker = await spawnBroker(t, settings, undefined, launch);
-    const stage = new Stage(t, { settings, launch }, broker);
-    t.teardown(() => stage.#http.close());
-    return stage;
+    const restartable = new RestartableBroker(t, { settings, launch }, broker);
+    t.teardown(() => restartable.#http.close());
+    return restartable;
   }
 
   get apiPort(): number {
@@ -55,58 +60,58 @@ export class Stage {
     return this.#broker.clientPort;
   }
 
-  /** What the process that runs now has written. */
+  /** Returns the output of the current process. */
   output(): string {
     return this.#broker.output();
   }
 
-  /** Resolves when the broker is there. */
+  /** Resolves when the broker is running. */
   up(): Promise<void> {
     return this.#back;
   }
 
   /**
-   * kill -9 and a start on the same data; then `look`, while everybody else still waits in `up`.
+   * Kills the broker and starts it on the same data. Then calls `check`, while all other callers
+   * still wait in `up`.
    */
-  restart(look: () => Promise<void> = async () => undefined): Promise<void> {
+  restart(check: () => Promise<void> = async () => undefined): Promise<void> {
     this.kills += 1;
     this.#back = (async () => {
       await this.#broker.kill();
       const { dataPath } = this.#broker;
       this.#broker = await spawnBroker(this.#t, this.#settings, dataPath, this.#launch);
-      await look();
+      await check();
     })();
     return this.#back;
   }
 
-  /** One call, now. Rejects when the broker is gone. */
+  /** Makes one call at once. Rejects if the broker is down. */
   call(path: string, body?: unknown): Promise<JsonAnswer> {
     return this.#http.call(this.apiPort, path, body);
   }
 
   /**
-   * Calls until it is answered with anything but "later", over kills; another broken call is no
-   * excuse.
+   * Repeats a call until it is answered with a status other than 503, also across kills. Rejects if
+   * the call fails without a kill.
    */
-  async insist(path: string, body?: unknown): Promise<JsonAnswer> {
+  async callUntilAnswered(path: string, body?: unknown): Promise<JsonAnswer> {
     for (;;) {
       await this.up();
       const { kills } = this;
       try {
-        const answer = await this.call(path, body);
-        if (answer.status !== 503) return answer;
+        const response = await this.call(path, body);
+        if (response.status !== 503) return response;
       } catch (error) {
         if (kills === this.kills) throw error;
       }
     }
   }
 
-  /** Insists on 200. */
+  /** Calls until the broker responds 200. Throws on any other status except 503. */
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
-    const answer = await this.insist(path, body);
-    if (answer.status !== 200)
-      throw new Error(`${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
-    return answer.body;
+    const { status, body: response } = await this.callUntilAnswered(path, body);
+    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
+    return response;
   }
 
   createGroup(id: string, subscribers: readonly string[], large = 0) {
