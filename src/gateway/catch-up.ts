@@ -383,8 +383,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes all active streams except the first, which `#readRemaining` pushes. In the personal channels
-   * many streams may be active.
+   * Pushes all active streams except the first, which `#readRemaining` pushes. In the personal
+   * channels many streams may be active. /
    */
   async #pushActiveStreams(backlog: Backlog): Promise<void> {
     for (const name of (await this.#activeStreams(backlog)).slice(1)) {

@@ -1,11 +1,14 @@
-// Peer addresses as text, from the bytes of uWebSockets.js. Pure. IPv4-mapped IPv6 addresses become
-// IPv4, so that one peer has one address.
+// Converts peer addresses from the bytes of uWebSockets.js to text. Pure. IPv4-mapped IPv6
+// addresses become IPv4, so that one peer has one address.
 
 import { networkOf } from "../lib/network.ts";
 
 const HEXTETS = 8;
 
-/** 4 or 16 bytes in network order as text (IPv6 as in RFC 5952); "" for anything else. */
+/**
+ * Returns the text of an address of 4 or 16 bytes in network order (IPv6 as in RFC 5952), `""` for
+ * any other length.
+ */
 export function addressText(bytes: ArrayBuffer): string {
   if (bytes.byteLength === 4) return new Uint8Array(bytes).join(".");
   if (bytes.byteLength !== 16) return "";
@@ -15,7 +18,10 @@ export function addressText(bytes: ArrayBuffer): string {
   return compressed(hextets);
 }
 
-/** The unit of limits by address: an IPv4 address, or the /64 of an IPv6 one. */
+/**
+ * Returns the network that limits per address apply to: an IPv4 address, or the /64 of an IPv6
+ * address.
+ */
 export function networkText(bytes: ArrayBuffer): string {
   return networkOf(addressText(bytes));
 }

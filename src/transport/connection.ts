@@ -1,7 +1,8 @@
-// One client socket: queues the frames of a loop turn, keeps their order against subscriptions, and
-// closes gracefully. State: the native socket while it is open, its handler, the queue. A node has
-// many of these: few fields, nothing allocated while idle. Must never touch the native socket after
-// its close event, nor call the handler's `closed` twice.
+// One client socket: queues the frames of a turn of the event loop, keeps their order relative to
+// subscriptions, and closes gracefully. State: the native socket while it is open, its handler, the
+// queue. A node has many of these, so there are few fields, and an idle connection allocates
+// nothing. Must never touch the native socket after its close event, nor call the handler's
+// `closed` twice.
 
 import type { WebSocket } from "uWebSockets.js";
 import type { GracefulCloses } from "./graceful-closes.ts";
@@ -11,12 +12,12 @@ import type { Connection, ConnectionHandler, ListenerSpec, SocketEndpoint } from
 
 type Frame = Uint8Array | string;
 
-/** User data of the native socket: finds the connection in native events. */
+/** User data of a native socket, by which native events find the connection. */
 export interface SocketData {
   readonly connection: SocketConnection;
 }
 
-/** Shared by all connections of a listener. */
+/** State and functions shared by all connections of a listener. */
 export interface ConnectionContext {
   readonly turnEnd: TurnEnd;
   readonly gracefulCloses: GracefulCloses;
@@ -24,21 +25,26 @@ export interface ConnectionContext {
   readonly lagBytes: number;
   readonly slowReader: SocketEndpoint["slowReader"];
   readonly onError: ListenerSpec["onError"];
-  /** Publishes to all subscribers. */
+  /** Publishes to all subscribers of the topic. */
   publish(topic: string, frame: Frame): void;
-  /** Must be called for each published frame: detects lagging and slow readers. */
+  /** Checks for lagging and slow readers. Must be called for each published frame. */
   published(frame: Frame): void;
-  /** The connection whose frame is being handled; its socket is corked and written directly. */
+  /**
+   * Connection whose frame is being handled. Its socket is corked, so that it is written directly.
+   */
   receiving: SocketConnection | undefined;
 }
 
-/** A longer queue is written before the turn ends; a larger write gains nothing. */
+/**
+ * Queue length above which the queue is written before the turn ends. A larger write would gain
+ * nothing.
+ */
 const MAX_QUEUED_BYTES = 64 * 1024;
 const INTERNAL_ERROR = 1011;
 
 const NOT_LAGGING = 0;
 const LAGGING = 1;
-/** The owner was notified. */
+/** The peer lags, and the owner was notified of it. */
 const LAG_NOTIFIED = 2;
 
 export class SocketConnection implements Connection, Reader, TurnTask {
@@ -47,20 +53,24 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   readonly #context: ConnectionContext;
   #socket: WebSocket<SocketData> | undefined;
   #handler: ConnectionHandler | undefined;
-  /** A single frame needs no array. */
+  /** Queued frames. A single frame is stored without an array. */
   #queue: Frame | Frame[] | undefined;
   #queuedBytes = 0;
-  /** 0: open. Once set, nothing is sent or received. */
+  /**
+   * Close code, 0 while the connection is open. When it is set, nothing more is sent or received.
+   */
   #endCode = 0;
   #isSubscriber = false;
   #isDropped = false;
-  /** Ends the count against its address; until authenticated. */
+  /**
+   * Stops counting this socket against its address. `undefined` after the peer has authenticated.
+   */
   #release: (() => void) | undefined;
   #lag: typeof NOT_LAGGING | typeof LAGGING | typeof LAG_NOTIFIED = NOT_LAGGING;
 
   static #lastId = 0;
 
-  /** `release` ends the count against its address. */
+  /** `release` stops counting the socket against its address. */
   constructor(remoteAddress: string, release: () => void, context: ConnectionContext) {
     SocketConnection.#lastId += 1;
     this.id = SocketConnection.#lastId;
@@ -69,7 +79,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#context = context;
   }
 
-  // --- For its owner ---
+  // --- Called by the owner ---
 
   authenticated(): void {
     this.#release?.();
@@ -98,12 +108,12 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /** Its own queue need not be written first: no peer receives both. */
+  /** Publishes without writing the own queue first, because no peer receives both. */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
-    // A connection that is closing receives nothing, but may still publish to others.
+    // A connection that is closing receives nothing, but it may still publish to others.
     if (socket === undefined || this.#endCode !== 0) return this.#context.publish(topic, frame);
-    // The native method publishes nothing for a socket that never subscribed.
+    // The native method publishes nothing for a socket that has never subscribed.
     if (!this.#isSubscriber) return this.#context.publish(topic, frame);
     socket.publish(topic, frame, typeof frame !== "string");
     this.#context.published(frame);
@@ -119,9 +129,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#notifyClosed();
   }
 
-  // --- For the native events ---
+  // --- Called by native events ---
 
-  /** The handshake is complete; the handler that `open` returns gets all later events. */
+  /** Handles the end of the handshake. The handler that `open` returns gets all later events. */
   opened(socket: WebSocket<SocketData>, open: (connection: Connection) => ConnectionHandler): void {
     this.#socket = socket;
     try {
@@ -157,8 +167,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * The buffer exceeds the native limit, which our own frames never reach: a peer that sends pings
-   * and reads no pong. It is dropped after the native code on the stack has returned.
+   * Drops a peer whose buffer exceeds the native limit. Our own frames never reach that limit, so
+   * the peer sends pings and does not read the pongs. It is dropped after the native code on the
+   * stack has returned.
    */
   dropped(): void {
     if (this.#isDropped) return;
@@ -167,7 +178,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     setImmediate(() => this.#socket?.close());
   }
 
-  /** The native socket is gone. */
+  /** Handles the close of the native socket, which must not be touched any more. */
   closed(code: number): void {
     if (this.#socket !== undefined) this.#context.gracefulCloses.closed(this.#socket);
     this.#socket = undefined;
@@ -178,7 +189,10 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#notifyClosed();
   }
 
-  /** Writes the queue; notifies the owner of a close during the turn, or of a lagging peer. */
+  /**
+   * Writes the queue. Notifies the owner if the connection was closed during the turn, or if the
+   * peer lags.
+   */
   turnEnded(): void {
     if (this.#endCode !== 0) return this.#notifyClosed();
     if (this.#socket === undefined) return;
@@ -205,7 +219,10 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   // --- Helpers ---
 
-  /** Stops sending, receiving and subscribing; earlier frames still leave, then the close frame. */
+  /**
+   * Stops sending and receiving and removes all subscriptions. Frames that were queued earlier are
+   * still sent, then the close frame.
+   */
   #stop(code: number, message: string): void {
     const socket = this.#socket;
     if (socket === undefined || this.#endCode !== 0) return;
@@ -214,7 +231,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#context.gracefulCloses.add(socket, code, message);
   }
 
-  /** Unread bytes at which a peer no longer lags. */
+  /** Number of unread bytes at or below which a peer no longer lags. */
   get #lagEndBytes(): number {
     return this.#context.lagBytes / 2;
   }

@@ -1,16 +1,19 @@
-// The process's limit of open files, and a reserve for when it is reached. State: the reserved
-// descriptors.
+// The limit of open files of this process, and a reserve of file descriptors for when it is
+// reached. State: the reserved descriptors.
 
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { devNull } from "node:os";
 
-/** Assumed where the system does not report one: macOS and Windows allow more. */
+/** Limit that is assumed if the system does not report one. macOS and Windows allow more. */
 const FALLBACK_LIMIT = 4096;
-/** For files opened later: segments, the database, connections to Redis, DNS lookups. */
+/**
+ * Number of descriptors for files opened later: segments, the database, connections to Redis, DNS
+ * lookups.
+ */
 const RESERVED = 64;
 const RESERVED_SHARE = 64;
 
-/** RLIMIT_NOFILE; Node.js raises the soft limit to the hard one at its start. */
+/** Returns RLIMIT_NOFILE. Node.js raises the soft limit to the hard limit when it starts. */
 function fileLimit(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");
@@ -30,8 +33,9 @@ function openFiles(): number {
 }
 
 /**
- * Sockets that fit under the limit of open files, beside the files open now and a reserve; at least
- * one. Call it after the process has opened its files.
+ * Returns the number of sockets that fit under the limit of open files, in addition to the files
+ * that are open now and a reserve. Returns at least 1. Must be called after the process has opened
+ * its files.
  */
 export function socketCapacity(): number {
   const limit = fileLimit();
@@ -39,50 +43,51 @@ export function socketCapacity(): number {
   return limit === Number.POSITIVE_INFINITY ? limit : Math.max(1, limit - reserve);
 }
 
-const KEPT = 8;
+const RESERVE_SIZE = 8;
 const CHECK_MS = 1000;
 
 /**
- * Descriptors reserved for when there are no others. uWebSockets.js then retries to accept waiting
- * connections, which takes a whole core; so the reserve is released, and connections are accepted
- * and closed at once until there are descriptors again. (Closing the listening socket does not
- * help: the port could not be bound again while connections to it are open.)
+ * Reserves file descriptors for when no others are left. uWebSockets.js then retries to accept
+ * waiting connections without a pause, which uses a whole core. The reserve is therefore released,
+ * and connections are accepted and closed at once until there are free descriptors again. Closing
+ * the listening socket would not help: its port cannot be bound again while connections to it are
+ * open.
  */
 export class DescriptorReserve {
-  #kept: readonly number[] = [];
+  #reserved: readonly number[] = [];
   #checks: NodeJS.Timeout | undefined;
   #isExhausted = false;
 
-  /** Whether new connections must be closed at once. */
+  /** True if new connections must be closed at once. */
   get isExhausted(): boolean {
     return this.#isExhausted;
   }
 
   start(): void {
-    this.#kept = openSome(KEPT) ?? [];
+    this.#reserved = openSome(RESERVE_SIZE) ?? [];
     this.#checks = setInterval(() => this.#check(), CHECK_MS).unref();
   }
 
   stop(): void {
     clearInterval(this.#checks);
-    closeAll(this.#kept);
-    this.#kept = [];
+    closeAll(this.#reserved);
+    this.#reserved = [];
   }
 
   #check(): void {
-    const probes = openSome(this.#isExhausted ? 2 * KEPT : 1);
+    const probes = openSome(this.#isExhausted ? 2 * RESERVE_SIZE : 1);
     if (probes === undefined) {
-      closeAll(this.#kept);
-      this.#kept = [];
+      closeAll(this.#reserved);
+      this.#reserved = [];
     } else if (this.#isExhausted) {
-      this.#kept = probes.slice(0, KEPT);
-      closeAll(probes.slice(KEPT));
+      this.#reserved = probes.slice(0, RESERVE_SIZE);
+      closeAll(probes.slice(RESERVE_SIZE));
     } else closeAll(probes);
     this.#isExhausted = probes === undefined;
   }
 }
 
-/** `count` descriptors, or undefined when there are too few (EMFILE, ENFILE). */
+/** Returns `count` new descriptors, or `undefined` if fewer are available (EMFILE, ENFILE). */
 function openSome(count: number): readonly number[] | undefined {
   const opened: number[] = [];
   try {

@@ -1,9 +1,9 @@
-// Sockets that must close while bytes for them still wait. uWebSockets.js gives up its handle on a
-// socket with `end`, and a peer that then reads a byte now and again could keep the buffer forever;
-// so the close frame waits here until the buffer is empty, and the socket is dropped at a deadline.
-// State: those sockets in order of their deadlines, and one timer while there are any.
+// Closes sockets that still have unread bytes. uWebSockets.js gives up its handle of a socket on
+// `end`, and a peer that reads one byte now and then could then keep the buffer in memory forever.
+// The close frame therefore waits here until the buffer is empty, and at a deadline the socket is
+// dropped. State: these sockets in order of their deadlines, and one timer if there are any.
 
-/** What is needed of a native socket. */
+/** The methods of a native socket that are used here. */
 interface ClosingSocket {
   getBufferedAmount(): number;
   getTopics(): string[];
@@ -20,34 +20,37 @@ interface CloseFrame {
 
 export class GracefulCloses {
   readonly #timeoutMs: number;
-  readonly #waiting = new Map<ClosingSocket, CloseFrame>();
+  readonly #closing = new Map<ClosingSocket, CloseFrame>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** A peer has `timeoutMs` to read what waits for it. */
+  /** `timeoutMs` is the time a peer has to read its unread bytes. */
   constructor(timeoutMs: number) {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Ends `socket` when its buffer is empty or drops it. It gets no later publications. */
+  /**
+   * Ends `socket` when its buffer is empty, or drops it at the deadline. From now on it receives no
+   * publications.
+   */
   add(socket: ClosingSocket, code: number, message: string): void {
     if (socket.getBufferedAmount() === 0) return socket.end(code, message);
     for (const topic of socket.getTopics()) socket.unsubscribe(topic);
     const deadlineMs = performance.now() + this.#timeoutMs;
-    this.#waiting.set(socket, { code, message, deadlineMs });
+    this.#closing.set(socket, { code, message, deadlineMs });
     this.#timer ??= this.#wait(this.#timeoutMs);
   }
 
-  /** Bytes left the socket. No effect for a socket that is not waiting. */
+  /** Ends the socket if its buffer is now empty. Has no effect for a socket that is not waiting. */
   drained(socket: ClosingSocket): void {
-    const frame = this.#waiting.get(socket);
+    const frame = this.#closing.get(socket);
     if (frame === undefined || socket.getBufferedAmount() > 0) return;
-    this.#waiting.delete(socket);
+    this.#closing.delete(socket);
     socket.end(frame.code, frame.message);
   }
 
-  /** The socket is closed and must not be touched any more. */
+  /** Forgets a socket that closed and must not be touched any more. */
   closed(socket: ClosingSocket): void {
-    if (!this.#waiting.delete(socket) || this.#waiting.size > 0) return;
+    if (!this.#closing.delete(socket) || this.#closing.size > 0) return;
     clearTimeout(this.#timer);
     this.#timer = undefined;
   }
@@ -59,12 +62,12 @@ export class GracefulCloses {
   #dropLate(): void {
     this.#timer = undefined;
     const nowMs = performance.now();
-    for (const [socket, { deadlineMs }] of this.#waiting) {
+    for (const [socket, { deadlineMs }] of this.#closing) {
       if (deadlineMs > nowMs) {
         this.#timer = this.#wait(deadlineMs - nowMs);
         return;
       }
-      this.#waiting.delete(socket);
+      this.#closing.delete(socket);
       socket.close();
     }
   }

@@ -1,10 +1,10 @@
-// Collects the body of one HTTP request, up to its limit and within the budget of all. State: the
-// blocks received so far, and their share of the budget. Copies every byte once when the body
-// arrives in one piece, else twice.
+// Collects the body of one HTTP request, up to its size limit and within the budget that all
+// requests share. State: the blocks received so far, and their share of the budget. Copies each
+// byte once if the body arrives in one piece, otherwise twice.
 
 import type { HttpResponse } from "uWebSockets.js";
 
-/** Memory for the partial bodies of all calls; shared by the listeners of a node. */
+/** Memory budget for partial bodies, shared by all calls of all listeners of a node. */
 export class BodyBudget {
   readonly #maxBytes: number;
   #bytes = 0;
@@ -13,12 +13,12 @@ export class BodyBudget {
     this.#maxBytes = maxBytes;
   }
 
-  /** Bytes in use. */
+  /** Number of bytes in use. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** False: `bytes` do not fit, and nothing was taken. */
+  /** Reserves `bytes` bytes. Returns false, and reserves nothing, if they do not fit. */
   take(bytes: number): boolean {
     if (this.#bytes + bytes > this.#maxBytes) return false;
     this.#bytes += bytes;
@@ -30,19 +30,25 @@ export class BodyBudget {
   }
 }
 
-/** Its methods are called in native callbacks, each at most once, and one of the last two only. */
+/**
+ * Receives the events of one body, in native callbacks. Each method is called at most once, and
+ * only one of the last two.
+ */
 export interface BodyOwner {
-  /** The last byte arrived, also after `discard`; called before `collected`. */
+  /** The last byte arrived. Also called after `discard`, and before `collected`. */
   ended(): void;
-  /** The body did not arrive in one piece. */
+  /** The body is longer than its first chunk. */
   partial(): void;
   collected(body: Uint8Array): void;
-  /** The body exceeds its limit or the budget. */
+  /** The body exceeds its size limit or the budget. */
   rejected(why: "too_large" | "no_room"): void;
 }
 
-/** Block sizes: a slow body must neither cost an object per byte nor hold far more than it sent. */
+/**
+ * Minimum size of a block. With smaller blocks a slow body would need one object for a few bytes.
+ */
 const MIN_BLOCK_BYTES = 1024;
+/** Maximum size of a block. Larger blocks would reserve far more memory than the peer has sent. */
 const MAX_BLOCK_BYTES = 64 * 1024;
 
 const NO_BLOCKS: Buffer[] = [];
@@ -51,7 +57,7 @@ export class BodyCollector {
   readonly #budget: BodyBudget;
   readonly #maxBytes: number;
   #blocks: Buffer[] = NO_BLOCKS;
-  /** Of the last block. */
+  /** Number of bytes used in the last block. */
   #filled = 0;
   #size = 0;
   #charged = 0;
@@ -66,7 +72,7 @@ export class BodyCollector {
   collect(res: HttpResponse, owner: BodyOwner): void {
     res.onData((chunk, isLast) => {
       if (isLast) owner.ended();
-      if (this.#isOver) return; // refused before
+      if (this.#isOver) return; // already refused
       if (this.#size + chunk.byteLength > this.#maxBytes) {
         this.discard();
         return owner.rejected("too_large");
@@ -79,14 +85,14 @@ export class BodyCollector {
         this.discard();
         return owner.rejected("no_room");
       }
-      if (isLast) return owner.collected(this.#whole());
+      if (isLast) return owner.collected(this.#finish());
       if (this.#isPartial) return;
       this.#isPartial = true;
       owner.partial();
     });
   }
 
-  /** Drops what was collected and ignores the rest. Safe to call twice. */
+  /** Drops the collected bytes and ignores the rest of the body. Safe to call twice. */
   discard(): void {
     this.#isOver = true;
     this.#blocks = NO_BLOCKS;
@@ -98,19 +104,19 @@ export class BodyCollector {
     const last = this.#blocks.at(-1);
     const room = last === undefined ? 0 : last.length - this.#filled;
     const fitting = bytes.subarray(0, room);
-    const rest = bytes.subarray(fitting.length);
+    const remainder = bytes.subarray(fitting.length);
     last?.set(fitting, this.#filled);
     this.#filled += fitting.length;
     this.#size += bytes.length;
-    if (rest.length === 0) return true;
-    const length = Math.max(rest.length, this.#nextBlockBytes());
+    if (remainder.length === 0) return true;
+    const length = Math.max(remainder.length, this.#nextBlockBytes());
     if (!this.#budget.take(length)) return false;
     this.#charged += length;
     const block = Buffer.allocUnsafeSlow(length);
-    block.set(rest);
+    block.set(remainder);
     if (this.#blocks === NO_BLOCKS) this.#blocks = [];
     this.#blocks.push(block);
-    this.#filled = rest.length;
+    this.#filled = remainder.length;
     return true;
   }
 
@@ -118,7 +124,7 @@ export class BodyCollector {
     return Math.min(Math.max(this.#size, MIN_BLOCK_BYTES), MAX_BLOCK_BYTES);
   }
 
-  #whole(): Uint8Array {
+  #finish(): Uint8Array {
     const body = Buffer.concat(this.#blocks, this.#size);
     this.discard();
     return body;

@@ -1,6 +1,6 @@
-// One HTTP call and its one answer. State: the response until it is answered or aborted, the body,
-// and the call's count against its address. Must never touch the response after its answer or
-// abort, nor the native request after construction.
+// One HTTP call and its reply. State: the response until it is answered or aborted, the body, and
+// the count of the call against its address. Must never touch the response after its reply or
+// abort, nor the native request after the constructor.
 
 import type { HttpResponse, HttpRequest as NativeRequest } from "uWebSockets.js";
 import { addressText, networkText } from "./address.ts";
@@ -20,16 +20,16 @@ import type { HttpReply, HttpRequest, HttpRoute, HttpStream, ListenerSpec } from
 
 const NO_BODY = new Uint8Array(0);
 
-/** How long a refusal waits for a declared body: many clients send it in a second packet. */
+/** Time a refusal waits for a declared body. Many clients send it in a second packet. */
 const REST_WAIT_MS = 250;
 
 interface CallTarget {
   readonly method: string;
   readonly path: string;
   readonly params: readonly string[];
-  /** Has checked the call. */
+  /** Has already checked the head of this call. */
   readonly head: HeadCheck;
-  /** Names of the headers to copy, lower case. */
+  /** Names of the headers to copy, in lower case. */
   readonly headerNames: readonly string[];
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
@@ -44,27 +44,27 @@ export class HttpCall implements HttpRequest {
   readonly query: string;
   readonly params: readonly string[];
   readonly headers: Readonly<Record<string, string>>;
-  /** Set before the handler runs. */
+  /** The whole body. Set before the handler runs. */
   body: Uint8Array = NO_BODY;
   readonly #onError: ListenerSpec["onError"];
   readonly #turnEnd: TurnEnd;
   readonly #limits: SocketLimits;
   #res: HttpResponse | undefined;
-  /** Set when the answer is a stream. */
+  /** Body of the reply if it is a stream. */
   #stream: StreamBody | undefined;
   #remoteAddress: string | undefined;
-  /** Whether `requested` was called for the connection. */
+  /** True if `requested` was called for the connection. */
   #isReported = false;
   #release: (() => void) | undefined;
   #isBodyOver = false;
-  /** A refusal that waits for the rest of the body. */
+  /** Refusal that waits for the rest of the body. */
   #refusal: { readonly reply: HttpReply; readonly timer: NodeJS.Timeout } | undefined;
 
   constructor(res: HttpResponse, req: NativeRequest, target: CallTarget) {
     this.method = target.method;
     this.path = target.path;
     this.params = target.params;
-    this.query = req.getQuery() ?? ""; // undefined without a "?", against its type
+    this.query = req.getQuery() ?? ""; // `undefined` if there is no "?", contrary to its type
     const headers: Record<string, string> = {};
     for (const name of target.headerNames) headers[name] = target.head.value(name);
     this.headers = headers;
@@ -82,7 +82,7 @@ export class HttpCall implements HttpRequest {
     return this.#remoteAddress;
   }
 
-  /** The peer went away. */
+  /** Handles the loss of the peer. */
   abort(): void {
     this.#res = undefined;
     clearTimeout(this.#refusal?.timer);
@@ -90,15 +90,15 @@ export class HttpCall implements HttpRequest {
     this.#stream?.aborted();
   }
 
-  /** The last byte of the body arrived. Call it in the native callback. */
+  /** Must be called in the native callback that receives the last byte of the body. */
   bodyEnded(): void {
     this.#isBodyOver = true;
     this.#finishRefusal();
   }
 
   /**
-   * Counts the call against its address until `release` or its answer. False: the address is at its
-   * limit, and the connection was closed.
+   * Counts the call against its address until `release` or its reply. Returns false if the address
+   * is at its limit; the connection was then closed.
    */
   hold(): boolean {
     const res = this.#res;
@@ -108,13 +108,16 @@ export class HttpCall implements HttpRequest {
     return false;
   }
 
-  /** Ends `hold`. Safe to call again. */
+  /** Ends the effect of `hold`. Safe to call again. */
   release(): void {
     this.#release?.();
     this.#release = undefined;
   }
 
-  /** The refusal by `check`, if any; a bare 500 when it throws against its contract. */
+  /**
+   * Returns the refusal by `check`, `undefined` if the call is admitted. If `check` throws, which
+   * its contract forbids, the refusal is a bare 500.
+   */
   admit(check: HttpRoute["admit"]): HttpReply | undefined | Promise<HttpReply | undefined> {
     if (check === undefined) return undefined;
     try {
@@ -127,36 +130,37 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Answers and closes the connection; `rest` is the announced body. The answer waits shortly for
-   * the rest of a declared body that is not large. If it does not end by then, the connection stays
-   * open until the peer (which gets `connection: close`) or uWebSockets.js after 12 s closes it: a
-   * close with unread bytes would reset the connection, and many clients would lose the reply. For
-   * a chunked body uWebSockets.js would wait without a limit, so that connection is closed at once.
-   * `bodyEnded` must be called for a declared body.
+   * Sends the reply and closes the connection. `announced` is the kind of body that the head
+   * announces. For a declared body that is not large, the reply is delayed for a short time until
+   * the body has arrived. If it does not arrive in time, the connection stays open until the peer
+   * closes it (it gets `connection: close`) or uWebSockets.js does after 12 s. A close with unread
+   * bytes would reset the connection, and many clients would lose the reply. For a chunked body
+   * uWebSockets.js would wait without a limit, so that connection is closed at once. `bodyEnded`
+   * must be called for a declared body. /
    */
-  refuse(reply: HttpReply, rest: AnnouncedBody): void {
+  refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;
     if (res === undefined) return;
-    if (this.#isBodyOver || rest === "none" || rest === "chunked")
+    if (this.#isBodyOver || announced === "none" || announced === "chunked")
       return this.#answerAndClose(res, reply);
-    if (rest === "large") return this.#answerAndCloseLater(res, reply);
+    if (announced === "large") return this.#answerAndCloseLater(res, reply);
     if (!this.#reserve(res)) return this.#answerAndClose(res, reply);
     const timer = setTimeout(() => this.#finishRefusal(), REST_WAIT_MS);
     this.#refusal = { reply, timer };
   }
 
-  /** As `refuse`, with the reply that `reply` makes for the call. */
-  refuseWith(reply: (request: HttpRequest) => HttpReply, rest: AnnouncedBody): void {
+  /** Refuses the call like `refuse`, with the reply that `reply` returns for it. */
+  refuseWith(reply: (request: HttpRequest) => HttpReply, announced: AnnouncedBody): void {
     try {
-      this.refuse(reply(this), rest);
+      this.refuse(reply(this), announced);
     } catch (error) {
-      this.refuse(this.#reportBug(error), rest);
+      this.refuse(this.#reportBug(error), announced);
     }
   }
 
   /**
-   * Runs the handler and answers, at once or when its promise settles; an error becomes a bare 500.
-   * Call it in a native callback only, where the socket is corked.
+   * Runs the handler and sends its reply, at once or when its promise settles. An error becomes a
+   * bare 500. Must only be called in a native callback, where the socket is corked.
    */
   run(handle: (request: HttpRequest) => Outcome | Promise<Outcome>, write = writeReply): void {
     try {
@@ -172,7 +176,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** As `run`, from anywhere else. */
+  /** Runs the handler like `run`. Must be used outside of native callbacks. */
   runCorked(
     handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
     write = writeReply,
@@ -221,7 +225,7 @@ export class HttpCall implements HttpRequest {
       else write(res, reply);
     } catch (error) {
       this.#onError(error, `${this.method} ${this.path}`);
-      res.close(); // partly written
+      res.close(); // the reply may be partly written
     }
   }
 
@@ -244,13 +248,16 @@ export class HttpCall implements HttpRequest {
     return BARE_500;
   }
 
-  /** Counts the call against its address. False: the address is at its limit. */
+  /** Counts the call against its address. Returns false if the address is at its limit. */
   #reserve(res: HttpResponse): boolean {
     this.#release ??= this.#limits.held(this.#report(res));
     return this.#release !== undefined;
   }
 
-  /** Frees the slot of a connection without a request; returns the connection's network. */
+  /**
+   * Reports the request of this connection to the limits, once, and returns the network of the
+   * peer.
+   */
   #report(res: HttpResponse): string {
     const network = networkText(res.getRemoteAddress());
     if (!this.#isReported) this.#limits.requested(network);
@@ -259,7 +266,7 @@ export class HttpCall implements HttpRequest {
   }
 }
 
-/** Drops an answer to a peer that is gone. */
+/** Drops a reply whose peer is gone. */
 function dismiss(reply: Outcome): void {
   if ("opened" in reply) reply.closed();
 }

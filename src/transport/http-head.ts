@@ -1,56 +1,59 @@
-// Checks of a request's head that uWebSockets.js does not make: ambiguous headers and invalid
-// hosts; reads the headers that handlers are given on the way. State: the last head checked, and
-// the last valid host. One per listener.
+// Checks the head of a request for errors that uWebSockets.js ignores: ambiguous headers and
+// invalid hosts. The same pass reads the headers for the handlers. State: the last head checked,
+// and the last valid host. There is one instance per listener.
 
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
 
-/** The body that a request's head announces. */
+/** Kind of body that the head of a request announces. */
 export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 
-/** A refusal does not wait for a declared body above this size. */
+/** Size above which a refusal does not wait for a declared body. */
 const LARGE_BYTES = 65_536;
 
-/** Headers that are checked, at these places. */
+/** Headers that are checked. LENGTH and CODING are indexes of this list. */
 const CHECKED = ["host", "content-length", "transfer-encoding"];
 const LENGTH = 1;
 const CODING = 2;
 const NONE = -1;
 
 export class HeadCheck {
-  readonly #places = new Map<string, number>();
+  readonly #indexes = new Map<string, number>();
   readonly #values: string[] = [];
   readonly #counts: number[] = [];
-  /** Most requests name the same one. */
+  /** Last valid host. Most requests name the same one. */
   #validHost = "";
 
-  /** `names`: the headers that `value` gives, lower case. */
+  /** `names` are the headers that `value` can return, in lower case. */
   constructor(names: Iterable<string>) {
     for (const name of [...CHECKED, ...names])
-      if (!this.#places.has(name)) this.#places.set(name, this.#places.size);
-    for (const _ of this.#places) {
+      if (!this.#indexes.has(name)) this.#indexes.set(name, this.#indexes.size);
+    for (const _ of this.#indexes) {
       this.#values.push("");
       this.#counts.push(0);
     }
   }
 
-  /** One native call for all headers: one for each that is read would cost more. */
-  readonly #note = (name: string, value: string): void => {
-    const place = this.#places.get(name);
-    if (place === undefined) return;
-    const count = this.#counts[place] ?? 0;
-    if (count === 0) this.#values[place] = value;
-    this.#counts[place] = count + 1;
+  /**
+   * Records a header. It is called for all headers, because one native call for each header to read
+   * would cost more.
+   */
+  readonly #record = (name: string, value: string): void => {
+    const index = this.#indexes.get(name);
+    if (index === undefined) return;
+    const count = this.#counts[index] ?? 0;
+    if (count === 0) this.#values[index] = value;
+    this.#counts[index] = count + 1;
   };
 
   /**
-   * The error message to refuse the request with (400, close); undefined: the head is valid
-   * [RFC 9112 3.2, 6.3].
+   * Returns the error message if the request must be refused (400, close), `undefined` if its head
+   * is valid [RFC 9112 3.2, 6.3].
    */
   problem(req: NativeRequest): string | undefined {
     this.#values.fill("");
     this.#counts.fill(0);
-    req.forEach(this.#note);
+    req.forEach(this.#record);
     const [hosts = 0, lengths = 0, codings = 0] = this.#counts;
     const [host = "", length = "", coding = ""] = this.#values;
     if (hosts !== 1) return "There must be exactly one Host header";
@@ -64,12 +67,12 @@ export class HeadCheck {
     return undefined;
   }
 
-  /** Of the last request checked: the first header of the name, "" without one. */
+  /** Returns the first header of this name in the last request checked, `""` if there is none. */
   value(name: string): string {
-    return this.#values[this.#places.get(name) ?? NONE] ?? "";
+    return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }
 
-  /** Of the last request checked. */
+  /** Kind of body that the last request checked announces. */
   get body(): AnnouncedBody {
     if ((this.#counts[CODING] ?? 0) > 0) return "chunked";
     const bytes = this.bodyBytes;
@@ -77,7 +80,7 @@ export class HeadCheck {
     return bytes > 0 ? "declared" : "none";
   }
 
-  /** Content-Length of the last request checked; 0 without one. */
+  /** Content-Length of the last request checked, 0 if there is none. */
   get bodyBytes(): number {
     return Number(this.#values[LENGTH]);
   }
@@ -97,7 +100,10 @@ function isChunked(coding: string): boolean {
 const BRACKETED = /^\[([0-9A-Fa-f:.]+)\](?::(\d{0,5}))?$/;
 const NAMED = /^([A-Za-z0-9._~!$&'()*+,;=%-]+)(?::(\d{0,5}))?$/;
 
-/** Host and port of RFC 3986; a name that ends in a number must be an IPv4 address [WHATWG URL]. */
+/**
+ * Returns true for a host with an optional port [RFC 3986]. A name that ends in a number must be an
+ * IPv4 address [WHATWG URL].
+ */
 function isHost(text: string): boolean {
   const bracketed = BRACKETED.exec(text);
   const match = bracketed ?? NAMED.exec(text);

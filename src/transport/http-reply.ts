@@ -1,14 +1,14 @@
-// Writes a reply to an open HTTP response. No state. Each writer is called once per response,
-// corked, and ends it.
+// Writes a reply to an open HTTP response. No state. Each writer is called once per response, while
+// it is corked, and ends the response.
 
 import type { HttpResponse } from "uWebSockets.js";
 import { STATUS_CODES } from "node:http";
 import type { HttpReply } from "./types.ts";
 
-/** Writes a whole reply; the response must not be touched afterwards. */
+/** Writes a whole reply. The response must not be touched afterwards. */
 export type WriteReply = (res: HttpResponse, reply: HttpReply) => void;
 
-/** The answer after an internal error. */
+/** Reply after an internal error. */
 export const BARE_500: HttpReply = { status: 500, body: "" };
 
 const STATUS_LINES: readonly string[] = Array.from(
@@ -22,19 +22,22 @@ export const writeReply: WriteReply = (res, reply) => {
   else res.end(reply.body);
 };
 
-/** Also closes the connection at once, even if the peer is still sending. */
+/** Writes a reply and closes the connection at once, even if the peer is still sending. */
 export const writeReplyAndClose: WriteReply = (res, reply) => {
   writeHead(res, reply);
   res.end(reply.body, true);
 };
 
-/** The reply to a HEAD request; closes the connection at once, which `endWithoutBody` does not. */
+/**
+ * Writes the reply to a HEAD request and closes the connection at once, which `endWithoutBody` does
+ * not.
+ */
 export const writeReplyHead: WriteReply = (res, reply) => {
   writeHead(res, reply);
   res.end("", true);
 };
 
-/** Status and headers only; the body must follow in the same cork. */
+/** Writes status and headers only. The body must follow in the same cork. */
 export function writeHead(
   res: HttpResponse,
   { status, headers }: Pick<HttpReply, "status" | "headers">,
@@ -46,9 +49,12 @@ export function writeHead(
   }
 }
 
-/** `reply` with one more header (lower case), unless it has it. */
+/**
+ * Returns the reply with an additional header (name in lower case), unless the reply already has
+ * that header.
+ */
 export function withHeader(reply: HttpReply, name: string, value: string): HttpReply {
   const headers = reply.headers ?? {};
-  const isThere = Object.keys(headers).some((n) => n.toLowerCase() === name);
-  return isThere ? reply : { ...reply, headers: { ...headers, [name]: value } };
+  const isPresent = Object.keys(headers).some((key) => key.toLowerCase() === name);
+  return isPresent ? reply : { ...reply, headers: { ...headers, [name]: value } };
 }

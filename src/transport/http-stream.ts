@@ -1,6 +1,6 @@
-// The body of one streamed HTTP reply. State: the response while it is open, the turn's queue,
-// whether the native buffer is full. Must never touch the response after its end or abort, nor call
-// the stream's `closed` twice.
+// The body of one streamed HTTP reply. State: the response while it is open, the queue of the turn,
+// and whether the native buffer is full. Must never touch the response after its end or abort, nor
+// call the stream's `closed` twice.
 
 import type { HttpResponse } from "uWebSockets.js";
 import { writeHead } from "./http-reply.ts";
@@ -9,12 +9,12 @@ import type { HttpBody, HttpStream, ListenerSpec } from "./types.ts";
 
 interface StreamContext {
   readonly turnEnd: TurnEnd;
-  /** Method and path, for `onError`. */
+  /** Method and path of the call, for `onError`. */
   readonly where: string;
   readonly onError: ListenerSpec["onError"];
 }
 
-/** A longer queue is written before the turn ends. */
+/** Queue length above which the queue is written before the turn ends. */
 const MAX_QUEUED_CHARS = 64 * 1024;
 
 export class StreamBody implements HttpBody, TurnTask {
@@ -22,9 +22,9 @@ export class StreamBody implements HttpBody, TurnTask {
   readonly #context: StreamContext;
   #res: HttpResponse | undefined;
   #queue = "";
-  /** The native buffer holds unread bytes. */
+  /** True if the native buffer holds unread bytes. */
   #isFull = false;
-  #isDue = false;
+  #isScheduled = false;
   #isEnding = false;
 
   constructor(stream: HttpStream, res: HttpResponse, context: StreamContext) {
@@ -33,7 +33,7 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#context = context;
   }
 
-  // --- For the stream ---
+  // --- Called by the stream ---
 
   write(piece: string): boolean {
     if (this.#res === undefined || this.#isEnding) return false;
@@ -49,82 +49,85 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#flushLater();
   }
 
-  // --- For the call ---
+  // --- Called by the HTTP call ---
 
-  /** Writes the head and opens the stream. Call it corked. */
+  /** Writes the head and opens the stream. Must be called while the response is corked. */
   open(): void {
     const res = this.#res;
     if (res === undefined) return;
     res.onWritable(() => this.#drained());
     writeHead(res, this.#stream);
-    this.#guarded(() => this.#stream.opened(this));
+    this.#runCallback(() => this.#stream.opened(this));
     if (this.#res === undefined) return;
-    // The head is sent with the first piece only.
-    this.#isFull = !res.write(this.#take() || this.#stream.filler);
+    // The head is only sent together with the first piece.
+    this.#isFull = !res.write(this.#takeQueue() || this.#stream.filler);
   }
 
-  /** The peer went away. */
+  /** Handles the loss of the peer. */
   aborted(): void {
     if (this.#res === undefined) return;
     this.#res = undefined;
     this.#queue = "";
-    this.#guarded(() => this.#stream.closed());
+    this.#runCallback(() => this.#stream.closed());
   }
 
   turnEnded(): void {
-    this.#isDue = false;
+    this.#isScheduled = false;
     this.#flush();
   }
 
   // --- Helpers ---
 
   #flushLater(): void {
-    if (this.#isDue) return;
-    this.#isDue = true;
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
     this.#context.turnEnd.add(this);
   }
 
-  /** Writes the queue unless the native buffer is full; the end is always written. */
+  /** Writes the queue unless the native buffer is full. The end of the reply is always written. */
   #flush(): void {
     const res = this.#res;
     if (res === undefined) return;
     if (this.#isEnding) return this.#finish(res);
-    if (!this.#isFull && this.#queue !== "") this.#put(res, this.#take());
+    if (!this.#isFull && this.#queue !== "") this.#writeNow(res, this.#takeQueue());
   }
 
   #finish(res: HttpResponse): void {
     this.#res = undefined;
-    const last = this.#take();
+    const last = this.#takeQueue();
     res.cork(() => {
       if (last !== "") res.write(last);
       res.end();
     });
-    this.#guarded(() => this.#stream.closed());
+    this.#runCallback(() => this.#stream.closed());
   }
 
-  #put(res: HttpResponse, piece: string): void {
+  #writeNow(res: HttpResponse, piece: string): void {
     res.cork(() => {
       this.#isFull = !res.write(piece);
     });
   }
 
-  #take(): string {
+  #takeQueue(): string {
     const queued = this.#queue;
     this.#queue = "";
     return queued;
   }
 
-  /** The native buffer has room. With this handler set it drains on a write only. */
+  /**
+   * Handles free space in the native buffer. While this handler is set, the buffer drains only on a
+   * write.
+   */
   #drained(): boolean {
     const res = this.#res;
     if (res === undefined) return true;
-    this.#put(res, this.#take() || this.#stream.filler);
-    if (!this.#isFull) this.#guarded(() => this.#stream.writable());
+    this.#writeNow(res, this.#takeQueue() || this.#stream.filler);
+    if (!this.#isFull) this.#runCallback(() => this.#stream.writable());
     return true;
   }
 
-  /** An error of the stream is a bug: the reply ends. */
-  #guarded(step: () => void): void {
+  /** Runs a callback of the stream. An error in it is a bug and ends the reply. */
+  #runCallback(step: () => void): void {
     try {
       step();
     } catch (error) {

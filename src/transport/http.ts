@@ -1,8 +1,8 @@
-// HTTP of one listener: native routes for the table, one catch-all for the rest. No state between
-// calls. A call is admitted by its headers; the body of a refused call is not read into memory.
-// uWebSockets.js drops a body slower than 16 KiB a second after 8 to 12 s. It also drops a
-// connection with a request sent before an awaited answer (pipelining); behind a synchronous answer
-// the request is served.
+// The HTTP calls of one listener: native routes for the route table, and one catch-all. Keeps no
+// state between calls. A call is admitted by its headers, and the body of a refused call is not
+// read into memory. uWebSockets.js drops a body slower than 16 KiB per second after 8 to 12 s. It
+// also drops a connection that sends its next request before an asynchronous reply; a request sent
+// before a synchronous reply is served.
 
 import type { HttpResponse, HttpRequest as NativeRequest, TemplatedApp } from "uWebSockets.js";
 import { networkText } from "./address.ts";
@@ -14,7 +14,7 @@ import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpEndpoint, HttpReply, HttpRoute, ListenerSpec } from "./types.ts";
 
-/** Shared by all calls of a listener. */
+/** State and functions shared by all calls of a listener. */
 interface HttpContext {
   readonly endpoint: HttpEndpoint;
   readonly allowed: AllowedMethods;
@@ -29,7 +29,7 @@ type NativeHandler = (res: HttpResponse, req: NativeRequest) => void;
 
 const NO_PARAMS: readonly string[] = [];
 
-/** Mounts everything of `endpoint` on `app`. */
+/** Mounts the routes of `endpoint` on `app`. */
 export function serveHttp(
   app: TemplatedApp,
   endpoint: HttpEndpoint,
@@ -54,7 +54,7 @@ export function serveHttp(
   app.any("/*", (res, req) => serveOther(res, req, context));
 }
 
-/** Answers every HTTP call of a listener that has sockets only. */
+/** Refuses every HTTP call on a listener that serves sockets only. */
 export function refuseHttp(app: TemplatedApp): void {
   app.any("/*", (res) => {
     res
@@ -69,7 +69,7 @@ function serveGet(route: HttpRoute, context: HttpContext): NativeHandler {
   const open = callOpener(route, context);
   const { admit, handle, write } = stepsOf(route, context.endpoint);
   return (res, req) => {
-    if (isMalformed(res, req, context)) return;
+    if (refuseMalformed(res, req, context)) return;
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, context);
     res.onAborted(() => call.abort());
@@ -89,19 +89,19 @@ function servePost(route: HttpRoute, context: HttpContext): NativeHandler {
   const { endpoint, head } = context;
   const steps = stepsOf(route, endpoint);
   return (res, req) => {
-    if (isMalformed(res, req, context)) return;
-    const rest = head.body;
+    if (refuseMalformed(res, req, context)) return;
+    const announced = head.body;
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, context);
     const isTooLarge = head.bodyBytes > steps.maxBodyBytes;
-    const post = new PostCall(call, steps, { context, rest });
+    const post = new PostCall(call, steps, { context, rest: announced });
     res.onAborted(() => post.aborted());
-    // Else uWebSockets.js would let a refused caller send without end.
-    if (rest !== "large") post.collect(res);
+    // Without a data handler, uWebSockets.js would let a refused caller send without a limit.
+    if (announced !== "large") post.collect(res);
     const verdict = call.admit(steps.admit);
     if (verdict !== undefined && !(verdict instanceof Promise)) return post.refuse(verdict);
     if (isTooLarge) return post.refuse(endpoint.tooLarge(call));
-    if (rest === "large") post.collect(res);
+    if (announced === "large") post.collect(res);
     post.start(verdict);
   };
 }
@@ -125,30 +125,32 @@ function stepsOf(route: HttpRoute, endpoint: HttpEndpoint): Steps {
   };
 }
 
-/** A POST whose body and whose verdict of `admit` may come in either order. */
+/** A POST. Its body and the verdict of `admit` may arrive in either order. */
 class PostCall implements BodyOwner {
   readonly #call: HttpCall;
   readonly #steps: Steps;
   readonly #context: HttpContext;
-  readonly #rest: AnnouncedBody;
+  readonly #announced: AnnouncedBody;
   readonly #body: BodyCollector;
   #isAdmitted = false;
-  /** The whole body while it waits for the verdict. */
-  #whole: Uint8Array | undefined;
+  /** The whole body while the verdict of `admit` is pending. */
+  #collected: Uint8Array | undefined;
 
   constructor(
     call: HttpCall,
     steps: Steps,
-    { context, rest }: { readonly context: HttpContext; readonly rest: AnnouncedBody },
+    { context, rest: announced }: { readonly context: HttpContext; readonly rest: AnnouncedBody },
   ) {
     this.#call = call;
     this.#steps = steps;
     this.#context = context;
-    this.#rest = rest;
+    this.#announced = announced;
     this.#body = new BodyCollector(context.bodies, steps.maxBodyBytes);
   }
 
-  /** Call it in the native handler, before `start` or `refuse`. */
+  /**
+   * Starts collecting the body. Must be called in the native handler, before `start` or `refuse`.
+   */
   collect(res: HttpResponse): void {
     this.#body.collect(res, this);
   }
@@ -159,14 +161,14 @@ class PostCall implements BodyOwner {
   }
 
   aborted(): void {
-    this.#dropWhole();
+    this.#takeCollected();
     this.#body.discard();
     this.#call.abort();
   }
 
   refuse(reply: HttpReply): void {
     this.#body.discard();
-    this.#call.refuse(reply, this.#rest);
+    this.#call.refuse(reply, this.#announced);
   }
 
   ended(): void {
@@ -186,39 +188,42 @@ class PostCall implements BodyOwner {
       return this.#call.run(this.#steps.handle, this.#steps.write);
     }
     if (!this.#context.bodies.take(body.length)) return this.rejected("no_room");
-    this.#whole = body;
+    this.#collected = body;
   }
 
   rejected(why: "too_large" | "no_room"): void {
     const { endpoint } = this.#context;
     const reply = why === "no_room" ? endpoint.busy : endpoint.tooLarge;
-    this.#call.refuse(reply(this.#call), this.#rest);
+    this.#call.refuse(reply(this.#call), this.#announced);
   }
 
   #admitted(refused: HttpReply | undefined): void {
-    const whole = this.#dropWhole();
+    const collected = this.#takeCollected();
     if (refused !== undefined) return this.refuse(refused);
     this.#isAdmitted = true;
     if (this.#isAuthenticated) this.#call.release();
-    if (whole === undefined) return;
-    this.#call.body = whole;
+    if (collected === undefined) return;
+    this.#call.body = collected;
     this.#call.runCorked(this.#steps.handle, this.#steps.write);
   }
 
-  /** Whether the caller has a valid credential, or the node requires none. */
+  /** True if the caller has a valid credential, or the node requires none. */
   get #isAuthenticated(): boolean {
     return this.#isAdmitted && !this.#steps.isPublic;
   }
 
-  #dropWhole(): Uint8Array | undefined {
-    const whole = this.#whole;
-    this.#whole = undefined;
-    if (whole !== undefined) this.#context.bodies.give(whole.length);
-    return whole;
+  #takeCollected(): Uint8Array | undefined {
+    const collected = this.#collected;
+    this.#collected = undefined;
+    if (collected !== undefined) this.#context.bodies.give(collected.length);
+    return collected;
   }
 }
 
-/** Its result is undefined for a path whose `:name` part is not valid percent-encoding. */
+/**
+ * Returns a function that creates the calls of a route. That function returns `undefined` if a
+ * `:name` segment of the path is not valid percent-encoding.
+ */
 function callOpener(
   { method, path, headers = [] }: HttpRoute,
   { endpoint, onError, turnEnd, head, limits }: HttpContext,
@@ -246,17 +251,17 @@ function callOpener(
 function readParams(req: NativeRequest, count: number): readonly string[] | undefined {
   const params: string[] = [];
   for (let i = 0; i < count; i++) {
-    const part = decodePart(req.getParameter(i) ?? "");
-    if (part === undefined) return undefined;
-    params.push(part);
+    const segment = decodeSegment(req.getParameter(i) ?? "");
+    if (segment === undefined) return undefined;
+    params.push(segment);
   }
   return params;
 }
 
-/** A path or method without a route. The body, if any, is not read. */
+/** Refuses a call whose path or method has no route. The body, if any, is not read. */
 function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext): void {
   const { endpoint, allowed, onError, turnEnd, limits, head } = context;
-  if (isMalformed(res, req, context)) return;
+  if (refuseMalformed(res, req, context)) return;
   const path = req.getUrl();
   const method = req.getCaseSensitiveMethod();
   const target = {
@@ -272,9 +277,9 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);
   const call = new HttpCall(res, req, target);
-  const rest = head.body;
+  const announced = head.body;
   res.onAborted(() => call.abort());
-  if (rest === "declared")
+  if (announced === "declared")
     res.onData((_chunk, isLast) => {
       if (isLast) call.bodyEnded();
     });
@@ -283,12 +288,15 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
       isWrongMethod
         ? withHeader(endpoint.wrongMethod(request, allow), "allow", allow)
         : endpoint.notFound(request),
-    rest,
+    announced,
   );
 }
 
-/** Refuses an ambiguous request; what follows it on the connection cannot be trusted. */
-function isMalformed(
+/**
+ * Refuses an ambiguous request and returns true. The connection is closed, because the bytes that
+ * follow the request cannot be trusted.
+ */
+function refuseMalformed(
   res: HttpResponse,
   req: NativeRequest,
   { head, endpoint, limits }: HttpContext,
@@ -300,42 +308,45 @@ function isMalformed(
   return true;
 }
 
-/** The Allow header for `path`; "" when no route matches. */
+/** Returns the value of the Allow header for `path`, `""` if no route matches. */
 type AllowedMethods = (path: string) => string;
 
-/** Exact paths and `:name` patterns, split once. */
+/**
+ * Returns a lookup of the allowed methods. It covers exact paths and `:name` patterns, which are
+ * split only once.
+ */
 function createAllowedMethods(routes: readonly HttpRoute[]): AllowedMethods {
   const patterns = routes.map(({ method, path }) => ({
     method,
     parts: path.split("/"),
   }));
   return (path) => {
-    const parts = path.split("/");
+    const segments = path.split("/");
     const methods = patterns
-      .filter((pattern) => matches(pattern.parts, parts))
+      .filter((pattern) => isMatch(pattern.parts, segments))
       .map((pattern) => pattern.method);
     return [...new Set(methods)].sort().join(", ");
   };
 }
 
-function matches(pattern: readonly string[], parts: readonly string[]) {
-  if (pattern.length !== parts.length) return false;
-  return pattern.every((wanted, i) =>
-    wanted.startsWith(":") ? parts[i] !== "" : wanted === parts[i],
+function isMatch(pattern: readonly string[], segments: readonly string[]) {
+  if (pattern.length !== segments.length) return false;
+  return pattern.every((expected, i) =>
+    expected.startsWith(":") ? segments[i] !== "" : expected === segments[i],
   );
 }
 
-/** How many `:name` parts a route's path has. */
+/** Returns the number of `:name` segments in a route's path. */
 function countParams(path: string): number {
-  return path.split("/").filter((part) => part.startsWith(":")).length;
+  return path.split("/").filter((segment) => segment.startsWith(":")).length;
 }
 
-/** Percent-decodes one part of a path; undefined when it is not valid. */
-function decodePart(part: string): string | undefined {
-  if (!part.includes("%")) return part;
+/** Percent-decodes one segment of a path. Returns `undefined` if it is not valid. */
+function decodeSegment(segment: string): string | undefined {
+  if (!segment.includes("%")) return segment;
   try {
-    return decodeURIComponent(part);
+    return decodeURIComponent(segment);
   } catch {
-    return undefined; // %zz, or not UTF-8
+    return undefined; // for example %zz, or bytes that are not UTF-8
   }
 }

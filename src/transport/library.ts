@@ -1,17 +1,17 @@
-// Why the binary of uWebSockets.js does not load on a machine, and what to do about it. No state;
-// imports nothing of the library.
+// Explains why the binary of uWebSockets.js does not load on a machine, and what to do about it. No
+// state. Must import nothing from the library.
 
-/** What decides whether a binary fits. */
+/** Facts that decide whether a binary fits a machine. */
 export interface Machine {
-  /** Of Node.js, such as 22.12.0. */
+  /** Version of Node.js, such as `22.12.0`. */
   readonly node: string;
   readonly platform: string;
   readonly arch: string;
-  /** Its version; undefined: the system has another C library, or needs none. */
+  /** Version of glibc, `undefined` if the system has another C library or needs none. */
   readonly glibc: string | undefined;
 }
 
-/** The machine that this process runs on. */
+/** Returns the facts of the machine this process runs on. */
 export function thisMachine(): Machine {
   const { platform, arch, versions, report } = process;
   const { header } = report.getReport() as {
@@ -21,14 +21,17 @@ export function thisMachine(): Machine {
   return { node: versions.node, platform, arch, glibc };
 }
 
-/** Puts the release for Node 20 to 25 in the place of the pinned one. */
+/** Command that replaces the pinned release by one for Node 20 to 25. */
 const NEWER = "npm install --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0";
 const NEWER_GLIBC = "2.38";
 const NEWER_NODES = [20, 22, 24, 25];
 const PINNED = "npm install --save-exact uWebSockets.js@npm:uws-pack@20.0.8";
 const PINNED_NODES = [20, 21, 22];
 
-/** One text for the operator, without an end. `error` is what the import of the library threw. */
+/**
+ * Returns one sentence for the operator with the cause and the remedy. `error` is what the import
+ * of the library threw.
+ */
 export function whyItDoesNotLoad(error: unknown, machine: Machine): string {
   const { node, platform, arch } = machine;
   const text = error instanceof Error ? error.message : String(error);

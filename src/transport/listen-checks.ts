@@ -1,4 +1,4 @@
-// Checks by Node.js of what uWebSockets.js fails at without a reason: TLS files and the address to
+// Checks in Node.js what uWebSockets.js refuses without a reason: the TLS files and the address to
 // listen on. No state; keeps no secret.
 
 import type { AppOptions } from "uWebSockets.js";
@@ -14,7 +14,7 @@ const REASONS: Readonly<Record<string, string>> = {
   ENOTFOUND: "the host name is unknown",
 };
 
-/** The error to report after listening failed. */
+/** Returns the error to report after listening failed. */
 export async function whyCannotListen(host: string, port: number): Promise<Error> {
   const refusal = await probeAddress(host, port);
   const where = `${host.includes(":") ? `[${host}]` : host}:${port}`;
@@ -22,7 +22,10 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
   return new Error(`Cannot listen on ${where}: ${reason}`);
 }
 
-/** Listens and stops; undefined: it works. `code` is the system's, for example EADDRINUSE. */
+/**
+ * Listens on the address and stops again. Returns `undefined` if that works. `code` is the system's
+ * error code, for example EADDRINUSE.
+ */
 export async function probeAddress(
   host: string,
   port: number,
@@ -41,7 +44,10 @@ function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException
   });
 }
 
-/** Options of the native app. Rejects when a file cannot be read or the pair cannot be used. */
+/**
+ * Returns the TLS options of the native app. Rejects if a file cannot be read, or if the key does
+ * not belong to the certificate.
+ */
 export async function tlsOptions(files: TlsFiles): Promise<AppOptions> {
   const { certFile, keyFile, caFile, passphrase } = files;
   const cert = await readPem(certFile, "TLS certificate");
@@ -66,11 +72,11 @@ export async function tlsOptions(files: TlsFiles): Promise<AppOptions> {
   };
 }
 
-async function readPem(file: string, what: string): Promise<Buffer> {
+async function readPem(file: string, kind: string): Promise<Buffer> {
   try {
     return await readFile(file);
   } catch (cause) {
-    throw new Error(`The ${what} cannot be read: ${messageOf(cause)}`, {
+    throw new Error(`The ${kind} cannot be read: ${messageOf(cause)}`, {
       cause,
     });
   }

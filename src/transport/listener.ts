@@ -1,5 +1,5 @@
-// One address and what is served on it. State: the native app and its listening socket, one status.
-// `stopAccepting` closes the listening socket, `close` also all connections.
+// One address, and what is served on it. State: the native app, its listening socket, and one
+// status. `stopAccepting` closes the listening socket; `close` also closes all connections.
 
 import {
   App,
@@ -17,15 +17,18 @@ import { tlsOptions, whyCannotListen } from "./listen-checks.ts";
 import type { Listener, ListenerSpec, TopicPublisher } from "./types.ts";
 import { serveSockets } from "./websocket.ts";
 
-/** Without it two processes can share a port, and the kernel distributes its connections. */
+/**
+ * Listen option for exclusive use of the port. Without it, two processes can share a port, and the
+ * kernel distributes the connections.
+ */
 const EXCLUSIVE_PORT = 1;
 const MIN_IDLE_S = 8;
 const MAX_IDLE_S = 960;
 
-/** How long a closing connection may take to read earlier frames. */
+/** Time a closing connection has to read the frames sent before. */
 const CLOSE_TIMEOUT_MS = 5000;
 
-/** Nothing happens before `start`. `closeTimeoutMs` is an argument for tests. */
+/** Creates a listener, which does nothing until `start`. Only tests set `closeTimeoutMs`. */
 export function createListener(
   spec: ListenerSpec,
   { closeTimeoutMs = CLOSE_TIMEOUT_MS }: { readonly closeTimeoutMs?: number } = {},
@@ -92,23 +95,25 @@ export function createListener(
   };
 }
 
-/** Closes each connection beyond the limits as soon as it is accepted. */
+/**
+ * Counts all connections, and closes each connection beyond the limits as soon as it is accepted.
+ */
 function countConnections(app: TemplatedApp, { limits, spareSockets }: ListenerSpec): void {
   const opened = (res: HttpResponse) => {
     const network = networkText(res.getRemoteAddress());
     const release = limits.accepted(network, spareSockets);
     if (release === undefined) res.close();
-    else res.onAborted(release); // only until its first request
+    else res.onAborted(release); // called only before its first request
   };
-  // Not an array's filter: the native one is called for each connection that opens or closes.
+  // This is not the `filter` of an array: it is called for each connection that opens or closes.
   const attach = app.filter.bind(app);
-  // Newer releases give `change` the type of the wrapper object.
+  // Newer releases declare `change` as the type of the wrapper object.
   attach((res, change) => (Number(change) > 0 ? opened(res) : limits.closed()));
 }
 
 function listen(app: TemplatedApp, host: string, port: number): us_listen_socket | undefined {
   let listening: us_listen_socket | undefined;
-  // The native function takes options before its callback; its types lack that form.
+  // The native function accepts options before its callback, but its types lack that form.
   const native = app.listen as unknown as (
     this: TemplatedApp,
     host: string,
@@ -122,7 +127,7 @@ function listen(app: TemplatedApp, host: string, port: number): us_listen_socket
   return listening;
 }
 
-/** uWebSockets.js ends the process for a value out of range. */
+/** Rejects a value out of range, for which uWebSockets.js would end the process. */
 function checkIdleTimeout({ sockets }: ListenerSpec): void {
   const seconds = sockets?.idleTimeoutS ?? MIN_IDLE_S;
   if (seconds < MIN_IDLE_S || seconds > MAX_IDLE_S)

@@ -1,4 +1,4 @@
-// Schema of the section `sockets`: limits of all sockets of a node. No state.
+// Schema of the section `sockets`: the limits of all sockets of a node. No state.
 
 import { Type } from "typebox";
 

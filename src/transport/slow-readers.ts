@@ -1,24 +1,27 @@
-// Detects lagging and slow readers. State: bytes published since the last check.
-// A connection's buffer grows at most by what was published since the last check (sent frames are
-// checked when written), so one pass per half of the lag limit is enough: it marks the connections
-// that lag and closes those over the upper limit, which first get all earlier frames. No JavaScript
-// runs per receiver and publication; a pass costs one cheap native call per connection.
-// The native limit is only a backstop: it drops the frame that does not fit, and a later frame of
-// the same burst may fit again, so that one in the middle would be missing.
+// Detects lagging and slow readers. State: the number of bytes published since the last check. The
+// buffer of a connection grows by at most the bytes published since the last check; frames that are
+// sent directly are checked when they are written. So it is enough to check all connections each
+// time half of the lag limit was published. A check marks the connections that lag and closes those
+// over the upper limit, after their earlier frames. No JavaScript runs per receiver and
+// publication, and a check costs one cheap native call per connection. The native limit is only a
+// second line of defence: it drops a frame that does not fit, and a smaller frame after it may fit,
+// so that a frame in the middle would be missing.
 
-/** The longest frame header a server writes. */
+/** Length of the longest frame header that a server writes. */
 const FRAME_HEADER_BYTES = 10;
 
-/** Publications held per subscriber outside its buffer: at most 32 of 16 KiB. */
+/**
+ * Maximum number of published bytes held per subscriber outside its buffer: 32 batches of 16 KiB.
+ */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 
-/** A native limit that is never reached by our own frames: a check comes first. */
+/** Returns a native limit that our own frames never reach, because a check comes first. */
 export function nativeLimit(maxBufferedBytes: number): number {
   return 2 * (maxBufferedBytes + MAX_BATCHED_BYTES);
 }
 
 export interface Reader {
-  /** Marks the connection as lagging or closes it; must not call back. */
+  /** Marks the connection as lagging, or closes it. Must not call back. */
   checkBuffer(): void;
 }
 
@@ -32,7 +35,10 @@ export class SlowReaders {
     this.#bytesPerCheck = lagBytes / 2;
   }
 
-  /** Counts a frame published to some or all readers; checks them when due. */
+  /**
+   * Counts a frame that was published to some or all readers, and checks the readers if enough
+   * bytes were published.
+   */
   published(frame: Uint8Array | string): void {
     this.#bytes += frameBytes(frame) + FRAME_HEADER_BYTES;
     if (this.#bytes < this.#bytesPerCheck) return;
@@ -41,7 +47,7 @@ export class SlowReaders {
   }
 }
 
-/** Bytes of the frame's payload on the wire; text is counted as UTF-8. */
+/** Returns the number of payload bytes of the frame on the wire. Text is counted as UTF-8. */
 export function frameBytes(frame: Uint8Array | string): number {
   return typeof frame === "string" ? Buffer.byteLength(frame) : frame.length;
 }

@@ -1,48 +1,54 @@
-// Limits of a node's connections: all by descriptors, unauthenticated ones by client address.
-// State: the number of open sockets, and of unauthenticated ones per address. Shared by the
-// listeners of a node.
+// Limits the connections of a node: all of them by file descriptors, unauthenticated ones by client
+// address. State: the number of open sockets, and the unauthenticated sockets per address. The
+// listeners of a node share one instance.
 //
 // uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
-// request a connection holds a slot, released when it closes. After that, calls without a
-// credential count while they last, and their connection is closed with the answer. A slot that is
-// not released expires after one to two rounds, each longer than uWebSockets.js lets a connection
-// be silent. A request releases the oldest slot of its address (that of its own connection is not
-// known); its address is read only while some address has many slots.
+// request a connection occupies a slot, which is released if it closes. After that, each call
+// without a credential counts until its reply, and its connection is closed with the reply. A slot
+// that is not released expires after one to two rounds; a round is longer than uWebSockets.js lets
+// a connection stay silent. A request releases the oldest slot of its address, because the slot of
+// its own connection is not known. The address of a request is read only while some address has
+// many slots.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
-/** Why a connection was refused. */
+/** Reason why a connection was refused. */
 type SocketRefusal = "max" | "address" | "descriptors";
 
-interface SocketLimitsParts {
-  /** Limit of all sockets; called once, at the first `start`. */
+interface SocketLimitsPorts {
+  /** Returns the limit of all sockets. Called once, at the first `start`. */
   readonly capacity: () => number;
-  /** 0 = unlimited. */
+  /** Maximum number of unauthenticated sockets per address. 0 means no limit. */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
-  /** A connection was closed at once. */
+  /** Called when a connection was closed at once. */
   onRefused(reason: SocketRefusal, address: string): void;
 }
 
-/** The unauthenticated sockets of one address. */
+/** Number of unauthenticated sockets of one address. */
 interface Tally {
-  /** Slots of this round and of the previous one. */
+  /** Slots occupied since this round began. */
   young: number;
+  /** Slots occupied in the previous round. */
   old: number;
   /** Calls and client sockets without a credential. */
   held: number;
 }
 
-/** Longer than uWebSockets.js waits for a request, 12 s. */
+/** Length of a round. It is longer than the 12 s that uWebSockets.js waits for a request. */
 const ROUND_MS = 15_000;
-/** An address is watched above a quarter of its limit. */
+/** Requests are watched while some address uses more than a quarter of its limit. */
 const WATCHED_SHARE = 4;
-/** Above a quarter of it all addresses are watched: only silent connections keep an entry. */
+/**
+ * Maximum number of addresses with an entry. Above a quarter of it all requests are watched, so
+ * that only silent connections keep an entry.
+ */
 const MAX_ADDRESSES = 65_536;
+/** At most an eighth of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
 
 export class SocketLimits {
-  readonly #parts: SocketLimitsParts;
+  readonly #ports: SocketLimitsPorts;
   readonly #tallies = new Map<string, Tally>();
   #max = Number.POSITIVE_INFINITY;
   #maxPerAddress = Number.POSITIVE_INFINITY;
@@ -52,52 +58,53 @@ export class SocketLimits {
   #rounds: NodeJS.Timeout | undefined;
   #isWatching = false;
 
-  constructor(parts: SocketLimitsParts) {
-    this.#parts = parts;
+  constructor(ports: SocketLimitsPorts) {
+    this.#ports = ports;
   }
 
-  /** Sockets open now. */
+  /** Number of open sockets. */
   get open(): number {
     return this.#open;
   }
 
-  /** Sockets this node holds at most; Infinity before the start. */
+  /** Maximum number of sockets of this node. `Infinity` before the start. */
   get max(): number {
     return this.#max;
   }
 
-  /** Whether `requested` must be called for requests. */
+  /** True if `requested` must be called for each request. */
   get isWatching(): boolean {
     return this.#isWatching;
   }
 
-  /** Determines the limits; safe to call again. */
+  /** Determines the limits. Safe to call again. */
   start(): void {
     if (this.#isStarted) return;
     this.#isStarted = true;
-    this.#parts.reserve.start();
-    this.#max = this.#parts.capacity();
-    const { maxUnauthenticatedPerAddress: limit } = this.#parts;
+    this.#ports.reserve.start();
+    this.#max = this.#ports.capacity();
+    const { maxUnauthenticatedPerAddress: limit } = this.#ports;
     if (limit > 0) this.#maxPerAddress = Math.max(1, Math.min(limit, Math.floor(this.#max / 2)));
   }
 
   /** Safe to call again. */
   stop(): void {
-    this.#parts.reserve.stop();
+    this.#ports.reserve.stop();
     clearInterval(this.#rounds);
   }
 
   /**
-   * A connection was accepted; `spare` sockets, at most an eighth of all, are left free for others.
-   * Undefined: close it at once. Else a function to call when it closes before its first request.
-   * `closed` must follow in any case.
+   * Counts a connection that was accepted. `spare` sockets, at most an eighth of all, are left free
+   * for other listeners. Returns `undefined` if the connection must be closed at once. Otherwise
+   * returns a function to call if the connection closes before its first request. `closed` must be
+   * called in any case.
    */
   accepted(address: string, spare: number): (() => void) | undefined {
     this.#open += 1;
-    if (this.#parts.reserve.isExhausted) return this.#refuse("descriptors", address);
-    const left = Math.min(spare, this.#max / SPARE_SHARE);
-    if (this.#open > this.#max - left) return this.#refuse("max", address);
-    if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return nothing;
+    if (this.#ports.reserve.isExhausted) return this.#refuse("descriptors", address);
+    const reserved = Math.min(spare, this.#max / SPARE_SHARE);
+    if (this.#open > this.#max - reserved) return this.#refuse("max", address);
+    if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return noop;
     const tally = this.#tally(address);
     if (tally === undefined) return this.#refuse("max", address);
     if (total(tally) >= this.#maxPerAddress) return this.#refuse("address", address);
@@ -111,12 +118,12 @@ export class SocketLimits {
     };
   }
 
-  /** A connection closed, refused or not. */
+  /** Counts the close of a connection, also of a refused one. */
   closed(): void {
     this.#open -= 1;
   }
 
-  /** A request from `address`: one of its connections is no longer silent. */
+  /** Releases a slot of the address, because one of its connections sent a request. */
   requested(address: string): void {
     const tally = this.#tallies.get(address);
     if (tally === undefined) return;
@@ -126,11 +133,12 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a connection of `address` without a credential until the returned function is called,
-   * once. Undefined: the address is at its limit, close the connection.
+   * Counts a connection without a credential against its address until the returned function is
+   * called, once. Returns `undefined` if the address is at its limit; the connection must then be
+   * closed.
    */
   held(address: string): (() => void) | undefined {
-    if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return nothing;
+    if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return noop;
     const tally = this.#tally(address);
     if (tally === undefined) return this.#refuse("max", address);
     if (total(tally) >= this.#maxPerAddress) return this.#refuse("address", address);
@@ -141,7 +149,10 @@ export class SocketLimits {
     };
   }
 
-  /** A refused connection of `address` closes by itself soon. False: close it now. */
+  /**
+   * Returns true if a refused connection may stay open until it closes by itself. It is then
+   * counted against its address. False means that it must be closed now.
+   */
   closesLater(address: string): boolean {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return true;
     const tally = this.#tally(address);
@@ -150,10 +161,10 @@ export class SocketLimits {
     return true;
   }
 
-  /** Undefined: too many addresses are counted. */
+  /** Returns the counts of the address, `undefined` if too many addresses are counted. */
   #tally(address: string): Tally | undefined {
-    const known = this.#tallies.get(address);
-    if (known !== undefined) return known;
+    const existing = this.#tallies.get(address);
+    if (existing !== undefined) return existing;
     if (this.#tallies.size >= MAX_ADDRESSES) return undefined;
     if (this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES) this.#isWatching = true;
     const tally: Tally = { young: 0, old: 0, held: 0 };
@@ -181,12 +192,12 @@ export class SocketLimits {
   }
 
   #refuse(reason: SocketRefusal, address: string): undefined {
-    this.#parts.onRefused(reason, address);
+    this.#ports.onRefused(reason, address);
     return undefined;
   }
 }
 
-function nothing(): void {}
+function noop(): void {}
 
 function total({ young, old, held }: Tally): number {
   return young + old + held;

@@ -1,23 +1,23 @@
-// Runs tasks after the current callback and all promises it settles. State: the tasks. A
-// process.nextTick scheduled in a promise's continuation runs after all other continuations, so the
-// answers to one batch leave together.
+// Runs tasks after the current callback and all promises that it settles. A process.nextTick that
+// is scheduled in the continuation of a promise runs after all other continuations, so the replies
+// to one batch are written together. State: the tasks.
 
 export interface TurnTask {
   turnEnded(): void;
 }
 
 export class TurnEnd {
-  #due: TurnTask[] = [];
+  #tasks: TurnTask[] = [];
 
-  /** Schedules `task.turnEnded()`, once per call. It must not throw. */
+  /** Schedules `task.turnEnded()`, once per call of `add`. It must not throw. */
   add(task: TurnTask): void {
-    if (this.#due.length === 0) process.nextTick(() => this.#run());
-    this.#due.push(task);
+    if (this.#tasks.length === 0) process.nextTick(() => this.#run());
+    this.#tasks.push(task);
   }
 
   #run(): void {
-    const due = this.#due;
-    this.#due = [];
-    for (const task of due) task.turnEnded();
+    const tasks = this.#tasks;
+    this.#tasks = [];
+    for (const task of tasks) task.turnEnded();
   }
 }

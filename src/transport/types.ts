@@ -1,25 +1,28 @@
 // Interface of the transport: the HTTP and socket endpoints that other rooms implement, and the
-// connections they get. No type of uWebSockets.js appears here.
+// connections they use. No type of uWebSockets.js appears here.
 
 import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
-/** One HTTP call, copied out of the socket: safe to keep across an await. */
+/** One HTTP call. It is a copy of what the socket received, so it may be used after an `await`. */
 export interface HttpRequest {
   readonly method: string;
   readonly path: string;
-  /** The raw query string without `?`. */
+  /** Raw query string without the `?`. */
   readonly query: string;
   /**
-   * The peer's address as text. Read it before the first await: it is looked up on the first read,
-   * because that costs as much as the rest of the call, and is "" after the call's end.
+   * Address of the peer as text, `""` after the end of the call. Must be read before the first
+   * `await`. It is looked up on the first read, because the lookup costs as much as the rest of the
+   * call.
    */
   readonly remoteAddress: string;
-  /** The headers named in `HttpEndpoint.headers` and `HttpRoute.headers`; "" when absent. */
+  /**
+   * The headers named in `HttpEndpoint.headers` and `HttpRoute.headers`. An absent header is `""`.
+   */
   readonly headers: Readonly<Record<string, string>>;
-  /** Values of the `:name` parts of the route's path, in order, percent-decoded. */
+  /** Values of the `:name` segments of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];
-  /** The whole body; empty for GET. Owned by the receiver. */
+  /** The whole body, empty for GET. The receiver owns it. */
   readonly body: Uint8Array;
 }
 
@@ -31,26 +34,33 @@ export interface HttpReply {
 
 /**
  * A reply with a streamed body. Its methods must not throw. A peer that reads nothing for 10 s
- * while bytes wait is dropped.
+ * while bytes are waiting is dropped.
  */
 export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   /**
-   * A piece without meaning, not empty: a connection that has room again drains on a write only.
+   * Piece without meaning, not empty. It is written when the connection has room again and nothing
+   * is queued, because uWebSockets.js drains such a connection only on a write.
    */
   readonly filler: string;
-  /** The head is sent, with what is written in this call. Not called when the peer is gone. */
+  /**
+   * Called after the head was written, which is sent with the pieces written in this call. Not
+   * called if the peer is gone.
+   */
   opened(body: HttpBody): void;
-  /** There is room again after a write returned false. */
+  /** Called when there is room again after `write` returned false. */
   writable(): void;
-  /** Called exactly once, also when it was never opened. */
+  /** Called exactly once, even if `opened` was never called. */
   closed(): void;
 }
 
 /** The body of an open HttpStream. Methods have no effect after its end. */
 export interface HttpBody {
-  /** Queues a piece, not empty; a loop turn is one write. False: queued, wait for `writable`. */
+  /**
+   * Queues a piece, which must not be empty. The pieces of a turn are written at once. Returns
+   * false if the caller should wait for `writable`; the piece is queued in any case.
+   */
   write(piece: string): boolean;
   /** Ends the reply after the queued pieces. */
   end(): void;
@@ -58,81 +68,102 @@ export interface HttpBody {
 
 export interface HttpRoute {
   readonly method: "GET" | "POST";
-  /** Exact path, or with `:name` parts. */
+  /** Exact path, or a path with `:name` segments. */
   readonly path: string;
-  /** Request headers that it reads beside those of the endpoint, lower case. */
+  /** Request headers that the route reads in addition to those of the endpoint, in lower case. */
   readonly headers?: readonly string[];
-  /** Needs no credential: the connection counts as unauthenticated and closes with the answer. */
+  /**
+   * True if the route needs no credential. The connection then counts as unauthenticated and is
+   * closed with the reply.
+   */
   readonly isPublic?: boolean;
-  /** A lower limit than the endpoint's. */
+  /** Maximum size of a body, if it is lower than that of the endpoint. */
   readonly maxBodyBytes?: number;
   /**
-   * Checks the caller by the headers, before the body: the reply to a refused call, or undefined.
-   * Absent: all are admitted. Must not throw or reject. A refused call's connection is closed.
+   * Checks the caller by the headers, before the body is read. Returns the reply to a refused call,
+   * whose connection is then closed, or `undefined` if the call is admitted. If absent, all calls
+   * are admitted. Must not throw or reject.
    */
   admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
-  /** Must not throw or reject. */
+  /** Returns the reply. Must not throw or reject. */
   handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
 }
 
-/** What a listener serves over HTTP. */
+/** The HTTP side of a listener. */
 export interface HttpEndpoint {
   readonly routes: readonly HttpRoute[];
-  /** Request headers the handlers read, lower case. */
+  /** Request headers that the handlers read, in lower case. */
   readonly headers: readonly string[];
-  /** Larger bodies are not buffered and answered with `tooLarge`. */
+  /**
+   * Maximum size of a body. A larger one is not buffered, and the call is refused with `tooLarge`.
+   */
   readonly maxBodyBytes: number;
   notFound(request: HttpRequest): HttpReply;
-  /** `allow` is the value of the Allow header, e.g. "POST". */
+  /** `allow` is the value of the Allow header, for example `POST`. */
   wrongMethod(request: HttpRequest, allow: string): HttpReply;
   tooLarge(request: HttpRequest): HttpReply;
-  /** The head is ambiguous or its host invalid; `problem` is an error message. Closes. */
+  /**
+   * Returns the reply to a request whose head is ambiguous or whose host is invalid. `problem` is
+   * the error message. The connection is closed.
+   */
   malformed(problem: string): HttpReply;
-  /** The partial bodies of all calls have used up their budget. */
+  /** Returns the reply if the partial bodies of all calls have used up their budget. */
   busy(request: HttpRequest): HttpReply;
 }
 
-/** One client socket. Methods have no effect after it closed. */
+/** One client socket. Methods have no effect after it has closed. */
 export interface Connection {
-  /** Unique in the process, never reused. */
+  /** Number that is unique in the process and never reused. */
   readonly id: number;
   readonly remoteAddress: string;
-  /** The peer is authenticated and no longer counts against its address. Safe to call again. */
+  /**
+   * Marks the peer as authenticated, so that it no longer counts against its address. Safe to call
+   * again.
+   */
   authenticated(): void;
   /**
-   * Queues one frame. A loop turn is one write: until it ends the frame must not be changed. Order
-   * for this receiver: sent frames among themselves; published frames among themselves; a frame
-   * sent after a publish comes after it; a frame sent before a `subscribe` comes before the topic's
-   * publications. A frame published in the same turn may overtake one sent before.
+   * Queues one frame. The frames of a turn are written at once, so the frame must not be changed
+   * until the turn ends. The peer receives frames in this order:
+   *
+   * - Frames that are sent keep their order, and frames that are published keep theirs.
+   * - A frame sent after a publish arrives after that publication.
+   * - A frame sent before a `subscribe` arrives before all publications of the topic.
+   * - A frame published in the same turn may arrive before one that was sent earlier.
    */
   send(frame: Uint8Array | string): void;
   subscribe(topic: string): void;
   unsubscribe(topic: string): void;
   /** Publishes to all subscribers of `topic` on this listener except this connection. */
   publish(topic: string, frame: Uint8Array | string): void;
-  /** Bytes accepted by `send` and not yet read by the peer. */
+  /** Returns the number of bytes that were passed to `send` and not yet read by the peer. */
   bufferedBytes(): number;
   /**
-   * Sends the queue, then the close frame. The owner's `closed` runs before this returns. A peer
-   * that does not read the rest within a few seconds is dropped.
+   * Sends the queue, then the close frame. The owner's `closed` is called before this method
+   * returns. A peer that does not read the remaining bytes within a few seconds is dropped.
    */
   end(code: number, message: string): void;
 }
 
-/** Events of one connection, for its owner. */
+/** Receives the events of one connection. Implemented by its owner. */
 export interface ConnectionHandler {
-  /** `data` is valid during the call only: copy what is kept. `isText`: a text frame, as UTF-8. */
+  /**
+   * Handles a frame. `data` is valid only during the call; the handler copies what it keeps.
+   * `isText` is true for a text frame, whose data is UTF-8.
+   */
   received(data: Uint8Array, isText: boolean): void;
-  /** Bytes left a non-empty buffer; may be called when none did. */
+  /**
+   * Called when the peer read bytes from a non-empty buffer. It may also be called if no bytes were
+   * read.
+   */
   drained(): void;
   /**
-   * The peer has more than `lagBytes` unread. Called at the end of the turn, and again only after
-   * they had fallen to half of that.
+   * Called at the end of a turn if the peer has more than `lagBytes` unread bytes. It is called
+   * again only after they had fallen to half of that.
    */
   lagging(): void;
   /**
-   * Called exactly once, for every close. 1006: the peer vanished or violated the protocol. The
-   * slow reader's code also when it was dropped.
+   * Called exactly once, for every close. Code 1006 means that the peer vanished or violated the
+   * protocol. A slow reader gets the code of `slowReader`, even if it was dropped.
    */
   closed(code: number): void;
 }
@@ -145,25 +176,33 @@ export interface Upgrade {
   readonly remoteAddress: string;
 }
 
-/** What a listener serves to client sockets, on any path. */
+/** The socket side of a listener, on any path. */
 export interface SocketEndpoint {
-  /** A longer frame is a protocol violation: the connection is closed. */
+  /**
+   * Maximum length of a frame. A longer frame violates the protocol, and the connection is closed.
+   */
   readonly maxFrameBytes: number;
-  /** A connection with more unread bytes is closed with `slowReader`. */
+  /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
-  /** A connection with more unread bytes lags; less than maxBufferedBytes. */
+  /** Number of unread bytes above which a connection lags. Less than `maxBufferedBytes`. */
   readonly lagBytes: number;
-  /** A peer that is silent for longer, pongs included, is closed. Seconds, 8–960. */
+  /**
+   * Number of seconds, from 8 to 960, after which a silent peer is closed. A pong counts as a sign
+   * of life.
+   */
   readonly idleTimeoutS: number;
   readonly slowReader: { readonly code: number; readonly message: string };
-  /** Refuse with an HTTP status, or accept, optionally naming the chosen subprotocol. */
+  /**
+   * Decides on an upgrade: returns an HTTP status to refuse it, or the chosen subprotocol, if any,
+   * to accept it.
+   */
   accept(
     upgrade: Upgrade,
   ): { readonly status: number } | { readonly subprotocol: string | undefined };
   open(connection: Connection, upgrade: Upgrade): ConnectionHandler;
 }
 
-/** Publishes to all subscribers of a topic on a listener; no JavaScript runs per receiver. */
+/** Publishes to all subscribers of a topic on a listener. No JavaScript runs per receiver. */
 export interface TopicPublisher {
   publish(topic: string, frame: Uint8Array | string): void;
 }
@@ -172,8 +211,9 @@ export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
   /**
-   * Client certificates not signed by these authorities are refused. A client without a certificate
-   * is accepted (uWebSockets.js cannot require one), so this is not access control.
+   * Certificate authorities. A client certificate that none of them signed is refused. A client
+   * without a certificate is accepted, because uWebSockets.js cannot require one, so this does not
+   * control access.
    */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;
@@ -181,28 +221,28 @@ export interface TlsFiles {
 
 export interface ListenerSpec {
   readonly host: string;
-  /** 0 picks a free port. */
+  /** Port to listen on. 0 selects a free port. */
   readonly port: number;
   readonly tls: TlsFiles | undefined;
   readonly http: HttpEndpoint | undefined;
   readonly sockets: SocketEndpoint | undefined;
-  /** Shared by the listeners of a node. */
+  /** Socket limits, shared by the listeners of a node. */
   readonly limits: SocketLimits;
-  /** Sockets left free for the other listener. */
+  /** Number of sockets to leave free for the other listener. */
   readonly spareSockets: number;
-  /** For partial bodies; shared by the listeners of a node. */
+  /** Budget for partial bodies, shared by the listeners of a node. */
   readonly bodies: BodyBudget;
   /**
-   * A handler threw or rejected against its contract. The call was answered with a bare 500, or the
-   * connection closed with 1011.
+   * Reports that a handler threw or rejected, which its contract forbids. The call got a bare 500,
+   * or the connection was closed with 1011.
    */
   onError(error: unknown, where: string): void;
 }
 
 export interface Listener extends TopicPublisher {
-  /** Resolves with its port. Rejects when it cannot listen on the address. */
+  /** Starts listening and resolves to the port. Rejects if it cannot listen on the address. */
   start(): Promise<number>;
-  /** Open connections are kept. */
+  /** Stops accepting connections. Open connections are kept. */
   stopAccepting(): void;
   /** Closes all connections at once. Safe to call twice. */
   close(): void;

@@ -1,7 +1,7 @@
-// Client sockets of one listener: handshake, native events, limits and publishing. State: the open
-// connections, and the upgrade between its two native events, which follow each other in one call.
-// Compression is off: a shared compressor would run once per receiver, and payloads are often
-// encrypted anyway.
+// The client sockets of one listener: handshake, native events, limits and publishing. State: the
+// open connections, and the current upgrade between its two native events, which directly follow
+// each other. Compression is off, because a shared compressor would run once per receiver and
+// payloads are often encrypted anyway.
 
 import type { TemplatedApp } from "uWebSockets.js";
 import { addressText, networkText } from "./address.ts";
@@ -13,7 +13,7 @@ import { nativeLimit, SlowReaders } from "./slow-readers.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpReply, ListenerSpec, SocketEndpoint, TopicPublisher, Upgrade } from "./types.ts";
 
-/** The only version there is [RFC 6455 4.1]. */
+/** The only version of the protocol [RFC 6455 4.1]. */
 const VERSION = "13";
 const WRONG_VERSION: HttpReply = {
   status: 426,
@@ -23,7 +23,10 @@ const WRONG_VERSION: HttpReply = {
 const HEADERS = ["origin", "sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version"];
 const MALFORMED: HttpReply = { status: 400, body: "" };
 
-/** Mounts the endpoint on every path of `app`. `closeTimeoutMs` is that of graceful closes. */
+/**
+ * Mounts the endpoint on every path of `app`. `closeTimeoutMs` is the time a closing peer has to
+ * read its unread bytes.
+ */
 export function serveSockets(
   app: TemplatedApp,
   endpoint: SocketEndpoint,
@@ -53,7 +56,7 @@ export function serveSockets(
     slowReaders.published(frame);
   }
 
-  /** The refusal, or the subprotocol to accept with. */
+  /** Returns the refusal, or the subprotocol to accept the upgrade with. */
   function decide(upgrade: Upgrade, version: string): HttpReply | string {
     if (version !== VERSION) return WRONG_VERSION;
     try {
@@ -118,7 +121,7 @@ export function serveSockets(
   return { publish };
 }
 
-/** The names of a list in a header. */
+/** Returns the names in a comma-separated header. */
 function namesOf(list: string): readonly string[] {
   return list
     .split(",")
