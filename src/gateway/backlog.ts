@@ -50,7 +50,7 @@ export interface Scope {
   /** Pushes the held messages and makes the session live for messages. Its events stay withheld. */
   add(backlog: Backlog): void;
   /** Starts to withhold events from a live session in `backlog`. */
-  fallBehind(backlog: Backlog): void;
+  withholdEvents(backlog: Backlog): void;
   /** Stops withholding events: from now on the session gets them as they are published. */
   goLive(backlog: Backlog): void;
 }
@@ -64,7 +64,7 @@ interface PendingStream extends StreamName {
    */
   mustRead: boolean;
   /** True if the client was pushed the whole stream while it joined. */
-  readonly isPresented?: boolean;
+  readonly isPushed?: boolean;
 }
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
@@ -75,7 +75,7 @@ export const PERSONAL_CHANNELS: Scope = {
   key: undefined,
   backlogOf: ({ personal }) => (personal instanceof Backlog ? personal : undefined),
   add: (backlog) => backlog.release(),
-  fallBehind(backlog) {
+  withholdEvents(backlog) {
     backlog.session.personal = backlog;
   },
   goLive({ session }) {
@@ -85,7 +85,7 @@ export const PERSONAL_CHANNELS: Scope = {
 
 export class Backlog implements PersonalBacklog {
   readonly session: Session;
-  readonly place: Scope;
+  readonly scope: Scope;
   /**
    * True if the session is new in the scope: its client knows only streams that it was shown or
    * that start meanwhile. False if the session was live: its client has everything up to the first
@@ -110,7 +110,7 @@ export class Backlog implements PersonalBacklog {
 
   constructor(session: Session, scope: Scope, status: BacklogStatus) {
     this.session = session;
-    this.place = scope;
+    this.scope = scope;
     this.status = status;
     this.isJoining = status !== "streams";
   }
@@ -125,8 +125,8 @@ export class Backlog implements PersonalBacklog {
    * a newer backlog.
    */
   get isOver(): boolean {
-    const { session, place } = this;
-    return session.ended !== undefined || place.backlogOf(session) !== this;
+    const { session, scope } = this;
+    return session.ended !== undefined || scope.backlogOf(session) !== this;
   }
 
   /** True if some stream must still be read from the store. */
@@ -167,9 +167,9 @@ export class Backlog implements PersonalBacklog {
    * Handles a message of the scope while the session is not live. Returns the number of messages
    * pushed.
    */
-  takeMessage(message: Message): number {
+  receiveMessage(message: Message): number {
     if (this.status === "holding") this.#holdItem(message);
-    if (this.status !== "early" || !this.session.isWelcome) return 0;
+    if (this.status !== "early" || !this.session.hasConnack) return 0;
     this.#pushMessage(message);
     return 1;
   }
@@ -177,11 +177,11 @@ export class Backlog implements PersonalBacklog {
   /**
    * Handles an event of the scope while the session is not live for events (see `BacklogStatus`).
    */
-  takeEvent(event: ChannelEvent): void {
+  receiveEvent(event: ChannelEvent): void {
     const { status, session } = this;
     if (session.ended !== undefined) return;
     if (status === "early") {
-      if (event.stream === undefined && session.isWelcome) this.#pushEvent(event);
+      if (event.stream === undefined && session.hasConnack) this.#pushEvent(event);
     } else if (status === "holding" && event.stream === undefined) this.#holdItem(event);
     else if (status === "holding" || status === "streams") this.#withhold(event);
   }
@@ -196,7 +196,7 @@ export class Backlog implements PersonalBacklog {
    * channels, because not all of them are read from the store.
    */
   leaveToStore(): void {
-    if (this.place.key === undefined) return;
+    if (this.scope.key === undefined) return;
     this.status = "reading";
     this.#dropHeld((item) => isMessage(item) && item.messageSeq > 0);
   }
@@ -239,7 +239,7 @@ export class Backlog implements PersonalBacklog {
    * Records that a message or a reply contained the state of a stream. Its next event follows that
    * state.
    */
-  shown(snapshot: StreamSnapshot): void {
+  recordSnapshot(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo, nextIndex } = snapshot;
     const pending = this.#streams.get(streamName(snapshot));
     const cursor = cursorAtEnd(snapshot);
@@ -253,7 +253,7 @@ export class Backlog implements PersonalBacklog {
    * Pushes an active stream that the client does not know yet. Its later events are left to the
    * store until `keepAll`.
    */
-  present(snapshot: StreamSnapshot): void {
+  pushActiveStream(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo } = snapshot;
     const cursor = this.#pushSnapshot(snapshot);
     this.#addPending({
@@ -261,7 +261,7 @@ export class Backlog implements PersonalBacklog {
       clientMsgNo,
       cursor,
       mustRead: true,
-      isPresented: true,
+      isPushed: true,
     });
   }
 
@@ -285,11 +285,11 @@ export class Backlog implements PersonalBacklog {
    * that were read after `keepAll`, `active` the active streams if the session is new in the scope.
    * Returns the number of streams that were caught up with from the store.
    */
-  settle(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
+  flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
     for (const snapshot of active) {
       const { key, clientMsgNo } = snapshot;
-      if (this.#streams.get(streamName(snapshot))?.isPresented) continue;
+      if (this.#streams.get(streamName(snapshot))?.isPushed) continue;
       unread.delete(streamName(snapshot));
       const cursor = this.#pushSnapshot(snapshot);
       this.#addPending({ key, clientMsgNo, cursor, mustRead: false });
@@ -307,7 +307,7 @@ export class Backlog implements PersonalBacklog {
       if (event.stream !== undefined) catchUp(streamName(event));
       this.#pushWithheld(event);
     }
-    if (this.place.key === undefined) this.#recordStreamPositions();
+    if (this.scope.key === undefined) this.#recordStreamPositions();
     this.drop();
     return caughtUp;
   }
@@ -397,7 +397,7 @@ export class Backlog implements PersonalBacklog {
 
   #pushMessage(message: Message): void {
     this.session.pushMessage(message);
-    if (message.stream !== undefined) this.shown(message.stream);
+    if (message.stream !== undefined) this.recordSnapshot(message.stream);
   }
 
   #pushEvent(event: ChannelEvent): void {

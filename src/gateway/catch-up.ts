@@ -165,7 +165,7 @@ export class CatchUps {
       const withhold = (scope: Scope) => {
         if (scope.backlogOf(session) !== undefined) return;
         const backlog = new Backlog(session, scope, "streams");
-        scope.fallBehind(backlog);
+        scope.withholdEvents(backlog);
         backlogs.push(backlog);
       };
       withhold(PERSONAL_CHANNELS);
@@ -183,11 +183,11 @@ export class CatchUps {
    * Records that a message or a reply contained the state of a stream. Its next event follows that
    * state.
    */
-  shown(session: Session, snapshot: StreamSnapshot | undefined): void {
+  recordSnapshot(session: Session, snapshot: StreamSnapshot | undefined): void {
     if (snapshot === undefined) return;
     const { id, type } = snapshot.channel;
     const scope = type === GROUP_CHANNEL ? this.#ports.groups.get(id) : PERSONAL_CHANNELS;
-    scope?.backlogOf(session)?.shown(snapshot);
+    scope?.backlogOf(session)?.recordSnapshot(snapshot);
   }
 
   /**
@@ -197,14 +197,14 @@ export class CatchUps {
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
     const { groups } = this.#ports;
-    const backlog = groups.expect(session, channelId);
+    const backlog = groups.addJoining(session, channelId);
     backlog.hold();
     try {
       await groups.listen(channelId);
       if (await this.#setStart(backlog, channelId))
         await this.#catchUp(backlog, channelsOf(backlog));
     } finally {
-      if (!session.follows(channelId)) groups.takeOut(session, channelId);
+      if (!session.follows(channelId)) groups.removeSession(session, channelId);
     }
   }
 
@@ -218,7 +218,7 @@ export class CatchUps {
     const key = channelKey({ id: channelId, type: GROUP_CHANNEL }, session.uid);
     const [joinSeq] = await this.#reads.run(() => store.joinSeqs(channelId, [session.uid]));
     if (joinSeq === undefined || backlog.isOver) return false;
-    const leftAt = session.takeHad(channelId);
+    const leftAt = session.takeGroupPosition(channelId);
     backlog.advance(key, leftAt?.seq ?? joinSeq);
     if (leftAt === undefined) return true;
     backlog.isResumed = leftAt.isResumed;
@@ -251,7 +251,7 @@ export class CatchUps {
   #goLive(backlog: Backlog): void {
     if (backlog.isOver) return;
     const { metrics } = this.#ports;
-    backlog.place.add(backlog);
+    backlog.scope.add(backlog);
     metrics.catchingUp(1);
     void this.#endOnFailure(backlog.session, () => this.#startEvents(backlog)).then(() =>
       metrics.catchingUp(-1),
@@ -316,7 +316,7 @@ export class CatchUps {
       messages,
     });
     if (last !== undefined && channel.type !== GROUP_CHANNEL) session.noteRead(key, last);
-    for (const { stream } of messages) if (stream !== undefined) backlog.shown(stream);
+    for (const { stream } of messages) if (stream !== undefined) backlog.recordSnapshot(stream);
     return more;
   }
 
@@ -390,7 +390,7 @@ export class CatchUps {
     for (const name of (await this.#activeStreams(backlog)).slice(1)) {
       const snapshot = await this.#readSynced(name);
       if (backlog.isOver) return;
-      if (snapshot?.state === "active") backlog.present(snapshot);
+      if (snapshot?.state === "active") backlog.pushActiveStream(snapshot);
       await backlog.session.writable(this.#maxUnreadBytes);
     }
   }
@@ -429,10 +429,10 @@ export class CatchUps {
     return connection.bufferedBytes() > this.#maxUnreadBytes;
   }
 
-  async #activeStreams({ place, session }: Backlog): Promise<readonly StreamSnapshot[]> {
+  async #activeStreams({ scope, session }: Backlog): Promise<readonly StreamSnapshot[]> {
     const { store } = this.#ports;
-    if (place.key === undefined) return store.personalStreamsOf(session.uid);
-    const stream = await store.activeStream(place.key);
+    if (scope.key === undefined) return store.personalStreamsOf(session.uid);
+    const stream = await store.activeStream(scope.key);
     return stream === undefined ? [] : [stream];
   }
 
@@ -462,11 +462,11 @@ function finish(
   read: readonly StreamSnapshot[] = [],
 ): number {
   if (backlog.isOver) return 0;
-  const streams = backlog.settle(active, read);
-  backlog.place.goLive(backlog);
+  const streams = backlog.flush(active, read);
+  backlog.scope.goLive(backlog);
   return streams;
 }
 
-function channelsOf({ place: { key } }: Backlog): readonly ChannelRef[] {
+function channelsOf({ scope: { key } }: Backlog): readonly ChannelRef[] {
   return key === undefined ? [] : [{ id: key.slice(2), type: GROUP_CHANNEL }];
 }

@@ -50,12 +50,12 @@ export class Groups {
 
   /**
    * Registers the session as about to join the group. The caller subscribes to the group's topic;
-   * the subscription is kept until `takeOut`.
+   * the subscription is kept until `removeSession`.
    */
-  expect(session: Session, channelId: string): Backlog {
+  addJoining(session: Session, channelId: string): Backlog {
     const group = this.#byId.get(channelId) ?? new Group(channelId);
     this.#byId.set(channelId, group);
-    return group.expect(session);
+    return group.addJoining(session);
   }
 
   /**
@@ -74,7 +74,7 @@ export class Groups {
   async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
     await this.slice().each(channelIds, async (id) => {
       if (session.ended !== undefined) return;
-      this.expect(session, id);
+      this.addJoining(session, id);
       await this.#cluster.subscribe(groupTopic(id));
     });
   }
@@ -93,10 +93,10 @@ export class Groups {
    * Removes the session from the group, and remembers how much it has in case its user comes back.
    * Does nothing if the session is not in the group.
    */
-  takeOut(session: Session, channelId: string): void {
+  removeSession(session: Session, channelId: string): void {
     const group = this.#byId.get(channelId);
     if (group === undefined) return;
-    const position = group.hadBy(session);
+    const position = group.positionOf(session);
     if (position !== undefined) session.rememberSeq(channelId, position);
     group.remove(session);
     if (group.isEmpty && this.#byId.delete(channelId))
@@ -112,7 +112,7 @@ export class Groups {
     for (const ids of [session.joining ?? [], session.groups.keys()])
       for (const id of ids) {
         if (slice.isUsedUp()) await slice.rest();
-        this.takeOut(session, id);
+        this.removeSession(session, id);
       }
   }
 }
@@ -171,7 +171,7 @@ export class Group implements Scope {
   }
 
   /** Registers the session as about to join. */
-  expect(session: Session): Backlog {
+  addJoining(session: Session): Backlog {
     const backlog = new Backlog(session, this, "expected");
     this.#joining.set(session, backlog);
     session.joining ??= new Set();
@@ -222,12 +222,12 @@ export class Group implements Scope {
   }
 
   /** Returns how much of the group the session has, `undefined` if that is unknown. */
-  hadBy(session: Session): GroupPosition | undefined {
+  positionOf(session: Session): GroupPosition | undefined {
     if (session.follows(this.channelId)) return { seq: this.lastSeq, isResumed: false };
     const backlog = this.#joining.get(session);
     if (backlog === undefined) return undefined;
     const { status, isResumed } = backlog;
-    if (status === "early" && session.isWelcome) return { seq: this.lastSeq, isResumed };
+    if (status === "early" && session.hasConnack) return { seq: this.lastSeq, isResumed };
     return backlog.hasBegun ? { seq: backlog.seqOf(this.key), isResumed } : undefined;
   }
 
@@ -238,7 +238,7 @@ export class Group implements Scope {
   deliver(message: Message, origin: Session | undefined, publisher: TopicPublisher): number {
     let pushedEarly = 0;
     for (const [session, backlog] of this.#joining)
-      if (session !== origin) pushedEarly += backlog.takeMessage(message);
+      if (session !== origin) pushedEarly += backlog.receiveMessage(message);
     if (message.messageSeq > 0) this.lastSeq = message.messageSeq;
     const { channel } = message;
     const push = { kind: "message", channel, message } as const;
@@ -248,7 +248,7 @@ export class Group implements Scope {
       const sender = isMember && isOriginFormat ? origin.connection : publisher;
       publishFrames(sender, format.topic, format.codec.encodePush(push));
       for (const member of format.acknowledging ?? [])
-        if (member !== origin) member.noteGiven(push);
+        if (member !== origin) member.expectAck(push);
     }
     for (const member of this.#private ?? []) if (member !== origin) member.push(push);
     return this.members + pushedEarly - (isMember ? 1 : 0);
@@ -260,14 +260,14 @@ export class Group implements Scope {
    */
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
-    for (const backlog of this.#joining.values()) backlog.takeEvent(event);
+    for (const backlog of this.#joining.values()) backlog.receiveEvent(event);
     for (const { codec, eventTopic } of this.#formats.values())
       publishFrames(publisher, eventTopic, codec.encodePush(push));
     const backlogs = this.#streamBacklogs;
     for (const member of this.#private ?? []) if (!backlogs?.has(member)) member.push(push);
     if (backlogs === undefined) return this.members;
     // This may end the session, which then leaves the group.
-    for (const backlog of backlogs.values()) backlog.takeEvent(event);
+    for (const backlog of backlogs.values()) backlog.receiveEvent(event);
     return this.members - backlogs.size;
   }
 
@@ -279,7 +279,7 @@ export class Group implements Scope {
    * Starts to withhold events from a live member. Does nothing if the session does not follow the
    * group.
    */
-  fallBehind(backlog: Backlog): void {
+  withholdEvents(backlog: Backlog): void {
     const { connection, codec } = backlog.session;
     if (!backlog.session.follows(this.channelId)) return;
     if (!codec.isPrivate) connection.unsubscribe(this.#format(codec).eventTopic);

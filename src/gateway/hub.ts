@@ -32,9 +32,9 @@ interface HubPorts {
   readonly cluster: Pick<Cluster, "subscribe" | "unlisten">;
   readonly groups: Groups;
   readonly publisher: Parameters<Group["deliver"]>[2];
-  readonly catchUps: Pick<CatchUps, "enter" | "join" | "rejoin" | "joinSeqs" | "shown">;
-  readonly resync: Pick<SessionResync, "missed" | "inbox" | "memberships">;
-  readonly watch: Pick<PresenceWatch, "heard" | "leave">;
+  readonly catchUps: Pick<CatchUps, "enter" | "join" | "rejoin" | "joinSeqs" | "recordSnapshot">;
+  readonly resync: Pick<SessionResync, "updateUser" | "updateInbox" | "updateMemberships">;
+  readonly watch: Pick<PresenceWatch, "refresh" | "leave">;
   readonly metrics: Pick<GatewayMetrics, "eventPushed" | "commandsPushed">;
 }
 
@@ -109,7 +109,7 @@ export class Hub {
         this.#deliverConversation(event);
         break;
       case "presence":
-        this.#ports.watch.heard(event.uid);
+        this.#ports.watch.refresh(event.uid);
         break;
       case "end_session":
         this.#findSession(event.uid, event.sessionId)?.end(event.reason);
@@ -172,7 +172,7 @@ export class Hub {
     const pushed = deliverCommand(event, {
       origin,
       sessionsOf: this.sessionsOf,
-      missed: (session) => this.#ports.resync.inbox(session),
+      onGap: (session) => this.#ports.resync.updateInbox(session),
     });
     this.#ports.metrics.commandsPushed(pushed);
   }
@@ -180,7 +180,7 @@ export class Hub {
   #deliverConversation(event: EventOf<"conversation">): void {
     const { last } = event.conversation;
     deliverConversation(event, this.sessionsOf, (session) =>
-      this.#ports.catchUps.shown(session, last?.stream),
+      this.#ports.catchUps.recordSnapshot(session, last?.stream),
     );
   }
 
@@ -203,7 +203,7 @@ export class Hub {
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
-      this.#ports.groups.takeOut(session, channelId);
+      this.#ports.groups.removeSession(session, channelId);
       session.personal?.forgetGroup(channelId);
       if (session.hasJoined) this.#requestJoin(session, channelId, isBack);
     }
@@ -215,14 +215,14 @@ export class Hub {
     const joining = isMember
       ? catchUps.join(session, channelId)
       : catchUps.rejoin(session, channelId);
-    joining.catch(() => void resync.memberships(session));
+    joining.catch(() => void resync.updateMemberships(session));
   }
 
   /** Reads the state behind a topic again, because events of the topic may have been lost. */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
-    if (topic === presenceTopic(uid)) this.#ports.watch.heard(uid);
-    if (topic === userTopic(uid)) this.#ports.resync.missed(uid, this.sessionsOf);
+    if (topic === presenceTopic(uid)) this.#ports.watch.refresh(uid);
+    if (topic === userTopic(uid)) this.#ports.resync.updateUser(uid, this.sessionsOf);
   }
 
   #findSession(uid: string, sessionId: string | undefined): Session | undefined {

@@ -77,7 +77,7 @@ async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
 
 /**
  * Pushes each copy to the sessions of its user except `origin`, encoded once per wire format and
- * channel id. Calls `missed` for each session that did not receive the copy before. Returns the
+ * channel id. Calls `onGap` for each session that did not receive the copy before. Returns the
  * number of copies pushed.
  */
 export function deliverCommand(
@@ -85,7 +85,7 @@ export function deliverCommand(
   target: {
     readonly origin: Session | undefined;
     readonly sessionsOf: (uid: string) => readonly Session[];
-    readonly missed: (session: Session) => void;
+    readonly onGap: (session: Session) => void;
   },
 ): number {
   const isGroup = message.channel.type === GROUP_CHANNEL;
@@ -99,7 +99,7 @@ export function deliverCommand(
       if (session.inbox !== undefined) {
         if (!isOrigin) defer(session, session.inbox, push);
       } else if (!recordNext(session, inboxSeq)) {
-        if (lacksCopy(session, inboxSeq)) target.missed(session);
+        if (lacksCopy(session, inboxSeq)) target.onGap(session);
       } else if (!isOrigin) {
         session.pushShared(push, frames, `${session.codec.format} ${inboxSeq}`);
         pushed += 1;

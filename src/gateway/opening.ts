@@ -39,7 +39,7 @@ export interface PlanPorts {
 /** Ports that make a session live. */
 interface LivePorts extends InboxPorts {
   readonly catchUps: Pick<CatchUps, "connect">;
-  readonly resync: Pick<SessionResync, "memberships">;
+  readonly resync: Pick<SessionResync, "updateMemberships">;
   readonly metrics: InboxPorts["metrics"] & Pick<GatewayMetrics, "catchingUp">;
 }
 
@@ -208,7 +208,7 @@ export async function planJoin(
   for (const id of session.joining ?? []) {
     if (slice.isUsedUp()) await slice.rest();
     const backlog = groups.get(id)?.backlogOf(session);
-    if (!groupIds.has(id)) groups.takeOut(session, id);
+    if (!groupIds.has(id)) groups.removeSession(session, id);
     else if (backlog !== undefined) backlog.status = backlog.isResumed ? "reading" : "early";
   }
   const results = outcomes.map(({ result }) => result);
@@ -306,7 +306,7 @@ export async function welcome(
     limits: context.clientLimits,
     resume: plan.results,
   });
-  session.isWelcome = true;
+  session.hasConnack = true;
   await goLive(session, plan, context);
 }
 
@@ -341,7 +341,7 @@ async function connect(
 ): Promise<void> {
   await catchUps.connect(session, personal);
   session.hasJoined = true;
-  if (session.membershipsStale) await resync.memberships(session);
+  if (session.membershipsStale) await resync.updateMemberships(session);
   session.endResume();
 }
 

@@ -27,7 +27,7 @@ export interface OperationPorts {
   readonly store: Pick<ChannelStore, "groupFacts"> & Pick<InboxStore, "acknowledgeCommands">;
   readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly directory: Pick<SessionDirectory, "presence">;
-  readonly catchUps: Pick<CatchUps, "shown">;
+  readonly catchUps: Pick<CatchUps, "recordSnapshot">;
   readonly watch: Pick<PresenceWatch, "watch">;
   /** Queue in which the histories of all sessions start. */
   readonly turns: FairSemaphore;
@@ -129,7 +129,7 @@ const OPERATIONS: OperationTable = {
         ports.messages.history(view, range),
       );
       const bytes = session.reply({ kind: "history", ref, channel, ...page });
-      for (const { stream } of page.messages) ports.catchUps.shown(session, stream);
+      for (const { stream } of page.messages) ports.catchUps.recordSnapshot(session, stream);
       return reading(page.messages.length, bytes);
     },
   },
@@ -161,7 +161,7 @@ const OPERATIONS: OperationTable = {
         return snapshot;
       });
       const bytes = session.reply({ kind: "stream", ref, channel, snapshot });
-      ports.catchUps.shown(session, snapshot);
+      ports.catchUps.recordSnapshot(session, snapshot);
       return reading(1, bytes);
     },
   },
@@ -192,7 +192,7 @@ const OPERATIONS: OperationTable = {
         more,
       } as const;
       const bytes = session.reply(reply);
-      for (const { last } of conversations) ports.catchUps.shown(session, last?.stream);
+      for (const { last } of conversations) ports.catchUps.recordSnapshot(session, last?.stream);
       return lookups(looked) + reading(conversations.length, bytes);
     },
   },
@@ -202,7 +202,7 @@ const OPERATIONS: OperationTable = {
       const by = { uid: session.uid, origin: session.sessionId };
       const conversation = await ports.conversations.change(by, channel, change);
       session.reply({ kind: "conversation", ref, conversation });
-      ports.catchUps.shown(session, conversation.last?.stream);
+      ports.catchUps.recordSnapshot(session, conversation.last?.stream);
     },
   },
 

@@ -54,14 +54,14 @@ export class SessionResync {
    * Updates the sessions of a user whose events may be lost, if its memberships or inbox have
    * changed. Users that are reported in the same turn are read together.
    */
-  missed(uid: string, sessionsOf: SessionsOf): void {
+  updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);
     if (this.#missed.size === 1) setImmediate(() => this.#readMissed());
   }
 
   /** Pushes what is in the inbox of the session and did not arrive. */
-  inbox(session: Session): void {
+  updateInbox(session: Session): void {
     if (session.inbox !== undefined) {
       session.inbox.hasMore = true; // the read that is running continues
       return;
@@ -75,7 +75,7 @@ export class SessionResync {
    * since its user joined. Resolves when that is done, or at once if the session has not joined yet
    * or another call is already doing it. Never rejects.
    */
-  async memberships(session: Session): Promise<void> {
+  async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
     if (!session.hasJoined || this.#syncing.has(session)) return;
     this.#syncing.add(session);
@@ -99,7 +99,7 @@ export class SessionResync {
     } catch (error) {
       if (isTransient(error)) {
         await new Promise((resolve) => setTimeout(resolve, retryMs).unref());
-        for (const [uid, sessionsOf] of users) this.missed(uid, sessionsOf);
+        for (const [uid, sessionsOf] of users) this.updateUser(uid, sessionsOf);
         return;
       }
       onError(error, "It could not be found out what users missed");
@@ -113,8 +113,9 @@ export class SessionResync {
    * state could not be read (`undefined`).
    */
   #compare(session: Session, state: UserState | undefined): void {
-    if (state === undefined || mayLackCommands(session, state.inboxSeq)) this.inbox(session);
-    if (state === undefined || !hasGroups(session, state.groups)) void this.memberships(session);
+    if (state === undefined || mayLackCommands(session, state.inboxSeq)) this.updateInbox(session);
+    if (state === undefined || !hasGroups(session, state.groups))
+      void this.updateMemberships(session);
   }
 
   async #syncMemberships(session: Session): Promise<void> {
@@ -148,7 +149,7 @@ export class SessionResync {
       for (const id of ids) {
         if (slice.isUsedUp()) await slice.rest();
         if (isOutdated()) return;
-        if (!memberIds.has(id)) groups.takeOut(session, id);
+        if (!memberIds.has(id)) groups.removeSession(session, id);
       }
     const failures: unknown[] = [];
     await slice.each(channelIds, async (id) => {

@@ -63,10 +63,10 @@ export function streamName({ key, clientMsgNo }: StreamName): string {
  */
 export interface PersonalBacklog {
   readonly isHolding: boolean;
-  takeMessage(message: Message): number;
-  takeEvent(event: ChannelEvent): void;
+  receiveMessage(message: Message): number;
+  receiveEvent(event: ChannelEvent): void;
   forgetGroup(channelId: string): void;
-  shown(snapshot: StreamSnapshot): void;
+  recordSnapshot(snapshot: StreamSnapshot): void;
 }
 
 /** Commands that arrive while the session is still reading its inbox. */
@@ -131,7 +131,7 @@ export class Session {
   /** True after the login was accepted and the node had room for one more session of the user. */
   isAdmitted = false;
   /** True after the CONNACK was sent. */
-  isWelcome = false;
+  hasConnack = false;
   /**
    * True after the session joined all its groups. Later membership changes are applied to it one by
    * one.
@@ -219,17 +219,17 @@ export class Session {
   #awaitAcks(push: Push): void {
     if (this.#resendAfterMs === 0) return;
     const { kind } = push;
-    if (kind === "message" || kind === "command") this.noteGiven(push);
+    if (kind === "message" || kind === "command") this.expectAck(push);
     else if (kind === "messages")
       for (const message of push.messages)
-        this.noteGiven({ kind: "message", channel: push.channel, message });
+        this.expectAck({ kind: "message", channel: push.channel, message });
   }
 
   /**
    * Starts to wait for the acknowledgement of a stored message. The message is sent again if none
    * arrives in time.
    */
-  noteGiven(push: Resendable): void {
+  expectAck(push: Resendable): void {
     const isStored = push.message.messageSeq > 0;
     if (this.#resendAfterMs === 0 || !isStored) return;
     if (this.#ended !== undefined) return;
@@ -399,7 +399,7 @@ export class Session {
    * Returns how much of a group the session had when it left, and forgets it. `undefined` if that
    * is not remembered.
    */
-  takeHad(channelId: string): GroupPosition | undefined {
+  takeGroupPosition(channelId: string): GroupPosition | undefined {
     const position = this.#leftGroups?.get(channelId);
     this.#leftGroups?.delete(channelId);
     return position;

@@ -41,9 +41,9 @@ export function deliverMessage(
       if (session === receivers.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
       // A message that is not stored is only for sessions that were online when it was sent.
-      if (message.messageSeq === 0 && !session.isWelcome) continue;
+      if (message.messageSeq === 0 && !session.hasConnack) continue;
       count += 1;
-      if (session.personal?.isHolding) session.personal.takeMessage(message);
+      if (session.personal?.isHolding) session.personal.receiveMessage(message);
       else pushMessage(session, message, frames);
     }
   }
@@ -65,7 +65,7 @@ export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): numbe
     const frames = new Map<string, Frames>();
     for (const session of sessions) {
       if (session.personal !== undefined) {
-        session.personal.takeEvent(event);
+        session.personal.receiveEvent(event);
         continue;
       }
       const lacked = session.lackedPart(event);
@@ -90,7 +90,7 @@ export function deliverConversation(
   const push = { kind: "conversation", change, conversation } as const;
   const frames = new Map<string, Frames>();
   for (const session of sessionsOf(uid)) {
-    if (!session.isWelcome || session.sessionId === origin) continue;
+    if (!session.hasConnack || session.sessionId === origin) continue;
     session.pushShared(push, frames);
     shown(session);
   }

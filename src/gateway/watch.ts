@@ -75,7 +75,7 @@ export class PresenceWatch {
   }
 
   /** Reads the user's online state again, because it may have changed. */
-  heard(uid: string): void {
+  refresh(uid: string): void {
     if (!this.#watchers.has(uid)) return;
     this.#changed.add(uid);
     this.#read();

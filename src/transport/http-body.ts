@@ -19,13 +19,13 @@ export class BodyBudget {
   }
 
   /** Reserves `bytes` bytes. Returns false, and reserves nothing, if they do not fit. */
-  take(bytes: number): boolean {
+  reserve(bytes: number): boolean {
     if (this.#bytes + bytes > this.#maxBytes) return false;
     this.#bytes += bytes;
     return true;
   }
 
-  give(bytes: number): void {
+  release(bytes: number): void {
     this.#bytes -= bytes;
   }
 }
@@ -96,7 +96,7 @@ export class BodyCollector {
   discard(): void {
     this.#isOver = true;
     this.#blocks = NO_BLOCKS;
-    this.#budget.give(this.#charged);
+    this.#budget.release(this.#charged);
     this.#charged = 0;
   }
 
@@ -110,7 +110,7 @@ export class BodyCollector {
     this.#size += bytes.length;
     if (remainder.length === 0) return true;
     const length = Math.max(remainder.length, this.#nextBlockBytes());
-    if (!this.#budget.take(length)) return false;
+    if (!this.#budget.reserve(length)) return false;
     this.#charged += length;
     const block = Buffer.allocUnsafeSlow(length);
     block.set(remainder);

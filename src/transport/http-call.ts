@@ -199,7 +199,7 @@ export class HttpCall implements HttpRequest {
   #answerAndCloseLater(res: HttpResponse, reply: HttpReply): void {
     this.release();
     const isBare = reply.status === 204 || this.method === "HEAD";
-    if (isBare || !this.#limits.closesLater(this.#report(res)))
+    if (isBare || !this.#limits.allowLateClose(this.#report(res)))
       return this.#answerAndClose(res, reply);
     const closing = withHeader(reply, "connection", "close");
     res.cork(() => this.#answer(closing, writeReply));
@@ -250,7 +250,7 @@ export class HttpCall implements HttpRequest {
 
   /** Counts the call against its address. Returns false if the address is at its limit. */
   #reserve(res: HttpResponse): boolean {
-    this.#release ??= this.#limits.held(this.#report(res));
+    this.#release ??= this.#limits.hold(this.#report(res));
     return this.#release !== undefined;
   }
 

@@ -94,7 +94,7 @@ function servePost(route: HttpRoute, context: HttpContext): NativeHandler {
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, context);
     const isTooLarge = head.bodyBytes > steps.maxBodyBytes;
-    const post = new PostCall(call, steps, { context, rest: announced });
+    const post = new PostCall(call, steps, { context, announced });
     res.onAborted(() => post.aborted());
     // Without a data handler, uWebSockets.js would let a refused caller send without a limit.
     if (announced !== "large") post.collect(res);
@@ -139,7 +139,7 @@ class PostCall implements BodyOwner {
   constructor(
     call: HttpCall,
     steps: Steps,
-    { context, rest: announced }: { readonly context: HttpContext; readonly rest: AnnouncedBody },
+    { context, announced }: { readonly context: HttpContext; readonly announced: AnnouncedBody },
   ) {
     this.#call = call;
     this.#steps = steps;
@@ -187,7 +187,7 @@ class PostCall implements BodyOwner {
       this.#call.body = body;
       return this.#call.run(this.#steps.handle, this.#steps.write);
     }
-    if (!this.#context.bodies.take(body.length)) return this.rejected("no_room");
+    if (!this.#context.bodies.reserve(body.length)) return this.rejected("no_room");
     this.#collected = body;
   }
 
@@ -215,7 +215,7 @@ class PostCall implements BodyOwner {
   #takeCollected(): Uint8Array | undefined {
     const collected = this.#collected;
     this.#collected = undefined;
-    if (collected !== undefined) this.#context.bodies.give(collected.length);
+    if (collected !== undefined) this.#context.bodies.release(collected.length);
     return collected;
   }
 }
@@ -318,12 +318,12 @@ type AllowedMethods = (path: string) => string;
 function createAllowedMethods(routes: readonly HttpRoute[]): AllowedMethods {
   const patterns = routes.map(({ method, path }) => ({
     method,
-    parts: path.split("/"),
+    segments: path.split("/"),
   }));
   return (path) => {
     const segments = path.split("/");
     const methods = patterns
-      .filter((pattern) => isMatch(pattern.parts, segments))
+      .filter((pattern) => isMatch(pattern.segments, segments))
       .map((pattern) => pattern.method);
     return [...new Set(methods)].sort().join(", ");
   };

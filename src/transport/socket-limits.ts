@@ -137,7 +137,7 @@ export class SocketLimits {
    * called, once. Returns `undefined` if the address is at its limit; the connection must then be
    * closed.
    */
-  held(address: string): (() => void) | undefined {
+  hold(address: string): (() => void) | undefined {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return noop;
     const tally = this.#tally(address);
     if (tally === undefined) return this.#refuse("max", address);
@@ -153,7 +153,7 @@ export class SocketLimits {
    * Returns true if a refused connection may stay open until it closes by itself. It is then
    * counted against its address. False means that it must be closed now.
    */
-  closesLater(address: string): boolean {
+  allowLateClose(address: string): boolean {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return true;
     const tally = this.#tally(address);
     if (tally === undefined || total(tally) >= this.#maxPerAddress) return false;

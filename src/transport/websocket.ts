@@ -90,7 +90,7 @@ export function serveSockets(
       };
       const answer = decide(upgrade, head.value("sec-websocket-version"));
       if (typeof answer !== "string") return writeReplyAndClose(res, answer);
-      const release = limits.held(network);
+      const release = limits.hold(network);
       if (release === undefined) return void res.close();
       const { remoteAddress } = upgrade;
       const connection = new SocketConnection(remoteAddress, release, context);

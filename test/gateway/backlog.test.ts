@@ -49,7 +49,7 @@ function joiner(maxHeldBytes = 10_000): Joiner {
 /** Of a session that was made a member, while the store is read for the last time. */
 function added({ session }: Joiner): Backlog {
   const g = new Group("g");
-  const backlog = g.expect(session);
+  const backlog = g.addJoining(session);
   g.add(backlog);
   backlog.keepAll();
   return backlog;
@@ -65,8 +65,8 @@ const contents = ({ connection }: Joiner): readonly string[] =>
 t.test("a joining session is given the snapshot and what follows", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
-  for (const index of [2, 3, 4, 5]) backlog.takeEvent(eventOf(index));
-  backlog.settle([snapshotOf(3)], []);
+  for (const index of [2, 3, 4, 5]) backlog.receiveEvent(eventOf(index));
+  backlog.flush([snapshotOf(3)], []);
   t.same(contents(alice), ["snapshot abc", "d", "e"]);
 });
 
@@ -74,55 +74,55 @@ t.test("of content that came merged the session is given what the snapshot lacks
   const alice = joiner();
   const backlog = added(alice);
   const place = { messageSeq: 1, index: 2, nextIndex: 6, textOffset: 1 };
-  backlog.takeEvent({
+  backlog.receiveEvent({
     ...eventOf(2),
     data: "bcde",
     stream: { ...place, state: "active" },
   });
-  backlog.takeEvent(eventOf(6));
-  backlog.settle([snapshotOf(3)], []);
+  backlog.receiveEvent(eventOf(6));
+  backlog.flush([snapshotOf(3)], []);
   t.same(contents(alice), ["snapshot abc", "de", "f"]);
 });
 
 t.test("what belongs to a stream that is over is left out", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
-  backlog.takeEvent(eventOf(5));
-  backlog.settle([], []);
+  backlog.receiveEvent(eventOf(5));
+  backlog.flush([], []);
   t.same(contents(alice), []);
 });
 
 t.test("a stream the client was shown and that ended meanwhile is told to its end", async (t) => {
   const alice = joiner();
   const g = new Group("g");
-  const backlog = g.expect(alice.session);
-  backlog.shown(snapshotOf(2));
-  backlog.shown(snapshotOf(1)); // an older answer
+  const backlog = g.addJoining(alice.session);
+  backlog.recordSnapshot(snapshotOf(2));
+  backlog.recordSnapshot(snapshotOf(1)); // an older answer
   g.add(backlog);
   t.ok(backlog.mustRead);
-  backlog.takeEvent(eventOf(undefined));
-  backlog.settle([], [snapshotOf(5, true)]);
+  backlog.receiveEvent(eventOf(undefined));
+  backlog.flush([], [snapshotOf(5, true)]);
   t.same(contents(alice), ["cde", "end", "beside"]);
 });
 
 t.test("a client that was told more is not set back", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
-  backlog.shown(snapshotOf(4));
-  for (const index of [3, 4, 5]) backlog.takeEvent(eventOf(index));
-  backlog.settle([snapshotOf(2)], []);
+  backlog.recordSnapshot(snapshotOf(4));
+  for (const index of [3, 4, 5]) backlog.receiveEvent(eventOf(index));
+  backlog.flush([snapshotOf(2)], []);
   t.same(contents(alice), ["e"]);
 });
 
 t.test("of a stream the store has lost nothing more is told, nor of a gap", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
-  backlog.shown(snapshotOf(1));
+  backlog.recordSnapshot(snapshotOf(1));
   backlog.leaveStreamsToStore();
-  backlog.takeEvent(eventOf(2));
+  backlog.receiveEvent(eventOf(2));
   backlog.keepAll();
-  backlog.takeEvent(eventOf(3));
-  backlog.settle([], []);
+  backlog.receiveEvent(eventOf(3));
+  backlog.flush([], []);
   t.same(contents(alice), []);
 });
 
@@ -130,9 +130,9 @@ t.test("leaving the group gives back what was kept", async (t) => {
   const { session } = joiner(1000);
   const g = new Group("g");
   for (let round = 0; round < 10; round++) {
-    const backlog = g.expect(session);
+    const backlog = g.addJoining(session);
     g.add(backlog);
-    for (const index of [1, 2]) backlog.takeEvent(eventOf(index));
+    for (const index of [1, 2]) backlog.receiveEvent(eventOf(index));
     g.remove(session);
     t.ok(backlog.isOver);
   }
@@ -164,14 +164,14 @@ function holding(maxHeldBytes = 10_000): Joiner & {
 } {
   const one = joiner(maxHeldBytes);
   const g = new Group("g");
-  const backlog = g.expect(one.session);
+  const backlog = g.addJoining(one.session);
   backlog.hold();
   return { ...one, g, backlog };
 }
 
 t.test("what comes is held until the session is a member, in order", async (t) => {
   const { backlog, g, connection } = holding();
-  for (const seq of [3, 0, 4]) backlog.takeMessage(messageOf(seq));
+  for (const seq of [3, 0, 4]) backlog.receiveMessage(messageOf(seq));
   t.same(connection.frames, []);
   g.add(backlog);
   t.notOk(backlog.isHolding);
@@ -180,7 +180,7 @@ t.test("what comes is held until the session is a member, in order", async (t) =
 
 t.test("what the session was given is left out, but not what has no seq", async (t) => {
   const { backlog, g, connection } = holding();
-  for (const seq of [3, 4, 0, 5]) backlog.takeMessage(messageOf(seq));
+  for (const seq of [3, 4, 0, 5]) backlog.receiveMessage(messageOf(seq));
   backlog.advance("2:g", 4);
   g.add(backlog);
   t.same(connection.messageNos, ["n0", "n5"]);
@@ -188,12 +188,12 @@ t.test("what the session was given is left out, but not what has no seq", async 
 
 t.test("what is left to the store is not held, but what it has not", async (t) => {
   const { backlog, g, connection } = holding();
-  backlog.takeMessage(messageOf(1));
-  backlog.takeMessage(messageOf(0));
+  backlog.receiveMessage(messageOf(1));
+  backlog.receiveMessage(messageOf(0));
   backlog.leaveToStore();
-  backlog.takeMessage(messageOf(2));
+  backlog.receiveMessage(messageOf(2));
   backlog.hold();
-  backlog.takeMessage(messageOf(3));
+  backlog.receiveMessage(messageOf(3));
   g.add(backlog);
   t.same(connection.messageNos, ["n0", "n3"]);
 });
@@ -202,7 +202,7 @@ t.test("personal channels are held to the end", async (t) => {
   const { session, connection } = joiner();
   const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
   const message = messageOf(1);
-  backlog.takeMessage({ ...message, channel: person("alice"), key: "1:alice" });
+  backlog.receiveMessage({ ...message, channel: person("alice"), key: "1:alice" });
   backlog.leaveToStore();
   PERSONAL_CHANNELS.add(backlog);
   t.same(connection.messageNos, ["n1"]);
@@ -210,18 +210,18 @@ t.test("personal channels are held to the end", async (t) => {
 
 t.test("more than the bound held ends the session as a slow reader", async (t) => {
   const { session, backlog, g, connection } = holding(2000);
-  backlog.takeMessage(messageOf(1, 1000));
+  backlog.receiveMessage(messageOf(1, 1000));
   t.equal(session.ended, undefined);
-  backlog.takeMessage(messageOf(2, 1000));
+  backlog.receiveMessage(messageOf(2, 1000));
   t.equal(session.ended, "slow_reader");
-  backlog.takeMessage(messageOf(3));
+  backlog.receiveMessage(messageOf(3));
   g.add(backlog);
   t.match(connection.seen, [{ kind: "disconnect", reason: "slow_reader" }]);
 });
 
 t.test("messages without a payload are bounded too", async (t) => {
   const { session, backlog } = holding(10_000);
-  for (let seq = 1; seq <= 100; seq++) backlog.takeMessage(messageOf(seq, 0));
+  for (let seq = 1; seq <= 100; seq++) backlog.receiveMessage(messageOf(seq, 0));
   t.equal(session.ended, "slow_reader");
 });
 
@@ -231,7 +231,7 @@ t.test("the bound is on what is held at one time", async (t) => {
   for (const drop of drops)
     for (let seq = 1; seq <= 10; seq++) {
       backlog.hold();
-      backlog.takeMessage(messageOf(seq, 1000));
+      backlog.receiveMessage(messageOf(seq, 1000));
       drop();
     }
   t.equal(session.ended, undefined);
@@ -240,9 +240,9 @@ t.test("the bound is on what is held at one time", async (t) => {
 t.test("what is forgotten of one group leaves the others", async (t) => {
   const { session, connection } = joiner();
   const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
-  backlog.takeMessage(messageOf(1));
-  backlog.takeMessage({ ...messageOf(2), channel: group("h"), key: "2:h" });
-  backlog.takeMessage({ ...messageOf(3), channel: person("g"), key: "1:g" });
+  backlog.receiveMessage(messageOf(1));
+  backlog.receiveMessage({ ...messageOf(2), channel: group("h"), key: "2:h" });
+  backlog.receiveMessage({ ...messageOf(3), channel: person("g"), key: "1:g" });
   backlog.forgetGroup("g");
   PERSONAL_CHANNELS.add(backlog);
   t.same(connection.messageNos, ["n2", "n3"]);
@@ -250,9 +250,9 @@ t.test("what is forgotten of one group leaves the others", async (t) => {
 
 t.test("an event that is of no stream keeps its turn among messages", async (t) => {
   const { backlog, g, connection } = holding();
-  backlog.takeMessage(messageOf(1));
-  backlog.takeEvent(eventOf(undefined));
-  backlog.takeMessage(messageOf(2));
+  backlog.receiveMessage(messageOf(1));
+  backlog.receiveEvent(eventOf(undefined));
+  backlog.receiveMessage(messageOf(2));
   g.add(backlog);
   const kinds = connection.seen.map(({ kind }) => kind);
   t.same(kinds, ["message", "event", "message"]);

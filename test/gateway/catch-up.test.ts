@@ -28,7 +28,7 @@ t.test(
       const late = world.session({ uid: "alice" });
       const joining = world.join(late);
       for (let count = random.below(20); count > 0; count--) await world.server.step();
-      const isEarly = !late.isLive && !late.session.isWelcome;
+      const isEarly = !late.isLive && !late.session.hasConnack;
       const sent: string[] = [];
       for (const id of ["g1", "g2"]) {
         world.server.setMember(id, "alice", true);
@@ -291,7 +291,7 @@ t.test(
     const points = [{ channel: person("bob"), lastSeq: 0 }];
     const alice = world.session({ uid: "alice", points });
     const joining = world.join(alice);
-    while (!alice.session.isWelcome) await world.server.step();
+    while (!alice.session.hasConnack) await world.server.step();
     t.notOk(alice.session.hasJoined, "it joins when it is told");
     const ids = Array.from({ length: 10 }, (_, at) => `g${at}`);
     for (const id of ids) world.server.changeMember(id, "alice", true);

@@ -29,7 +29,7 @@ const live = (format: string): Joiner => new World(seeded(1)).session({ uid: "u"
 
 /** Makes it a member at once. */
 function add(g: Group, { session }: Joiner): Backlog {
-  const backlog = g.expect(session);
+  const backlog = g.addJoining(session);
   g.add(backlog);
   return backlog;
 }
@@ -38,7 +38,7 @@ t.test("a group is empty until someone joins or follows", async (t) => {
   const g = new Group("g");
   const one = live("a");
   t.ok(g.isEmpty);
-  const backlog = g.expect(one.session);
+  const backlog = g.addJoining(one.session);
   t.notOk(g.isEmpty);
   t.equal(g.members, 0, "not live yet");
   g.add(backlog);
@@ -55,7 +55,7 @@ t.test("a group is empty until someone joins or follows", async (t) => {
 t.test("who leaves while joining leaves nothing", async (t) => {
   const g = new Group("g");
   const one = live("a");
-  const backlog = g.expect(one.session);
+  const backlog = g.addJoining(one.session);
   g.remove(one.session);
   t.ok(backlog.isOver);
   t.ok(g.isEmpty);
@@ -89,7 +89,7 @@ t.test("the format outlives the session that brought it", async (t) => {
 t.test("who is joining is given the message to hold", async (t) => {
   const g = new Group("g");
   const [one, own] = [live("a"), live("a")];
-  const backlogs = [one, own].map(({ session }) => g.expect(session));
+  const backlogs = [one, own].map(({ session }) => g.addJoining(session));
   for (const backlog of backlogs) backlog.hold();
   t.equal(g.deliver(MESSAGE, own.session, new Wire()), 0);
   for (const backlog of backlogs) g.add(backlog);
@@ -107,7 +107,7 @@ t.test(
     add(g, removed);
     g.remove(removed.session);
     const backlog = new Backlog(removed.session, g, "streams");
-    g.fallBehind(backlog);
+    g.withholdEvents(backlog);
     t.equal(g.backlogOf(removed.session), undefined);
     g.goLive(backlog);
     t.same([...removed.connection.topics], []);
@@ -135,7 +135,7 @@ t.test("a session whose format nobody shares is sent its frames without a topic"
   g.goLive(new Backlog(other.session, g, "streams"));
   g.deliverEvent(event, wire);
   t.equal(other.connection.frames.length, 2);
-  g.fallBehind(new Backlog(other.session, g, "streams"));
+  g.withholdEvents(new Backlog(other.session, g, "streams"));
   g.deliverEvent(event, wire);
   t.equal(other.connection.frames.length, 2, "it lags");
   t.equal(own.connection.topics.size + other.connection.topics.size, 0);

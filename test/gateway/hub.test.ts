@@ -140,8 +140,8 @@ t.test("an unstored message of before its connack is not a session's", async (t)
   const since: string[] = [];
   world.onDelivered = (event) => {
     if (event.kind !== "message") return;
-    const { isWelcome } = alice.session;
-    (isWelcome ? since : before).push(event.message.clientMsgNo);
+    const { hasConnack } = alice.session;
+    (hasConnack ? since : before).push(event.message.clientMsgNo);
   };
   const joining = world.join(alice);
   const to = { channel: person("alice"), fromUid: "bob", noPersist: true };

@@ -100,7 +100,7 @@ t.test(
       const points = [{ channel: group("named"), lastSeq: 0 }];
       const alice = world.session({ uid: "alice", points });
       const joining = world.join(alice);
-      while (!alice.session.isWelcome) await world.server.step();
+      while (!alice.session.hasConnack) await world.server.step();
       for (let count = random.below(12); count > 0; count--) await world.server.step();
       world.server.changeMember("g", "alice", true);
       const sent = [say("g"), say("g")];

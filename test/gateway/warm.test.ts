@@ -20,7 +20,7 @@ t.test(
       const alice = world.session({ uid: "alice", points });
       const joining = world.join(alice);
       const leavesAt = random.below(30);
-      for (let at = 0; !alice.session.isWelcome; at++) {
+      for (let at = 0; !alice.session.hasConnack; at++) {
         if (at === leavesAt) world.disconnect(bob);
         await world.server.step();
       }

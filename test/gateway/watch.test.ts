@@ -161,7 +161,7 @@ t.test("who cannot be watched is refused; a change whose read failed is read aga
   isDown = false;
   await watch.watch(session, ["u1"], answer);
   [isDown, wasDown] = [true, true];
-  watch.heard("u1");
+  watch.refresh("u1");
   for (let turns = 0; turns < 5; turns++) await new Promise((done) => setImmediate(done));
   t.same(connection.seen, []);
   isDown = false;

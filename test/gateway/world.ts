@@ -139,7 +139,7 @@ export class World {
     const plan = await planJoin(session, { candidates, points }, this.planPorts);
     if (session.ended !== undefined) return;
     joiner.results = plan.results;
-    session.isWelcome = true;
+    session.hasConnack = true;
     await goLive(session, plan, {
       ...{ store, cluster, catchUps, resync },
       ...{ metrics: METRICS, limits: LIMITS },

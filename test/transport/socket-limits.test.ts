@@ -237,8 +237,8 @@ t.test("the addresses counted at once have a bound", (t) => {
   t.not(limits.accepted("a1", 0), undefined, "a known one may go on");
   limits.requested("a0");
   t.not(limits.accepted("new", 0), undefined, "an address left");
-  t.equal(limits.held("newer"), undefined);
+  t.equal(limits.hold("newer"), undefined);
   releases[2]?.();
-  t.not(limits.held("newer"), undefined);
+  t.not(limits.hold("newer"), undefined);
   t.end();
 });
