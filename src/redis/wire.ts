@@ -42,9 +42,9 @@
 //   idBefore    integer         id of the channel's message before this one, 0 if unknown; present
 //                               only if publications of the channel may overtake each other
 //
-// A publication is one frame, except that MESSAGE frames are published together as a MessagePack list
-// of strings. It contains three strings for each message: the fields before `record`, the record and
-// the extra.
+// A publication is one frame, except that MESSAGE frames are published together as a MessagePack
+// list of strings. The list contains three strings for each message: the fields before `record`, the
+// record and the extra.
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";

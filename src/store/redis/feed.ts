@@ -1,4 +1,4 @@
-// What a node that missed publications reads to catch up. No state.
+// Reads that a node needs to catch up with publications it missed. No state.
 
 import type { ChannelFeed, DeliveredMark } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
@@ -11,32 +11,32 @@ import { decodeSnapshot } from "./steps/stream-record.ts";
 const POSITION = loadScript(lua("channel_position"), ...["entry", "snapshot"].map(lua));
 
 export function createChannelFeed(
-  parts: RedisStorePorts,
+  ports: RedisStorePorts,
 ): Omit<ChannelFeed, "personalChannelsSince"> {
-  const { link, unreadable } = parts;
+  const { link, unreadable } = ports;
   return {
     async position(key, { streams, marks }) {
       const keys = [
         ...["head", "log", "activeStream"].map((part) => link.keys.channel(part, key)),
         idCounterOf(link, bucketOf(key)).key,
       ];
-      const named = marks.toReversed().flatMap(argsOf);
-      const args = [marks.length, ...named, ...streams];
+      const markArgs = marks.toReversed().flatMap(argsOf);
+      const args = [marks.length, ...markArgs, ...streams];
       const reply = await link.run(POSITION, keys, args);
-      const [publicationSeq, headSeq, lastId, newestId, lostId, found] = reply as [
+      const [publicationSeq, headSeq, lastId, newestId, lostId, snapshots] = reply as [
         ...[number, number, number, number, number, unknown[]],
-      ]; // as its header says
-      const shown = unreadable.leaveOut(found, decodeSnapshot);
+      ]; // as the header of `channel_position.lua` specifies
+      const readable = unreadable.leaveOut(snapshots, decodeSnapshot);
       return {
-        ...{ publicationSeq, headSeq, lastId, newestId, streams: shown },
+        ...{ publicationSeq, headSeq, lastId, newestId, streams: readable },
         lostFromId: lostId > 0 ? lostId : Number.POSITIVE_INFINITY,
       };
     },
     async publicationSeqOf(key) {
       const head = link.keys.channel("head", key);
-      return Number(await link.call("hget", head, "pub")); // a Buffer, or null: 0
+      return Number(await link.call("hget", head, "pub")); // a `Buffer`, or null, which becomes 0
     },
-    messages: (key, range) => readSlice(parts, key, range),
+    messages: (key, range) => readSlice(ports, key, range),
   };
 }
 

@@ -1,87 +1,144 @@
-// What the parts of the Redis store are made of, and the layout of its keys (names:
-// `redis/keys.ts`). No state.
+// Layout of the keys in Redis, and the ports and limits that all parts of the Redis store work
+// with. `redis/keys.ts` builds the names of the keys. No state.
 //
-// Of a channel (slot of its bucket; parts of `keys.channel`):
-//   head       HASH   seq (newest), pub (publications so far: `publicationSeq`), red (messages so
-//     far that count as unread for as long as they are kept),
-//              `@<uid>` (seq of the user's newest stored message), bare (the log was emptied), info
-//                (the channel's record as one number,
-//              `lua/channel_record.lua`; of a user's rules under the key `1:<uid>`), lists (which
-//              of its lists are not empty)
-//   log        STREAM `<seq>-<messageId>`: [c `red` through it, where that is not the seq], r
-//     record, [s clientMsgNo of the stream it is], [x expiresAtMs]
-//   expiry     ZSET   place in the log → expiresAtMs of messages that expire: what the sweep goes
-//     by
-//   redDots    ZSET   `<seq>:<expiresAtMs>` → seq of those of them with a red dot: unread is
-//     counted from the newest on. Goes with the entry of expiry
-//   dedupe     STRING one per `uid\nclientMsgNo`: `<ms> <seq>-<messageId>[ <publicationSeq>]`, what
-//     a retry is answered (`lua/dedupe.lua`); ends by itself
-//   permanent, temporary  SET  its members of either kind
-//   denylist, allowlist  SET  its lists
-//   replaced   SET    a group's members of lists that were replaced, of which removed ones may have
-//     left something in joinSeqs, positions or head; a day at most
-//   joinSeqs   HASH   uid → head seq when it became a member
-//   positions  HASH   uid → `<readSeq> <deletedSeq> <head seq at the change> <ms of the change>`
-//   activeStream  STRING  clientMsgNo of the active stream
-//   stream, streamText, streamOffsets, streamNotes, streamEventIds  one stream each (tail
-//     clientMsgNo; `lua/snapshot.lua`)
-//   topic      no key: the publish/subscribe channel of a group
-// Of a bucket (`keys.bucket`): messageIds (on a Redis Cluster: counter of message ids),
-// activeStreams ZSET (by their last event), due ZSET (channels with
-//   a log by when to reclaim; +inf: nothing ever is, unless the limits of history change), commands
-//     STREAM `<messageId>-0`: commands that some
-//   recipients may not have yet: h head, r record, u recipients (`command-steps.ts`); commandSweep
-//     STRING (until when, in Unix ms, a node goes through them)
-// Of a user (`keys.user`): devices HASH, groups HASH (index of at least the groups it is in → Unix
-// seconds when each was entered last),
-//   peers ZSET (peer → ms of the newest message, about), streams SET (index of at least the
-//     personal channels with an active stream),
-//   sessions, logins, ended HASH (`lua/session_rules.lua`),
-//   inboxSeq STRING (of the newest copy), inbox STREAM `<inboxSeq>-0`: x endMs, i messageId, n
-//     payload bytes, r record; inboxExpiry ZSET (inboxSeq →
-//   endMs of copies that end before others of their time), inboxIds ZSET (messageId → ms: noted
-//     commands that it was given in the last hour);
-//   topic and presence, no keys: the publish/subscribe channels of the user and of those who watch
-//     it
-// Of all (`keys.shared`): messageIds (on one server: counter of message ids), format, managers,
-// tokens, systemUids SET
+// Times are Unix milliseconds. The red-dot count of a seq is the number of messages through that
+// seq that have a red dot and do not expire.
+//
+// Keys of a channel, in the slot of its bucket (`Keys.channel`). A user's rules and contacts are
+// kept under the channel key `1:<uid>`.
+//
+//   key or field    type     content                               present
+//   head            HASH                                           if any field is present
+//     seq           integer  newest seq                            if a message was ever stored
+//     pub           integer  newest publication number             if anything was ever published
+//     red           integer  red-dot count of seq                  if a message was ever stored
+//     @<uid>        integer  seq of the uid's newest message       if the uid sent a stored message
+//     newest        integer  id of the newest message, stored or   if the channel's users are in
+//                            not                                   other slots
+//     bare          1                                              if a sweep emptied the log
+//     info          integer  record of the channel, see            if it was created
+//                            `lua/channel_record.lua`
+//     lists         bits     lists that are not empty, see         if a list is not empty
+//                            `lua/channel_record.lua`
+//   log             STREAM   one entry per message, with the ID    if it is not empty
+//                            <seq>-<messageId>
+//     c             integer  red-dot count of the entry's seq      if it differs from the seq
+//     r             bytes    record of the message                 always
+//     s             string   clientMsgNo of the stream             if the message is a stream's
+//     x             time     when the message expires              if it expires
+//   expiry          ZSET     ID in the log, scored by the time     if messages expire
+//                            when the message expires
+//   redDots         ZSET     <seq>:<expiry time>, scored by seq,   if red-dot messages expire
+//                            removed with the entry in expiry
+//   dedupe          STRING   one key per (uid, clientMsgNo), see   until the dedupe window ends
+//                            `lua/dedupe.lua`
+//   permanent       SET      permanent members                     if there are any
+//   temporary       SET      temporary members                     if there are any
+//   denylist        SET      uids on the denylist                  if there are any
+//   allowlist       SET      uids on the allowlist                 if there are any
+//   replaced        SET      members of replaced lists whose       until cleaned up, for a day at
+//                            other fields must still be cleaned    most; groups only
+//   joinSeqs        HASH     uid: seq of head when it joined       for members of a group
+//   positions       HASH     uid: `<readSeq> <deletedSeq> <seq of  if the user changed the
+//                            head then> <time of the change>`      conversation
+//   activeStream    STRING   clientMsgNo of the active stream      if a stream is active
+//   stream, streamText, streamOffsets, streamNotes, streamEventIds one of each per stream, see
+//                                                                  `lua/snapshot.lua`
+//   topic                    publish/subscribe channel of a group  no key
+//
+// Keys of a bucket (`Keys.bucket`):
+//
+//   key or field    type     content                               present
+//   messageIds      STRING   newest message id of the bucket       on a Redis Cluster
+//   activeStreams   ZSET     <channel key>\n<clientMsgNo>, scored  if streams are active
+//                            by the time of the last event
+//   due             ZSET     channel key, scored by the time when  for each channel with a log
+//                            its log must be reclaimed next, +inf
+//                            if the present limits never need it
+//   commands        STREAM   pending copies of commands, with the  if a recipient may lack its copy
+//                            ID <messageId>-0 (`command-steps.ts`)
+//     h             bytes    head                                  always
+//     r             bytes    record                                always
+//     u             bytes    recipients                            always
+//   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
+//                            pending copies                        after a failed one
+//
+// Keys of a user (`Keys.user`):
+//
+//   key or field    type     content                               present
+//   devices         HASH     flag: device (`users.ts`)             if a device is registered
+//   groups          HASH     group id: Unix seconds when it was    for at least all groups of the
+//                            last entered                          user
+//   peers           ZSET     peer uid, scored by about the time    for at least all peers with whom
+//                            of the newest message                 messages are stored
+//   streams         SET      channel key                           for at least all personal
+//                                                                  channels with an active stream
+//   sessions        HASH     see `lua/session_rules.lua`           if the user has sessions
+//   logins          HASH     see `lua/session_rules.lua`           if a main device logged in
+//   ended           HASH     see `lua/session_rules.lua`           for a day after a session's end
+//   inboxSeq        STRING   inboxSeq of the newest copy           if the user ever got a copy
+//   inbox           STREAM   copies, with the ID <inboxSeq>-0      if it is not empty
+//     x             time     when the copy ends                    always
+//     i             integer  messageId of the command              always
+//     n             integer  payload bytes                         always
+//     r             bytes    record of the command                 always
+//   inboxExpiry     ZSET     inboxSeq, scored by the time when     for copies that end earlier than
+//                            the copy ends                         older copies
+//   inboxIds        ZSET     messageId, scored by the time when    for an hour after a copy was put
+//                            a pending copy was put into the inbox
+//   topic                    publish/subscribe channel of the      no key
+//                            user's sessions
+//   presence                 publish/subscribe channel of the      no key
+//                            user's watchers
+//
+// Keys of the whole cluster (`Keys.shared`):
+//
+//   key or field    type     content                               present
+//   messageIds      STRING   newest message id                     on a single server
+//   format          STRING   see `redis/format.ts`                 always
+//   managers        HASH     see `managers.ts`                     if a password is stored
+//   tokens:<hash>   STRING   see `managers.ts`                     until the token ends
+//   systemUids      SET      uids of system accounts               if there are any
 
 import type { Clock } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import type { UnreadableRecords } from "./unreadable.ts";
 
-/** Plain values of the configuration. */
+/** Settings and limits of the store. */
 export interface RedisStoreLimits {
+  /** Time for which a `clientMsgNo` is remembered. */
   readonly dedupeWindowS: number;
+  /** Age from which messages are removed. 0 means no limit. */
   readonly retentionS: number;
-  /** How many messages each channel keeps; 0 = all. */
+  /** Maximum number of messages each channel keeps. 0 means no limit. */
   readonly maxChannelMessages: number;
-  /** Between two looks for what is past its time. */
+  /** Interval between sweeps for expired data. */
   readonly sweepIntervalMs: number;
-  /** Data of all events of one stream. */
+  /** Maximum size of the data of all events of one stream, in bytes. */
   readonly maxStreamBytes: number;
-  /** Commands a user's inbox holds at most. */
+  /** Maximum number of copies in one inbox. */
   readonly maxInbox: number;
-  /** How long a command waits to be acknowledged. */
+  /** Time for which a copy waits in an inbox to be acknowledged. */
   readonly inboxTtlS: number;
 }
 
-/** What every part of the store works with. */
+/** Ports and limits that every part of the store works with. */
 export interface RedisStorePorts {
   readonly link: RedisLink;
   readonly clock: Clock;
   readonly limits: RedisStoreLimits;
-  /** Receives failures that no caller gets. */
+  /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**
-   * Resolves once `redis.minReplicas` replicas have all that was written and answered before, on
-   * the server that holds `key`, or on all; undefined: nothing to wait for. Throws `unavailable`.
+   * Waits until `redis.minReplicas` replicas have received everything that was written and
+   * acknowledged before the call, on the server that holds `key` or on all servers. Returns
+   * `undefined` if no replicas are required. Throws `unavailable`.
    */
   readonly written: (key?: string) => Promise<void> | undefined;
 }
 
-/** A Lua file of the store. */
+/** Returns the URL of a Lua file of the store. */
 export function lua(name: string): URL {
   return new URL(`./lua/${name}.lua`, import.meta.url);
 }

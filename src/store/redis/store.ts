@@ -1,5 +1,6 @@
-// The Redis driver of the Store port: any number of nodes on one Redis, which decides. Its parts
-// put together, and each call of theirs passed through the store's lifecycle. No state but theirs.
+// The Redis driver of the `Store` port: any number of nodes share one Redis, whose scripts decide.
+// Assembles the ports of the driver and checks the store's lifecycle at each call. Only the ports
+// have state.
 
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
@@ -20,52 +21,53 @@ import { createRedisSystemAccounts } from "./steps/system-accounts.ts";
 import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
-/** `link`: shared with the cluster; the store starts it, its creator closes it. */
+/** The `link` is shared with the cluster driver. The store starts it, and its creator closes it. */
 type RedisStoreOptions = Omit<RedisStorePorts, "written" | "unreadable">;
 
-/** Figures for metrics, of this node. Counters start at 0 with the store. */
+/** Statistics of this node, for metrics. Counters start at 0 with the store. */
 interface RedisStoreStats {
-  /** Messages accepted, stored or not. */
+  /** Number of accepted messages, stored or not. */
   readonly appends: number;
-  /** Retries answered with the first message. */
+  /** Number of retries that were recognised by their `clientMsgNo`. */
   readonly duplicates: number;
-  /** Commands accepted. */
+  /** Number of accepted commands. */
   readonly commands: number;
-  /** Copies of commands that left a full inbox before they were acknowledged. */
+  /** Number of copies that a full inbox dropped before they were acknowledged. */
   readonly inboxDropped: number;
-  /** Records that were left out of what was read, because they cannot be decoded. */
+  /** Number of records that reads left out because they could not be decoded. */
   readonly unreadable: number;
 }
 
+/** The `Store` port on Redis, with the reads for catching up. */
 export interface RedisStore extends Store, ChannelFeed {
   stats(): RedisStoreStats;
   /**
-   * Removes everything expired now; resolves to the number of messages. The store does it by itself
-   * every `sweepIntervalMs`.
+   * Removes all expired data now and returns the number of removed messages. The store also does
+   * this every `sweepIntervalMs`.
    */
   sweep(): Promise<number>;
 }
 
 /**
- * Nothing is asked of Redis before `start`, which throws an Error for the operator when it cannot
- * be used.
+ * Creates the store. It sends nothing to Redis before `start`, which throws an `Error` with a
+ * message for the operator if Redis cannot be used.
  */
 export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
   const barrier = new ReplicationBarrier(link);
   const unreadable = new UnreadableRecords(options.onError);
-  const parts: RedisStorePorts = {
+  const ports: RedisStorePorts = {
     ...options,
     unreadable,
     written: (key) => barrier.wait(key),
   };
-  const { repairIndexes, ...channels } = createRedisChannels(parts);
-  const { commands, ...inbox } = createRedisInbox(parts);
+  const { repairIndexes, ...channels } = createRedisChannels(ports);
+  const { commands, ...inbox } = createRedisInbox(ports);
   const { counts, ...messages } = createRedisMessages({
-    ...{ ...parts, commands },
+    ...{ ...ports, commands },
     personFacts: channels.personFacts,
   });
-  const sweep = new Sweep(parts, [(isStopped) => commands.sweep(isStopped), repairIndexes]);
+  const sweep = new Sweep(ports, [(isStopped) => commands.sweep(isStopped), repairIndexes]);
   const lifecycle = createLifecycle({
     async open() {
       await link.start();
@@ -73,7 +75,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       return link;
     },
     async shut(_, idle) {
-      await idle(); // every call ends by Redis' time-out at the latest
+      await idle(); // every call settles after Redis' timeout at the latest
       await sweep.close();
       barrier.close();
     },
@@ -83,16 +85,16 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     start: () => lifecycle.start(),
     close: () => lifecycle.close(),
     ...guardedAll(lifecycle, {
-      ...createRedisUsers(parts),
-      ...createRedisSessions(parts),
+      ...createRedisUsers(ports),
+      ...createRedisSessions(ports),
       ...channels,
-      ...createRedisManagers(parts),
-      ...createRedisSystemAccounts(parts),
+      ...createRedisManagers(ports),
+      ...createRedisSystemAccounts(ports),
       ...messages,
-      ...createRedisStreams(parts),
+      ...createRedisStreams(ports),
       ...inbox,
-      ...createRedisConversations(parts, channels.groupsOf),
-      ...createChannelFeed(parts),
+      ...createRedisConversations(ports, channels.groupsOf),
+      ...createChannelFeed(ports),
       ping: () => link.ping(),
       sweep: () => sweep.run(),
     }),

@@ -1,28 +1,31 @@
-// Records in Redis that this build cannot read: damaged, or written by a newer build. They are left
-// out of what is read, so that one of them hides no other. State: how many reads met one, and when
-// that was last reported.
+// Records in Redis that this build cannot decode, because they are damaged or were written by a
+// newer build. Reads leave them out, so that one of them does not hide the others. State: the
+// number of such records, and when one was last reported.
 
 import { BrokerError } from "../../broker/errors.ts";
 
+/** Minimum interval between two reports. */
 const REPORT_EVERY_MS = 60_000;
 
+/** Counts and reports the unreadable records of one store. */
 export class UnreadableRecords {
   readonly #onError: (error: unknown, what: string) => void;
   #count = 0;
   #reportedAtMs = Number.NEGATIVE_INFINITY;
 
-  /** `onError` gets the first failure, and then no more than one a minute. */
+  /** Calls `onError` for the first unreadable record, and then at most once a minute. */
   constructor(onError: (error: unknown, what: string) => void) {
     this.#onError = onError;
   }
 
-  /** Since the start; a record that is read twice counts twice. */
+  /** Number of unreadable records since the start. A record counts each time it is read. */
   get count(): number {
     return this.#count;
   }
 
   /**
-   * What `decode` returns for each item that it can read, in order. Throws what is not `internal`.
+   * Decodes the items and returns the results in order, without the items that cannot be decoded.
+   * Rethrows errors other than `internal`.
    */
   leaveOut<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
     const results: Result[] = [];

@@ -1,23 +1,58 @@
--- Appends messages to channels: each one that is no retry, and whose sender may send. Each for
--- itself: what fails harms no other, and leaves nothing but a later time in `peers`. All that a
--- topic gets goes out at once. What a call of one message costs most are the functions, the locals
--- that functions share, the arguments and the texts: Redis makes all of them anew at each call. So
--- state is in lists that functions are given, and numbers are no texts.
--- KEYS  1 the counter of ids; the other keys are in its slot, or all on one server
--- ARGV  1 numbers, big-endian: six doubles (now, ms for which clientMsgNo is remembered, retention
---     in ms (0: for ever), how many messages a channel keeps (0: all), bucket of the counter, number
---     of messages), a byte (1: a slot may be moving), then the bytes in [] below, in turn;
---   then of each channel [number of its users in reach (0: a group, or users in other slots), number
---     of its messages]: what its keys begin with, key, its topic in reach or '', of each user uid,
---     what the keys of the user's record begin with, what the user's keys begin with;
---   of each of its messages [1 or 0: keep, red dot, remember, judge (1 to 4: `permission.lua`), expires; the
---     refusal that was decided on before (0: none)]: uid, record, extra; where it is remembered, if it is; the Unix
---     ms, if it expires
--- Reply of each message in order 26 bytes: version, what became of it (1 appended, 2 a retry, 3
---   refused, 4 failed), then as doubles its pub, messageId and messageSeq (0: not kept), of a retry
---   those of the first message; refused: the refusal in place of the pub. Where a personal channel's
---   users are in other slots, then of each message a double: id of the channel's message before it
---   (0: not known). Where some failed, a list of these bytes and of the errors, in order
+-- Appends messages to channels: every message that is not a retry and whose sender may send. Each
+-- message succeeds or fails by itself. A message that fails changes nothing, except that a time in
+-- `peers` may be later. All messages of a topic are published at once.
+--
+-- Most of the cost of a call with one message is the creation of functions, of locals that
+-- functions share, of arguments and of strings, because Redis creates all of them again at each
+-- call. Therefore state is kept in lists that are passed to functions, and numbers are packed into
+-- one argument.
+--
+-- KEYS
+--   1  counter of message ids. All other keys are in its slot, or all keys are on one server.
+-- ARGV
+--   1  numbers, big-endian
+--        now             f64   Unix ms
+--        dedupe window   f64   ms
+--        retention       f64   ms, 0 means no limit
+--        max messages    f64   messages that a channel keeps, 0 means no limit
+--        bucket          f64   bucket of the counter, -1 on a single server
+--        messages        f64   number of messages in the call
+--        moving          u8    1 if a slot may be moving, else 0
+--      for each channel
+--        users           u8    number of users in reach; 0 for a group or if they are elsewhere
+--        messages        u8    number of messages
+--      for each message of the channel
+--        stored          u8    1 if the message is stored, else 0
+--        red dot         u8    1 if it has a red dot, else 0
+--        dedupe          u8    1 if it has a dedupe key, else 0
+--        check           u8    1 to 4: check of the sender, see `permission.lua`; 0: no check
+--        expires         u8    1 if it expires, else 0
+--        refusal         u8    refusal that the caller decided on, 0 if there is none
+--   then for each channel
+--        base            beginning of the names of the channel's keys
+--        key             channel key
+--        topic           the group's topic, '' for a personal channel
+--   for each user in reach
+--        uid
+--        record base     beginning of the names of the keys of the user's record
+--        user base       beginning of the names of the user's keys
+--   for each message of the channel
+--        uid             sender
+--        record
+--        extra
+--        dedupe key      only if `dedupe` is 1
+--        expiry          Unix ms, only if `expires` is 1
+-- Reply
+--   bytes, for each message in order
+--        version         u8
+--        result          u8    1 appended, 2 retry, 3 refused, 4 failed
+--        pub             f64   publication number; the refusal if it is refused
+--        messageId       f64
+--        messageSeq      f64   0 if it is not stored
+--   for each message, only if a channel's users are in other slots
+--        idBefore        f64   id of the channel's message before it, 0 if it is unknown
+--   The fields of a retry are those of the first message. If messages failed, the reply is a list
+--   of these bytes and the errors in order.
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
@@ -27,23 +62,26 @@ local USER_ARGS = 3
 local CHANNEL_BYTES = 2
 local MESSAGE_ARGS = 3
 local MESSAGE_BYTES = 6
--- How far the call is (`s`), a list as well.
-local AT = 1 -- where the message in turn begins in ARGV
-local BYTE = 2 -- and in the bytes
-local LEFT = 3 -- how many messages its channel has left
-local CHANNEL = 4 -- when it was opened
-local FRAMES = 5 -- what the channel's topics get
-local LAST_ID = 6 -- the one given last
-local NOTED = 7 -- where the message in turn is remembered already, until it is placed
-local BEFORES = 8 -- by place in the reply the ids of messages before, if there are some
+-- Fields of the progress of a call (`s`), which is a list.
+local AT = 1 -- index in ARGV of the current message
+local BYTE = 2 -- index of the current message in the packed numbers
+local LEFT = 3 -- number of messages of the channel that are left
+local CHANNEL = 4 -- the open channel, false until a message needs it
+local FRAMES = 5 -- strings to publish on the channel's topics, false if there are none
+local LAST_ID = 6 -- message id assigned last, false if none was
+-- Dedupe key that was written for the current message and is deleted if the message fails.
+local NOTED = 7
+local BEFORES = 8 -- list of idBefore by index in the reply, false if no message has one
 
--- An appended message is answered by what stands in front of it on its topic.
+-- Encodes the result of a message that was not appended. The result of an appended message is the
+-- head of its frame, which has the same layout.
 local function answer(what, pub, id, seq) return struct.pack('>BBddd', 2, what, pub, id, seq) end
 
 local now, window, retention, keeps, bucket, most, is_moving = struct.unpack('>ddddddB', ARGV[1])
 
--- Commands of a script name their keys where Redis cannot know them beforehand. While a slot moves,
--- some of them may be at another server: then it says so here, before anything is written.
+-- The commands below use keys that the script does not declare. While a slot moves, some of these
+-- keys may be on another server. Accessing all of them here makes Redis report that before anything
+-- is written.
 if is_moving == 1 then
   local named, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
   while ARGV[at] do
@@ -61,8 +99,8 @@ if is_moving == 1 then
   redis.call('EXISTS', unpack(named))
 end
 
--- Appends the message in turn and those behind it of its channel, as long as nothing fails.
--- first: where the channel's arguments begin; users: how many of its users are in reach.
+-- Appends the current message and the further ones of its channel until one fails. `first` is the
+-- index of the channel's arguments, `users` the number of its users in reach.
 local function append(s, reply, first, users, now, window, bucket, most, is_limited)
   local ARGV, byte, channel, frames, answered = ARGV, string.byte, s[CHANNEL], s[FRAMES], #reply
   local pieces, judged, judged_how, refusal, now_text = frames and #frames or 0, nil, nil, nil, nil
@@ -134,8 +172,8 @@ end
 
 local s = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
--- What users' topics get, the topics in the order that they were met, and those that several
--- channels tell.
+-- The strings to publish on each user's topic; the topics in the order in which they were first
+-- used; and the topics whose strings several channels share.
 local of_topic, topics, is_shared
 
 while ARGV[s[AT]] do
@@ -173,7 +211,7 @@ while ARGV[s[AT]] do
   end
 end
 
--- Two users of one channel get the same.
+-- The two users of a channel usually get the same strings, which are packed once.
 local last_frames, last_packed
 for at = 1, topics and #topics or 0 do
   local topic = topics[at]
@@ -190,7 +228,8 @@ if s[BEFORES] then
 end
 local answers = table.concat(reply)
 if not errors then return answers end
--- A server that takes no writes now refuses the call as a whole: its client has to know.
+-- If every message failed because the server accepts no writes now, the call fails as a whole, so
+-- that the client notices the state of the server.
 if not is_changed then
   for _, text in ipairs(errors) do
     local code = string.match(text, '^%-?(%u+) ')

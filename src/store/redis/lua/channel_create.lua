@@ -1,7 +1,13 @@
--- Creates a channel with its permanent members, unless the id is taken.
--- KEYS  as of members.lua
--- ARGV  topic and id of a group, else ''; JSON list of uids, each once; bits of the record
--- Reply 1: created, 0: taken
+-- Creates a channel with its permanent members, unless it exists.
+--
+-- KEYS  see `members.lua`
+-- ARGV
+--   1  topic   of a group, else ''
+--   2  id      of a group, else ''
+--   3  uids    JSON list without duplicates
+--   4  bits    bits of the record
+-- Reply
+--   1 if the channel was created, 0 if it exists
 if redis.call('HEXISTS', HEAD, 'info') == 1 then return 0 end
 write_record(HEAD, tonumber(ARGV[4]))
 admit(cjson.decode(ARGV[3]))

@@ -1,10 +1,24 @@
--- What deciding on a send needs to know of one channel, and of a second record in the same slot.
--- Reads only.
--- KEYS  head, permanent, temporary, denylist, allowlist; [head of another record]
--- ARGV  uid; [1: also whether there are members at all]
--- Reply { bits of the record (-1: none) + 32 when uid is a member + 64 when there are members; 1
---   when uid is on the denylist + 2 when the allowlist is not empty + 4 when uid is on it; [bits of
---   the other record] }
+-- Reads the facts that decide whether a user may send to a channel. Reads only.
+--
+-- KEYS
+--   1  head
+--   2  permanent
+--   3  temporary
+--   4  denylist
+--   5  allowlist
+--   6  head of a second record in the same slot, optional
+-- ARGV
+--   1  uid
+--   2  1 to find out also whether the channel has members at all, else absent
+-- Reply
+--   1  bits of the record, -1 if there is none, plus
+--        32 if the uid is a member
+--        64 if the channel has members (only with ARGV[2])
+--   2  sum of
+--        1 if the uid is on the denylist
+--        2 if the allowlist is not empty
+--        4 if the uid is on the allowlist
+--   3  bits of the second record, only with KEYS[6]
 local MEMBER, ANY = 32, 64
 local DENIED, ALLOWED = 1, 4
 local uid = ARGV[1]

@@ -1,19 +1,29 @@
--- The position of a channel: its newest publication and message, its active stream and others asked
--- for, as far as they are there; and which of the messages that a reader has are not in the
--- channel: a fail-over lost them, and others have or get their numbers.
--- KEYS  1 head, 2 log, 3 activeStream, 4 messageIds
--- ARGV  1 how many messages the reader names; of each, the newest first, its seq, its id; of one
---   that is not kept minus the seq of the kept one before it;
---       then clientMsgNos of streams
--- Reply {pub, head seq, the last message id of the counter, the id of the newest message in the log
---   (0: none), the lowest id of a named message that is not
---       of the channel (0: all may be), {stream_snapshot, ...}}
+-- Reads the state of a channel and finds the delivered messages (marks) of a reader that are not in
+-- the channel. A fail-over may have lost such messages, and their seqs are or will be reused.
+--
+-- KEYS
+--   1  head
+--   2  log
+--   3  activeStream
+--   4  counter of message ids
+-- ARGV
+--   1  number of marks, then for each mark, newest first
+--        seq     of the message; if it is not stored, minus the newest seq at that time
+--        id      of the message
+--   then the clientMsgNo of each stream to read
+-- Reply
+--   1  newest publication number
+--   2  newest seq
+--   3  newest message id of the counter
+--   4  id of the newest message in the log, 0 if the log is empty
+--   5  lowest id of a mark that is certainly not in the channel, 0 if no mark is known to be lost
+--   6  list of `stream_snapshot` of the active stream and of the requested streams that exist
 local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
 local last_id = tonumber(redis.call('GET', KEYS[4]) or '0')
 local head_seq = tonumber(head[2] or '0')
 
--- true: it is lost; false: it is the channel's; nil: it may be, for what would show it has expired
--- or was trimmed.
+-- Returns true if the message is not in the channel, false if it is, and nil if the entries that
+-- would show it have expired or were trimmed.
 local function is_lost(seq, id)
   if math.abs(seq) > head_seq or id > last_id then return true end
   local from = seq > 0 and seq or 1 - seq
@@ -21,7 +31,7 @@ local function is_lost(seq, id)
   if not raw then return nil end
   local entry = log_entry(raw)
   if entry.seq == seq then return entry.id ~= id end
-  if entry.id < id then return true end -- one that came after it has a greater id
+  if entry.id < id then return true end -- a later message would have a higher id
   return nil
 end
 
@@ -30,7 +40,7 @@ for at = 2, 2 * named, 2 do
   local id = tonumber(ARGV[at + 1])
   local lost = is_lost(tonumber(ARGV[at]), id)
   if lost then lost_id = id end
-  if lost == false then break end -- and so are those before it
+  if lost == false then break end -- all earlier marks are in the channel too
 end
 
 local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]

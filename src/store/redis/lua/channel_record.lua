@@ -1,17 +1,24 @@
--- A channel's record: one number in its head (field `info`), 256 times its format and the bits
--- below; in front of every step that reads or writes one. `channel-record.ts` is the other half.
--- ban 1, disband 2, sendBan 4, allowStranger 8, large 16; steps add 32 and 64.
+-- Reads and writes channel records. Placed in front of every script that uses records.
+-- `channel-record.ts` is the TypeScript counterpart.
+--
+-- A record is one number in the head (field `info`): 256 times its format plus these bits. Scripts
+-- add 32 and 64 to the bits in replies.
+--    1  ban
+--    2  disband
+--    4  sendBan
+--    8  allowStranger
+--   16  large
 local RECORD_FORMAT = 1
 local FORMAT_UNIT = 256
 local NO_RECORD = -1
 local DISBAND = 2
 local LARGE = 16
--- Which lists of the channel are not empty (field `lists` of its head; absent: none), also where
--- there is no record.
+-- Bits of the field `lists` of the head: the lists of the channel that are not empty. The field is
+-- absent if both are empty. A channel without a record may have lists too.
 local HAS_DENYLIST = 1
 local HAS_ALLOWLIST = 2
 
--- The bits of the field; NO_RECORD where it is absent.
+-- Returns the bits of the field `info`, NO_RECORD if it is absent.
 local function bits_of(info)
   if not info then return NO_RECORD end
   local number = tonumber(info)
@@ -19,11 +26,12 @@ local function bits_of(info)
   return number % FORMAT_UNIT
 end
 
+-- Returns the bits of the record in a head, NO_RECORD if there is none.
 local function record_bits(head) return bits_of(redis.call('HGET', head, 'info')) end
 
 local function write_record(head, bits) redis.call('HSET', head, 'info', RECORD_FORMAT * FORMAT_UNIT + bits) end
 
--- Whether members may be added.
+-- Returns true if members may be added to the channel.
 local function is_open(head)
   local bits = record_bits(head)
   return bits ~= NO_RECORD and bit.band(bits, DISBAND) == 0

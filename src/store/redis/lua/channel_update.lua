@@ -1,7 +1,12 @@
--- Changes a channel's record.
--- KEYS  head
--- ARGV  bits to set, bits to take away
--- Reply bits of the record as it is now; -1: no such channel
+-- Changes the bits of a channel's record.
+--
+-- KEYS
+--   1  head
+-- ARGV
+--   1  bits to set
+--   2  bits to clear
+-- Reply
+--   new bits of the record, -1 if the channel does not exist
 local before = record_bits(KEYS[1])
 if before == NO_RECORD then return NO_RECORD end
 local bits = bit.bor(bit.band(before, bit.bnot(tonumber(ARGV[2]))), tonumber(ARGV[1]))

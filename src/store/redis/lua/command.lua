@@ -1,15 +1,31 @@
--- Accepts a command: its id, once per sender and clientMsgNo; copies for those of its recipients
--- whose inboxes are on this server; and a note of the others, kept until each of them has a copy.
--- KEYS  1 dedupe, 2 messageIds (the counter), 3 commands (the bucket's notes); then of each user
---   inboxSeq, inbox, inboxExpiry
--- ARGV  as of `put_copy`; 8 bucket of the counter, 9 for how long clientMsgNo is remembered (ms, 0:
---   it is neither looked up nor remembered), 10 the note's head,
---       11 the recipients that get no copy now (MessagePack; '': none), 12 number of those that do;
---         then uid and topic of each, and of those only notified
--- Reply new: {0, messageId, copies that left full inboxes, error ('': none), 1: it is noted, else
---   0};
---       a retry: {1, messageId, seq and pub of the first command or message, fields of its note
---         (nil: none)}
+-- Accepts a command: assigns its id unless the command is a retry, puts copies into the inboxes on
+-- this server, and records the recipients without a copy as pending until each of them has one.
+--
+-- KEYS
+--   1  dedupe
+--   2  counter of message ids
+--   3  commands (pending copies of the bucket)
+--   then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry
+-- ARGV
+--   1 to 7  see `put_copy`
+--   8   bucket of the counter, -1 on a single server
+--   9   dedupe window in ms, 0 if there is no clientMsgNo to look up or remember
+--   10  head of the pending entry
+--   11  MessagePack list of the recipients that get no copy now, '' if there are none
+--   12  number of users that get a copy now, then uid and topic of each
+--   then uid and topic of each user that is notified without a copy
+-- Reply to a new command
+--   1  0
+--   2  messageId
+--   3  number of copies that full inboxes dropped
+--   4  error, '' if there was none
+--   5  1 if copies are pending, else 0
+-- Reply to a retry
+--   1  1
+--   2  messageId of the first command or message
+--   3  its seq
+--   4  its publication number, 0 for a command
+--   5  fields of its pending entry, nil if no copies are pending
 local now, window, left = tonumber(ARGV[1]), tonumber(ARGV[9]), ARGV[11]
 if window > 0 then
   local id, seq, pub = remembered(KEYS[1], now, window)
@@ -19,7 +35,7 @@ if window > 0 then
   end
 end
 
-redis.call('XLEN', KEYS[3]) -- a key of a wrong type fails here, before anything is written
+redis.call('XLEN', KEYS[3]) -- fails for a key of a wrong type, before anything is written
 local users = { first = 13, last = 12 + 2 * tonumber(ARGV[12]) }
 local id = take_ids(KEYS[2], tonumber(ARGV[8]), now, 1)
 local dropped, failed, cause = put_copies(put_copy, id, users, 4, 3)

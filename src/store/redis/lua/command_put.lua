@@ -1,12 +1,21 @@
--- Puts copies of a noted command into inboxes, into each once however often the step is repeated
--- within an hour. Cluster: one user at a time.
--- KEYS  of each user inboxSeq, inbox, inboxExpiry, inboxIds. ARGV: as of `put_copy`; 8 messageId;
+-- Puts pending copies of a command into inboxes. Each inbox gets one copy, however often the script
+-- is repeated within an hour. On a Redis Cluster each call is for one user.
+--
+-- KEYS
+--   for each user: inboxSeq, inbox, inboxExpiry, inboxIds
+-- ARGV
+--   1 to 7  see `put_copy`
+--   8  messageId
 --   then uid and topic of each user
--- Reply {copies that left full inboxes, error of the first user that it failed for ('': none)}
-local KNOWN_MS = 3600000 -- since the last try: sweeps try for as long
-local SPACE_MS = 60000 -- clocks of nodes and Redis may differ
+-- Reply
+--   1  number of copies that full inboxes dropped
+--   2  error of the first user for whom it failed, '' if there was none
+local KNOWN_MS = 3600000 -- counted from the last attempt; sweeps retry for the same time
+local SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
 local LEAST_KNOWN = 1000
 
+-- Puts a copy unless the user's inboxIds contains the command. Returns as `put_copy` does, or 0 and
+-- 0 if the user already had a copy.
 local function put_once(id, keys, uid, topic)
   local ids, now = KEYS[keys + 3], tonumber(ARGV[1])
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1

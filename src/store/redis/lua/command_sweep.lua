@@ -1,10 +1,17 @@
--- Reads the notes of a bucket's commands, for one node at a time: others find none until the node
--- that began is done, or a minute behind its last page.
--- KEYS  1 commands (the bucket's notes), 2 commandSweep (until when a node goes through them, Unix
---   ms)
--- ARGV  1 now, 2 message id below which notes have ended, 3 first id, or '(' and the last one of
---   the page before, 4 last id, 5 notes at most
--- Reply as of XRANGE
+-- Reads a page of a bucket's pending copies, for one node at a time. Other nodes get an empty page
+-- until the first node is done, or until a minute after its last page.
+--
+-- KEYS
+--   1  commands (pending copies of the bucket)
+--   2  commandSweep (Unix ms until which a node sweeps them)
+-- ARGV
+--   1  now
+--   2  message id below which all copies have expired
+--   3  first id, or '(' and the last id of the previous page
+--   4  last id
+--   5  maximum number of entries
+-- Reply
+--   as of XRANGE
 local LEASE_MS = 60000
 local now = tonumber(ARGV[1])
 if string.sub(ARGV[3], 1, 1) ~= '(' then

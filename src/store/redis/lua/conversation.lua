@@ -1,27 +1,51 @@
--- The state of one user in one channel, read and counted in one script, behind a change where one
--- is asked for. Large groups and channels without a message stay as they are. Stands behind
--- channel_record.lua, entry.lua and snapshot.lua.
--- KEYS  1 head, 2 log, 3 redDots, 4 positions; of a group also 5 joinSeqs, 6 permanent, 7 temporary
--- ARGV  1 uid, 2 now (Unix ms), 3 retention (ms, 0: for ever), 4 channel type, 5 whether the reply
---   holds the whole of the newest message (1 or 0),
---       6 and 7 a change: read, unread or delete, and its seq or count; or `look_on`, the seq that
---         an earlier step said, and 8 the head it saw; or ''
--- Reply nil: a group the user is no member of; else head, read, unread, deleted, changedAtMs, how
---   many entries the log has, the seq through which to look
---       on for the newest shown message (0: all was looked at), then of that message, where there
---         is one: its id and seq, and its clientMsgNo and time, or
---       as a whole its record and `stream_snapshot` of its stream (false: it has no stream)
+-- Reads the conversation state of one user in one channel, after changing it if the caller asks for
+-- a change. Large groups and channels without a message are not changed.
+--
+-- KEYS
+--   1  head
+--   2  log
+--   3  redDots
+--   4  positions
+--   5  joinSeqs, of a group
+--   6  permanent, of a group
+--   7  temporary, of a group
+-- ARGV
+--   1  uid
+--   2  now           Unix ms
+--   3  retention     ms, 0 means no limit
+--   4  channel type
+--   5  1 if the reply contains the whole newest message, else 0
+--   6  change        read, unread or delete; `look_on` to continue a search; '' for none
+--   7  value         seq to read, number of unread messages, or seq from which to continue; only
+--                    with a change or `look_on`
+--   8  head seq      that the previous script saw; only with `look_on`
+-- Reply
+--   nil if the channel is a group and the user is not a member, else
+--   1  newest seq
+--   2  readSeq
+--   3  number of unread messages
+--   4  deletedSeq
+--   5  changedAtMs
+--   6  number of entries in the log
+--   7  seq at which the search for the newest shown message continues, 0 if it is complete
+--   then, if there is a newest shown message,
+--   8  messageId
+--   9  seq
+--   10 clientMsgNo; of a whole message: its record
+--   11 Unix ms of its acceptance; of a whole message: `stream_snapshot` of its stream or false
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local RED_DOT = 2
--- Of messages that expire so many count at most, and so many are looked at: some may have expired
--- and not be removed yet.
+-- Limits on expiring messages: the unread count includes at most MAX_EXPIRING of them, and at most
+-- MAX_LOOKED_AT are inspected, PAGE at a time. Some may have expired without being removed.
 local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
--- Entries that one step passes in search of one that is shown: expired ones that are not removed
--- yet may be many.
+-- Maximum number of entries that one call skips in search of a message that is shown. Many expired
+-- entries may still be in the log.
 local MAX_PASSED = 1000
 
--- An entry of the log as `log_entry` has it; also no (clientMsgNo), at (ms), counts (1: among the
--- counted itself, else 0).
+-- Decodes a log entry as `log_entry` does, with three more fields:
+--   no      clientMsgNo
+--   at      Unix ms of its acceptance
+--   counts  1 if the entry is included in the red-dot count, else 0
 local function entry_of(raw)
   local entry = log_entry(raw)
   local no, at, flags = record_facts(entry)
@@ -30,19 +54,22 @@ local function entry_of(raw)
   return entry
 end
 
+-- Returns true if the entry is past retention.
 local function is_past(entry) return RETENTION > 0 and NOW >= entry.at + RETENTION end
 
+-- Returns true if reads show the entry.
 local function is_shown(entry)
   return not is_past(entry) and (not entry.expires or NOW < entry.expires)
 end
 
+-- Returns the first entry from `seq` on, nil if there is none.
 local function entry_from(seq)
   local raw = redis.call('XRANGE', KEYS[2], int(seq), '+', 'COUNT', 1)[1]
   return raw and entry_of(raw)
 end
 
--- The first entry from `seq` on that is not past retention, expired or not; nil: none. Entries pass
--- it in the order of seqs.
+-- Returns the first entry from `seq` on that is not past retention (it may have expired), nil if
+-- there is none. Entries pass retention in the order of their seqs.
 local function first_kept(seq, head)
   local first = entry_from(seq)
   if not first or not is_past(first) then return first end
@@ -55,8 +82,10 @@ local function first_kept(seq, head)
   return entry_from(low)
 end
 
--- join (head seq when the user became a member), large; nil: a group the user is no member of, or
--- none any more. info: of the channel's head.
+-- Returns nil if the channel is a group and the user is not a member, or the group is disbanded.
+-- Else a table. `info` is a field of the channel's head.
+--   join   newest seq when the user became a member
+--   large  true if the group is large
 local function membership(info)
   if ARGV[4] == '1' then return { join = 0, large = false } end
   local bits = bits_of(info)
@@ -66,8 +95,13 @@ local function membership(info)
   return { join = tonumber(redis.call('HGET', KEYS[5], UID) or '0'), large = bit.band(bits, LARGE) ~= 0 }
 end
 
--- head, red (all that counts), large, read, deleted, changed (ms; 0: the user changed nothing);
--- nil: as of `membership`.
+-- Returns nil as `membership` does, else the user's state:
+--   head     newest seq
+--   red      red-dot count of the newest seq
+--   large    true if the group is large
+--   read     seq through which the user has read
+--   deleted  seq through which the user has deleted
+--   changed  Unix ms of the user's last change, 0 if there was none
 local function user_position()
   local head = redis.call('HMGET', KEYS[1], 'seq', 'red', 'info', '@' .. UID)
   local member = membership(head[3])
@@ -94,8 +128,8 @@ local function user_position()
   return s
 end
 
--- Seqs from `from` on of messages with a red dot that expire and have not yet, newest first, within
--- the bounds.
+-- Returns the seqs from `from` on of red-dot messages that expire but have not expired yet, newest
+-- first, within the limits above.
 local function expiring(from)
   local live, looked_at = {}, 0
   while looked_at < MAX_LOOKED_AT do
@@ -111,28 +145,31 @@ local function expiring(from)
   return live
 end
 
--- How many messages count for as long as they are kept, from `first` (an entry or nil) to the head.
+-- Returns the number of red-dot messages that do not expire, from the entry `first` (or nil)
+-- through the newest.
 local function lasting(s, first)
   if not first then return 0 end
   return s.red - first.counted + first.counts
 end
 
+-- Returns the number of unread messages.
 local function unread(s)
   if s.large or s.read >= s.head then return 0 end
   local first = first_kept(s.read + 1, s.head)
-  if not first then return 0 end -- the messages that expire are in the log too
+  if not first then return 0 end -- messages that expire would be in the log too
   return lasting(s, first) + #expiring(first.seq)
 end
 
--- The newest entry behind `deleted` and through `to` that is shown, nil: none; and the seq through
--- which to look on in a step of its own, 0: all was looked at.
+-- Returns the newest shown entry after `deleted` and through `to`, nil if there is none in the
+-- entries that were read. The second value is the seq at which the next call continues, 0 if the
+-- search is complete.
 local function newest(s, to)
   local count, passed = 1, 0
   while to > s.deleted do
     local page = redis.call('XREVRANGE', KEYS[2], int(to), int(s.deleted + 1), 'COUNT', count)
     for _, raw in ipairs(page) do
       local entry = entry_of(raw)
-      if is_past(entry) then return nil, 0 end -- so is what came before it
+      if is_past(entry) then return nil, 0 end -- all earlier entries are past retention too
       if is_shown(entry) then return entry, 0 end
       to = entry.seq - 1
     end
@@ -144,13 +181,15 @@ local function newest(s, to)
   return nil, 0
 end
 
--- The greatest position from `deleted` on with `wanted` unread behind it, or as many as there are.
+-- Returns the highest read position from `deleted` on that leaves `wanted` messages unread, or all
+-- of them if there are fewer.
 local function position_of(s, wanted)
   local kept = first_kept(s.deleted + 1, s.head)
   local live = kept and expiring(kept.seq) or {}
   local function count_behind(seq)
     if not kept or seq >= s.head then return 0 end
-    local newer, past = 0, #live + 1 -- live[newer] is the last one behind seq, for they go down
+    -- The lowest seq above `seq` is live[newer], because the list is in descending order.
+    local newer, past = 0, #live + 1
     while newer + 1 < past do
       local middle = math.floor((newer + past) / 2)
       if live[middle] > seq then newer = middle else past = middle end
@@ -167,6 +206,7 @@ local function position_of(s, wanted)
   return low
 end
 
+-- Applies a change to the user's state, in memory and in Redis.
 local function change(s, kind, value)
   local read, deleted = math.max(s.deleted, math.min(s.head, value)), s.deleted
   if kind == 'delete' then read, deleted = s.head, s.head end
@@ -180,7 +220,8 @@ local s = user_position()
 if not s then return false end
 local asked, value, through = ARGV[6], tonumber(ARGV[7]), s.head
 if asked == 'look_on' then
-  if tonumber(ARGV[8]) == s.head then through = value end -- else there is a newer message, to begin from
+  -- Otherwise a newer message arrived, and the search starts at it.
+  if tonumber(ARGV[8]) == s.head then through = value end
 elseif asked ~= '' and s.head > 0 and not s.large then
   change(s, asked, value)
 end

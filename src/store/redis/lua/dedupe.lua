@@ -1,9 +1,12 @@
--- What a retry is answered (`dedupe`): STRING `<Unix ms> <messageSeq>-<messageId>`, behind it `
--- <pub>` where that is not the seq; seq and pub of a command are 0. The stored time is the rule;
--- that the key ends by itself reclaims its space. `channel-names.ts` is the other half.
-local DEDUPE_SPACE_MS = 60000 -- clocks of nodes and Redis may differ
+-- Dedupe records: what is remembered of a message or command under its clientMsgNo. A record is a
+-- STRING `<Unix ms> <seq>-<messageId>`, followed by ` <pub>` if the publication number differs from
+-- the seq. Seq and publication number of a command are 0. The stored time decides whether the
+-- record still counts; the expiry of the key only frees its memory. `channel-names.ts` builds the
+-- keys.
+local DEDUPE_SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
 
--- id, seq and pub of the first one; nil: no call within the window (ms).
+-- Returns id, seq and publication number of the first message from a record, nil if there is no
+-- record within the window (ms).
 local function first_of(value, now, window)
   if not value then return nil end
   local at, seq, id, pub = string.match(value, '^(%d+) (%d+)%-(%d+) ?(%d*)')
@@ -12,13 +15,17 @@ local function first_of(value, now, window)
   return tonumber(id), tonumber(seq), tonumber(pub) or tonumber(seq)
 end
 
+-- Reads a dedupe record. Returns as `first_of` does.
 local function remembered(key, now, window) return first_of(redis.call('GET', key), now, window) end
 
-local dedupe_keep -- for how long a value is kept, as text; all of a call are kept as long
+local dedupe_keep -- time to live of the records as a string; the same for all records of a call
 
--- at: Unix ms, then seq and id as `<messageSeq>-<messageId>`, all as text; pub as text where it is
--- not the seq, else false. is_first: only where none is remembered within the window, else returns
--- id, seq and pub of that one.
+-- Writes a dedupe record. All arguments except `window` are strings.
+--   at        Unix ms
+--   place     `<seq>-<messageId>`
+--   pub       publication number if it differs from the seq, else false or nil
+--   is_first  true to write only if there is no record within the window; otherwise returns id, seq
+--             and publication number of that record
 local function remember(key, window, at, place, pub, is_first)
   dedupe_keep = dedupe_keep or int(window + DEDUPE_SPACE_MS)
   local value = pub and at .. ' ' .. place .. ' ' .. pub or at .. ' ' .. place

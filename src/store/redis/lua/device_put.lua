@@ -1,8 +1,14 @@
--- Puts a device class of a user in place of the one before. A device that logs out ends what its
--- sessions were, also those that are not in.
--- KEYS  the user's sessions
--- ARGV  flag, the device, 1: it has no token, else 0
--- Reply the one before; nil: none
+-- Replaces a user's device. A device that logs out ends all its sessions, including those without
+-- an entry.
+--
+-- KEYS
+--   1  sessions of the user
+-- ARGV
+--   1  flag
+--   2  device
+--   3  1 if the device has no token, else 0
+-- Reply
+--   the old device, nil if there was none
 local user = user_of(KEYS[1], '')
 local before = redis.call('HGET', user.devices, ARGV[1])
 redis.call('HSET', user.devices, ARGV[1], ARGV[2])

@@ -1,7 +1,14 @@
--- Reading the log's entries: their place and fields, and what a message's record says without being
--- decoded as a whole (`wire.ts` has its fields). place (as the log has it), seq, id, record,
--- counted (what counts as unread through it), stream (clientMsgNo of the stream it is, or nil),
--- expires (Unix ms or nil).
+-- Decodes log entries, and some fields of a message's record without decoding all of it
+-- (`encodeRecord` of `wire.ts` defines the fields).
+
+-- Decodes an entry as XRANGE replies it:
+--   place    ID of the entry
+--   seq
+--   id       message id
+--   record
+--   counted  red-dot count of the seq
+--   stream   clientMsgNo of the stream, nil if the message is not a stream's
+--   expires  Unix ms, nil if the message does not expire
 local function log_entry(raw)
   local field = {}
   for at = 1, #raw[2], 2 do field[raw[2][at]] = raw[2][at + 1] end
@@ -17,23 +24,24 @@ local function log_entry(raw)
   }
 end
 
--- The clientMsgNo, Unix ms of the acceptance and flags of an entry's record: an array with one byte
--- in front, then version, type, id, fromUid and these. Of a record that cannot be read: '', the
--- time in the message's id, 0.
+-- Returns clientMsgNo, Unix ms of the acceptance and flags from an entry's record. The record is an
+-- array with a head of one byte. The fields before these three are version, type, id and fromUid.
+-- For an unreadable record returns '', the time in the message id and 0.
 local function record_facts(entry)
   local is_read, _, _, _, _, _, no, at, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
   if is_read and type(no) == 'string' and type(at) == 'number' and type(flags) == 'number' then return no, at, flags end
   return '', EPOCH + math.floor(entry.id / 4096), 0
 end
 
--- Unix ms of its acceptance.
+-- Returns the Unix ms at which the message was accepted.
 local function accepted_at(entry)
   local _, at = record_facts(entry)
   return at
 end
 
--- Bytes of the payload and of what may follow it: what the ten fields before it and the head of a
--- binary (2, 3 or 5 bytes) leave. All bytes of a record that cannot be read.
+-- Returns the size of a record's payload and the fields after it: the record's size without the ten
+-- fields before the payload and the payload's head (2, 3 or 5 bytes). Returns the whole size of an
+-- unreadable record.
 local function payload_bytes(record)
   local is_read, behind = pcall(cmsgpack.unpack_limit, record, 10, 1)
   if not is_read or behind < 0 then return #record end

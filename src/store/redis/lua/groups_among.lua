@@ -1,7 +1,11 @@
--- Which of some groups of one bucket a user is a member of, disbanded ones left out. Reads only.
--- KEYS  head, permanent, temporary of each group
--- ARGV  uid
--- Reply positions (from 1) of the groups
+-- Finds the groups of which a user is a member, without disbanded ones. Reads only.
+--
+-- KEYS
+--   head, permanent, temporary of each group; all groups are in one bucket
+-- ARGV
+--   1  uid
+-- Reply
+--   positions (from 1) of the user's groups in KEYS
 local found = {}
 for at = 1, #KEYS, 3 do
   if redis.call('SISMEMBER', KEYS[at + 1], ARGV[1]) == 1 or redis.call('SISMEMBER', KEYS[at + 2], ARGV[1]) == 1 then

@@ -1,9 +1,14 @@
--- Removes groups, of which the user is no member, from the index of its groups: entries that are as
--- they were read, and so old that no script is under way which makes the user a member and for
--- which they were entered.
--- KEYS  groups
--- ARGV  seconds; group id and time of entry, as read, of each
--- Reply how many were removed
+-- Removes groups of which the user is not a member from the user's group index. An entry is removed
+-- only if it has not changed since it was read and is old enough: a young one may have been added
+-- for a script that still runs and makes the user a member.
+--
+-- KEYS
+--   1  groups
+-- ARGV
+--   1  minimum age in seconds
+--   then for each group: id, and the time of its entry as it was read
+-- Reply
+--   number of removed entries
 local before, removed = redis.call('TIME')[1] - ARGV[1], 0
 for at = 2, #ARGV, 2 do
   local entered = redis.call('HGET', KEYS[1], ARGV[at])

@@ -1,8 +1,9 @@
--- Writing command inboxes (keys: `parts.ts`). Put in front of the steps that do.
-local TIDY_EVERY = 32 -- copies between looks for what is past its time
+-- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
+local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
--- Removes expired copies, at most about `most`: those that were to end early, and the oldest. Used
--- before copies are counted. The copies of an inbox otherwise end in the order in which they came.
+-- Removes expired copies, about `most` at most: the copies in `expiry`, which end early, and the
+-- oldest copies of the inbox. All other copies end in the order in which they arrived. Called
+-- before copies are counted.
 local function expire_copies(inbox, expiry, now, most)
   local due = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, most)
   for _, seq in ipairs(due) do
@@ -16,20 +17,27 @@ local function expire_copies(inbox, expiry, now, most)
   end
 end
 
--- Redis may reclaim the key after `ms`, or later where that was said before.
+-- Sets the time to live of a key to `ms`, unless the key already lives longer.
 local function keep(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Puts a copy of command `id` into an inbox and publishes it; what may fail comes first. keys: the
--- place in KEYS of the user's inboxSeq, behind it inbox and inboxExpiry. ARGV: 1 now, 2 endMs, 3 1:
--- before others of its time, else 0, 4 copies an inbox holds, 5 payload bytes, 6 record, 7 origin
--- or ''.
--- Returns the copy's seq, and how many older ones left a full inbox.
+-- Puts a copy of the command `id` into an inbox and publishes it. Commands that may fail come
+-- first.
+--   keys  index in KEYS of the user's inboxSeq, followed by inbox and inboxExpiry
+-- ARGV
+--   1  now
+--   2  Unix ms when the copy ends
+--   3  1 if it ends before older copies, else 0
+--   4  maximum number of copies in an inbox
+--   5  payload bytes
+--   6  record
+--   7  origin, '' if there is none
+-- Returns the copy's inboxSeq, and the number of older copies that a full inbox dropped.
 local function put_copy(id, keys, uid, topic)
   local inbox, expiry = KEYS[keys + 1], KEYS[keys + 2]
   local now, most, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), 0
-  local left = int(math.max(1, tonumber(ARGV[2]) - now)) -- it may have ended on the way
+  local left = int(math.max(1, tonumber(ARGV[2]) - now)) -- it may have expired in transit
   local is_full = redis.call('XLEN', inbox) >= most
   local seq = redis.call('INCR', KEYS[keys])
   if is_full or seq % TIDY_EVERY == 0 then expire_copies(inbox, expiry, now, 100) end
@@ -44,10 +52,11 @@ local function put_copy(id, keys, uid, topic)
   return seq, dropped
 end
 
--- Calls `put` for the users of whom uid and topic stand in ARGV from `first` to `last`, whatever
--- becomes of one of them; keys: the place in KEYS of the first one's, `step` further those of the
--- next. Returns how many older copies left full inboxes, whom it failed for, and the first error
--- ('': none).
+-- Calls `put` for several users. A failure for one user does not affect the others.
+--   users  indexes in ARGV: uid and topic of each user from `first` to `last`
+--   keys   index in KEYS of the first user's keys; those of the next user are `step` further
+-- Returns the number of older copies that full inboxes dropped, the uids for whom it failed, and
+-- the first error ('' if there was none).
 local function put_copies(put, id, users, keys, step)
   local dropped, failed, cause = 0, {}, ''
   for arg = users.first, users.last, 2 do

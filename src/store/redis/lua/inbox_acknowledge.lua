@@ -1,5 +1,13 @@
--- Takes acknowledged copies out of an inbox. KEYS: inbox, inboxExpiry. ARGV: now, then inboxSeqs.
--- Reply: how many of them were there, expired ones left out.
+-- Removes acknowledged copies from an inbox.
+--
+-- KEYS
+--   1  inbox
+--   2  inboxExpiry
+-- ARGV
+--   1  now
+--   then the inboxSeq of each copy
+-- Reply
+--   number of copies that were removed, without expired ones
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 expire_copies(KEYS[1], KEYS[2], tonumber(ARGV[1]), 1000)
 local ids = {}

@@ -1,6 +1,14 @@
--- Reads an inbox. KEYS: inbox. ARGV: now, from which inboxSeq on, how many at most, payload bytes
--- at most (one copy in any case).
--- Reply: {inboxSeq, messageId, record, ...}, oldest first, expired ones left out.
+-- Reads copies from an inbox, oldest first, without expired ones. Reads only.
+--
+-- KEYS
+--   1  inbox
+-- ARGV
+--   1  now
+--   2  first inboxSeq
+--   3  maximum number of copies
+--   4  maximum payload bytes; one copy is returned whatever its size
+-- Reply
+--   inboxSeq, messageId and record of each copy
 local PAGE = 16
 local now, limit, most = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local found, count, bytes = {}, 0, 0
@@ -8,7 +16,7 @@ local from = ARGV[2]
 while count < limit do
   local page = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', PAGE)
   for _, entry in ipairs(page) do
-    local fields = entry[2] -- x, i, n, r
+    local fields = entry[2] -- fields of an entry: x, i, n, r, each followed by its value
     if tonumber(fields[2]) > now then
       bytes = bytes + tonumber(fields[6])
       if count == limit or (bytes > most and count > 0) then return found end

@@ -1,8 +1,17 @@
--- Changes one of the lists of a channel, and notes in its head which of them are not empty.
--- KEYS  head, the list
--- ARGV  '', '', JSON list of uids, each once; add, remove or replace; bit of the list in `lists`;
---   1: only of a channel that is there and not disbanded, else 0
--- Reply 1: done, 0: no such channel, or disbanded
+-- Changes one of a channel's lists, and records in the head which lists are not empty.
+--
+-- KEYS
+--   1  head
+--   2  the list
+-- ARGV
+--   1  ''
+--   2  ''
+--   3  uids   JSON list without duplicates
+--   4  add, remove or replace
+--   5  bit of the list in the field `lists`
+--   6  1 if the channel must exist and not be disbanded, else 0
+-- Reply
+--   1 if the list was changed, 0 if the channel does not exist or is disbanded
 if ARGV[6] == '1' and not is_open(HEAD) then return 0 end
 local list, how = KIND, ARGV[4]
 if how == 'replace' then redis.call('UNLINK', list) end

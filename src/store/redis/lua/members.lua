@@ -1,13 +1,21 @@
--- What the steps on a channel's members share. Lists come as JSON, one argument whatever their
--- length, and are taken in pieces: `unpack` has a bound.
--- KEYS of every such step: 1 head, 2 the set of one kind (`permanent` where the step has none of
---   its own), 3 that of the other kind, 4 joinSeqs,
--- 5 positions, 6 replaced; ARGV of those that write: 1 and 2 topic and id of a group, else ''.
+-- Functions shared by the scripts that read or change a channel's members. Lists are passed as
+-- JSON, in one argument of any length, and processed in pieces, because `unpack` has a limit.
+--
+-- KEYS of each of these scripts
+--   1  head
+--   2  the set of one kind of members, `permanent` if the script is not about one kind
+--   3  the set of the other kind
+--   4  joinSeqs
+--   5  positions
+--   6  replaced
+-- ARGV of those that write
+--   1  topic of a group, else ''
+--   2  id of a group, else ''
 local HEAD, KIND, OTHER, JOIN_SEQS, POSITIONS, REPLACED = unpack(KEYS)
 local TOPIC, GROUP = ARGV[1], ARGV[2]
 local PIECE = 1000
 
--- Calls step(piece, uids before it) for the pieces of a list.
+-- Calls step(piece, number of items before it) for each piece of a list.
 local function in_pieces(list, step)
   for first = 1, #list, PIECE do
     local piece = {}
@@ -16,7 +24,8 @@ local function in_pieces(list, step)
   end
 end
 
--- Positions of those of a list that `step` (piece → 0 or 1 for each) answers with `wanted`.
+-- Returns the positions of the items for which `step` returns `wanted`. `step` maps a piece to a
+-- list of 0 or 1.
 local function positions(list, wanted, step)
   local found = {}
   in_pieces(list, function(piece, before)
@@ -27,7 +36,7 @@ local function positions(list, wanted, step)
   return found
 end
 
--- Whether the uids of a piece are members of either kind.
+-- Returns for each uid of a piece 1 if it is a member of either kind, else 0.
 local function in_either(piece)
   local answers = redis.call('SMISMEMBER', KIND, unpack(piece))
   for at, answer in ipairs(redis.call('SMISMEMBER', OTHER, unpack(piece))) do
@@ -36,14 +45,14 @@ local function in_either(piece)
   return answers
 end
 
--- The fields of the head that have the seqs of the newest messages of the uids.
+-- Returns the fields of the head that contain the newest seqs of the uids.
 local function own_fields(uids)
   local fields = {}
   for at, uid in ipairs(uids) do fields[at] = '@' .. uid end
   return fields
 end
 
--- Those of a list that are members of neither kind.
+-- Returns the uids of a list that are not members of either kind.
 local function in_neither(list)
   local found = {}
   in_pieces(list, function(piece)
@@ -54,7 +63,7 @@ local function in_neither(list)
   return found
 end
 
--- Members leave nothing behind.
+-- Removes everything that is kept for former members.
 local function left(uids)
   in_pieces(uids, function(piece)
     redis.call('HDEL', JOIN_SEQS, unpack(piece))
@@ -63,8 +72,8 @@ local function left(uids)
   end)
 end
 
--- New members of a group have what is newer than its head as new, whatever a list that was replaced
--- left of them.
+-- Initializes new members of a group: they see messages after the present head as new, even if they
+-- were members before.
 local function joined(uids)
   left(uids)
   local seq = redis.call('HGET', HEAD, 'seq') or '0'
@@ -75,16 +84,16 @@ local function joined(uids)
   end)
 end
 
--- Publishes to the group's nodes, in turn with its messages, that these uids, or any (false), are
--- members no more.
+-- Publishes, in order with the group's messages, that these uids are not members any more. `uids`
+-- is false if any member may have been removed.
 local MAX_NAMED = 1000
 local function publish_removal(uids)
   if uids and #uids > MAX_NAMED then uids = false end
   redis.call('SPUBLISH', TOPIC, removal_frame(redis.call('HINCRBY', HEAD, 'pub', 1), GROUP, uids))
 end
 
--- Adds a list to the kind; what is no group keeps nothing of its members. clear: what to call
--- before, if anything.
+-- Adds the uids to the members of one kind. In a group, also initializes those that were not
+-- members before. `clear`, if present, is called first and empties the kind.
 local function admit(uids, clear)
   local new = TOPIC ~= '' and in_neither(uids) or {}
   if clear then clear() end

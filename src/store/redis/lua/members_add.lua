@@ -1,10 +1,17 @@
--- Adds members of one kind, or replaces the kind's list at once, however long that was: a group's
--- is set aside, for members_forget.lua.
--- KEYS  as of members.lua
--- ARGV  topic and id of a group, else ''; JSON list of uids, each once; 1: it replaces the list,
---   else 0
--- Reply how many uids are set aside; nil: no such channel, or disbanded
-local KEPT_MS = 86400000 -- a call that was cut off leaves a list, which the next call takes on; if none comes, other keys keep removed members
+-- Adds members of one kind, or replaces all members of that kind in constant time, however many
+-- there are. The old members of a group are set aside for `members_forget.lua`.
+--
+-- KEYS  see `members.lua`
+-- ARGV
+--   1  topic  of a group, else ''
+--   2  id     of a group, else ''
+--   3  uids   JSON list without duplicates
+--   4  1 to replace the members, else 0
+-- Reply
+--   number of uids that are set aside, nil if the channel does not exist or is disbanded
+-- An interrupted call leaves a list for the next call; if no call follows within this time, the
+-- fields of removed members stay in other keys.
+local KEPT_MS = 86400000
 if not is_open(HEAD) then return false end
 local is_group = TOPIC ~= ''
 local had_any = ARGV[4] == '1' and redis.call('EXISTS', KIND) == 1
@@ -15,7 +22,7 @@ local function clear()
     redis.call('UNLINK', KIND)
   elseif redis.call('EXISTS', REPLACED) == 0 then
     redis.call('RENAME', KIND, REPLACED)
-  else -- of an earlier call that was cut off, or is not done
+  else -- an earlier call was interrupted or is still in progress
     redis.call('SUNIONSTORE', REPLACED, REPLACED, KIND)
     redis.call('UNLINK', KIND)
   end

@@ -1,6 +1,9 @@
--- All members, where they are not so many that others would wait. Reads only.
--- KEYS  as of members.lua
--- ARGV  how many at most
--- Reply the members, each once; nil: there are more
+-- Reads all members, unless there are so many that other calls would be delayed. Reads only.
+--
+-- KEYS  see `members.lua`
+-- ARGV
+--   1  maximum number of members
+-- Reply
+--   the uids of the members without duplicates, nil if there are more
 if redis.call('SCARD', KIND) + redis.call('SCARD', OTHER) > tonumber(ARGV[1]) then return false end
 return redis.call('SUNION', KIND, OTHER)

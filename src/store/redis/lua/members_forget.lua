@@ -1,7 +1,13 @@
--- Takes a piece of the lists of a group that were replaced: removed members among it leave nothing
--- behind. The key ends with its last piece.
--- KEYS  as of members.lua
--- ARGV  topic and id of the group, how many uids
--- Reply how many are left
+-- Cleans up after replaced lists of a group: processes some of the uids that were set aside, and
+-- removes everything that is kept for those that are not members any more. The key `replaced` is
+-- deleted with its last uid.
+--
+-- KEYS  see `members.lua`
+-- ARGV
+--   1  topic of the group
+--   2  id of the group
+--   3  maximum number of uids to process
+-- Reply
+--   number of uids that remain set aside
 left(in_neither(redis.call('SPOP', REPLACED, ARGV[3])))
 return redis.call('SCARD', REPLACED)

@@ -1,9 +1,17 @@
--- Removes one kind of membership from all listed or from none; a group's nodes are notified of
--- those that are members of no kind any more.
--- KEYS  as of members.lua
--- ARGV  topic and id of a group, else ''; JSON list of uids, each once
--- Reply { 0: no such channel | 1: disbanded | 2: some are no members | 3: removed, positions (from
---   1) of those that are no members }
+-- Removes one kind of membership from all listed uids, or from none. Publishes to a group's nodes
+-- which uids are not members any more.
+--
+-- KEYS  see `members.lua`
+-- ARGV
+--   1  topic  of a group, else ''
+--   2  id     of a group, else ''
+--   3  uids   JSON list without duplicates
+-- Reply
+--   1  0: the channel does not exist
+--      1: it is disbanded
+--      2: some uids are not members of this kind
+--      3: removed
+--   2  positions (from 1) of the uids that are not members, empty unless the first value is 2
 local bits = record_bits(HEAD)
 if bits == NO_RECORD then return { 0, {} } end
 if bit.band(bits, DISBAND) ~= 0 then return { 1, {} } end

@@ -1,8 +1,11 @@
--- Since when some users are members of a group. Reads only.
--- KEYS  as of members.lua
--- ARGV  JSON list of uids
--- Reply for each the group's head when it became a member; -1: it is not a member, or there is no
---   such group, or it is disbanded
+-- Reads since when users are members of a group. Reads only.
+--
+-- KEYS  see `members.lua`
+-- ARGV
+--   1  JSON list of uids
+-- Reply
+--   for each uid the group's newest seq when it became a member, -1 if it is not a member or the
+--   group does not exist or is disbanded
 local uids, since = cjson.decode(ARGV[1]), {}
 local is_there = is_open(HEAD)
 in_pieces(uids, function(piece)

@@ -1,10 +1,18 @@
--- Who may send where, behind the tables made of `broker/permissions.ts` (`permission-tables.ts`)
--- and `channel_record.lua`: the facts are reduced to a few bits, which say where in the table the
--- decision stands, a digit: 0: may send, else which of the refusals it is. Reads only.
--- GROUP_REFUSALS: ban 1, disband 2, sendBan 4 as in a record, 8 the sender is a member.
--- PERSON_REFUSALS: of the receiver's record ban 1, disband 2 (or of the sender's), allowStranger 8,
--- of the sender's sendBan 4, 16 the sender is a stranger. Both: 32 the sender is exempt, 64 the
--- sender is on the denylist, 128 the allowlist counts and lacks the sender.
+-- Decides whether a user may send. Reads only. Placed after the tables that `permission-tables.ts`
+-- generates from `broker/permissions.ts`, and after `channel_record.lua`. The facts are reduced to
+-- bits, which are the index of the decision in the table. A decision is one digit: 0 if the user
+-- may send, else the number of the refusal.
+--
+--   bit  GROUP_REFUSALS               PERSON_REFUSALS
+--     1  ban of the group             ban of the receiver
+--     2  disband of the group         disband of the receiver or the sender
+--     4  sendBan of the group         sendBan of the sender
+--     8  the sender is a member       allowStranger of the receiver
+--    16                               the sender is a stranger
+--    32  the sender is exempt         the sender is exempt
+--    64  the sender is denylisted     the sender is denylisted
+--   128  the allowlist applies and    the allowlist applies and
+--        lacks the sender             lacks the sender
 local OF_GROUP = 7 -- ban, disband, sendBan
 local OF_RECEIVER = 11 -- ban, disband, allowStranger
 local OF_SENDER = 6 -- disband, sendBan
@@ -14,18 +22,21 @@ local SYSTEM = 32
 local DENIED = 64
 local UNLISTED = 128
 
--- base: what the keys of the channel whose members these are begin with.
+-- Returns true if `uid` is a member of the channel `key`. `base` is the beginning of the names of
+-- the channel's keys.
 local function is_member(base, key, uid)
   if redis.call('SISMEMBER', base .. 'permanent:' .. key, uid) == 1 then return true end
   return redis.call('SISMEMBER', base .. 'temporary:' .. key, uid) == 1
 end
 
--- check: 1 as it is, 2 the receiver's allowlist counts, 3 a system account sends, 4 one receives.
+-- Values of `check`, besides 1 for an ordinary check: the receiver's allowlist applies (FRIENDS),
+-- the sender is a system account (EXEMPT), the receiver is a system account (OPEN).
 local FRIENDS = 2
 local EXEMPT = 3
 local OPEN = 4
 
--- info, lists: of the group's head, as its other facts.
+-- Returns the refusal of a sender in a group, 0 if it may send. `info` and `lists` are fields of
+-- the group's head.
 local function group_refusal(info, lists, base, key, uid, check)
   local record = bits_of(info)
   local bits = record == NO_RECORD and 0 or bit.band(record, OF_GROUP)
@@ -41,7 +52,9 @@ local function group_refusal(info, lists, base, key, uid, check)
   return string.byte(GROUP_REFUSALS, bits + 1) - 48
 end
 
--- Of the users of a personal channel: what the keys of their records begin with, and their keys.
+-- Returns the refusal of a sender in a personal channel, 0 if it may send. `to_base` and
+-- `from_base` are the beginnings of the names of the keys of both users' records, `to` and `from`
+-- the channel keys of these records.
 local function person_refusal(to_base, to, from_base, from, uid, check)
   local of_receiver = redis.call('HMGET', to_base .. 'head:' .. to, 'info', 'lists')
   local receiver, lists = bits_of(of_receiver[1]), of_receiver[2]

@@ -1,33 +1,42 @@
--- Puts messages into their channel's log: used by every step that stores one. To open a channel
--- reads its head, to place a message adds an entry, to close it writes the head once. All that a
--- message writes to is looked at before anything is written: one that cannot be stored, for a key
--- is of a wrong type or the head lags behind the log by more than one, leaves nothing. Redis is
--- given numbers as text, made once, for it makes text of them more slowly.
-local MAX_EXCESS = 100 -- messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep trims it
+-- Writes messages into their channel's log. Used by every script that stores messages:
+-- `open_channel` reads the head, `place_message` adds one entry, and `close_channel` writes the
+-- head once. Every key that a message needs is accessed before anything is written, so a message
+-- that cannot be stored (a key has a wrong type, or the head lags the log by more than one
+-- entry) changes nothing. Numbers are passed to Redis as strings made once, because Redis formats
+-- numbers more slowly.
+-- Number of messages above the limit of a channel at which a sweep trims it; a tenth of the limit
+-- if that is less.
+local MAX_EXCESS = 100
 
--- An open channel (`c`) is a list, which is made in one go; what stands where in it.
-local BASE = 1 -- what its keys begin with
-local KEY = 2
-local HEAD = 3 -- its name; from it seq, red, pub, bare (whether the log was emptied), info (the channel's record) and lists
-local PEERS = 4
-local FIRST = 5 -- seq when it was opened
-local SEQ = 6
-local RED = 7
-local PUB = 8
-local BARE = 9
-local INFO = 10
-local SWEPT = 11 -- whether `due` may be written
-local NEWEST = 12 -- only where it is apart, else false: id of its newest message, stored or not (0: not known), for the step to keep up
-local LOG = 13 -- its name, once a message was placed
-local OWNERS = 14 -- who sent what: fields of the head, each followed by a seq
-local OWNER = 15 -- who sent the last one
-local LISTS = 16 -- which lists of it are not empty, false: none
-local DUE = 17 -- when a sweep is to look at the channel (Unix ms), false: no matter
+-- Fields of an open channel (`c`). It is a list, which is created in a single step.
+local BASE = 1 -- beginning of the names of its keys
+local KEY = 2 -- channel key
+local HEAD = 3 -- name of the key `head`
+local PEERS = 4 -- as passed to `open_channel`
+local FIRST = 5 -- newest seq when the channel was opened
+local SEQ = 6 -- newest seq
+local RED = 7 -- red-dot count of the newest seq
+local PUB = 8 -- newest publication number
+local BARE = 9 -- 1 if a sweep emptied the log, else false
+local INFO = 10 -- the record, false if there is none
+local SWEPT = 11 -- true if `due` may be written when the channel is closed
+-- Id of the newest message, stored or not, 0 if unknown; kept up to date by the caller; false
+-- unless the channel's users are in other slots.
+local NEWEST = 12
+local LOG = 13 -- name of the key `log`, false until a message was placed
+-- Senders: fields `@<uid>` of the head, each followed by a seq; false until a message was placed.
+local OWNERS = 14
+local OWNER = 15 -- sender of the last message
+local LISTS = 16 -- bits of the lists that are not empty, false if there are none
+-- Unix ms at which a sweep must process the channel, false if no message requires one.
+local DUE = 17
 
--- base: what the keys of the channel begin with. peers, of a personal channel whose users are in
--- reach, else false: now as text, `peers` of one user, whom to enter there, and the same of the
--- other one if there is one. is_limited: whether messages leave history by age or number. is_apart:
--- it is a personal channel whose users are in other slots.
+-- Reads a channel's head.
+--   base        beginning of the names of the channel's keys
+--   peers       of a personal channel whose users are in reach: now (as a string), then for each
+--               user the key `peers` and the uid to add there; else false
+--   is_limited  true if messages leave the log by age or number
+--   is_apart    true if the channel is a personal channel whose users are in other slots
 local function open_channel(base, key, peers, is_limited, is_apart)
   local head, found = base .. 'head:' .. key, nil
   if is_apart then
@@ -43,13 +52,15 @@ local function open_channel(base, key, peers, is_limited, is_apart)
   return { base, key, head, peers, seq, seq, red, pub, bare, found[5], is_swept, newest, false, false, false, found[6], false }
 end
 
--- red_dot: whether it has one; expires: Unix ms as text, else nil or false; stream: clientMsgNo of
--- the stream whose message it is, else nil. Its seq is `c[SEQ]` then, and the number of its
--- publication `c[PUB]`.
+-- Adds one message to the log. Afterwards `c[SEQ]` is its seq and `c[PUB]` its publication number.
+--   place    ID of the entry
+--   red_dot  true if the message has a red dot
+--   expires  Unix ms as a string, nil or false if the message does not expire
+--   stream   clientMsgNo of the stream whose message this is, nil if there is none
 local function place_message(c, place, record, uid, red_dot, expires, stream)
   local seq, red, log, owners = c[SEQ] + 1, c[RED], c[LOG], c[OWNERS]
   if expires or not log then
-    -- These fail where a key is of another type than those that write there take it for.
+    -- These commands fail if a key does not have the type that is written later.
     if expires or c[SWEPT] then redis.call('ZCARD', c[BASE] .. 'due') end
     if expires then
       redis.call('ZCARD', c[BASE] .. 'expiry:' .. c[KEY])
@@ -82,9 +93,12 @@ local function place_message(c, place, record, uid, red_dot, expires, stream)
   end
 end
 
--- The channel took a number at least. One that keeps all for ever is entered into `due` when its
--- log begins, for limits that are set later. now: Unix ms; retention: ms, 0: for ever; keeps: how
--- many messages a channel keeps, 0: all.
+-- Writes the head of a channel after at least one publication number was assigned. Enters the
+-- channel into `due`. If no limit applies to the channel, it is entered with +inf when its log
+-- begins, so that limits that are set later find it.
+--   now        Unix ms
+--   retention  ms, 0 means no limit
+--   keeps      maximum number of messages of a channel, 0 means no limit
 local function close_channel(c, now, retention, keeps)
   local seq, owners, pub_text = c[SEQ], c[OWNERS], int(c[PUB])
   if not owners then

@@ -1,12 +1,30 @@
--- Reads messages that are shown, with their streams, as many as fit a reply that holds up nobody.
--- KEYS  1 head, 2 log
--- ARGV  1 from seq, 2 to seq, 3 how many at most, 4 bytes of content at most, 5 whether the newest
---   come first (0 or 1), 6 now,
---       7 retention (ms, 0: for ever), 8 whether one is taken whatever its size (0 or 1)
--- Reply {head seq, 1: the range holds more than may be had, seq to go on from (0: the end), bytes
---   taken,
---        {{messageId, messageSeq, record, stream_snapshot or nil}, ...}}
-local LOOKED_AT, TAKEN_BYTES, PAGE = 1000, 1048576, 32 -- of one step: about a millisecond
+-- Reads messages, with their streams, and skips those that are not shown any more. One call reads
+-- only as much as delays other calls by about a millisecond. Reads only.
+--
+-- KEYS
+--   1  head
+--   2  log
+-- ARGV
+--   1  first seq
+--   2  last seq
+--   3  maximum number of messages
+--   4  maximum bytes of content
+--   5  1 if the newest message comes first, else 0
+--   6  now        Unix ms
+--   7  retention  ms, 0 means no limit
+--   8  1 if the first message is returned whatever its size, else 0
+-- Reply
+--   1  newest seq of the channel
+--   2  1 if the range has more messages than the limits allow, else 0
+--   3  seq at which the next call continues, 0 if the range is complete
+--   4  bytes of content
+--   5  list of messages, for each
+--        1  messageId
+--        2  seq
+--        3  record
+--        4  `stream_snapshot` of its stream, nil if it has none
+-- Limits of one call: entries inspected, bytes of content, entries read at a time.
+local LOOKED_AT, TAKEN_BYTES, PAGE = 1000, 1048576, 32
 local limit, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
 local is_reverse, now, retention = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
 local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')

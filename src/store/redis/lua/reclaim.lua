@@ -1,17 +1,30 @@
--- Removes what nobody can see any more from a channel's log, oldest first, and notes when to look
--- again.
--- KEYS  1 head, 2 log, 3 expiry, 4 redDots, 5 due
--- ARGV  1 now, 2 retention (ms, 0: for ever), 3 channel key, 4 how many at most of either kind, 5
---   how many messages the channel keeps (0: all),
---       6 when to look again at the latest (Unix ms, 0: when something is to go)
--- Reply how many messages that were
-local STREAM_WAIT_MS = 60000 -- until a stream that goes on is looked at again
+-- Removes messages that are not shown any more from a channel's log, oldest first, and records when
+-- the channel must be processed again.
+--
+-- KEYS
+--   1  head
+--   2  log
+--   3  expiry
+--   4  redDots
+--   5  due
+-- ARGV
+--   1  now              Unix ms
+--   2  retention        ms, 0 means no limit
+--   3  channel key
+--   4  maximum number of messages to remove because they expired, and because of a limit
+--   5  maximum number of messages in the channel, 0 means no limit
+--   6  latest Unix ms at which to process the channel again, 0 means when a message is due
+-- Reply
+--   number of removed messages
+-- Delay until a channel whose oldest stream is active is processed again.
+local STREAM_WAIT_MS = 60000
 local now, retention, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 local keeps, removed = tonumber(ARGV[5]), 0
--- The newest seq to be trimmed: beyond what the channel keeps.
+-- Newest seq above the channel's maximum number of messages.
 local trim_seq = keeps > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - keeps or 0
 
--- place: of the entry, as the log has it; expires: Unix ms, nil: never.
+-- Removes an entry. `place` is its ID, `expires` the Unix ms at which it expires, nil if it does
+-- not.
 local function remove(place, expires)
   removed = removed + redis.call('XDEL', KEYS[2], place)
   if not expires then return end
@@ -22,6 +35,7 @@ end
 local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, most)
 for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
 
+-- Returns true if a limit removes the entry.
 local function is_over(entry)
   return entry.seq <= trim_seq or retention > 0 and now >= accepted_at(entry) + retention
 end
@@ -33,7 +47,7 @@ if retention > 0 or trim_seq > 0 then
     local entry = log_entry(raw)
     if not is_over(entry) then break end
     if entry.stream and not forget_stream(KEYS[1], entry.stream) then
-      waits = now + STREAM_WAIT_MS -- it goes when it is over
+      waits = now + STREAM_WAIT_MS -- removed when the stream has ended
       break
     end
     remove(entry.place, entry.expires)
@@ -44,7 +58,7 @@ local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
 if not oldest then
   redis.call('DEL', KEYS[2])
   redis.call('ZREM', KEYS[5], ARGV[3])
-  redis.call('HSET', KEYS[1], 'bare', 1) -- to be entered again with the next message
+  redis.call('HSET', KEYS[1], 'bare', 1) -- the next message enters the channel into `due` again
   return removed
 end
 local due = tonumber(ARGV[6])

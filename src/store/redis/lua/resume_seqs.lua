@@ -1,13 +1,20 @@
--- Where a reader of a channel goes on: the newest seq, and through which seq the reader's history
--- is the log's. Ids grow with seqs, so the reader has no entry with a greater id.
--- Reads only.
--- KEYS  1 head, 2 log
--- ARGV  1 the reader's last seq, 2 the greatest message id it has through there; 0: any
--- Reply { the newest seq, the greatest seq, ARGV[1] at most, through which no entry has a greater
---   id }
+-- Finds the position at which a reader of a channel continues: the newest seq, and the last seq
+-- through which the reader's history and the log are the same. Ids grow with seqs, so an entry with
+-- a higher id than the reader's is not in the reader's history. Reads only.
+--
+-- KEYS
+--   1  head
+--   2  log
+-- ARGV
+--   1  last seq of the reader
+--   2  highest message id of the reader through that seq, 0 means any
+-- Reply
+--   1  newest seq
+--   2  highest seq, at most ARGV[1], through which no entry has an id above ARGV[2]
 local last_seq, last_id = tonumber(ARGV[1]), tonumber(ARGV[2])
 local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
 
+-- Returns true if no entry through this seq has an id above the reader's.
 local function is_shared(through)
   local newest = redis.call('XREVRANGE', KEYS[2], int(through), '-', 'COUNT', 1)[1]
   return not newest or log_entry(newest).id <= last_id

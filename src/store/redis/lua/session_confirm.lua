@@ -1,16 +1,29 @@
--- Makes sure that sessions which a node serves may go on, are in under the node's incarnation, and
--- do not expire. It never ends one that logged in later. Notifies those who watch a user of what it
--- changed. What goes wrong for one session says nothing of the others.
--- KEYS: of each session, its user's sessions
--- ARGV: incarnation; of each session: uid, sessionId, flag, level, deviceId, tokenTag, the same in
---   bytes ('': it needed no token), since, order (as its
---   login gave them)
--- Reply: of each session {'confirmed'}, {'refused', reason} (a later one, the end of the session or
---   its device's token ended it) or {'failed', why}
+-- Confirms sessions that a node serves: checks that they may continue, enters them under the node's
+-- incarnation if they are missing, and extends their expiry. Never ends a session that logged in
+-- later. Notifies the watchers of a user if its entries change. A failure of one session does not
+-- affect the others.
+--
+-- KEYS
+--   `sessions` of each session's user
+-- ARGV
+--   1  incarnation
+--   then for each session
+--      uid
+--      sessionId
+--      flag
+--      level
+--      deviceId
+--      tokenTag
+--      tokenTag decoded to bytes, '' if the session needed no token
+--      since     as the login returned it
+--      order     as the login returned it
+-- Reply
+--   for each session {'confirmed'}, {'refused', reason} if a later session, an explicit end
+--   or its device's token ended it, or {'failed', error}
 local FIELDS = 9
 
--- Why a session may not go on as far as its user's devices say; nil: it may, or the store lost the
--- device, and nobody took the right away.
+-- Returns the reason for which the user's device ends the session, nil if it does not. A session
+-- also continues if the store lost the device.
 local function ended_by_device(user, mine)
   if mine.token == '' then return nil end
   local device = read_device(user, mine.flag)
@@ -19,7 +32,8 @@ local function ended_by_device(user, mine)
   if mine.level == 1 and device.hash:sub(1, #mine.token) ~= mine.token then return 'token_changed' end
 end
 
--- Why one that is missing may not be entered again; or nil, and the sessions that it ends.
+-- Returns the reason for which a missing session may not be entered again, or nil and the sessions
+-- it ends.
 local function ended_by_session(user, mine, newest)
   if newest and newest.order >= mine.order then
     if newest.order > mine.order and not same_device(mine, newest) then return 'kicked' end
@@ -49,7 +63,7 @@ local function confirm(user, mine)
   if here then
     local is_mine = here.incarnation == mine.incarnation
     if is_mine and here.expires - NOW_MS > ENTRY_TTL / 2 then return { 'confirmed' } end
-    read_entries(user, mine.id) -- drops what expired
+    read_entries(user, mine.id) -- removes expired entries
     write_entry(user, mine)
     if mine.level == 1 then redis.call('PEXPIRE', user.logins, LOGIN_TTL) end
     if not is_mine then publish_presence(user) end

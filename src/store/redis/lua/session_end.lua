@@ -1,9 +1,17 @@
--- Takes a session out and publishes the reason to its node, atomically: a session removed without
--- that event would be served for ever. Publishes also when the session is not in: the event of an
--- earlier call may be lost. Notifies those who watch the user if it was in.
--- KEYS: the user's sessions
--- ARGV: uid, sessionId, the reason, the session's level
--- Reply: nothing
+-- Removes a session and publishes the reason to its node, in one atomic step: without that event
+-- the node would serve the removed session forever. Publishes also if the session has no entry,
+-- because the event of an earlier call may be lost. Notifies the user's watchers if the session had
+-- an entry.
+--
+-- KEYS
+--   1  sessions
+-- ARGV
+--   1  uid
+--   2  sessionId
+--   3  reason
+--   4  level of the session
+-- Reply
+--   none
 local user = user_of(KEYS[1], ARGV[1])
 local here = read_entry(user, ARGV[2])
 if here then

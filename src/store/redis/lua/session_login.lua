@@ -1,13 +1,25 @@
--- Enters a session of a user whose device has the token, removes those that it ends [decisions:
--- Kick rule] and notifies their nodes and those who watch the user; the same session again ends
--- none for being itself. One that continues an earlier session keeps the order of its login, or is
+-- Logs a session in: checks the token, removes the sessions that the login ends [decisions: Kick
+-- rule], and notifies their nodes and the user's watchers. A repeated call for the same session
+-- does not end it. A session that continues an earlier one keeps the order of its login or is
 -- refused [decisions: resume is no login].
--- KEYS: the user's sessions
--- ARGV: uid, sessionId, incarnation, flag, level, deviceId, tokenTag, the order it claims or '',
---   the label it claims or '', `token` (the device must
---   have it, and its level counts) or `none`, the hash of its token
--- Reply: {'entered', since, order, level, the groups in the index of the user's}, {'refused',
---   reason} or {'unauthorized'}
+--
+-- KEYS
+--   1  sessions
+-- ARGV
+--   1   uid
+--   2   sessionId
+--   3   incarnation
+--   4   flag
+--   5   level
+--   6   deviceId
+--   7   tokenTag
+--   8   order that the session claims, '' if none
+--   9   label that the session claims, '' if none
+--   10  `token` if the device must have the token (then its level applies), or `none`
+--   11  hash of the token
+-- Reply
+--   {'entered', since, order, level, group ids in the user's index}, {'refused', reason} or
+--   {'unauthorized'}
 local user = user_of(KEYS[1], ARGV[1])
 local mine = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],
@@ -15,7 +27,8 @@ local mine = {
 local order, label = tonumber(ARGV[8]), ARGV[9]
 if ARGV[10] == 'token' then
   local device = read_device(user, ARGV[4])
-  if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end -- '': it logged out
+  -- An empty hash belongs to a device that logged out.
+  if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end
   mine.level = device.level
 end
 local main = mine.level == 1
@@ -54,7 +67,8 @@ if order and main then
 end
 mine.since, mine.order = since, order or math.max(NOW, last + 1)
 
-for _, old in ipairs(expired) do others[#others + 1] = old end -- a node that could not move the expiry on may serve it still
+-- A node that could not extend the expiry may still serve it.
+for _, old in ipairs(expired) do others[#others + 1] = old end
 for _, old in ipairs(others) do
   if collide(mine, old) or continued(mine, old) then replace(user, mine, old) end
 end

@@ -1,25 +1,39 @@
--- A user's sessions, newest logins and the kick rule; put in front of the scripts on them.
--- `embedded/steps/session-rules.ts` has the rules again, and `test/contract/kick-cases.ts` the
--- cases. All keys of a user are of one slot:
---   sessions HASH sessionId → entry, JSON: [1, incarnation, since, flag, level, deviceId, tokenTag,
---     order, expires]. `order`: microseconds of Redis' clock
---     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix
---       milliseconds, moved on while its node serves it
---   logins   HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since,
---     deviceId, label, ended, past]. `ended`: why it cannot
---     be continued, or ''; `past`: labels of earlier logins
---   ended    HASH sessionId → `<microseconds> <reason>` of sessions that were ended and of which no
---     newest login says so, until their nodes take them
---     out: the newest 100; `flag <flag>` → the same of all sessions of a device until then, never
---       evicted
---   devices  HASH flag → device (`users.ts`)
--- These numbers are text, because JSON made in Lua keeps 14 digits of a number.
+-- Sessions and newest logins of a user, and the kick rule. Placed in front of the scripts on
+-- sessions. `embedded/steps/session-rules.ts` implements the same rules, and
+-- `test/contract/kick-cases.ts` has the cases. All keys of a user are in one slot:
+--
+--   sessions  HASH  sessionId: JSON list
+--                     format       1
+--                     incarnation
+--                     since        microseconds of Redis' clock at which its connection was
+--                                  entered, grows per user
+--                     flag
+--                     level
+--                     deviceId
+--                     tokenTag
+--                     order        microseconds of Redis' clock at its login, grows per user
+--                     expires      Unix ms, extended while its node serves it
+--   logins    HASH  flag: JSON list of the newest main login, which outlives its session's entry
+--                     format       1
+--                     order
+--                     since
+--                     deviceId
+--                     label
+--                     ended        reason for which it cannot be continued, or ''
+--                     past         labels of earlier logins
+--   ended     HASH  sessionId: `<microseconds> <reason>` of an ended session until its node removes
+--                   it, unless the newest login contains the reason; the newest 100
+--                   `flag <flag>`: the same for all sessions of a device until then; never evicted
+--   devices   HASH  flag: device (`users.ts`)
+--
+-- The numbers since, order and expires are strings, because JSON encoded in Lua keeps only 14
+-- digits of a number.
 local PAST, MAX_ENDED, DEVICE_FORMAT = 8, 100, 1
 local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
 
--- The keys and topics of the user whose sessions are under `key`.
+-- Returns the keys and topics of the user whose sessions are under `key`.
 local function user_of(key, uid)
   local base = string.sub(key, 1, -1 - #'sessions')
   return {
@@ -28,17 +42,18 @@ local function user_of(key, uid)
   }
 end
 
--- A LOOSE frame (`wire.ts`); `name` is unique among what is published at one time.
+-- Publishes an UNORDERED frame (`wire.ts`). `name` is unique among the publications of one
+-- microsecond.
 local function publish(topic, name, event)
   redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ name .. ' ' .. int(NOW), event }))
 end
 
--- To those who watch the user.
+-- Notifies the user's watchers.
 local function publish_presence(user)
   publish(user.presence, 'presence ' .. user.uid, { kind = 'presence', uid = user.uid })
 end
 
--- To the node that serves the session.
+-- Notifies the node that serves the session.
 local function publish_end(user, id, reason)
   publish(user.topic, 'end ' .. id, { kind = 'end_session', uid = user.uid, sessionId = id, reason = reason })
 end
@@ -54,7 +69,8 @@ local function parse_entry(id, text)
   local fields = cjson.decode(text)
   return {
     id = id, incarnation = fields[2], since = tonumber(fields[3]), flag = fields[4], level = fields[5], device = fields[6],
-    order = tonumber(fields[8]), expires = tonumber(fields[9]) or 0, -- 0: written by an earlier build
+    -- 0 for an entry of an earlier build.
+    order = tonumber(fields[8]), expires = tonumber(fields[9]) or 0,
   }
 end
 
@@ -63,8 +79,8 @@ local function read_entry(user, id)
   return text and parse_entry(id, text) or nil
 end
 
--- All entries but `except`; and those that expired, which it drops: most likely no node serves them
--- any more.
+-- Returns all entries except the session `except`. The second value lists the expired entries,
+-- which are removed: most likely no node serves them any more.
 local function read_entries(user, except)
   local entries, expired = {}, {}
   local all = redis.call('HGETALL', user.sessions)
@@ -98,8 +114,8 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
--- Makes `mine` the newest main login, by its own label or '', behind the one before: what that was
--- called is a past label, if it is another login.
+-- Makes `mine` the newest main login, under its own label or ''. If the previous login was another
+-- one, its label becomes a past label.
 local function follow_login(user, mine, label, newest)
   local known, past = newest and newest.label or '', newest and newest.past or {}
   if label == '' and newest and newest.order == mine.order then label = known end
@@ -111,8 +127,9 @@ local function follow_login(user, mine, label, newest)
   write_login(user, int(mine.flag), mine)
 end
 
--- Remembers that a session was ended whose node may not have heard of it, and would enter it again.
--- Of a main one that another main, or nobody, ended the newest login says so.
+-- Records the end of a session, because its node may miss the event and would enter the session
+-- again. Not needed for a main session that another main session or its device ended: the newest
+-- login shows that.
 local function remember_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
@@ -126,7 +143,7 @@ local function remember_end(user, id, since, reason)
   redis.call('HDEL', user.ended, first)
 end
 
--- Remembers that all sessions of a device were ended, also those that are not in.
+-- Records the end of all sessions of a device, including those without an entry.
 local function end_device(user, flag, reason)
   local newest = read_login(user, flag)
   if newest then
@@ -136,8 +153,9 @@ local function end_device(user, flag, reason)
   remember_end(user, 'flag ' .. flag, 0, reason)
 end
 
--- Why a session was ended, or all of its device; nil: it was not, as far as is remembered. One of
--- an earlier process may have had its id.
+-- Returns the recorded reason for which the session, or all sessions of its device, ended, nil if
+-- there is none. Ignores a record from before the session: another process may have used the same
+-- session id.
 local function read_end(user, mine)
   for _, one in ipairs(redis.call('HMGET', user.ended, mine.id, 'flag ' .. int(mine.flag))) do
     local ended, reason = string.match(one or '', '^(%d+) (.*)$')
@@ -145,8 +163,8 @@ local function read_end(user, mine)
   end
 end
 
--- The level of the user's device and the hash of its token, '' when it logged out; or nothing when
--- there is no device.
+-- Returns the level of the user's device and the hash of its token ('' if it logged out), nil if
+-- there is no such device.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end
@@ -154,29 +172,30 @@ local function read_device(user, flag)
   return { level = device:byte(2), hash = device:sub(3) }
 end
 
--- Both have the name of one device.
+-- Returns true if both sessions belong to one named device.
 local function same_device(one, other)
   return one.device ~= '' and one.device == other.device
 end
 
--- Whether one of the two ends the other: which, is a matter of their order.
+-- Returns true if only one of the two sessions may stay. Their order decides which.
 local function collide(one, other)
   if one.flag ~= other.flag then return false end
   if same_device(one, other) then return true end
   return one.level == 1 and other.level == 1
 end
 
--- Both are connections of one login.
+-- Returns true if both sessions are connections of one login.
 local function continued(one, other)
   return one.order == other.order and one.flag == other.flag
 end
 
+-- Returns the reason for which the session `by` ends the session `old`.
 local function reason_of(by, old)
   return (same_device(by, old) or continued(by, old)) and 'replaced' or 'kicked'
 end
 
--- Takes a session out that `by` ends, and notifies its node in the same step: a session removed
--- without that event would be served for ever.
+-- Removes the session `old`, which `by` ends, and notifies its node in the same atomic step:
+-- without that event the node would serve the removed session forever.
 local function replace(user, by, old)
   local reason = reason_of(by, old)
   redis.call('HDEL', user.sessions, old.id)
@@ -184,7 +203,7 @@ local function replace(user, by, old)
   publish_end(user, old.id, reason)
 end
 
--- Takes a session out that was there, and which can be neither continued nor entered again.
+-- Removes a session that has an entry, so that it can be neither continued nor entered again.
 local function take_out(user, old, reason)
   if old.level ~= 1 then remember_end(user, old.id, old.since, reason) end
   local newest = old.level == 1 and read_login(user, int(old.flag)) or nil

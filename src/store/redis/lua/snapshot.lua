@@ -1,21 +1,30 @@
--- A stream as reads show it, and its end as data: for every step that reads or reclaims messages.
--- `steps/stream-record.ts` reads what these return. Of one stream, behind the name `<channel
--- key>\n<clientMsgNo>`, all in the slot of the channel's head:
---   stream         HASH   h (what the record of each of its events begins with), i messageId, q
---     messageSeq, t Unix ms of its start, n index of the
---                         next event, l UTF-16 units of the text, b bytes counted against its
---                           bound, a Unix ms of its last event, e state (place in
---                         STREAM_STATES), w 1: a viewer stopped it, sd and ed: data of start and
---                           end, f the frame of its last event where its
---                         topics are out of reach
---   streamText     STRING
---   streamOffsets  STRING u32 big-endian for each event: units of text before it
---   streamNotes    LIST   msgpack [index, textOffset, eventId, type, data, timestampMs] of each
---     tool-call event
---   streamEventIds SET    of the producer; ends by itself when no retry can come any more
+-- Reads and removes streams. Placed in front of every script that reads or reclaims messages.
+-- `steps/stream-record.ts` decodes the results.
+--
+-- Keys of a stream, in the slot of its channel's head. Their names end with `<channel
+-- key>\n<clientMsgNo>`.
+--
+--   stream          HASH    h   beginning of the record of each of its events
+--                           i   messageId
+--                           q   messageSeq
+--                           t   Unix ms of its start
+--                           n   index of the next event
+--                           l   length of the text in UTF-16 units
+--                           b   bytes that count against the limit of a stream
+--                           a   Unix ms of its last event
+--                           e   state (index in STREAM_STATES)
+--                           w   1 if a viewer stopped it, else absent
+--                           sd  data of the start
+--                           ed  data of the end, absent while it is active
+--                           f   frame of its last event, only if its topics are in other slots
+--   streamText      STRING  the text, absent if it is empty
+--   streamOffsets   STRING  u32 big-endian for each event: UTF-16 units of text before it
+--   streamNotes     LIST    MessagePack list [index, textOffset, eventId, type, data, timestampMs]
+--                           for each tool-call event
+--   streamEventIds  SET     event ids of the producer, until no retry can arrive any more
 local STREAM_ACTIVE = 0
 
--- The keys of a stream by its channel's head.
+-- Returns the keys of a stream of the channel with this head.
 local function stream_keys(head, no)
   local bucket, key = string.match(head, '^([^{]*{c%d+}:)head:(.*)$')
   local name = key .. '\n' .. no
@@ -31,13 +40,23 @@ local function stream_keys(head, no)
   }
 end
 
--- No two states of a stream have the same one, also where one of them was lost in a fail-over.
+-- Returns the version of a stream's state. No two states of a stream have the same version, even if
+-- a fail-over lost one of them.
 local function stream_version(id, next_index, last_ms, bytes)
   return id .. ':' .. next_index .. ':' .. last_ms .. ':' .. bytes
 end
 
--- {version, h, messageId, messageSeq, state, nextIndex, startData, endData or false, text, notes};
--- false: there is no such stream. Where its version is `known` only {version}.
+-- Returns false if there is no such stream, {version} if its version is `known`, else a list
+--   1  version
+--   2  beginning of the record of each event
+--   3  messageId
+--   4  messageSeq
+--   5  state
+--   6  index of the next event
+--   7  data of the start
+--   8  data of the end, false if there is none
+--   9  text
+--   10 notes
 local function stream_snapshot(head, no, known)
   local keys = stream_keys(head, no)
   local s = redis.call('HMGET', keys.stream, 'h', 'i', 'q', 'e', 'n', 'sd', 'ed', 'a', 'b')
@@ -50,15 +69,15 @@ local function stream_snapshot(head, no, known)
   }
 end
 
--- Bytes of content a stream's message holds with all that its stream carries, about; 0: there is no
--- such stream.
+-- Returns the approximate size of a stream's message with everything its stream contains, 0 if
+-- there is no such stream.
 local function stream_bytes(head, no)
   local bytes = redis.call('HGET', stream_keys(head, no).stream, 'b')
-  return bytes and tonumber(bytes) + 25 or 0 -- what is around the text in a payload
+  return bytes and tonumber(bytes) + 25 or 0 -- bytes around the text in a payload
 end
 
--- Reclaims a stream whose message leaves the log. False: it is active, so that its message and all
--- behind it are to stay for now.
+-- Deletes a stream whose message is removed from the log. Returns false if the stream is active:
+-- its message and all later ones must stay for now.
 local function forget_stream(head, no)
   local keys = stream_keys(head, no)
   if tonumber(redis.call('HGET', keys.stream, 'e')) == STREAM_ACTIVE then return false end

@@ -1,11 +1,20 @@
--- Ends an active stream: by a viewer's wish, which its producer hears, or where it has had no event
--- for too long.
--- KEYS: head, activeStreams (the bucket's); where the users of a personal channel are in reach,
---   their `streams`.
--- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 Unix ms since
---   which it must have been silent ('': a viewer wants it),
--- 6 … topics.
--- Reply: see `stream_steps.lua`; of a silent one the verdict is `done` where it was ended now, else
+-- Ends an active stream: because a viewer cancels it, of which its producer is notified, or because
+-- it has had no event for too long.
+--
+-- KEYS
+--   1  head
+--   2  activeStreams of the bucket
+--   then `streams` of the users of a personal channel, if they are in reach
+-- ARGV
+--   1  channel key
+--   2  clientMsgNo
+--   3  now                      Unix ms
+--   4  window for retries       ms
+--   5  silent since             Unix ms; the stream ends only if it had no event since then; ''
+--                               if a viewer cancels it
+--   then the topics
+-- Reply
+--   see `stream_steps.lua`. For a silent stream the verdict is `done` if this call ended it, else
 --   `missing`.
 local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 3) }, topics = 6 }
 local since, name = tonumber(ARGV[5]), ARGV[1] .. '\n' .. ARGV[2]

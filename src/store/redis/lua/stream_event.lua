@@ -1,10 +1,23 @@
--- Gives an active stream its next event: content, a tool call or its end.
--- KEYS: head; where the users of a personal channel are in reach, their `streams`.
--- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known behind the end (ms), 5
---   kind (c, n, e), 6 event id ("" none), 7 data,
--- 8 UTF-16 units of data, 9 bytes it counts, 10 bytes a stream may count, 11 tail of its record, 12
--- … topics.
--- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
+-- Adds an event to an active stream: content, a tool call or its end.
+--
+-- KEYS
+--   1  head
+--   then `streams` of the users of a personal channel, if they are in reach
+-- ARGV
+--   1   channel key
+--   2   clientMsgNo
+--   3   now                      Unix ms
+--   4   window for retries       ms, counted from the end of the stream
+--   5   kind                     c content, n tool call, e end
+--   6   event id                 '' if there is none
+--   7   data
+--   8   UTF-16 units of data
+--   9   bytes that the event counts
+--   10  maximum bytes of a stream
+--   11  tail of the event's record
+--   then the topics
+-- Reply
+--   see `stream_steps.lua`. The verdict may also be `too_large`.
 local no, kind, id = ARGV[2], ARGV[5], ARGV[6]
 local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 2) }, topics = 12 }
 local s = load_stream(c, no)

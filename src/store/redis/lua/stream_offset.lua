@@ -1,7 +1,13 @@
--- UTF-16 units of a stream's text before one of its events.
--- KEYS: head. ARGV: 1 clientMsgNo, 2 index, 3 Unix ms through which an ended stream's start is past
---   retention (-1: none).
--- Reply: units; -1: there is no such stream or index.
+-- Reads the length of a stream's text before one of its events. Reads only.
+--
+-- KEYS
+--   1  head
+-- ARGV
+--   1  clientMsgNo
+--   2  index of the event
+--   3  Unix ms; an ended stream that started then or earlier is past retention. -1 means no limit.
+-- Reply
+--   UTF-16 units, -1 if there is no such stream or index
 local keys = stream_keys(KEYS[1], ARGV[1])
 local s = redis.call('HMGET', keys.stream, 't', 'e', 'n', 'l')
 if not s[1] then return -1 end

@@ -1,8 +1,14 @@
--- A stream as it is now.
--- KEYS: head, activeStream. ARGV: 1 clientMsgNo ("": the channel's active stream), 2 Unix ms
---   through which an ended stream's start is past retention (-1: none),
--- 3 version that the caller has. Reply: what `stream_snapshot` returns; nil: there is no such
--- stream.
+-- Reads a stream. Reads only.
+--
+-- KEYS
+--   1  head
+--   2  activeStream
+-- ARGV
+--   1  clientMsgNo, '' for the channel's active stream
+--   2  Unix ms; an ended stream that started then or earlier is past retention. -1 means no limit.
+--   3  version that the caller has, '' if it has none
+-- Reply
+--   `stream_snapshot`, nil if there is no such stream
 local no = ARGV[1] ~= '' and ARGV[1] or redis.call('GET', KEYS[2])
 if not no then return false end
 local at = redis.call('HMGET', stream_keys(KEYS[1], no).stream, 't', 'e')

@@ -1,24 +1,48 @@
--- Begins a stream: its message takes its place in the channel, with `force` after the channel's
--- active stream was cancelled.
--- KEYS: 1 head, 2 log, 3 messageIds (the counter), 4 due (the bucket's), 5 dedupe of (uid,
---   clientMsgNo), 6 activeStream; where the users of a personal channel are in reach
--- `streams` of each, then `peers` of each.
--- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 event id (""
---   none), 6 data, 7 bytes it counts, 8 bytes a stream may
--- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket of
--- the counter, 12 retention (ms, 0: for ever), 13 how many messages the channel keeps (0: all), 14
--- record of the message, 15 extra of its frame, 16 uid, 17 whether to end another stream (0 or 1),
--- 18 and 19 whom to enter into the first and second `peers` ("": nobody), 20 … topics.
--- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
+-- Starts a stream and stores its message in the channel. With `force` cancels the channel's active
+-- stream first.
+--
+-- KEYS
+--   1  head
+--   2  log
+--   3  counter of message ids
+--   4  due of the bucket
+--   5  dedupe of (uid, clientMsgNo)
+--   6  activeStream
+--   then, if the users of a personal channel are in reach, `streams` of each and `peers` of each
+-- ARGV
+--   1   channel key
+--   2   clientMsgNo
+--   3   now                       Unix ms
+--   4   window for retries        ms
+--   5   event id                  '' if there is none
+--   6   data
+--   7   bytes that the event counts
+--   8   maximum bytes of a stream
+--   9   tail of the event's record
+--   10  beginning of the record of each event of the stream
+--   11  bucket of the counter     -1 on a single server
+--   12  retention                 ms, 0 means no limit
+--   13  maximum messages          of the channel, 0 means no limit
+--   14  record of the message
+--   15  extra of its frame
+--   16  uid
+--   17  force                     1 to cancel another active stream, else 0
+--   18  uid to add to the first `peers`, '' if there is none
+--   19  uid to add to the second `peers`, '' if there is none
+--   then the topics
+-- Reply
+--   see `stream_steps.lua`. The verdict may also be `too_large`.
 local no, window = ARGV[2], tonumber(ARGV[4])
 local now, retention, keeps = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local reach = (#KEYS - 6) / 2
 local c = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + reach) }, topics = 20 }
 
--- The extra with the id of the channel's message before (`wire.ts`); 0: not known.
+-- Returns the extra with the id of the channel's message before this one, 0 if it is unknown
+-- (`wire.ts`).
 local function extra_behind(before) return '\148' .. string.sub(ARGV[15], 2) .. struct.pack('>Bd', 203, before) end
 
--- Publishes the stream's message, which a caller that publishes itself may not have done.
+-- Publishes the stream's message again, because a caller that publishes to the users itself may
+-- have failed to do so the first time.
 local function publish_message_again(s)
   local _, _, pub = remembered(KEYS[5], now, window)
   local entry = redis.call('XRANGE', KEYS[2], int(s.seq), int(s.seq))[1]
@@ -46,7 +70,7 @@ if other then
   ended = c.ended
 end
 
-local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- in front of `head:<key>`
+local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- the part before `head:<key>`
 local peers = false
 if reach > 0 then peers = { ARGV[3], KEYS[7 + reach], ARGV[18] } end
 if reach > 1 then peers[4], peers[5] = KEYS[8 + reach], ARGV[19] end

@@ -1,15 +1,27 @@
--- What the scripts that change streams share; behind `snapshot.lua`. A script's `c`: head, channel
--- (key), now, indexes (list: `streams` of the users where they are in reach, else empty), topics
--- (ARGV index of the first topic; none there: the caller publishes to the users itself). A script's
--- reply: {verdict, place of the stream's state in STREAM_STATES or -1, then, for a caller that
--- publishes itself: name in `activeStreams` of a stream that ended or "", the frames to publish, in
--- order}.
+-- Functions shared by the scripts that change streams. Placed after `snapshot.lua`.
+--
+-- Context of a script (`c`):
+--   head
+--   channel   channel key
+--   now       Unix ms
+--   indexes   `streams` of the users of a personal channel, empty if they are not in reach
+--   topics    index in ARGV of the first topic. There is none if the caller publishes to the users.
+--   frames    publications for a caller that publishes to the users, nil if there are none
+--   ended     member of `activeStreams` that the caller must remove, nil if there is none
+--
+-- Reply of each script:
+--   1  verdict
+--   2  state of the stream (index in STREAM_STATES), -1 if there is none
+--   then, only if the caller publishes to the users and there are publications
+--   3  member of `activeStreams` of a stream that ended, '' if there is none
+--   4… publications, in order
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
--- A stream to be changed; nil: there is no stream of that name. Of one that goes on every key is
--- touched: its steps do not name them, so that only here, before anything is written, Redis can say
--- that some of them are at another server, while their slot moves.
+-- Reads a stream that is about to be changed, nil if there is no such stream. Accesses every key of
+-- an active stream, because the later commands do not declare these keys: this is the only point at
+-- which Redis can report, before anything is written, that some of them have moved to another
+-- server (slot migration).
 local function load_stream(c, no)
   local keys = stream_keys(c.head, no)
   local s = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
@@ -23,6 +35,7 @@ local function load_stream(c, no)
   }
 end
 
+-- Publishes a frame on the topics, or adds it to the reply if the caller publishes.
 local function publish_frame(c, frame)
   if ARGV[c.topics] then
     tell(c.topics, frame)
@@ -32,8 +45,14 @@ local function publish_frame(c, frame)
   end
 end
 
--- Gives a stream its next event. e: id ('' none), tail (of its record), data, units and bytes (of
--- data), kind (s start, c content, n note, e end), state (behind it).
+-- Adds an event to a stream and publishes it. Fields of `e`:
+--   id     '' if there is none
+--   tail   tail of its record
+--   data
+--   units  UTF-16 units of data
+--   bytes  bytes that it counts
+--   kind   s start, c content, n note (a tool call), e end
+--   state  state of the stream after the event
 local function add_event(c, s, e)
   local index, keys = s.next, s.keys
   local id = cmsgpack.pack(e.id ~= '' and e.id or int(index))
@@ -56,7 +75,7 @@ local function add_event(c, s, e)
   publish_frame(c, frame)
 end
 
--- What comes of a stream when its last event was given to it. ids_ms: how long a retry may come.
+-- Cleans up after the last event of a stream. `ids_ms` is the time for which a retry may arrive.
 local function close_stream(c, s, ids_ms)
   redis.call('DEL', s.keys.active)
   for _, index in ipairs(c.indexes) do redis.call('SREM', index, c.channel) end
@@ -64,12 +83,14 @@ local function close_stream(c, s, ids_ms)
   if ARGV[c.topics] then
     redis.call('ZREM', s.keys.streams, s.keys.name)
   else
-    c.ended = s.keys.name -- stays in `activeStreams` until its users were notified
+    c.ended = s.keys.name -- stays in `activeStreams` until its users have been notified
   end
 end
 
--- Ends an active stream otherwise than by its producer. how: state, stopped (whether a viewer did),
--- ids_ms.
+-- Ends an active stream that its producer did not end. Fields of `how`:
+--   state    final state
+--   stopped  true if a viewer cancelled it
+--   ids_ms   time for which a retry may arrive
 local function end_stream(c, s, how)
   add_event(c, s, {
     id = '', kind = 'e', data = '', units = 0, bytes = 1, state = how.state,
@@ -82,7 +103,8 @@ local function end_stream(c, s, how)
   close_stream(c, s, how.ids_ms)
 end
 
--- A caller that publishes itself may not have done it the first time.
+-- Publishes the last event of a stream again, if the caller publishes to the users: it may have
+-- failed to do so the first time.
 local function publish_again(c, s)
   if ARGV[c.topics] then return end
   local frame = redis.call('HGET', s.keys.stream, 'f')
@@ -91,6 +113,7 @@ local function publish_again(c, s)
   if s.state ~= STREAM_ACTIVE then c.ended = s.keys.name end
 end
 
+-- Returns the reply of the script.
 local function step_reply(c, verdict, state)
   local reply = { verdict, state or -1 }
   if c.frames then
@@ -100,7 +123,8 @@ local function step_reply(c, verdict, state)
   return reply
 end
 
--- The answer to an event for a stream that ended. is_retry: one of that id is in it.
+-- Returns the reply to an event for a stream that has ended. An event that is in the stream already
+-- is a retry and is done.
 local function late_reply(c, s, kind, id)
   if kind == 's' then return step_reply(c, 'closed', s.state) end
   if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', s.keys.event_ids, id) == 1) then

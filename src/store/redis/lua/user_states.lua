@@ -1,6 +1,11 @@
--- The index of the groups of some users, and their newest commands. Reads only.
--- KEYS  groups, inbox of each user
--- Reply of each { the groups in the index, the newest inboxSeq; 0: none }
+-- Reads the group indexes of users and their newest commands. Reads only.
+--
+-- KEYS
+--   groups and inbox of each user
+-- Reply
+--   for each user
+--     1  group ids in the index
+--     2  newest inboxSeq, 0 if the inbox is empty
 local states = {}
 for at = 1, #KEYS, 2 do
   local newest = redis.call('XREVRANGE', KEYS[at + 1], '+', '-', 'COUNT', 1)[1]
