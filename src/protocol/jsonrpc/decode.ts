@@ -95,7 +95,7 @@ function readVersion(params: Params): number {
   if (version === EXTENDED_VERSION) return version;
   throw params.refusal(
     "unsupported_version",
-    `protocol ${version} is not spoken here; protocol ${EXTENDED_VERSION} is`,
+    `protocol ${version} is not supported: use protocol ${EXTENDED_VERSION}`,
   );
 }
 

@@ -154,12 +154,12 @@ class JsonRpcCodec implements Codec {
 
   #read(document: Document): Operation | FrameError | undefined {
     if (document === undefined) {
-      const problem = "The message is not one JSON object in UTF-8";
+      const problem = "The message is not valid JSON in UTF-8";
       return this.#malformed(RPC_CODES.parseError, problem, undefined);
     }
     const { value } = document;
     if (!isJsonObject(value)) {
-      const problem = "A request is an object; batches are not supported";
+      const problem = "A request must be a JSON object, and batches are not supported";
       return this.#malformed(RPC_CODES.invalidRequest, problem, undefined);
     }
     return this.#readRequest(value);
@@ -178,11 +178,11 @@ class JsonRpcCodec implements Codec {
       return this.#malformed(
         RPC_CODES.methodNotFound,
         handler === undefined
-          ? "There is no such method"
-          : `The method needs "protocol": ${EXTENDED_VERSION} in connect`,
+          ? "The method does not exist"
+          : `The method exists only in the extended protocol: send "protocol": ${EXTENDED_VERSION} in connect`,
         id,
       );
-    if (id === undefined && !handler.isNotification) return invalid("The request needs an id");
+    if (id === undefined && !handler.isNotification) return invalid("The request must have an id");
     const { params = {} } = request;
     if (!isJsonObject(params))
       return this.#malformed(RPC_CODES.invalidParams, "params must be an object", id);

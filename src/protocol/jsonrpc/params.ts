@@ -95,7 +95,7 @@ export class Params {
   uints(name: string, max: number): readonly number[] {
     const values = this.#list(name, max);
     if (values.every((value) => isUint(value))) return values;
-    throw this.#mismatch(name, "a list of integers from 0");
+    throw this.#mismatch(name, "a list of unsigned integers");
   }
 
   /** Reads a text that the client chose. Returns `undefined` if it is missing or empty. */

@@ -119,7 +119,7 @@ function readConnect(context: RequestContext): Operation {
   if (version !== NATIVE_VERSION)
     throw reader.refusal(
       "unsupported_version",
-      `Version ${version} is not spoken here; version ${NATIVE_VERSION} is`,
+      `Version ${version} is not supported: use version ${NATIVE_VERSION}`,
     );
   return {
     kind: "connect",

@@ -59,7 +59,7 @@ function requireBinary(isText: boolean): void {
     throw new FrameError(
       "malformed_frame",
       0,
-      "Frames must be binary MessagePack, this one is text",
+      "The frame is text, but frames must be binary MessagePack",
       true,
     );
 }

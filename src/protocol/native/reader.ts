@@ -32,7 +32,7 @@ export class FrameReader {
     this.#remaining = 1;
     this.#ref = 0;
     const count = this.#arrayHeader(this.#token("frame"));
-    if (count === undefined) throw this.broken("The frame is not an array");
+    if (count === undefined) throw this.broken("The frame must be a MessagePack array");
     this.#remaining = count;
   }
 
@@ -60,7 +60,8 @@ export class FrameReader {
    */
   finish(): void {
     this.#skipRemaining();
-    if (this.#offset !== this.#bytes.length) throw this.broken("Bytes follow the frame");
+    if (this.#offset !== this.#bytes.length)
+      throw this.broken("The frame has bytes after its array");
   }
 
   /** Returns true if the next field is missing or nil, and skips a nil. */
@@ -167,11 +168,11 @@ export class FrameReader {
   }
 
   #foreignType(): FrameError {
-    return this.broken("Maps and extension types are not in the protocol");
+    return this.broken("Maps and extension types are not supported");
   }
 
   #cutShort(): FrameError {
-    return this.broken("The frame is cut short");
+    return this.broken("The frame is incomplete");
   }
 
   /** Skips `size` bytes and returns their start. */
@@ -224,7 +225,7 @@ export class FrameReader {
     try {
       return utf8.decode(this.#bytes.subarray(start, end));
     } catch {
-      throw this.refusal("bad_request", `${field} is not UTF-8`);
+      throw this.refusal("bad_request", `${field} must be valid UTF-8`);
     }
   }
 

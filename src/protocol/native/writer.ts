@@ -47,7 +47,8 @@ export class FrameWriter {
     const bytes = this.#bytes;
     const start = this.#start;
     const end = this.#offset;
-    if (end > bytes.length) throw new RangeError("The frame is larger than announced");
+    if (end > bytes.length)
+      throw new RangeError("The frame is larger than the maxBytes of begin()");
     if (bytes.length <= SLAB_BYTES || end - start > bytes.length / 2)
       return bytes.subarray(start, end);
     // `maxBytes` counts three bytes per character, usually far too many; a copy of the right size

@@ -122,7 +122,7 @@ class BodyReader {
     try {
       return UTF8.decode(bytes);
     } catch {
-      throw malformed("A text is not UTF-8");
+      throw malformed("A text is not valid UTF-8");
     }
   }
 
@@ -133,13 +133,14 @@ class BodyReader {
 
   /** Throws if bytes are left. */
   finish(): void {
-    if (this.#offset < this.#body.length) throw malformed("The packet is too long");
+    if (this.#offset < this.#body.length)
+      throw malformed("The packet has bytes after its last field");
   }
 
   /** Moves over a field and returns its start. */
   #skip(bytes: number): number {
     const at = this.#offset;
-    if (at + bytes > this.#body.length) throw malformed("The packet is cut");
+    if (at + bytes > this.#body.length) throw malformed("The packet ends inside a field");
     this.#offset += bytes;
     return at;
   }

@@ -130,14 +130,13 @@ export class PacketStream {
   #endOf(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;
-    if (type === 0 || type > PACKETS.event)
-      throw framingError(`There is no packet of type ${type}`);
+    if (type === 0 || type > PACKETS.event) throw framingError(`Unknown packet type ${type}`);
     const length = lengthOf(data);
     if (length === undefined) return undefined;
     const end = length.at + length.bytes;
     const maxBytes = type === PACKETS.connect ? MAX_CONNECT_BYTES : Infinity;
     if (end > Math.min(this.#maxPacketBytes, maxBytes))
-      throw new FrameError("too_large", 0, "The packet is too long", true);
+      throw new FrameError("too_large", 0, "The packet is too large", true);
     return end;
   }
 }
@@ -162,7 +161,7 @@ function lengthOf(data: Buffer): { at: number; bytes: number } | undefined {
     if (bytes === 0) throw framingError("The packet is empty");
     return { at: 2 + i, bytes };
   }
-  throw framingError("The length of the packet does not end");
+  throw framingError("The length of the packet has more than 4 bytes");
 }
 
 function framingError(problem: string): FrameError {

@@ -198,12 +198,18 @@ class WkprotoCodec implements Codec {
    * rate limit counts. Throws if there are too many other packets.
    */
   #read(data: Uint8Array, isText: boolean, use: (packet: Packet) => boolean): void {
-    if (isText) throw new FrameError("malformed_frame", 0, "Packets are binary", true);
+    if (isText)
+      throw new FrameError(
+        "malformed_frame",
+        0,
+        "The packet is text, but packets must be binary",
+        true,
+      );
     let ignoredPackets = 0;
     this.#packets.take(data, (packet) => {
       if (!use(packet)) ignoredPackets += 1;
       if (ignoredPackets <= MAX_IGNORED_PACKETS) return;
-      const problem = "Too many packets without a request";
+      const problem = "The message has too many packets that are not requests";
       throw new FrameError("malformed_frame", 0, problem, true);
     });
   }
@@ -292,12 +298,17 @@ class WkprotoCodec implements Codec {
       return new FrameError("bad_request", ref, "channelType must be 1 or 2");
     if (!isId(id)) return new FrameError("bad_id", ref, "channelId is not a valid id");
     for (const label of [clientMsgNo, streamNo, topic])
-      if (label.length > maxIdLength) return new FrameError("too_large", ref, "A name is too long");
+      if (label.length > maxIdLength)
+        return new FrameError("too_large", ref, "clientMsgNo, streamNo or topic is too long");
     const payload = this.#payloadOf(packet);
     if (payload === undefined)
-      return new FrameError("bad_payload", ref, "The payload is not readable");
+      return new FrameError(
+        "bad_payload",
+        ref,
+        "The payload cannot be decrypted, or its signature is wrong",
+      );
     if (payload.length > maxPayloadBytes)
-      return new FrameError("too_large", ref, "The payload is too long");
+      return new FrameError("too_large", ref, "The payload is too large");
     return {
       kind: "send",
       ref,
