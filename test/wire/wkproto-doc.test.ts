@@ -96,7 +96,7 @@ t.test("one connection writes a RECV again and again alike", async (t) => {
     VERSION,
   );
   for (const time of ["first", "second", "third"])
-    t.same(Buffer.from(recv.for(cipher)), bytes, `the ${time} time`);
+    t.same(Buffer.from(recv.encryptFor(cipher)), bytes, `the ${time} time`);
 });
 
 t.test("the page has the reason codes", async (t) => {
@@ -112,7 +112,7 @@ t.test("the page has the reason codes", async (t) => {
 
 function bodyOf(bytes: Buffer = Buffer.alloc(0)): Buffer {
   let body: Buffer = Buffer.alloc(0);
-  new PacketStream(65_536).take(bytes, (packet) => {
+  new PacketStream(65_536).read(bytes, (packet) => {
     body = Buffer.from(packet.body);
   });
   return body;

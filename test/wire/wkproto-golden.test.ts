@@ -131,7 +131,7 @@ function packetsOf(messages: readonly Buffer[]): readonly Packet[] {
   const stream = new PacketStream(MAX_BYTES);
   const found: Packet[] = [];
   for (const message of messages)
-    stream.take(message, (packet) => found.push({ ...packet, body: Buffer.from(packet.body) }));
+    stream.read(message, (packet) => found.push({ ...packet, body: Buffer.from(packet.body) }));
   return found;
 }
 
@@ -221,7 +221,7 @@ function write(
           payload: Buffer.from(text("plain")),
         },
         version,
-      ).for(cipherOf(keys));
+      ).encryptFor(cipherOf(keys));
     case "DISCONNECT":
       return writeDisconnect(number("reasonCode"), text("reason"));
     case "EVENT":

@@ -38,7 +38,7 @@ import { FrameReader } from "./reader.ts";
 interface RequestContext {
   readonly reader: FrameReader;
   readonly limits: RequestLimits;
-  readonly copies: PayloadCopies;
+  readonly copier: PayloadCopier;
   readonly ref: Ref;
 }
 
@@ -47,11 +47,11 @@ interface RequestContext {
  * the frame's memory.
  */
 export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Operation {
-  const copies = new PayloadCopies();
+  const copier = new PayloadCopier();
   return (data) => {
     const reader = new FrameReader(data);
     const { op, ref } = readHead(reader);
-    const operation = readOperation({ reader, limits, copies, ref }, op);
+    const operation = readOperation({ reader, limits, copier, ref }, op);
     reader.finish();
     return operation;
   };
@@ -140,10 +140,10 @@ function readConnect(context: RequestContext): Operation {
 }
 
 function readSend(context: RequestContext): Operation {
-  const { reader, limits, copies, ref } = context;
+  const { reader, limits, copier, ref } = context;
   const channel = readChannel(context);
   const clientMsgNo = readLabel(context, "clientMsgNo") ?? "";
-  const payload = copies.of(reader.bin("payload", limits.maxPayloadBytes));
+  const payload = copier.copy(reader.bin("payload", limits.maxPayloadBytes));
   const flags = reader.absent() ? 0 : reader.uint("flags", KNOWN_FLAGS);
   return {
     kind: "send",
@@ -320,12 +320,12 @@ const MAX_ON_HEAP_BYTES = 64;
  * Copies payloads into a shared slab, because allocating a typed array with its own memory costs
  * about a microsecond. Each byte of a slab is written once, so a copy is never overwritten.
  */
-class PayloadCopies {
+class PayloadCopier {
   #slab = new Uint8Array(0);
   #offset = 0;
 
   /** Returns a copy of `bytes`, always as a plain Uint8Array. */
-  of(bytes: Uint8Array): Uint8Array {
+  copy(bytes: Uint8Array): Uint8Array {
     const length = bytes.length;
     if (length > MAX_SHARED_BYTES || length <= MAX_ON_HEAP_BYTES) return new Uint8Array(bytes);
     if (length > this.#slab.length - this.#offset) {

@@ -116,8 +116,8 @@ class BodyReader {
   text(): string {
     const length = this.#body.readUInt16BE(this.#skip(2));
     if (length > MAX_TEXT_BYTES) throw malformed("A text is too long");
-    const at = this.#skip(length);
-    const bytes = this.#body.subarray(at, at + length);
+    const start = this.#skip(length);
+    const bytes = this.#body.subarray(start, start + length);
     if (isAscii(bytes)) return bytes.toString("latin1");
     try {
       return UTF8.decode(bytes);
@@ -139,10 +139,10 @@ class BodyReader {
 
   /** Moves over a field and returns its start. */
   #skip(bytes: number): number {
-    const at = this.#offset;
-    if (at + bytes > this.#body.length) throw malformed("The packet ends inside a field");
+    const start = this.#offset;
+    if (start + bytes > this.#body.length) throw malformed("The packet ends inside a field");
     this.#offset += bytes;
-    return at;
+    return start;
   }
 }
 

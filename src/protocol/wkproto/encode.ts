@@ -136,7 +136,7 @@ export class EncryptedRecv {
   }
 
   /** Returns the packet, encrypted and signed for one client. */
-  for(cipher: PayloadCipher): Uint8Array {
+  encryptFor(cipher: PayloadCipher): Uint8Array {
     const payload = cipher.encrypt(this.#payload);
     this.#signed.write(payload, this.#signedOffset, "latin1");
     const frame = Buffer.allocUnsafe(this.#frame.length);
@@ -186,30 +186,30 @@ class PacketWriter {
   #offset = HEAD_BYTES;
 
   u8(value: number): void {
-    const at = this.#reserve(1);
-    PacketWriter.#shared.writeUInt8(value, at);
+    const start = this.#reserve(1);
+    PacketWriter.#shared.writeUInt8(value, start);
   }
 
   u32(value: number): void {
-    const at = this.#reserve(4);
-    PacketWriter.#shared.writeUInt32BE(value, at);
+    const start = this.#reserve(4);
+    PacketWriter.#shared.writeUInt32BE(value, start);
   }
 
   i64(value: bigint): void {
-    const at = this.#reserve(8);
-    PacketWriter.#shared.writeBigInt64BE(value, at);
+    const start = this.#reserve(8);
+    PacketWriter.#shared.writeBigInt64BE(value, start);
   }
 
   text(value: string): void {
     const bytes = Buffer.byteLength(value);
-    const at = this.#reserve(2 + bytes);
-    PacketWriter.#shared.writeUInt16BE(bytes, at);
-    PacketWriter.#shared.write(value, at + 2);
+    const start = this.#reserve(2 + bytes);
+    PacketWriter.#shared.writeUInt16BE(bytes, start);
+    PacketWriter.#shared.write(value, start + 2);
   }
 
   bytes(value: Uint8Array): void {
-    const at = this.#reserve(value.length);
-    PacketWriter.#shared.set(value, at);
+    const start = this.#reserve(value.length);
+    PacketWriter.#shared.set(value, start);
   }
 
   end(type: number, flags = 0): Buffer {
@@ -228,12 +228,12 @@ class PacketWriter {
 
   /** Reserves memory for a field and returns its start. */
   #reserve(bytes: number): number {
-    const at = this.#offset;
+    const start = this.#offset;
     this.#offset += bytes;
-    if (this.#offset <= PacketWriter.#shared.length) return at;
+    if (this.#offset <= PacketWriter.#shared.length) return start;
     const grown = Buffer.alloc(2 * this.#offset);
     grown.set(PacketWriter.#shared);
     PacketWriter.#shared = grown;
-    return at;
+    return start;
   }
 }

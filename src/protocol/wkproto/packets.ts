@@ -77,7 +77,7 @@ export class PacketStream {
    * Calls `use` with each packet that is complete after these bytes. Throws FrameError if packet
    * boundaries are lost.
    */
-  take(data: Uint8Array, use: (packet: Packet) => void): void {
+  read(data: Uint8Array, use: (packet: Packet) => void): void {
     let unread = Buffer.from(data.buffer, data.byteOffset, data.length);
     while (unread.length > 0) {
       if (this.#partialBytes > 0) {

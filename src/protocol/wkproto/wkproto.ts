@@ -206,7 +206,7 @@ class WkprotoCodec implements Codec {
         true,
       );
     let ignoredPackets = 0;
-    this.#packets.take(data, (packet) => {
+    this.#packets.read(data, (packet) => {
       if (!use(packet)) ignoredPackets += 1;
       if (ignoredPackets <= MAX_IGNORED_PACKETS) return;
       const problem = "The message has too many packets that are not requests";
@@ -446,12 +446,12 @@ class WkprotoCodec implements Codec {
       return writeRecv(this.#packetOf(channel, message, flags), this.#version);
     const cached = this.#cachedRecvs.get(this.#version);
     if (cached?.message === message && cached.channelId === channel.id && cached.flags === flags)
-      return cached.recv.for(this.#cipher);
+      return cached.recv.encryptFor(this.#cipher);
     const packet = this.#packetOf(channel, message, flags);
     const recv = new EncryptedRecv(packet, this.#version);
     const channelId = channel.id;
     this.#cachedRecvs.set(this.#version, { message, channelId, flags, recv });
-    return recv.for(this.#cipher);
+    return recv.encryptFor(this.#cipher);
   }
 
   /**
