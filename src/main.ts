@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-// The `jindou` command: parses the command line and runs one command; an error becomes a sentence
-// on standard error and an exit code: 0 done, 1 failed, 2 command line or configuration not valid.
+// The `jindou` command: parses the command line and runs one command. An error is printed as one
+// sentence on standard error. Exit codes: 0 success, 1 failure, 2 invalid command line or
+// configuration.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -15,14 +16,14 @@ import { maskSecrets } from "./config/summary.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
 
 const FAILED = 1;
-const NOT_VALID = 2;
+const INVALID = 2;
 
 try {
   await run(parseCommandLine(process.argv.slice(2)));
 } catch (error) {
   const problems = error instanceof ConfigError ? error.problems : [`${reasonOf(error)}.`];
   for (const problem of problems) process.stderr.write(`jindou: ${problem}\n`);
-  process.exit(error instanceof ConfigError ? NOT_VALID : FAILED);
+  process.exit(error instanceof ConfigError ? INVALID : FAILED);
 }
 
 async function run(line: CommandLine): Promise<void> {
@@ -45,7 +46,8 @@ async function run(line: CommandLine): Promise<void> {
 }
 
 /**
- * Beside the schema: Node.js, files, addresses. An address in use is a warning: the node may run.
+ * Checks what the schema cannot express: the Node.js version, the files and the listen addresses.
+ * An address that is in use is only a warning, because the node itself may be running.
  */
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");
@@ -55,14 +57,16 @@ async function checkConfig(config: Config): Promise<void> {
   print("The configuration is valid.\n");
 }
 
-/** Imports late: the other commands need no sockets and no store. */
+/**
+ * Starts a node. Imports its modules here because the other commands need no sockets and no store.
+ */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
   const { fileProblems, libraryProblem } = await import("./server/preflight.ts");
   const library = await libraryProblem();
   if (library !== undefined) throw new ConfigError([library]);
   const problems = await fileProblems(config);
-  if (problems.length > 0) throw new StartError(problems.join(" ")); // exit code 1: a file may appear later
+  if (problems.length > 0) throw new StartError(problems.join(" ")); // exit code 1: the file may appear later
   const { startNode } = await import("./start.ts");
   await startNode(config, version());
 }
@@ -89,14 +93,17 @@ async function hashPassword(): Promise<void> {
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
-/** Standard input without its last newline; at a terminal one line, not echoed. */
+/**
+ * Returns standard input without its last newline. At a terminal, prompts for one line and does not
+ * echo it.
+ */
 async function readPassword(): Promise<string> {
   if (!process.stdin.isTTY) return (await text(process.stdin)).replace(/\r?\n$/, "");
   process.stderr.write("Password: ");
-  const unseen = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const discarded = new Writable({ write: (_chunk, _encoding, done) => done() });
   const input = createInterface({
     input: process.stdin,
-    output: unseen,
+    output: discarded,
     terminal: true,
   });
   const ended = once(input, "close").then(() => [""]);
@@ -111,6 +118,6 @@ function version(): string {
   return JSON.parse(readFileSync(file, "utf8")).version;
 }
 
-function print(words: string): void {
-  process.stdout.write(words);
+function print(output: string): void {
+  process.stdout.write(output);
 }

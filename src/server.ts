@@ -1,64 +1,69 @@
-// One node: the order in which its parts start and stop. It stops in reverse order: refuse new
-// work, let clients go, finish calls under way, flush, close. The parts are made in server/.
+// One node: the order in which its parts start and stop. It stops in reverse order: reject new
+// work, disconnect clients, finish the calls in progress, flush and close. The parts are created in
+// server/.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Config } from "./config/schema.ts";
 import type { Gateway } from "./gateway/endpoint.ts";
-import { createHub, createNodeGateway } from "./server/client-side.ts";
+import { createDelivery, createNodeGateway } from "./server/client-side.ts";
 import { createApi, createNodeManagers, createViewerApi } from "./server/control-plane.ts";
 import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
 
 /**
- * The share of the drain time in which clients are disconnected; the rest is for calls under way.
+ * Fraction of the drain time in which clients are disconnected. The rest is for calls in progress.
  */
 const DRAIN_SHARE = 0.8;
-/** Replies leave at the end of a turn of the loop. */
-const FAREWELL_MS = 5;
+/** Time for the last replies, which are sent at the end of a turn of the event loop. */
+const LAST_REPLIES_MS = 5;
 
 interface Server {
-  /** Opens the store, then the listeners. Rejects with a message for the operator. */
+  /**
+   * Opens the store, then the listeners. Returns the ports of the listeners. Rejects with a message
+   * for the operator.
+   */
   start(): Promise<{ readonly apiPort: number; readonly clientPort: number }>;
-  /** Drains and stops, after a start under way. Safe to call twice. */
+  /** Drains and stops the node. Waits for a start in progress first. Safe to call twice. */
   close(): Promise<void>;
 }
 
-type Started = Awaited<ReturnType<Server["start"]>>;
+type ListenerPorts = Awaited<ReturnType<Server["start"]>>;
 
 export function createServer(config: Config, deps: ServerDeps): Server {
   const node = createNode(config, deps);
   const managers = createNodeManagers(node);
   const topics: { publisher?: TopicPublisher } = {};
-  const hub = createHub(node, topics);
-  const gateway = createNodeGateway(node, hub);
+  const delivery = createDelivery(node, topics);
+  const gateway = createNodeGateway(node, delivery);
   const listeners = createListeners(node, {
     http: createApi(node, managers, gateway.facts),
     viewers: createViewerApi(node),
     sockets: gateway.endpoint,
   });
   topics.publisher = listeners.client;
-  const all = [...new Set([listeners.api, listeners.client])];
-  let starting: Promise<Started> | undefined;
+  const allListeners = [...new Set([listeners.api, listeners.client])];
+  let starting: Promise<ListenerPorts> | undefined;
   let closing: Promise<void> | undefined;
 
-  async function open(): Promise<Started> {
+  async function open(): Promise<ListenerPorts> {
     node.status = "starting";
     const { managers: accounts, admin } = config;
-    if (accounts.length > 0 || admin.password !== "") await managers.start(); // needs no store
-    const early = await moved();
+    if (accounts.length > 0 || admin.password !== "") await managers.start(); // does not need the store
+    const earlyPorts = await finishMove();
     await node.store.start();
     await join();
     await node.systemAccounts.start();
-    const ports = early ?? (await listen()); // it answers 503 until the node is ready
-    await managers.start(); // may generate and show a password: after all that may fail
+    const ports = earlyPorts ?? (await listen()); // calls are answered with 503 until it is ready
+    await managers.start(); // last, because it may show a generated password, and a start may fail
     node.streams.start();
     node.status = "ready";
     return ports;
   }
 
   /**
-   * The node joins before it checks again for a move of data, and before it writes lasting data.
+   * Joins the cluster. The node must join before it checks again that no move of data has begun,
+   * and before it writes durable data.
    */
   async function join(): Promise<void> {
     await node.cluster.start();
@@ -70,8 +75,11 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     }
   }
 
-  /** If data must be moved first: serves the progress, and resolves when all is moved. */
-  async function moved(): Promise<Started | undefined> {
+  /**
+   * If data must be moved first, opens the listeners, which report the progress, waits until all
+   * data is moved and returns the ports. Otherwise returns `undefined`.
+   */
+  async function finishMove(): Promise<ListenerPorts | undefined> {
     const { migration, logger } = node;
     if (migration === undefined || !(await migration.isPending())) return undefined;
     const ports = await listen();
@@ -80,7 +88,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     return ports;
   }
 
-  async function listen(): Promise<Started> {
+  async function listen(): Promise<ListenerPorts> {
     const apiPort = await startListener(listeners.api, "api");
     const clientPort =
       listeners.client === listeners.api
@@ -89,10 +97,10 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     return { apiPort, clientPort };
   }
 
-  async function shut(): Promise<void> {
+  async function closeNode(): Promise<void> {
     node.migration?.close();
-    await starting?.catch(() => undefined); // start() rejects with it
-    await stop(node, gateway, all);
+    await starting?.catch(() => undefined); // the error is that of start()
+    await stop(node, gateway, allListeners);
   }
 
   return {
@@ -102,7 +110,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     },
 
     close() {
-      if (closing === undefined) closing = shut();
+      if (closing === undefined) closing = closeNode();
       return closing;
     },
   };
@@ -120,7 +128,7 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   await node.streams.close();
   await node.systemAccounts.close();
   await node.store.close();
-  await pause(FAREWELL_MS); // the last replies leave
+  await pause(LAST_REPLIES_MS);
   for (const listener of listeners) listener.close();
   await node.cluster.close();
   await node.drivers.close();

@@ -1,5 +1,5 @@
-// One node as this process: start, signals, drain, exit. State: the time since which it is
-// stopping. Only this file ends the process of a running node, and it logs every error.
+// Runs one node in this process: start, signals, drain and exit. State: the time at which the node
+// began to stop. Only this file may exit the process of a running node. It logs every error.
 
 import { BrokerError } from "./broker/errors.ts";
 import type { Config } from "./config/schema.ts";
@@ -10,19 +10,20 @@ import { createServer } from "./server.ts";
 
 type Server = ReturnType<typeof createServer>;
 
-/** Time for closing after the drain, before the process exits anyway. */
+/** Time for closing after the drain. After it the process exits even if closing is not complete. */
 const GRACE_MS = 5000;
 /**
- * A signal so soon after the first repeats it: npm forwards a Ctrl-C that the terminal sent too.
+ * Time after the first signal during which further signals are ignored. npm forwards a Ctrl-C that
+ * the terminal has already sent to this process.
  */
-const ECHO_MS = 300;
+const REPEATED_SIGNAL_MS = 300;
 
 /**
- * Runs a node until a signal: the first drains and exits with 0, a later one exits with 1 at once.
- * Rejects if it cannot start.
+ * Starts a node and runs it until a signal. The first signal drains the node and exits with 0, a
+ * later one exits with 1 at once. Rejects if the node cannot start.
  */
 export async function startNode(config: Config, version: string): Promise<void> {
-  process.stderr.on("error", () => {}); // libraries print there, perhaps to a full disk
+  process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full
   const logger = createLogger(config.log);
   exitOnBug(logger);
   const onUnfit = (err: unknown) => {
@@ -36,19 +37,21 @@ export async function startNode(config: Config, version: string): Promise<void> 
     timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
-    if (stopping.isAsked()) return undefined; // it waited for a move of data
+    if (stopping.isAsked()) return undefined; // a signal ended the wait for a move of data
     const isExplained =
       err instanceof StartError || (err instanceof BrokerError && err.cause === undefined);
     if (isExplained) logger.fatal({ reason: err.message }, "The node cannot start");
     else logger.fatal({ err }, "The node cannot start");
     throw err;
   });
-  if (ports === undefined) return; // the process ends when the server is closed
+  if (ports === undefined) return; // closeAndExit ends the process
   logger.info({ version, ...ports }, "The node is ready");
   if (process.stderr.isTTY) process.stderr.write(startSummary(config, ports, version));
 }
 
-/** To the terminal only: logs are kept and shipped, a password must not be. */
+/**
+ * Shows the password on the terminal only. Logs are stored and shipped, so it must not be logged.
+ */
 function announcePassword(username: string, password: string): void {
   process.stderr.write(
     `Manager ${username} was made with the password ${password}\nIt is shown this once; set JINDOU_ADMIN_PASSWORD to choose your own.\n`,
@@ -66,7 +69,7 @@ function exitOnBug(logger: Logger): void {
 
 interface StopPlan {
   readonly logger: Logger;
-  /** The process exits after so long even if closing hangs. */
+  /** Time after which the process exits even if closing hangs. */
   readonly timeoutMs: number;
 }
 
@@ -75,7 +78,7 @@ function stopOnSignal(server: Server, plan: StopPlan): { readonly isAsked: () =>
   const stop = (signal: NodeJS.Signals) => {
     const nowMs = performance.now();
     if (stoppingSinceMs !== undefined) {
-      if (nowMs - stoppingSinceMs > ECHO_MS) process.exit(1);
+      if (nowMs - stoppingSinceMs > REPEATED_SIGNAL_MS) process.exit(1);
       return;
     }
     stoppingSinceMs = nowMs;

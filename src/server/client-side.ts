@@ -1,5 +1,5 @@
-// The client side of a node: the hub that delivers to sessions, and the gateway that accepts them.
-// State: none.
+// Creates the client side of a node: the parts that deliver to its sessions, and the gateway that
+// accepts client connections. Keeps no state.
 
 import type { LocalSession } from "../api/connections.ts";
 import { MAX_ID_LENGTH } from "../broker/model.ts";
@@ -24,30 +24,32 @@ import type { LocalFacts } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
 import { hasData, type Node } from "./node.ts";
 
-/** Payload bytes of one run of a resume and of one history reply on a socket. */
-const RUN_BYTES = 131_072;
-/** Messages of one run of a resume. */
-const RUN_MESSAGES = 200;
-/** About the bytes of a message in a frame beside its payload. */
+/** Maximum number of payload bytes in one page of a resume and in one history reply on a socket. */
+const PAGE_BYTES = 131_072;
+/** Maximum number of messages in one page of a resume. */
+const PAGE_MESSAGES = 200;
+/** Approximate number of bytes that a message takes in a frame besides its payload. */
 const MESSAGE_OVERHEAD_BYTES = 256;
+/** Maximum number of uids in one presence query. */
 const MAX_PRESENCE_UIDS = 1000;
-/** Uids whose online state one session may watch. */
+/** Maximum number of uids whose presence one session may watch. */
 const MAX_WATCHED_UIDS = 200;
+/** Maximum number of commands that one frame may acknowledge. */
 const MAX_COMMAND_ACKS = 1000;
 
-/** Seconds of `maxStoredBytesPerSecond` that a user may store at once. */
+/** Number of seconds of `maxStoredBytesPerSecond` that a user may store at once. */
 const STORED_BURST_S = 10;
 
-/** A session's place is when it was entered, or soon after, in microseconds. */
+/** Login times of sessions (`since`) are in microseconds. */
 const US_PER_MS = 1000;
 
-/** Between tries of a read that is repeated until it succeeds. */
+/** Delay between attempts of a read that is retried until it succeeds. */
 const RETRY_MS = 1000;
-/** Sessions opened at once; further ones wait. */
-const OPENINGS = 128;
+/** Maximum number of sessions that are opened at the same time. Further ones wait. */
+const MAX_OPENINGS = 128;
 
-/** The parts that know the node's sessions. */
-interface LocalSessions {
+/** The parts that know the sessions of this node and deliver to them. */
+interface Delivery {
   readonly hub: Hub;
   readonly groups: Groups;
   readonly catchUps: CatchUps;
@@ -55,11 +57,14 @@ interface LocalSessions {
   readonly watch: PresenceWatch;
 }
 
-/** The listener the hub publishes on is created later, because it needs the gateway. */
-export function createHub(
+/**
+ * Creates the parts that deliver to sessions. `topics.publisher` is set later, because the listener
+ * needs the gateway, which needs these parts.
+ */
+export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },
-): LocalSessions {
+): Delivery {
   const { store, cluster, directory, interest, followers, metrics } = node;
   const { client } = node.config;
   const onError = bugLog(node);
@@ -118,7 +123,7 @@ export function createHub(
 
 export function createNodeGateway(
   node: Node,
-  local: LocalSessions,
+  delivery: Delivery,
 ): Gateway & { readonly facts: LocalFacts } {
   const { client, messages, protocol } = node.config;
   const limits = {
@@ -132,20 +137,20 @@ export function createNodeGateway(
   const protocols = [
     createWkproto({ ...limits, maxPacketBytes: client.maxFrameBytes }, protocol.wkproto),
     createJsonRpcProtocol(limits),
-    createNativeProtocol(limits), // takes every first frame
+    createNativeProtocol(limits), // last, because it accepts every first frame
   ];
-  const context = clientContext(node, local);
+  const context = clientContext(node, delivery);
   const gateway = createGateway(context, protocols, client);
   const endpoint = gatedSockets(gateway.endpoint, () => hasData(node));
-  const facts = localFacts(node, local, context.clients);
+  const facts = localFacts(node, delivery, context.clients);
   return { ...gateway, endpoint, facts };
 }
 
-function clientContext(node: Node, local: LocalSessions): ClientContext {
+function clientContext(node: Node, delivery: Delivery): ClientContext {
   const { config, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
-  const { hub, groups, catchUps, resync, watch } = local;
-  const openings = new Semaphore(OPENINGS);
+  const { hub, groups, catchUps, resync, watch } = delivery;
+  const openings = new Semaphore(MAX_OPENINGS);
   let sessionCount = 0;
   return {
     clients: new Set(),
@@ -190,7 +195,7 @@ function clientContext(node: Node, local: LocalSessions): ClientContext {
       turns: createHistoryTurns(),
       clock: Date.now,
       metrics: metrics.gateway,
-      maxHistoryBytes: runBytes(client),
+      maxHistoryBytes: maxPageBytes(client),
     },
     limits: {
       authTimeoutMs: client.authTimeoutMs,
@@ -201,9 +206,9 @@ function clientContext(node: Node, local: LocalSessions): ClientContext {
   };
 }
 
-function bugLog({ logger }: Node): (error: unknown, what: string) => void {
+function bugLog({ logger }: Node): (error: unknown, message: string) => void {
   const log = roomLogger(logger, "gateway");
-  return (error, what) => log.error({ err: error }, what);
+  return (error, message) => log.error({ err: error }, message);
 }
 
 function workLimits(client: Config["client"]): WorkLimits {
@@ -217,23 +222,26 @@ function workLimits(client: Config["client"]): WorkLimits {
 }
 
 function readLimits(client: Config["client"]): ReadLimits {
-  const pageBytes = runBytes(client);
+  const pageBytes = maxPageBytes(client);
   return {
-    pageMessages: Math.min(RUN_MESSAGES, Math.floor(pageBytes / MESSAGE_OVERHEAD_BYTES)),
+    pageMessages: Math.min(PAGE_MESSAGES, Math.floor(pageBytes / MESSAGE_OVERHEAD_BYTES)),
     pageBytes,
     maxUnreadBytes: client.maxBufferedBytes / 4,
   };
 }
 
-/** A run that a slow link leaves unread must not fill the client's buffer. */
-function runBytes({ maxBufferedBytes }: Config["client"]): number {
-  return Math.min(RUN_BYTES, maxBufferedBytes / 4);
+/**
+ * Returns the maximum size of a page. It depends on `maxBufferedBytes`, because a page that waits
+ * on a slow link must not fill the buffer of the client.
+ */
+function maxPageBytes({ maxBufferedBytes }: Config["client"]): number {
+  return Math.min(PAGE_BYTES, maxBufferedBytes / 4);
 }
 
-/** What the control plane tells of the clients of this node. */
+/** Returns the facts that the control plane shows about the clients of this node. */
 function localFacts(
   { directory }: Node,
-  { hub }: LocalSessions,
+  { hub }: Delivery,
   clients: ReadonlySet<unknown>,
 ): LocalFacts {
   return {

@@ -1,4 +1,5 @@
-// The HTTP side of a node: its managers, the endpoint of backends and that of viewers. State: none.
+// Creates the HTTP side of a node: the manager accounts, the endpoint for backends and the endpoint
+// for viewers. Keeps no state.
 
 import type { LocalSession } from "../api/connections.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
@@ -41,6 +42,7 @@ export function createNodeManagers(node: Node): Managers {
   });
 }
 
+/** Result of `GET /migrate/result` on a node that moves no data. */
 const NOTHING_TO_MOVE = {
   status: "migrated",
   step: "",
@@ -48,7 +50,7 @@ const NOTHING_TO_MOVE = {
   tryCount: 0,
 } as const;
 
-/** What the client side knows of its sessions. */
+/** Facts about the clients of this node, which the client side supplies. */
 export interface LocalFacts {
   sessions(): Iterable<LocalSession>;
   vitals(): { readonly connections: number; readonly deliveries: number };
@@ -101,7 +103,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
   return gatedHttp(endpoint, isOpen);
 }
 
-/** The HTTP endpoint of the clients' listener. */
+/** Creates the HTTP endpoint of the listener for clients. */
 export function createViewerApi(node: Node): HttpEndpoint {
   const endpoint = createViewerEndpoint({
     streams: node.streams,

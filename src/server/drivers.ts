@@ -1,5 +1,5 @@
-// A node's store and its cluster: the embedded store and a cluster of one, or a Redis that many
-// nodes share. State: none of its own.
+// Creates the store and the cluster of a node: either the embedded store and a cluster of one node,
+// or a Redis that several nodes share. Keeps no state.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Cluster, Store, Throttle } from "../broker/ports.ts";
@@ -18,43 +18,49 @@ import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { createRedisStore } from "../store/redis/store.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
-interface DriverParts {
+interface DriverPorts {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly about: AboutNode;
-  /** Other nodes took this one for dead; it goes on under a new incarnation. */
+  /** Called when the other nodes declared this node dead and it continues as a new incarnation. */
   readonly onNewIncarnation: () => void;
-  /** Another process has the data now; must end this one at once. */
+  /** Called when another process owns the data. Must exit this process at once. */
   readonly onLost: (error: unknown) => void;
 }
 
 export interface Drivers {
-  /** Must be started first. */
+  /** Must be started before the cluster. */
   readonly store: Store;
   readonly cluster: Cluster;
-  /** Of failed logins. */
+  /** Counts failed logins. */
   readonly throttle: Throttle;
-  /** Closes the connection that store and cluster share, after both. Safe to call twice. */
+  /**
+   * Closes the connection that the store and the cluster share. Call it after both are closed. Safe
+   * to call twice.
+   */
   close(): Promise<void>;
 }
 
-export function createDrivers(parts: DriverParts): Drivers {
-  return parts.config.redis.url === "" ? createEmbeddedDrivers(parts) : createRedisDrivers(parts);
+export function createDrivers(ports: DriverPorts): Drivers {
+  return ports.config.redis.url === "" ? createEmbeddedDrivers(ports) : createRedisDrivers(ports);
 }
 
-/** The share of a client's buffer that one stream may take. */
-const VIEWER_SHARE = 4;
+/** A stream may take at most a quarter of the buffer of a connection. */
+const BUFFER_DIVISOR = 4;
 
-/** Bounded by the client's buffer, because a viewer who joins is sent the whole stream at once. */
+/**
+ * Returns the maximum size of a stream. It depends on the buffer of a connection, because a viewer
+ * who joins is sent the whole stream at once.
+ */
 export function maxStreamBytes({ streams, client }: Config): number {
-  const share = client.maxBufferedBytes / VIEWER_SHARE;
+  const share = client.maxBufferedBytes / BUFFER_DIVISOR;
   return Math.min(streams.maxStreamBytes, share);
 }
 
-function createEmbeddedDrivers(parts: DriverParts): Drivers {
-  const { config, logger, about, onLost } = parts;
-  const { families } = parts.metrics;
+function createEmbeddedDrivers(ports: DriverPorts): Drivers {
+  const { config, logger, about, onLost } = ports;
+  const { families } = ports.metrics;
   const { store: settings, streams, commands } = config;
   const cluster = new SingleNode(about.nodeId, about);
   const log = roomLogger(logger, "store");
@@ -66,7 +72,7 @@ function createEmbeddedDrivers(parts: DriverParts): Drivers {
     inboxTtlS: commands.expireS,
     publisher: cluster,
     clock: Date.now,
-    onError: (error, what) => log.error({ err: error }, what),
+    onError: (error, message) => log.error({ err: error }, message),
     onLost,
   });
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
@@ -82,19 +88,19 @@ function createEmbeddedDrivers(parts: DriverParts): Drivers {
   return { store, cluster, throttle, async close() {} };
 }
 
-/** A user who reconnects in this time costs no new subscription. */
+/** Delay before a topic is unsubscribed. A user who reconnects sooner needs no new subscription. */
 const UNSUBSCRIBE_DELAY_MS = 10_000;
 
-function createRedisDrivers(parts: DriverParts): Drivers {
-  const { config, logger, about } = parts;
-  const { families } = parts.metrics;
+function createRedisDrivers(ports: DriverPorts): Drivers {
+  const { config, logger, about } = ports;
+  const { families } = ports.metrics;
   const { nodeId } = about;
   const log = roomLogger(logger, "redis");
-  /** Redis being away is reported while it lasts, and is no error of this node. */
-  const onError = (error: unknown, what: string) => {
+  // An unreachable Redis is a warning, because it is not an error of this node.
+  const onError = (error: unknown, message: string) => {
     if (error instanceof BrokerError && error.code === "unavailable")
-      log.warn({ err: error }, what);
-    else log.error({ err: error }, what);
+      log.warn({ err: error }, message);
+    else log.error({ err: error }, message);
   };
   const name = `jindou-${nodeId}`;
   const link = new RedisLink(config.redis, { name, onError });
@@ -138,7 +144,7 @@ function createRedisDrivers(parts: DriverParts): Drivers {
     about,
     heartbeatMs: heartbeatMs(deadAfterMs),
     deadAfterMs,
-    onNewIncarnation: parts.onNewIncarnation,
+    onNewIncarnation: ports.onNewIncarnation,
     asksTime: () => clockCheck.asks(),
   });
   families.redisUp.of().from(() => (link.isUp ? 1 : 0));
@@ -156,7 +162,7 @@ function createRedisDrivers(parts: DriverParts): Drivers {
   };
 }
 
-/** Throws StartError with what keeps the node from its Redis. */
+/** Waits until the store has started. Throws StartError with the reason if Redis cannot be used. */
 async function orStartError(starting: Promise<void>): Promise<void> {
   try {
     await starting;

@@ -1,5 +1,5 @@
-// What a node serves before its data is ready: health, metrics and the result of the move; all
-// other calls get 503, and sockets are closed. No state.
+// Limits what a node serves while it starts: only health, metrics and the result of a move of data.
+// All other calls are rejected with 503, and sockets are closed.
 
 import { errorReply } from "../api/errors.ts";
 import { CLOSE_REASONS } from "../broker/errors.ts";
@@ -11,6 +11,7 @@ import type {
   SocketEndpoint,
 } from "../transport/types.ts";
 
+/** Paths that are served in every state of the node. */
 const ALWAYS: ReadonlySet<string> = new Set([
   ...["/healthz", "/readyz", "/health", "/metrics", "/migrate/result"],
 ]);
@@ -21,7 +22,7 @@ const REFUSAL = {
   retryAfterS: RETRY_AFTER_S,
 } as const;
 
-/** The endpoint; until `isOpen` it serves only a few paths. */
+/** Returns the endpoint, which serves only the paths in `ALWAYS` until `isOpen` returns true. */
 export function gatedHttp(endpoint: HttpEndpoint, isOpen: () => boolean): HttpEndpoint {
   const routes = endpoint.routes.map((route) => {
     if (ALWAYS.has(route.path)) return route;
@@ -34,17 +35,21 @@ export function gatedHttp(endpoint: HttpEndpoint, isOpen: () => boolean): HttpEn
   return { ...endpoint, routes };
 }
 
-/** The endpoint; until `isOpen` sockets are closed with a code to reconnect later. */
+/**
+ * Returns the endpoint, which closes sockets until `isOpen` returns true. The close code asks the
+ * client to reconnect later.
+ */
 export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {
   return {
     ...endpoint,
     open: (connection, upgrade) =>
-      isOpen() ? endpoint.open(connection, upgrade) : turnedAway(connection),
+      isOpen() ? endpoint.open(connection, upgrade) : closeSoon(connection),
   };
 }
 
-function turnedAway(connection: Connection): ConnectionHandler {
+/** Closes the connection once it is open, and ignores what it receives until then. */
+function closeSoon(connection: Connection): ConnectionHandler {
   const { code, message } = CLOSE_REASONS.unavailable;
-  setImmediate(() => connection.end(code, message)); // it is open when this returns
+  setImmediate(() => connection.end(code, message)); // it is not open until this function returns
   return { received() {}, drained() {}, lagging() {}, closed() {} };
 }

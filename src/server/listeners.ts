@@ -1,5 +1,5 @@
-// The listeners of a node: one address for backends and one for clients, or one for both. State:
-// none.
+// Creates the listeners of a node: one for backends and one for clients, or a single one for both.
+// Keeps no state.
 
 import type { Config } from "../config/schema.ts";
 import type { Gateway } from "../gateway/endpoint.ts";
@@ -14,18 +14,19 @@ import type { Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
 /**
- * Sockets kept for the API's listener, so that a full node can be managed; at most an eighth of
- * all.
+ * Number of sockets that only the listener of the API may use, so that a node without free sockets
+ * can still be managed. At most an eighth of all sockets.
  */
 const SPARE_SOCKETS = 64;
+/** Minimum time between two log lines about refused sockets with the same reason. */
 const REFUSAL_LOG_MS = 10_000;
 
-/** With equal addresses one listener serves both. */
+/** Creates the listeners. If both addresses are equal, one listener serves both. */
 export function createListeners(
   node: Node,
   endpoints: {
     readonly http: HttpEndpoint;
-    /** Of a listener that serves clients only. */
+    /** HTTP endpoint of a listener that serves only clients. */
     readonly viewers: HttpEndpoint;
     readonly sockets: Gateway["endpoint"];
   },
@@ -63,7 +64,7 @@ export function createListeners(
   };
 }
 
-/** Shared by the listeners: their sockets are descriptors of one process. */
+/** Creates the limits that both listeners share, because their sockets belong to one process. */
 function createLimits({ config, logger, metrics }: Node): SocketLimits {
   const { families } = metrics;
   const { max, maxUnauthenticatedPerAddress } = config.sockets;
@@ -97,7 +98,9 @@ function createBodies({ config, metrics }: Node): BodyBudget {
   return bodies;
 }
 
-/** Resolves with the port. Throws StartError, which names the setting to change. */
+/**
+ * Starts the listener and returns its port. Throws StartError, which names the setting to change.
+ */
 export async function startListener(
   listener: Listener,
   section: "api" | "client",
@@ -114,7 +117,7 @@ export async function startListener(
 
 export function addressOf(text: string): Address {
   const address = parseAddress(text);
-  if (address === undefined) throw new Error(`${text} is not an address`); // config/ has checked it
+  if (address === undefined) throw new Error(`${text} is not an address`); // the configuration was validated
   return address;
 }
 

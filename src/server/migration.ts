@@ -1,5 +1,5 @@
-// The move of a node or of `jindou migrate`, from the configuration; what the node logs of it. No
-// state.
+// Creates the move of data for a node or for `jindou migrate` from the configuration, and logs the
+// move of a node. Keeps no state.
 
 import type { Config } from "../config/schema.ts";
 import { Migration, type MoveEvents } from "../migrate/migration.ts";
@@ -7,7 +7,8 @@ import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
 /**
- * With an empty `migrate.from` it only waits for the move of another process.
+ * Creates the move of data. If `migrate.from` is empty, it only waits for the move of another
+ * process.
  */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
   const { store, streams } = config;
@@ -26,7 +27,10 @@ export function migrationOf(config: Config, events: MoveEvents): Migration {
   return new Migration(settings, events);
 }
 
-/** Undefined: the node uses the embedded store. */
+/**
+ * Creates the move of a node and logs its progress. `undefined` if the node uses the embedded
+ * store.
+ */
 export function nodeMigration(
   config: Config,
   logger: Logger,
@@ -34,23 +38,23 @@ export function nodeMigration(
 ): Migration | undefined {
   if (config.redis.url === "") return undefined;
   const log = roomLogger(logger, "migrate");
-  const said = { step: "", other: "" };
+  const lastLogged = { step: "", other: "" };
   return migrationOf(config, {
-    onError: (error, what) => log.warn({ err: error }, what),
+    onError: (error, message) => log.warn({ err: error }, message),
     onFailure(error, retryMs) {
       if (retryMs === undefined)
         log.error({ err: error }, "The migration failed and is not tried again");
       else log.error({ err: error, retryMs }, "The migration failed and is tried again");
     },
     onProgress(progress) {
-      if (progress.step === said.step) return;
-      said.step = progress.step;
+      if (progress.step === lastLogged.step) return;
+      lastLogged.step = progress.step;
       log.info(progress, "The migration began a step");
     },
     onWaiting({ step, isAbandoned, lastErr }) {
-      const words = `${step} ${isAbandoned} ${lastErr}`;
-      if (words === said.other) return;
-      said.other = words;
+      const state = `${step} ${isAbandoned} ${lastErr}`;
+      if (state === lastLogged.other) return;
+      lastLogged.other = state;
       if (isAbandoned)
         log.warn({ step, lastErr }, "The migration by another process was abandoned");
       else log.info({ step, lastErr }, "Another process migrates the data");

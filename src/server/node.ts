@@ -1,5 +1,5 @@
-// The parts of a node that sockets, HTTP and listeners share: store, cluster, use cases, metrics.
-// State: the node's status.
+// Creates the parts of a node that sockets, HTTP calls and listeners share: store, cluster, use
+// cases and metrics. State: the status of the node.
 
 import { randomBytes } from "node:crypto";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
@@ -19,14 +19,15 @@ import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import { createDrivers, type Drivers } from "./drivers.ts";
 import { nodeMigration } from "./migration.ts";
 
+/** What the process supplies to a node. */
 export interface ServerDeps {
   readonly logger: Logger;
   readonly version: string;
   /** Shows the operator a generated password, which must not reach the log. */
   announcePassword(username: string, password: string): void;
   /**
-   * The node must stop serving at once: data is being moved into its Redis, or another process has
-   * its data folder.
+   * Called when the node must stop serving at once: data is being moved into its Redis, or another
+   * process owns its data folder.
    */
   onUnfit(error: unknown): void;
 }
@@ -34,23 +35,26 @@ export interface ServerDeps {
 export interface Node extends ServerDeps {
   readonly config: Config;
   readonly metrics: Metrics;
-  /** Unix milliseconds. */
+  /** Time of the start in Unix milliseconds. */
   readonly startedAtMs: number;
   readonly drivers: Pick<Drivers, "close">;
-  /** Must be over before the store is started; undefined: this node moves no data. */
+  /**
+   * Move of data into Redis, which must finish before the store is started. `undefined` if the node
+   * uses the embedded store.
+   */
   readonly migration: Migration | undefined;
   readonly cluster: Cluster;
   readonly store: Store;
   readonly directory: SessionDirectory;
   readonly throttle: Throttle;
   readonly systemAccounts: SystemAccounts;
-  /** Limits guessing of clients' tokens, on sockets and on `/stream`. */
+  /** Limits attempts to guess the tokens of clients, on sockets and on `/stream`. */
   readonly tokens: TokenGate;
   readonly messages: Messages;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
   readonly conversations: Conversations;
-  /** The subscriptions of sessions; followers have their own. */
+  /** Topic subscriptions of the sessions. Stream followers have their own subscriptions. */
   readonly interest: Interest;
   status: "stopped" | "starting" | "ready" | "draining" | "closed";
 }
@@ -77,7 +81,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   });
   const { store, cluster, throttle } = drivers;
   const log = roomLogger(logger, "broker");
-  const onError = (error: unknown, what: string) => log.error({ err: error }, what);
+  const onError = (error: unknown, message: string) => log.error({ err: error }, message);
   const systemAccounts = new SystemAccounts({ store, onError });
   const isSystem = systemAccounts.has;
   const messages = createMessages(store, {
@@ -134,11 +138,12 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   return node;
 }
 
-/** Whether calls can be answered: not while the data is being moved. */
+/** True if the node can serve calls: always, except while it starts or its data is being moved. */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting";
 }
 
+/** Returns whether the node is ready, and the reason if it is not. */
 export async function readiness(
   node: Node,
 ): Promise<{ readonly ready: boolean; readonly reason: string }> {
@@ -146,7 +151,7 @@ export async function readiness(
   try {
     await node.store.ping();
     await node.cluster.ping();
-    await node.cluster.barrier(); // publications arrive
+    await node.cluster.barrier(); // checks that publications arrive
     return { ready: true, reason: "" };
   } catch (error) {
     if (!(error instanceof BrokerError)) throw error;

@@ -1,5 +1,5 @@
-// Checks of a configuration on this machine: the native library loads, the files exist, the
-// addresses are free. State: none; changes nothing.
+// Checks a configuration against this machine: the native library loads, the files exist, and the
+// listen addresses are free. Changes nothing.
 
 import { constants } from "node:fs";
 import { access, readdir, readFile, stat } from "node:fs/promises";
@@ -10,23 +10,25 @@ import { thisMachine, whyItDoesNotLoad } from "../transport/library.ts";
 import { probeAddress, tlsOptions } from "../transport/listen-checks.ts";
 import { reasonOf } from "./start-error.ts";
 
-/** A sentence for each file or folder of the configuration that cannot be used. */
+/** Returns one sentence for each file or folder of the configuration that cannot be used. */
 export async function fileProblems(config: Config): Promise<readonly string[]> {
   const { redis, store } = config;
-  const found = await Promise.all([
+  const problems = await Promise.all([
     tlsProblem("api", config.api.tls),
     tlsProblem("client", config.client.tls),
     redis.caFile === ""
       ? undefined
       : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () => readFile(redis.caFile)),
     redis.url === ""
-      ? problemOf("store.path (JINDOU_STORE_PATH)", () => assertFolderCanBe(resolve(store.path)))
+      ? problemOf("store.path (JINDOU_STORE_PATH)", () => assertUsableFolder(resolve(store.path)))
       : undefined,
   ]);
-  return found.filter((problem) => problem !== undefined);
+  return problems.filter((problem) => problem !== undefined);
 }
 
-/** The reason why uWebSockets.js cannot be loaded, with a remedy; undefined: it can. */
+/**
+ * Returns why uWebSockets.js cannot be loaded and what to do, or `undefined` if it can be loaded.
+ */
 export async function libraryProblem(): Promise<string | undefined> {
   try {
     await import("../transport/listener.ts");
@@ -36,29 +38,31 @@ export async function libraryProblem(): Promise<string | undefined> {
   }
 }
 
+/** Result of the checks, one sentence for each problem or warning. */
 interface MachineReport {
   readonly problems: readonly string[];
   /**
-   * Normal beside a running node (an address in use) or after a finished move (its folder is gone).
+   * Findings that are normal if a node is running (an address in use) or a move has finished (its
+   * folder was deleted).
    */
   readonly warnings: readonly string[];
 }
 
-/** All checks. Listens on both addresses for a moment. */
+/** Runs all checks. Listens on both addresses for a moment. */
 export async function checkMachine(config: Config): Promise<MachineReport> {
   const library = await libraryProblem();
   const problems = [...(library === undefined ? [] : [library])];
   problems.push(...(await fileProblems(config)));
   const warnings: string[] = [];
   const { from } = config.migrate;
-  const missing =
+  const folderProblem =
     from === ""
       ? undefined
       : await problemOf("migrate.from (JINDOU_MIGRATE_FROM)", () => readdir(from));
-  if (missing !== undefined) warnings.push(missing);
+  if (folderProblem !== undefined) warnings.push(folderProblem);
   for (const section of ["api", "client"] as const) {
     const address = parseAddress(config[section].listen);
-    if (address === undefined) continue; // config/ has checked it
+    if (address === undefined) continue; // the configuration was validated
     const refusal = await probeAddress(address.host, address.port);
     if (refusal === undefined) continue;
     const name = `${section}.listen (JINDOU_${section.toUpperCase()}_LISTEN)`;
@@ -93,13 +97,13 @@ async function problemOf(name: string, check: () => Promise<unknown>): Promise<s
   }
 }
 
-/** Rejects unless the path is a writable folder, or one that can be created. */
-async function assertFolderCanBe(path: string): Promise<void> {
-  const found = await stat(path).catch((error: NodeJS.ErrnoException) => {
+/** Rejects unless the path is a writable folder or a folder that can be created. */
+async function assertUsableFolder(path: string): Promise<void> {
+  const stats = await stat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return undefined;
     throw error;
   });
-  if (found === undefined) return assertFolderCanBe(dirname(path)); // ends at the root
-  if (!found.isDirectory()) throw new Error(`${path} is not a folder`);
+  if (stats === undefined) return assertUsableFolder(dirname(path)); // the root always exists
+  if (!stats.isDirectory()) throw new Error(`${path} is not a folder`);
   await access(path, constants.W_OK);
 }

@@ -1,17 +1,19 @@
-// An error at start that an operator can remedy, and the message of any error as one sentence.
-// State: none.
+// The error for a start that fails for a reason the operator can fix, and the message of any error
+// as one sentence.
 
 import { BrokerError, ERRORS } from "../broker/errors.ts";
 
 /**
- * One sentence that names the remedy. Without a cause: the log would print its stack, for no bug.
+ * A reason why the node cannot start, with what to do about it, in one sentence. It has no cause,
+ * because the log would print the stack of the cause although there is no bug.
  */
 export class StartError extends Error {
   override readonly name = "StartError";
 }
 
 /**
- * The error's message without a full stop; a BrokerError's general message gets that of the cause.
+ * Returns the message of the error without a full stop. If a BrokerError has only the general
+ * message of its code, the message of its cause is appended.
  */
 export function reasonOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
@@ -19,6 +21,6 @@ export function reasonOf(error: unknown): string {
     error instanceof BrokerError &&
     error.cause !== undefined &&
     message === ERRORS[error.code].message;
-  const whole = isGeneral ? `${message}: ${reasonOf(error.cause)}` : message;
-  return whole.trim().replace(/[.!?]$/, "");
+  const text = isGeneral ? `${message}: ${reasonOf(error.cause)}` : message;
+  return text.trim().replace(/[.!?]$/, "");
 }
