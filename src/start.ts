@@ -37,7 +37,7 @@ export async function startNode(config: Config, version: string): Promise<void> 
     timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
-    if (stopping.isAsked()) return undefined; // a signal ended the wait for a move of data
+    if (stopping.isRequested()) return undefined; // a signal ended the wait for a move of data
     const isExplained =
       err instanceof StartError || (err instanceof BrokerError && err.cause === undefined);
     if (isExplained) logger.fatal({ reason: err.message }, "The node cannot start");
@@ -73,7 +73,7 @@ interface StopPlan {
   readonly timeoutMs: number;
 }
 
-function stopOnSignal(server: Server, plan: StopPlan): { readonly isAsked: () => boolean } {
+function stopOnSignal(server: Server, plan: StopPlan): { readonly isRequested: () => boolean } {
   let stoppingSinceMs: number | undefined;
   const stop = (signal: NodeJS.Signals) => {
     const nowMs = performance.now();
@@ -87,7 +87,7 @@ function stopOnSignal(server: Server, plan: StopPlan): { readonly isAsked: () =>
   };
   process.on("SIGTERM", stop);
   process.on("SIGINT", stop);
-  return { isAsked: () => stoppingSinceMs !== undefined };
+  return { isRequested: () => stoppingSinceMs !== undefined };
 }
 
 async function closeAndExit(server: Server, { logger, timeoutMs }: StopPlan): Promise<void> {

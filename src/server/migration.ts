@@ -38,7 +38,7 @@ export function nodeMigration(
 ): Migration | undefined {
   if (config.redis.url === "") return undefined;
   const log = roomLogger(logger, "migrate");
-  const lastLogged = { step: "", other: "" };
+  const lastLogged = { step: "", waiting: "" };
   return migrationOf(config, {
     onError: (error, message) => log.warn({ err: error }, message),
     onFailure(error, retryMs) {
@@ -53,8 +53,8 @@ export function nodeMigration(
     },
     onWaiting({ step, isAbandoned, lastErr }) {
       const state = `${step} ${isAbandoned} ${lastErr}`;
-      if (state === lastLogged.other) return;
-      lastLogged.other = state;
+      if (state === lastLogged.waiting) return;
+      lastLogged.waiting = state;
       if (isAbandoned)
         log.warn({ step, lastErr }, "The migration by another process was abandoned");
       else log.info({ step, lastErr }, "Another process migrates the data");
