@@ -75,7 +75,7 @@ async function migrate(line: CommandLine): Promise<void> {
   const config = configOf(line);
   if (config.migrate.from === "")
     throw new ConfigError([
-      "jindou migrate needs --from=<folder>, which is what store.path was, and --to=<url of Redis>.",
+      "jindou migrate needs --from=<folder of the embedded store> and --to=<URL of Redis>.",
     ]);
   const { moveData } = await import("./move.ts");
   await moveData(config);
@@ -88,7 +88,10 @@ function configOf({ configFile, flags }: CommandLine) {
 
 async function hashPassword(): Promise<void> {
   const password = await readPassword();
-  if (password === "") throw new ConfigError(["The password on standard input is empty."]);
+  if (password === "")
+    throw new ConfigError([
+      "The password on standard input is empty. Enter at least one character.",
+    ]);
   const passwords = await import("./broker/passwords.ts");
   print(`${await passwords.hashPassword(password)}\n`);
 }

@@ -27,7 +27,7 @@ export async function startNode(config: Config, version: string): Promise<void> 
   const logger = createLogger(config.log);
   exitOnBug(logger);
   const onUnfit = (err: unknown) => {
-    logger.fatal({ err }, "The node ends: it may not serve any more");
+    logger.fatal({ err }, "The node exits because it must no longer serve");
     process.exit(1);
   };
   const deps = { logger, version, announcePassword, onUnfit };
@@ -54,13 +54,13 @@ export async function startNode(config: Config, version: string): Promise<void> 
  */
 function announcePassword(username: string, password: string): void {
   process.stderr.write(
-    `Manager ${username} was made with the password ${password}\nIt is shown this once; set JINDOU_ADMIN_PASSWORD to choose your own.\n`,
+    `Created the manager ${username} with the password ${password}\nThe password is shown only once. Set JINDOU_ADMIN_PASSWORD to choose your own.\n`,
   );
 }
 
 function exitOnBug(logger: Logger): void {
   const fatal = (err: unknown) => {
-    logger.fatal({ err }, "The node ends because of a bug");
+    logger.fatal({ err }, "The node exits because of a bug");
     process.exit(1);
   };
   process.on("uncaughtException", fatal);
@@ -92,7 +92,7 @@ function stopOnSignal(server: Server, plan: StopPlan): { readonly isRequested: (
 
 async function closeAndExit(server: Server, { logger, timeoutMs }: StopPlan): Promise<void> {
   setTimeout(() => {
-    logger.fatal({ timeoutMs }, "The node ends: closing took too long");
+    logger.fatal({ timeoutMs }, "The node exits because closing took too long");
     process.exit(1);
   }, timeoutMs);
   try {
@@ -100,7 +100,7 @@ async function closeAndExit(server: Server, { logger, timeoutMs }: StopPlan): Pr
     logger.info("The node has stopped");
     process.exit(0);
   } catch (err) {
-    logger.fatal({ err }, "The node could not close");
+    logger.fatal({ err }, "The node could not be closed cleanly");
     process.exit(1);
   }
 }

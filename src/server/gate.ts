@@ -17,8 +17,7 @@ const ALWAYS: ReadonlySet<string> = new Set([
 ]);
 const RETRY_AFTER_S = 5;
 const REFUSAL = {
-  message:
-    "The node is starting; GET /migrate/result says whether it waits for its data to be moved",
+  message: "The node is starting. GET /migrate/result reports whether its data is being moved",
   retryAfterS: RETRY_AFTER_S,
 } as const;
 

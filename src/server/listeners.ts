@@ -76,7 +76,10 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
     capacity() {
       const capacity = socketCapacity();
       if (max > capacity)
-        log.warn({ max, capacity }, "The option sockets.max is beyond the limit of open files");
+        log.warn(
+          { max, capacity },
+          "sockets.max exceeds the limit of open files, which applies instead",
+        );
       return max === 0 ? capacity : Math.min(max, capacity);
     },
     onRefused(reason, address) {
@@ -84,7 +87,7 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
       const nowMs = performance.now();
       if (nowMs < nextLogMs[reason]) return;
       nextLogMs[reason] = nowMs + REFUSAL_LOG_MS;
-      log.warn({ reason, address }, "Sockets are refused");
+      log.warn({ reason, address }, "New sockets are closed because a limit is reached");
     },
   });
   families.sockets.of().from(() => limits.open);

@@ -43,13 +43,13 @@ export function nodeMigration(
     onError: (error, message) => log.warn({ err: error }, message),
     onFailure(error, retryMs) {
       if (retryMs === undefined)
-        log.error({ err: error }, "The migration failed and is not tried again");
-      else log.error({ err: error, retryMs }, "The migration failed and is tried again");
+        log.error({ err: error }, "The migration failed and is not retried");
+      else log.error({ err: error, retryMs }, "The migration failed and will be retried");
     },
     onProgress(progress) {
       if (progress.step === lastLogged.step) return;
       lastLogged.step = progress.step;
-      log.info(progress, "The migration began a step");
+      log.info(progress, "A step of the migration began");
     },
     onWaiting({ step, isAbandoned, lastErr }) {
       const state = `${step} ${isAbandoned} ${lastErr}`;
@@ -57,7 +57,7 @@ export function nodeMigration(
       lastLogged.waiting = state;
       if (isAbandoned)
         log.warn({ step, lastErr }, "The migration by another process was abandoned");
-      else log.info({ step, lastErr }, "Another process migrates the data");
+      else log.info({ step, lastErr }, "Another process is migrating the data");
     },
     onCompared: (counts) => log.info({ counts }, "The migrated data was compared"),
     onLost,

@@ -66,7 +66,7 @@ export async function checkMachine(config: Config): Promise<MachineReport> {
     const refusal = await probeAddress(address.host, address.port);
     if (refusal === undefined) continue;
     const name = `${section}.listen (JINDOU_${section.toUpperCase()}_LISTEN)`;
-    const sentence = `${name}: ${config[section].listen} cannot be listened on now: ${refusal.reason}.`;
+    const sentence = `${name}: cannot listen on ${config[section].listen}: ${refusal.reason}.`;
     (refusal.code === "EADDRINUSE" ? warnings : problems).push(sentence);
   }
   return { problems, warnings };

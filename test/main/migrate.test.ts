@@ -98,7 +98,7 @@ t.test("a node that waits for its data says why to managers, and ends on a signa
     JINDOU_ADMIN_PASSWORD: "long enough",
   };
   const node = spawnJindou(t, [], { env });
-  await node.logged("The migration failed and is tried again");
+  await node.logged("The migration failed and will be retried");
   const { apiPort } = await node.logged("The node waits until its data has been moved");
   const ask = (path: string, headers: Readonly<Record<string, string>>) =>
     fetch(`http://127.0.0.1:${apiPort}${path}`, { headers });
@@ -143,6 +143,6 @@ t.test("a node that was frozen while a move began beside it ends", async (t) => 
   t.equal(await codeOf(move.once()), "unavailable");
   t.match(move.state, { step: "message", lastErr: /was ended/ });
   node.child.kill("SIGCONT");
-  await node.logged("The node ends: it may not serve any more");
+  await node.logged("The node exits because it must no longer serve");
   t.equal((await node.ended).code, 1);
 });
