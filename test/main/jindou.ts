@@ -1,5 +1,5 @@
-// The `jindou` command as a child process, seen as a shell sees it: what it prints, on which
-// stream, and how it exits.
+// Runs the `jindou` command as a child process and collects its standard output, its standard error
+// and its exit code.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -9,69 +9,74 @@ import { tieToParent } from "../support/child.ts";
 
 const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
 
+/** Environment and input of a command. */
 export interface Invocation {
   readonly env?: Readonly<Record<string, string>>;
+  /** Text for standard input. */
   readonly input?: string;
-  /** A module to load before the command, as JavaScript text. */
+  /** JavaScript text of a module that is loaded before the command. */
   readonly preload?: string;
 }
 
-export interface Ended {
+/** Exit and output of a command. */
+export interface Exit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-export interface Running {
+/** A command that may still be running. */
+export interface JindouProcess {
   readonly child: ChildProcess;
   /**
-   * Resolves with the first log line that has this message; rejects when the process ends without
-   * one.
+   * Waits for the first log line with this message and returns its fields. Rejects if the process
+   * exits without such a line.
    */
   logged(message: string): Promise<Readonly<Record<string, unknown>>>;
-  readonly ended: Promise<Ended>;
+  readonly exit: Promise<Exit>;
 }
 
-/** Runs the command to its end. Nothing of this process's environment but PATH reaches it. */
+/** Runs the command and waits for its exit. Of the environment of the tests it only has PATH. */
 export function jindou(
   t: Test,
   argv: readonly string[],
   invocation: Invocation = {},
-): Promise<Ended> {
-  return spawnJindou(t, argv, invocation).ended;
+): Promise<Exit> {
+  return spawnJindou(t, argv, invocation).exit;
 }
 
-/** Starts the command; it is killed with the test at the latest. */
+/** Starts the command. It is killed when the test ends. */
 export function spawnJindou(
   t: Test,
   argv: readonly string[],
   { env = {}, input = "", preload }: Invocation = {},
-): Running {
-  const early =
+): JindouProcess {
+  const preloadArgs =
     preload === undefined ? [] : [`--import=data:text/javascript,${encodeURIComponent(preload)}`];
-  const args = [...early, MAIN, ...argv];
+  const args = [...preloadArgs, MAIN, ...argv];
   const child = spawn(...tieToParent(process.execPath, args), {
     env: { PATH: process.env.PATH, ...env },
   });
   t.teardown(() => child.kill("SIGKILL"));
-  child.stdin.on("error", () => child.stdin.destroy()); // most commands never read it
+  child.stdin.on("error", () => child.stdin.destroy()); // most commands do not read standard input
   child.stdin.end(input);
   return follow(child);
 }
 
-function follow(child: ChildProcess): Running {
+/** Collects the output of the process. */
+function follow(child: ChildProcess): JindouProcess {
   const output = { stdout: "", stderr: "" };
   for (const name of ["stdout", "stderr"] as const)
     child[name]?.setEncoding("utf8").on("data", (text: string) => {
       output[name] += text;
       child.emit("output");
     });
-  const ended = once(child, "close").then(([code, signal]) => {
+  const exit = once(child, "close").then(([code, signal]) => {
     child.emit("output");
     return { code, signal, ...output };
   });
-  const find = (message: string) =>
+  const findLine = (message: string) =>
     output.stdout
       .split("\n")
       .filter((line) => line.startsWith("{") && line.endsWith("}"))
@@ -79,14 +84,14 @@ function follow(child: ChildProcess): Running {
       .find((line) => line.msg === message);
   return {
     child,
-    ended,
+    exit,
     async logged(message) {
-      while (find(message) === undefined) {
+      while (findLine(message) === undefined) {
         if (child.exitCode !== null || child.signalCode !== null)
-          throw new Error(`it ended without "${message}": ${output.stderr}`);
+          throw new Error(`the process exited without logging "${message}": ${output.stderr}`);
         await once(child, "output");
       }
-      return find(message);
+      return findLine(message);
     },
   };
 }

@@ -1,4 +1,4 @@
-// The commands that end by themselves: what they print and their exit codes.
+// Tests of the commands that exit on their own: their output and exit codes.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -20,34 +20,37 @@ t.test("--help and --version print to standard output and exit with 0", async (t
   t.match(version, { code: 0, stdout: `${VERSION}\n`, stderr: "" });
 });
 
-/** On ports that are free, unless the machine is very busy. */
-const FREE = {
+/** Listen addresses with ports that the system selects. */
+const FREE_ADDRESSES = {
   JINDOU_API_LISTEN: "127.0.0.1:0",
   JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
 };
 
 t.test("check-config exits with 0 for a valid configuration", async (t) => {
-  const env = { ...FREE, JINDOU_LOG_LEVEL: "warn" };
+  const env = { ...FREE_ADDRESSES, JINDOU_LOG_LEVEL: "warn" };
   t.match(await jindou(t, ["check-config"], { env }), { code: 0, stderr: "" });
 });
 
-t.test("start and check-config name what fits when the native library does not load", async (t) => {
-  const preload = `const versions = { ...process.versions, node: "99.1.0", modules: "999" };
+t.test(
+  "if uWebSockets.js does not load, start and check-config name the Node version to use",
+  async (t) => {
+    const preload = `const versions = { ...process.versions, node: "99.1.0", modules: "999" };
       Object.defineProperty(process, "versions", { value: versions });`;
-  for (const command of ["start", "check-config"]) {
-    const { code, stderr } = await jindou(t, [command], {
-      env: FREE,
-      preload,
-    });
-    t.equal(code, 2, command);
-    const [line = "", ...more] = stderr.trimEnd().split("\n");
-    t.match(line, /^jindou: uWebSockets\.js does not load in Node 99\.1\.0 on /);
-    t.match(line, /uws_\w+_999\.node.*\. Use Node 20/);
-    t.same(more, [], "no stack trace");
-  }
-});
+    for (const command of ["start", "check-config"]) {
+      const { code, stderr } = await jindou(t, [command], {
+        env: FREE_ADDRESSES,
+        preload,
+      });
+      t.equal(code, 2, command);
+      const [line = "", ...more] = stderr.trimEnd().split("\n");
+      t.match(line, /^jindou: uWebSockets\.js does not load in Node 99\.1\.0 on /);
+      t.match(line, /uws_\w+_999\.node.*\. Use Node 20/);
+      t.same(more, [], "no stack trace");
+    }
+  },
+);
 
-t.test("check-config looks at files, folders and addresses", async (t) => {
+t.test("check-config reports unusable files, folders and listen addresses", async (t) => {
   const file = fileURLToPath(import.meta.url);
   const { code, stderr } = await jindou(t, ["check-config"], {
     env: {
@@ -65,39 +68,44 @@ t.test("check-config looks at files, folders and addresses", async (t) => {
   for (const name of ["CLIENT_TLS_", "STORE_PATH", "API_LISTEN"])
     t.ok(
       lines.some((line) => line.includes(`(JINDOU_${name}`)),
-      `a sentence names JINDOU_${name}`,
+      `one message names JINDOU_${name}`,
     );
 });
 
-t.test("check-config warns of an address in use and exits with 0", async (t) => {
-  const other = createServer().listen(0, "127.0.0.1");
-  t.teardown(() => other.close());
-  await once(other, "listening");
-  const { port } = other.address() as AddressInfo;
-  const env = { ...FREE, JINDOU_API_LISTEN: `127.0.0.1:${port}` };
+t.test("check-config only warns about an address in use and exits with 0", async (t) => {
+  const server = createServer().listen(0, "127.0.0.1");
+  t.teardown(() => server.close());
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const env = { ...FREE_ADDRESSES, JINDOU_API_LISTEN: `127.0.0.1:${port}` };
   const { code, stderr } = await jindou(t, ["check-config"], { env });
   t.equal(code, 0);
   t.match(stderr, /^jindou: warning: api\.listen .*\n$/);
 });
 
-t.test("what is not valid exits with 2 and one sentence per problem", async (t) => {
-  const cases: readonly [readonly string[], Invocation, number][] = [
-    [["serve"], {}, 1],
-    [["check-config", "--config=/no/such.json"], {}, 1],
-    [["check-config"], { env: { JINDOU_A: "1", JINDOU_B: "1" } }, 2],
-    [["start", "--api.listen=0.0.0.0:0"], {}, 1],
-    [["hash-password"], { input: "\n" }, 1],
-  ];
-  const results = await Promise.all(cases.map(([argv, invocation]) => jindou(t, argv, invocation)));
-  for (const [index, { code, stdout, stderr }] of results.entries()) {
-    const name = cases[index]?.[0].join(" ");
-    t.equal(code, 2, name ?? "");
-    t.equal(stdout, "", "nothing on standard output");
-    const lines = stderr.trimEnd().split("\n");
-    t.equal(lines.length, cases[index]?.[2], stderr);
-    for (const line of lines) t.match(line, /^jindou: .*[.?]$/);
-  }
-});
+t.test(
+  "an invalid command line or configuration exits with 2 and prints one sentence for each problem",
+  async (t) => {
+    const cases: readonly [readonly string[], Invocation, number][] = [
+      [["serve"], {}, 1],
+      [["check-config", "--config=/no/such.json"], {}, 1],
+      [["check-config"], { env: { JINDOU_A: "1", JINDOU_B: "1" } }, 2],
+      [["start", "--api.listen=0.0.0.0:0"], {}, 1],
+      [["hash-password"], { input: "\n" }, 1],
+    ];
+    const results = await Promise.all(
+      cases.map(([argv, invocation]) => jindou(t, argv, invocation)),
+    );
+    for (const [index, { code, stdout, stderr }] of results.entries()) {
+      const name = cases[index]?.[0].join(" ");
+      t.equal(code, 2, name ?? "");
+      t.equal(stdout, "", "standard output is empty");
+      const lines = stderr.trimEnd().split("\n");
+      t.equal(lines.length, cases[index]?.[2], stderr);
+      for (const line of lines) t.match(line, /^jindou: .*[.?]$/);
+    }
+  },
+);
 
 t.test("print-config prints the merged configuration with secrets masked", async (t) => {
   const env = { JINDOU_ADMIN_PASSWORD: "hunter2", JINDOU_NODE_ID: "n1" };
@@ -105,12 +113,12 @@ t.test("print-config prints the merged configuration with secrets masked", async
   const { code, stdout } = await jindou(t, argv, { env });
   t.equal(code, 0);
   t.notMatch(stdout, /hunter2/);
-  const shown = JSON.parse(stdout);
-  t.equal(shown.node.id, "n2");
-  t.same(shown.client, loadConfig().client);
+  const printed = JSON.parse(stdout);
+  t.equal(printed.node.id, "n2");
+  t.same(printed.client, loadConfig().client);
 });
 
-t.test("hash-password prints a hash that the managers accept", async (t) => {
+t.test("hash-password prints a hash that `managers` accepts as passwordHash", async (t) => {
   const { code, stdout } = await jindou(t, ["hash-password"], {
     input: "correct horse\n",
   });

@@ -1,4 +1,4 @@
-// A node as a process: ready, signals, exit codes, and what it says when it cannot start.
+// Tests of a node as a child process: readiness, signals, exit codes and failed starts.
 
 import { once } from "node:events";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
@@ -6,9 +6,9 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { type Invocation, type Running, spawnJindou } from "./jindou.ts";
+import { type Invocation, type JindouProcess, spawnJindou } from "./jindou.ts";
 
-/** Settings of a node on free loopback ports with its own data folder. */
+/** Returns settings for a node on free loopback ports with its own data folder. */
 async function settings(t: Test): Promise<Record<string, string>> {
   const folder = await mkdtemp(join(tmpdir(), "jindou-main-"));
   t.teardown(() => rm(folder, { recursive: true, force: true }));
@@ -21,7 +21,8 @@ async function settings(t: Test): Promise<Record<string, string>> {
   };
 }
 
-async function started(t: Test, invocation: Invocation = {}) {
+/** Starts a node and waits until it is ready. */
+async function startNode(t: Test, invocation: Invocation = {}) {
   const env = { ...(await settings(t)), ...invocation.env };
   const node = spawnJindou(t, [], { ...invocation, env });
   const { apiPort, clientPort } = await node.logged("The node is ready");
@@ -33,115 +34,123 @@ async function started(t: Test, invocation: Invocation = {}) {
   };
 }
 
+/** Opens a client socket that never sends a frame. */
 async function openSocket(t: Test, port: number): Promise<void> {
-  const silent = connect(port, "127.0.0.1");
-  silent.on("error", () => silent.destroy()); // the node dies first
-  t.teardown(() => silent.destroy());
-  silent.write(
+  const socket = connect(port, "127.0.0.1");
+  socket.on("error", () => socket.destroy()); // the node exits first
+  t.teardown(() => socket.destroy());
+  socket.write(
     "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
   );
-  await once(silent, "data");
+  await once(socket, "data");
 }
 
-async function stopped({ child, ended }: Running, signal: NodeJS.Signals) {
+/** Sends a signal to the node and waits for its exit. */
+async function stop({ child, exit }: JindouProcess, signal: NodeJS.Signals) {
   child.kill(signal);
-  return ended;
+  return exit;
 }
 
 t.test("SIGTERM and SIGINT drain and exit with 0", async (t) => {
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
-    const { node, apiPort } = await started(t);
+    const { node, apiPort } = await startNode(t);
     const url = `http://127.0.0.1:${apiPort}/healthz`;
     t.equal((await fetch(url)).status, 200);
-    const { code, stdout, stderr } = await stopped(node, signal);
+    const { code, stdout, stderr } = await stop(node, signal);
     t.equal(code, 0, signal);
-    t.match(stdout, /"msg":"The node has stopped"/, "the last line reached the log");
-    t.equal(stderr, "", "no banner without a terminal");
+    t.match(stdout, /"msg":"The node has stopped"/, "the last log line is written before the exit");
+    t.equal(stderr, "", "the banner is not printed without a terminal");
   }
 });
 
-t.test("a signal sent twice at once, as npm does, is one", async (t) => {
-  const { node } = await started(t);
+t.test("two signals at the same time, as npm sends them, count as one", async (t) => {
+  const { node } = await startNode(t);
   node.child.kill("SIGINT");
   node.child.kill("SIGTERM");
-  const { code, stdout } = await node.ended;
+  const { code, stdout } = await node.exit;
   t.equal(code, 0);
   t.match(stdout, /"msg":"The node has stopped"/);
 });
 
-t.test("a second signal ends a drain at once with 1", async (t) => {
-  const { node, clientPort } = await started(t);
-  // They are let go one after the other, 50 ms apart.
+t.test("a second signal during a drain ends the node at once with exit code 1", async (t) => {
+  const { node, clientPort } = await startNode(t);
+  // The node disconnects them one after another, which keeps the drain running.
   for (let count = 0; count < 100; count++) await openSocket(t, clientPort);
   node.child.kill("SIGTERM");
   await node.logged("The node is stopping");
-  const again = setInterval(() => node.child.kill("SIGTERM"), 50);
-  t.teardown(() => clearInterval(again));
-  const { code, stdout } = await node.ended;
+  const signals = setInterval(() => node.child.kill("SIGTERM"), 50);
+  t.teardown(() => clearInterval(signals));
+  const { code, stdout } = await node.exit;
   t.equal(code, 1);
   t.notMatch(stdout, /"msg":"The node has stopped"/);
 });
 
-t.test("a bug that nobody caught is logged as fatal and exits with 1", async (t) => {
+t.test("an uncaught error is logged as fatal, and the node exits with 1", async (t) => {
   for (const bug of ['throw new Error("boom")', 'Promise.reject(new Error("boom"))']) {
     const preload = `process.on("SIGUSR2", () => { ${bug}; });`;
-    const { node } = await started(t, { preload });
-    const { code, stdout, stderr } = await stopped(node, "SIGUSR2");
+    const { node } = await startNode(t, { preload });
+    const { code, stdout, stderr } = await stop(node, "SIGUSR2");
     t.equal(code, 1, bug);
     t.match(stdout, /"level":"fatal".*boom/);
     t.equal(stderr, "");
   }
 });
 
-t.test("what is in the way of a start is one sentence and an exit code", async (t) => {
-  const { env, clientPort } = await started(t);
-  const other = await settings(t);
-  const taken = `127.0.0.1:${clientPort}`;
-  const inTheWay: readonly [Record<string, string>, RegExp][] = [
-    [{ ...other, JINDOU_STORE_PATH: env.JINDOU_STORE_PATH ?? "" }, /store\.path/],
-    [{ ...other, JINDOU_CLIENT_LISTEN: taken }, /JINDOU_CLIENT_LISTEN/],
-    [
-      {
-        ...other,
-        JINDOU_API_TLS_CERT_FILE: "/no/such.pem",
-        JINDOU_API_TLS_KEY_FILE: "/no/such.key",
-      },
-      /JINDOU_API_TLS_/,
-    ],
-  ];
-  for (const [settings, setting] of inTheWay) {
-    const ended = await spawnJindou(t, [], { env: settings }).ended;
-    t.equal(ended.code, 1);
-    t.match(ended.stderr, /^jindou: [^\n]+[.!?]\n$/, "one sentence");
-    t.match(ended.stderr, setting, "it names the setting");
-    t.notMatch(ended.stdout, /"stack"|caused by/, "the log has no stack");
-  }
-});
+t.test(
+  "a start with an unusable folder, address or file prints one sentence that names the setting",
+  async (t) => {
+    const { env, clientPort } = await startNode(t);
+    const valid = await settings(t);
+    const addressInUse = `127.0.0.1:${clientPort}`;
+    const cases: readonly [Record<string, string>, RegExp][] = [
+      [{ ...valid, JINDOU_STORE_PATH: env.JINDOU_STORE_PATH ?? "" }, /store\.path/],
+      [{ ...valid, JINDOU_CLIENT_LISTEN: addressInUse }, /JINDOU_CLIENT_LISTEN/],
+      [
+        {
+          ...valid,
+          JINDOU_API_TLS_CERT_FILE: "/no/such.pem",
+          JINDOU_API_TLS_KEY_FILE: "/no/such.key",
+        },
+        /JINDOU_API_TLS_/,
+      ],
+    ];
+    for (const [settings, setting] of cases) {
+      const exit = await spawnJindou(t, [], { env: settings }).exit;
+      t.equal(exit.code, 1);
+      t.match(exit.stderr, /^jindou: [^\n]+[.!?]\n$/, "standard error has one sentence");
+      t.match(exit.stderr, setting, "the sentence names the setting");
+      t.notMatch(exit.stdout, /"stack"|caused by/, "the log has no stack");
+    }
+  },
+);
 
-t.test("a start that fails in the store says what failed", async (t) => {
+t.test("a start that fails in the store prints the error of the system", async (t) => {
   const env = await settings(t);
   const segment = join(env.JINDOU_STORE_PATH ?? "", "journal/00000001.log");
   await mkdir(segment, { recursive: true });
-  const { code, stdout, stderr } = await spawnJindou(t, [], { env }).ended;
+  const { code, stdout, stderr } = await spawnJindou(t, [], { env }).exit;
   t.equal(code, 1);
   t.match(stderr, /^jindou: [^\n]*EISDIR[^\n]*\n$/);
-  t.match(stdout, /"stack".*EISDIR/, "the log has what led there");
+  t.match(stdout, /"stack".*EISDIR/, "the log has the stack of the error");
 });
 
-t.test("a password made on first start is shown once, on standard error only", async (t) => {
-  const { JINDOU_ADMIN_PASSWORD: _, ...env } = await settings(t);
-  const { clientPort } = await started(t);
-  const listen = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}` };
-  const failed = await spawnJindou(t, [], { env: { ...env, ...listen } }).ended;
-  t.notMatch(failed.stderr, /password/, "not by a start that fails");
-  const runs = [];
-  for (let run = 0; run < 2; run++) {
-    const node = spawnJindou(t, [], { env });
-    await node.logged("The node is ready");
-    runs.push(await stopped(node, "SIGTERM"));
-  }
-  const password = /password (\S+)/.exec(runs[0]?.stderr ?? "")?.[1] ?? "";
-  t.ok(password.length >= 16);
-  t.notOk(runs[0]?.stdout.includes(password));
-  t.equal(runs[1]?.stderr, "");
-});
+t.test(
+  "a password generated on the first start is shown once, and only on standard error",
+  async (t) => {
+    const { JINDOU_ADMIN_PASSWORD: _, ...env } = await settings(t);
+    const { clientPort } = await startNode(t);
+    const listen = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}` };
+    const failed = await spawnJindou(t, [], { env: { ...env, ...listen } }).exit;
+    t.notMatch(failed.stderr, /password/, "a start that fails does not show the password");
+    const runs = [];
+    for (let run = 0; run < 2; run++) {
+      const node = spawnJindou(t, [], { env });
+      await node.logged("The node is ready");
+      runs.push(await stop(node, "SIGTERM"));
+    }
+    const password = /password (\S+)/.exec(runs[0]?.stderr ?? "")?.[1] ?? "";
+    t.ok(password.length >= 16);
+    t.notOk(runs[0]?.stdout.includes(password));
+    t.equal(runs[1]?.stderr, "");
+  },
+);
