@@ -1,22 +1,24 @@
-# The Jindou image: built from the lock file, run without development packages, as an unprivileged user.
+# The Jindou image. It is built from the lock file, contains no development packages, and runs as an
+# unprivileged user.
 #
 #   docker build -t jindou .
 #   docker run -p 5200:5200 -v jindou:/data jindou
 #
-# The HTTP API keeps its safe default inside the image as well: 127.0.0.1:5001, which only the container itself reaches. To open it,
-# configure a credential too, else the process refuses to start:
+# By default the HTTP API listens on 127.0.0.1:5001, which only the container itself can reach. If
+# you make it reachable from outside, configure a credential, or the process does not start:
 #
 #   docker run -p 5200:5200 -p 5001:5001 -v jindou:/data \
 #     -e JINDOU_API_LISTEN=0.0.0.0:5001 -e JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin \
 #     -v "$PWD/admin-password:/run/secrets/admin:ro" jindou
 #
-# All writing goes to /data: `--read-only --cap-drop=ALL` works.
+# The process writes only to /data, so it runs with `--read-only --cap-drop=ALL`.
 
 FROM node:24-trixie-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# The lock's uWebSockets.js ends at Node 22. In its place: the release whose binaries need Node 20 to 25 and the glibc of Debian 13, with the
-# hashes of docs/dependencies.md.
+# The uWebSockets.js of the lock file supports Node.js up to version 22. This installs another
+# release, whose binaries support Node.js 20 to 25 and need the glibc of Debian 13. The hashes are
+# those of docs/dependencies.md.
 RUN npm ci --include=dev --ignore-scripts \
  && npm install --ignore-scripts --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0 \
  && cd node_modules/uWebSockets.js && printf '%s  %s\n' \
@@ -25,7 +27,8 @@ RUN npm ci --include=dev --ignore-scripts \
 COPY tsconfig.json tsconfig.build.json ./
 COPY .ci/copy-lua.mjs .ci/bundle-typebox.mjs ./.ci/
 COPY src ./src
-# uWebSockets.js comes with a binary for every platform and version of Node.js, 115 MB; one of them is used here.
+# uWebSockets.js contains a binary for every platform and version of Node.js (115 MB together). Only
+# the binary that this image uses is kept.
 RUN npm run build:server && npm prune --omit=dev --ignore-scripts \
  && find -L node_modules/uWebSockets.js -name '*.node' \
       ! -name "uws_linux_$(node -p 'process.arch + "_" + process.versions.modules').node" -delete
@@ -33,7 +36,7 @@ RUN npm run build:server && npm prune --omit=dev --ignore-scripts \
 FROM node:24-trixie-slim
 ENV NODE_ENV=production JINDOU_STORE_PATH=/data
 WORKDIR /app
-# The user `node` (1000) comes with the base image; it owns the data and nothing else.
+# The base image has the user `node` (1000), which owns the data folder and nothing else.
 RUN install -d -o node -g node -m 0750 /data
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
@@ -44,9 +47,10 @@ USER node
 VOLUME /data
 EXPOSE 5001 5200
 STOPSIGNAL SIGTERM
-# Asks the address in JINDOU_API_LISTEN (the default without it); a wildcard is asked on loopback. Certificates are not judged: the
-# question is whether the process answers. An API configured by file or flag elsewhere needs a health check of its own.
+# Sends a request to the address in JINDOU_API_LISTEN or to the default address; a wildcard address
+# is replaced by loopback. Certificates are not verified, because the check only shows that the
+# process responds. If a file or flag sets another address of the API, replace this health check.
 HEALTHCHECK --interval=15s --timeout=3s --start-period=30s --retries=3 CMD ["node", "-e", "const e=process.env,m=/^\\[?(.*?)\\]?:(\\d+)$/.exec(e.JINDOU_API_LISTEN||'127.0.0.1:5001')||[],h=!m[1]||m[1]==='0.0.0.0'?'127.0.0.1':m[1]==='::'?'::1':m[1],s=e.JINDOU_API_TLS_CERT_FILE?'https':'http';require('node:'+s).get({host:h,port:m[2],path:'/healthz',rejectUnauthorized:false,timeout:2000},r=>process.exit(r.statusCode===200?0:1)).on('timeout',()=>process.exit(1)).on('error',()=>process.exit(1))"]
-# exec form: node is the process that gets the signals.
+# In exec form, node itself receives the signals.
 ENTRYPOINT ["node", "dist/main.js"]
 CMD ["start"]

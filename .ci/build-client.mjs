@@ -1,6 +1,7 @@
-// The package `jindou-client`, built from src/client into dist-client/: one module with its source map, and the types that tsc made of it
-// in dist/. Part of `npm run pack:client`. The client of `ws`, minified, is a module of its own in it, which only Node without a WebSocket
-// loads: installed as a package, `ws` alone would be half of the size that this package may have.
+// Builds the package `jindou-client` from src/client into dist-client/: one module with its source
+// map, and the types that tsc made in dist/. Part of `npm run build` and `npm run pack:client`. The
+// client of `ws` is bundled as a separate minified module, which only a Node.js without WebSocket
+// loads. As a dependency, `ws` alone would take half of the maximum size of this package.
 
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
@@ -36,7 +37,10 @@ async function bundleClient() {
     put(basename(path), path.endsWith(".map") ? smallMap(JSON.parse(text)) : text);
 }
 
-/** Bundlers for browsers replace a whole file, so these are files of their own. */
+/**
+ * Keeps `find-socket` and `ws` in files of their own. The field `browser` of the package replaces
+ * whole files, so a browser bundler could not leave them out otherwise.
+ */
 const SOCKETS = {
   name: "sockets",
   setup(building) {
@@ -50,7 +54,10 @@ const SOCKETS = {
   },
 };
 
-/** Writes a module's numbers where their names are used; esbuild does so only in modules without imports. */
+/**
+ * Replaces numeric constants with their values. esbuild inlines constants only in modules without
+ * imports.
+ */
 const NUMBERS = {
   name: "numbers",
   setup(building) {
@@ -81,16 +88,16 @@ async function bundleSocket() {
   put("ws.js", outputFiles[0].text);
 }
 
-/** `ws` is CommonJS and requires modules of Node. */
+/** Defines `require`, because `ws` is CommonJS and requires modules of Node.js. */
 const REQUIRE =
   'import { createRequire } from "node:module";const require = createRequire(import.meta.url);';
 
 /**
- * Leads to the lines of the sources, and has them without their comments: a third of what esbuild
- * writes. A line keeps its number.
+ * Returns a source map with a third of the size of esbuild's. It maps only to lines, not to
+ * columns, and its sources have no comments. The numbers of the lines do not change.
  */
-function smallMap({ version, sources: found, mappings }) {
-  const sources = found.map((path) => path.replace(/^(\.\.\/)+/, ""));
+function smallMap({ version, sources: paths, mappings }) {
+  const sources = paths.map((path) => path.replace(/^(\.\.\/)+/, ""));
   const lines = decode(mappings).map((segments) =>
     segments
       .filter(
@@ -107,17 +114,21 @@ function smallMap({ version, sources: found, mappings }) {
   });
 }
 
+/** Empties the lines of comments, so that the other lines keep their numbers. */
 function withoutComments(source) {
   return source.replaceAll(/^ *(\/\/|\/?\*).*$/gm, "").replaceAll(/ +\/\/ .*$/gm, "");
 }
 
-/** The declarations that the entry reaches. Compilers before 5.7 do not look for `.ts` in them. */
+/**
+ * Copies the declaration files that the entry imports, directly or indirectly. Imports end in
+ * `.js`, because TypeScript before 5.7 does not resolve `.ts` in declaration files.
+ */
 function copyTypes() {
-  const found = new Set([ENTRY]);
-  for (const file of found) {
+  const files = new Set([ENTRY]);
+  for (const file of files) {
     const text = readFileSync(join(TYPES, file), "utf8");
     for (const [, path] of text.matchAll(/ from "(\..*?)\.ts"/g))
-      found.add(join(dirname(file), `${path}.d.ts`));
+      files.add(join(dirname(file), `${path}.d.ts`));
     put(join("types", file), text.replaceAll(/( from "\..*?)\.ts"/g, '$1.js"'));
   }
 }

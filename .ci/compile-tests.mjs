@@ -1,5 +1,6 @@
-// For tests: TypeScript to JavaScript once, before all test processes, which then need no loader (how they find it: compiled.cjs).
-// `tap` runs it first. .build/ mirrors src/, test/, bench/ and .ci/; only what changed is compiled anew. Types are not checked.
+// Compiles the TypeScript files of src/, test/, bench/ and .ci/ to JavaScript in .build/, so that
+// test processes need no loader (compiled.cjs makes them run the compiled files). `tap` runs this
+// program first. Only changed files are compiled. Types are not checked.
 
 import {
   existsSync,
@@ -20,24 +21,26 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, ".build");
 const STAMP = join(OUT, "made-by.json");
 const FOLDERS = ["src", "test", "bench", ".ci"];
-/** As four files instead of 683, which every test process would read. */
+/** Packages that are bundled, because every test process would otherwise read their 683 files. */
 const BUNDLED = ["typebox", "typebox/compile", "typebox/value"];
 const COMMON = { format: "esm", platform: "node", target: "node20" };
 
 const bundleOf = (name) => join(OUT, "bundled", `${name.replace("/", "-")}.mjs`);
 const outputOf = (source) => join(OUT, `${source.slice(0, -3)}.js`);
-/** In whole milliseconds: no more can be set. */
+/**
+ * Returns the time of the last change in whole milliseconds, because `utimesSync` cannot set more.
+ */
 const mtimeOf = (file) => Math.floor(statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0);
 
-/** Another run may be reading: a file is there as a whole or not at all. */
+/** Writes a file and renames it into place, because another run may be reading it. */
 function put(file, contents) {
   mkdirSync(dirname(file), { recursive: true });
-  const fresh = `${file}.${process.pid}`;
-  writeFileSync(fresh, contents);
-  renameSync(fresh, file);
+  const temporary = `${file}.${process.pid}`;
+  writeFileSync(temporary, contents);
+  renameSync(temporary, file);
 }
 
-async function bundleBig() {
+async function bundlePackages() {
   const { outputFiles } = await build({
     ...COMMON,
     entryPoints: BUNDLED.map((name) => ({
@@ -54,7 +57,7 @@ async function bundleBig() {
   for (const { path, contents } of outputFiles) put(path, contents);
 }
 
-/** Imports stay imports; they name what is compiled, and what is bundled. */
+/** Keeps imports, and makes them refer to the compiled files and the bundled packages. */
 const imports = {
   name: "imports",
   setup(building) {
@@ -73,7 +76,10 @@ const imports = {
   },
 };
 
-/** Files beside the sources are found where the sources are: for the code, its address is its source's. */
+/**
+ * Replaces `import.meta.url` with the address of the source file, so that code finds the files
+ * beside its source.
+ */
 const ADDRESS = {
   define: { "import.meta.url": "__source" },
   banner: {
@@ -107,16 +113,18 @@ function sourcesOf(folder) {
     .map((name) => join(folder, name));
 }
 
+/** Removes compiled files whose source no longer exists. */
 function removeOrphans(sources) {
-  const wanted = new Set(sources.map(outputOf));
+  const expected = new Set(sources.map(outputOf));
   for (const folder of FOLDERS.filter((name) => existsSync(join(OUT, name))))
     for (const name of readdirSync(join(OUT, folder), { recursive: true })) {
       const file = join(OUT, folder, name);
-      if (file.endsWith(".js") && !wanted.has(file)) rmSync(file);
+      if (file.endsWith(".js") && !expected.has(file)) rmSync(file);
     }
 }
 
-function madeBy() {
+/** Returns the versions that determine the output. If they change, everything is compiled again. */
+function compilerVersions() {
   const typebox = join(ROOT, "node_modules/typebox/package.json");
   return JSON.stringify({
     esbuild: version,
@@ -125,12 +133,12 @@ function madeBy() {
   });
 }
 
-if (!existsSync(STAMP) || readFileSync(STAMP, "utf8") !== madeBy()) {
+if (!existsSync(STAMP) || readFileSync(STAMP, "utf8") !== compilerVersions()) {
   rmSync(OUT, { recursive: true, force: true });
-  await bundleBig();
+  await bundlePackages();
 }
 const sources = FOLDERS.flatMap(sourcesOf);
 const stale = sources.filter((source) => mtimeOf(outputOf(source)) !== mtimeOf(join(ROOT, source)));
 if (stale.length > 0) await compile(stale);
 removeOrphans(sources);
-if (!existsSync(STAMP)) put(STAMP, madeBy());
+if (!existsSync(STAMP)) put(STAMP, compilerVersions());

@@ -1,7 +1,10 @@
-// For tests: `node --require=./.ci/compiled.cjs some.ts` runs what compile-tests.mjs made of it. `tap` starts every test file so.
-// Also takes out what tap preloads for its coverage, which is switched off: two threads of loaders and a patched child_process, a second of
-// processor time for each process; and the hooks on every promise and callback by which it finds the test that an error in a callback belongs to, a
-// fifth of the processor time: such an error ends the process with its stack trace, a rejection that nobody handles fails the file with its line.
+// `node --require=./.ci/compiled.cjs some.ts` runs the JavaScript that compile-tests.mjs made of
+// that file. `tap` starts every test file this way. This module also disables two features of tap:
+// - the modules it preloads for coverage, which is not used: two loader threads and a patched
+//   child_process cost a second of processor time in each process;
+// - the hooks on promises and callbacks that attribute an error to a test, which cost a fifth of
+//   the processor time. Without them, an error in a callback ends the process with its stack trace,
+//   and an unhandled rejection fails the test file.
 
 const asyncHooks = require("node:async_hooks");
 const { existsSync } = require("node:fs");
@@ -10,7 +13,9 @@ const { join, relative } = require("node:path");
 
 const ROOT = join(__dirname, "..");
 
-/** The JavaScript of a source of this repository; undefined for everything else. */
+/**
+ * Returns the compiled file of a TypeScript file of this repository, `undefined` for other files.
+ */
 function compiled(file) {
   const name = relative(ROOT, file);
   if (name.startsWith("..") || !name.endsWith(".ts")) return undefined;
@@ -26,7 +31,7 @@ globalThis[Symbol.for("@tapjs/processinfo.ProcessInfoNodeData")] = {
 const noHook = { enable: () => noHook, disable: () => noHook };
 asyncHooks.createHook = () => noHook;
 Module.syncBuiltinESMExports();
-delete process.env.NODE_OPTIONS; // for the processes that a test starts
+delete process.env.NODE_OPTIONS; // child processes of tests must not inherit it
 const { runMain } = Module;
 Module.register = () => {};
 Module.runMain = (main) => {

@@ -1,5 +1,6 @@
-// Writes the files that are made from the option schemas and from the metrics table: config/default.json,
-// docs/configuration.md, docs/metrics.md. Run by `npm run config:docs`; a test fails when they are stale.
+// Writes the files that are generated from the option schemas and the metrics table:
+// config/default.json, docs/configuration.md and docs/metrics.md. Run by `npm run config:docs`. A
+// test fails if the files are out of date.
 
 import { writeFileSync } from "node:fs";
 import { defaultFile, referencePage } from "../src/config/reference.ts";

@@ -1,4 +1,5 @@
-// Puts the steps that run inside Redis (src/**/*.lua) beside the code that loads them in dist/. Part of `npm run build`.
+// Copies the Lua scripts (src/**/*.lua) into dist/, where the compiled code loads them. Part of
+// `npm run build`.
 
 import { cpSync, readdirSync } from "node:fs";
 import { join } from "node:path";

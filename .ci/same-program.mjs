@@ -1,7 +1,8 @@
-// Shows that commits change only comments, layout and private names: the minified programs of each
-// commit equal those of its parent, byte for byte, and so do the Lua files without their comments.
-// `node .ci/same-program.mjs FROM..TO` checks the commits of a range and names those that differ;
-// `node .ci/same-program.mjs REF` compares the working tree with REF. Exits with 1 on a difference.
+// Proves that a commit changes only comments, layout and private names: the minified programs are
+// equal byte for byte to those of the parent commit, and so are the Lua files without their
+// comments. `node .ci/same-program.mjs FROM..TO` checks each commit of a range and lists those that
+// differ. `node .ci/same-program.mjs REF` compares the working tree with REF. Exits with 1 on a
+// difference.
 
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -21,10 +22,12 @@ import { join, resolve } from "node:path";
 import { build } from "esbuild";
 
 const LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$";
-/** How many more times each letter is written than the next one of the order. */
+/** Difference between the numbers of occurrences of two neighbouring letters in the order file. */
 const LETTER_WEIGHT = 4000;
 
-/** The files of `bench` that are started as programs: other files may rename what they export. */
+/**
+ * Matches the files of `bench` that are started as programs. Exports of other files may be renamed.
+ */
 const BENCH_PROGRAM = /^bench\/([^/]+|support\/.*-(process|server))\.ts$/;
 
 const git = (...args) => execFileSync("git", args, { encoding: "utf8", maxBuffer: 1 << 28 }).trim();
@@ -42,7 +45,7 @@ function filesIn(folder, name, ...endings) {
     .sort();
 }
 
-/** Checks a commit out, or copies the working tree if `ref` is `undefined`. */
+/** Checks out a commit, or copies the working tree if `ref` is `undefined`. Returns the folder. */
 function checkOut(ref) {
   const folder = join(work, ref ?? "tree");
   if (existsSync(folder)) return folder;
@@ -62,8 +65,9 @@ function checkOut(ref) {
 }
 
 /**
- * Writes the file that fixes which short names esbuild gives: it goes by how often a letter stands
- * in the text, which a renamed type would change.
+ * Writes a file that fixes the short names esbuild chooses, and returns its path. esbuild prefers
+ * the letters that are frequent in the source text, so a renamed type would change the short names.
+ * The file repeats each letter so often that the frequencies in the source no longer matter.
  */
 function writeOrder(folder) {
   const texts = filesIn(folder, "src", ".ts").map((file) =>
@@ -121,28 +125,29 @@ async function hashesOf(folder, order) {
 
 const hashOf = (content) => createHash("sha1").update(content).digest("hex");
 
-/** Drops what `loadScript` drops: comments and empty lines. */
+/** Drops comments and empty lines, like `loadScript`. */
 function withoutComments(lua) {
   return lua.replace(/('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g, "$1").replace(/\n+/g, "\n");
 }
 
+/** Returns the names of the programs and Lua files that differ between two checkouts. */
 async function differences(before, after, order) {
-  const [old, now] = [await hashesOf(before, order), await hashesOf(after, order)];
-  const names = new Set([...old.keys(), ...now.keys()]);
-  return [...names].filter((name) => old.get(name) !== now.get(name));
+  const [oldHashes, newHashes] = [await hashesOf(before, order), await hashesOf(after, order)];
+  const names = new Set([...oldHashes.keys(), ...newHashes.keys()]);
+  return [...names].filter((name) => oldHashes.get(name) !== newHashes.get(name));
 }
 
 /** Prints one line for a comparison and returns whether the programs are equal. */
 function report(title, names) {
   const verdict = names.length === 0 ? "equal  " : "differs";
-  const most = 6;
-  const list = names.slice(0, most).join(", ") + (names.length > most ? ", …" : "");
+  const maxNames = 6;
+  const list = names.slice(0, maxNames).join(", ") + (names.length > maxNames ? ", …" : "");
   process.stdout.write(`${verdict} ${title}${list && `\n        in ${names.length}: ${list}`}\n`);
   return names.length === 0;
 }
 
 const [range] = process.argv.slice(2);
-if (range === undefined) throw new Error("name a range of commits, FROM..TO, or one commit");
+if (range === undefined) throw new Error("Pass a range of commits, FROM..TO, or one commit");
 let isEqual = true;
 let equalCommits = 0;
 try {
