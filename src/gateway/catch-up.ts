@@ -445,7 +445,10 @@ export class CatchUps {
       await step();
     } catch (error) {
       if (!(error instanceof BrokerError))
-        this.#ports.onError(error, "A session could not catch up");
+        this.#ports.onError(
+          error,
+          "Could not finish the catch-up of a session; the session is closed",
+        );
       const ended = await this.#ports.directory.endedBy(session);
       session.end(ended ?? "unavailable");
     }

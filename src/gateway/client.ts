@@ -165,7 +165,7 @@ export class Client implements ConnectionHandler {
     if (waitMs > 0)
       return this.#error(operation.ref, "rate_limited", {
         waitMs,
-        message: "The user stores too many bytes; slow down",
+        message: "The user stores too many bytes. Wait before sending more messages.",
       });
     const cost = costOf(operation);
     this.#rate.charge(cost);
@@ -268,13 +268,13 @@ export class Client implements ConnectionHandler {
       await this.#context.opening.directory.remove(record);
     } catch (error) {
       if (error instanceof BrokerError) return; // it is removed once that is possible
-      this.#context.onError(error, "A session could not be taken out of the store");
+      this.#context.onError(error, "Could not remove a session from the store");
     }
   }
 
   #replyFailure(ref: Ref, error: unknown): void {
     if (!(error instanceof BrokerError)) {
-      this.#context.onError(error, "An operation failed");
+      this.#context.onError(error, "An operation failed unexpectedly");
       return this.#error(ref, "internal");
     }
     const { code, message, retryAfterMs: waitMs = 0 } = error;
@@ -283,7 +283,7 @@ export class Client implements ConnectionHandler {
 
   #rejectFrame(error: unknown): void {
     if (!(error instanceof FrameError)) {
-      this.#context.onError(error, "A frame could not be handled");
+      this.#context.onError(error, "Could not handle a frame");
       return this.end("protocol_error");
     }
     const { code, ref, message } = error;
@@ -313,11 +313,11 @@ export class Client implements ConnectionHandler {
    */
   #closeUnanswered(error: unknown): void {
     const { onError } = this.#context;
-    onError(error, "An error could not be answered");
+    onError(error, "Could not send an error reply");
     try {
       this.end("unavailable");
     } catch (cause) {
-      onError(cause, "A session could not be ended");
+      onError(cause, "Could not end a session");
       const { code, message } = CLOSE_REASONS.unavailable;
       this.#connection.end(code, message);
     }

@@ -67,7 +67,7 @@ export function createGateway(
   function selectCodec(data: Uint8Array, isText: boolean): Codec {
     const protocol = protocols.find((protocol) => protocol.speaks(data, isText));
     if (protocol !== undefined) return protocol.open();
-    const text = "No protocol begins with this frame";
+    const text = "The first frame is not valid in any supported protocol. See docs/protocol.";
     throw new FrameError("malformed_frame", 0, text, true);
   }
 

@@ -166,7 +166,7 @@ async function requireRoom(
   if (isFull()) await cluster.barrier();
   if (isFull())
     throw new BrokerError("overloaded", {
-      message: `A user has at most ${maxSessions} sessions on a node`,
+      message: `The user already has ${maxSessions} sessions on this node. Close one of them first.`,
     });
   session.isAdmitted = true;
 }

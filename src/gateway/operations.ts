@@ -72,7 +72,8 @@ const OPERATIONS: OperationTable = {
   connect: {
     run() {
       throw new BrokerError("bad_request", {
-        message: "The connection has a session already",
+        message:
+          "The connection already has a session. Open another connection for another session.",
       });
     },
   },

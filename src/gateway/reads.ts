@@ -51,7 +51,7 @@ type Read = () => Promise<number | undefined> | undefined;
 export function createHistoryTurns(): FairSemaphore {
   const tooMany = () =>
     new BrokerError("overloaded", {
-      message: "Too many of the user's reads wait",
+      message: "Too many reads of the user are waiting. Try again later.",
     });
   return new FairSemaphore(HISTORIES_PER_TURN, MAX_HISTORIES_WAITING, tooMany);
 }

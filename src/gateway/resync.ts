@@ -102,7 +102,7 @@ export class SessionResync {
         for (const [uid, sessionsOf] of users) this.updateUser(uid, sessionsOf);
         return;
       }
-      onError(error, "It could not be found out what users missed");
+      onError(error, "Could not read the state of users whose events may be lost");
     }
     for (const [index, [uid, sessionsOf]] of users.entries())
       for (const session of sessionsOf(uid)) this.#compare(session, states[index]);
@@ -168,7 +168,7 @@ export class SessionResync {
         return await step();
       } catch (error) {
         if (!(error instanceof BrokerError)) {
-          onError(error, "A session could not be brought up to date");
+          onError(error, "Could not update a session; the session is closed");
           return session.end("unavailable"); // its client reconnects and resumes
         }
         await new Promise((resolve) => setTimeout(resolve, retryMs).unref());

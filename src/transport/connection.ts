@@ -279,12 +279,12 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     try {
       handler.closed(this.#endCode);
     } catch (error) {
-      this.#context.onError(error, "A connection's close could not be handled");
+      this.#context.onError(error, "Could not handle the close of a connection");
     }
   }
 
   #failed(error: unknown): void {
-    this.#context.onError(error, "A connection's data could not be handled");
+    this.#context.onError(error, "Could not handle the data of a connection");
     this.end(INTERNAL_ERROR, "internal error");
   }
 }

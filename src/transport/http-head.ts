@@ -56,13 +56,13 @@ export class HeadCheck {
     req.forEach(this.#record);
     const [hosts = 0, lengths = 0, codings = 0] = this.#counts;
     const [host = "", length = "", coding = ""] = this.#values;
-    if (hosts !== 1) return "There must be exactly one Host header";
-    if (!this.#isValidHost(host)) return "The Host header names no valid host";
+    if (hosts !== 1) return "The request must have exactly one Host header";
+    if (!this.#isValidHost(host)) return "The Host header is not a valid host";
     if (codings > 0 && lengths > 0)
-      return "Content-Length and Transfer-Encoding exclude each other";
+      return "The request must not have both Content-Length and Transfer-Encoding";
     if (codings > 1 || (codings === 1 && !isChunked(coding)))
-      return "The only Transfer-Encoding accepted is chunked";
-    if (lengths > 1) return "There must be no more than one Content-Length";
+      return "The only accepted Transfer-Encoding is chunked";
+    if (lengths > 1) return "The request must have at most one Content-Length header";
     if (lengths === 1 && !/^\d+$/.test(length)) return "Content-Length must be a number";
     return undefined;
   }

@@ -55,5 +55,5 @@ function remedy(machine: Machine): string {
   if (fits && NEWER_NODES.includes(major)) return `Run in the folder of Jindou: ${NEWER}`;
   if (PINNED_NODES.includes(major)) return `Run in the folder of Jindou: ${PINNED}`;
   if (fits) return "Use Node 20, 22 or 24.";
-  return `Use Node 20 or 22. Node 24 needs glibc ${NEWER_GLIBC} or newer, as in Debian 13 and Ubuntu 24.04, and there: ${NEWER}`;
+  return `Use Node 20 or 22. Node 24 needs glibc ${NEWER_GLIBC} or newer, as in Debian 13 and Ubuntu 24.04; there, run: ${NEWER}`;
 }

@@ -61,8 +61,8 @@ export async function tlsOptions(files: TlsFiles): Promise<AppOptions> {
       ...(passphrase === undefined ? {} : { passphrase }),
     });
   } catch (cause) {
-    const pair = `certificate ${certFile} with key ${keyFile}`;
-    throw new Error(`TLS cannot use ${pair}: ${messageOf(cause)}`, { cause });
+    const pair = `the TLS certificate ${certFile} with the key ${keyFile}`;
+    throw new Error(`Cannot use ${pair}: ${messageOf(cause)}`, { cause });
   }
   return {
     cert_file_name: certFile,
@@ -76,7 +76,7 @@ async function readPem(file: string, kind: string): Promise<Buffer> {
   try {
     return await readFile(file);
   } catch (cause) {
-    throw new Error(`The ${kind} cannot be read: ${messageOf(cause)}`, {
+    throw new Error(`Cannot read the ${kind}: ${messageOf(cause)}`, {
       cause,
     });
   }

@@ -50,11 +50,12 @@ export function createListener(
   }
 
   async function start(): Promise<number> {
-    if (status !== "new") throw new Error("A listener is started only once");
+    if (status !== "new")
+      throw new Error("A listener can be started only once. Create another one.");
     status = "starting";
     checkIdleTimeout(spec);
     const options = spec.tls && (await tlsOptions(spec.tls));
-    if (isClosed()) throw new Error("The listener was closed while it started");
+    if (isClosed()) throw new Error("The listener was closed while it was starting");
     spec.limits.start();
     app = mount(options);
     listenSocket = listen(app, host, spec.port);

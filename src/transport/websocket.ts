@@ -64,7 +64,7 @@ export function serveSockets(
       if ("status" in answer) return { status: answer.status, body: "" };
       return answer.subprotocol ?? "";
     } catch (error) {
-      onError(error, "A connection could not be accepted");
+      onError(error, "Could not accept a connection");
       return BARE_500;
     }
   }
@@ -102,7 +102,7 @@ export function serveSockets(
       const { connection } = socket.getUserData();
       connections.add(connection);
       const upgrade = upgrading;
-      if (upgrade === undefined) throw new Error("opened without an upgrade");
+      if (upgrade === undefined) throw new Error("A socket was opened without an upgrade");
       upgrading = undefined;
       connection.opened(socket, () => endpoint.open(connection, upgrade));
     },
