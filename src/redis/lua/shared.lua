@@ -11,7 +11,7 @@ local function int(n) return string.format('%d', n) end
 -- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
 -- Redis Cluster the next 6 bits are the bucket. The remaining bits count. Ids always grow and are
 -- never reused, whatever the clocks show.
-local function id_behind(last, bucket, now)
+local function next_id(last, bucket, now)
   local id = (now - EPOCH) * 4096
   if bucket ~= WHOLE_SERVER then id = id + bucket * BUCKETS end
   if last < id then return id end
@@ -21,16 +21,16 @@ local function id_behind(last, bucket, now)
 end
 
 -- Reserves `count` ids (at most 64) from the counter at `key` and returns the first one. Each
--- further id is `id_behind` of the id before it.
+-- further id is `next_id` of the id before it.
 --   now  Unix ms at the time of the call, not when the message was queued: after a fail-over that
 --        lost messages, new ids must be higher than the lost ones
-local function take_ids(key, bucket, now, most)
-  local first = id_behind(0, bucket, now)
-  local last = tonumber(redis.call('SET', key, int(first + most - 1), 'GET') or '0')
+local function reserve_ids(key, bucket, now, count)
+  local first = next_id(0, bucket, now)
+  local last = tonumber(redis.call('SET', key, int(first + count - 1), 'GET') or '0')
   if last < first then return first end
-  first = id_behind(last, bucket, now)
+  first = next_id(last, bucket, now)
   local newest = first
-  for _ = 2, most do newest = id_behind(newest, bucket, now) end
+  for _ = 2, count do newest = next_id(newest, bucket, now) end
   redis.call('SET', key, int(newest))
   return first
 end
@@ -40,7 +40,7 @@ local function message_head(pub, id, seq) return struct.pack('>BBddd', 2, 1, pub
 
 -- Encodes a publication of messages from their heads, records and extras, in this order. A single
 -- `cmsgpack.pack` joins all strings, which is faster than joining them one by one.
-local function messages_frame(parts) return cmsgpack.pack(parts) end
+local function messages_frame(strings) return cmsgpack.pack(strings) end
 
 -- Encodes a publication of one message.
 local function message_frame(pub, id, seq, record, extra) return messages_frame({ message_head(pub, id, seq), record, extra }) end
@@ -61,7 +61,7 @@ local function removal_frame(pub, group, uids)
   return struct.pack('>BBd', 2, 7, pub) .. cmsgpack.pack({ group, uids })
 end
 
--- Publishes a frame on every topic in ARGV[from] .. ARGV[#ARGV].
-local function tell(from, frame)
-  for at = from, #ARGV do redis.call('SPUBLISH', ARGV[at], frame) end
+-- Publishes a frame on every topic in ARGV[first] .. ARGV[#ARGV].
+local function publish_to_topics(first, frame)
+  for at = first, #ARGV do redis.call('SPUBLISH', ARGV[at], frame) end
 end

@@ -30,7 +30,7 @@ async function sendUnreadable({ link }: OneStore, messageId = 1000): Promise<voi
   await link.call("xadd", log, `${seq}-${messageId}`, "c", 0, "r", FUTURE);
 }
 
-/** A message id of that time (`take_ids` of `lua/shared.lua`). */
+/** A message id of that time (`reserve_ids` of `lua/shared.lua`). */
 const idAt = (ms: number): number => (ms - Date.UTC(2024, 0, 1)) * 4096;
 
 async function openGroup(t: Test): Promise<OneStore> {

@@ -135,7 +135,7 @@ local function append(s, reply, first, users, now, window, bucket, most, is_limi
       if not first_id then reply[answered + 1] = answer(REFUSED, refused, 0, 0) end
     else
       local last_id = s[LAST_ID]
-      local id = last_id and id_behind(last_id, bucket, now) or take_ids(KEYS[1], bucket, now, most)
+      local id = last_id and next_id(last_id, bucket, now) or reserve_ids(KEYS[1], bucket, now, most)
       local seq, pub = stored == 1 and channel[SEQ] + 1 or 0, channel[PUB] + 1
       local place = string.format('%d-%d', seq, id)
       s[LAST_ID] = id

@@ -37,7 +37,7 @@ end
 
 redis.call('XLEN', KEYS[3]) -- fails for a key of a wrong type, before anything is written
 local users = { first = 13, last = 12 + 2 * tonumber(ARGV[12]) }
-local id = take_ids(KEYS[2], tonumber(ARGV[8]), now, 1)
+local id = reserve_ids(KEYS[2], tonumber(ARGV[8]), now, 1)
 local dropped, failed, cause = put_copies(put_copy, id, users, 4, 3)
 if #failed > 0 then
   for _, uid in ipairs(left == '' and {} or cmsgpack.unpack(left)) do failed[#failed + 1] = uid end

@@ -75,7 +75,7 @@ local peers = false
 if reach > 0 then peers = { ARGV[3], KEYS[7 + reach], ARGV[18] } end
 if reach > 1 then peers[4], peers[5] = KEYS[8 + reach], ARGV[19] end
 local channel = open_channel(base, ARGV[1], peers, retention > 0 or keeps > 0, not ARGV[c.topics])
-local id = take_ids(KEYS[3], tonumber(ARGV[11]), now, 1)
+local id = reserve_ids(KEYS[3], tonumber(ARGV[11]), now, 1)
 local place = int(channel[SEQ] + 1) .. '-' .. int(id)
 place_message(channel, place, ARGV[14], ARGV[16], true, nil, no)
 local extra = ARGV[15]

@@ -38,7 +38,7 @@ end
 -- Publishes a frame on the topics, or adds it to the reply if the caller publishes.
 local function publish_frame(c, frame)
   if ARGV[c.topics] then
-    tell(c.topics, frame)
+    publish_to_topics(c.topics, frame)
   else
     c.frames = c.frames or {}
     c.frames[#c.frames + 1] = frame
