@@ -22,7 +22,7 @@ local HAS_ALLOWLIST = 2
 local function bits_of(info)
   if not info then return NO_RECORD end
   local number = tonumber(info)
-  if not number or number >= (RECORD_FORMAT + 1) * FORMAT_UNIT then error('a channel record of a newer format: ' .. info) end
+  if not number or number >= (RECORD_FORMAT + 1) * FORMAT_UNIT then error('a channel record has a newer format: ' .. info) end
   return number % FORMAT_UNIT
 end
 

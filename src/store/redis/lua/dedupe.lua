@@ -10,7 +10,7 @@ local DEDUPE_SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
 local function first_of(value, now, window)
   if not value then return nil end
   local at, seq, id, pub = string.match(value, '^(%d+) (%d+)%-(%d+) ?(%d*)')
-  if not at then error('a remembered message of a newer format') end
+  if not at then error('a dedupe record has a newer format') end
   if now - tonumber(at) >= window then return nil end
   return tonumber(id), tonumber(seq), tonumber(pub) or tonumber(seq)
 end

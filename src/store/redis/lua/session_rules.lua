@@ -168,7 +168,7 @@ end
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end
-  if device:byte(1) ~= DEVICE_FORMAT then error('Redis holds a device of format ' .. device:byte(1), 0) end
+  if device:byte(1) ~= DEVICE_FORMAT then error('the format ' .. device:byte(1) .. ' of a device is unknown', 0) end
   return { level = device:byte(2), hash = device:sub(3) }
 end
 
