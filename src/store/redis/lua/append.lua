@@ -62,148 +62,148 @@ local USER_ARGS = 3
 local CHANNEL_BYTES = 2
 local MESSAGE_ARGS = 3
 local MESSAGE_BYTES = 6
--- Fields of the progress of a call (`s`), which is a list.
-local AT = 1 -- index in ARGV of the current message
-local BYTE = 2 -- index of the current message in the packed numbers
-local LEFT = 3 -- number of messages of the channel that are left
+-- Fields of the progress of a call, which is a list.
+local ARG_INDEX = 1 -- index in ARGV of the current message
+local BYTE_INDEX = 2 -- index of the current message in the packed numbers
+local MESSAGES_LEFT = 3 -- number of messages of the channel that are left
 local CHANNEL = 4 -- the open channel, false until a message needs it
 local FRAMES = 5 -- strings to publish on the channel's topics, false if there are none
 local LAST_ID = 6 -- message id assigned last, false if none was
 -- Dedupe key that was written for the current message and is deleted if the message fails.
-local NOTED = 7
-local BEFORES = 8 -- list of idBefore by index in the reply, false if no message has one
+local WRITTEN_DEDUPE = 7
+local IDS_BEFORE = 8 -- list of idBefore by index in the reply, false if no message has one
 
 -- Encodes the result of a message that was not appended. The result of an appended message is the
 -- head of its frame, which has the same layout.
-local function answer(what, pub, id, seq) return struct.pack('>BBddd', 2, what, pub, id, seq) end
+local function encode_result(result, pub, id, seq) return struct.pack('>BBddd', 2, result, pub, id, seq) end
 
-local now, window, retention, keeps, bucket, most, is_moving = struct.unpack('>ddddddB', ARGV[1])
+local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', ARGV[1])
 
 -- The commands below use keys that the script does not declare. While a slot moves, some of these
 -- keys may be on another server. Accessing all of them here makes Redis report that before anything
 -- is written.
 if is_moving == 1 then
-  local named, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
+  local keys, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
   while ARGV[at] do
     local base, key = ARGV[at], ARGV[at + 1]
-    for _, part in ipairs({ 'head:', 'log:', 'expiry:', 'redDots:', 'permanent:', 'temporary:', 'denylist:', 'allowlist:' }) do named[#named + 1] = base .. part .. key end
-    named[#named + 1] = base .. 'due'
+    for _, part in ipairs({ 'head:', 'log:', 'expiry:', 'redDots:', 'permanent:', 'temporary:', 'denylist:', 'allowlist:' }) do keys[#keys + 1] = base .. part .. key end
+    keys[#keys + 1] = base .. 'due'
     local users, messages = string.byte(ARGV[1], byte, byte + 1)
     at, byte = at + CHANNEL_ARGS + users * USER_ARGS, byte + CHANNEL_BYTES
     for _ = 1, messages do
       local _, _, dedupe, _, expires = string.byte(ARGV[1], byte, byte + 4)
-      if dedupe == 1 then named[#named + 1] = ARGV[at + MESSAGE_ARGS] end
+      if dedupe == 1 then keys[#keys + 1] = ARGV[at + MESSAGE_ARGS] end
       at, byte = at + MESSAGE_ARGS + dedupe + expires, byte + MESSAGE_BYTES
     end
   end
-  redis.call('EXISTS', unpack(named))
+  redis.call('EXISTS', unpack(keys))
 end
 
 -- Appends the current message and the further ones of its channel until one fails. `first` is the
 -- index of the channel's arguments, `users` the number of its users in reach.
-local function append(s, reply, first, users, now, window, bucket, most, is_limited)
-  local ARGV, byte, channel, frames, answered = ARGV, string.byte, s[CHANNEL], s[FRAMES], #reply
-  local pieces, judged, judged_how, refusal, now_text = frames and #frames or 0, nil, nil, nil, nil
-  while s[LEFT] > 0 do
-    local at = s[AT]
-    s[LEFT] = s[LEFT] - 1
-    local stored, red_dot, dedupe, check, expiring, refused = byte(ARGV[1], s[BYTE], s[BYTE] + 5)
-    s[AT], s[BYTE] = at + MESSAGE_ARGS + dedupe + expiring, s[BYTE] + MESSAGE_BYTES
+local function append(progress, reply, first, users, now, window, bucket, message_count, is_limited)
+  local ARGV, byte, channel, frames, result_count = ARGV, string.byte, progress[CHANNEL], progress[FRAMES], #reply
+  local string_count, checked_uid, checked_how, checked_refusal, now_text = frames and #frames or 0, nil, nil, nil, nil
+  while progress[MESSAGES_LEFT] > 0 do
+    local at = progress[ARG_INDEX]
+    progress[MESSAGES_LEFT] = progress[MESSAGES_LEFT] - 1
+    local stored, red_dot, dedupe, check, expiring, refusal = byte(ARGV[1], progress[BYTE_INDEX], progress[BYTE_INDEX] + 5)
+    progress[ARG_INDEX], progress[BYTE_INDEX] = at + MESSAGE_ARGS + dedupe + expiring, progress[BYTE_INDEX] + MESSAGE_BYTES
     if not channel then
-      local peers, one, other = false, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
-      if users == 1 then peers = { int(now), ARGV[one + 2] .. 'peers', ARGV[one] } end
-      if users == 2 then peers = { int(now), ARGV[one + 2] .. 'peers', ARGV[other], ARGV[other + 2] .. 'peers', ARGV[one] } end
+      local peers, first_user, second_user = false, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
+      if users == 1 then peers = { int(now), ARGV[first_user + 2] .. 'peers', ARGV[first_user] } end
+      if users == 2 then peers = { int(now), ARGV[first_user + 2] .. 'peers', ARGV[second_user], ARGV[second_user + 2] .. 'peers', ARGV[first_user] } end
       channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_limited, users == 0 and ARGV[first + 2] == '')
-      s[CHANNEL] = channel
+      progress[CHANNEL] = channel
     end
     local uid, record, first_id, first_seq, first_pub = ARGV[at], ARGV[at + 1], nil, nil, nil
     if check > 0 then
-      if judged ~= uid or judged_how ~= check then
+      if checked_uid ~= uid or checked_how ~= check then
         if users == 0 then
-          refusal = group_refusal(channel[INFO], channel[LISTS], channel[BASE], channel[KEY], uid, check)
+          checked_refusal = group_refusal(channel[INFO], channel[LISTS], channel[BASE], channel[KEY], uid, check)
         else
           local from, to = first + CHANNEL_ARGS, first + CHANNEL_ARGS + (users - 1) * USER_ARGS
           if ARGV[to] == uid then from, to = to, from end
-          refusal = person_refusal(ARGV[to + 1], '1:' .. ARGV[to], ARGV[from + 1], '1:' .. ARGV[from], uid, check)
+          checked_refusal = person_refusal(ARGV[to + 1], '1:' .. ARGV[to], ARGV[from + 1], '1:' .. ARGV[from], uid, check)
         end
-        judged, judged_how = uid, check
+        checked_uid, checked_how = uid, check
       end
-      refused = refusal
+      refusal = checked_refusal
     end
-    if refused > 0 then
-      if dedupe == 1 then first_id, first_seq, first_pub = remembered(ARGV[at + MESSAGE_ARGS], now, window) end
-      if not first_id then reply[answered + 1] = answer(REFUSED, refused, 0, 0) end
+    if refusal > 0 then
+      if dedupe == 1 then first_id, first_seq, first_pub = read_dedupe(ARGV[at + MESSAGE_ARGS], now, window) end
+      if not first_id then reply[result_count + 1] = encode_result(REFUSED, refusal, 0, 0) end
     else
-      local last_id = s[LAST_ID]
-      local id = last_id and next_id(last_id, bucket, now) or reserve_ids(KEYS[1], bucket, now, most)
+      local last_id = progress[LAST_ID]
+      local id = last_id and next_id(last_id, bucket, now) or reserve_ids(KEYS[1], bucket, now, message_count)
       local seq, pub = stored == 1 and channel[SEQ] + 1 or 0, channel[PUB] + 1
-      local place = string.format('%d-%d', seq, id)
-      s[LAST_ID] = id
+      local entry_id = string.format('%d-%d', seq, id)
+      progress[LAST_ID] = id
       if dedupe == 1 then
         now_text = now_text or int(now)
-        first_id, first_seq, first_pub = remember(ARGV[at + MESSAGE_ARGS], window, now_text, place, pub ~= seq and int(pub), true)
-        if not first_id then s[NOTED] = ARGV[at + MESSAGE_ARGS] end
+        first_id, first_seq, first_pub = write_dedupe(ARGV[at + MESSAGE_ARGS], window, now_text, entry_id, pub ~= seq and int(pub), true)
+        if not first_id then progress[WRITTEN_DEDUPE] = ARGV[at + MESSAGE_ARGS] end
       end
       if not first_id then
         if stored == 1 then
-          place_message(channel, place, record, uid, red_dot == 1, expiring == 1 and ARGV[at + MESSAGE_ARGS + dedupe])
+          place_message(channel, entry_id, record, uid, red_dot == 1, expiring == 1 and ARGV[at + MESSAGE_ARGS + dedupe])
         else
           channel[PUB] = pub
         end
         local head = message_head(pub, id, seq)
         if frames then
-          frames[pieces + 1], frames[pieces + 2], frames[pieces + 3] = head, record, ARGV[at + 2]
+          frames[string_count + 1], frames[string_count + 2], frames[string_count + 3] = head, record, ARGV[at + 2]
         else
           frames = { head, record, ARGV[at + 2] }
-          s[FRAMES] = frames
+          progress[FRAMES] = frames
         end
-        pieces = pieces + 3
-        s[NOTED], reply[answered + 1] = false, head
+        string_count = string_count + 3
+        progress[WRITTEN_DEDUPE], reply[result_count + 1] = false, head
         if channel[NEWEST] then
-          s[BEFORES] = s[BEFORES] or {}
-          s[BEFORES][answered + 1], channel[NEWEST] = channel[NEWEST], id
+          progress[IDS_BEFORE] = progress[IDS_BEFORE] or {}
+          progress[IDS_BEFORE][result_count + 1], channel[NEWEST] = channel[NEWEST], id
         end
       end
     end
-    answered = answered + 1
-    if first_id then reply[answered] = answer(RETRY, first_pub, first_id, first_seq) end
+    result_count = result_count + 1
+    if first_id then reply[result_count] = encode_result(RETRY, first_pub, first_id, first_seq) end
   end
 end
 
-local s = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
+local progress = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
 -- The strings to publish on each user's topic; the topics in the order in which they were first
 -- used; and the topics whose strings several channels share.
-local of_topic, topics, is_shared
+local frames_of, topics, is_shared
 
-while ARGV[s[AT]] do
-  local first, users, messages = s[AT], string.byte(ARGV[1], s[BYTE], s[BYTE] + 1)
-  s[AT], s[BYTE], s[LEFT], s[CHANNEL], s[FRAMES] = first + CHANNEL_ARGS + users * USER_ARGS, s[BYTE] + CHANNEL_BYTES, messages, false, false
-  while s[LEFT] > 0 do
-    local is_done, what = pcall(append, s, reply, first, users, now, window, bucket, most, retention > 0 or keeps > 0)
-    if not is_done then
+while ARGV[progress[ARG_INDEX]] do
+  local first, users, messages = progress[ARG_INDEX], string.byte(ARGV[1], progress[BYTE_INDEX], progress[BYTE_INDEX] + 1)
+  progress[ARG_INDEX], progress[BYTE_INDEX], progress[MESSAGES_LEFT], progress[CHANNEL], progress[FRAMES] = first + CHANNEL_ARGS + users * USER_ARGS, progress[BYTE_INDEX] + CHANNEL_BYTES, messages, false, false
+  while progress[MESSAGES_LEFT] > 0 do
+    local is_ok, failure = pcall(append, progress, reply, first, users, now, window, bucket, message_count, retention > 0 or max_messages > 0)
+    if not is_ok then
       errors = errors or {}
-      errors[#errors + 1] = type(what) == 'table' and what.err or tostring(what)
-      if s[NOTED] then redis.call('DEL', s[NOTED]) end
-      s[NOTED], reply[#reply + 1] = false, answer(FAILED, 0, 0, 0)
+      errors[#errors + 1] = type(failure) == 'table' and failure.err or tostring(failure)
+      if progress[WRITTEN_DEDUPE] then redis.call('DEL', progress[WRITTEN_DEDUPE]) end
+      progress[WRITTEN_DEDUPE], reply[#reply + 1] = false, encode_result(FAILED, 0, 0, 0)
     end
   end
-  local frames = s[FRAMES]
+  local frames = progress[FRAMES]
   if frames then
     is_changed = true
-    close_channel(s[CHANNEL], now, retention, keeps)
-    if users > 0 and not topics then of_topic, topics, is_shared = {}, {}, {} end
+    close_channel(progress[CHANNEL], now, retention, max_messages)
+    if users > 0 and not topics then frames_of, topics, is_shared = {}, {}, {} end
     for user = 0, users - 1 do
-      local of_user = ARGV[first + CHANNEL_ARGS + 2 + user * USER_ARGS] .. 'topic'
-      local before = of_topic[of_user]
-      if not before then
-        of_topic[of_user], topics[#topics + 1] = frames, of_user
+      local user_topic = ARGV[first + CHANNEL_ARGS + 2 + user * USER_ARGS] .. 'topic'
+      local topic_frames = frames_of[user_topic]
+      if not topic_frames then
+        frames_of[user_topic], topics[#topics + 1] = frames, user_topic
       else
-        if not is_shared[of_user] then
-          before, is_shared[of_user] = { unpack(before) }, true
-          of_topic[of_user] = before
+        if not is_shared[user_topic] then
+          topic_frames, is_shared[user_topic] = { unpack(topic_frames) }, true
+          frames_of[user_topic] = topic_frames
         end
-        for i = 1, #frames do before[#before + 1] = frames[i] end
+        for i = 1, #frames do topic_frames[#topic_frames + 1] = frames[i] end
       end
     end
     local topic = ARGV[first + 2]
@@ -215,19 +215,19 @@ end
 local last_frames, last_packed
 for at = 1, topics and #topics or 0 do
   local topic = topics[at]
-  if of_topic[topic] ~= last_frames then
-    last_frames = of_topic[topic]
+  if frames_of[topic] ~= last_frames then
+    last_frames = frames_of[topic]
     last_packed = messages_frame(last_frames)
   end
   redis.call('SPUBLISH', topic, last_packed)
 end
 
-if s[BEFORES] then
+if progress[IDS_BEFORE] then
   local messages = #reply
-  for at = 1, messages do reply[messages + at] = struct.pack('>d', s[BEFORES][at] or 0) end
+  for at = 1, messages do reply[messages + at] = struct.pack('>d', progress[IDS_BEFORE][at] or 0) end
 end
-local answers = table.concat(reply)
-if not errors then return answers end
+local results = table.concat(reply)
+if not errors then return results end
 -- If every message failed because the server accepts no writes now, the call fails as a whole, so
 -- that the client notices the state of the server.
 if not is_changed then
@@ -236,4 +236,4 @@ if not is_changed then
     if code and code ~= 'ERR' and code ~= 'WRONGTYPE' then return redis.error_reply(text) end
   end
 end
-return { answers, unpack(errors) }
+return { results, unpack(errors) }

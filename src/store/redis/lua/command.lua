@@ -26,24 +26,24 @@
 --   3  its seq
 --   4  its publication number, 0 for a command
 --   5  fields of its pending entry, nil if no copies are pending
-local now, window, left = tonumber(ARGV[1]), tonumber(ARGV[9]), ARGV[11]
+local now, window, pending_uids = tonumber(ARGV[1]), tonumber(ARGV[9]), ARGV[11]
 if window > 0 then
-  local id, seq, pub = remembered(KEYS[1], now, window)
+  local id, seq, pub = read_dedupe(KEYS[1], now, window)
   if id then
-    local note = pub == 0 and redis.call('XRANGE', KEYS[3], int(id), int(id))[1]
-    return { 1, id, seq, pub, note and note[2] }
+    local pending_entry = pub == 0 and redis.call('XRANGE', KEYS[3], int(id), int(id))[1]
+    return { 1, id, seq, pub, pending_entry and pending_entry[2] }
   end
 end
 
 redis.call('XLEN', KEYS[3]) -- fails for a key of a wrong type, before anything is written
 local users = { first = 13, last = 12 + 2 * tonumber(ARGV[12]) }
 local id = reserve_ids(KEYS[2], tonumber(ARGV[8]), now, 1)
-local dropped, failed, cause = put_copies(put_copy, id, users, 4, 3)
-if #failed > 0 then
-  for _, uid in ipairs(left == '' and {} or cmsgpack.unpack(left)) do failed[#failed + 1] = uid end
-  left = cmsgpack.pack(failed)
+local dropped, failed_uids, failure = put_copies(put_copy, id, users, 4, 3)
+if #failed_uids > 0 then
+  for _, uid in ipairs(pending_uids == '' and {} or cmsgpack.unpack(pending_uids)) do failed_uids[#failed_uids + 1] = uid end
+  pending_uids = cmsgpack.pack(failed_uids)
 end
-if left ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[10], 'r', ARGV[6], 'u', left) end
-if window > 0 then remember(KEYS[1], window, ARGV[1], '0-' .. int(id)) end
+if pending_uids ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[10], 'r', ARGV[6], 'u', pending_uids) end
+if window > 0 then write_dedupe(KEYS[1], window, ARGV[1], '0-' .. int(id)) end
 for at = users.last + 1, #ARGV, 2 do redis.call('SPUBLISH', ARGV[at + 1], command_frame(id, 0, ARGV[6], ARGV[at], ARGV[7])) end
-return { 0, id, dropped, cause, left ~= '' and 1 or 0 }
+return { 0, id, dropped, failure, pending_uids ~= '' and 1 or 0 }

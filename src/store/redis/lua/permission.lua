@@ -13,9 +13,9 @@
 --    64  the sender is denylisted     the sender is denylisted
 --   128  the allowlist applies and    the allowlist applies and
 --        lacks the sender             lacks the sender
-local OF_GROUP = 7 -- ban, disband, sendBan
-local OF_RECEIVER = 11 -- ban, disband, allowStranger
-local OF_SENDER = 6 -- disband, sendBan
+local GROUP_BITS = 7 -- ban, disband, sendBan
+local RECEIVER_BITS = 11 -- ban, disband, allowStranger
+local SENDER_BITS = 6 -- disband, sendBan
 local MEMBER = 8
 local STRANGER = 16
 local SYSTEM = 32
@@ -39,7 +39,7 @@ local OPEN = 4
 -- the group's head.
 local function group_refusal(info, lists, base, key, uid, check)
   local record = bits_of(info)
-  local bits = record == NO_RECORD and 0 or bit.band(record, OF_GROUP)
+  local bits = record == NO_RECORD and 0 or bit.band(record, GROUP_BITS)
   if uid == SYSTEM_UID or check == EXEMPT then
     bits = bits + SYSTEM
   elseif record ~= NO_RECORD then
@@ -56,11 +56,11 @@ end
 -- `from_base` are the beginnings of the names of the keys of both users' records, `to` and `from`
 -- the channel keys of these records.
 local function person_refusal(to_base, to, from_base, from, uid, check)
-  local of_receiver = redis.call('HMGET', to_base .. 'head:' .. to, 'info', 'lists')
-  local receiver, lists = bits_of(of_receiver[1]), of_receiver[2]
+  local receiver_head = redis.call('HMGET', to_base .. 'head:' .. to, 'info', 'lists')
+  local receiver, lists = bits_of(receiver_head[1]), receiver_head[2]
   local sender = to == from and receiver or record_bits(from_base .. 'head:' .. from)
-  local bits = receiver == NO_RECORD and 0 or bit.band(receiver, OF_RECEIVER)
-  if sender ~= NO_RECORD then bits = bit.bor(bits, bit.band(sender, OF_SENDER)) end
+  local bits = receiver == NO_RECORD and 0 or bit.band(receiver, RECEIVER_BITS)
+  if sender ~= NO_RECORD then bits = bit.bor(bits, bit.band(sender, SENDER_BITS)) end
   if uid == SYSTEM_UID or check == EXEMPT then
     bits = bits + SYSTEM
   elseif to ~= from and check ~= OPEN and to ~= '1:' .. SYSTEM_UID then

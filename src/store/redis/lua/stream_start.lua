@@ -33,7 +33,7 @@
 -- Reply
 --   see `stream_steps.lua`. The verdict may also be `too_large`.
 local no, window = ARGV[2], tonumber(ARGV[4])
-local now, retention, keeps = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local now, retention, max_messages = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local reach = (#KEYS - 6) / 2
 local c = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + reach) }, topics = 20 }
 
@@ -44,7 +44,7 @@ local function extra_behind(before) return '\148' .. string.sub(ARGV[15], 2) .. 
 -- Publishes the stream's message again, because a caller that publishes to the users itself may
 -- have failed to do so the first time.
 local function publish_message_again(s)
-  local _, _, pub = remembered(KEYS[5], now, window)
+  local _, _, pub = read_dedupe(KEYS[5], now, window)
   local entry = redis.call('XRANGE', KEYS[2], int(s.seq), int(s.seq))[1]
   if not pub or not entry then return end
   local found = log_entry(entry)
@@ -58,7 +58,7 @@ if s and s.state == STREAM_ACTIVE then
   return step_reply(c, 'done', s.state)
 end
 if s then return late_reply(c, s, 's', '') end
-if remembered(KEYS[5], now, window) then return step_reply(c, 'taken') end
+if read_dedupe(KEYS[5], now, window) then return step_reply(c, 'taken') end
 local active = redis.call('GET', KEYS[6])
 local other = active and load_stream(c, active)
 if other and ARGV[17] == '0' then return step_reply(c, 'running') end
@@ -74,15 +74,15 @@ local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- the part before `head:<key
 local peers = false
 if reach > 0 then peers = { ARGV[3], KEYS[7 + reach], ARGV[18] } end
 if reach > 1 then peers[4], peers[5] = KEYS[8 + reach], ARGV[19] end
-local channel = open_channel(base, ARGV[1], peers, retention > 0 or keeps > 0, not ARGV[c.topics])
+local channel = open_channel(base, ARGV[1], peers, retention > 0 or max_messages > 0, not ARGV[c.topics])
 local id = reserve_ids(KEYS[3], tonumber(ARGV[11]), now, 1)
 local place = int(channel[SEQ] + 1) .. '-' .. int(id)
 place_message(channel, place, ARGV[14], ARGV[16], true, nil, no)
 local extra = ARGV[15]
 if channel[NEWEST] then extra, channel[NEWEST] = extra_behind(channel[NEWEST]), id end
-close_channel(channel, now, retention, keeps)
+close_channel(channel, now, retention, max_messages)
 local seq, pub = channel[SEQ], channel[PUB]
-remember(KEYS[5], window, ARGV[3], place, pub ~= seq and int(pub))
+write_dedupe(KEYS[5], window, ARGV[3], place, pub ~= seq and int(pub))
 local keys = stream_keys(KEYS[1], no)
 redis.call('HSET', keys.stream, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
 redis.call('SET', KEYS[6], no)
