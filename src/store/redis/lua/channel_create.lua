@@ -10,5 +10,5 @@
 --   1 if the channel was created, 0 if it exists
 if redis.call('HEXISTS', HEAD, 'info') == 1 then return 0 end
 write_record(HEAD, tonumber(ARGV[4]))
-admit(cjson.decode(ARGV[3]))
+add_members(cjson.decode(ARGV[3]))
 return 1

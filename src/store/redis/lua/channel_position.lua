@@ -27,16 +27,16 @@ local head_seq = tonumber(head[2] or '0')
 local function is_lost(seq, id)
   if math.abs(seq) > head_seq or id > last_id then return true end
   local from = seq > 0 and seq or 1 - seq
-  local raw = redis.call('XRANGE', KEYS[2], int(from), '+', 'COUNT', 1)[1]
-  if not raw then return nil end
-  local entry = log_entry(raw)
+  local raw_entry = redis.call('XRANGE', KEYS[2], int(from), '+', 'COUNT', 1)[1]
+  if not raw_entry then return nil end
+  local entry = log_entry(raw_entry)
   if entry.seq == seq then return entry.id ~= id end
   if entry.id < id then return true end -- a later message would have a higher id
   return nil
 end
 
-local named, lost_id = tonumber(ARGV[1]), 0
-for at = 2, 2 * named, 2 do
+local mark_count, lost_id = tonumber(ARGV[1]), 0
+for at = 2, 2 * mark_count, 2 do
   local id = tonumber(ARGV[at + 1])
   local lost = is_lost(tonumber(ARGV[at]), id)
   if lost then lost_id = id end
@@ -45,12 +45,12 @@ end
 
 local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
 local streams, seen = {}, {}
-local function show(no)
-  if not no or seen[no] then return end
-  seen[no] = true
-  local snapshot = stream_snapshot(KEYS[1], no)
+local function add_stream(client_msg_no)
+  if not client_msg_no or seen[client_msg_no] then return end
+  seen[client_msg_no] = true
+  local snapshot = stream_snapshot(KEYS[1], client_msg_no)
   if snapshot then streams[#streams + 1] = snapshot end
 end
-show(redis.call('GET', KEYS[3]))
-for at = 2 + 2 * named, #ARGV do show(ARGV[at]) end
+add_stream(redis.call('GET', KEYS[3]))
+for at = 2 + 2 * mark_count, #ARGV do add_stream(ARGV[at]) end
 return { tonumber(head[1] or '0'), head_seq, last_id, newest and log_entry(newest).id or 0, lost_id, streams }

@@ -7,8 +7,8 @@
 --   2  bits to clear
 -- Reply
 --   new bits of the record, -1 if the channel does not exist
-local before = record_bits(KEYS[1])
-if before == NO_RECORD then return NO_RECORD end
-local bits = bit.bor(bit.band(before, bit.bnot(tonumber(ARGV[2]))), tonumber(ARGV[1]))
-if bits ~= before then write_record(KEYS[1], bits) end
+local old_bits = record_bits(KEYS[1])
+if old_bits == NO_RECORD then return NO_RECORD end
+local bits = bit.bor(bit.band(old_bits, bit.bnot(tonumber(ARGV[2]))), tonumber(ARGV[1]))
+if bits ~= old_bits then write_record(KEYS[1], bits) end
 return bits

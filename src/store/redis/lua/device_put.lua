@@ -10,7 +10,7 @@
 -- Reply
 --   the old device, nil if there was none
 local user = user_of(KEYS[1], '')
-local before = redis.call('HGET', user.devices, ARGV[1])
+local old_device = redis.call('HGET', user.devices, ARGV[1])
 redis.call('HSET', user.devices, ARGV[1], ARGV[2])
 if ARGV[3] == '1' then end_device(user, ARGV[1], 'logged_out') end
-return before
+return old_device

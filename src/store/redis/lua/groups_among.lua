@@ -6,10 +6,10 @@
 --   1  uid
 -- Reply
 --   positions (from 1) of the user's groups in KEYS
-local found = {}
+local positions = {}
 for at = 1, #KEYS, 3 do
   if redis.call('SISMEMBER', KEYS[at + 1], ARGV[1]) == 1 or redis.call('SISMEMBER', KEYS[at + 2], ARGV[1]) == 1 then
-    if is_open(KEYS[at]) then found[#found + 1] = (at + 2) / 3 end
+    if is_open(KEYS[at]) then positions[#positions + 1] = (at + 2) / 3 end
   end
 end
-return found
+return positions

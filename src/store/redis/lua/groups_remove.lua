@@ -9,9 +9,9 @@
 --   then for each group: id, and the time of its entry as it was read
 -- Reply
 --   number of removed entries
-local before, removed = redis.call('TIME')[1] - ARGV[1], 0
+local max_entered, removed = redis.call('TIME')[1] - ARGV[1], 0
 for at = 2, #ARGV, 2 do
   local entered = redis.call('HGET', KEYS[1], ARGV[at])
-  if entered == ARGV[at + 1] and tonumber(entered) < before then removed = removed + redis.call('HDEL', KEYS[1], ARGV[at]) end
+  if entered == ARGV[at + 1] and tonumber(entered) < max_entered then removed = removed + redis.call('HDEL', KEYS[1], ARGV[at]) end
 end
 return removed

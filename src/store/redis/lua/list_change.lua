@@ -13,12 +13,12 @@
 -- Reply
 --   1 if the list was changed, 0 if the channel does not exist or is disbanded
 if ARGV[6] == '1' and not is_open(HEAD) then return 0 end
-local list, how = KIND, ARGV[4]
-if how == 'replace' then redis.call('UNLINK', list) end
-local command = how == 'remove' and 'SREM' or 'SADD'
+local list, change = KIND, ARGV[4]
+if change == 'replace' then redis.call('UNLINK', list) end
+local command = change == 'remove' and 'SREM' or 'SADD'
 in_pieces(cjson.decode(ARGV[3]), function(piece) redis.call(command, list, unpack(piece)) end)
-local before = tonumber(redis.call('HGET', HEAD, 'lists') or '0')
-local lists = bit.band(before, bit.bnot(tonumber(ARGV[5])))
+local old_lists = tonumber(redis.call('HGET', HEAD, 'lists') or '0')
+local lists = bit.band(old_lists, bit.bnot(tonumber(ARGV[5])))
 if redis.call('EXISTS', list) == 1 then lists = lists + ARGV[5] end
 if lists == 0 then
   redis.call('HDEL', HEAD, 'lists')

@@ -11,7 +11,7 @@
 -- ARGV of those that write
 --   1  topic of a group, else ''
 --   2  id of a group, else ''
-local HEAD, KIND, OTHER, JOIN_SEQS, POSITIONS, REPLACED = unpack(KEYS)
+local HEAD, KIND, OTHER_KIND, JOIN_SEQS, POSITIONS, REPLACED = unpack(KEYS)
 local TOPIC, GROUP = ARGV[1], ARGV[2]
 local PIECE = 1000
 
@@ -26,20 +26,20 @@ end
 
 -- Returns the positions of the items for which `step` returns `wanted`. `step` maps a piece to a
 -- list of 0 or 1.
-local function positions(list, wanted, step)
-  local found = {}
+local function positions(list, value, step)
+  local result = {}
   in_pieces(list, function(piece, before)
     for at, answer in ipairs(step(piece)) do
-      if answer == wanted then found[#found + 1] = before + at end
+      if answer == value then result[#result + 1] = before + at end
     end
   end)
-  return found
+  return result
 end
 
 -- Returns for each uid of a piece 1 if it is a member of either kind, else 0.
-local function in_either(piece)
+local function are_members(piece)
   local answers = redis.call('SMISMEMBER', KIND, unpack(piece))
-  for at, answer in ipairs(redis.call('SMISMEMBER', OTHER, unpack(piece))) do
+  for at, answer in ipairs(redis.call('SMISMEMBER', OTHER_KIND, unpack(piece))) do
     if answer == 1 then answers[at] = 1 end
   end
   return answers
@@ -53,18 +53,18 @@ local function own_fields(uids)
 end
 
 -- Returns the uids of a list that are not members of either kind.
-local function in_neither(list)
-  local found = {}
+local function non_members(list)
+  local uids = {}
   in_pieces(list, function(piece)
-    for at, answer in ipairs(in_either(piece)) do
-      if answer == 0 then found[#found + 1] = piece[at] end
+    for at, answer in ipairs(are_members(piece)) do
+      if answer == 0 then uids[#uids + 1] = piece[at] end
     end
   end)
-  return found
+  return uids
 end
 
 -- Removes everything that is kept for former members.
-local function left(uids)
+local function forget_members(uids)
   in_pieces(uids, function(piece)
     redis.call('HDEL', JOIN_SEQS, unpack(piece))
     redis.call('HDEL', POSITIONS, unpack(piece))
@@ -74,8 +74,8 @@ end
 
 -- Initializes new members of a group: they see messages after the present head as new, even if they
 -- were members before.
-local function joined(uids)
-  left(uids)
+local function initialize_members(uids)
+  forget_members(uids)
   local seq = redis.call('HGET', HEAD, 'seq') or '0'
   in_pieces(uids, function(piece)
     local fields = {}
@@ -94,9 +94,9 @@ end
 
 -- Adds the uids to the members of one kind. In a group, also initializes those that were not
 -- members before. `clear`, if present, is called first and empties the kind.
-local function admit(uids, clear)
-  local new = TOPIC ~= '' and in_neither(uids) or {}
+local function add_members(uids, clear)
+  local new_uids = TOPIC ~= '' and non_members(uids) or {}
   if clear then clear() end
   in_pieces(uids, function(piece) redis.call('SADD', KIND, unpack(piece)) end)
-  joined(new)
+  initialize_members(new_uids)
 end

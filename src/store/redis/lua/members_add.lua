@@ -11,13 +11,13 @@
 --   number of uids that are set aside, nil if the channel does not exist or is disbanded
 -- An interrupted call leaves a list for the next call; if no call follows within this time, the
 -- fields of removed members stay in other keys.
-local KEPT_MS = 86400000
+local REPLACED_TTL_MS = 86400000
 if not is_open(HEAD) then return false end
 local is_group = TOPIC ~= ''
-local had_any = ARGV[4] == '1' and redis.call('EXISTS', KIND) == 1
+local had_members = ARGV[4] == '1' and redis.call('EXISTS', KIND) == 1
 
 local function clear()
-  if not had_any then return end
+  if not had_members then return end
   if not is_group then
     redis.call('UNLINK', KIND)
   elseif redis.call('EXISTS', REPLACED) == 0 then
@@ -26,10 +26,10 @@ local function clear()
     redis.call('SUNIONSTORE', REPLACED, REPLACED, KIND)
     redis.call('UNLINK', KIND)
   end
-  if is_group then redis.call('PEXPIRE', REPLACED, KEPT_MS) end
+  if is_group then redis.call('PEXPIRE', REPLACED, REPLACED_TTL_MS) end
 end
 
-admit(cjson.decode(ARGV[3]), clear)
+add_members(cjson.decode(ARGV[3]), clear)
 if not is_group then return 0 end
-if had_any then publish_removal(false) end
+if had_members then publish_removal(false) end
 return redis.call('SCARD', REPLACED)

@@ -5,4 +5,4 @@
 --   1  JSON list of uids
 -- Reply
 --   positions (from 1) of the members
-return positions(cjson.decode(ARGV[1]), 1, in_either)
+return positions(cjson.decode(ARGV[1]), 1, are_members)

@@ -5,5 +5,5 @@
 --   1  maximum number of members
 -- Reply
 --   the uids of the members without duplicates, nil if there are more
-if redis.call('SCARD', KIND) + redis.call('SCARD', OTHER) > tonumber(ARGV[1]) then return false end
-return redis.call('SUNION', KIND, OTHER)
+if redis.call('SCARD', KIND) + redis.call('SCARD', OTHER_KIND) > tonumber(ARGV[1]) then return false end
+return redis.call('SUNION', KIND, OTHER_KIND)

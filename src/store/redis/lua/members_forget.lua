@@ -9,5 +9,5 @@
 --   3  maximum number of uids to process
 -- Reply
 --   number of uids that remain set aside
-left(in_neither(redis.call('SPOP', REPLACED, ARGV[3])))
+forget_members(non_members(redis.call('SPOP', REPLACED, ARGV[3])))
 return redis.call('SCARD', REPLACED)

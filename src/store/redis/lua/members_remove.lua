@@ -16,12 +16,12 @@ local bits = record_bits(HEAD)
 if bits == NO_RECORD then return { 0, {} } end
 if bit.band(bits, DISBAND) ~= 0 then return { 1, {} } end
 local uids = cjson.decode(ARGV[3])
-local strangers = positions(uids, 0, function(piece) return redis.call('SMISMEMBER', KIND, unpack(piece)) end)
-if #strangers > 0 then return { 2, strangers } end
+local missing = positions(uids, 0, function(piece) return redis.call('SMISMEMBER', KIND, unpack(piece)) end)
+if #missing > 0 then return { 2, missing } end
 in_pieces(uids, function(piece) redis.call('SREM', KIND, unpack(piece)) end)
-local removed = TOPIC ~= '' and in_neither(uids) or {}
+local removed = TOPIC ~= '' and non_members(uids) or {}
 if #removed > 0 then
-  left(removed)
+  forget_members(removed)
   publish_removal(removed)
 end
 return { 3, {} }

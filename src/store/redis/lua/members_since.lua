@@ -7,12 +7,12 @@
 --   for each uid the group's newest seq when it became a member, -1 if it is not a member or the
 --   group does not exist or is disbanded
 local uids, since = cjson.decode(ARGV[1]), {}
-local is_there = is_open(HEAD)
+local is_group_open = is_open(HEAD)
 in_pieces(uids, function(piece)
-  local answers = in_either(piece)
+  local memberships = are_members(piece)
   local seqs = redis.call('HMGET', JOIN_SEQS, unpack(piece))
   for at in ipairs(piece) do
-    since[#since + 1] = is_there and answers[at] == 1 and tonumber(seqs[at] or '0') or -1
+    since[#since + 1] = is_group_open and memberships[at] == 1 and tonumber(seqs[at] or '0') or -1
   end
 end)
 return since
