@@ -10,28 +10,28 @@
 -- Reply
 --   1  number of copies that full inboxes dropped
 --   2  error of the first user for whom it failed, '' if there was none
-local KNOWN_MS = 3600000 -- counted from the last attempt; sweeps retry for the same time
-local SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
-local LEAST_KNOWN = 1000
+local REMEMBERED_MS = 3600000 -- counted from the last attempt; sweeps retry for the same time
+local CLOCK_SKEW_MS = 60000 -- the clocks of nodes and Redis may differ
+local MIN_REMEMBERED = 1000
 
 -- Puts a copy unless the user's inboxIds contains the command. Returns as `put_copy` does, or 0 and
 -- 0 if the user already had a copy.
 local function put_once(id, keys, uid, topic)
   local ids, now = KEYS[keys + 3], tonumber(ARGV[1])
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1
-  redis.call('PEXPIRE', ids, KNOWN_MS + SPACE_MS)
+  redis.call('PEXPIRE', ids, REMEMBERED_MS + CLOCK_SKEW_MS)
   if not is_new then return 0, 0 end
-  local done, seq, dropped = pcall(put_copy, id, keys, uid, topic)
-  if not done then
+  local is_put, seq, dropped = pcall(put_copy, id, keys, uid, topic)
+  if not is_put then
     redis.call('ZREM', ids, int(id))
     error(seq, 0)
   end
   if seq % TIDY_EVERY == 0 then
-    redis.call('ZREMRANGEBYSCORE', ids, '-inf', int(now - KNOWN_MS))
-    redis.call('ZREMRANGEBYRANK', ids, 0, -1 - math.max(tonumber(ARGV[4]), LEAST_KNOWN))
+    redis.call('ZREMRANGEBYSCORE', ids, '-inf', int(now - REMEMBERED_MS))
+    redis.call('ZREMRANGEBYRANK', ids, 0, -1 - math.max(tonumber(ARGV[4]), MIN_REMEMBERED))
   end
   return seq, dropped
 end
 
-local dropped, _, cause = put_copies(put_once, tonumber(ARGV[8]), { first = 9, last = #ARGV }, 1, 4)
-return { dropped, cause }
+local dropped, _, failure = put_copies(put_once, tonumber(ARGV[8]), { first = 9, last = #ARGV }, 1, 4)
+return { dropped, failure }

@@ -1,24 +1,24 @@
 -- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
--- Removes expired copies, about `most` at most: the copies in `expiry`, which end early, and the
+-- Removes up to about `count` expired copies: the copies in `expiry`, which end early, and the
 -- oldest copies of the inbox. All other copies end in the order in which they arrived. Called
 -- before copies are counted.
-local function expire_copies(inbox, expiry, now, most)
-  local due = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, most)
-  for _, seq in ipairs(due) do
+local function expire_copies(inbox, expiry, now, count)
+  local expired_seqs = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, count)
+  for _, seq in ipairs(expired_seqs) do
     redis.call('XDEL', inbox, seq .. '-0')
     redis.call('ZREM', expiry, seq)
   end
-  for _ = 1, most do
-    local first = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
-    if not first or tonumber(first[2][2]) > now then return end
-    redis.call('XDEL', inbox, first[1])
+  for _ = 1, count do
+    local oldest = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+    if not oldest or tonumber(oldest[2][2]) > now then return end
+    redis.call('XDEL', inbox, oldest[1])
   end
 end
 
 -- Sets the time to live of a key to `ms`, unless the key already lives longer.
-local function keep(key, ms)
+local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
@@ -36,18 +36,18 @@ end
 -- Returns the copy's inboxSeq, and the number of older copies that a full inbox dropped.
 local function put_copy(id, keys, uid, topic)
   local inbox, expiry = KEYS[keys + 1], KEYS[keys + 2]
-  local now, most, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), 0
-  local left = int(math.max(1, tonumber(ARGV[2]) - now)) -- it may have expired in transit
-  local is_full = redis.call('XLEN', inbox) >= most
+  local now, max_copies, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), 0
+  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- it may have expired in transit
+  local is_full = redis.call('XLEN', inbox) >= max_copies
   local seq = redis.call('INCR', KEYS[keys])
   if is_full or seq % TIDY_EVERY == 0 then expire_copies(inbox, expiry, now, 100) end
-  if is_full then dropped = redis.call('XTRIM', inbox, 'MAXLEN', most - 1) end
+  if is_full then dropped = redis.call('XTRIM', inbox, 'MAXLEN', max_copies - 1) end
   if ARGV[3] == '1' then
     redis.call('ZADD', expiry, ARGV[2], int(seq))
-    keep(expiry, left)
+    extend_ttl(expiry, ttl_ms)
   end
   redis.call('XADD', inbox, int(seq) .. '-0', 'x', ARGV[2], 'i', int(id), 'n', ARGV[5], 'r', ARGV[6])
-  keep(inbox, left)
+  extend_ttl(inbox, ttl_ms)
   redis.call('SPUBLISH', topic, command_frame(id, seq, ARGV[6], uid, ARGV[7]))
   return seq, dropped
 end
@@ -58,16 +58,16 @@ end
 -- Returns the number of older copies that full inboxes dropped, the uids for whom it failed, and
 -- the first error ('' if there was none).
 local function put_copies(put, id, users, keys, step)
-  local dropped, failed, cause = 0, {}, ''
-  for arg = users.first, users.last, 2 do
-    local done, seq, lost = pcall(put, id, keys, ARGV[arg], ARGV[arg + 1])
-    if done then
-      dropped = dropped + lost
+  local dropped, failed_uids, failure = 0, {}, ''
+  for at = users.first, users.last, 2 do
+    local is_put, seq, dropped_now = pcall(put, id, keys, ARGV[at], ARGV[at + 1])
+    if is_put then
+      dropped = dropped + dropped_now
     else
-      failed[#failed + 1] = ARGV[arg]
-      if cause == '' then cause = type(seq) == 'table' and seq.err or tostring(seq) end
+      failed_uids[#failed_uids + 1] = ARGV[at]
+      if failure == '' then failure = type(seq) == 'table' and seq.err or tostring(seq) end
     end
     keys = keys + step
   end
-  return dropped, failed, cause
+  return dropped, failed_uids, failure
 end

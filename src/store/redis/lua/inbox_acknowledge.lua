@@ -12,6 +12,6 @@ if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 expire_copies(KEYS[1], KEYS[2], tonumber(ARGV[1]), 1000)
 local ids = {}
 for at = 2, #ARGV do ids[at - 1] = ARGV[at] .. '-0' end
-local taken = redis.call('XDEL', KEYS[1], unpack(ids))
-if taken > 0 and redis.call('EXISTS', KEYS[2]) == 1 then redis.call('ZREM', KEYS[2], unpack(ARGV, 2)) end
-return taken
+local removed = redis.call('XDEL', KEYS[1], unpack(ids))
+if removed > 0 and redis.call('EXISTS', KEYS[2]) == 1 then redis.call('ZREM', KEYS[2], unpack(ARGV, 2)) end
+return removed

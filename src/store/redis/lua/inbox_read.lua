@@ -10,8 +10,8 @@
 -- Reply
 --   inboxSeq, messageId and record of each copy
 local PAGE = 16
-local now, limit, most = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local found, count, bytes = {}, 0, 0
+local now, limit, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local copies, count, bytes = {}, 0, 0
 local from = ARGV[2]
 while count < limit do
   local page = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', PAGE)
@@ -19,14 +19,14 @@ while count < limit do
     local fields = entry[2] -- fields of an entry: x, i, n, r, each followed by its value
     if tonumber(fields[2]) > now then
       bytes = bytes + tonumber(fields[6])
-      if count == limit or (bytes > most and count > 0) then return found end
+      if count == limit or (bytes > max_bytes and count > 0) then return copies end
       count = count + 1
-      found[#found + 1] = string.match(entry[1], '^%d+')
-      found[#found + 1] = fields[4]
-      found[#found + 1] = fields[8]
+      copies[#copies + 1] = string.match(entry[1], '^%d+')
+      copies[#copies + 1] = fields[4]
+      copies[#copies + 1] = fields[8]
     end
   end
   if #page < PAGE then break end
   from = '(' .. page[PAGE][1]
 end
-return found
+return copies
