@@ -43,19 +43,19 @@ local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
 local MAX_PASSED = 1000
 
 -- Decodes a log entry as `log_entry` does, with three more fields:
---   no      clientMsgNo
---   at      Unix ms of its acceptance
---   counts  1 if the entry is included in the red-dot count, else 0
-local function entry_of(raw)
-  local entry = log_entry(raw)
-  local no, at, flags = record_facts(entry)
-  entry.no, entry.at = no, at
+--   client_msg_no
+--   accepted_ms    Unix ms of its acceptance
+--   counts         1 if the entry is included in the red-dot count, else 0
+local function entry_of(raw_entry)
+  local entry = log_entry(raw_entry)
+  local client_msg_no, accepted_ms, flags = record_facts(entry)
+  entry.client_msg_no, entry.accepted_ms = client_msg_no, accepted_ms
   entry.counts = not entry.expires and flags % (2 * RED_DOT) >= RED_DOT and 1 or 0
   return entry
 end
 
 -- Returns true if the entry is past retention.
-local function is_past(entry) return RETENTION > 0 and NOW >= entry.at + RETENTION end
+local function is_past(entry) return RETENTION > 0 and NOW >= entry.accepted_ms + RETENTION end
 
 -- Returns true if reads show the entry.
 local function is_shown(entry)
@@ -64,8 +64,8 @@ end
 
 -- Returns the first entry from `seq` on, nil if there is none.
 local function entry_from(seq)
-  local raw = redis.call('XRANGE', KEYS[2], int(seq), '+', 'COUNT', 1)[1]
-  return raw and entry_of(raw)
+  local raw_entry = redis.call('XRANGE', KEYS[2], int(seq), '+', 'COUNT', 1)[1]
+  return raw_entry and entry_of(raw_entry)
 end
 
 -- Returns the first entry from `seq` on that is not past retention (it may have expired), nil if
@@ -76,8 +76,8 @@ local function first_kept(seq, head)
   local low, high = first.seq + 1, head + 1
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local there = entry_from(middle)
-    if there and is_past(there) then low = there.seq + 1 else high = middle end
+    local entry = entry_from(middle)
+    if entry and is_past(entry) then low = entry.seq + 1 else high = middle end
   end
   return entry_from(low)
 end
@@ -106,69 +106,69 @@ local function user_position()
   local head = redis.call('HMGET', KEYS[1], 'seq', 'red', 'info', '@' .. UID)
   local member = membership(head[3])
   if not member then return nil end
-  local s = {
+  local state = {
     head = tonumber(head[1] or '0'),
     red = tonumber(head[2] or '0'),
     large = member.large,
     deleted = 0,
     changed = 0,
   }
-  s.read = s.head
-  if s.large then return s end
-  local own = tonumber(head[4] or '0')
+  state.read = state.head
+  if state.large then return state end
+  local own_seq = tonumber(head[4] or '0')
   local position = redis.call('HGET', KEYS[4], UID)
   if not position then
-    s.read = math.min(s.head, math.max(member.join, own))
-    return s
+    state.read = math.min(state.head, math.max(member.join, own_seq))
+    return state
   end
-  local read, deleted, then_head, changed = string.match(position, '^(%d+) (%d+) (%d+) (%d+)$')
-  s.deleted, s.changed = tonumber(deleted), tonumber(changed)
-  s.read = math.max(tonumber(read), s.deleted)
-  if own > tonumber(then_head) then s.read = math.max(s.read, own) end
-  return s
+  local read, deleted, head_then, changed = string.match(position, '^(%d+) (%d+) (%d+) (%d+)$')
+  state.deleted, state.changed = tonumber(deleted), tonumber(changed)
+  state.read = math.max(tonumber(read), state.deleted)
+  if own_seq > tonumber(head_then) then state.read = math.max(state.read, own_seq) end
+  return state
 end
 
 -- Returns the seqs from `from` on of red-dot messages that expire but have not expired yet, newest
 -- first, within the limits above.
 local function expiring(from)
-  local live, looked_at = {}, 0
-  while looked_at < MAX_LOOKED_AT do
-    local found = redis.call('ZREVRANGEBYSCORE', KEYS[3], '+inf', from, 'LIMIT', looked_at, PAGE)
-    for _, member in ipairs(found) do
+  local unexpired, inspected = {}, 0
+  while inspected < MAX_LOOKED_AT do
+    local page = redis.call('ZREVRANGEBYSCORE', KEYS[3], '+inf', from, 'LIMIT', inspected, PAGE)
+    for _, member in ipairs(page) do
       local seq, expires = string.match(member, '^(%d+):(%d+)$')
-      if NOW < tonumber(expires) then live[#live + 1] = tonumber(seq) end
-      if #live == MAX_EXPIRING then return live end
+      if NOW < tonumber(expires) then unexpired[#unexpired + 1] = tonumber(seq) end
+      if #unexpired == MAX_EXPIRING then return unexpired end
     end
-    if #found < PAGE then return live end
-    looked_at = looked_at + PAGE
+    if #page < PAGE then return unexpired end
+    inspected = inspected + PAGE
   end
-  return live
+  return unexpired
 end
 
 -- Returns the number of red-dot messages that do not expire, from the entry `first` (or nil)
 -- through the newest.
-local function lasting(s, first)
+local function lasting_count(state, first)
   if not first then return 0 end
-  return s.red - first.counted + first.counts
+  return state.red - first.counted + first.counts
 end
 
 -- Returns the number of unread messages.
-local function unread(s)
-  if s.large or s.read >= s.head then return 0 end
-  local first = first_kept(s.read + 1, s.head)
+local function unread(state)
+  if state.large or state.read >= state.head then return 0 end
+  local first = first_kept(state.read + 1, state.head)
   if not first then return 0 end -- messages that expire would be in the log too
-  return lasting(s, first) + #expiring(first.seq)
+  return lasting_count(state, first) + #expiring(first.seq)
 end
 
 -- Returns the newest shown entry after `deleted` and through `to`, nil if there is none in the
 -- entries that were read. The second value is the seq at which the next call continues, 0 if the
 -- search is complete.
-local function newest(s, to)
+local function newest(state, to)
   local count, passed = 1, 0
-  while to > s.deleted do
-    local page = redis.call('XREVRANGE', KEYS[2], int(to), int(s.deleted + 1), 'COUNT', count)
-    for _, raw in ipairs(page) do
-      local entry = entry_of(raw)
+  while to > state.deleted do
+    local page = redis.call('XREVRANGE', KEYS[2], int(to), int(state.deleted + 1), 'COUNT', count)
+    for _, raw_entry in ipairs(page) do
+      local entry = entry_of(raw_entry)
       if is_past(entry) then return nil, 0 end -- all earlier entries are past retention too
       if is_shown(entry) then return entry, 0 end
       to = entry.seq - 1
@@ -181,58 +181,59 @@ local function newest(s, to)
   return nil, 0
 end
 
--- Returns the highest read position from `deleted` on that leaves `wanted` messages unread, or all
+-- Returns the highest read position from `deleted` on that leaves `target` messages unread, or all
 -- of them if there are fewer.
-local function position_of(s, wanted)
-  local kept = first_kept(s.deleted + 1, s.head)
-  local live = kept and expiring(kept.seq) or {}
-  local function count_behind(seq)
-    if not kept or seq >= s.head then return 0 end
-    -- The lowest seq above `seq` is live[newer], because the list is in descending order.
-    local newer, past = 0, #live + 1
-    while newer + 1 < past do
-      local middle = math.floor((newer + past) / 2)
-      if live[middle] > seq then newer = middle else past = middle end
+local function position_of(state, target)
+  local kept = first_kept(state.deleted + 1, state.head)
+  local unexpired = kept and expiring(kept.seq) or {}
+  local function count_after(seq)
+    if not kept or seq >= state.head then return 0 end
+    -- The lowest seq above `seq` is unexpired[newer_count], because the list is in descending
+    -- order.
+    local newer_count, end_index = 0, #unexpired + 1
+    while newer_count + 1 < end_index do
+      local middle = math.floor((newer_count + end_index) / 2)
+      if unexpired[middle] > seq then newer_count = middle else end_index = middle end
     end
     local first = seq < kept.seq and kept or entry_from(seq + 1)
-    return lasting(s, first) + newer
+    return lasting_count(state, first) + newer_count
   end
-  local count = math.min(wanted, count_behind(s.deleted))
-  local low, high = s.deleted, s.head
+  local count = math.min(target, count_after(state.deleted))
+  local low, high = state.deleted, state.head
   while low < high do
     local middle = math.ceil((low + high) / 2)
-    if count_behind(middle) >= count then low = middle else high = middle - 1 end
+    if count_after(middle) >= count then low = middle else high = middle - 1 end
   end
   return low
 end
 
 -- Applies a change to the user's state, in memory and in Redis.
-local function change(s, kind, value)
-  local read, deleted = math.max(s.deleted, math.min(s.head, value)), s.deleted
-  if kind == 'delete' then read, deleted = s.head, s.head end
-  if kind == 'unread' then read = position_of(s, value) end
-  if read == s.read and deleted == s.deleted then return end
-  s.read, s.deleted, s.changed = read, deleted, NOW
-  redis.call('HSET', KEYS[4], UID, table.concat({ int(read), int(deleted), int(s.head), int(NOW) }, ' '))
+local function change(state, kind, value)
+  local read, deleted = math.max(state.deleted, math.min(state.head, value)), state.deleted
+  if kind == 'delete' then read, deleted = state.head, state.head end
+  if kind == 'unread' then read = position_of(state, value) end
+  if read == state.read and deleted == state.deleted then return end
+  state.read, state.deleted, state.changed = read, deleted, NOW
+  redis.call('HSET', KEYS[4], UID, table.concat({ int(read), int(deleted), int(state.head), int(NOW) }, ' '))
 end
 
-local s = user_position()
-if not s then return false end
-local asked, value, through = ARGV[6], tonumber(ARGV[7]), s.head
-if asked == 'look_on' then
+local state = user_position()
+if not state then return false end
+local change_kind, value, through = ARGV[6], tonumber(ARGV[7]), state.head
+if change_kind == 'look_on' then
   -- Otherwise a newer message arrived, and the search starts at it.
-  if tonumber(ARGV[8]) == s.head then through = value end
-elseif asked ~= '' and s.head > 0 and not s.large then
-  change(s, asked, value)
+  if tonumber(ARGV[8]) == state.head then through = value end
+elseif change_kind ~= '' and state.head > 0 and not state.large then
+  change(state, change_kind, value)
 end
 
-local last, look_on = newest(s, through)
-local changed = math.max(last and last.at or 0, s.changed)
-local reply = { s.head, s.read, unread(s), s.deleted, changed, redis.call('XLEN', KEYS[2]), look_on }
+local last, look_on = newest(state, through)
+local changed = math.max(last and last.accepted_ms or 0, state.changed)
+local reply = { state.head, state.read, unread(state), state.deleted, changed, redis.call('XLEN', KEYS[2]), look_on }
 if not last then return reply end
 reply[8], reply[9] = last.id, last.seq
 if ARGV[5] == '0' then
-  reply[10], reply[11] = last.no, last.at
+  reply[10], reply[11] = last.client_msg_no, last.accepted_ms
 else
   reply[10], reply[11] = last.record, last.stream and stream_snapshot(KEYS[1], last.stream) or false
 end

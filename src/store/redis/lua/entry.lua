@@ -2,25 +2,25 @@
 -- (`encodeRecord` of `wire.ts` defines the fields).
 
 -- Decodes an entry as XRANGE replies it:
---   place    ID of the entry
+--   entry_id  `<seq>-<messageId>`
 --   seq
---   id       message id
+--   id        message id
 --   record
---   counted  red-dot count of the seq
---   stream   clientMsgNo of the stream, nil if the message is not a stream's
---   expires  Unix ms, nil if the message does not expire
-local function log_entry(raw)
-  local field = {}
-  for at = 1, #raw[2], 2 do field[raw[2][at]] = raw[2][at + 1] end
-  local seq, id = string.match(raw[1], '^(%d+)-(%d+)$')
+--   counted   red-dot count of the seq
+--   stream    clientMsgNo of the stream, nil if the message is not a stream's
+--   expires   Unix ms, nil if the message does not expire
+local function log_entry(raw_entry)
+  local fields = {}
+  for at = 1, #raw_entry[2], 2 do fields[raw_entry[2][at]] = raw_entry[2][at + 1] end
+  local seq, id = string.match(raw_entry[1], '^(%d+)-(%d+)$')
   return {
-    place = raw[1],
+    entry_id = raw_entry[1],
     seq = tonumber(seq),
     id = tonumber(id),
-    record = field.r,
-    counted = tonumber(field.c or seq),
-    stream = field.s,
-    expires = tonumber(field.x),
+    record = fields.r,
+    counted = tonumber(fields.c or seq),
+    stream = fields.s,
+    expires = tonumber(fields.x),
   }
 end
 
@@ -28,23 +28,23 @@ end
 -- array with a head of one byte. The fields before these three are version, type, id and fromUid.
 -- For an unreadable record returns '', the time in the message id and 0.
 local function record_facts(entry)
-  local is_read, _, _, _, _, _, no, at, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
-  if is_read and type(no) == 'string' and type(at) == 'number' and type(flags) == 'number' then return no, at, flags end
+  local is_read, _, _, _, _, _, client_msg_no, accepted_ms, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
+  if is_read and type(client_msg_no) == 'string' and type(accepted_ms) == 'number' and type(flags) == 'number' then return client_msg_no, accepted_ms, flags end
   return '', EPOCH + math.floor(entry.id / 4096), 0
 end
 
 -- Returns the Unix ms at which the message was accepted.
 local function accepted_at(entry)
-  local _, at = record_facts(entry)
-  return at
+  local _, accepted_ms = record_facts(entry)
+  return accepted_ms
 end
 
 -- Returns the size of a record's payload and the fields after it: the record's size without the ten
 -- fields before the payload and the payload's head (2, 3 or 5 bytes). Returns the whole size of an
 -- unreadable record.
 local function payload_bytes(record)
-  local is_read, behind = pcall(cmsgpack.unpack_limit, record, 10, 1)
-  if not is_read or behind < 0 then return #record end
+  local is_read, payload_at = pcall(cmsgpack.unpack_limit, record, 10, 1)
+  if not is_read or payload_at < 0 then return #record end
   local heads = { [0xc4] = 2, [0xc5] = 3, [0xc6] = 5 }
-  return #record - behind - (heads[string.byte(record, behind + 1)] or 0)
+  return #record - payload_at - (heads[string.byte(record, payload_at + 1)] or 0)
 end

@@ -24,14 +24,14 @@
 --        3  record
 --        4  `stream_snapshot` of its stream, nil if it has none
 -- Limits of one call: entries inspected, bytes of content, entries read at a time.
-local LOOKED_AT, TAKEN_BYTES, PAGE = 1000, 1048576, 32
+local MAX_INSPECTED, MAX_CALL_BYTES, PAGE = 1000, 1048576, 32
 local limit, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
 local is_reverse, now, retention = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
 local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
-local taken, bytes, looked_at = {}, 0, 0
+local messages, bytes, inspected = {}, 0, 0
 
 local function reply(more, next_seq)
-  return { head_seq, more, next_seq, bytes, taken }
+  return { head_seq, more, next_seq, bytes, messages }
 end
 
 local function is_shown(entry)
@@ -45,29 +45,29 @@ local function content_bytes(entry)
 end
 
 local from, to = ARGV[1], ARGV[2]
-local must_take = ARGV[8] == '1'
+local is_size_ignored = ARGV[8] == '1'
 while true do
-  local count = math.min(limit - #taken + 1, PAGE)
+  local count = math.min(limit - #messages + 1, PAGE)
   local page
   if is_reverse then
     page = redis.call('XREVRANGE', KEYS[2], to, from, 'COUNT', count)
   else
     page = redis.call('XRANGE', KEYS[2], from, to, 'COUNT', count)
   end
-  for _, raw in ipairs(page) do
-    local entry = log_entry(raw)
+  for _, raw_entry in ipairs(page) do
+    local entry = log_entry(raw_entry)
     if is_shown(entry) then
-      if #taken == limit then return reply(1, 0) end
+      if #messages == limit then return reply(1, 0) end
       local size = content_bytes(entry)
-      if bytes + size > max_bytes and not must_take then return reply(1, 0) end
-      if #taken > 0 and bytes + size > TAKEN_BYTES then return reply(0, entry.seq) end
+      if bytes + size > max_bytes and not is_size_ignored then return reply(1, 0) end
+      if #messages > 0 and bytes + size > MAX_CALL_BYTES then return reply(0, entry.seq) end
       local stream = entry.stream and stream_snapshot(KEYS[1], entry.stream)
-      taken[#taken + 1] = { entry.id, entry.seq, entry.record, stream or false }
+      messages[#messages + 1] = { entry.id, entry.seq, entry.record, stream or false }
       bytes = bytes + size
-      must_take = false
+      is_size_ignored = false
     end
-    looked_at = looked_at + 1
-    if looked_at == LOOKED_AT then return reply(0, is_reverse and entry.seq - 1 or entry.seq + 1) end
+    inspected = inspected + 1
+    if inspected == MAX_INSPECTED then return reply(0, is_reverse and entry.seq - 1 or entry.seq + 1) end
   end
   if #page < count then return reply(0, 0) end
   local last = page[#page][1]

@@ -18,39 +18,39 @@
 --   number of removed messages
 -- Delay until a channel whose oldest stream is active is processed again.
 local STREAM_WAIT_MS = 60000
-local now, retention, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
-local keeps, removed = tonumber(ARGV[5]), 0
+local now, retention, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
+local max_messages, removed = tonumber(ARGV[5]), 0
 -- Newest seq above the channel's maximum number of messages.
-local trim_seq = keeps > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - keeps or 0
+local trim_seq = max_messages > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - max_messages or 0
 
--- Removes an entry. `place` is its ID, `expires` the Unix ms at which it expires, nil if it does
+-- Removes an entry. `entry_id` is its ID, `expires` the Unix ms at which it expires, nil if it does
 -- not.
-local function remove(place, expires)
-  removed = removed + redis.call('XDEL', KEYS[2], place)
+local function remove(entry_id, expires)
+  removed = removed + redis.call('XDEL', KEYS[2], entry_id)
   if not expires then return end
-  redis.call('ZREM', KEYS[3], place)
-  redis.call('ZREM', KEYS[4], string.match(place, '^%d+') .. ':' .. int(expires))
+  redis.call('ZREM', KEYS[3], entry_id)
+  redis.call('ZREM', KEYS[4], string.match(entry_id, '^%d+') .. ':' .. int(expires))
 end
 
-local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, most)
+local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, count)
 for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
 
 -- Returns true if a limit removes the entry.
-local function is_over(entry)
+local function is_removable(entry)
   return entry.seq <= trim_seq or retention > 0 and now >= accepted_at(entry) + retention
 end
 
-local waits = nil
+local retry_ms = nil
 if retention > 0 or trim_seq > 0 then
   local last = retention > 0 and '+' or int(trim_seq)
-  for _, raw in ipairs(redis.call('XRANGE', KEYS[2], '-', last, 'COUNT', most)) do
-    local entry = log_entry(raw)
-    if not is_over(entry) then break end
+  for _, raw_entry in ipairs(redis.call('XRANGE', KEYS[2], '-', last, 'COUNT', count)) do
+    local entry = log_entry(raw_entry)
+    if not is_removable(entry) then break end
     if entry.stream and not forget_stream(KEYS[1], entry.stream) then
-      waits = now + STREAM_WAIT_MS -- removed when the stream has ended
+      retry_ms = now + STREAM_WAIT_MS -- removed when the stream has ended
       break
     end
-    remove(entry.place, entry.expires)
+    remove(entry.entry_id, entry.expires)
   end
 end
 
@@ -64,8 +64,8 @@ end
 local due = tonumber(ARGV[6])
 if due == 0 then due = math.huge end
 local entry = log_entry(oldest)
-if waits then
-  due = waits
+if retry_ms then
+  due = retry_ms
 elseif entry.seq <= trim_seq then
   due = now
 elseif retention > 0 then
