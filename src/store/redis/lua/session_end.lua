@@ -13,10 +13,10 @@
 -- Reply
 --   none
 local user = user_of(KEYS[1], ARGV[1])
-local here = read_entry(user, ARGV[2])
-if here then
-  take_out(user, here, ARGV[3])
+local entry = read_entry(user, ARGV[2])
+if entry then
+  remove_entry(user, entry, ARGV[3])
 elseif ARGV[4] ~= '1' then
-  remember_end(user, ARGV[2], 0, ARGV[3])
+  record_end(user, ARGV[2], 0, ARGV[3])
 end
 publish_end(user, ARGV[2], ARGV[3])

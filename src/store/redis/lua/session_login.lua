@@ -21,7 +21,7 @@
 --   {'entered', since, order, level, group ids in the user's index}, {'refused', reason} or
 --   {'unauthorized'}
 local user = user_of(KEYS[1], ARGV[1])
-local mine = {
+local session = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],
 }
 local order, label = tonumber(ARGV[8]), ARGV[9]
@@ -29,50 +29,50 @@ if ARGV[10] == 'token' then
   local device = read_device(user, ARGV[4])
   -- An empty hash belongs to a device that logged out.
   if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end
-  mine.level = device.level
+  session.level = device.level
 end
-local main = mine.level == 1
-local newest = main and read_login(user, ARGV[4]) or nil
+local is_main = session.level == 1
+local newest = is_main and read_login(user, ARGV[4]) or nil
 
-local since, last = NOW, 0
-local others, expired = read_entries(user, mine.id)
+local since, last_order = NOW, 0
+local others, expired = read_entries(user, session.id)
 if newest then
   since = math.max(since, newest.since + 1)
-  last = newest.order
+  last_order = newest.order
 end
 for _, old in ipairs(others) do
   since = math.max(since, old.since + 1)
-  last = math.max(last, old.order)
+  last_order = math.max(last_order, old.order)
 end
 
 if newest and label ~= '' then
   if label == newest.label then order = newest.order end
-  for _, one in ipairs(newest.past) do
-    if one == label then order = 0 end
+  for _, past_label in ipairs(newest.past) do
+    if past_label == label then order = 0 end
   end
 end
-if order and order > math.max(NOW, last) then order = nil end
-if order and main then
+if order and order > math.max(NOW, last_order) then order = nil end
+if order and is_main then
   if newest and newest.order >= order then
-    if newest.order > order and not same_device(mine, newest) then return { 'refused', 'kicked' } end
+    if newest.order > order and not same_device(session, newest) then return { 'refused', 'kicked' } end
     if newest.ended ~= '' then return { 'refused', newest.ended } end
     order = newest.order
   end
   for _, old in ipairs(others) do
-    if old.order > order and collide(mine, old) then
-      if not same_device(mine, old) then return { 'refused', 'kicked' } end
+    if old.order > order and collide(session, old) then
+      if not same_device(session, old) then return { 'refused', 'kicked' } end
       order = old.order
     end
   end
 end
-mine.since, mine.order = since, order or math.max(NOW, last + 1)
+session.since, session.order = since, order or math.max(NOW, last_order + 1)
 
 -- A node that could not extend the expiry may still serve it.
 for _, old in ipairs(expired) do others[#others + 1] = old end
 for _, old in ipairs(others) do
-  if collide(mine, old) or continued(mine, old) then replace(user, mine, old) end
+  if collide(session, old) or same_login(session, old) then replace(user, session, old) end
 end
-if main then follow_login(user, mine, label, newest) end
-write_entry(user, mine)
+if is_main then set_newest_login(user, session, label, newest) end
+write_entry(user, session)
 publish_presence(user)
-return { 'entered', int(since), int(mine.order), int(mine.level), redis.call('HKEYS', user.groups) }
+return { 'entered', int(since), int(session.order), int(session.level), redis.call('HKEYS', user.groups) }

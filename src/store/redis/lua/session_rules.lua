@@ -58,9 +58,9 @@ local function publish_end(user, id, reason)
   publish(user.topic, 'end ' .. id, { kind = 'end_session', uid = user.uid, sessionId = id, reason = reason })
 end
 
-local function write_entry(user, one)
-  redis.call('HSET', user.sessions, one.id, cjson.encode({
-    1, one.incarnation, int(one.since), one.flag, one.level, one.device, one.tag, int(one.order), int(NOW_MS + ENTRY_TTL),
+local function write_entry(user, entry)
+  redis.call('HSET', user.sessions, entry.id, cjson.encode({
+    1, entry.incarnation, int(entry.since), entry.flag, entry.level, entry.device, entry.tag, int(entry.order), int(NOW_MS + ENTRY_TTL),
   }))
   redis.call('PEXPIRE', user.sessions, ENTRY_TTL)
 end
@@ -86,12 +86,12 @@ local function read_entries(user, except)
   local all = redis.call('HGETALL', user.sessions)
   for at = 1, #all, 2 do
     if all[at] ~= except then
-      local one = parse_entry(all[at], all[at + 1])
-      if one.expires < NOW_MS then
-        redis.call('HDEL', user.sessions, one.id)
-        expired[#expired + 1] = one
+      local entry = parse_entry(all[at], all[at + 1])
+      if entry.expires < NOW_MS then
+        redis.call('HDEL', user.sessions, entry.id)
+        expired[#expired + 1] = entry
       else
-        entries[#entries + 1] = one
+        entries[#entries + 1] = entry
       end
     end
   end
@@ -114,23 +114,23 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
--- Makes `mine` the newest main login, under its own label or ''. If the previous login was another
--- one, its label becomes a past label.
-local function follow_login(user, mine, label, newest)
-  local known, past = newest and newest.label or '', newest and newest.past or {}
-  if label == '' and newest and newest.order == mine.order then label = known end
-  if known ~= '' and known ~= label then
-    past[#past + 1] = known
+-- Makes `session` the newest main login, under its own label or ''. If the previous login was
+-- another one, its label becomes a past label.
+local function set_newest_login(user, session, label, newest)
+  local last_label, past = newest and newest.label or '', newest and newest.past or {}
+  if label == '' and newest and newest.order == session.order then label = last_label end
+  if last_label ~= '' and last_label ~= label then
+    past[#past + 1] = last_label
     if #past > PAST then table.remove(past, 1) end
   end
-  mine.label, mine.ended, mine.past = label, '', past
-  write_login(user, int(mine.flag), mine)
+  session.label, session.ended, session.past = label, '', past
+  write_login(user, int(session.flag), session)
 end
 
 -- Records the end of a session, because its node may miss the event and would enter the session
 -- again. Not needed for a main session that another main session or its device ended: the newest
 -- login shows that.
-local function remember_end(user, id, since, reason)
+local function record_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
   if redis.call('HLEN', user.ended) <= MAX_ENDED then return end
@@ -150,16 +150,16 @@ local function end_device(user, flag, reason)
     newest.ended = reason
     write_login(user, flag, newest)
   end
-  remember_end(user, 'flag ' .. flag, 0, reason)
+  record_end(user, 'flag ' .. flag, 0, reason)
 end
 
 -- Returns the recorded reason for which the session, or all sessions of its device, ended, nil if
 -- there is none. Ignores a record from before the session: another process may have used the same
 -- session id.
-local function read_end(user, mine)
-  for _, one in ipairs(redis.call('HMGET', user.ended, mine.id, 'flag ' .. int(mine.flag))) do
-    local ended, reason = string.match(one or '', '^(%d+) (.*)$')
-    if ended and tonumber(ended) >= mine.since then return reason end
+local function read_end(user, session)
+  for _, end_record in ipairs(redis.call('HMGET', user.ended, session.id, 'flag ' .. int(session.flag))) do
+    local ended, reason = string.match(end_record or '', '^(%d+) (.*)$')
+    if ended and tonumber(ended) >= session.since then return reason end
   end
 end
 
@@ -173,25 +173,25 @@ local function read_device(user, flag)
 end
 
 -- Returns true if both sessions belong to one named device.
-local function same_device(one, other)
-  return one.device ~= '' and one.device == other.device
+local function same_device(first, second)
+  return first.device ~= '' and first.device == second.device
 end
 
 -- Returns true if only one of the two sessions may stay. Their order decides which.
-local function collide(one, other)
-  if one.flag ~= other.flag then return false end
-  if same_device(one, other) then return true end
-  return one.level == 1 and other.level == 1
+local function collide(first, second)
+  if first.flag ~= second.flag then return false end
+  if same_device(first, second) then return true end
+  return first.level == 1 and second.level == 1
 end
 
 -- Returns true if both sessions are connections of one login.
-local function continued(one, other)
-  return one.order == other.order and one.flag == other.flag
+local function same_login(first, second)
+  return first.order == second.order and first.flag == second.flag
 end
 
 -- Returns the reason for which the session `by` ends the session `old`.
 local function reason_of(by, old)
-  return (same_device(by, old) or continued(by, old)) and 'replaced' or 'kicked'
+  return (same_device(by, old) or same_login(by, old)) and 'replaced' or 'kicked'
 end
 
 -- Removes the session `old`, which `by` ends, and notifies its node in the same atomic step:
@@ -199,13 +199,13 @@ end
 local function replace(user, by, old)
   local reason = reason_of(by, old)
   redis.call('HDEL', user.sessions, old.id)
-  if old.level ~= 1 or by.level ~= 1 then remember_end(user, old.id, old.since, reason) end
+  if old.level ~= 1 or by.level ~= 1 then record_end(user, old.id, old.since, reason) end
   publish_end(user, old.id, reason)
 end
 
 -- Removes a session that has an entry, so that it can be neither continued nor entered again.
-local function take_out(user, old, reason)
-  if old.level ~= 1 then remember_end(user, old.id, old.since, reason) end
+local function remove_entry(user, old, reason)
+  if old.level ~= 1 then record_end(user, old.id, old.since, reason) end
   local newest = old.level == 1 and read_login(user, int(old.flag)) or nil
   if newest and newest.order == old.order then
     newest.ended = reason
