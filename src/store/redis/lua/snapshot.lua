@@ -25,9 +25,9 @@
 local STREAM_ACTIVE = 0
 
 -- Returns the keys of a stream of the channel with this head.
-local function stream_keys(head, no)
+local function stream_keys(head, client_msg_no)
   local bucket, key = string.match(head, '^([^{]*{c%d+}:)head:(.*)$')
-  local name = key .. '\n' .. no
+  local name = key .. '\n' .. client_msg_no
   return {
     stream = bucket .. 'stream:' .. name,
     text = bucket .. 'streamText:' .. name,
@@ -46,7 +46,7 @@ local function stream_version(id, next_index, last_ms, bytes)
   return id .. ':' .. next_index .. ':' .. last_ms .. ':' .. bytes
 end
 
--- Returns false if there is no such stream, {version} if its version is `known`, else a list
+-- Returns false if there is no such stream, {version} if its version is `known_version`, else a list
 --   1  version
 --   2  beginning of the record of each event
 --   3  messageId
@@ -57,29 +57,29 @@ end
 --   8  data of the end, false if there is none
 --   9  text
 --   10 notes
-local function stream_snapshot(head, no, known)
-  local keys = stream_keys(head, no)
-  local s = redis.call('HMGET', keys.stream, 'h', 'i', 'q', 'e', 'n', 'sd', 'ed', 'a', 'b')
-  if not s[1] then return false end
-  local version = stream_version(s[2], s[5], s[8], s[9])
-  if version == known then return { version } end
+local function stream_snapshot(head, client_msg_no, known_version)
+  local keys = stream_keys(head, client_msg_no)
+  local fields = redis.call('HMGET', keys.stream, 'h', 'i', 'q', 'e', 'n', 'sd', 'ed', 'a', 'b')
+  if not fields[1] then return false end
+  local version = stream_version(fields[2], fields[5], fields[8], fields[9])
+  if version == known_version then return { version } end
   return {
-    version, s[1], s[2], s[3], s[4], s[5], s[6], s[7],
+    version, fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], fields[7],
     redis.call('GET', keys.text) or '', redis.call('LRANGE', keys.notes, 0, -1),
   }
 end
 
 -- Returns the approximate size of a stream's message with everything its stream contains, 0 if
 -- there is no such stream.
-local function stream_bytes(head, no)
-  local bytes = redis.call('HGET', stream_keys(head, no).stream, 'b')
+local function stream_bytes(head, client_msg_no)
+  local bytes = redis.call('HGET', stream_keys(head, client_msg_no).stream, 'b')
   return bytes and tonumber(bytes) + 25 or 0 -- bytes around the text in a payload
 end
 
 -- Deletes a stream whose message is removed from the log. Returns false if the stream is active:
 -- its message and all later ones must stay for now.
-local function forget_stream(head, no)
-  local keys = stream_keys(head, no)
+local function forget_stream(head, client_msg_no)
+  local keys = stream_keys(head, client_msg_no)
   if tonumber(redis.call('HGET', keys.stream, 'e')) == STREAM_ACTIVE then return false end
   redis.call('UNLINK', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids)
   redis.call('ZREM', keys.streams, keys.name)

@@ -16,21 +16,21 @@
 -- Reply
 --   see `stream_steps.lua`. For a silent stream the verdict is `done` if this call ended it, else
 --   `missing`.
-local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 3) }, topics = 6 }
+local call = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 3) }, topics = 6 }
 local since, name = tonumber(ARGV[5]), ARGV[1] .. '\n' .. ARGV[2]
 if since then
   local last = redis.call('ZSCORE', KEYS[2], name)
-  if not last or tonumber(last) >= since then return step_reply(c, 'missing') end
+  if not last or tonumber(last) >= since then return step_reply(call, 'missing') end
 end
-local s = load_stream(c, ARGV[2])
-local is_ended = not s or s.state ~= STREAM_ACTIVE
+local stream = load_stream(call, ARGV[2])
+local is_ended = not stream or stream.state ~= STREAM_ACTIVE
 if not is_ended then
-  end_stream(c, s, { state = since and STREAM_INTERRUPTED or STREAM_CANCELLED, stopped = not since, ids_ms = tonumber(ARGV[4]) })
-elseif s then
-  publish_again(c, s)
+  end_stream(call, stream, { state = since and STREAM_INTERRUPTED or STREAM_CANCELLED, stopped = not since, ids_ms = tonumber(ARGV[4]) })
+elseif stream then
+  publish_again(call, stream)
 end
-if not s or since and is_ended then
-  if since and not c.frames then redis.call('ZREM', KEYS[2], name) end
-  return step_reply(c, 'missing', s and s.state)
+if not stream or since and is_ended then
+  if since and not call.frames then redis.call('ZREM', KEYS[2], name) end
+  return step_reply(call, 'missing', stream and stream.state)
 end
-return step_reply(c, 'done', s.state)
+return step_reply(call, 'done', stream.state)

@@ -18,19 +18,19 @@
 --   then the topics
 -- Reply
 --   see `stream_steps.lua`. The verdict may also be `too_large`.
-local no, kind, id = ARGV[2], ARGV[5], ARGV[6]
-local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 2) }, topics = 12 }
-local s = load_stream(c, no)
-if not s then return step_reply(c, 'missing') end
-if s.state ~= STREAM_ACTIVE then return late_reply(c, s, kind, id) end
-if id ~= '' and redis.call('SISMEMBER', s.keys.event_ids, id) == 1 then
-  publish_again(c, s)
-  return step_reply(c, 'done', s.state)
+local client_msg_no, kind, id = ARGV[2], ARGV[5], ARGV[6]
+local call = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 2) }, topics = 12 }
+local stream = load_stream(call, client_msg_no)
+if not stream then return step_reply(call, 'missing') end
+if stream.state ~= STREAM_ACTIVE then return late_reply(call, stream, kind, id) end
+if id ~= '' and redis.call('SISMEMBER', stream.keys.event_ids, id) == 1 then
+  publish_again(call, stream)
+  return step_reply(call, 'done', stream.state)
 end
 local data, bytes = ARGV[7], tonumber(ARGV[9])
-local gives_room = kind == 'e' and data == ''
-if not gives_room and s.bytes + bytes > tonumber(ARGV[10]) then return step_reply(c, 'too_large', s.state) end
+local is_empty_end = kind == 'e' and data == ''
+if not is_empty_end and stream.bytes + bytes > tonumber(ARGV[10]) then return step_reply(call, 'too_large', stream.state) end
 local state = kind == 'e' and STREAM_CLOSED or STREAM_ACTIVE
-add_event(c, s, { id = id, kind = kind, data = data, units = tonumber(ARGV[8]), bytes = bytes, state = state, tail = ARGV[11] })
-if kind == 'e' then close_stream(c, s, tonumber(ARGV[4])) end
-return step_reply(c, 'done', s.state)
+add_event(call, stream, { id = id, kind = kind, data = data, units = tonumber(ARGV[8]), bytes = bytes, state = state, tail = ARGV[11] })
+if kind == 'e' then close_stream(call, stream, tonumber(ARGV[4])) end
+return step_reply(call, 'done', stream.state)

@@ -9,9 +9,9 @@
 --   3  version that the caller has, '' if it has none
 -- Reply
 --   `stream_snapshot`, nil if there is no such stream
-local no = ARGV[1] ~= '' and ARGV[1] or redis.call('GET', KEYS[2])
-if not no then return false end
-local at = redis.call('HMGET', stream_keys(KEYS[1], no).stream, 't', 'e')
-if not at[1] then return false end
-if tonumber(at[2]) ~= STREAM_ACTIVE and tonumber(at[1]) <= tonumber(ARGV[2]) then return false end
-return stream_snapshot(KEYS[1], no, ARGV[3])
+local client_msg_no = ARGV[1] ~= '' and ARGV[1] or redis.call('GET', KEYS[2])
+if not client_msg_no then return false end
+local fields = redis.call('HMGET', stream_keys(KEYS[1], client_msg_no).stream, 't', 'e')
+if not fields[1] then return false end
+if tonumber(fields[2]) ~= STREAM_ACTIVE and tonumber(fields[1]) <= tonumber(ARGV[2]) then return false end
+return stream_snapshot(KEYS[1], client_msg_no, ARGV[3])

@@ -32,64 +32,64 @@
 --   then the topics
 -- Reply
 --   see `stream_steps.lua`. The verdict may also be `too_large`.
-local no, window = ARGV[2], tonumber(ARGV[4])
+local client_msg_no, window = ARGV[2], tonumber(ARGV[4])
 local now, retention, max_messages = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local reach = (#KEYS - 6) / 2
-local c = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + reach) }, topics = 20 }
+local users = (#KEYS - 6) / 2
+local call = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + users) }, topics = 20 }
 
 -- Returns the extra with the id of the channel's message before this one, 0 if it is unknown
 -- (`wire.ts`).
-local function extra_behind(before) return '\148' .. string.sub(ARGV[15], 2) .. struct.pack('>Bd', 203, before) end
+local function extra_after(id_before) return '\148' .. string.sub(ARGV[15], 2) .. struct.pack('>Bd', 203, id_before) end
 
 -- Publishes the stream's message again, because a caller that publishes to the users itself may
 -- have failed to do so the first time.
-local function publish_message_again(s)
+local function publish_message_again(stream)
   local _, _, pub = read_dedupe(KEYS[5], now, window)
-  local entry = redis.call('XRANGE', KEYS[2], int(s.seq), int(s.seq))[1]
-  if not pub or not entry then return end
-  local found = log_entry(entry)
-  publish_frame(c, message_frame(pub, found.id, s.seq, found.record, extra_behind(0)))
+  local raw_entry = redis.call('XRANGE', KEYS[2], int(stream.seq), int(stream.seq))[1]
+  if not pub or not raw_entry then return end
+  local message = log_entry(raw_entry)
+  publish_frame(call, message_frame(pub, message.id, stream.seq, message.record, extra_after(0)))
 end
 
-local s = load_stream(c, no)
-if s and s.state == STREAM_ACTIVE then
-  if not ARGV[c.topics] then publish_message_again(s) end
-  publish_again(c, s)
-  return step_reply(c, 'done', s.state)
+local stream = load_stream(call, client_msg_no)
+if stream and stream.state == STREAM_ACTIVE then
+  if not ARGV[call.topics] then publish_message_again(stream) end
+  publish_again(call, stream)
+  return step_reply(call, 'done', stream.state)
 end
-if s then return late_reply(c, s, 's', '') end
-if read_dedupe(KEYS[5], now, window) then return step_reply(c, 'taken') end
+if stream then return late_reply(call, stream, 's', '') end
+if read_dedupe(KEYS[5], now, window) then return step_reply(call, 'taken') end
 local active = redis.call('GET', KEYS[6])
-local other = active and load_stream(c, active)
-if other and ARGV[17] == '0' then return step_reply(c, 'running') end
+local running = active and load_stream(call, active)
+if running and ARGV[17] == '0' then return step_reply(call, 'running') end
 local bytes = tonumber(ARGV[7])
-if bytes > tonumber(ARGV[8]) then return step_reply(c, 'too_large') end
-local ended
-if other then
-  end_stream(c, other, { state = STREAM_CANCELLED, stopped = false, ids_ms = window })
-  ended = c.ended
+if bytes > tonumber(ARGV[8]) then return step_reply(call, 'too_large') end
+local ended_name
+if running then
+  end_stream(call, running, { state = STREAM_CANCELLED, stopped = false, ids_ms = window })
+  ended_name = call.ended
 end
 
 local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- the part before `head:<key>`
 local peers = false
-if reach > 0 then peers = { ARGV[3], KEYS[7 + reach], ARGV[18] } end
-if reach > 1 then peers[4], peers[5] = KEYS[8 + reach], ARGV[19] end
-local channel = open_channel(base, ARGV[1], peers, retention > 0 or max_messages > 0, not ARGV[c.topics])
+if users > 0 then peers = { ARGV[3], KEYS[7 + users], ARGV[18] } end
+if users > 1 then peers[4], peers[5] = KEYS[8 + users], ARGV[19] end
+local channel = open_channel(base, ARGV[1], peers, retention > 0 or max_messages > 0, not ARGV[call.topics])
 local id = reserve_ids(KEYS[3], tonumber(ARGV[11]), now, 1)
-local place = int(channel[SEQ] + 1) .. '-' .. int(id)
-place_message(channel, place, ARGV[14], ARGV[16], true, nil, no)
+local entry_id = int(channel[SEQ] + 1) .. '-' .. int(id)
+place_message(channel, entry_id, ARGV[14], ARGV[16], true, nil, client_msg_no)
 local extra = ARGV[15]
-if channel[NEWEST] then extra, channel[NEWEST] = extra_behind(channel[NEWEST]), id end
+if channel[NEWEST] then extra, channel[NEWEST] = extra_after(channel[NEWEST]), id end
 close_channel(channel, now, retention, max_messages)
 local seq, pub = channel[SEQ], channel[PUB]
-write_dedupe(KEYS[5], window, ARGV[3], place, pub ~= seq and int(pub))
-local keys = stream_keys(KEYS[1], no)
+write_dedupe(KEYS[5], window, ARGV[3], entry_id, pub ~= seq and int(pub))
+local keys = stream_keys(KEYS[1], client_msg_no)
 redis.call('HSET', keys.stream, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
-redis.call('SET', KEYS[6], no)
-for _, index in ipairs(c.indexes) do redis.call('SADD', index, ARGV[1]) end
-publish_frame(c, message_frame(pub, id, seq, ARGV[14], extra))
+redis.call('SET', KEYS[6], client_msg_no)
+for _, index in ipairs(call.indexes) do redis.call('SADD', index, ARGV[1]) end
+publish_frame(call, message_frame(pub, id, seq, ARGV[14], extra))
 
-s = { keys = keys, no = no, head = ARGV[10], seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false }
-add_event(c, s, { id = ARGV[5], kind = 's', data = ARGV[6], units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = ARGV[9] })
-c.ended = ended
-return step_reply(c, 'done', s.state)
+stream = { keys = keys, no = client_msg_no, head = ARGV[10], seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false }
+add_event(call, stream, { id = ARGV[5], kind = 's', data = ARGV[6], units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = ARGV[9] })
+call.ended = ended_name
+return step_reply(call, 'done', stream.state)

@@ -1,6 +1,6 @@
 -- Functions shared by the scripts that change streams. Placed after `snapshot.lua`.
 --
--- Context of a script (`c`):
+-- Context of a script (`call`):
 --   head
 --   channel   channel key
 --   now       Unix ms
@@ -22,30 +22,30 @@ local STREAM_END = '___TextMessageEnd'
 -- an active stream, because the later commands do not declare these keys: this is the only point at
 -- which Redis can report, before anything is written, that some of them have moved to another
 -- server (slot migration).
-local function load_stream(c, no)
-  local keys = stream_keys(c.head, no)
-  local s = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
-  if not s[1] then return nil end
-  if tonumber(s[6]) == STREAM_ACTIVE then
+local function load_stream(call, client_msg_no)
+  local keys = stream_keys(call.head, client_msg_no)
+  local fields = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
+  if not fields[1] then return nil end
+  if tonumber(fields[6]) == STREAM_ACTIVE then
     redis.call('EXISTS', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids, keys.active, keys.streams)
   end
   return {
-    keys = keys, no = no, head = s[1], seq = tonumber(s[2]), next = tonumber(s[3]), units = tonumber(s[4]),
-    bytes = tonumber(s[5]), state = tonumber(s[6]), stopped = s[7] == '1',
+    keys = keys, no = client_msg_no, head = fields[1], seq = tonumber(fields[2]), next = tonumber(fields[3]), units = tonumber(fields[4]),
+    bytes = tonumber(fields[5]), state = tonumber(fields[6]), stopped = fields[7] == '1',
   }
 end
 
 -- Publishes a frame on the topics, or adds it to the reply if the caller publishes.
-local function publish_frame(c, frame)
-  if ARGV[c.topics] then
-    publish_to_topics(c.topics, frame)
+local function publish_frame(call, frame)
+  if ARGV[call.topics] then
+    publish_to_topics(call.topics, frame)
   else
-    c.frames = c.frames or {}
-    c.frames[#c.frames + 1] = frame
+    call.frames = call.frames or {}
+    call.frames[#call.frames + 1] = frame
   end
 end
 
--- Adds an event to a stream and publishes it. Fields of `e`:
+-- Adds an event to a stream and publishes it. Fields of `event`:
 --   id     '' if there is none
 --   tail   tail of its record
 --   data
@@ -53,84 +53,84 @@ end
 --   bytes  bytes that it counts
 --   kind   s start, c content, n note (a tool call), e end
 --   state  state of the stream after the event
-local function add_event(c, s, e)
-  local index, keys = s.next, s.keys
-  local id = cmsgpack.pack(e.id ~= '' and e.id or int(index))
-  local pub = redis.call('HINCRBY', c.head, 'pub', 1)
-  local frame = event_frame(pub, s.seq, index, s.units, e.state, s.head .. id .. e.tail)
-  redis.call('APPEND', keys.offsets, struct.pack('>I4', s.units))
-  if e.kind == 'c' then
-    redis.call('APPEND', keys.text, e.data)
-    s.units = s.units + e.units
-  elseif e.kind == 'n' then
-    redis.call('RPUSH', keys.notes, '\150' .. cmsgpack.pack(index) .. cmsgpack.pack(s.units) .. id .. e.tail)
-  elseif e.kind == 'e' then
-    redis.call('HSET', keys.stream, 'ed', e.data)
+local function add_event(call, stream, event)
+  local index, keys = stream.next, stream.keys
+  local id = cmsgpack.pack(event.id ~= '' and event.id or int(index))
+  local pub = redis.call('HINCRBY', call.head, 'pub', 1)
+  local frame = event_frame(pub, stream.seq, index, stream.units, event.state, stream.head .. id .. event.tail)
+  redis.call('APPEND', keys.offsets, struct.pack('>I4', stream.units))
+  if event.kind == 'c' then
+    redis.call('APPEND', keys.text, event.data)
+    stream.units = stream.units + event.units
+  elseif event.kind == 'n' then
+    redis.call('RPUSH', keys.notes, '\150' .. cmsgpack.pack(index) .. cmsgpack.pack(stream.units) .. id .. event.tail)
+  elseif event.kind == 'e' then
+    redis.call('HSET', keys.stream, 'ed', event.data)
   end
-  if e.id ~= '' then redis.call('SADD', keys.event_ids, e.id) end
-  s.next, s.bytes, s.state = index + 1, s.bytes + e.bytes, e.state
-  redis.call('HSET', keys.stream, 'n', int(s.next), 'l', int(s.units), 'b', int(s.bytes), 'e', s.state, 'a', int(c.now))
-  redis.call('ZADD', keys.streams, int(c.now), keys.name)
-  if not ARGV[c.topics] then redis.call('HSET', keys.stream, 'f', frame) end
-  publish_frame(c, frame)
+  if event.id ~= '' then redis.call('SADD', keys.event_ids, event.id) end
+  stream.next, stream.bytes, stream.state = index + 1, stream.bytes + event.bytes, event.state
+  redis.call('HSET', keys.stream, 'n', int(stream.next), 'l', int(stream.units), 'b', int(stream.bytes), 'e', stream.state, 'a', int(call.now))
+  redis.call('ZADD', keys.streams, int(call.now), keys.name)
+  if not ARGV[call.topics] then redis.call('HSET', keys.stream, 'f', frame) end
+  publish_frame(call, frame)
 end
 
 -- Cleans up after the last event of a stream. `ids_ms` is the time for which a retry may arrive.
-local function close_stream(c, s, ids_ms)
-  redis.call('DEL', s.keys.active)
-  for _, index in ipairs(c.indexes) do redis.call('SREM', index, c.channel) end
-  redis.call('PEXPIRE', s.keys.event_ids, int(ids_ms))
-  if ARGV[c.topics] then
-    redis.call('ZREM', s.keys.streams, s.keys.name)
+local function close_stream(call, stream, ids_ms)
+  redis.call('DEL', stream.keys.active)
+  for _, index in ipairs(call.indexes) do redis.call('SREM', index, call.channel) end
+  redis.call('PEXPIRE', stream.keys.event_ids, int(ids_ms))
+  if ARGV[call.topics] then
+    redis.call('ZREM', stream.keys.streams, stream.keys.name)
   else
-    c.ended = s.keys.name -- stays in `activeStreams` until its users have been notified
+    call.ended = stream.keys.name -- stays in `activeStreams` until its users have been notified
   end
 end
 
--- Ends an active stream that its producer did not end. Fields of `how`:
+-- Ends an active stream that its producer did not end. Fields of `ending`:
 --   state    final state
 --   stopped  true if a viewer cancelled it
 --   ids_ms   time for which a retry may arrive
-local function end_stream(c, s, how)
-  add_event(c, s, {
-    id = '', kind = 'e', data = '', units = 0, bytes = 1, state = how.state,
-    tail = cmsgpack.pack(STREAM_END) .. cmsgpack.pack('') .. cmsgpack.pack(c.now),
+local function end_stream(call, stream, ending)
+  add_event(call, stream, {
+    id = '', kind = 'e', data = '', units = 0, bytes = 1, state = ending.state,
+    tail = cmsgpack.pack(STREAM_END) .. cmsgpack.pack('') .. cmsgpack.pack(call.now),
   })
-  if how.stopped then
-    s.stopped = true
-    redis.call('HSET', s.keys.stream, 'w', '1')
+  if ending.stopped then
+    stream.stopped = true
+    redis.call('HSET', stream.keys.stream, 'w', '1')
   end
-  close_stream(c, s, how.ids_ms)
+  close_stream(call, stream, ending.ids_ms)
 end
 
 -- Publishes the last event of a stream again, if the caller publishes to the users: it may have
 -- failed to do so the first time.
-local function publish_again(c, s)
-  if ARGV[c.topics] then return end
-  local frame = redis.call('HGET', s.keys.stream, 'f')
+local function publish_again(call, stream)
+  if ARGV[call.topics] then return end
+  local frame = redis.call('HGET', stream.keys.stream, 'f')
   if not frame then return end
-  publish_frame(c, frame)
-  if s.state ~= STREAM_ACTIVE then c.ended = s.keys.name end
+  publish_frame(call, frame)
+  if stream.state ~= STREAM_ACTIVE then call.ended = stream.keys.name end
 end
 
 -- Returns the reply of the script.
-local function step_reply(c, verdict, state)
+local function step_reply(call, verdict, state)
   local reply = { verdict, state or -1 }
-  if c.frames then
-    reply[3] = c.ended or ''
-    for _, frame in ipairs(c.frames) do reply[#reply + 1] = frame end
+  if call.frames then
+    reply[3] = call.ended or ''
+    for _, frame in ipairs(call.frames) do reply[#reply + 1] = frame end
   end
   return reply
 end
 
 -- Returns the reply to an event for a stream that has ended. An event that is in the stream already
 -- is a retry and is done.
-local function late_reply(c, s, kind, id)
-  if kind == 's' then return step_reply(c, 'closed', s.state) end
-  if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', s.keys.event_ids, id) == 1) then
-    publish_again(c, s)
-    return step_reply(c, 'done', s.state)
+local function late_reply(call, stream, kind, id)
+  if kind == 's' then return step_reply(call, 'closed', stream.state) end
+  if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', stream.keys.event_ids, id) == 1) then
+    publish_again(call, stream)
+    return step_reply(call, 'done', stream.state)
   end
-  if s.stopped then return step_reply(c, 'stopped', s.state) end
-  return step_reply(c, kind == 'c' and 'closed' or 'missing', s.state)
+  if stream.stopped then return step_reply(call, 'stopped', stream.state) end
+  return step_reply(call, kind == 'c' and 'closed' or 'missing', stream.state)
 end
