@@ -9,7 +9,7 @@ import type { RedisSettings } from "../redis/client.ts";
 import { UnusableRedis } from "../redis/format.ts";
 import { RedisLink } from "../redis/link.ts";
 import { ReplicationBarrier } from "../redis/replication.ts";
-import { lookInto, openMoveSource, type SourceLook } from "../store/embedded/export.ts";
+import { openMoveSource, readSourceSummary, type SourceSummary } from "../store/embedded/export.ts";
 import { accessTokenOwner } from "../store/redis/steps/managers.ts";
 import { type CopyPorts, copyAll, MoveStuck } from "./copy.ts";
 import { MoveTarget } from "./facts.ts";
@@ -100,7 +100,7 @@ export class Migration {
   #stuck: MoveStuck | undefined;
   #nobodySinceMs: number | undefined;
   #link: RedisLink | undefined;
-  #look: SourceLook | undefined;
+  #look: SourceSummary | undefined;
 
   /** Nothing is opened yet. `clock`: Unix milliseconds. */
   constructor(settings: MoveSettings, events: MoveEvents, clock: () => number = Date.now) {
@@ -259,7 +259,7 @@ export class Migration {
     if (!(record?.isDone ?? isNothing)) return false;
     if (record !== undefined && this.#hasFolder) {
       // The folder may have been removed, or be on another machine.
-      const look = await lookInto(this.#settings.from);
+      const look = await readSourceSummary(this.#settings.from);
       if (look !== undefined && look.id !== record.source) return false;
     }
     this.#setStatus("migrated", record?.step);
@@ -369,7 +369,7 @@ export class Migration {
   /** Errors of the folder are reported when it is opened. */
   async #lookIntoFolder(): Promise<void> {
     if (!this.#hasFolder) return;
-    this.#look = await lookInto(this.#settings.from).catch(() => undefined);
+    this.#look = await readSourceSummary(this.#settings.from).catch(() => undefined);
   }
 
   /**

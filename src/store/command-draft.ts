@@ -1,22 +1,22 @@
-// What of a command no store keeps: names that fit no key or label, a time to live that fits no
+// Checks that a command fits in a store: its names in keys and labels, its time to live in a
 // record. Pure.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 
 /**
- * Longest uid or label of a command: an inbox's key and a label fit a key of the database. Edges
- * refuse far shorter ones.
+ * Maximum length of a uid or label of a command. An inbox key and a label of this length fit in one
+ * key of the database. Callers reject much shorter ones.
  */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
 
-/** Whether no key of an inbox or label holds it. */
+/** True if the text is too long for an inbox key or a label. */
 export function isTooLong(text: string): boolean {
   return text.length > MAX_LABEL_UNITS;
 }
 
-/** Throws `too_large` or `bad_request` for what no record or key can hold. */
+/** Throws `too_large` or `bad_request` if the command does not fit in a record or a key. */
 export function assertFits(draft: CommandDraft): void {
   const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
   const topic = draft.passthrough?.topic ?? "";

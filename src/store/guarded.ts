@@ -1,10 +1,10 @@
-// The methods of a store's port, taken while the store runs and refused otherwise: made from the
-// names, for both drivers. No state.
+// Makes the methods of a store's port from their names, for both drivers: a call is passed on while
+// the store runs, and rejected otherwise. No state.
 
 import type { Lifecycle } from "./lifecycle.ts";
 
-/** Those methods of `part`, each as a call of the lifecycle. */
-export function guarded<
+/** Returns the named methods of `part` as calls that are allowed only while the store runs. */
+export function whileRunning<
   Running extends object,
   Part extends object,
   Name extends keyof Part & string,
@@ -15,25 +15,25 @@ export function guarded<
 ): Pick<Part, Name> {
   const calls = names.map((name) => [
     name,
-    (...asked: readonly unknown[]) => use((running) => call(part(running), name, asked)),
+    (...args: readonly unknown[]) => use((running) => call(part(running), name, args)),
   ]);
-  return Object.fromEntries(calls) as Pick<Part, Name>; // the same names, arguments and replies
+  return Object.fromEntries(calls) as Pick<Part, Name>; // the same names, parameters and results
 }
 
-/** All methods of a part that is there before the store runs. */
-export function guardedAll<Part extends object>(
+/** Returns all methods of `part`, which exists before the store runs, like `whileRunning`. */
+export function allWhileRunning<Part extends object>(
   lifecycle: Pick<Lifecycle<object>, "use">,
   part: Part,
 ): Part {
   const names = Object.keys(part) as (keyof Part & string)[];
-  return guarded(lifecycle, () => part, names) as Part; // all of its names
+  return whileRunning(lifecycle, () => part, names) as Part; // contains all of its names
 }
 
 type Methods<Name extends string> = {
-  readonly [Each in Name]: (...asked: readonly unknown[]) => unknown;
+  readonly [Each in Name]: (...args: readonly unknown[]) => unknown;
 };
 
-function call<Name extends string>(part: object, name: Name, asked: readonly unknown[]): unknown {
-  const methods = part as Methods<Name>; // the type of `guarded` names them
-  return methods[name](...asked);
+function call<Name extends string>(part: object, name: Name, args: readonly unknown[]): unknown {
+  const methods = part as Methods<Name>; // `whileRunning` only accepts names of methods
+  return methods[name](...args);
 }

@@ -1,5 +1,5 @@
-// What messages, conversations and events of streams count against the bounds of what is kept and
-// read at once, alike in every store. Pure.
+// Sizes of messages, conversations and events of streams as they count against the limits of memory
+// and of reads. All stores count the same way. Pure.
 
 import {
   type Message,
@@ -10,12 +10,15 @@ import {
   type StreamSnapshot,
 } from "../broker/model.ts";
 
-/** What a conversation counts beside its message's content, about. */
+/** Approximate size of a conversation without its last message. */
 export const CONVERSATION_BYTES = 256;
-/** What is kept with a tool-call event beside its strings, about. */
+/** Approximate size of a note without its strings. */
 const NOTE_BYTES = 48;
 
-/** The payload, and what is kept with a stream beside its text, which the payload has. */
+/**
+ * Returns the size of a message: its payload, which includes the text of a stream, and the other
+ * content of its stream.
+ */
 export function contentBytes({ payload, stream }: Message): number {
   return payload.length + (stream === undefined ? 0 : streamBytes(stream));
 }
@@ -26,15 +29,16 @@ function streamBytes({ startData, endData, notes }: StreamSnapshot): number {
   return bytes;
 }
 
-/** An event as it is counted; without an id its producer named none. */
+/** The fields of an event that its size depends on. Without an id if its producer chose none. */
 type CountedEvent = Pick<StreamNote, "type" | "data"> & {
   readonly eventId?: string | undefined;
 };
 
 /**
- * Bytes an event counts against the bound of its stream: what it adds to what a viewer who joins is
- * sent, where text may come as JSON. Never 0, so that the bound holds for empty ones too. The same
- * event always counts the same, or a replay would judge otherwise.
+ * Returns the size of an event that counts against the limit of its stream: the bytes that it adds
+ * to the snapshot for a viewer who joins, in which text may be encoded as JSON. Never 0, so that
+ * empty events count too. The same event must always have the same size: otherwise a replay could
+ * reject an event that was accepted.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;
@@ -48,7 +52,7 @@ function noteBytes({ type, data, eventId = "" }: CountedEvent): number {
   return NOTE_BYTES + strings + Buffer.byteLength(data);
 }
 
-/** Within the quotes. */
+/** Returns the size of the text as a JSON string, without the quotes. */
 function jsonBytes(text: string): number {
   return Buffer.byteLength(JSON.stringify(text)) - 2;
 }

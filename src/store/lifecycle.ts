@@ -1,33 +1,40 @@
-// The lifecycle of a store: new → starting → running → closing → closed, and again where the driver
-// can. Owns the status, what the store runs on from start to close, and the count of calls that use
-// it: it is shut when none does any more. Must never let an error of a call through that is not a
-// BrokerError.
+// The lifecycle of a store: new → starting → running → closing → closed, and starting again if the
+// driver supports it. Owns the status, the opened store, and the number of calls in progress: the
+// store is shut down once no call uses it. A call must only throw a BrokerError; other errors are
+// converted.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 
 type Status = "new" | "starting" | "running" | "closing" | "closed";
+/** Actions of the driver. */
 
 interface LifecycleSteps<Running> {
-  /** What it throws is what `start` throws. */
+  /** Opens the store. `start` throws the error that it throws. */
   readonly open: () => Promise<Running>;
-  /** Ends what runs; it takes no new calls. `idle` resolves when none is under way any more. */
+  /**
+   * Shuts the store down. No new calls are accepted. `idle` resolves once no call is in progress.
+   */
   readonly shut: (running: Running, idle: () => Promise<void>) => Promise<void>;
-  /** Whether a store that was closed can be started again. */
+  /** True if a closed store can be started again. */
   readonly restarts: boolean;
 }
 
+/** Lifecycle of one store. */
 export interface Lifecycle<Running> {
-  /** The port's `start` and `close`: safe to call twice, and `close` before `start`. */
+  /** The port's `start` and `close`. Both are safe to call twice, and `close` before `start`. */
   start(): Promise<void>;
   close(): Promise<void>;
-  /** Undefined when the store takes no calls. */
+  /** Returns the opened store, `undefined` while the store accepts no calls. */
   running(): Running | undefined;
-  /** What a call in vain is refused with. */
+  /** Returns the error for a call while the store is not running. */
   notRunning(): BrokerError;
-  /** Runs a step of a call at once, or refuses it. */
+  /** Runs the step of a call at once. Rejects the call if the store is not running. */
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
-  /** For what is asked with every message: no promise where the answer is at hand. */
+  /**
+   * Like `use`, for calls that are made for every message: returns no promise if the step returns
+   * none.
+   */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;
 }
 
@@ -39,20 +46,20 @@ export function createLifecycle<Running extends object>({
   let status: Status = "new";
   let running: Running | undefined;
   let change: Promise<void> = Promise.resolve();
-  let underWay = 0;
+  let pendingCalls = 0;
   let onIdle = () => {};
 
   const notRunning = () => new BrokerError("unavailable", { message: `The store is ${status}` });
 
   async function use<T>(step: (running: Running) => T | Promise<T>): Promise<T> {
     if (status !== "running" || running === undefined) throw notRunning();
-    underWay++;
+    pendingCalls++;
     try {
       return await step(running);
     } catch (error) {
       throw toBrokerError(error);
     } finally {
-      if (--underWay === 0) onIdle();
+      if (--pendingCalls === 0) onIdle();
     }
   }
 
@@ -76,7 +83,7 @@ export function createLifecycle<Running extends object>({
   }
 
   async function idle(): Promise<void> {
-    if (underWay === 0) return;
+    if (pendingCalls === 0) return;
     await new Promise<void>((resolve) => {
       onIdle = resolve;
     });
@@ -104,7 +111,8 @@ export function createLifecycle<Running extends object>({
       return change;
     },
     async close() {
-      if (status === "starting") await change.catch(() => undefined); // start's caller hears of it
+      // The caller of `start` receives the error.
+      if (status === "starting") await change.catch(() => undefined);
       if (status === "running") {
         status = "closing";
         change = end();
@@ -117,7 +125,9 @@ export function createLifecycle<Running extends object>({
   };
 }
 
-/** What is no BrokerError is `internal`. */
+/**
+ * Returns the error itself if it is a BrokerError, else an `internal` error with it as the cause.
+ */
 export function toBrokerError(error: unknown): BrokerError {
   return error instanceof BrokerError ? error : new BrokerError("internal", { cause: error });
 }

@@ -1,4 +1,4 @@
-// The store's configuration keys. A schema only: values reach the drivers as plain numbers and
+// Schema of the store's configuration keys. The drivers receive the values as plain numbers and
 // strings.
 
 import { Type } from "typebox";

@@ -1,6 +1,6 @@
-// An embedded store's folder as the source of a move, and the decoding of its binary rows. The
-// folder is opened as a node opens it: by one process at a time, and the WAL is flushed into the
-// database. Only an id is added to it. State: the open store.
+// Opens the folder of an embedded store as the source of a move, and decodes its binary rows. The
+// folder is opened as a node opens it: only one process can use it, and the WAL is written to the
+// database. The only row that is added is an id of the data. State: the open store.
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -20,43 +20,45 @@ import { ownerOf } from "./steps/managers.ts";
 import { endingOf } from "./steps/stream-record.ts";
 import { StreamRows } from "./steps/stream-rows.ts";
 
-const NAME = "moveId";
+const DATA_ID = "moveId";
 const VERSION = 1;
 const NEVER_MS = 2 ** 31 - 1;
-/** Rows per read. */
+/** Number of rows per read. */
 const CHUNK = 500;
 const NUMBER_BYTES = 6;
 const SEPARATOR = 0x0a;
 
-/** The source of a move. No other process changes it while it is open. */
+/** The source of a move. No other process can change it while it is open. */
 export interface MoveSource {
-  /** Identifies the data: assigned once per folder. */
+  /** Id of the data, assigned once per folder. */
   readonly id: string;
   readonly tables: Tables;
-  /** No message id above it was ever given. */
+  /** Highest message id that may have been assigned. */
   readonly lastMessageId: number;
   /**
-   * The stream of a message; undefined: none is stored. Throws `internal` on data it cannot read.
+   * Returns the stream of a message, `undefined` if none is stored. Throws `internal` if the data
+   * cannot be read.
    */
   stream(number: number, message: Message): SourceStream | undefined;
   /** Releases the folder. Safe to call twice. */
   close(): Promise<void>;
 }
 
-/** A stream with what lookups by event need. */
+/** A stream, and the values that lookups by event need. */
 export interface SourceStream {
   readonly snapshot: StreamSnapshot;
-  /** A viewer stopped it. */
+  /** True if a viewer stopped the stream. */
   readonly stopped: boolean;
-  /** Of each event, the UTF-16 units of text before it. */
+  /** Number of UTF-16 units of text before each event. */
   readonly offsets: readonly number[];
-  /** The ids that its producer chose. */
+  /** Event ids that the producer chose. */
   readonly eventIds: readonly string[];
 }
 
 /**
- * Opens the folder. Throws `unavailable` with an error message when there is no data, another
- * process uses it or it cannot be written, `internal` when it cannot be read.
+ * Opens the folder. Throws `unavailable` with an error message if there is no data, if another
+ * process uses the folder, or if it cannot be written. Throws `internal` if the data cannot be
+ * read.
  */
 export async function openMoveSource(
   options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
@@ -69,7 +71,7 @@ export async function openMoveSource(
     ...options,
     ...{ durability: "disk", retentionS: 0, maxChannelMessages: 0 },
     sweepIntervalMs: NEVER_MS,
-    publisher: { publish() {} }, // nothing happens while it is open
+    publisher: { publish() {} }, // nothing is published while it is open
   });
   const { tables, live } = store;
   const rows = new StreamRows(tables, new ChannelRows(tables));
@@ -80,7 +82,7 @@ export async function openMoveSource(
   };
   try {
     return {
-      id: await nameOf(tables),
+      id: await dataIdOf(tables),
       tables,
       lastMessageId: readCheckpointState(tables)?.lastMessageId ?? 0,
       stream(number, message) {
@@ -107,7 +109,7 @@ export async function openMoveSource(
     const key = logKey(number, message.messageSeq);
     const [code] = fieldsOf(streams.get(key) ?? []);
     const trace = streamTraces.get(key) ?? [VERSION, new Uint8Array(), []];
-    const [packed, ids] = fieldsOf(trace) as [Uint8Array, string[]]; // as `StreamRows` writes it
+    const [packed, ids] = fieldsOf(trace) as [Uint8Array, string[]]; // as written by `StreamRows`
     const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.length);
     const offsets = Array.from({ length: bytes.length / 4 }, (_, at) => bytes.readUInt32LE(4 * at));
     const stopped = endingOf(code) === "stopped";
@@ -115,18 +117,19 @@ export async function openMoveSource(
   }
 }
 
-/** What can be read of a folder without opening it. */
-export interface SourceLook {
-  /** See `MoveSource`; "": it has none yet. */
+/** Facts about a folder that can be read without opening its store. */
+export interface SourceSummary {
+  /** Id of the data (see `MoveSource`), "" if it has none yet. */
   readonly id: string;
-  /**
-   * Owners of access tokens as stored, by the tokens' SHA-256 in hex; also of tokens that expired.
-   */
+  /** Owners of access tokens, by the token's SHA-256 hash in hex. Includes expired tokens. */
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
 }
 
-/** Reads the folder `path`, also where another process uses it. Undefined: there is no data. */
-export async function lookInto(path: string): Promise<SourceLook | undefined> {
+/**
+ * Reads the folder `path`, even if another process uses it. Returns `undefined` if there is no
+ * data.
+ */
+export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
   if (!hasData(path)) return undefined;
   const folder = databaseIn(path);
   const env = open({ path: folder, maxDbs: MAX_TABLES, readOnly: true });
@@ -135,7 +138,7 @@ export async function lookInto(path: string): Promise<SourceLook | undefined> {
     const tokens = env.openDB<Stored, string>({ name: "tokens" });
     const rows = [...tokens.getRange({})];
     return {
-      id: idIn(meta.get(NAME)),
+      id: idIn(meta.get(DATA_ID)),
       tokens: new Map(rows.map(({ key, value }) => [key, ownerOf(value)])),
     };
   } finally {
@@ -143,13 +146,13 @@ export async function lookInto(path: string): Promise<SourceLook | undefined> {
   }
 }
 
-/** The id of the data; assigned once. */
-async function nameOf(tables: Tables): Promise<string> {
-  const known = idIn(tables.meta.get(NAME));
-  if (known !== "") return known;
-  const name = randomUUID();
-  await commit(tables, () => void tables.meta.put(NAME, [VERSION, name]));
-  return name;
+/** Returns the id of the data. Assigns it the first time. */
+async function dataIdOf(tables: Tables): Promise<string> {
+  const existing = idIn(tables.meta.get(DATA_ID));
+  if (existing !== "") return existing;
+  const id = randomUUID();
+  await commit(tables, () => void tables.meta.put(DATA_ID, [VERSION, id]));
+  return id;
 }
 
 function hasData(path: string): boolean {
@@ -164,7 +167,7 @@ function idIn(stored: Stored | undefined): string {
   return stored === undefined ? "" : String(fieldsOf(stored, VERSION)[0]);
 }
 
-/** What a move needs of a table. */
+/** The methods of a table that a move uses. */
 export interface RowTable {
   getRange(options: RangeOptions): Iterable<{ readonly key: Key; readonly value: unknown }>;
   getStats(): object;
@@ -175,29 +178,30 @@ export type Range = Pick<RangeOptions, "start" | "end">;
 
 export interface Row<K, V> {
   readonly key: K;
+  /** A row and its position in the table. */
   readonly value: V;
-  /** The key of the row before it, in the range. */
+  /** Key of the row before it in the range. */
   readonly before: K | undefined;
-  /** The watermark of the row. */
+  /** Watermark of the row: the key as a string. */
   readonly at: string;
 }
 
 /**
- * Rows of a table after the watermark `at` ("": all), in the order of keys and read in chunks: no
- * cursor stays open in between.
+ * Yields the rows of a table after the watermark `at` ("" for all), in the order of keys. Rows are
+ * read in chunks, and no cursor stays open between two chunks.
  */
 export function* rowsOf<K, V = Stored>(
   table: RowTable,
   at: string,
   range: Range = {},
 ): Generator<Row<K, V>> {
-  let before = at === "" ? undefined : keyAt(at);
+  let before = at === "" ? undefined : keyOfWatermark(at);
   for (;;) {
     const bounds = { ...range, limit: CHUNK };
     if (before !== undefined) Object.assign(bounds, { start: before, exclusiveStart: true });
     const chunk = [...table.getRange(bounds)];
     for (const { key, value } of chunk) {
-      const row = { key, value, before, at: placeOf(key) };
+      const row = { key, value, before, at: watermarkOf(key) };
       yield row as Row<K, V>; // lmdb's types of keys and values are those of all tables
       before = key;
     }
@@ -205,39 +209,40 @@ export function* rowsOf<K, V = Stored>(
   }
 }
 
-function placeOf(key: Key): string {
+function watermarkOf(key: Key): string {
   return Buffer.isBuffer(key) ? `x${key.toString("hex")}` : JSON.stringify(key);
 }
 
-function keyAt(place: string): Key {
-  if (place.startsWith("x")) return Buffer.from(place.slice(1), "hex");
-  return JSON.parse(place) as Key; // as `placeOf` wrote it
+function keyOfWatermark(watermark: string): Key {
+  if (watermark.startsWith("x")) return Buffer.from(watermark.slice(1), "hex");
+  return JSON.parse(watermark) as Key; // as written by `watermarkOf`
 }
 
-/** The messages of the log after the watermark `at`, as if each had a row of its own. */
+/** Yields the messages of the log after the watermark `at`, as if each had a row of its own. */
 export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Buffer>> {
-  let before = at === "" ? undefined : (keyAt(at) as Buffer); // of one of these rows
-  const place = (key: Buffer, value: Buffer): Row<Buffer, Buffer> => {
-    const row = { key, value, before, at: placeOf(key) };
+  // The key of one of these rows.
+  let before = at === "" ? undefined : (keyOfWatermark(at) as Buffer);
+  const rowAt = (key: Buffer, value: Buffer): Row<Buffer, Buffer> => {
+    const row = { key, value, before, at: watermarkOf(key) };
     before = key;
     return row;
   };
   const number = before === undefined ? 0 : numberIn(before);
   if (before !== undefined) {
-    const rest = new LogRows(tables).up(number, seqIn(before) + 1, MAX_SEQ);
-    for (const { seq, bytes } of rest) yield place(logKey(number, seq), bytes);
+    const records = new LogRows(tables).up(number, seqIn(before) + 1, MAX_SEQ);
+    for (const { seq, bytes } of records) yield rowAt(logKey(number, seq), bytes);
   }
-  const others = { start: numberKey(number + 1) };
-  for (const { key, value } of rowsOf<Buffer, Buffer>(tables.log, "", others)) {
+  const range = { start: numberKey(number + 1) };
+  for (const { key, value } of rowsOf<Buffer, Buffer>(tables.log, "", range)) {
     const row = rowOf(seqIn(key), value);
     for (let seq = row.first; seq <= row.last; seq++)
-      yield place(logKey(numberIn(key), seq), recordAt(row, seq));
+      yield rowAt(logKey(numberIn(key), seq), recordAt(row, seq));
   }
 }
 
 /**
- * How many messages the log has, approximately and in constant time: a row has several, about as
- * many as the first rows.
+ * Returns the approximate number of messages in the log, in constant time. It assumes that all rows
+ * contain as many messages as the first ones.
  */
 export function countRecords({ log }: Tables): number {
   const rows = [...log.getRange({ limit: CHUNK })];
@@ -245,13 +250,14 @@ export function countRecords({ log }: Tables): number {
   return Math.round((entriesOf(log) * records) / Math.max(1, rows.length));
 }
 
-/** How many rows a table has, in constant time. */
+/** Returns the number of rows in a table, in constant time. */
 export function entriesOf(table: { getStats(): object }): number {
-  const { entryCount } = table.getStats() as { entryCount?: number }; // what LMDB says of every table
+  // LMDB's statistics of every table have this field.
+  const { entryCount } = table.getStats() as { entryCount?: number };
   return entryCount ?? 0;
 }
 
-/** The keys of a table that begin with a channel's number. */
+/** Returns the range of keys that begin with a channel's number. */
 export function rangeOf(number: number): Range {
   return { start: numberKey(number), end: numberKey(number + 1) };
 }
@@ -262,25 +268,30 @@ function numberKey(number: number): Buffer {
   return key;
 }
 
-/** The channel's number that a key of a table begins with. */
+/** Returns the channel's number at the start of a key. */
 export function numberIn(key: Buffer): number {
   return key.readUIntBE(0, NUMBER_BYTES);
 }
 
-/** A record of the log. */
+/** A decoded record of the log. */
 export interface LogRow {
   readonly message: Message;
-  /** The payload of a stream's message is empty: the text is stored with the stream. */
+  /** True if the message belongs to a stream. Its payload is empty, and the stream has the text. */
   readonly isStream: boolean;
-  /** How many messages through it count as unread for as long as they are kept. */
+  /**
+   * Number of messages up to this one that count as unread permanently (see
+   * `StoredRecord.counted`).
+   */
   readonly counted: number;
 }
 
 export function messageOf(record: Buffer): LogRow {
   const { message, isStream } = decodeRecord(record);
+  /** Decodes a record of the log. */
   const { counted, counts } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
-  // A record of an old format does not count itself, and a reader of `counted` takes one off.
+  // A record of version 1 does not include itself in `counted`, but a reader of `counted` subtracts
+  // it.
   return {
     message,
     isStream,
@@ -289,8 +300,8 @@ export function messageOf(record: Buffer): LogRow {
 }
 
 /**
- * When the oldest and the newest message of a channel that are kept were accepted, Unix
- * milliseconds; undefined: none is.
+ * Returns when the oldest and the newest message of a channel were accepted, Unix milliseconds.
+ * `undefined` if the channel has no message.
  */
 export function edgesOf(
   tables: Tables,
@@ -304,7 +315,7 @@ export function edgesOf(
   return [oldest.timestampMs, newest.timestampMs];
 }
 
-/** A user's newest own seq in a channel. */
+/** Decodes the newest seq that a user sent in a channel. */
 export function ownOf({ key, value }: BinaryRow): {
   readonly uid: string;
   readonly seq: number;
@@ -315,12 +326,12 @@ export function ownOf({ key, value }: BinaryRow): {
   };
 }
 
-/** The uid of an inbox. */
+/** Returns the uid in the key of an inbox. */
 export function uidOf(inbox: Buffer): string {
   return inbox.toString("utf8", 2);
 }
 
-/** The uid and seq of a copy of a command. */
+/** Returns the uid and inboxSeq in the key of a command's copy. */
 export function copyOf(key: Buffer): {
   readonly uid: string;
   readonly seq: number;
@@ -337,23 +348,26 @@ interface BinaryRow {
 export interface FirstRow {
   readonly fromUid: string;
   readonly clientMsgNo: string;
-  /** The channel of a command; "": the key's number says it. */
+  /** Channel key of a command, "" for a message, whose channel number is in the row's key. */
   readonly key: string;
   readonly messageId: number;
-  /** 0: the message was not kept, or was a command. */
+  /** 0 if the message was not stored or is a command. */
   readonly messageSeq: number;
   readonly timestampMs: number;
 }
 
-/** Undefined: the other generation of the table has a newer row of that key. */
+/**
+ * Decodes a dedupe entry. Returns `undefined` if the other generation has a newer entry with this
+ * key.
+ */
 export function firstOf(
   { key, value }: BinaryRow,
   { dedupe: [even, odd] }: Tables,
   generation: number,
 ): FirstRow | undefined {
   const timestampMs = value.readDoubleLE(17);
-  const other = (generation === 0 ? odd : even).get(key);
-  if (other !== undefined && other.readDoubleLE(17) > timestampMs) return undefined;
+  const sameKeyValue = (generation === 0 ? odd : even).get(key);
+  if (sameKeyValue !== undefined && sameKeyValue.readDoubleLE(17) > timestampMs) return undefined;
   const end = key.indexOf(SEPARATOR, NUMBER_BYTES);
   const isCommand = numberIn(key) === COMMANDS;
   const last = isCommand ? key.lastIndexOf(SEPARATOR) : key.length;
@@ -367,5 +381,5 @@ export function firstOf(
   };
 }
 
-/** In the place of a channel's number in the dedupe entries of commands. */
+/** Channel number in the keys of dedupe entries of commands. */
 export const COMMANDS = 0;

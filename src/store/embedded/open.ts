@@ -1,5 +1,5 @@
-// Opens the data folder and wires engine and steps; closes them in reverse order. Owns the parts
-// while they are open. The order of opening is the order of safety: format, owner, replay, first
+// Opens the data folder, creates the engine and the steps, and closes them in reverse order. Owns
+// them while they are open. The order of opening must not change: data format, owner, replay, first
 // checkpoint, and only then new writes.
 
 import { join } from "node:path";
@@ -31,7 +31,7 @@ import { History } from "./steps/history.ts";
 import { Inbox } from "./steps/inbox.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
 import { createManagers } from "./steps/managers.ts";
-import { createJudge } from "./steps/permissions.ts";
+import { createPermissionCheck } from "./steps/permissions.ts";
 import { Sweep, TrimQueue } from "./steps/retention.ts";
 import { createSessions } from "./steps/sessions.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
@@ -41,7 +41,7 @@ import { createSystemAccounts } from "./steps/system-accounts.ts";
 import { createLoginSweep, createNewestLogins, createUsers } from "./steps/users.ts";
 
 /**
- * Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses.
+ * Values of the store's configuration (see `store/options.ts`), and the ports that the store uses.
  */
 export interface EmbeddedOptions {
   readonly path: string;
@@ -49,62 +49,66 @@ export interface EmbeddedOptions {
   readonly maxMemtableBytes: number;
   readonly dedupeWindowS: number;
   readonly retentionS: number;
-  /** How many messages each channel keeps; 0 = all. */
+  /** Number of newest messages that each channel keeps. 0 means no limit. */
   readonly maxChannelMessages: number;
   readonly sweepIntervalMs: number;
-  /** Data of all events of one stream. */
+  /** Maximum size of the events of one stream. */
   readonly maxStreamBytes: number;
-  /** Memory of all active streams, about. */
+  /** Approximate maximum memory of all streams. */
   readonly maxActiveStreamBytes: number;
-  /** Commands a user's inbox holds at most. */
+  /** Maximum number of commands in a user's inbox. */
   readonly maxInbox: number;
-  /** How long a command waits to be acknowledged. */
+  /** Time after which an unacknowledged command is removed. */
   readonly inboxTtlS: number;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /** Receives failures that no caller gets. `what` names the activity. */
+  /** Receives failures that no caller gets. `what` describes the failed activity. */
   readonly onError: (error: Error, what: string) => void;
   /**
-   * Called once, when another process has taken the data folder while this one was paused. Must end
-   * the process at once: nothing is written or answered any more.
+   * Called once if another process acquires the data folder while this process is paused. Must end
+   * the process at once. Afterwards nothing is written or answered.
    */
   readonly onLost: (error: BrokerError) => void;
-  /** Milliseconds between flushes. Tests and benchmarks set it, and the next two. */
+  /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */
   readonly checkpointMs?: number;
   readonly maxMemtableRecords?: number;
   readonly segmentBytes?: number;
-  /** Only for tests that make files fail. */
+  /** File system calls that fail. Only tests set it. */
   readonly files?: WalFiles;
-  /** Only for tests that make the database fail. */
+  /** Database calls that fail. Only tests set it. */
   readonly databaseWrites?: DatabaseWrites;
 }
 
-/** The parts of an open store. */
+/** The engine and the steps of an open store. */
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between flushes. Longer, a restart replays more; shorter, fewer messages of a channel share
- * a row. At most half of the shortest dedupe window, 1 s: a message must not leave it before its
- * flush.
+ * Time between checkpoints. A longer time makes a restart slower. A shorter time stores fewer
+ * messages of a channel in one row. It must be at most half of the shortest dedupe window (1 s), so
+ * that a message is in the database before its window ends.
  */
 const CHECKPOINT_MS = 200;
 /**
- * Where messages are small: a record holds hundreds of bytes that `maxMemtableBytes` does not count.
+ * Maximum number of records in the memtable. Needed if messages are small, because a record also
+ * uses hundreds of bytes that `maxMemtableBytes` does not count.
  */
 const MAX_MEMTABLE_RECORDS = 500_000;
-/** As large as the memtable by default: one or two segments are on the disk at a time. */
+/**
+ * Size of a segment. It is the default size of the memtable, so that one or two segments exist at a
+ * time.
+ */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
-const JOURNAL = "journal";
-const DATABASE = "lmdb";
+const WAL_FOLDER = "journal";
+const DATABASE_FOLDER = "lmdb";
 
 /**
- * Throws `internal` with an error message when the data cannot be read, `unavailable` when the
- * folder is in use or cannot be written.
+ * Opens the store. Throws `internal` with an error message if the data cannot be read, and
+ * `unavailable` if the folder is in use or cannot be written.
  */
 export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   const tables = openFolder(options);
   const owner = new FolderLock(tables, options.path, options.onLost);
-  const release = () => letGo(tables, owner, options.onError);
+  const release = () => releaseFolder(tables, owner, options.onError);
   try {
     await owner.acquire();
     return await openOwned(options, tables, owner, release);
@@ -117,16 +121,16 @@ export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
 function openFolder(options: EmbeddedOptions): Tables {
   const { path, databaseWrites: writes, onError } = options;
   const synced = options.durability === "disk";
-  const parts = { folders: [JOURNAL, DATABASE], file: HEARTBEAT_FILE };
+  const names = { folders: [WAL_FOLDER, DATABASE_FOLDER], file: HEARTBEAT_FILE };
   try {
-    closeToOthers(path, parts, onError);
-    const tables = openTables(join(path, DATABASE), { synced, writes });
-    closeToOthers(path, parts, onError); // LMDB makes its files open to all
+    closeToOthers(path, names, onError);
+    const tables = openTables(join(path, DATABASE_FOLDER), { synced, writes });
+    closeToOthers(path, names, onError); // LMDB creates its files readable for all users
     return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
-    // LMDB gives each pid one place among its readers, and lmdb then reads through a transaction
-    // that it did not get.
+    // LMDB reserves one reader slot per pid. If the slot is in use, lmdb gets no transaction and
+    // fails with a TypeError when it reads from it.
     if (cause instanceof TypeError)
       throw new BrokerError("unavailable", {
         message: `The data folder ${path} is in use by a process of another container that also has the pid ${process.pid}; stop it first, or set another store.path`,
@@ -139,10 +143,10 @@ function openFolder(options: EmbeddedOptions): Tables {
 }
 
 /**
- * An owner that cannot be taken out (a full disk) only matters to this very process: it counts as
- * dead when the process is.
+ * Releases the folder and closes the database. If the release fails, for example because the disk
+ * is full, the owner's row remains, but it is ignored once this process has ended.
  */
-async function letGo(
+async function releaseFolder(
   tables: Tables,
   owner: FolderLock,
   onError: EmbeddedOptions["onError"],
@@ -150,7 +154,7 @@ async function letGo(
   try {
     owner.release();
   } catch (error) {
-    onError(error as Error, "The data folder could not be released"); // lmdb throws errors only
+    onError(error as Error, "The data folder could not be released"); // lmdb throws only errors
   }
   await tables.env.close();
 }
@@ -162,7 +166,7 @@ async function openOwned(
   release: () => Promise<void>,
 ) {
   const { clock, onError } = options;
-  const publisher = guarded(options.publisher, onError);
+  const publisher = withErrorsReported(options.publisher, onError);
   const retentionMs = options.retentionS === 0 ? Infinity : options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
   const channelTables = new ChannelTables(tables);
@@ -188,8 +192,8 @@ async function openOwned(
     maxActiveBytes: options.maxActiveStreamBytes,
   });
   live.load(clock());
-  const parts = { tables, owner, memtable, live };
-  const { wal, lastMessageId } = openWal(options, parts);
+  const ports = { tables, owner, memtable, live };
+  const { wal, lastMessageId } = openWal(options, ports);
 
   const logRows = new LogRows(tables);
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
@@ -203,13 +207,13 @@ async function openOwned(
     owner,
     synced: tables.synced,
     assigner,
-    judge: createJudge(channelTables),
+    judge: createPermissionCheck(channelTables),
     clock,
     publisher,
     onError,
   });
-  /** What several steps use. */
-  const common = {
+  /** The parts that several steps use. */
+  const shared = {
     tables,
     rows,
     logRows,
@@ -230,35 +234,35 @@ async function openOwned(
     onError,
   };
   const history = new History({
-    ...common,
-    withStream: createWithStream(common),
+    ...shared,
+    withStream: createWithStream(shared),
   });
   const streams = createStreams({
-    ...common,
+    ...shared,
     frame,
     maxStreamBytes: options.maxStreamBytes,
   });
   const inbox = new Inbox({
-    ...common,
+    ...shared,
     maxInbox: options.maxInbox,
     inboxTtlMs: options.inboxTtlS * 1000,
   });
   const logins = createNewestLogins(tables, clock);
-  const users = createUsers({ ...common, logins });
+  const users = createUsers({ ...shared, logins });
   const headSeq = history.headSeq.bind(history);
-  const channels = createChannels({ ...common, headSeq });
-  const sessions = createSessions({ ...common, users, channels, logins });
-  const managers = createManagers(common);
+  const channels = createChannels({ ...shared, headSeq });
+  const sessions = createSessions({ ...shared, users, channels, logins });
+  const managers = createManagers(shared);
   const systemAccounts = createSystemAccounts(tables);
-  const conversations = new Conversations({ ...common, history });
+  const conversations = new Conversations({ ...shared, history });
 
   const checkpoint = new Checkpoint({
-    ...common,
+    ...shared,
     wal,
     intervalMs: options.checkpointMs ?? CHECKPOINT_MS,
   });
   const sweep = new Sweep({
-    ...common,
+    ...shared,
     inbox,
     sweepLogins: createLoginSweep(tables),
     intervalMs: options.sweepIntervalMs,
@@ -278,7 +282,7 @@ async function openOwned(
     );
 
   return {
-    /** What a move reads; everything the store knew when it was opened is in them. */
+    /** Read by a move. Contain everything that the store had when it was opened. */
     tables,
     users,
     sessions,
@@ -296,7 +300,9 @@ async function openOwned(
     owner,
     checkpoint,
     sweep,
-    /** Finishes what is under way, moves everything into the database and lets go of the folder. */
+    /**
+     * Completes the calls in progress, writes everything to the database and releases the folder.
+     */
     async close() {
       await sweep.close();
       dedupe.close();
@@ -304,27 +310,33 @@ async function openOwned(
       await inbox.drain();
       await appends.turn.drain();
       await checkpoint.close();
-      await moveLast();
+      await runLastCheckpoint();
       await release();
     },
   };
 
-  /** After an orderly end no WAL is left; when that fails it stays and is replayed. */
-  async function moveLast(): Promise<void> {
+  /**
+   * Writes the rest of the WAL to the database and deletes its segments. If that fails, the
+   * segments stay and are replayed at the next start.
+   */
+  async function runLastCheckpoint(): Promise<void> {
     const end = wal.position.segment + 1;
     try {
       await checkpoint.last();
       await wal.dropBefore({ segment: end, offset: 0 });
     } catch (error) {
-      onError(error as Error, "The last checkpoint failed"); // BrokerError, or the file system's error
+      onError(error as Error, "The last checkpoint failed"); // a BrokerError or a file system error
     } finally {
       wal.close();
     }
   }
 }
 
-/** What is stored stays stored, and is answered, when a receiver of its event throws. */
-function guarded(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {
+/**
+ * Returns a publisher that reports errors of the receiver instead of throwing them. The event is
+ * stored, so its call must be answered.
+ */
+function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {
   return {
     publish(event) {
       try {
@@ -336,32 +348,32 @@ function guarded(publisher: Publisher, onError: EmbeddedOptions["onError"]): Pub
   };
 }
 
-/** Replays the WAL and begins a new segment of it. */
+/** Replays the WAL and starts a new segment. */
 function openWal(
   { path, segmentBytes = SEGMENT_BYTES, files, onError }: EmbeddedOptions,
-  parts: {
+  ports: {
     readonly tables: Tables;
     readonly owner: FolderLock;
     readonly memtable: Memtable;
     readonly live: LiveStreams;
   },
 ): { readonly wal: Wal; readonly lastMessageId: number } {
-  const { tables, owner } = parts;
-  const folder = join(path, JOURNAL);
+  const { tables, owner } = ports;
+  const folder = join(path, WAL_FOLDER);
   const state = readCheckpointState(tables);
   const position = state?.position ?? { segment: 1, offset: 0 };
   const boot = bootId()?.replaceAll("-", "") ?? UNKNOWN_BOOT;
-  const replayed = replay(folder, position, { ...parts, boot });
-  reportCut(replayed, onError);
+  const recovery = replay(folder, position, { ...ports, boot });
+  reportTruncation(recovery, onError);
   const lastMessageId = Math.max(
     state?.lastMessageId ?? 0,
-    replayed.lastMessageId,
+    recovery.lastMessageId,
     lastCommandId(tables),
   );
   try {
     const wal = new Wal({
       folder,
-      firstSegment: replayed.nextSegment,
+      firstSegment: recovery.nextSegment,
       segmentBytes,
       synced: tables.synced,
       boot,
@@ -378,7 +390,11 @@ function openWal(
   }
 }
 
-function reportCut({ droppedBytes, isLoss }: Recovery, onError: EmbeddedOptions["onError"]): void {
+/** Reports the bytes that the recovery cut off. */
+function reportTruncation(
+  { droppedBytes, isLoss }: Recovery,
+  onError: EmbeddedOptions["onError"],
+): void {
   if (isLoss)
     onError(
       new Error(

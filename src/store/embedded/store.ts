@@ -1,57 +1,64 @@
-// The embedded driver of the Store port: one process, one folder. Which step does which call. No
-// state but its lifecycle's.
+// The embedded driver of the Store port: one process and one folder. Assigns each call of the port
+// to a part of the opened store. State: only its lifecycle.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { MessageDraft, Store, UserState } from "../../broker/ports.ts";
-import { guarded } from "../guarded.ts";
+import { whileRunning } from "../guarded.ts";
 import { createLifecycle, type Lifecycle, toBrokerError } from "../lifecycle.ts";
 import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
 
 export type { EmbeddedOptions } from "./open.ts";
 
-/** Figures for metrics. Counters start at 0 with each start. */
+/** Figures for metrics. The counters start at 0 with each start. */
 export interface EmbeddedStats {
-  /** Messages in the WAL and not yet in the database. */
+  /** Number of records in the WAL that are not yet in the database. */
   readonly memtableRecords: number;
+  /** Encoded size of these records. */
   readonly memtableBytes: number;
+  /** Size of the WAL files. */
   readonly walBytes: number;
   readonly checkpoints: number;
-  /** Messages accepted, stored or not. */
+  /** Number of accepted messages, stored or not. */
   readonly appends: number;
-  /** Retries answered with the first message. */
+  /** Number of retries that were answered with the first message. */
   readonly duplicates: number;
-  /** Commands accepted. */
+  /** Number of accepted commands. */
   readonly commands: number;
-  /** Copies of commands that left a full inbox before they were acknowledged. */
+  /** Number of copies of commands that a full inbox dropped before they were acknowledged. */
   readonly inboxDropped: number;
-  /** Streams that go on. */
+  /** Number of active streams. */
   readonly activeStreams: number;
-  /** Memory of the streams that are held, about: those that go on, and those that just ended. */
+  /**
+   * Approximate memory of the streams in memory: active ones, and ended ones that are not
+   * completely in the database.
+   */
   readonly activeStreamBytes: number;
 }
 
+/** The embedded store. */
 export interface EmbeddedStore extends Store {
-  /** All zero while the store is not running. */
+  /** Returns the figures for metrics. All of them are 0 while the store is not running. */
   stats(): EmbeddedStats;
   /**
-   * Removes everything expired now; resolves to the number of messages. The store does it by itself
-   * every `sweepIntervalMs`.
+   * Removes everything that is expired or beyond the limits of history. Resolves to the number of
+   * removed messages. The store does this every `sweepIntervalMs`.
    */
   sweep(): Promise<number>;
-  /**
-   * Moves what is logged into the database now. The store does it by itself every `checkpointMs`.
-   */
+  /** Writes the memtable to the database now. The store does this every `checkpointMs`. */
   checkpoint(): Promise<void>;
 }
 
-/** Closing finishes the commands that wait, for so long; the rest is refused. */
+/**
+ * Time for which `close` waits for queued commands. Commands that are still queued then are
+ * rejected.
+ */
 const COMMANDS_MS = 1500;
 
-type Life = Lifecycle<OpenStore>;
+type EmbeddedLifecycle = Lifecycle<OpenStore>;
 
-/** Nothing is opened before `start`. */
+/** Creates the store. Opens nothing before `start`. */
 export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
-  const life: Life = createLifecycle({
+  const lifecycle: EmbeddedLifecycle = createLifecycle({
     open: () =>
       openStore(options).catch((error: unknown) => {
         throw toBrokerError(error);
@@ -65,20 +72,20 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     },
     restarts: true,
   });
-  const { use } = life;
+  const { use } = lifecycle;
   return {
-    start: life.start,
-    close: life.close,
+    start: lifecycle.start,
+    close: lifecycle.close,
     ping: () => use(ping),
-    ...guarded(life, (e) => e.users, ["device", "putDevice"]),
-    ...guarded(life, (e) => e.sessions, [
+    ...whileRunning(lifecycle, (store) => store.users, ["device", "putDevice"]),
+    ...whileRunning(lifecycle, (store) => store.sessions, [
       "login",
       "removeSession",
       "endSession",
       "confirmSessions",
       "sessionsOf",
     ]),
-    ...guarded(life, (e) => e.channels, [
+    ...whileRunning(lifecycle, (store) => store.channels, [
       "channel",
       "createChannel",
       "updateChannel",
@@ -93,53 +100,62 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "members",
       "membersAmong",
     ]),
-    ...guarded(life, (e) => e.managers, [
+    ...whileRunning(lifecycle, (store) => store.managers, [
       "putPasswordOnce",
       "putAccessToken",
       "accessTokenOwner",
       "removeAccessToken",
     ]),
-    ...guarded(life, (e) => e.systemAccounts, ["systemUids", "changeSystemUids"]),
-    ...guarded(life, (e) => e.inbox, ["appendCommand", "readInbox", "acknowledgeCommands"]),
-    ...guarded(life, (e) => e.streams, ["streamEvent", "cancelStream", "interruptStreams"]),
-    ...guarded(life, (e) => e.conversations, [
+    ...whileRunning(lifecycle, (store) => store.systemAccounts, ["systemUids", "changeSystemUids"]),
+    ...whileRunning(lifecycle, (store) => store.inbox, [
+      "appendCommand",
+      "readInbox",
+      "acknowledgeCommands",
+    ]),
+    ...whileRunning(lifecycle, (store) => store.streams, [
+      "streamEvent",
+      "cancelStream",
+      "interruptStreams",
+    ]),
+    ...whileRunning(lifecycle, (store) => store.conversations, [
       "conversationsOf",
       "readConversations",
       "conversation",
       "changeConversation",
     ]),
-    userStates: (uids) => use((e) => statesOf(e, uids)),
-    headSeq: (key) => use((e) => e.history.headSeq(key)),
-    resumeSeqs: (...asked) => use((e) => e.history.resumeSeqs(...asked)),
-    readMessages: (key, range) => use((e) => e.history.read(key, range)),
-    ...hotCalls(life),
+    userStates: (uids) => use((store) => statesOf(store, uids)),
+    headSeq: (key) => use((store) => store.history.headSeq(key)),
+    resumeSeqs: (...args) => use((store) => store.history.resumeSeqs(...args)),
+    readMessages: (key, range) => use((store) => store.history.read(key, range)),
+    ...hotCalls(lifecycle),
     stats() {
-      const store = life.running();
+      const store = lifecycle.running();
       return store === undefined ? NO_STATS : statsOf(store);
     },
-    sweep: () => use((e) => e.sweep.run()),
-    checkpoint: () => use((e) => e.checkpoint.run()),
+    sweep: () => use((store) => store.sweep.run()),
+    checkpoint: () => use((store) => store.checkpoint.run()),
   };
 }
 
 /**
- * What is asked with every message, or chunk of a stream: no promise where the answer is at hand.
+ * Returns the methods that are called for every message or stream event. They return no promise if
+ * the result is available at once.
  */
-function hotCalls(life: Life) {
-  const { useNow } = life;
+function hotCalls(lifecycle: EmbeddedLifecycle) {
+  const { useNow } = lifecycle;
   return {
     append(draft: MessageDraft) {
-      const store = life.running();
-      if (store === undefined) return Promise.reject(life.notRunning());
+      const store = lifecycle.running();
+      if (store === undefined) return Promise.reject(lifecycle.notRunning());
       return store.appends.append(draft);
     },
-    groupFacts: (channelId, uid) => useNow((e) => e.channels.groupFacts(channelId, uid)),
-    personFacts: (fromUid, toUid) => useNow((e) => e.channels.personFacts(fromUid, toUid)),
-    stream: (key, clientMsgNo) => useNow((e) => e.streams.stream(key, clientMsgNo)),
-    activeStream: (key) => useNow((e) => e.streams.activeStream(key)),
-    personalStreamsOf: (uid) => useNow((e) => e.streams.personalStreamsOf(uid)),
+    groupFacts: (channelId, uid) => useNow((store) => store.channels.groupFacts(channelId, uid)),
+    personFacts: (fromUid, toUid) => useNow((store) => store.channels.personFacts(fromUid, toUid)),
+    stream: (key, clientMsgNo) => useNow((store) => store.streams.stream(key, clientMsgNo)),
+    activeStream: (key) => useNow((store) => store.streams.activeStream(key)),
+    personalStreamsOf: (uid) => useNow((store) => store.streams.personalStreamsOf(uid)),
     streamTextOffset: (key, clientMsgNo, index) =>
-      useNow((e) => e.streams.streamTextOffset(key, clientMsgNo, index)),
+      useNow((store) => store.streams.streamTextOffset(key, clientMsgNo, index)),
   } satisfies Partial<Store>;
 }
 

@@ -5,7 +5,7 @@
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { ReplicationBarrier } from "../../redis/replication.ts";
-import { guardedAll } from "../guarded.ts";
+import { allWhileRunning } from "../guarded.ts";
 import { createLifecycle } from "../lifecycle.ts";
 import { createChannelFeed } from "./feed.ts";
 import type { RedisStorePorts } from "./ports.ts";
@@ -84,7 +84,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
   return {
     start: () => lifecycle.start(),
     close: () => lifecycle.close(),
-    ...guardedAll(lifecycle, {
+    ...allWhileRunning(lifecycle, {
       ...createRedisUsers(ports),
       ...createRedisSessions(ports),
       ...channels,

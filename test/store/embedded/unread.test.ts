@@ -1,13 +1,13 @@
-// Unread messages that expire: no row of them is read twice for one call.
+// UnreadCounter messages that expire: no row of them is read twice for one call.
 
-import { Unread } from "../../../src/store/embedded/steps/unread.ts";
+import { UnreadCounter } from "../../../src/store/embedded/steps/unread.ts";
 import { t } from "../../support/suite.ts";
 
 t.test("rows of messages that expire are read once, newest first", (t) => {
   const rows = 100_000;
   let taken = 0;
   const state = { number: 1, head: rows, headCounted: 0, active: undefined };
-  const unread = new Unread({
+  const unread = new UnreadCounter({
     clock: () => 0,
     retentionMs: Infinity,
     states: {

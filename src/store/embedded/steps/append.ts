@@ -1,6 +1,6 @@
-// The port's `append`: is it a retry, may the sender send, then seq and id are assigned; shown,
-// published and answered once the turn's write is durable. Owns the turn, and the counts. Hot: no
-// await and no closure per message.
+// Appends messages (the port's `append`): recognises retries, checks the sender's permission and
+// assigns seq and id. A message becomes visible, is published and is answered once its batch is
+// durable. Owns the queue and the counters. Hot path: no await and no closure per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
@@ -17,59 +17,67 @@ import { peekId } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 import { Turn, type TurnPorts } from "../engine/turn.ts";
 import type { Assigner } from "./assigner.ts";
-import type { FirstMessage, FirstToCome } from "./dedupe.ts";
-import type { Judge } from "./permissions.ts";
+import type { FirstMessage, PendingCommand } from "./dedupe.ts";
+import type { PermissionCheck } from "./permissions.ts";
 
-/** Counted for a queued message on top of its payload. */
+/** Bytes that a queued call counts in addition to its payload. */
 const QUEUED_BYTES = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
 
-/** A call of another kind that takes its turn among the messages. */
+/** A call of another kind, for example a stream event, that is queued among the messages. */
 export interface QueuedStep {
-  /** Assigns what it wants in the batch under way; answers a refusal at once. */
+  /** Assigns seqs and ids in the current batch. Answers a refusal at once. */
   assign(nowMs: number): void;
-  /** All of it is durable: shows, publishes and answers it. */
+  /**
+   * Makes the changes visible to reads, publishes them and answers the call. Called once all of it
+   * is durable.
+   */
   commit(publish: (event: ClusterEvent) => void): void;
-  /** Rolls back what it assigned, newest first: it was not written. */
+  /** Undoes what `assign` did, in reverse order. Called if the batch was not written. */
   rollBack(): void;
-  /** Harmless once it is answered. */
+  /** Rejects the call. Has no effect if the call was already answered. */
   reject(error: BrokerError): void;
 }
 
-/** A call under way. One shape for both kinds. */
-interface Call {
-  /** Undefined: a message. */
+/**
+ * A queued call. Messages and other calls have the same shape, which keeps the code that reads them
+ * fast.
+ */
+interface PendingCall {
+  /** `undefined` if the call is a message. */
   readonly step: QueuedStep | undefined;
   readonly draft: MessageDraft;
-  /** Memory it takes while it is queued, about. */
+  /** Approximate memory of the call while it is queued. */
   readonly bytes: number;
   readonly resolve: (answer: AppendResult) => void;
   readonly reject: (error: BrokerError) => void;
-  /** Its own message; undefined while not assigned and for a retry. */
+  /** The message of this call, `undefined` before it is assigned and for a retry. */
   message: Message | undefined;
-  /** Its place in the memtable; undefined when nothing of it is kept. */
+  /** The record in the memtable, `undefined` if nothing of the message is kept. */
   record: MemtableRecord | undefined;
-  /** The uncommitted first call that this one repeats. */
+  /** The uncommitted first message that this call repeats. */
   original: MemtableRecord | undefined;
 }
 
-interface AppendsParts extends TurnPorts {
+interface AppendsPorts extends TurnPorts {
   readonly memtable: Memtable;
   readonly assigner: Assigner;
   readonly clock: Clock;
   readonly publisher: Publisher;
-  readonly judge: Judge;
+  readonly judge: PermissionCheck;
 }
 
+/** Appends messages to channels, and queues other calls that change channels. */
 export class Appends {
-  readonly #parts: AppendsParts;
-  readonly turn: Turn<Call>;
+  readonly #ports: AppendsPorts;
+  /** Queue of the calls. */
+  readonly turn: Turn<PendingCall>;
   #appended = 0;
   #duplicates = 0;
 
-  constructor(parts: AppendsParts) {
-    this.#parts = parts;
-    this.turn = new Turn(parts, {
+  constructor(ports: AppendsPorts) {
+    this.#ports = ports;
+    this.turn = new Turn(ports, {
       assign: (calls, bytes) => this.#assignAll(calls, bytes),
       commit: (call) => this.#commit(call),
       rollBack: (calls) => this.#rollBack(calls),
@@ -80,15 +88,15 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
-  /** The memtable has no room for more than is queued. */
+  /** True if the memtable has no room for more calls than those that are queued. */
   get isFull(): boolean {
-    return this.#parts.memtable.isFull(this.turn.queued);
+    return this.#ports.memtable.isFull(this.turn.queued);
   }
 
   /** The port's `append`. */
   append(draft: MessageDraft): Promise<AppendResult> {
-    const refused = refusal(draft);
-    if (refused !== undefined) return Promise.reject(refused);
+    const error = draftError(draft);
+    if (error !== undefined) return Promise.reject(error);
     if (this.isFull) return Promise.reject(new BrokerError("overloaded"));
     return new Promise((resolve, reject) => {
       this.turn.enqueue({
@@ -105,7 +113,7 @@ export class Appends {
   }
 
   /**
-   * Puts a call of another kind, which takes about so many bytes, into the queue; it answers for
+   * Queues a call of another kind. `bytes` is its approximate size. The step answers the call
    * itself.
    */
   enqueue(step: QueuedStep, bytes: number): void {
@@ -113,7 +121,7 @@ export class Appends {
       step,
       draft: NO_DRAFT,
       bytes: bytes + QUEUED_BYTES,
-      resolve: answersItself,
+      resolve: ignoreAnswer,
       reject: (error) => step.reject(error),
       message: undefined,
       record: undefined,
@@ -122,12 +130,13 @@ export class Appends {
   }
 
   /**
-   * What a retry would be answered, without appending anything; undefined: it would be a new one.
+   * Returns the answer that a retry of the message would get, `undefined` if the message would not
+   * be a retry. Appends nothing.
    */
   async earlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<AppendResult | undefined> {
-    const { assigner, clock } = this.#parts;
+    const { assigner, clock } = this.#ports;
     const first = assigner.firstOf(message, clock());
     if (first === undefined) return undefined;
     if ("settling" in first) {
@@ -141,8 +150,8 @@ export class Appends {
     return { ...firstMessage(first), duplicate: true };
   }
 
-  #assignAll(calls: readonly Call[], bytes: number): Buffer | undefined {
-    const { assigner, clock } = this.#parts;
+  #assignAll(calls: readonly PendingCall[], bytes: number): Buffer | undefined {
+    const { assigner, clock } = this.#ports;
     const nowMs = clock();
     assigner.begin(bytes);
     for (const call of calls) {
@@ -152,11 +161,14 @@ export class Appends {
     return assigner.frame();
   }
 
-  /** A message whose channel or permission facts cannot be read fails alone. */
-  #assign(call: Call, nowMs: number): void {
+  /**
+   * Assigns seq and id to a message, or answers it. If the facts of its channel cannot be read,
+   * only this call fails.
+   */
+  #assign(call: PendingCall, nowMs: number): void {
     try {
-      if (this.#isRetry(call, nowMs) || this.#isRefused(call)) return;
-      const { message, record } = this.#parts.assigner.assign(call.draft, nowMs);
+      if (this.#answerRetryOf(call, nowMs) || this.#answerRefusal(call)) return;
+      const { message, record } = this.#ports.assigner.assign(call.draft, nowMs);
       call.message = message;
       call.record = record;
     } catch (error) {
@@ -164,9 +176,12 @@ export class Appends {
     }
   }
 
-  /** Answers the retry of a committed message, or ties the call to the first one. */
-  #isRetry(call: Call, nowMs: number): boolean {
-    const first = this.#parts.assigner.firstOf(call.draft, nowMs);
+  /**
+   * Returns true if the call is a retry. Answers it, or links it to the first message if that
+   * message is not committed yet.
+   */
+  #answerRetryOf(call: PendingCall, nowMs: number): boolean {
+    const first = this.#ports.assigner.firstOf(call.draft, nowMs);
     if (first === undefined) return false;
     if ("settling" in first) void this.#awaitCommand(call, first);
     else if (!("committed" in first)) this.#answerRetry(call, first);
@@ -176,29 +191,29 @@ export class Appends {
   }
 
   /**
-   * Answers a call that repeats a command which is not committed; if that is not stored, it is a
-   * call of its own.
+   * Answers a call that repeats a command which is not committed yet. If the command cannot be
+   * stored, the call is appended as a first message.
    */
-  async #awaitCommand(call: Call, { settling }: FirstToCome): Promise<void> {
+  async #awaitCommand(call: PendingCall, { settling }: PendingCommand): Promise<void> {
     const command = await settling;
     if (command !== undefined) this.#answerRetry(call, command);
     else this.append(call.draft).then(call.resolve, call.reject);
   }
 
-  #answerRetry(call: Call, first: MemtableRecord | FirstMessage): void {
+  #answerRetry(call: PendingCall, first: MemtableRecord | FirstMessage): void {
     this.#duplicates++;
     call.resolve({ ...firstMessage(first), duplicate: true });
   }
 
-  /** Answers a sender who may not send. */
-  #isRefused(call: Call): boolean {
-    const refused = this.#parts.judge(call.draft);
+  /** Returns true if the sender may not send. Answers the call with the reason. */
+  #answerRefusal(call: PendingCall): boolean {
+    const refused = this.#ports.judge(call.draft);
     if (refused === undefined) return false;
     call.resolve({ messageId: 0, messageSeq: 0, duplicate: false, refused });
     return true;
   }
 
-  #commit(call: Call): void {
+  #commit(call: PendingCall): void {
     const { draft, message, record, original, step } = call;
     if (step !== undefined) {
       step.commit(this.#publish);
@@ -206,7 +221,7 @@ export class Appends {
     }
     if (original !== undefined) this.#answerRetry(call, original);
     if (message === undefined) return;
-    if (record !== undefined) this.#parts.memtable.commit(record);
+    if (record !== undefined) this.#ports.memtable.commit(record);
     const { origin, recipients } = draft;
     this.#publish({ kind: "message", message, origin, recipients });
     const { messageId, messageSeq } = message;
@@ -215,11 +230,11 @@ export class Appends {
 
   readonly #publish = (event: ClusterEvent): void => {
     if (event.kind === "message") this.#appended++;
-    this.#parts.publisher.publish(event);
+    this.#ports.publisher.publish(event);
   };
 
-  #rollBack(calls: readonly Call[]): void {
-    const { memtable, assigner } = this.#parts;
+  #rollBack(calls: readonly PendingCall[]): void {
+    const { memtable, assigner } = this.#ports;
     for (const { step, record } of calls.toReversed()) {
       step?.rollBack();
       if (record !== undefined) memtable.rollBack(record);
@@ -228,7 +243,7 @@ export class Appends {
   }
 }
 
-/** Stands for the draft of a call that is no message. */
+/** Draft of a call that is not a message. */
 const NO_DRAFT: MessageDraft = {
   key: "",
   channel: { id: "", type: 1 },
@@ -244,7 +259,7 @@ const NO_DRAFT: MessageDraft = {
   permission: "granted",
 };
 
-function answersItself(): void {}
+function ignoreAnswer(): void {}
 
 function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   const { messageSeq } = first;
@@ -253,9 +268,10 @@ function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
 }
 
 /**
- * What no record or database key can hold: it must not reach a batch, where it would fail others.
+ * Returns the error for a draft that does not fit in a record or a database key, `undefined` if it
+ * fits. Such a draft must not reach a batch, where it would make other calls fail.
  */
-function refusal(draft: MessageDraft): BrokerError | undefined {
+function draftError(draft: MessageDraft): BrokerError | undefined {
   if (
     draft.key.length > MAX_KEY_UNITS ||
     draft.channel.id.length > MAX_LABEL_UNITS ||

@@ -1,7 +1,8 @@
-// Assigns seqs and ids to drafts: finds the first message a retry repeats, else takes seq and id
-// and encodes the record into the frame of the batch under way. Owns the last id given, the
-// reservation below which ids do not come again after a restart, and which message no record
-// carries. Assigns no seq permanently: `Memtable.rollBack` takes back what was not written. Hot.
+// Assigns seqs and ids to drafts. It first looks for an earlier message that the draft repeats. If
+// there is none, it assigns seq and id and encodes the record into the frame of the current batch.
+// Owns the last assigned id, the id reservation and the last message of the batch that has no
+// record. A seq is not assigned permanently: `Memtable.rollBack` frees it if the batch was not
+// written. Hot path.
 
 import {
   type ChannelKey,
@@ -23,20 +24,20 @@ import {
   peekTimes,
   type StoredRecord,
 } from "../engine/record.ts";
-import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
+import type { DedupeIndex, FirstMessage, PendingCommand } from "./dedupe.ts";
 
 /**
- * How far a reservation is set ahead: a second's worth of ids that no stored message carries costs
- * one WAL record.
+ * Number of ids that one reservation covers. One WAL record reserves the ids of about one second
+ * for messages that are not stored.
  */
-const RESERVED_AHEAD = 4_096_000;
-const EMPTY = new Uint8Array(0);
-/** Of every stream's message. */
+const IDS_PER_RESERVATION = 4_096_000;
+const NO_PAYLOAD = new Uint8Array(0);
+/** Header of the message of every stream. */
 const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
 
-interface AssignerParts {
+interface AssignerPorts {
   readonly memtable: Memtable;
-  /** What the database has of channels. */
+  /** Channel rows of the database. */
   readonly rows: {
     get(key: ChannelKey): { readonly number: number } | undefined;
   };
@@ -45,74 +46,79 @@ interface AssignerParts {
   readonly frame: Frame;
 }
 
-/** A draft with its seq and id. */
-interface Assigned {
+/** A message with its seq and id, and its record. */
+interface AssignedMessage {
   readonly message: Message;
-  /** Undefined when nothing of it is kept. */
+  /** `undefined` if nothing of the message is kept. */
   readonly record: MemtableRecord | undefined;
 }
 
-/** The message of a new stream with its seq and id. */
+/** The message of a new stream with its seq and id, and its record. */
 export interface AssignedStream {
   readonly message: Message;
   readonly record: MemtableRecord;
 }
 
+/** Assigns seqs and ids, one batch after the other. */
 export class Assigner {
-  readonly #parts: AssignerParts;
-  /** The last message of the batch that no record carries. */
-  #unkept: Message | undefined;
+  readonly #ports: AssignerPorts;
+  /**
+   * The last message of the batch that has no record, and so does not keep its id after a restart.
+   */
+  #lastUnstored: Message | undefined;
 
-  constructor(parts: AssignerParts) {
-    this.#parts = parts;
+  constructor(ports: AssignerPorts) {
+    this.#ports = ports;
   }
 
-  /** Begins the frame of a new batch, of about so many bytes. */
+  /** Begins the frame of a new batch. `aboutBytes` is its approximate size. */
   begin(aboutBytes: number): void {
-    this.#parts.frame.begin(aboutBytes);
-    this.#unkept = undefined;
+    this.#ports.frame.begin(aboutBytes);
+    this.#lastUnstored = undefined;
   }
 
-  /** The batch was not written. */
+  /** Called if the batch was not written. */
   failed(): void {
-    this.#parts.ids.reservationLost();
+    this.#ports.ids.reservationLost();
   }
 
   /**
-   * The message or command that `draft` repeats: one that may not be committed yet, or what the
-   * database remembers. Brings no channel into memory.
+   * Returns the message or command that `draft` repeats, `undefined` if it is not a retry. The
+   * first message may be uncommitted, or remembered only by the database. Does not load the channel
+   * into memory.
    */
   firstOf(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,
-  ): MemtableRecord | FirstMessage | FirstToCome | undefined {
-    const { memtable, rows, dedupe } = this.#parts;
+  ): MemtableRecord | FirstMessage | PendingCommand | undefined {
+    const { memtable, rows, dedupe } = this.#ports;
     if (draft.clientMsgNo === "" || !dedupe.mayKnow(draft)) return undefined;
-    const known = memtable.seen(draft);
-    if (known !== undefined) {
-      const times = peekTimes(known.bytes, known.start);
-      if (dedupe.isInWindow(times, nowMs)) return known;
+    const recent = memtable.seen(draft);
+    if (recent !== undefined) {
+      const times = peekTimes(recent.bytes, recent.start);
+      if (dedupe.isInWindow(times, nowMs)) return recent;
     }
     const number = (memtable.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
     const first = number === 0 ? undefined : dedupe.find(number, draft, nowMs);
     return first ?? dedupe.findCommand(draft, nowMs);
   }
 
-  assign(draft: MessageDraft, nowMs: number): Assigned {
+  /** Assigns an id, and a seq if the message is stored. */
+  assign(draft: MessageDraft, nowMs: number): AssignedMessage {
     const { key, header } = draft;
-    const { memtable, ids } = this.#parts;
-    const keep = !header.noPersist;
-    const hasOwn = draft.clientMsgNo !== "";
-    const isKept = keep || hasOwn;
-    const channel = isKept ? memtable.channel(key) : undefined;
+    const { memtable, ids } = this.#ports;
+    const isStored = !header.noPersist;
+    const hasClientMsgNo = draft.clientMsgNo !== "";
+    const hasRecord = isStored || hasClientMsgNo;
+    const channel = hasRecord ? memtable.channel(key) : undefined;
     const messageId = ids.next(nowMs);
     const message: Message = {
       messageId,
-      messageSeq: keep && channel !== undefined ? channel.assigned + 1 : 0,
+      messageSeq: isStored && channel !== undefined ? channel.assigned + 1 : 0,
       key,
       channel: draft.channel,
       fromUid: draft.fromUid,
-      clientMsgNo: hasOwn ? draft.clientMsgNo : clientMsgNoOf(messageId),
+      clientMsgNo: hasClientMsgNo ? draft.clientMsgNo : clientMsgNoOf(messageId),
       timestampMs: nowMs,
       header,
       expireS: draft.expireS,
@@ -123,26 +129,29 @@ export class Assigner {
       stream: undefined,
     };
     if (channel === undefined) {
-      this.#unkept = message;
+      this.#lastUnstored = message;
       return { message, record: undefined };
     }
-    const counts = keep && countsPermanently(header.redDot, draft);
-    const record = this.#keep(channel, {
-      kind: keep ? MESSAGE_RECORD : DEDUPE_RECORD,
-      message: keep ? message : { ...message, payload: EMPTY },
-      dedupe: hasOwn,
-      counted: keep ? channel.counted + (counts ? 1 : 0) : 0,
+    const counts = isStored && countsPermanently(header.redDot, draft);
+    const record = this.#addRecord(channel, {
+      kind: isStored ? MESSAGE_RECORD : DEDUPE_RECORD,
+      message: isStored ? message : { ...message, payload: NO_PAYLOAD },
+      dedupe: hasClientMsgNo,
+      counted: isStored ? channel.counted + (counts ? 1 : 0) : 0,
       isStream: false,
     });
     return { message, record };
   }
 
-  /** Assigns seq and id to the message of a new stream: without a text, which grows elsewhere. */
+  /**
+   * Assigns seq and id to the message of a new stream. The message has no text; the stream's events
+   * contain it.
+   */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
   ): AssignedStream {
-    const { memtable, ids } = this.#parts;
+    const { memtable, ids } = this.#ports;
     const { key, channel: ref, fromUid, clientMsgNo } = draft;
     const channel = memtable.channel(key);
     const message: Message = {
@@ -157,10 +166,10 @@ export class Assigner {
       expireS: 0,
       streamNo: undefined,
       tagKey: undefined,
-      payload: EMPTY,
+      payload: NO_PAYLOAD,
       stream: undefined,
     };
-    const record = this.#keep(channel, {
+    const record = this.#addRecord(channel, {
       kind: MESSAGE_RECORD,
       message,
       dedupe: true,
@@ -170,38 +179,41 @@ export class Assigner {
     return { message, record };
   }
 
-  /** Encodes a record, remembers its sender's number and gives it its place in the memtable. */
-  #keep(channel: MemtableChannel, stored: StoredRecord): MemtableRecord {
+  /** Encodes a record into the frame and adds it to the memtable and to the dedupe filter. */
+  #addRecord(channel: MemtableChannel, stored: StoredRecord): MemtableRecord {
     const { message, dedupe } = stored;
-    const { frame } = this.#parts;
+    const { frame } = this.#ports;
     const start = frame.reserve(maxRecordBytes(message));
     const { bytes } = frame;
     const end = encodeRecord(bytes, start, stored);
     frame.add(end);
-    if (dedupe) this.#parts.dedupe.note(message);
-    return this.#parts.memtable.assign(channel, stored, { bytes, start, end });
+    if (dedupe) this.#ports.dedupe.note(message);
+    return this.#ports.memtable.assign(channel, stored, { bytes, start, end });
   }
 
   /**
-   * The frame of the batch, its header left to fill in; undefined when there is nothing to write.
+   * Returns the frame of the batch with an empty header, `undefined` if there is nothing to write.
    */
   frame(): Buffer | undefined {
-    if (this.#unkept !== undefined) this.#keepReservation(this.#unkept);
-    return this.#parts.frame.written();
+    if (this.#lastUnstored !== undefined) this.#addReservation(this.#lastUnstored);
+    return this.#ports.frame.written();
   }
 
-  /** Ids that no record carries must not come again after a restart. */
-  #keepReservation(message: Message): void {
-    const { ids } = this.#parts;
+  /**
+   * Adds a reservation for the ids of messages without a record, unless an earlier reservation
+   * covers them. Without it, a restart could assign the same ids again.
+   */
+  #addReservation(message: Message): void {
+    const { ids } = this.#ports;
     const reservation = ids.reservationFor(message.messageId);
     if (reservation === undefined) return;
     ids.reservationKept(reservation);
-    const promise = { ...message, messageId: reservation, payload: EMPTY };
-    const { frame } = this.#parts;
-    const start = frame.reserve(maxRecordBytes(promise));
+    const reservationMessage = { ...message, messageId: reservation, payload: NO_PAYLOAD };
+    const { frame } = this.#ports;
+    const start = frame.reserve(maxRecordBytes(reservationMessage));
     frame.add(
       encodeRecord(frame.bytes, start, {
-        ...{ kind: ID_RESERVATION_RECORD, message: promise },
+        ...{ kind: ID_RESERVATION_RECORD, message: reservationMessage },
         ...{ dedupe: false, counted: 0, isStream: false },
       }),
     );
@@ -209,24 +221,25 @@ export class Assigner {
 }
 
 /**
- * Gives message ids: the first of the current millisecond, or the one after the last. Must never
- * give an id that is not greater than all before.
+ * Counter of message ids. The next id is the first one of the current millisecond, or the last id +
+ * 1 if that is higher. Every id must be higher than all ids before it.
  */
 export class MessageIds {
   #last: number;
   #reserved: number;
 
-  /** `last`: no id up to here is given again. */
+  /** `last` is the highest id that may already be in use. */
   constructor(last: number) {
     this.#last = last;
     this.#reserved = last;
   }
 
-  /** The greatest id given, or promised not to be given again. */
+  /** Highest id that is assigned or reserved. */
   get floor(): number {
     return Math.max(this.#last, this.#reserved);
   }
 
+  /** Returns a new id. */
   next(nowMs: number): number {
     const fresh = firstMessageId(nowMs);
     this.#last = fresh > this.#last ? fresh : this.#last + 1;
@@ -234,19 +247,19 @@ export class MessageIds {
   }
 
   /**
-   * A reservation to log before `id`, which no stored record carries, may be shown; undefined while
-   * an earlier one covers it.
+   * Returns the reservation that must be logged before a message with this id and without a record
+   * is shown, `undefined` if an earlier reservation covers the id.
    */
   reservationFor(id: number): number | undefined {
-    return id <= this.#reserved ? undefined : id + RESERVED_AHEAD;
+    return id <= this.#reserved ? undefined : id + IDS_PER_RESERVATION;
   }
 
-  /** The reservation goes into the WAL with the batch under way. */
+  /** Records that the frame of the current batch contains the reservation. */
   reservationKept(reservation: number): void {
     this.#reserved = reservation;
   }
 
-  /** The batch under way failed: whatever reservation it held must be written again. */
+  /** Records that the current batch failed. A reservation in it must be written again. */
   reservationLost(): void {
     this.#reserved = 0;
   }

@@ -1,6 +1,6 @@
-// The tables of channels, their members and lists, and the groups of each user: reads, and writes to
-// be called inside a transaction. State: the tables, and what sends asked of them lately, until the channel
-// changes. Decides nothing.
+// Reads and writes the tables of channels, their members and lists, and the groups of each user.
+// Writes must be called inside a transaction. State: a cache of channels and their permission bits,
+// which is used by sends and dropped when a channel changes. Decides nothing.
 
 import {
   type ChannelInfo,
@@ -21,18 +21,20 @@ import type { Tables } from "../engine/tables.ts";
 import { positionKey } from "./conversation-rows.ts";
 
 const VERSION = 1;
-/** Version 1 of a group of a user had no joinSeq. */
+/** Version of a row of a user's group. Version 1 had no joinSeq. */
 const GROUP_VERSION = 2;
 /**
- * Channels whose rules are remembered, and uids of each whose bits are: what is being written to,
- * not all there is.
+ * Maximum number of cached channels, and of cached uids in each channel. The cache holds the
+ * channels that are being sent to, not all channels.
  */
-const MAX_KNOWN_CHANNELS = 4096;
-const MAX_KNOWN_UIDS = 128;
-/** Users whose groups are remembered: those who are logging in. */
-const MAX_LISTED_USERS = 1024;
+const MAX_CACHED_CHANNELS = 4096;
+const MAX_CACHED_UIDS = 128;
+/**
+ * Maximum number of users whose group lists are cached. The cache serves users who are logging in.
+ */
+const MAX_CACHED_USERS = 1024;
 
-/** Bits of a uid in a channel: kinds of membership and, in a table of their own, lists. */
+/** Bits of a uid in a channel: kinds of membership, and lists, which have a table of their own. */
 export const PERMANENT = 1;
 export const TEMPORARY = 2;
 export const MEMBER = PERMANENT | TEMPORARY;
@@ -40,86 +42,93 @@ export const DENYLIST = 4;
 export const ALLOWLIST = 8;
 type BitTable = "members" | "lists";
 
-/** A channel with the number of uids that are members of either kind. */
+/** A channel and its number of members of both kinds. */
 export interface ChannelRecord {
   readonly info: ChannelInfo;
   readonly members: number;
 }
 
-/** Bits of a uid in one of the tables; 0 = none. */
+/** Bits of a uid in one table before and after a change. 0 means that the uid has no row. */
 export interface BitChange {
   readonly before: number;
   readonly after: number;
 }
 
-/** A group of a user. */
+/** A group that a user belongs to. */
 interface GroupOfUser {
   readonly id: string;
-  /** The channel's newest seq when the user joined. */
+  /** Newest seq of the channel when the user joined. */
   readonly joinSeq: number;
 }
 
-/** How many uids are on each list of a channel. */
+/** Number of uids on each list of a channel. */
 interface ListSizes {
   readonly denied: number;
   readonly allowed: number;
 }
 const NO_LISTS: ListSizes = { denied: 0, allowed: 0 };
 
-/** What is known of one channel without a read: its row, and some uids' bits. */
-interface Known {
+/** Cached row of a channel, and cached bits of some of its uids. */
+interface CachedChannel {
   readonly row: ChannelRecord | undefined;
-  /** Undefined: not read yet. */
+  /** `undefined` until the sizes are read. */
   sizes: ListSizes | undefined;
   readonly bits: BoundedMap<string, number>;
 }
 
+/** The tables of channels, and a cache of what sends read from them. */
 export class ChannelTables {
   readonly #tables: Tables;
-  readonly #known: Record<ChannelType, BoundedMap<string, Known>> = {
-    1: new BoundedMap(MAX_KNOWN_CHANNELS),
-    2: new BoundedMap(MAX_KNOWN_CHANNELS),
+  readonly #cache: Record<ChannelType, BoundedMap<string, CachedChannel>> = {
+    1: new BoundedMap(MAX_CACHED_CHANNELS),
+    2: new BoundedMap(MAX_CACHED_CHANNELS),
   };
   /**
-   * Changes under way by channel: nothing of it is remembered then, for a read may see it before or
-   * after.
+   * Number of changes in progress, by channel id. During a change nothing of the channel is cached,
+   * because a read may return the state before or after the change.
    */
   readonly #changing: Record<ChannelType, Map<string, number>> = {
     1: new Map(),
     2: new Map(),
   };
 
-  /** Groups of users that were listed since the last change of any channel. */
-  #listed = new BoundedMap<string, readonly string[]>(MAX_LISTED_USERS);
-  #changesUnderWay = 0;
+  /** Group lists of users that were read since the last change of any channel. */
+  #groupLists = new BoundedMap<string, readonly string[]>(MAX_CACHED_USERS);
+  #pendingChanges = 0;
 
   constructor(tables: Tables) {
     this.#tables = tables;
   }
 
-  /** Lists to remember, taken before they are read: a change drops them. Undefined during one. */
+  /**
+   * Cache of group lists. Take it before the list is read: a change replaces the cache, so an
+   * outdated list is not kept. `undefined` while a channel is changing.
+   */
   get listed(): BoundedMap<string, readonly string[]> | undefined {
-    return this.#changesUnderWay === 0 ? this.#listed : undefined;
+    return this.#pendingChanges === 0 ? this.#groupLists : undefined;
   }
 
-  /** Runs a step that may change the channel, as `transact` does. */
+  /** Runs a step that may change the channel, like `transact`. */
   async change<Answer>({ type, id }: ChannelRef, step: () => Answer): Promise<Answer> {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
-    this.#known[type].delete(id);
-    this.#changesUnderWay += 1;
+    this.#cache[type].delete(id);
+    this.#pendingChanges += 1;
     try {
       return await transact(this.#tables, step);
     } finally {
-      this.#changesUnderWay -= 1;
-      this.#listed = new BoundedMap(MAX_LISTED_USERS);
-      const left = (changing.get(id) ?? 1) - 1;
-      if (left > 0) changing.set(id, left);
+      this.#pendingChanges -= 1;
+      this.#groupLists = new BoundedMap(MAX_CACHED_USERS);
+      const remaining = (changing.get(id) ?? 1) - 1;
+      if (remaining > 0) changing.set(id, remaining);
       else changing.delete(id);
     }
   }
 
-  /** Runs reads that go on over several turns of the event loop and show what is committed now. */
+  /**
+   * Runs reads that continue over several event-loop turns. All of them read the state that is
+   * committed now.
+   */
   async atOneMoment<T>(read: (snapshot: Snapshot) => Promise<T>): Promise<T> {
     const snapshot = this.#tables.env.useReadTransaction();
     try {
@@ -129,19 +138,20 @@ export class ChannelTables {
     }
   }
 
+  /** Returns the channel's row, `undefined` if the channel does not exist. */
   row(channel: ChannelRef): ChannelRecord | undefined {
     return this.#lookUp(channel).row;
   }
 
-  #lookUp({ type, id }: ChannelRef): Known {
-    const known = this.#known[type].get(id);
-    if (known !== undefined) return known;
+  #lookUp({ type, id }: ChannelRef): CachedChannel {
+    const cached = this.#cache[type].get(id);
+    if (cached !== undefined) return cached;
     const stored = this.#tables.channels.get([type, id]);
     const row = stored === undefined ? undefined : toRow({ type, id }, stored);
-    const bits = new BoundedMap<string, number>(MAX_KNOWN_UIDS);
-    const found = { row, sizes: undefined, bits };
-    if (!this.#changing[type].has(id)) this.#known[type].set(id, found);
-    return found;
+    const bits = new BoundedMap<string, number>(MAX_CACHED_UIDS);
+    const channel = { row, sizes: undefined, bits };
+    if (!this.#changing[type].has(id)) this.#cache[type].set(id, channel);
+    return channel;
   }
 
   put({ info, members }: ChannelRecord): void {
@@ -152,45 +162,45 @@ export class ChannelTables {
   }
 
   listSizes(channel: ChannelRef): ListSizes {
-    const known = this.#lookUp(channel);
-    known.sizes ??= toSizes(this.#tables.listSizes.get([channel.type, channel.id]));
-    return known.sizes;
+    const channelCache = this.#lookUp(channel);
+    channelCache.sizes ??= toSizes(this.#tables.listSizes.get([channel.type, channel.id]));
+    return channelCache.sizes;
   }
 
-  /** All bits of `uid`. Remembers them. */
+  /** Returns all bits of `uid` in the channel and caches them. */
   bits(channel: ChannelRef, uid: string): number {
-    const known = this.#lookUp(channel).bits;
-    const remembered = known.get(uid);
-    if (remembered !== undefined) return remembered;
+    const uidBits = this.#lookUp(channel).bits;
+    const cachedBits = uidBits.get(uid);
+    if (cachedBits !== undefined) return cachedBits;
     const { denied, allowed } = this.listSizes(channel);
     const lists = denied + allowed > 0 ? this.readBits("lists", channel, uid) : 0;
     const bits = this.readBits("members", channel, uid) | lists;
-    known.set(uid, bits); // lost at once where the channel is changing
+    uidBits.set(uid, bits); // not kept if the channel is changing
     return bits;
   }
 
-  /** Those of one table, for a uid that is not soon asked for again. */
+  /** Returns the bits of `uid` in one table, without caching them. */
   readBits(table: BitTable, { type, id }: ChannelRef, uid: string, snapshot?: Snapshot): number {
     const options = snapshot && { transaction: snapshot };
     return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
-  /** All uids that have `bit`, with all their bits in the table. */
+  /** Returns all uids that have `bit`, with their bits in the table. */
   uidsWith(table: BitTable, { type, id }: ChannelRef, bit: number): Map<string, number> {
-    const found = new Map<string, number>();
+    const uids = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({
       start: [type, id],
       end: endOfPrefix([type, id]),
     })) {
       const bits = toBits(value);
-      if (bits & bit) found.set(String(key[2]), bits);
+      if (bits & bit) uids.set(String(key[2]), bits);
     }
-    return found;
+    return uids;
   }
 
   /**
-   * Some uids of a table, with their bits, behind `after` in the order of keys; fewer than `limit`:
-   * these are the last.
+   * Returns up to `limit` uids of a table with their bits, in the order of keys, starting after the
+   * uid `after`. If there are fewer than `limit`, they are the last ones.
    */
   uidsBehind(
     table: BitTable,
@@ -207,7 +217,7 @@ export class ChannelTables {
     return [...rows].map(({ key, value }) => [String(key[2]), toBits(value)]);
   }
 
-  /** Changes the bits of uids in the lists. */
+  /** Stores changed bits of uids in the lists. */
   putLists(channel: ChannelRef, changes: ReadonlyMap<string, BitChange>): void {
     const { lists, listSizes } = this.#tables;
     const { type, id } = channel;
@@ -224,8 +234,8 @@ export class ChannelTables {
   }
 
   /**
-   * `headSeq`: the channel's newest seq, behind which a new member has messages to read. A removed
-   * member has no position in it any more.
+   * Stores changed bits of members. `headSeq` is the channel's newest seq: a new member has no
+   * unread messages up to it. The read position of a removed member is deleted.
    */
   putMembers(
     { type, id }: ChannelRef,
@@ -247,23 +257,28 @@ export class ChannelTables {
   }
 
   /**
-   * The groups of `uid`, disbanded ones left out. The caller may let other work run in between:
-   * each page is read when it is asked for.
+   * Yields the groups of `uid` that are not disbanded. The caller may run other work between two
+   * groups, because each page of rows is read when it is needed.
    */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
       if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
   }
 
-  /** Remembers nothing: a user's groups are more than what is being written to. */
+  /**
+   * True if the group exists and is not disbanded. Does not cache it, because a user has more
+   * groups than those that are being sent to.
+   */
   #isOpen(id: string): boolean {
-    const known = this.#known[GROUP_CHANNEL].get(id);
-    if (known !== undefined) return known.row?.info.disband === false;
+    const cached = this.#cache[GROUP_CHANNEL].get(id);
+    if (cached !== undefined) return cached.row?.info.disband === false;
     const stored = this.#tables.channels.get([GROUP_CHANNEL, id]);
     return stored !== undefined && fieldsOf(stored, VERSION)[1] !== true;
   }
 
-  /** Undefined: the user is no member of it. */
+  /**
+   * Returns the group's newest seq when the user joined, `undefined` if the user is not a member.
+   */
   joinSeq(uid: string, groupId: string): number | undefined {
     const stored = this.#tables.groups.get([uid, groupId]);
     return stored === undefined ? undefined : toJoinSeq(stored);

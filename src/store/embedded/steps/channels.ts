@@ -1,6 +1,6 @@
-// Channels, their members and lists, and the groups of each user: the steps of the port. A change is one
-// synchronous step inside a transaction. State: beside the tables', the turns of long lists of
-// groups.
+// The port's calls on channels, their members and lists, and the groups of each user. A change is
+// one synchronous step inside a transaction. State: the queue of long group lists that are being
+// read.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -25,21 +25,21 @@ import {
 import { groupFacts, personFacts } from "./permissions.ts";
 
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
-/** Longest id: three of them fit a key. Edges refuse far shorter ones. */
+/** Maximum length of an id. Three ids fit in one key. Callers reject much shorter ones. */
 const MAX_ID_UNITS = 256;
-/** Uids of a channel read in one event-loop turn. */
+/** Maximum number of uids of a channel that are read in one event-loop turn. */
 const UIDS_PER_TURN = 500;
 /**
- * A longer list of a user's groups waits for those under way: many may be asked for in one
- * iteration of the event loop.
+ * Number of groups of a user that are read at once. A longer list waits until earlier long lists
+ * are read, because many lists may be requested in one event-loop iteration.
  */
 const GROUPS_AT_ONCE = 20;
 
-interface ChannelParts {
+interface ChannelPorts {
   readonly channelTables: ChannelTables;
-  /** The newest seq shown of a channel. */
+  /** Returns the newest visible seq of a channel. */
   readonly headSeq: (key: ChannelKey) => number;
-  /** Where removals from groups are published, once they are durable. */
+  /** Receives removals from groups once they are durable. */
   readonly publisher: Publisher;
 }
 
@@ -47,12 +47,12 @@ export function createChannels({
   channelTables: channels,
   headSeq,
   publisher,
-}: ChannelParts): ChannelStore {
-  const listings = new Turns();
+}: ChannelPorts): ChannelStore {
+  const longLists = new Turns();
 
   /**
-   * Writes the changed members of a channel that has `row`; returns whom it removes. To be called
-   * inside a change.
+   * Stores the changed members of an existing channel and returns the uids that are no longer
+   * members. Must be called inside `change`.
    */
   function putMembers(
     { info, members }: ChannelRecord,
@@ -71,7 +71,9 @@ export function createChannels({
     return removed;
   }
 
-  /** What a change of uids with `bit` does to their bits; to be called inside it. */
+  /**
+   * Returns the bits of the uids before and after a list change. Must be called inside `change`.
+   */
   function changesOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -90,42 +92,45 @@ export function createChannels({
     return changes;
   }
 
-  /** All uids of the table that have one of the `bits`, as of one moment. */
+  /** Returns all uids of the table that have one of the `bits`, as of one moment. */
   async function uidsOf(
     table: "members" | "lists",
     channel: ChannelRef,
     bits: number,
   ): Promise<readonly string[]> {
     return channels.atOneMoment(async (snapshot) => {
-      const page = { limit: UIDS_PER_TURN, snapshot };
+      const pageOptions = { limit: UIDS_PER_TURN, snapshot };
       const uids: string[] = [];
       let after: string | undefined;
-      let some: (readonly [uid: string, bits: number])[];
+      let page: (readonly [uid: string, bits: number])[];
       do {
         if (after !== undefined) await nextTurn();
-        some = channels.uidsBehind(table, channel, after, page);
-        for (const [uid, its] of some) if (its & bits) uids.push(uid);
-        after = some.at(-1)?.[0];
-      } while (some.length === UIDS_PER_TURN);
+        page = channels.uidsBehind(table, channel, after, pageOptions);
+        for (const [uid, uidBits] of page) if (uidBits & bits) uids.push(uid);
+        after = page.at(-1)?.[0];
+      } while (page.length === UIDS_PER_TURN);
       return uids;
     });
   }
 
-  /** To be called when the removal is durable. */
+  /** Publishes a removal. Must be called once the removal is durable. */
   function publishRemoval({ id: channelId, type }: ChannelRef, uids: readonly string[] = []): void {
     if (type !== GROUP_CHANNEL || uids.length === 0) return;
     publisher.publish({ kind: "removal", channelId, uids });
   }
 
-  /** A login asks twice: before and after the node subscribed to the groups. */
+  /**
+   * Returns the groups of a user. A login calls it twice: before and after the node subscribes to
+   * the groups, so short lists are cached.
+   */
   async function groupsOf(uid: string): Promise<readonly string[]> {
     const { listed } = channels;
-    const found = listed?.get(uid);
-    if (found !== undefined) return found;
+    const cached = listed?.get(uid);
+    if (cached !== undefined) return cached;
     const ids: string[] = [];
-    const slice = new TimeSlice(undefined, listings);
+    const slice = new TimeSlice(undefined, longLists);
     for (const { id } of channels.groupsOf(uid)) {
-      const mustWait = ids.length === GROUPS_AT_ONCE && listings.isBusy;
+      const mustWait = ids.length === GROUPS_AT_ONCE && longLists.isBusy;
       if (mustWait || slice.isUsedUp()) await slice.rest();
       ids.push(id);
     }
@@ -183,7 +188,7 @@ export function createChannels({
         const bit = bitOf(membership);
         const change = { kind: "remove", uids } as const;
         const changes = changesOf("members", channel, bit, change);
-        const strangers = [...changes].filter(([, one]) => !(one.before & bit));
+        const strangers = [...changes].filter(([, change]) => !(change.before & bit));
         if (strangers.length > 0)
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
         removed = putMembers(row, changes);
@@ -233,14 +238,14 @@ export function createChannels({
 
     async membersAmong(channel, uids) {
       return channels.atOneMoment(async (snapshot) => {
-        const found: string[] = [];
+        const members: string[] = [];
         let count = 0;
         for (const uid of new Set(uids)) {
           if (++count % UIDS_PER_TURN === 0) await nextTurn();
           const bits = channels.readBits("members", channel, uid, snapshot);
-          if (bits !== 0) found.push(uid);
+          if (bits !== 0) members.push(uid);
         }
-        return found;
+        return members;
       });
     },
   };
@@ -250,7 +255,10 @@ function bitOf(membership: Membership): number {
   return membership === "permanent" ? PERMANENT : TEMPORARY;
 }
 
-/** A key that is too long would fail in the middle of a transaction. */
+/**
+ * Throws `bad_id` if an id is too long. Without this check the key would fail in the middle of a
+ * transaction.
+ */
 function assertIds(ids: readonly string[]): void {
   if (ids.some((id) => id.length > MAX_ID_UNITS)) throw new BrokerError("bad_id");
 }

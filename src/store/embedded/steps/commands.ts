@@ -1,6 +1,6 @@
-// Commands: the message that one becomes, what is known of it after a restart, and the steps of the
-// inbox queue: a new command, an acknowledgement, a removal of what expired. Each step decides what
-// it does to the batch and is then done or failed, once. State: each step's own.
+// Commands: the message of a command, the values that are kept of commands after a restart, and the
+// steps of the inbox queue: append a command, acknowledge copies, remove expired copies. Each step
+// decides what changes in the batch, and is then completed or failed exactly once.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -21,51 +21,58 @@ import { commandKey, seqOfCopy } from "./inbox-rows.ts";
 
 const LAST_COMMAND_ID = "lastCommandId";
 const VERSION = 1;
-/** Counted for a queued step on top of a payload, and for each of its copies. */
+/** Bytes that a queued step counts in addition to its payload, and bytes per copy. */
 const QUEUED_BYTES = 512;
 const COPY_BYTES = 128;
 
-interface Step {
-  /** Copies it is about, at least 1. */
+/** A step of the inbox queue. */
+interface QueueStep {
+  /** Approximate number of copies that the step changes, at least 1. */
   readonly size: number;
   readonly bytes: number;
-  /** May be called again, with another batch, when the first failed. */
+  /**
+   * Adds the step's changes to the batch. Called again with another batch if the first one failed.
+   */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
 }
 
-/** `copies` are there once it is decided. */
-interface CommandStep extends Step {
+/** The step that stores a command. `copies` is filled in by `decide`. */
+interface CommandStep extends QueueStep {
   readonly kind: "command";
   readonly draft: CommandDraft;
   readonly message: Message;
   readonly copies: readonly CommandCopy[];
 }
 
-export type InboxStep = CommandStep | (Step & { readonly kind: "removal" });
+export type InboxStep = CommandStep | (QueueStep & { readonly kind: "removal" });
 
-interface Promised<T, S> {
+/** A step and the promise of its result. */
+interface StepAndResult<T, S> {
   readonly promise: Promise<T>;
   readonly step: S;
 }
 
-export interface AppendingParts {
+export interface CommandPorts {
   readonly ids: { next(nowMs: number): number };
   readonly clock: Clock;
   readonly inboxTtlMs: number;
 }
 
-/** Takes the next message id: to be called in the order in which steps are queued. */
-export function appending(
+/**
+ * Creates the step that appends a command, and assigns the next message id to it. Must be called in
+ * the order in which steps are queued.
+ */
+export function appendStep(
   draft: CommandDraft,
-  parts: AppendingParts,
-): Promised<AppendResult, CommandStep> {
+  ports: CommandPorts,
+): StepAndResult<AppendResult, CommandStep> {
   const { recipients } = draft;
-  const nowMs = parts.clock();
-  const messageId = parts.ids.next(nowMs);
+  const nowMs = ports.clock();
+  const messageId = ports.ids.next(nowMs);
   const message = commandMessage(draft, messageId, nowMs);
-  const endMs = Math.min(nowMs + parts.inboxTtlMs, expiresAtMs(message));
+  const endMs = Math.min(nowMs + ports.inboxTtlMs, expiresAtMs(message));
   const copies: CommandCopy[] = [];
   const { promise, resolve, reject } = deferred<AppendResult>();
   const step: CommandStep = {
@@ -79,19 +86,19 @@ export function appending(
       const key = commandKey(endMs, messageId);
       const command = { key, copies: recipients.length };
       copies.length = 0;
-      const keys: Buffer[] = [];
+      const copyKeys: Buffer[] = [];
       for (const uid of recipients) {
         if (slice.isUsedUp()) await slice.rest();
-        const copy = batch.add(uid, command);
-        keys.push(copy);
-        copies.push({ uid, inboxSeq: seqOfCopy(copy) });
+        const copyKey = batch.add(uid, command);
+        copyKeys.push(copyKey);
+        copies.push({ uid, inboxSeq: seqOfCopy(copyKey) });
       }
       for (const uid of draft.pushOnlyRecipients) copies.push({ uid, inboxSeq: 0 });
       if (slice.isUsedUp()) await slice.rest();
-      if (keys.length > 0)
+      if (copyKeys.length > 0)
         batch.putCommand(key, {
           record: encodeCommand(message),
-          copies: keys,
+          copies: copyKeys,
         });
     },
     done: () => resolve({ messageId, messageSeq: 0, duplicate: false }),
@@ -100,12 +107,15 @@ export function appending(
   return { promise, step };
 }
 
-/** Resolves to how many of the copies were there and not expired. */
-export function acknowledging(
+/**
+ * Creates the step that acknowledges copies. Resolves to the number of copies that were still in
+ * the inbox and not expired.
+ */
+export function acknowledgeStep(
   uid: string,
   inboxSeqs: readonly number[],
   nowMs: number,
-): Promised<number, InboxStep> {
+): StepAndResult<number, InboxStep> {
   let count = 0;
   const { promise, resolve, reject } = deferred<number>();
   const step: InboxStep = {
@@ -126,11 +136,11 @@ export function acknowledging(
   return { promise, step };
 }
 
-/** Takes copies out that expired; `command`: the command itself as well. */
-export function expiring(
+/** Creates the step that removes expired copies, and the command itself if `command` is set. */
+export function expireStep(
   copies: readonly { readonly uid: string; readonly seq: number }[],
   command: Buffer | undefined,
-): Promised<void, InboxStep> {
+): StepAndResult<void, InboxStep> {
   const { promise, resolve, reject } = deferred<void>();
   const step: InboxStep = {
     kind: "removal",
@@ -149,13 +159,16 @@ export function expiring(
   return { promise, step };
 }
 
-/** The greatest id of a stored command: none up to it is given again. */
+/** Returns the highest id of a stored command. Later ids must be higher. */
 export function lastCommandId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_COMMAND_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** To be called inside the transaction that keeps `commands`, in any order. */
+/**
+ * Stores the highest id of the commands, and their dedupe entries. Must be called inside the
+ * transaction that stores `commands`, which may be in any order.
+ */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,
@@ -169,7 +182,7 @@ export function rememberCommands(
     if (draft.clientMsgNo !== "") dedupe.putCommand(message);
 }
 
-/** The message of an accepted command; it has no seq of its own. */
+/** Returns the message of an accepted command. It has no seq; each inbox assigns its own. */
 function commandMessage(draft: CommandDraft, messageId: number, timestampMs: number): Message {
   return {
     messageId,

@@ -1,7 +1,7 @@
-// The rows of conversations. Where users set their read positions; and what a checkpoint keeps
-// beside the messages: who has a personal channel with whom, each sender's newest own seq, and the
-// red-dot messages that expire. Owns the list of personal channels that the database does not know
-// yet. Nothing here is asked for per message.
+// The rows of conversations: read positions that users set, and the rows that a checkpoint stores
+// beside the messages: personal channels by user, the newest seq of each sender, and messages with
+// a red dot that expire. Owns the list of personal channels that have no row in the database yet.
+// Nothing here is called per message.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -21,98 +21,111 @@ import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
 const POSITION_VERSION = 1;
-const NUMBER = 6;
-const COMPLETE = "peersComplete";
+const NUMBER_BYTES = 6;
+/** Name of the mark that `complete` has run. */
+const PEERS_COMPLETE = "peersComplete";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
-/** Sorts behind all personal channels' keys. */
-const BEHIND_PERSONS = `${PERSON_CHANNEL};`;
+/** Sorts after the keys of all personal channels. */
+const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
-const BACKFILL_STEP = 1000;
+const ROWS_PER_BACKFILL = 1000;
 /**
- * Channels without a row of which none was written: above it, those that left memory are forgotten.
+ * Maximum number of personal channels without a row. Beyond it, channels that left memory are
+ * dropped from the list; no message of them was stored.
  */
-const MANY_UNKEPT = 100_000;
+const MAX_UNSTORED = 100_000;
 
-/** A red-dot message that expires. */
+/** A message with a red dot that expires. */
 export interface ExpiringRow {
   readonly seq: number;
   readonly timestampMs: number;
   readonly expiresAtMs: number;
 }
 
+/** The rows of conversations. */
 export class ConversationRows {
   readonly #tables: Tables;
-  /** Personal channels that may have no row yet, by both users. */
-  readonly #unkept = new Map<string, Set<string>>();
-  readonly #unkeptKeys = new Set<ChannelKey>();
+  /** Peers of each user in personal channels that may have no row yet. */
+  readonly #unstoredPeers = new Map<string, Set<string>>();
+  readonly #unstoredKeys = new Set<ChannelKey>();
 
   constructor(tables: Tables) {
     this.#tables = tables;
   }
 
-  /** Enters the personal channels of data that is older than this table. Throws `unavailable`. */
+  /**
+   * Adds rows for the personal channels of data that is older than the table. Throws `unavailable`.
+   */
   async complete(): Promise<void> {
     const tables = this.#tables;
-    if (tables.meta.get(COMPLETE) !== undefined) return;
+    if (tables.meta.get(PEERS_COMPLETE) !== undefined) return;
     let start = PERSON_PREFIX;
     for (;;) {
-      const bounds = { start, end: BEHIND_PERSONS, limit: BACKFILL_STEP };
+      const bounds = { start, end: END_OF_PERSONS, limit: ROWS_PER_BACKFILL };
       const keys = [...tables.heads.getKeys(bounds)];
       await commit(tables, () => {
         for (const key of keys) this.#putPeers(key);
       });
       const last = keys.at(-1);
-      if (last === undefined || keys.length < BACKFILL_STEP) break;
+      if (last === undefined || keys.length < ROWS_PER_BACKFILL) break;
       start = `${last}\0`;
     }
-    await commit(tables, () => void tables.meta.put(COMPLETE, [VERSION]));
+    await commit(tables, () => void tables.meta.put(PEERS_COMPLETE, [VERSION]));
   }
 
-  /** To be called for every channel that comes into memory without a row. */
+  /** Records a personal channel that is loaded into memory without a row. */
   noteNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
-    this.#unkeptKeys.add(key);
+    this.#unstoredKeys.add(key);
     for (const [uid, peer] of bothWays(pair)) {
-      const peers = this.#unkept.get(uid);
-      if (peers === undefined) this.#unkept.set(uid, new Set([peer]));
+      const peers = this.#unstoredPeers.get(uid);
+      if (peers === undefined) this.#unstoredPeers.set(uid, new Set([peer]));
       else peers.add(peer);
     }
   }
 
-  /** To be called inside `commit`, together with the channel's first row. */
+  /**
+   * Stores the rows of a personal channel. Must be called inside `commit`, together with the
+   * channel's first row.
+   */
   putChannel(key: ChannelKey): void {
-    if (this.#unkeptKeys.has(key)) this.#putPeers(key);
+    if (this.#unstoredKeys.has(key)) this.#putPeers(key);
   }
 
   /**
-   * The channels' rows are committed. `inMemory` returns which others are still there to get one.
+   * Called after the rows of the channels are committed. `inMemory` returns `undefined` for a
+   * channel that left memory and so will not get a row.
    */
   kept(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
-    if (this.#unkeptKeys.size <= MANY_UNKEPT) return;
-    for (const key of this.#unkeptKeys) if (inMemory(key) === undefined) this.#forget(key);
+    if (this.#unstoredKeys.size <= MAX_UNSTORED) return;
+    for (const key of this.#unstoredKeys) if (inMemory(key) === undefined) this.#forget(key);
   }
 
   #forget(key: ChannelKey): void {
-    if (!this.#unkeptKeys.delete(key)) return;
+    if (!this.#unstoredKeys.delete(key)) return;
     for (const [uid, peer] of bothWays(pairOf(key))) {
-      const peers = this.#unkept.get(uid);
+      const peers = this.#unstoredPeers.get(uid);
       peers?.delete(peer);
-      if (peers?.size === 0) this.#unkept.delete(uid);
+      if (peers?.size === 0) this.#unstoredPeers.delete(uid);
     }
   }
 
-  /** To be called inside `commit`, with the message. */
-  putMessage(ofLog: Buffer, { bytes, start }: MemtableRecord): void {
+  /**
+   * Stores the row of a message with a red dot that expires. Must be called inside `commit`,
+   * together with the message.
+   */
+  putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
     if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
     const value = expiringValue(peekTimes(bytes, start));
-    void this.#tables.expiring.put(ofLog, value);
+    void this.#tables.expiring.put(key, value);
   }
 
   /**
-   * Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside
-   * `commit`. `isFirst`: after a power loss the database may be ahead of what was replayed.
+   * Stores the newest seq of each sender. Yields after each row and must be advanced inside
+   * `commit`. `isFirst` is true for the first checkpoint of a start: after a power loss the
+   * database may have newer rows than the replayed WAL.
    */
   *putOwn(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
@@ -126,26 +139,26 @@ export class ConversationRows {
   }
 
   /**
-   * The users that have a personal channel with `uid`, also one that holds no message. The caller
-   * may let other work run in between: each page is read when it is asked for.
+   * Yields the users that have a personal channel with `uid`, even if it has no message. The caller
+   * may run other work between two users, because each page of rows is read when it is needed.
    */
   *peersOf(uid: string): Generator<string> {
-    const unkept = new Set(this.#unkept.get(uid));
-    yield* unkept;
+    const unstored = new Set(this.#unstoredPeers.get(uid));
+    yield* unstored;
     for (const { second: peer } of rowsOf(this.#tables.peers, uid))
-      if (!unkept.has(peer)) yield peer;
+      if (!unstored.has(peer)) yield peer;
   }
 
-  /** The newest seq of `uid` that the database has; 0: none. */
+  /** Returns the newest seq of `uid` in the database, 0 if there is none. */
   ownSeq(number: number, uid: string): number {
     if (number === 0) return 0;
     const value = this.#tables.own.getBinaryFast(ownKey(number, uid));
-    return value === undefined ? 0 : value.readUIntBE(1, NUMBER);
+    return value === undefined ? 0 : value.readUIntBE(1, NUMBER_BYTES);
   }
 
   /**
-   * Red-dot messages that expire and that the database has, from `toSeq` down to `fromSeq`, which
-   * is at least 1.
+   * Yields the messages with a red dot that expire and are in the database, from `toSeq` down to
+   * `fromSeq`, which is at least 1.
    */
   *expiringDown(
     number: number,
@@ -172,7 +185,7 @@ export class ConversationRows {
 
 type Pair = readonly [string, string];
 
-/** The two users of a personal channel; ids hold no `@`. */
+/** Returns the two users of a personal channel. Ids contain no `@`. */
 function pairOf(key: ChannelKey): Pair | undefined {
   if (!key.startsWith(PERSON_PREFIX)) return undefined;
   const at = key.indexOf("@");
@@ -184,15 +197,15 @@ function bothWays(pair: Pair | undefined): readonly Pair[] {
 }
 
 function ownKey(number: number, uid: string): Buffer {
-  const key = Buffer.allocUnsafe(NUMBER + uid.length * 3);
-  key.writeUIntBE(number, 0, NUMBER);
-  return key.subarray(0, NUMBER + writeText(key, NUMBER, uid));
+  const key = Buffer.allocUnsafe(NUMBER_BYTES + uid.length * 3);
+  key.writeUIntBE(number, 0, NUMBER_BYTES);
+  return key.subarray(0, NUMBER_BYTES + writeText(key, NUMBER_BYTES, uid));
 }
 
 function seqValue(seq: number): Buffer {
-  const value = Buffer.allocUnsafe(1 + NUMBER);
+  const value = Buffer.allocUnsafe(1 + NUMBER_BYTES);
   value[0] = VERSION;
-  value.writeUIntBE(seq, 1, NUMBER);
+  value.writeUIntBE(seq, 1, NUMBER_BYTES);
   return value;
 }
 
@@ -206,11 +219,14 @@ function expiringValue({ timestampMs, expiresAtMs }: RecordTimes): Buffer {
 
 export type PositionTable = Pick<Tables, "positions">;
 
-/** What a user set, and when. */
+/** Read position of a user in a channel, as the user set it. */
 export interface Position {
   readonly readSeq: number;
   readonly deletedSeq: number;
-  /** The channel's newest seq then: own messages behind it count as read again. */
+  /**
+   * Newest seq of the channel at the time of the change. Messages that the user sent later move the
+   * read position again.
+   */
   readonly headAtChange: number;
   readonly changedAtMs: number;
 }
@@ -219,7 +235,7 @@ export function positionKey(uid: string, key: ChannelKey): string[] {
   return [uid, key];
 }
 
-/** Undefined: the user never set anything, or left the group since. */
+/** Returns the position, `undefined` if the user never set one or left the group since. */
 export function readPosition(
   tables: PositionTable,
   uid: string,
@@ -236,7 +252,7 @@ export function readPosition(
   };
 }
 
-/** To be called inside `transact`. */
+/** Stores the position. Must be called inside `transact`. */
 export function putPosition(
   tables: PositionTable,
   { uid, key }: { readonly uid: string; readonly key: ChannelKey },

@@ -1,7 +1,7 @@
-// The state of a user in a channel: computed when asked, from the channel's head, the user's
-// position, the newest own message and the counts that records carry. No state but the tables'.
-// Everything is read at once, so that it belongs together. `redis/lua/conversation.lua` is the
-// twin.
+// Computes the state of a conversation from the channel's head, the user's position, the newest
+// message of the user and the counts in records. No state. All inputs of a state are read in one
+// event-loop turn, so that they are consistent. `redis/lua/conversation.lua` computes the same in
+// Redis.
 
 import type {
   ChannelKey,
@@ -13,19 +13,24 @@ import type {
 import type { Clock, ConversationChange } from "../../../broker/ports.ts";
 import { type Position, type PositionTable, readPosition } from "./conversation-rows.ts";
 import type { History } from "./history.ts";
-import { type ChannelState, ChannelStates, type ChannelStatesParts, Unread } from "./unread.ts";
+import {
+  type ChannelState,
+  ChannelStates,
+  type ChannelStatesPorts,
+  UnreadCounter,
+} from "./unread.ts";
 
-/** A channel that is a conversation of a user. */
-export interface Membership {
+/** A conversation of a user. */
+export interface ConversationRef {
   readonly uid: string;
   readonly channel: ChannelRef;
   readonly key: ChannelKey;
   readonly isLarge: boolean;
-  /** The channel's head when the user joined it. */
+  /** Newest seq of the channel when the user joined. */
   readonly joinSeq: number;
 }
 
-/** The state of a user in a channel at one moment. */
+/** The state of a conversation at one moment. */
 interface ConversationState {
   readonly channel: ChannelState;
   readonly position: Position | undefined;
@@ -33,70 +38,75 @@ interface ConversationState {
   readonly deletedSeq: number;
 }
 
-/** What a user can set. */
-type Marks = Pick<ConversationState, "readSeq" | "deletedSeq">;
+/** The seqs that a user can set. */
+type ReadMarks = Pick<ConversationState, "readSeq" | "deletedSeq">;
 
-export interface ConversationStateParts extends ChannelStatesParts {
+export interface ConversationStatePorts extends ChannelStatesPorts {
   readonly tables: PositionTable;
   readonly history: History;
   readonly clock: Clock;
-  /** Infinity: for ever. */
+  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
-type Facts = Omit<Conversation, "last"> & {
+/** A conversation with the head of its last message. */
+type ConversationFacts = Omit<Conversation, "last"> & {
   readonly last: MessageHead | undefined;
 };
 
+/** Computes states of conversations. */
 export class ConversationStates {
-  readonly #parts: ConversationStateParts;
+  readonly #ports: ConversationStatePorts;
   readonly #channels: ChannelStates;
-  readonly #unread: Unread;
+  readonly #unread: UnreadCounter;
 
-  constructor(parts: ConversationStateParts) {
-    this.#parts = parts;
-    this.#channels = new ChannelStates(parts);
-    this.#unread = new Unread({ ...parts, states: this.#channels });
+  constructor(ports: ConversationStatePorts) {
+    this.#ports = ports;
+    this.#channels = new ChannelStates(ports);
+    this.#unread = new UnreadCounter({ ...ports, states: this.#channels });
   }
 
-  /** All of a conversation. */
-  view(membership: Membership): Conversation {
-    const facts = this.#facts(membership);
+  /** Returns the conversation with its last message. */
+  view(ref: ConversationRef): Conversation {
+    const facts = this.#facts(ref);
     if (facts.last === undefined) return { ...facts, last: undefined };
     const { messageSeq } = facts.last;
-    const { messages } = this.#parts.history.read(membership.key, {
+    const { messages } = this.#ports.history.read(ref.key, {
       ...{ fromSeq: messageSeq, toSeq: messageSeq, limit: 1, reverse: false },
       maxBytes: Number.MAX_SAFE_INTEGER,
     });
     return { ...facts, last: messages[0] };
   }
 
-  /** A conversation without reading what its message holds; undefined: it has none to show. */
-  head(membership: Membership): ConversationHead | undefined {
-    const { last, ...facts } = this.#facts(membership);
+  /**
+   * Returns the conversation with the head of its last message, `undefined` if no message is shown.
+   */
+  head(ref: ConversationRef): ConversationHead | undefined {
+    const { last, ...facts } = this.#facts(ref);
     return last && { ...facts, last };
   }
 
-  #facts(membership: Membership): Facts {
-    const state = this.of(membership);
+  #facts(ref: ConversationRef): ConversationFacts {
+    const state = this.of(ref);
     const { channel, position, readSeq, deletedSeq } = state;
     const last = this.#last(state);
     return {
-      channel: membership.channel,
+      channel: ref.channel,
       headSeq: channel.head,
       readSeq,
-      unread: membership.isLarge ? 0 : this.#unread.count(channel, readSeq),
+      unread: ref.isLarge ? 0 : this.#unread.count(channel, readSeq),
       deletedSeq,
       changedAtMs: Math.max(last?.timestampMs ?? 0, position?.changedAtMs ?? 0),
       last,
     };
   }
 
-  of({ uid, key, isLarge, joinSeq }: Membership): ConversationState {
+  /** Returns the state of a conversation now. */
+  of({ uid, key, isLarge, joinSeq }: ConversationRef): ConversationState {
     const channel = this.#channels.now(key);
     const { head } = channel;
     if (isLarge) return { channel, position: undefined, readSeq: head, deletedSeq: 0 };
-    const position = readPosition(this.#parts.tables, uid, key);
+    const position = readPosition(this.#ports.tables, uid, key);
     const own = this.#channels.ownSeq(channel, uid);
     if (position === undefined) {
       const readSeq = Math.min(head, Math.max(joinSeq, own));
@@ -108,9 +118,9 @@ export class ConversationStates {
     return { channel, position, readSeq, deletedSeq };
   }
 
-  /** The newest message behind `deletedSeq` that is shown. */
+  /** Returns the newest message after `deletedSeq` that is shown. */
   #last({ channel, deletedSeq }: ConversationState): MessageHead | undefined {
-    const { clock, retentionMs } = this.#parts;
+    const { clock, retentionMs } = this.#ports;
     const fromSeq = this.#unread.firstKeptSeq(channel, deletedSeq + 1);
     if (fromSeq > channel.head) return undefined;
     const nowMs = clock();
@@ -121,8 +131,8 @@ export class ConversationStates {
     );
   }
 
-  /** What `change` makes of it. */
-  changed({ channel, deletedSeq }: ConversationState, change: ConversationChange): Marks {
+  /** Returns the seqs that the change results in. */
+  changed({ channel, deletedSeq }: ConversationState, change: ConversationChange): ReadMarks {
     const { head } = channel;
     switch (change.kind) {
       case "read": {
@@ -130,8 +140,8 @@ export class ConversationStates {
         return { readSeq: Math.max(seq, deletedSeq, 0), deletedSeq };
       }
       case "unread": {
-        const wanted = Math.max(0, Math.trunc(change.unread));
-        const readSeq = this.#unread.positionOf(channel, wanted, deletedSeq);
+        const unread = Math.max(0, Math.trunc(change.unread));
+        const readSeq = this.#unread.positionOf(channel, unread, deletedSeq);
         return { readSeq, deletedSeq };
       }
       case "delete":

@@ -1,5 +1,5 @@
-// The port's conversations: a list is computed when asked, in short stretches of the event loop; a
-// change of a position is one synchronous step inside a transaction. No state but the tables'.
+// The port's calls on conversations. A list is computed when it is requested, in short slices of
+// the event loop. A change of a position is one synchronous step inside a transaction. No state.
 
 import {
   type ChannelRef,
@@ -21,35 +21,35 @@ import type { Tables } from "../engine/tables.ts";
 import type { ChannelTables } from "./channel-tables.ts";
 import { type ConversationRows, putPosition } from "./conversation-rows.ts";
 import {
-  type ConversationStateParts,
+  type ConversationRef,
+  type ConversationStatePorts,
   ConversationStates,
-  type Membership,
 } from "./conversation-state.ts";
 
-interface ConversationParts extends ConversationStateParts {
+interface ConversationPorts extends ConversationStatePorts {
   readonly tables: Tables;
   readonly channelTables: ChannelTables;
   readonly conversationRows: ConversationRows;
 }
 
 export class Conversations implements ConversationStore {
-  readonly #parts: ConversationParts;
+  readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
 
-  constructor(parts: ConversationParts) {
-    this.#parts = parts;
-    this.#states = new ConversationStates(parts);
+  constructor(ports: ConversationPorts) {
+    this.#ports = ports;
+    this.#states = new ConversationStates(ports);
   }
 
   async conversationsOf(uid: string): Promise<readonly ConversationHead[]> {
-    const found: ConversationHead[] = [];
+    const heads: ConversationHead[] = [];
     const slice = new TimeSlice();
-    for (const membership of this.#memberships(uid)) {
+    for (const ref of this.#refsOf(uid)) {
       if (slice.isUsedUp()) await slice.rest();
-      const head = this.#states.head(membership);
-      if (head !== undefined) found.push(head);
+      const head = this.#states.head(ref);
+      if (head !== undefined) heads.push(head);
     }
-    return found;
+    return heads;
   }
 
   async readConversations(
@@ -63,11 +63,11 @@ export class Conversations implements ConversationStore {
     for (const channel of channels) {
       if (conversations.length >= limit) return { conversations, more: true };
       if (slice.isUsedUp()) await slice.rest();
-      const one = this.#view(uid, channel);
-      if (one?.last === undefined) continue;
-      bytes += CONVERSATION_BYTES + contentBytes(one.last);
+      const conversation = this.#view(uid, channel);
+      if (conversation?.last === undefined) continue;
+      bytes += CONVERSATION_BYTES + contentBytes(conversation.last);
       if (bytes > maxBytes && conversations.length > 0) return { conversations, more: true };
-      conversations.push(one);
+      conversations.push(conversation);
     }
     return { conversations, more: false };
   }
@@ -81,36 +81,36 @@ export class Conversations implements ConversationStore {
     channel: ChannelRef,
     change: ConversationChange,
   ): Promise<Conversation | undefined> {
-    return transact(this.#parts.tables, () => {
-      const membership = this.#membership(uid, channel);
-      if (membership === undefined) return undefined;
-      this.#put(membership, change);
-      return this.#states.view(membership);
+    return transact(this.#ports.tables, () => {
+      const ref = this.#refTo(uid, channel);
+      if (ref === undefined) return undefined;
+      this.#put(ref, change);
+      return this.#states.view(ref);
     });
   }
 
   #view(uid: string, channel: ChannelRef): Conversation | undefined {
-    const membership = this.#membership(uid, channel);
-    return membership && this.#states.view(membership);
+    const ref = this.#refTo(uid, channel);
+    return ref && this.#states.view(ref);
   }
 
-  /** Writes what `change` makes of the user's state, where it is another one. */
-  #put(membership: Membership, change: ConversationChange): void {
-    const { tables, clock } = this.#parts;
-    const state = this.#states.of(membership);
+  /** Stores the new position of the user if `change` results in a different one. */
+  #put(ref: ConversationRef, change: ConversationChange): void {
+    const { tables, clock } = this.#ports;
+    const state = this.#states.of(ref);
     const { head } = state.channel;
-    if (membership.isLarge || head === 0) return;
+    if (ref.isLarge || head === 0) return;
     const { readSeq, deletedSeq } = this.#states.changed(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
     if (isSame) return;
     const changedAtMs = clock();
     const position = { readSeq, deletedSeq, headAtChange: head, changedAtMs };
-    putPosition(tables, membership, position);
+    putPosition(tables, ref, position);
   }
 
-  /** The user's groups, and everybody with whom there is a personal channel. */
-  *#memberships(uid: string): Generator<Membership> {
-    const { channelTables, conversationRows } = this.#parts;
+  /** Yields the conversations of a user: the groups and all personal channels. */
+  *#refsOf(uid: string): Generator<ConversationRef> {
+    const { channelTables, conversationRows } = this.#ports;
     for (const { id, joinSeq } of channelTables.groupsOf(uid)) {
       const channel: ChannelRef = { id, type: GROUP_CHANNEL };
       const isLarge = channelTables.row(channel)?.info.large === true;
@@ -118,13 +118,16 @@ export class Conversations implements ConversationStore {
       yield { uid, channel, key, isLarge, joinSeq };
     }
     for (const peer of conversationRows.peersOf(uid))
-      yield membershipOfPair(uid, { id: peer, type: PERSON_CHANNEL });
+      yield personalRef(uid, { id: peer, type: PERSON_CHANNEL });
   }
 
-  /** Undefined: a group the user is no member of, or none any more. */
-  #membership(uid: string, channel: ChannelRef): Membership | undefined {
-    if (channel.type === PERSON_CHANNEL) return membershipOfPair(uid, channel);
-    const { channelTables } = this.#parts;
+  /**
+   * Returns the conversation, `undefined` if the user is not a member of the group or the group is
+   * disbanded.
+   */
+  #refTo(uid: string, channel: ChannelRef): ConversationRef | undefined {
+    if (channel.type === PERSON_CHANNEL) return personalRef(uid, channel);
+    const { channelTables } = this.#ports;
     const info = channelTables.row(channel)?.info;
     if (info === undefined || info.disband) return undefined;
     const joinSeq = channelTables.joinSeq(uid, channel.id);
@@ -135,7 +138,7 @@ export class Conversations implements ConversationStore {
   }
 }
 
-function membershipOfPair(uid: string, { id, type }: ChannelRef): Membership {
+function personalRef(uid: string, { id, type }: ChannelRef): ConversationRef {
   const channel = { id, type };
   const key = channelKey(channel, uid);
   return { uid, channel, key, isLarge: false, joinSeq: 0 };

@@ -1,11 +1,14 @@
-// The database's memory of clientMsgNos. Two tables take turns: when the current one has been
-// written to for a whole window, the other holds nothing of any use any more, is emptied at once
-// and becomes the current one. A lookup is at most two reads and exact by time. Commands are
-// remembered in the same tables, under the number 0 and with the channel's key: their channel may
-// have no number. What a command on its way into the database will be remembered as is kept beside.
-// Before it all a filter answers most questions: has this sender ever used this number? Each table
-// has one, filled from the table after a start; until then everything is looked up. Owns the number
-// and start of the current generation, the filters, and the commands under way.
+// The index of client message numbers in the database. There are two tables, one for each of the
+// last two generations. A generation lasts for at least one dedupe window, so when a new one
+// begins, the older table has only expired entries. It is emptied and becomes the current table. A
+// lookup reads at most both tables and compares the exact times.
+//
+// Commands have entries in the same tables, under the channel number 0 and with the channel's key,
+// because their channel may have no number. Commands that are not committed yet are kept in memory.
+//
+// A filter per table answers most lookups without a read: it knows whether a sender ever used a
+// number. The filters are filled from the tables after a start; until then every lookup reads. Owns
+// the number and start of the current generation, the filters, and the uncommitted commands.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
@@ -25,43 +28,49 @@ import type { Tables } from "../engine/tables.ts";
 
 const STATE = "dedupe";
 const VERSION = 1;
-/** Version u8, messageId f64, messageSeq f64, timestampMs f64. */
+/** Size of a value: version u8, messageId f64, messageSeq f64, timestampMs f64. */
 const VALUE_BYTES = 25;
 const NUMBER_BYTES = 6;
-/** Between uid, clientMsgNo and a command's channel key: ids hold no control characters. */
+/**
+ * Separates uid, clientMsgNo and a command's channel key in a key. Ids contain no control
+ * characters.
+ */
 const SEPARATOR = 0x0a;
-/** In the place of a channel's number in the keys of commands. */
+/** Channel number in the keys of commands. */
 const COMMANDS = 0;
-/** Longest key of a command that the database takes, and less. */
+/** Maximum size of a command's key. The limit of the database is slightly higher. */
 const MAX_KEY_BYTES = 1900;
+/** Number of keys that are read in one event-loop turn to fill the filters. */
 const KEYS_PER_TURN = 500;
 
+/** The message that a retry is answered with. */
 export interface FirstMessage {
   readonly messageId: number;
   readonly messageSeq: number;
 }
 
-/** A command that is on its way into the database: undefined when it failed. */
-export interface FirstToCome {
+/** A command that is not committed yet. `settling` resolves to `undefined` if it failed. */
+export interface PendingCommand {
   readonly settling: Promise<FirstMessage | undefined>;
 }
 
-type Sender = Pick<Message, "fromUid" | "clientMsgNo">;
-type Addressed = Sender & Pick<Message, "key">;
-type Remembered = FirstMessage & Pick<Message, "timestampMs">;
+type SenderKey = Pick<Message, "fromUid" | "clientMsgNo">;
+type DedupeKey = SenderKey & Pick<Message, "key">;
+type DedupeEntry = FirstMessage & Pick<Message, "timestampMs">;
 
+/** Finds the first message of a retry. */
 export class DedupeIndex {
   readonly #tables: Tables;
   readonly #windowMs: number;
-  /** Reused for lookups: they are synchronous. */
+  /** Buffer that all lookups share. Lookups are synchronous. */
   readonly #key = Buffer.allocUnsafe(4096);
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
-  #areFiltersFull = false;
+  #areFiltersComplete = false;
   #isClosed = false;
-  /** What was noted while a rotation was under way: it belongs to the generation that begins. */
-  #noted: [string, string][] = [];
+  /** Numbers that were added during a rotation. They belong to the new generation. */
+  #addedDuringRotation: [string, string][] = [];
   #isRotating = false;
-  readonly #underWay = new Map<string, FirstToCome>();
+  readonly #pendingCommands = new Map<string, PendingCommand>();
   #generation = 0;
   #startedAtMs: number | undefined;
 
@@ -76,29 +85,33 @@ export class DedupeIndex {
   }
 
   /**
-   * Whether a retry now of a message of then is still one. A clock that went back does not end the
-   * window.
+   * True if a retry at `nowMs` of this message is still recognised. If the clock was set back, the
+   * window does not end.
    */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }
 
-  /** False: nobody of this name used this number within the window, in any channel. */
-  mayKnow({ fromUid, clientMsgNo }: Sender): boolean {
-    if (!this.#areFiltersFull) return true;
+  /**
+   * Returns false if no user with this uid used this clientMsgNo within the window, in any channel.
+   */
+  mayKnow({ fromUid, clientMsgNo }: SenderKey): boolean {
+    if (!this.#areFiltersComplete) return true;
     const [even, odd] = this.#filters;
     return even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo);
   }
 
-  /** To be called for everything that is remembered, before it can be asked for. */
-  note({ fromUid, clientMsgNo }: Sender): void {
-    this.#filters[slot(this.#generation)].add(fromUid, clientMsgNo);
-    if (this.#isRotating) this.#noted.push([fromUid, clientMsgNo]);
+  /**
+   * Adds a clientMsgNo to the filter. Must be called for every entry before it can be looked up.
+   */
+  note({ fromUid, clientMsgNo }: SenderKey): void {
+    this.#filters[slotOf(this.#generation)].add(fromUid, clientMsgNo);
+    if (this.#isRotating) this.#addedDuringRotation.push([fromUid, clientMsgNo]);
   }
 
   /**
-   * Fills the filters with what the tables hold, a little per event-loop turn. Until it is done
-   * `mayKnow` says yes to all.
+   * Fills the filters from the tables in several event-loop turns. Until then `mayKnow` returns
+   * true.
    */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
@@ -108,15 +121,18 @@ export class DedupeIndex {
         await nextTurn();
       }
     }
-    this.#areFiltersFull = !this.#isClosed;
+    this.#areFiltersComplete = !this.#isClosed;
   }
 
-  /** Ends `fillFilters` early. */
+  /** Stops `fillFilters` early. */
   close(): void {
     this.#isClosed = true;
   }
 
-  /** Adds the numbers of some keys from `start` on; returns where to go on. */
+  /**
+   * Adds a page of keys to the filter. Returns the start of the next page, `undefined` after the
+   * last one.
+   */
   #fillSome(at: 0 | 1, start: Buffer): Buffer | undefined {
     let lastKey: Buffer | undefined;
     let count = 0;
@@ -131,31 +147,33 @@ export class DedupeIndex {
       count++;
     }
     if (lastKey === undefined || count < KEYS_PER_TURN) return undefined;
-    return Buffer.concat([lastKey, Buffer.alloc(1)]); // the next possible key
+    // The lowest key that is higher than `lastKey`.
+    return Buffer.concat([lastKey, Buffer.alloc(1)]);
   }
 
   /**
-   * The first message with this sender and clientMsgNo in the channel, if it is within the window.
+   * Returns the first message with this sender and clientMsgNo in the channel, if it is within the
+   * window.
    */
-  find(number: number, sender: Sender, nowMs: number): FirstMessage | undefined {
+  find(number: number, sender: SenderKey, nowMs: number): FirstMessage | undefined {
     const size = writeKey(this.#key, number, sender);
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
 
   /**
-   * The command with this sender and clientMsgNo in the channel, if it is within the window or on
-   * its way.
+   * Returns the command with this sender and clientMsgNo in the channel, if it is within the window
+   * or not committed yet.
    */
-  findCommand(command: Addressed, nowMs: number): FirstMessage | FirstToCome | undefined {
-    const underWay = this.#underWay.get(nameOf(command));
-    if (underWay !== undefined) return underWay;
+  findCommand(command: DedupeKey, nowMs: number): FirstMessage | PendingCommand | undefined {
+    const pending = this.#pendingCommands.get(nameOf(command));
+    if (pending !== undefined) return pending;
     const size = writeCommandKey(this.#key, command);
     return size > MAX_KEY_BYTES ? undefined : this.#read(this.#key.subarray(0, size), nowMs);
   }
 
   #read(key: Buffer, nowMs: number): FirstMessage | undefined {
     const [even, odd] = this.#tables.dedupe;
-    // The first generation is odd, and until the second one the even table is empty.
+    // The first generation is odd. Until the second one begins, the even table is empty.
     for (const table of this.#generation <= 1 ? [odd] : [odd, even]) {
       const value = table.getBinaryFast(key);
       if (value === undefined) continue;
@@ -169,10 +187,10 @@ export class DedupeIndex {
     return undefined;
   }
 
-  /** Whether a new generation is due, or none was begun yet. */
+  /** True if a new generation is due, or if there is none yet. */
   isRotationDue(nowMs: number): boolean {
     if (this.#startedAtMs === undefined) return true;
-    // A clock that went back must not make a generation last for ages.
+    // If the clock was set back, the generation must not last longer because of it.
     this.#startedAtMs = Math.min(this.#startedAtMs, nowMs);
     return nowMs - this.#startedAtMs >= this.#windowMs;
   }
@@ -186,17 +204,17 @@ export class DedupeIndex {
         void this.#table(next).clearAsync();
         void this.#tables.meta.put(STATE, [VERSION, next, nowMs]);
       });
-      this.#filters[slot(next)].clear();
+      this.#filters[slotOf(next)].clear();
       this.#generation = next;
       this.#startedAtMs = nowMs;
-      for (const [uid, no] of this.#noted) this.#filters[slot(next)].add(uid, no);
+      for (const [uid, no] of this.#addedDuringRotation) this.#filters[slotOf(next)].add(uid, no);
     } finally {
       this.#isRotating = false;
-      this.#noted = [];
+      this.#addedDuringRotation = [];
     }
   }
 
-  /** To be called inside `commit`. */
+  /** Stores the entry of a record. Must be called inside `commit`. */
   put(number: number, { bytes, start, messageSeq }: MemtableRecord): void {
     const uidAt = textAt(bytes, start, FROM_UID);
     const noAt = textAt(bytes, start, CLIENT_MSG_NO);
@@ -206,7 +224,7 @@ export class DedupeIndex {
     const key = room.subarray(0, size);
     key.writeUIntBE(number, 0, NUMBER_BYTES);
     let from = uidAt + TEXT_LENGTH_BYTES;
-    // Loops: so few bytes are not worth a call into C++.
+    // Loops, because a call into C++ costs more for so few bytes.
     for (let i = NUMBER_BYTES; i < separatorAt; i++) key[i] = bytes[from++] ?? 0;
     key[separatorAt] = SEPARATOR;
     from = noAt + TEXT_LENGTH_BYTES;
@@ -219,18 +237,18 @@ export class DedupeIndex {
   }
 
   /**
-   * Makes retries of a command find it from now on, until it is committed (then the database
-   * answers them).
+   * Makes retries of a command find it until it is committed. After that the database has its
+   * entry.
    */
-  expectCommand(command: Addressed, settling: Promise<FirstMessage | undefined>): void {
+  expectCommand(command: DedupeKey, settling: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);
     this.note(command);
-    this.#underWay.set(name, { settling });
-    void settling.then(() => this.#underWay.delete(name));
+    this.#pendingCommands.set(name, { settling });
+    void settling.then(() => this.#pendingCommands.delete(name));
   }
 
-  /** Whether the database can remember a command of this name. */
-  isCommandTooLong(command: Addressed): boolean {
+  /** True if the key of the command's entry would be too long for the database. */
+  isCommandTooLong(command: DedupeKey): boolean {
     const { key, fromUid, clientMsgNo } = command;
     const units = key.length + fromUid.length + clientMsgNo.length;
     if (units * 3 < MAX_KEY_BYTES) return false;
@@ -238,23 +256,23 @@ export class DedupeIndex {
     return writeCommandKey(this.#key, command) > MAX_KEY_BYTES;
   }
 
-  /** To be called inside `commit`. */
-  putCommand(command: Addressed & Remembered): void {
+  /** Stores the entry of a command. Must be called inside `commit`. */
+  putCommand(command: DedupeKey & DedupeEntry): void {
     const key = Buffer.from(this.#key.subarray(0, writeCommandKey(this.#key, command)));
     void this.#table(this.#generation).put(key, dedupeValue(command));
   }
 
   #table(generation: number) {
-    return this.#tables.dedupe[slot(generation)];
+    return this.#tables.dedupe[slotOf(generation)];
   }
 }
 
-/** Which of the two tables and filters a generation has. */
-function slot(generation: number): 0 | 1 {
+/** Returns the index of the table and filter of a generation. */
+function slotOf(generation: number): 0 | 1 {
   return generation % 2 === 0 ? 0 : 1;
 }
 
-function dedupeValue(message: Remembered, value = Buffer.allocUnsafe(VALUE_BYTES)): Buffer {
+function dedupeValue(message: DedupeEntry, value = Buffer.allocUnsafe(VALUE_BYTES)): Buffer {
   value[0] = VERSION;
   value.writeDoubleLE(message.messageId, 1);
   value.writeDoubleLE(message.messageSeq, 9);
@@ -262,17 +280,17 @@ function dedupeValue(message: Remembered, value = Buffer.allocUnsafe(VALUE_BYTES
   return value;
 }
 
-function nameOf({ key, fromUid, clientMsgNo }: Addressed): string {
+function nameOf({ key, fromUid, clientMsgNo }: DedupeKey): string {
   return `${fromUid}\n${clientMsgNo}\n${key}`;
 }
 
-function writeCommandKey(target: Buffer, command: Addressed): number {
+function writeCommandKey(target: Buffer, command: DedupeKey): number {
   let at = writeKey(target, COMMANDS, command);
   target[at++] = SEPARATOR;
   return at + writeText(target, at, command.key);
 }
 
-function writeKey(target: Buffer, number: number, sender: Sender): number {
+function writeKey(target: Buffer, number: number, sender: SenderKey): number {
   target.writeUIntBE(number, 0, NUMBER_BYTES);
   let at = NUMBER_BYTES;
   at += writeText(target, at, sender.fromUid);

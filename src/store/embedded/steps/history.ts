@@ -1,5 +1,5 @@
-// Reads a channel's messages: the database up to where the memtable begins, the memtable from
-// there. No state of its own. Never shows a message before it is committed, nor one that expired.
+// Reads a channel's messages: older ones from the database, newer ones from the memtable. No state
+// of its own. Must never return a message that is not committed or has expired.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock, HistoryRange, HistorySlice, ResumeSeqs } from "../../../broker/ports.ts";
@@ -9,57 +9,61 @@ import type { LogRows } from "../engine/log-rows.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
 import { decodeRecord, peekTimes, type RecordTimes } from "../engine/record.ts";
 
-interface HistoryParts {
+interface HistoryPorts {
   readonly logRows: Pick<LogRows, "up" | "down">;
   readonly rows: ChannelRows;
   readonly memtable: Memtable;
-  /** Makes a stream's message, as its record has it, whole. */
+  /** Adds its stream to the message of a stream. */
   readonly withStream: (message: Message, number: number) => Message;
   readonly clock: Clock;
-  /** Infinity: for ever. */
+  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
-/** Inclusive seqs, clipped to what the channel has. */
-interface Part {
+/** A range of seqs, both ends included, within the seqs of the channel. */
+interface SeqRange {
   readonly from: number;
   readonly to: number;
   readonly reverse: boolean;
 }
 
-const ONE = { limit: 1, maxBytes: 1 };
+const NEWEST = { limit: 1, maxBytes: 1 };
 
-/** Makes a message whole; to be called before the next one is asked for, or not at all. */
-type Take = () => Message;
+/** Decodes a message. Must be called before the next message is read, or not at all. */
+type DecodeMessage = () => Message;
 
+/** Reads the history of channels. */
 export class History {
-  readonly #parts: HistoryParts;
+  readonly #ports: HistoryPorts;
 
-  constructor(parts: HistoryParts) {
-    this.#parts = parts;
+  constructor(ports: HistoryPorts) {
+    this.#ports = ports;
   }
 
   /** The port's `headSeq`. */
   headSeq(key: ChannelKey): number {
-    const { memtable, rows } = this.#parts;
+    const { memtable, rows } = this.#ports;
     return memtable.peek(key)?.head ?? rows.get(key)?.head ?? 0;
   }
 
   /** The port's `resumeSeqs`. */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
-    const isKnown = lastId === 0 || lastSeq === 0;
-    const lastCommonSeq = isKnown ? lastSeq : this.#lastCommonSeq(key, lastSeq, lastId);
+    const isEverythingCommon = lastId === 0 || lastSeq === 0;
+    const lastCommonSeq = isEverythingCommon ? lastSeq : this.#lastCommonSeq(key, lastSeq, lastId);
     return { headSeq: this.headSeq(key), lastCommonSeq };
   }
 
-  /** Ids grow with seqs. */
+  /**
+   * Returns the highest seq up to `lastSeq` whose message has an id of at most `lastId`. A binary
+   * search finds it, because ids grow with seqs.
+   */
   #lastCommonSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
-    const isShared = (through: number) => this.#newestId(key, through) <= lastId;
-    if (isShared(lastSeq)) return lastSeq;
+    const hasCommonIds = (seq: number) => this.#newestId(key, seq) <= lastId;
+    if (hasCommonIds(lastSeq)) return lastSeq;
     let [low, high] = [0, lastSeq - 1];
     while (low < high) {
       const middle = high - Math.floor((high - low) / 2);
-      if (isShared(middle)) low = middle;
+      if (hasCommonIds(middle)) low = middle;
       else high = middle - 1;
     }
     return low;
@@ -69,9 +73,9 @@ export class History {
   read(key: ChannelKey, range: HistoryRange): HistorySlice {
     const messages: Message[] = [];
     let bytes = 0;
-    for (const take of this.#shown(key, range)) {
+    for (const decode of this.#shown(key, range)) {
       if (messages.length >= range.limit) return { messages, more: true };
-      const message = take();
+      const message = decode();
       bytes += contentBytes(message);
       const isOver = messages.length > 0 && bytes > range.maxBytes;
       if (isOver) return { messages, more: true };
@@ -80,15 +84,15 @@ export class History {
     return { messages, more: false };
   }
 
-  /** Of what is shown through that seq; 0: nothing is. */
+  /** Returns the id of the newest visible message up to the seq `toSeq`, 0 if there is none. */
   #newestId(key: ChannelKey, toSeq: number): number {
-    const range = { ...{ fromSeq: 1, toSeq, reverse: true }, ...ONE };
+    const range = { ...{ fromSeq: 1, toSeq, reverse: true }, ...NEWEST };
     return this.read(key, range).messages[0]?.messageId ?? 0;
   }
 
-  /** Every message of the range that is shown, in the order asked for. */
-  *#shown(key: ChannelKey, range: HistoryRange): Generator<Take> {
-    const { memtable, rows } = this.#parts;
+  /** Yields the visible messages of the range in the requested order. */
+  *#shown(key: ChannelKey, range: HistoryRange): Generator<DecodeMessage> {
+    const { memtable, rows } = this.#ports;
     const active = memtable.peek(key);
     const channel = active ?? rows.get(key);
     if (channel === undefined) return;
@@ -108,8 +112,8 @@ export class History {
   *#fromMemtable(
     log: readonly MemtableRecord[],
     number: number,
-    { from, to, reverse }: Part,
-  ): Generator<Take> {
+    { from, to, reverse }: SeqRange,
+  ): Generator<DecodeMessage> {
     const memtableFrom = log[0]?.messageSeq ?? 0;
     const step = reverse ? -1 : 1;
     for (let seq = reverse ? to : from; seq >= from && seq <= to; seq += step) {
@@ -117,25 +121,25 @@ export class History {
       if (record === undefined) continue;
       const { bytes, start, end } = record;
       if (this.#isShown(peekTimes(bytes, start)))
-        yield () => this.#whole(bytes.subarray(start, end), number);
+        yield () => this.#decode(bytes.subarray(start, end), number);
     }
   }
 
-  *#fromTable(number: number, { from, to, reverse }: Part): Generator<Take> {
-    const { logRows } = this.#parts;
+  *#fromTable(number: number, { from, to, reverse }: SeqRange): Generator<DecodeMessage> {
+    const { logRows } = this.#ports;
     const records = reverse ? logRows.down(number, from, to) : logRows.up(number, from, to);
     for (const { bytes } of records)
-      if (this.#isShown(peekTimes(bytes))) yield () => this.#whole(bytes, number);
+      if (this.#isShown(peekTimes(bytes))) yield () => this.#decode(bytes, number);
   }
 
-  /** A message, a stream's with its stream. */
-  #whole(record: Buffer, number: number): Message {
+  /** Decodes a record. The message of a stream is returned with its stream. */
+  #decode(record: Buffer, number: number): Message {
     const { message, isStream } = decodeRecord(record);
-    return isStream ? this.#parts.withStream(message, number) : message;
+    return isStream ? this.#ports.withStream(message, number) : message;
   }
 
   #isShown({ timestampMs, expiresAtMs }: RecordTimes): boolean {
-    const { clock, retentionMs } = this.#parts;
+    const { clock, retentionMs } = this.#ports;
     const nowMs = clock();
     if (nowMs >= expiresAtMs) return false;
     return nowMs < timestampMs + retentionMs;

@@ -1,6 +1,6 @@
-// What one transaction does to the command inboxes: decided and encoded little by little, then
-// written at once. Owns the inboxes it touches as they will be. Only one batch exists at a time: it
-// relies on the tables not changing under it.
+// The changes of one transaction to the command inboxes. They are collected and encoded step by
+// step, then written at once. Owns the new state of the inboxes that it changes. Only one batch may
+// exist at a time, because it relies on unchanged tables.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -23,53 +23,57 @@ import {
 
 type InboxTable = "inbox" | "inboxes" | "commands" | "commandCopies" | "commandLeft";
 
+/** A put or remove that the batch will issue. */
 interface Write {
   readonly table: InboxTable;
   readonly key: Buffer;
-  /** Undefined: remove. */
+  /** `undefined` means that the row is removed. */
   readonly value: Buffer | undefined;
 }
 
-/** Writes that are not worth a turn of the event loop of their own. */
+/** Number of writes up to which they do not need an event-loop turn of their own. */
 const FEW_WRITES = 500;
 
-/** A command that the batch puts into inboxes. */
+/** A command that the batch adds to inboxes. */
 interface NewCommand {
   readonly key: Buffer;
-  /** How many get it. */
+  /** Number of inboxes that receive it. */
   readonly copies: number;
 }
 
-/** An inbox the batch touches. */
+/** An inbox that the batch changes. */
 interface OpenInbox {
   readonly key: Buffer;
-  /** The last seq before the batch. */
+  /** Last seq before the batch. */
   readonly before: number;
   last: number;
   count: number;
-  /** Commands of the copies that this batch adds, by the order of seqs behind `before`. */
+  /**
+   * Commands of the copies that this batch adds, in the order of their seqs, which follow `before`.
+   */
   readonly added: NewCommand[];
-  /** Everything through it was dropped by this batch. */
+  /** Copies up to this seq were dropped by this batch. */
   droppedThrough: number;
-  /** Other seqs that this batch takes out. */
+  /** Further seqs whose copies this batch removes. */
   readonly taken: Set<number>;
 }
 
-/** How many inboxes hold a command of which the batch takes copies out. */
-interface Left {
+/** Number of inboxes that still hold a command of which the batch removes copies. */
+interface RemainingCopies {
   readonly command: Buffer;
-  /** There is a row that says how many. */
+  /** True if the database has a row with this number. */
   readonly isKept: boolean;
   count: number;
 }
 
+/** Collects changes of inboxes and writes them in one transaction. */
 export class InboxBatch {
   readonly #tables: Pick<Tables, InboxTable>;
   readonly #maxInbox: number;
   readonly #arena = new Arena();
   readonly #inboxes = new Map<string, OpenInbox>();
-  /** By the commands' keys. */
-  readonly #left = new Map<string, Left>();
+  /** By key of the command. */
+  readonly #remaining = new Map<string, RemainingCopies>();
   readonly #writes: Write[] = [];
   #dropped = 0;
 
@@ -78,12 +82,15 @@ export class InboxBatch {
     this.#maxInbox = maxInbox;
   }
 
-  /** Copies that left because their inbox was full. */
+  /** Number of copies that were dropped because their inbox was full. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Puts a copy of the command into the inbox; returns the copy's key. */
+  /**
+   * Adds a copy of the command to the inbox, and drops the oldest copies if the inbox is full.
+   * Returns the copy's key.
+   */
   add(uid: string, command: NewCommand): Buffer {
     const inbox = this.#open(uid);
     const key = copyKey(inbox.key, ++inbox.last, this.#arena);
@@ -99,8 +106,8 @@ export class InboxBatch {
   }
 
   /**
-   * Takes a copy out that was there before the batch; returns when it expires, undefined when there
-   * is no such copy.
+   * Removes a copy that was in the inbox before the batch. Returns when its command expires,
+   * `undefined` if there is no such copy.
    */
   take(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
@@ -111,11 +118,11 @@ export class InboxBatch {
     if (value === undefined) return undefined;
     inbox.taken.add(seq);
     const command = commandOf(value);
-    this.#removeCopy(inbox, key, this.#leftOf(command));
+    this.#removeCopy(inbox, key, this.#remainingOf(command));
     return expiryOf(command);
   }
 
-  /** Keeps a command itself, once, with the keys of its copies. */
+  /** Stores a command once, with the keys of its copies. */
   putCommand(
     command: Buffer,
     { record, copies }: { record: Buffer; copies: readonly Buffer[] },
@@ -125,26 +132,29 @@ export class InboxBatch {
     this.#writes.push({ table: "commandCopies", key: command, value: list });
   }
 
-  /** Whether or not all of its copies are taken. */
+  /** Removes a command, even if some of its copies remain. */
   removeCommand(command: Buffer): void {
-    this.#left.set(nameOf(command), { command, isKept: true, count: 0 });
+    this.#remaining.set(mapKeyOf(command), { command, isKept: true, count: 0 });
   }
 
-  /** To be called once, when nothing more is decided and before `write`. */
+  /**
+   * Encodes the state of the changed inboxes and commands. Must be called once, after all changes
+   * and before `write`.
+   */
   async seal(slice: TimeSlice): Promise<void> {
     for (const inbox of this.#inboxes.values()) {
       if (slice.isUsedUp()) await slice.rest();
       const value = stateValue(inbox, this.#arena);
       this.#writes.push({ table: "inboxes", key: inbox.key, value });
     }
-    for (const left of this.#left.values()) {
+    for (const remaining of this.#remaining.values()) {
       if (slice.isUsedUp()) await slice.rest();
-      this.#keepLeft(left);
+      this.#putRemaining(remaining);
     }
     if (this.#writes.length > FEW_WRITES) await slice.rest();
   }
 
-  /** To be called inside `transact`. */
+  /** Issues the writes. Must be called inside `commit`. */
   write(): void {
     for (const { table, key, value } of this.#writes)
       if (value === undefined) void this.#tables[table].remove(key);
@@ -152,48 +162,55 @@ export class InboxBatch {
   }
 
   #open(uid: string): OpenInbox {
-    const known = this.#inboxes.get(uid);
-    if (known !== undefined) return known;
+    const openInbox = this.#inboxes.get(uid);
+    if (openInbox !== undefined) return openInbox;
     const key = inboxKey(uid, this.#arena);
     const { last, count } = readState(this.#tables.inboxes.getBinaryFast(key));
     const taken = new Set<number>();
     const before = last;
     const added: NewCommand[] = [];
-    const inbox = { key, before, last, count, added, droppedThrough: 0, taken }; // no spread: it costs much
+    // No spread: it is slow here.
+    const inbox = { key, before, last, count, added, droppedThrough: 0, taken };
     this.#inboxes.set(uid, inbox);
     return inbox;
   }
 
-  #removeCopy(inbox: OpenInbox, key: Buffer, left: Left | undefined): void {
+  #removeCopy(inbox: OpenInbox, key: Buffer, remaining: RemainingCopies | undefined): void {
     this.#writes.push({ table: "inbox", key, value: undefined });
     inbox.count--;
-    if (left !== undefined && left.count > 0) left.count--;
+    if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /** Removes the oldest copy left, of those before the batch or of its own; there is one. */
+  /**
+   * Removes the oldest copy of an inbox, which was stored before the batch or added by it. The
+   * inbox must not be empty.
+   */
   #removeOldest(inbox: OpenInbox): void {
     const { key, before, added } = inbox;
     const start = copyKey(key, inbox.droppedThrough + 1);
     const end = copyKey(key, before + 1);
-    for (const found of this.#tables.inbox.getRange({ start, end })) {
-      const seq = seqOfCopy(found.key);
+    for (const row of this.#tables.inbox.getRange({ start, end })) {
+      const seq = seqOfCopy(row.key);
       if (inbox.taken.has(seq)) continue;
       inbox.droppedThrough = seq;
-      const left = this.#leftOf(commandOf(found.value));
-      this.#removeCopy(inbox, found.key, left);
+      const remaining = this.#remainingOf(commandOf(row.value));
+      this.#removeCopy(inbox, row.key, remaining);
       return;
     }
     const seq = Math.max(before, inbox.droppedThrough) + 1;
     inbox.droppedThrough = seq;
     const command = added[seq - before - 1];
-    const left = command && this.#leftOf(command.key, command.copies);
-    this.#removeCopy(inbox, copyKey(key, seq), left);
+    const remaining = command && this.#remainingOf(command.key, command.copies);
+    this.#removeCopy(inbox, copyKey(key, seq), remaining);
   }
 
-  /** `copies`: of a command of this batch. Undefined: nothing is kept of that command any more. */
-  #leftOf(command: Buffer, copies?: number): Left | undefined {
-    const name = nameOf(command);
-    const known = this.#left.get(name);
+  /**
+   * Returns the number of inboxes that hold the command, `undefined` if the command is not stored
+   * any more. `copies` is set if this batch adds the command.
+   */
+  #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
+    const name = mapKeyOf(command);
+    const known = this.#remaining.get(name);
     if (known !== undefined) return known;
     const { commandLeft, commandCopies } = this.#tables;
     const row = copies === undefined ? commandLeft.getBinaryFast(command) : undefined;
@@ -203,13 +220,15 @@ export class InboxBatch {
         : readLeft(row);
     if (count === 0) return undefined;
     const isKept = row !== undefined;
-    const left = { command: Buffer.from(command), isKept, count };
-    this.#left.set(name, left);
-    return left;
+    const remaining = { command: Buffer.from(command), isKept, count };
+    this.#remaining.set(name, remaining);
+    return remaining;
   }
 
-  /** A command leaves with its last copy. */
-  #keepLeft({ command: key, isKept, count }: Left): void {
+  /**
+   * Stores the number of inboxes that still hold a command. Removes the command with its last copy.
+   */
+  #putRemaining({ command: key, isKept, count }: RemainingCopies): void {
     const value = count > 0 ? leftValue(count) : undefined;
     if (value !== undefined || isKept) this.#writes.push({ table: "commandLeft", key, value });
     if (value !== undefined) return;
@@ -218,6 +237,6 @@ export class InboxBatch {
   }
 }
 
-function nameOf(command: Buffer): string {
+function mapKeyOf(command: Buffer): string {
   return command.toString("latin1");
 }

@@ -1,9 +1,11 @@
-// The one queue through which inboxes change: what is taken from it together is one transaction. So
-// no step needs a lock, events come in the order of the commits, and many small commands share one.
-// Users are served in turn, each in the order of its calls. Owns the queue, the commands that must
-// not be shown yet, and the count of dropped copies. A large step is decided in short stretches;
-// only its writes, in memory, are one stretch. Must never publish or answer before the commit. What
-// cannot be decided fails alone; a commit that fails fails all of its batch.
+// The queue of all changes to inboxes. Steps that leave the queue together are one transaction, so
+// no step needs a lock, events are published in the order of commits, and many small commands share
+// one commit. Users take turns; the steps of one user keep their order. Owns the queue, the
+// commands that must not be visible yet, and the counters.
+//
+// A large step is decided in short slices of the event loop; only its writes, to memory, are not
+// divided. Nothing may be published or answered before the commit. If a step cannot be decided, it
+// fails alone. If a commit fails, all steps of its batch fail.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -18,86 +20,87 @@ import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 /**
- * Copies and acknowledgements in one transaction (the first step of it may be larger), and in the
- * queue.
+ * Maximum number of copies and acknowledgements in one transaction. Its first step may be larger.
  */
 const MAX_BATCH = 2000;
 /**
- * Of small steps that are queued while a batch is decided and join it: else they would wait for a
- * whole batch more.
+ * Maximum number of copies and acknowledgements of small steps that join a batch while it is being
+ * decided. Without it they would wait for the whole batch.
  */
 const MAX_JOINING = 500;
+/** Maximum number of copies and acknowledgements, and of bytes, in the queue. */
 const MAX_QUEUED = 200_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
-export interface InboxQueueParts {
+export interface InboxQueuePorts {
   readonly tables: Tables;
-  /** Copies an inbox holds at most. */
+  /** Maximum number of copies in an inbox. */
   readonly maxInbox: number;
   readonly dedupe: DedupeIndex;
   readonly publisher: Publisher;
 }
 
+/** Applies steps to the inboxes, batch by batch. */
 export class InboxQueue {
-  readonly #parts: InboxQueueParts;
+  readonly #ports: InboxQueuePorts;
   readonly #queue = new FairQueue<InboxStep>({
     ...{ size: MAX_QUEUED, bytes: MAX_QUEUED_BYTES },
   });
   #isRefusing = false;
   #running: Promise<void> | undefined;
   /** Ids of commands that are being written. */
-  readonly #unshown = new Set<number>();
+  readonly #unpublishedIds = new Set<number>();
   #dropped = 0;
   #commands = 0;
 
-  constructor(parts: InboxQueueParts) {
-    this.#parts = parts;
+  constructor(ports: InboxQueuePorts) {
+    this.#ports = ports;
   }
 
-  /** Commands kept, and copies that left because their inbox was full. */
+  /** Number of stored commands, and of copies that were dropped because their inbox was full. */
   get counts() {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /** For steps of that user: it has queued as much as is left for all others. */
+  /** True if the user has queued as much as all users together have left. */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }
 
-  /** A command that reads may find already, and that is neither surely durable nor published. */
+  /** True if the command may already be in the tables but is not yet durable and published. */
   isUnshown(messageId: number): boolean {
-    return this.#unshown.has(messageId);
+    return this.#unpublishedIds.has(messageId);
   }
 
-  /** `uid`: whose turn it takes; the store's own steps are nobody's: "". */
+  /** Queues a step. `uid` is the user whose turn it uses, "" for steps of the store itself. */
   add(uid: string, step: InboxStep): void {
     if (this.#isRefusing) return step.fail(new BrokerError("unavailable"));
     this.#queue.push(uid, step);
     this.#running ??= this.#run();
   }
 
-  /** Fails every step that is not being written, from now on. */
+  /** Fails every step that is not being written, and every later one. */
   refuse(): void {
     this.#isRefusing = true;
     for (let step = this.#queue.take(); step; step = this.#queue.take())
       step.fail(new BrokerError("unavailable"));
   }
 
-  /** Resolves when every step added before it is done. */
+  /** Waits until every step that was added before is completed. */
   async drain(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
   }
 
   async #run(): Promise<void> {
     try {
-      await nextTurn(); // what the event loop brings together is one batch
+      await nextTurn(); // steps of one event-loop iteration share a batch
       let steps = this.#nextSteps();
       while (steps.length > 0) {
         await this.#apply(steps);
         steps = this.#nextSteps();
       }
     } finally {
-      this.#running = undefined; // before anything else runs, so no step is left in the queue
+      this.#running = undefined; // set before other code runs, so that no step stays in the queue
     }
   }
 
@@ -119,34 +122,36 @@ export class InboxQueue {
     try {
       batch = await this.#decide(steps);
     } catch (error) {
-      const [only] = steps;
-      if (steps.length === 1) only?.fail(toBrokerError(error));
+      const [single] = steps;
+      if (steps.length === 1) single?.fail(toBrokerError(error));
       else for (const step of steps) await this.#apply([step]);
       return;
     }
     try {
       await this.#write(steps, batch);
     } catch (error) {
-      this.#unshown.clear();
+      this.#unpublishedIds.clear();
       for (const step of steps) step.fail(toBrokerError(error));
       return;
     }
-    const failure = await ensureDurable(this.#parts.tables).then(noFailure, toBrokerError);
+    const failure = await ensureDurable(this.#ports.tables).then(noFailure, toBrokerError);
     for (const step of steps) this.#finish(step, failure);
   }
 
-  /** Adds the small steps that join to `steps`. */
+  /**
+   * Lets the steps decide their changes. Small steps that arrive meanwhile are added to `steps`.
+   */
   async #decide(steps: InboxStep[]): Promise<InboxBatch> {
-    const { tables, maxInbox } = this.#parts;
+    const { tables, maxInbox } = this.#ports;
     const batch = new InboxBatch(tables, maxInbox);
     const slice = new TimeSlice();
-    let free = MAX_JOINING;
+    let joinable = MAX_JOINING;
     for (let at = 0; at < steps.length; at++) {
       await steps[at]?.decide(batch, slice);
       if (at < steps.length - 1) continue;
-      for (const step of this.#queue.takeSmall(free)) {
+      for (const step of this.#queue.takeSmall(joinable)) {
         steps.push(step);
-        free -= step.size;
+        joinable -= step.size;
       }
     }
     await batch.seal(slice);
@@ -154,9 +159,9 @@ export class InboxQueue {
   }
 
   async #write(steps: readonly InboxStep[], batch: InboxBatch): Promise<void> {
-    const { tables, dedupe } = this.#parts;
+    const { tables, dedupe } = this.#ports;
     const commands = steps.filter((step) => step.kind === "command");
-    for (const { message } of commands) this.#unshown.add(message.messageId);
+    for (const { message } of commands) this.#unpublishedIds.add(message.messageId);
     await commit(tables, () => {
       batch.write();
       rememberCommands(tables, dedupe, commands);
@@ -164,19 +169,22 @@ export class InboxQueue {
     this.#dropped += batch.dropped;
   }
 
-  /** It is committed; `failure`: and not surely on the disk, where that was asked for. */
+  /**
+   * Publishes and answers a committed step. `failure` is set if the commit may not be on the disk
+   * although it must be.
+   */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (step.kind === "command") {
       this.#commands++;
       const { message, copies, draft } = step;
       const { origin } = draft;
-      this.#parts.publisher.publish({
+      this.#ports.publisher.publish({
         kind: "command",
         message,
         copies,
         origin,
       });
-      this.#unshown.delete(message.messageId);
+      this.#unpublishedIds.delete(message.messageId);
     }
     if (failure === undefined) step.done();
     else step.fail(failure);

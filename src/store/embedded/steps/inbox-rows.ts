@@ -1,39 +1,45 @@
-// Keys and values of the command inboxes' tables. Pure. Numbers are big-endian: keys sort by them.
-//   inboxes:        uid size u16, uid → version u8, last inboxSeq u48, number of copies u48
-//   inbox:          uid size u16, uid, inboxSeq u48 → version u8, then the command's key
-//   commands:       expiry u48, message id f64 → record (see record.ts)
-//   commandCopies:  the same key → version u8, number of copies u32 (not in version 1), then the
-//     inbox keys of all its copies
-//   commandLeft:    the same key → version u8, number of copies still in inboxes u32; no row: all
-//     of them
+// Keys and values of the tables of command inboxes. Pure. Numbers are big-endian, so keys sort by
+// them. "command key" is the key of the table `commands`.
+//
+//   table           key                               value
+//   inboxes         uid size u16, uid                 version u8, last inboxSeq u48,
+//                                                     number of copies u48
+//   inbox           uid size u16, uid, inboxSeq u48   version u8, command key
+//   commands        expiry time u48, message id f64   record (see record.ts)
+//   commandCopies   command key                       version u8, number of copies u32 (not in
+//                                                     version 1), key in `inbox` of each copy
+//   commandLeft     command key                       version u8, number of copies still in
+//                                                     inboxes u32; no row: all of them
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
+/** Version of all values except those of `commandCopies`. */
 const VERSION = 1;
 const COPIES_VERSION = 2;
-/** Where the keys begin behind the count. */
+/** Offset of the first key in a value of `commandCopies`. */
 const COPIES_AT = 5;
-const SIZE = 2;
-const SEQ = 6;
-const ID = 8;
+const SIZE_BYTES = 2;
+const SEQ_BYTES = 6;
+const ID_BYTES = 8;
 const MAX_TIME = 2 ** 48 - 1;
 export const MAX_INBOX_SEQ = 2 ** 48 - 1;
 
-/** Last seq and number of copies of an inbox. */
+/** Last seq of an inbox and its number of copies. */
 interface InboxState {
   readonly last: number;
   readonly count: number;
 }
 
 /**
- * Gives small pieces of larger buffers: tens of thousands of keys cost few allocations. Pieces stay
- * valid.
+ * Allocates small buffers from larger ones, so that tens of thousands of keys need few allocations.
+ * A returned buffer stays valid.
  */
 export class Arena {
   #block = Buffer.alloc(0);
   #used = 0;
 
+  /** Returns a buffer of `size` bytes. */
   take(size: number): Buffer {
     if (this.#used + size > this.#block.length) {
       this.#block = Buffer.allocUnsafeSlow(Math.max(64 * 1024, size));
@@ -44,41 +50,46 @@ export class Arena {
     return this.#block.subarray(start, this.#used);
   }
 
-  /** Gives the end of the last piece back. */
+  /** Frees the last `size` bytes of the buffer that was returned last. */
   giveBack(size: number): void {
     this.#used -= size;
   }
 }
 
-/** Of one key: an arena's block is many times larger. */
-const ALONE: Pick<Arena, "take" | "giveBack"> = {
+/**
+ * Allocates each buffer alone. Used for single keys, because a block of an arena is much larger.
+ */
+const NO_ARENA: Pick<Arena, "take" | "giveBack"> = {
   take: (size) => Buffer.allocUnsafe(size),
   giveBack() {},
 };
 
-export function inboxKey(uid: string, arena = ALONE): Buffer {
-  const room = SIZE + uid.length * 3;
+/** Returns the key of a user's inbox. */
+export function inboxKey(uid: string, arena = NO_ARENA): Buffer {
+  const room = SIZE_BYTES + uid.length * 3;
   const key = arena.take(room);
-  const size = writeText(key, SIZE, uid);
+  const size = writeText(key, SIZE_BYTES, uid);
   key.writeUInt16BE(size, 0);
-  arena.giveBack(room - SIZE - size);
-  return key.subarray(0, SIZE + size);
+  arena.giveBack(room - SIZE_BYTES - size);
+  return key.subarray(0, SIZE_BYTES + size);
 }
 
-export function copyKey(inbox: Buffer, seq: number, arena = ALONE): Buffer {
-  const key = arena.take(inbox.length + SEQ);
+/** Returns the key of a copy in an inbox. */
+export function copyKey(inbox: Buffer, seq: number, arena = NO_ARENA): Buffer {
+  const key = arena.take(inbox.length + SEQ_BYTES);
   key.set(inbox);
   writeSeq(key, seq);
   return key;
 }
 
-/** Makes another copy's key of one of the same inbox. */
+/** Changes the key of a copy into the key of another copy in the same inbox. */
 export function writeSeq(key: Buffer, seq: number): void {
-  key.writeUIntBE(seq, key.length - SEQ, SEQ);
+  key.writeUIntBE(seq, key.length - SEQ_BYTES, SEQ_BYTES);
 }
 
+/** Returns the inboxSeq in the key of a copy. */
 export function seqOfCopy(key: Buffer): number {
-  return key.readUIntBE(key.length - SEQ, SEQ);
+  return key.readUIntBE(key.length - SEQ_BYTES, SEQ_BYTES);
 }
 
 export function copyValue(command: Buffer, arena: Arena): Buffer {
@@ -88,17 +99,17 @@ export function copyValue(command: Buffer, arena: Arena): Buffer {
   return value;
 }
 
-/** The key of the command that a copy is of. */
+/** Returns the key of the command that a copy belongs to. */
 export function commandOf(value: Buffer): Buffer {
   assertVersion(value);
   return value.subarray(1);
 }
 
 export function stateValue({ last, count }: InboxState, arena: Arena): Buffer {
-  const value = arena.take(1 + 2 * SEQ);
+  const value = arena.take(1 + 2 * SEQ_BYTES);
   value[0] = VERSION;
-  value.writeUIntBE(last, 1, SEQ);
-  value.writeUIntBE(count, 1 + SEQ, SEQ);
+  value.writeUIntBE(last, 1, SEQ_BYTES);
+  value.writeUIntBE(count, 1 + SEQ_BYTES, SEQ_BYTES);
   return value;
 }
 
@@ -106,25 +117,29 @@ export function readState(value: Buffer | undefined): InboxState {
   if (value === undefined) return { last: 0, count: 0 };
   assertVersion(value);
   return {
-    last: value.readUIntBE(1, SEQ),
-    count: value.readUIntBE(1 + SEQ, SEQ),
+    last: value.readUIntBE(1, SEQ_BYTES),
+    count: value.readUIntBE(1 + SEQ_BYTES, SEQ_BYTES),
   };
 }
 
-/** Without an id: where the keys of that time begin. */
+/**
+ * Returns the key of a command. Without an id, returns the start of the keys with this expiry time.
+ */
 export function commandKey(expiresAtMs: number, messageId?: number): Buffer {
-  const key = Buffer.alloc(messageId === undefined ? SEQ : SEQ + ID);
-  key.writeUIntBE(Math.min(expiresAtMs, MAX_TIME), 0, SEQ);
-  if (messageId !== undefined) key.writeDoubleBE(messageId, SEQ);
+  const key = Buffer.alloc(messageId === undefined ? SEQ_BYTES : SEQ_BYTES + ID_BYTES);
+  key.writeUIntBE(Math.min(expiresAtMs, MAX_TIME), 0, SEQ_BYTES);
+  if (messageId !== undefined) key.writeDoubleBE(messageId, SEQ_BYTES);
   return key;
 }
 
+/** Returns the expiry time in a command's key. */
 export function expiryOf(command: Buffer): number {
-  return command.readUIntBE(0, SEQ);
+  return command.readUIntBE(0, SEQ_BYTES);
 }
 
+/** Returns the message id in a command's key. */
 export function idOf(command: Buffer): number {
-  return command.readDoubleBE(SEQ);
+  return command.readDoubleBE(SEQ_BYTES);
 }
 
 export function copiesValue(keys: readonly Buffer[]): Buffer {
@@ -134,7 +149,7 @@ export function copiesValue(keys: readonly Buffer[]): Buffer {
   return Buffer.concat([start, ...keys]);
 }
 
-/** How many copies a command had; 0: nothing is kept of it. */
+/** Returns the number of copies that a command had, 0 if the command is not stored any more. */
 export function countCopies(value: Buffer | undefined): number {
   return value?.[0] === COPIES_VERSION ? value.readUInt32BE(1) : readCopies(value).length;
 }
@@ -151,7 +166,7 @@ export function readLeft(value: Buffer): number {
   return value.readUInt32BE(1);
 }
 
-/** Whose inboxes got a command, and under which seqs. */
+/** Returns the uid and inboxSeq of each copy of a command. */
 export function readCopies(
   value: Buffer | undefined,
 ): { readonly uid: string; readonly seq: number }[] {
@@ -159,18 +174,18 @@ export function readCopies(
   assertVersion(value, COPIES_VERSION);
   const copies: { uid: string; seq: number }[] = [];
   for (let at = value[0] === COPIES_VERSION ? COPIES_AT : 1; at < value.length; ) {
-    const uidEnd = at + SIZE + value.readUInt16BE(at);
-    const uid = value.toString("utf8", at + SIZE, uidEnd);
-    copies.push({ uid, seq: value.readUIntBE(uidEnd, SEQ) });
-    at = uidEnd + SEQ;
+    const uidEnd = at + SIZE_BYTES + value.readUInt16BE(at);
+    const uid = value.toString("utf8", at + SIZE_BYTES, uidEnd);
+    copies.push({ uid, seq: value.readUIntBE(uidEnd, SEQ_BYTES) });
+    at = uidEnd + SEQ_BYTES;
   }
   return copies;
 }
 
-function assertVersion(value: Buffer, known = VERSION): void {
+function assertVersion(value: Buffer, newestVersion = VERSION): void {
   const [version = 0] = value;
-  if (version >= 1 && version <= known) return;
+  if (version >= 1 && version <= newestVersion) return;
   throw new BrokerError("internal", {
-    message: `A stored command has format ${version}; this build reads up to ${known}`,
+    message: `A stored command has format ${version}; this build reads up to ${newestVersion}`,
   });
 }

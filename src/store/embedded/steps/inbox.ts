@@ -1,5 +1,6 @@
-// The command inboxes of the port: retries are answered, reads show what is published and has not
-// expired, what changes an inbox goes through the queue. State: the count of retries.
+// The port's calls on command inboxes. A retry is answered with the first command. A read returns
+// commands that are published and not expired. All changes of inboxes go through the queue. State:
+// the number of retries.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";
@@ -13,8 +14,8 @@ import type {
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
 import { decodeRecord } from "../engine/record.ts";
-import { type AppendingParts, acknowledging, appending, expiring } from "./commands.ts";
-import { InboxQueue, type InboxQueueParts } from "./inbox-queue.ts";
+import { acknowledgeStep, appendStep, type CommandPorts, expireStep } from "./commands.ts";
+import { InboxQueue, type InboxQueuePorts } from "./inbox-queue.ts";
 import {
   commandKey,
   commandOf,
@@ -29,28 +30,29 @@ import {
   writeSeq,
 } from "./inbox-rows.ts";
 
-/** Commands, and copies of one, that a sweep removes in one step. */
-const SWEPT_COMMANDS = 50;
-const SWEPT_COPIES = 1000;
+/** Maximum number of commands, and of copies of one command, that a sweep removes in one step. */
+const MAX_SWEPT_COMMANDS = 50;
+const MAX_SWEPT_COPIES = 1000;
 
-type Sender = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
+type DedupeKey = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
 
-interface InboxParts extends AppendingParts, InboxQueueParts {
-  /** Undefined: nobody repeats anything. */
-  readonly assigner: { firstOf(sender: Sender, nowMs: number): unknown };
-  readonly appends: { earlier(sender: Sender): Promise<AppendResult | undefined> };
+interface InboxPorts extends CommandPorts, InboxQueuePorts {
+  /** Returns `undefined` if the message is not a retry. */
+  readonly assigner: { firstOf(sender: DedupeKey, nowMs: number): unknown };
+  readonly appends: { earlier(sender: DedupeKey): Promise<AppendResult | undefined> };
 }
 
+/** The command inboxes. */
 export class Inbox implements InboxStore {
-  readonly #parts: InboxParts;
+  readonly #ports: InboxPorts;
   readonly #queue: InboxQueue;
-  /** Acknowledgements that look for their copies take turns. */
+  /** Acknowledgements that look up their copies take turns. */
   readonly #lookups = new Turns();
   #duplicates = 0;
 
-  constructor(parts: InboxParts) {
-    this.#parts = parts;
-    this.#queue = new InboxQueue(parts);
+  constructor(ports: InboxPorts) {
+    this.#ports = ports;
+    this.#queue = new InboxQueue(ports);
   }
 
   get counts() {
@@ -58,13 +60,14 @@ export class Inbox implements InboxStore {
   }
 
   async appendCommand(draft: CommandDraft): Promise<AppendResult> {
-    const { assigner, appends, clock, dedupe } = this.#parts;
+    const { assigner, appends, clock, dedupe } = this.#ports;
     assertFits(draft);
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
-    // Nothing is awaited before a new command is in the queue.
+    // Nothing may be awaited between this check and the queue: two calls with the same clientMsgNo
+    // would both be stored.
     while (assigner.firstOf(draft, clock()) !== undefined) {
       const first = await appends.earlier(draft);
-      if (first === undefined) continue; // it was not stored
+      if (first === undefined) continue; // the first one was not stored
       this.#duplicates++;
       return first;
     }
@@ -72,13 +75,13 @@ export class Inbox implements InboxStore {
   }
 
   #add(draft: CommandDraft): Promise<AppendResult> {
-    const { dedupe } = this.#parts;
+    const { dedupe } = this.#ports;
     if (this.#queue.isFull(draft.fromUid)) throw new BrokerError("overloaded");
-    const { promise, step } = appending(draft, this.#parts);
+    const { promise, step } = appendStep(draft, this.#ports);
     if (draft.clientMsgNo !== "")
       dedupe.expectCommand(
         draft,
-        promise.catch(() => undefined), // retries try for themselves
+        promise.catch(() => undefined), // its retries are then appended themselves
       );
     this.#queue.add(draft.fromUid, step);
     return promise;
@@ -90,11 +93,11 @@ export class Inbox implements InboxStore {
     { limit, maxBytes }: Pick<HistoryRange, "limit" | "maxBytes">,
   ): Promise<readonly InboxCommand[]> {
     if (isTooLong(uid)) throw new BrokerError("too_large");
-    const { tables, clock } = this.#parts;
+    const { tables, clock } = this.#ports;
     const nowMs = clock();
-    const found: InboxCommand[] = [];
+    const commands: InboxCommand[] = [];
     const from = Math.max(0, Math.floor(afterSeq)) + 1;
-    if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) return found;
+    if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) return commands;
     const inbox = inboxKey(uid);
     const start = copyKey(inbox, from);
     const end = copyKey(inbox, MAX_INBOX_SEQ);
@@ -104,18 +107,18 @@ export class Inbox implements InboxStore {
       if (expiryOf(command) <= nowMs) continue;
       if (this.#queue.isUnshown(idOf(command))) continue;
       const record = tables.commands.get(command);
-      if (record === undefined) continue; // all of it is being removed
+      if (record === undefined) continue; // the command is being removed
       const inboxSeq = seqOfCopy(key);
       const { message } = decodeRecord(record);
       bytes += message.payload.length;
-      if (bytes > maxBytes && found.length > 0) break;
-      found.push({ inboxSeq, message: { ...message, messageSeq: inboxSeq } });
-      if (found.length >= limit) break;
+      if (bytes > maxBytes && commands.length > 0) break;
+      commands.push({ inboxSeq, message: { ...message, messageSeq: inboxSeq } });
+      if (commands.length >= limit) break;
     }
-    return found;
+    return commands;
   }
 
-  /** No copy in the user's inbox has a greater seq; 0: it is empty. */
+  /** Returns the highest seq in the user's inbox, 0 if the inbox is empty. */
   newestSeq(uid: string): number {
     const { last, count } = this.#stateOf(inboxKey(uid));
     return count > 0 ? last : 0;
@@ -123,45 +126,45 @@ export class Inbox implements InboxStore {
 
   async acknowledgeCommands(uid: string, inboxSeqs: readonly number[]): Promise<number> {
     if (isTooLong(uid)) throw new BrokerError("too_large");
-    const there = await this.#seqsThere(uid, inboxSeqs);
-    if (there.length === 0) return 0; // nothing to write
+    const storedSeqs = await this.#storedSeqs(uid, inboxSeqs);
+    if (storedSeqs.length === 0) return 0; // nothing to acknowledge
     if (this.#queue.isFull(uid)) throw new BrokerError("overloaded");
-    const { promise, step } = acknowledging(uid, there, this.#parts.clock());
+    const { promise, step } = acknowledgeStep(uid, storedSeqs, this.#ports.clock());
     this.#queue.add(uid, step);
     return promise;
   }
 
   /**
-   * Those of the seqs that copies are under: each costs one look at most, in slices of the event
-   * loop.
+   * Returns the seqs that have a copy in the inbox. Each seq costs at most one read. The reads are
+   * spread over several event-loop turns.
    */
-  async #seqsThere(uid: string, inboxSeqs: readonly number[]): Promise<readonly number[]> {
+  async #storedSeqs(uid: string, inboxSeqs: readonly number[]): Promise<readonly number[]> {
     const slice = new TimeSlice(undefined, this.#lookups);
     const inbox = inboxKey(uid);
     const { last, count } = this.#stateOf(inbox);
-    const found: number[] = [];
+    const storedSeqs: number[] = [];
     const key = copyKey(inbox, 0);
     for (const seq of new Set(inboxSeqs)) {
-      if (found.length === count) break;
+      if (storedSeqs.length === count) break;
       if (!Number.isInteger(seq) || seq < 1 || seq > last) continue;
       if (slice.isUsedUp()) await slice.rest();
       writeSeq(key, seq);
-      if (this.#parts.tables.inbox.getBinaryFast(key) !== undefined) found.push(seq);
+      if (this.#ports.tables.inbox.getBinaryFast(key) !== undefined) storedSeqs.push(seq);
     }
-    return found;
+    return storedSeqs;
   }
 
   #stateOf(inbox: Buffer) {
-    return readState(this.#parts.tables.inboxes.get(inbox));
+    return readState(this.#ports.tables.inboxes.get(inbox));
   }
 
   /**
-   * Removes the commands that expired, and their copies; stops early when `isClosed`. Throws
+   * Removes expired commands and their copies. Stops early if `isClosed` returns true. Throws
    * `unavailable`.
    */
   async sweep(nowMs: number, isClosed: () => boolean): Promise<void> {
-    const { commands } = this.#parts.tables;
-    const bounds = { end: commandKey(nowMs + 1), limit: SWEPT_COMMANDS };
+    const { commands } = this.#ports.tables;
+    const bounds = { end: commandKey(nowMs + 1), limit: MAX_SWEPT_COMMANDS };
     for (;;) {
       const keys = [...commands.getKeys(bounds)];
       await this.#expire(keys);
@@ -169,32 +172,32 @@ export class Inbox implements InboxStore {
     }
   }
 
-  /** Removes the first of `commands`, and more while that is little work. */
+  /** Removes the first of the expired commands, and further ones until the step is large enough. */
   async #expire(commands: readonly Buffer[]): Promise<void> {
-    const { commandCopies } = this.#parts.tables;
+    const { commandCopies } = this.#ports.tables;
     const steps: Promise<void>[] = [];
-    const add = ({ promise, step }: ReturnType<typeof expiring>) => {
+    const add = ({ promise, step }: ReturnType<typeof expireStep>) => {
       this.#queue.add("", step);
       steps.push(promise);
     };
     let size = 0;
     for (const command of commands) {
       const copies = readCopies(commandCopies.get(command));
-      for (let at = 0; at < copies.length; at += SWEPT_COPIES)
-        add(expiring(copies.slice(at, at + SWEPT_COPIES), undefined));
-      add(expiring([], command));
+      for (let at = 0; at < copies.length; at += MAX_SWEPT_COPIES)
+        add(expireStep(copies.slice(at, at + MAX_SWEPT_COPIES), undefined));
+      add(expireStep([], command));
       size += copies.length;
-      if (size >= SWEPT_COPIES) break;
+      if (size >= MAX_SWEPT_COPIES) break;
     }
     await Promise.all(steps);
   }
 
-  /** Fails what is not being written, from now on. */
+  /** Fails every call that is not being written, and every later one. */
   refuse(): void {
     this.#queue.refuse();
   }
 
-  /** Resolves when every call made before it is answered. */
+  /** Waits until every call that was made before is answered. */
   drain(): Promise<void> {
     return this.#queue.drain();
   }

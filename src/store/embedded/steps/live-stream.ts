@@ -1,7 +1,7 @@
-// One stream in memory: active, or ended and not yet wholly in the database. Owns its text, where
-// each event stands in it, its notes and the event ids its producer chose. Takes events as they are
-// assigned, shows them as they are committed, takes the newest back when a write failed. Must never
-// show an event that is not committed.
+// A stream in memory: an active one, or an ended one that is not completely in the database. Owns
+// its text, the text offset of each event, its notes and the event ids that its producer chose. An
+// event is first assigned, then shown once it is committed; if its write fails, the newest event is
+// rolled back. An uncommitted event must never be visible to reads.
 
 import {
   type ChannelEvent,
@@ -16,51 +16,51 @@ import {
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
 import {
+  defaultEventId,
   type EncodedEvent,
   type Ending,
-  madeEventId,
   type StreamEvent,
   stateAfter,
 } from "./stream-record.ts";
 
-/** Memory an event and a stream take besides their strings, about. */
+/** Approximate memory of an event and of a stream, without their strings. */
 const EVENT_BYTES = 160;
 const STREAM_BYTES = 2048;
 
-/** What names a stream and its message. */
+/** Identifies a stream and its message. */
 export type StreamHead = Pick<
   Message,
   "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
 >;
 
-/** Memory an event takes, about. */
+/** Returns the approximate memory of an event. */
 export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number {
   return EVENT_BYTES + 2 * (event.data.length + (event.eventId?.length ?? 0));
 }
 
-/** A stream's message whole, from what its record has. */
+/** Returns the message of a stream with its text and its stream. */
 export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
   return { ...message, payload: streamPayload(stream?.text ?? ""), stream };
 }
 
+/** A stream in memory. */
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
-  /** When the last event was assigned. */
+  /** When the last event was assigned, Unix milliseconds. */
   lastMs: number;
-  /** Bodies of committed events that the database does not have: of `stored` and on. */
+  /** Bodies of committed events that the database does not have, from the index `stored` on. */
   readonly pending: EncodedEvent[] = [];
-  /** The database has every event before it. */
+  /** Number of events that the database has. */
   stored = 0;
-  /** The running checkpoint writes every event before it. */
+  /** Number of events that the database has after the current checkpoint. */
   flushing = 0;
   /**
-   * First indexes of its parts in the database, also of such that a failed checkpoint may have
-   * written.
+   * First event index of each part that the database has, or may have after a failed checkpoint.
    */
   readonly parts = new Set<number>();
   #text = "";
-  /** Of every event, the units of text before it. */
+  /** Number of UTF-16 units of text before each event. */
   readonly #offsets: number[] = [];
   readonly #notes: StreamNote[] = [];
   readonly #ids = new Set<string>();
@@ -68,9 +68,9 @@ export class LiveStream {
   #end: StreamEvent | undefined;
   #snapshotBytes = 0;
   #memory = STREAM_BYTES;
-  /** Events shown; -1: not even the message is. */
+  /** Number of events that are visible to reads, -1 if the message is not visible either. */
   #shown = -1;
-  /** What reads get, until an event is shown. */
+  /** Snapshot for reads, dropped when a further event becomes visible. */
   #snapshot: StreamSnapshot | undefined;
 
   constructor(channel: MemtableChannel, head: StreamHead, nowMs: number) {
@@ -79,47 +79,47 @@ export class LiveStream {
     this.lastMs = nowMs;
   }
 
-  /** The index of the next event. */
+  /** Number of assigned events, which is the index of the next one. */
   get assigned(): number {
     return this.#offsets.length;
   }
 
-  /** The index behind the newest event that reads show; -1: they show nothing of it. */
+  /** Number of events that are visible to reads, -1 if the message is not visible either. */
   get shown(): number {
     return this.#shown;
   }
 
-  /** How it ended, committed or not; undefined: active. */
+  /** How the stream ended, committed or not. `undefined` if it is active. */
   get ending(): Ending | undefined {
     return this.#end?.ending;
   }
 
-  /** Reads show it as active. */
+  /** True if reads return the stream as active. */
   get isShownActive(): boolean {
     return this.#shown >= 0 && !this.isEndedBefore(this.#shown);
   }
 
-  /** Its end is among the events before `index`. */
+  /** True if the stream's end is among the events before `index`. */
   isEndedBefore(index: number): boolean {
     return this.#end !== undefined && this.#end.index < index;
   }
 
-  /** What all its events count against its bound. */
+  /** Bytes of all events that count against `maxStreamBytes`. */
   get snapshotBytes(): number {
     return this.#snapshotBytes;
   }
 
-  /** Memory it takes, about. */
+  /** Approximate memory of the stream. */
   get memory(): number {
     return this.#memory;
   }
 
-  /** An event of this id was assigned. */
+  /** True if an event with this id was assigned. */
   knows(eventId: string | undefined): boolean {
     return eventId !== undefined && this.#ids.has(eventId);
   }
 
-  /** Takes its next event. */
+  /** Adds the next event. */
   assign(event: StreamEvent): void {
     const { index, type, data, eventId, timestampMs } = event;
     const textOffset = this.#text.length;
@@ -128,7 +128,7 @@ export class LiveStream {
     else if (type === STREAM_START) this.#startData = data;
     else if (type === STREAM_END) this.#end = event;
     else {
-      const id = eventId ?? madeEventId(index);
+      const id = eventId ?? defaultEventId(index);
       const note = { index, textOffset, type, data, timestampMs };
       this.#notes.push({ ...note, eventId: id });
     }
@@ -137,7 +137,7 @@ export class LiveStream {
     this.#memory += eventBytes(event);
   }
 
-  /** Rolls back its newest event, which was not committed. */
+  /** Removes the newest event, which must be uncommitted. */
   rollBack(event: StreamEvent): void {
     const { type, eventId } = event;
     const textOffset = this.#offsets.pop() ?? 0;
@@ -149,25 +149,28 @@ export class LiveStream {
     this.#memory -= eventBytes(event);
   }
 
-  /** Shows everything before `index` to reads. */
+  /** Makes the events before `index` visible to reads. */
   show(index: number): void {
     this.#shown = index;
     this.#snapshot = undefined;
   }
 
-  /** Units of text before the event at `index`, which is at most `shown`; else undefined. */
+  /**
+   * Returns the number of UTF-16 units of text before the event at `index`, `undefined` if `index`
+   * is higher than `shown`.
+   */
   textOffset(index: number): number | undefined {
     if (index < 0 || index > this.#shown) return undefined;
     return this.#offsets[index] ?? this.#text.length;
   }
 
-  /** As reads show it. */
+  /** Returns the stream as reads see it. */
   snapshot(): StreamSnapshot {
-    this.#snapshot ??= this.#take();
+    this.#snapshot ??= this.#createSnapshot();
     return this.#snapshot;
   }
 
-  /** One of its events as it is published. */
+  /** Returns one of the stream's events in the form that is published. */
   published(event: StreamEvent): ChannelEvent {
     const { key, channel, fromUid, clientMsgNo, messageSeq } = this.head;
     const { index, eventId, type, data, timestampMs, ending } = event;
@@ -179,7 +182,7 @@ export class LiveStream {
       type,
       data,
       timestampMs,
-      eventId: eventId ?? madeEventId(index),
+      eventId: eventId ?? defaultEventId(index),
       stream: {
         messageSeq,
         index,
@@ -190,7 +193,7 @@ export class LiveStream {
     };
   }
 
-  #take(): StreamSnapshot {
+  #createSnapshot(): StreamSnapshot {
     const nextIndex = Math.max(this.#shown, 0);
     const end = this.isEndedBefore(nextIndex) ? this.#end : undefined;
     const { key, channel, fromUid, clientMsgNo } = this.head;
@@ -206,7 +209,7 @@ export class LiveStream {
     };
   }
 
-  /** What a lookup by event needs once it is over. */
+  /** Returns the values that lookups by event need after the stream has ended. */
   trace(): { readonly offsets: readonly number[]; readonly ids: string[] } {
     return { offsets: this.#offsets, ids: [...this.#ids] };
   }

@@ -1,7 +1,7 @@
-// The streams in memory: every active one, and those that ended and are not yet wholly in the
-// database; how they come back after a restart and move into the database. Owns the map of them,
-// the sum of the memory they take, and which of them have events the database does not have. Must
-// never drop one before the database has all of it.
+// The streams in memory: active ones, and ended ones that are not completely in the database. Loads
+// them after a restart and passes them to checkpoints. Owns the map of streams, the sum of their
+// memory, and the set of streams with events that the database does not have. Must never drop a
+// stream before the database has all of it.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, type Message, STREAM_END } from "../../../broker/model.ts";
@@ -11,83 +11,84 @@ import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
 import { decodeStreamRecord, type EncodedEvent, type StreamEvent } from "./stream-record.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
-interface StreamBounds {
-  /** What one stream's events add to what a viewer who joins is sent. */
+interface StreamLimits {
+  /** Maximum bytes that the events of one stream add to the snapshot for a viewer who joins. */
   readonly maxStreamBytes: number;
-  /** Memory of all that are held. */
+  /** Maximum memory of all streams. */
   readonly maxActiveBytes: number;
 }
 
+/** The streams in memory, by channel. */
 export class LiveStreams {
   readonly #memtable: Memtable;
   readonly #rows: StreamRows;
-  readonly #bounds: StreamBounds;
+  readonly #limits: StreamLimits;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
-  /** Of personal channels, by each of the two users. */
+  /** Streams of personal channels, by each of the two users. */
   readonly #byUser = new Map<string, Set<LiveStream>>();
   #dirty = new Set<LiveStream>();
   #memory = 0;
-  /** When what is replayed counts as heard of. */
+  /** Time of the start. Replayed streams count as active since then. */
   #loadedAtMs = 0;
 
-  constructor(memtable: Memtable, rows: StreamRows, bounds: StreamBounds) {
+  constructor(memtable: Memtable, rows: StreamRows, limits: StreamLimits) {
     this.#memtable = memtable;
     this.#rows = rows;
-    this.#bounds = bounds;
+    this.#limits = limits;
   }
 
-  /** Memory all of them take, about. */
+  /** Approximate memory of all streams. */
   get memory(): number {
     return this.#memory;
   }
 
-  /** All of them, active or not. */
+  /** Yields all streams, active or ended. */
   *[Symbol.iterator](): Generator<LiveStream> {
     for (const streams of this.#byChannel.values()) yield* streams;
   }
 
-  /** How many reads show as active. */
+  /** Returns the number of streams that reads return as active. */
   countActive(): number {
     let count = 0;
     for (const stream of this) if (stream.isShownActive) count++;
     return count;
   }
 
-  /** The stream of that name, committed or not. */
+  /** Returns the stream with this clientMsgNo, committed or not. */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
 
-  /** The stream whose message has that seq, committed or not. */
+  /** Returns the stream whose message has this seq, committed or not. */
   at(key: ChannelKey, messageSeq: number): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.messageSeq === messageSeq);
   }
 
-  /** The channel's stream that takes events, committed or not. */
+  /** Returns the channel's stream that accepts events, committed or not. */
   running(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.ending === undefined);
   }
 
-  /** The channel's stream that reads show as active. */
+  /** Returns the channel's stream that reads return as active. */
   shownActive(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.isShownActive);
   }
 
-  /** Those of the personal channels of `uid`, active or not. */
+  /** Returns the streams in the personal channels of `uid`, active or ended. */
   personalOf(uid: string): Iterable<LiveStream> {
     return this.#byUser.get(uid) ?? [];
   }
 
   /**
-   * Whether an event fits its stream, whose events count so much, and all others. An end gives room
-   * back: it is not refused for lack of it, unless it brings data. Throws `too_large`,
-   * `overloaded`.
+   * Throws `too_large` if the event does not fit in its stream, whose events have `streamBytes`
+   * bytes, and `overloaded` if all streams together have no room for it. An end without data is
+   * always accepted, and an end is never `overloaded`, because it frees memory.
    */
-  assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, held: number): void {
-    const { maxStreamBytes, maxActiveBytes } = this.#bounds;
+  assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, streamBytes: number): void {
+    const { maxStreamBytes, maxActiveBytes } = this.#limits;
     const isEnd = event.type === STREAM_END;
     if (isEnd && event.data === "") return;
-    if (held + snapshotBytes(event) > maxStreamBytes)
+    if (streamBytes + snapshotBytes(event) > maxStreamBytes)
       throw new BrokerError("too_large", {
         message: `The stream exceeds ${maxStreamBytes} bytes`,
       });
@@ -95,48 +96,49 @@ export class LiveStreams {
       throw new BrokerError("overloaded");
   }
 
+  /** Adds a new stream. */
   begin(channel: MemtableChannel, head: StreamHead, nowMs: number): LiveStream {
     const stream = new LiveStream(channel, head, nowMs);
-    const others = this.#byChannel.get(head.key);
-    if (others === undefined) this.#byChannel.set(head.key, [stream]);
-    else others.push(stream);
+    const streams = this.#byChannel.get(head.key);
+    if (streams === undefined) this.#byChannel.set(head.key, [stream]);
+    else streams.push(stream);
     for (const uid of usersOf(head.key)) {
-      const theirs = this.#byUser.get(uid) ?? new Set();
-      this.#byUser.set(uid, theirs.add(stream));
+      const userStreams = this.#byUser.get(uid) ?? new Set();
+      this.#byUser.set(uid, userStreams.add(stream));
     }
     this.#memory += stream.memory;
     return stream;
   }
 
-  /** Forgets a stream: its start was not written, or the database has all of it. */
+  /** Drops a stream whose start was not written, or which the database has completely. */
   remove(stream: LiveStream): void {
     const { key } = stream.head;
     const streams = this.#byChannel.get(key)?.filter((s) => s !== stream) ?? [];
     if (streams.length === 0) this.#byChannel.delete(key);
     else this.#byChannel.set(key, streams);
     for (const uid of usersOf(key)) {
-      const theirs = this.#byUser.get(uid);
-      theirs?.delete(stream);
-      if (theirs?.size === 0) this.#byUser.delete(uid);
+      const userStreams = this.#byUser.get(uid);
+      userStreams?.delete(stream);
+      if (userStreams?.size === 0) this.#byUser.delete(uid);
     }
     this.#dirty.delete(stream);
     this.#memory -= stream.memory;
   }
 
-  /** Makes `change` to a stream, and counts what memory that takes or gives back. */
+  /** Changes a stream and updates the sum of the memory. */
   change(stream: LiveStream, change: (stream: LiveStream) => void): void {
     const before = stream.memory;
     change(stream);
     this.#memory += stream.memory - before;
   }
 
-  /** The stream has committed events that the database does not have. */
+  /** Records that the stream has committed events that the database does not have. */
   touch(stream: LiveStream): void {
     this.#dirty.add(stream);
   }
 
   /**
-   * Takes the active streams from the database; each counts as heard of now. To be called before
+   * Loads the active streams from the database. Each counts as active now. Must be called before
    * the WAL is replayed. Throws `internal`.
    */
   load(nowMs: number): void {
@@ -144,14 +146,12 @@ export class LiveStreams {
     for (const { head, parts, events } of this.#rows.active()) {
       const stream = this.begin(this.#memtable.channel(head.key), head, nowMs);
       for (const first of parts) stream.parts.add(first);
-      for (const event of events) this.#take(stream, event);
+      for (const event of events) this.#replay(stream, event);
       stream.stored = events.length;
     }
   }
 
-  /**
-   * The message of a stream was replayed; what the database has of the stream is not taken again.
-   */
+  /** Adds the stream of a replayed message, unless the database already has the stream. */
   replayMessage(channel: MemtableChannel, message: Message): void {
     const { key, messageSeq } = message;
     if (this.at(key, messageSeq) !== undefined) return;
@@ -159,7 +159,7 @@ export class LiveStreams {
     this.begin(channel, message, this.#loadedAtMs).show(0);
   }
 
-  /** Takes an event's record from the WAL. Throws `internal` when one before it is missing. */
+  /** Adds a replayed event. Throws `internal` if an earlier event of the stream is missing. */
   replayEvent(bytes: Buffer): void {
     const { stream: name, event, body } = decodeStreamRecord(bytes);
     const { key, messageSeq } = name;
@@ -167,39 +167,36 @@ export class LiveStreams {
     if (stream === undefined) {
       const { number } = this.#memtable.channel(key);
       if (this.#rows.isEnded(number, messageSeq)) return;
-      throw skips(key, messageSeq);
+      throw missingEvents(key, messageSeq);
     }
     if (event.index < stream.assigned) return;
-    if (event.index > stream.assigned) throw skips(key, messageSeq);
-    this.#take(stream, event);
+    if (event.index > stream.assigned) throw missingEvents(key, messageSeq);
+    this.#replay(stream, event);
     const encoded: EncodedEvent = { bytes, start: 0, body, end: bytes.length };
     stream.pending.push(encoded);
     this.#memtable.hold(bytes.length);
     this.touch(stream);
   }
 
-  #take(stream: LiveStream, event: StreamEvent): void {
+  #replay(stream: LiveStream, event: StreamEvent): void {
     this.change(stream, () => stream.assign(event));
     stream.show(event.index + 1);
   }
 
-  /**
-   * Marks every committed event as being written to the database. After a failure it is simply
-   * called again.
-   */
+  /** Starts a flush of all committed events. After a failed flush it is called again. */
   startFlush() {
     const streams = [...this.#dirty];
     for (const stream of streams) stream.flushing = stream.shown;
     const rows = this.#rows;
     return {
-      /** Puts what is marked; stops after each stream. To be advanced inside `commit`. */
+      /** Puts the events. Yields after each stream and must be advanced inside `commit`. */
       *puts(): Generator<void> {
         for (const stream of streams) {
           rows.put(stream);
           yield;
         }
       },
-      /** Lets go of what is marked: the database has it. */
+      /** Drops the events from memory. Called once the database has them. */
       finish: () => this.#finishFlush(streams),
     };
   }
@@ -216,12 +213,12 @@ export class LiveStreams {
   }
 }
 
-/** The users of a personal channel; ids hold no `@`. */
+/** Returns the users of a personal channel, none for another channel. Ids contain no `@`. */
 function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(key.startsWith("1:") ? key.slice(2).split("@") : []);
 }
 
-function skips(key: string, messageSeq: number): BrokerError {
+function missingEvents(key: string, messageSeq: number): BrokerError {
   return new BrokerError("internal", {
     message: `The journal skips events of the stream with message ${messageSeq} in channel ${key}`,
   });

@@ -1,4 +1,4 @@
-// Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
+// Password hashes of managers, and access tokens by their hash. No state.
 
 import type { Clock, ManagerStore } from "../../../broker/ports.ts";
 import { fieldsOf, persist, type Stored, transact } from "../engine/database.ts";
@@ -41,7 +41,7 @@ export function createManagers({
   };
 }
 
-/** Whose a stored access token is, and until when. */
+/** Returns the owner of a stored access token and its expiry time. */
 export function ownerOf(stored: Stored): {
   readonly owner: string;
   readonly expiresAtMs: number;
@@ -50,7 +50,7 @@ export function ownerOf(stored: Stored): {
   return { owner: String(owner), expiresAtMs: Number(expiresAtMs) };
 }
 
-/** Whether a stored access token is still good. */
+/** True if a stored access token has not expired. */
 export function isTokenValid(stored: Stored, nowMs: number): boolean {
   return nowMs < ownerOf(stored).expiresAtMs;
 }

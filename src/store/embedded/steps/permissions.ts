@@ -1,6 +1,6 @@
-// What deciding on a send needs to know, from the tables of channels, and the decision on a
-// message, which is made in the step that appends it. No state. The rule is
-// `broker/permissions.ts`.
+// Decides whether a sender may send: collects the facts of the channel from the tables and applies
+// the rules of `broker/permissions.ts`. The decision is part of the step that appends the message.
+// No state.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -8,10 +8,10 @@ import { isCheck, refuseGroupSend, refusePersonSend } from "../../../broker/perm
 import type { GroupFacts, MessageDraft, PersonFacts } from "../../../broker/ports.ts";
 import { ALLOWLIST, type ChannelTables, DENYLIST, MEMBER } from "./channel-tables.ts";
 
-/** Decides on a draft, by the rule where it asks for it. */
-export type Judge = (draft: MessageDraft) => SendRefusal | undefined;
+/** Returns why the draft's sender may not send, `undefined` if the sender may. */
+export type PermissionCheck = (draft: MessageDraft) => SendRefusal | undefined;
 
-export function createJudge(tables: ChannelTables): Judge {
+export function createPermissionCheck(tables: ChannelTables): PermissionCheck {
   return ({ channel, fromUid, permission }) => {
     if (permission === "granted") return undefined;
     if (!isCheck(permission)) return permission;

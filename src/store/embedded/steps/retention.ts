@@ -1,9 +1,10 @@
-// Removes what nobody can see any more, each with what belongs to it: expired messages, messages
-// past the retention time or beyond what their channel keeps, expired commands, access tokens and
-// logins. What has a time reads hide long before; this gives its space back (to the database file,
-// which reuses it). In short steps, each one transaction. A row of the log goes by age when its
-// newest message is past, until then reads hide the others; by number it is cut to what stays. Owns
-// the timer, the one run under way, and which channels may hold more than they keep.
+// The sweep: removes data that reads no longer show, and the rows that belong to it. These are
+// expired messages, messages beyond the limits of age and number, expired commands, access tokens
+// and logins. Reads hide expired data at once; the sweep only frees its space in the database file.
+//
+// It works in short steps, each of which is one transaction. A row of the log that is beyond the
+// age limit is removed once its newest message is; a row beyond the limit of number is cut. Owns
+// the timer, the run in progress, and the queue of channels that may exceed the limit of number.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -24,15 +25,15 @@ import type { LiveStreams } from "./live-streams.ts";
 import { isTokenValid } from "./managers.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
-/** Entries removed in one step, about, and channels looked at. */
-const STEP = 200;
+/** Approximate number of entries that one step removes, or of channels that it examines. */
+const ENTRIES_PER_STEP = 200;
 /**
- * Messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to
- * look at it.
+ * Maximum number of messages by which a channel may exceed its limit before it is queued. If a
+ * tenth of the limit is less, that is used.
  */
 const MAX_TRIM_STEP = 100;
 
-interface SweepParts {
+interface SweepPorts {
   readonly tables: Tables;
   readonly rows: Pick<ChannelRows, "get">;
   readonly logRows: LogRows;
@@ -41,33 +42,34 @@ interface SweepParts {
   readonly streamRows: StreamRows;
   readonly trimQueue: TrimQueue;
   readonly inbox: Pick<Inbox, "sweep">;
-  /** Removes logins that are forgotten. */
+  /** Removes expired logins. */
   readonly sweepLogins: (nowMs: number) => Promise<void>;
   readonly clock: Clock;
-  /** Infinity: for ever. */
+  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
   readonly intervalMs: number;
   readonly onError: (error: Error, what: string) => void;
 }
 
+/** Runs the sweep periodically. */
 export class Sweep {
-  readonly #parts: SweepParts;
+  readonly #ports: SweepPorts;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<number> | undefined;
   #isClosed = false;
 
-  constructor(parts: SweepParts) {
-    this.#parts = parts;
+  constructor(ports: SweepPorts) {
+    this.#ports = ports;
   }
 
   start(): void {
-    this.#timer = setInterval(() => void this.#tick(), this.#parts.intervalMs);
+    this.#timer = setInterval(() => void this.#tick(), this.#ports.intervalMs);
     this.#timer.unref();
   }
 
   /**
-   * Removes everything that is due and returns how many messages of channels that were. Joins a run
-   * under way. Throws `unavailable`.
+   * Removes everything that is expired or beyond the limits. Returns the number of removed messages
+   * of channels. Joins a run that is in progress. Throws `unavailable`.
    */
   run(): Promise<number> {
     this.#running ??= this.#sweep().finally(() => {
@@ -76,46 +78,47 @@ export class Sweep {
     return this.#running;
   }
 
-  /** Ends the timer; a run under way stops after its step. */
+  /** Stops the timer. A run in progress stops after its current step. */
   stop(): void {
     this.#isClosed = true;
     clearInterval(this.#timer);
   }
 
-  /** Stops and waits for the run under way. Safe to call twice. */
+  /** Stops, and waits for the run in progress. Safe to call twice. */
   async close(): Promise<void> {
     this.stop();
-    await this.#running?.catch(() => 0); // its caller hears of it
+    await this.#running?.catch(() => 0); // the caller of `run` receives the error
   }
 
   async #tick(): Promise<void> {
     try {
       await this.run();
     } catch (error) {
-      this.#parts.onError(error as Error, "Expired data could not be removed"); // `commit` throws BrokerError only
+      // `commit` throws only BrokerError.
+      this.#ports.onError(error as Error, "Expired data could not be removed");
     }
   }
 
   async #sweep(): Promise<number> {
-    const nowMs = this.#parts.clock();
+    const nowMs = this.#ports.clock();
     let removed = 0;
     for (;;) {
       const count = await this.#removeExpired(nowMs);
       removed += count;
-      if (count < STEP || this.#isClosed) break;
+      if (count < ENTRIES_PER_STEP || this.#isClosed) break;
     }
     const isClosed = () => this.#isClosed;
-    removed += await trimAll(this.#parts, nowMs, isClosed);
-    await this.#parts.inbox.sweep(nowMs, isClosed);
+    removed += await trimAll(this.#ports, nowMs, isClosed);
+    await this.#ports.inbox.sweep(nowMs, isClosed);
     await this.#removeTokens(nowMs);
-    await this.#parts.sweepLogins(nowMs);
+    await this.#ports.sweepLogins(nowMs);
     return removed;
   }
 
   async #removeExpired(nowMs: number): Promise<number> {
-    const { tables } = this.#parts;
+    const { tables } = this.#ports;
     const end = expiryKey(nowMs + 1, Buffer.alloc(0));
-    const keys = [...tables.expiry.getKeys({ end, limit: STEP })];
+    const keys = [...tables.expiry.getKeys({ end, limit: ENTRIES_PER_STEP })];
     if (keys.length > 0)
       await commit(tables, () => {
         for (const key of keys) {
@@ -128,37 +131,37 @@ export class Sweep {
   }
 
   async #removeTokens(nowMs: number): Promise<void> {
-    const { tables } = this.#parts;
-    const old = [...tables.tokens.getRange()]
+    const { tables } = this.#ports;
+    const expired = [...tables.tokens.getRange()]
       .filter(({ value }) => !isTokenValid(value, nowMs))
       .map(({ key }) => key);
-    if (old.length === 0) return;
+    if (expired.length === 0) return;
     await commit(tables, () => {
-      for (const key of old) void tables.tokens.remove(key);
+      for (const key of expired) void tables.tokens.remove(key);
     });
   }
 }
 
 /**
- * Cuts the old end of every channel that may have one; returns how many messages that were. Throws
- * `unavailable`.
+ * Removes the oldest messages of all channels that may exceed a limit. Returns the number of
+ * removed messages. Throws `unavailable`.
  */
-async function trimAll(parts: SweepParts, nowMs: number, isClosed: () => boolean): Promise<number> {
-  const { retentionMs, trimQueue, tables } = parts;
+async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
+  const { retentionMs, trimQueue, tables } = ports;
   if (retentionMs === Infinity && trimQueue.keeps === 0) return 0;
-  const grown = trimQueue.take();
-  const chunks =
-    retentionMs < Infinity || grown === undefined ? allChannels(tables) : inChunks([...grown]);
+  const queued = trimQueue.take();
+  const pages =
+    retentionMs < Infinity || queued === undefined ? allChannels(tables) : inPages([...queued]);
   let removed = 0;
   try {
-    for (const keys of chunks) {
+    for (const keys of pages) {
       for (const key of keys) {
         let count: number;
         do {
           if (isClosed()) return removed;
-          count = await trim(parts, key, nowMs);
+          count = await trim(ports, key, nowMs);
           removed += count;
-        } while (count >= STEP);
+        } while (count >= ENTRIES_PER_STEP);
       }
       await new Promise(setImmediate);
     }
@@ -169,45 +172,47 @@ async function trimAll(parts: SweepParts, nowMs: number, isClosed: () => boolean
   return removed;
 }
 
-/** No cursor stays open between two chunks. */
+/** Yields all channels in pages. No cursor stays open between two pages. */
 function* allChannels({ heads }: Tables): Generator<readonly ChannelKey[]> {
   let after: string | undefined;
   let keys: readonly ChannelKey[];
   do {
     const start = after === undefined ? {} : { start: after, exclusiveStart: true };
-    keys = [...heads.getKeys({ ...start, limit: STEP })];
+    keys = [...heads.getKeys({ ...start, limit: ENTRIES_PER_STEP })];
     yield keys;
     after = keys.at(-1);
-  } while (keys.length === STEP);
+  } while (keys.length === ENTRIES_PER_STEP);
 }
 
-function* inChunks(keys: readonly ChannelKey[]): Generator<readonly ChannelKey[]> {
-  for (let at = 0; at < keys.length; at += STEP) yield keys.slice(at, at + STEP);
+function* inPages(keys: readonly ChannelKey[]): Generator<readonly ChannelKey[]> {
+  for (let at = 0; at < keys.length; at += ENTRIES_PER_STEP)
+    yield keys.slice(at, at + ENTRIES_PER_STEP);
 }
 
-/** Cuts the oldest messages of a channel, about a step of them; returns how many. */
-async function trim(parts: SweepParts, key: ChannelKey, nowMs: number): Promise<number> {
-  const { tables, rows } = parts;
+/** Removes about one step of the oldest messages of a channel. Returns their number. */
+async function trim(ports: SweepPorts, key: ChannelKey, nowMs: number): Promise<number> {
+  const { tables, rows } = ports;
   const row = rows.get(key);
   if (row === undefined) return 0;
-  const old = oldRows(parts, { key, row }, nowMs);
-  if (old.length > 0)
+  const cuts = rowsToCut(ports, { key, row }, nowMs);
+  if (cuts.length > 0)
     await commit(tables, () => {
-      for (const one of old) removeRow(parts, row.number, one);
+      for (const cut of cuts) removeRow(ports, row.number, cut);
     });
-  return old.reduce((sum, { row, keptFrom }) => sum + keptFrom - row.first, 0);
+  return cuts.reduce((sum, { row, keptFrom }) => sum + keptFrom - row.first, 0);
 }
 
-interface OldRow {
+/** A row of the log whose first messages must be removed. */
+interface RowCut {
   readonly row: LogRow;
-  /** The first seq of the row that stays; behind its last one: none does. */
+  /** First seq of the row that stays. Higher than the row's last seq if none stays. */
   readonly keptFrom: number;
 }
 
 function removeRow(
-  { tables, logRows, streamRows }: SweepParts,
+  { tables, logRows, streamRows }: SweepPorts,
   number: number,
-  { row, keptFrom }: OldRow,
+  { row, keptFrom }: RowCut,
 ): void {
   logRows.remove(number, row);
   if (keptFrom <= row.last) logRows.put(number, keptFrom, recordsFrom(row, keptFrom));
@@ -219,47 +224,50 @@ function removeRow(
   void tables.expiry.remove(expiryKey(expiresAtMs, key));
 }
 
-function oldRows(
-  parts: SweepParts,
+function rowsToCut(
+  ports: SweepPorts,
   { key, row: channel }: { readonly key: ChannelKey; readonly row: ChannelRow },
   nowMs: number,
-): readonly OldRow[] {
-  const { logRows, retentionMs, live, trimQueue, memtable } = parts;
+): readonly RowCut[] {
+  const { logRows, retentionMs, live, trimQueue, memtable } = ports;
   const { number, head } = channel;
   const trimThrough = trimQueue.keeps > 0 ? head - trimQueue.keeps : 0;
-  const old: OldRow[] = [];
+  const cuts: RowCut[] = [];
   const hasRetention = retentionMs < Infinity;
-  if (!hasRetention && trimThrough <= 0) return old;
+  if (!hasRetention && trimThrough <= 0) return cuts;
   const to = hasRetention ? MAX_SEQ : trimThrough;
-  /** A row of a checkpoint under way would be written whole again beside what is left of it. */
-  const movingFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
+  /**
+   * First seq in the memtable. A row that a checkpoint is writing must not be cut: the checkpoint
+   * could write it again in full.
+   */
+  const memtableFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
   for (const row of logRows.rowsUp(number, 1, to)) {
-    const isPast = hasRetention && newestMs(row) + retentionMs <= nowMs;
-    const lastOld = isPast ? row.last : Math.min(row.last, trimThrough);
+    const isPastRetention = hasRetention && newestMs(row) + retentionMs <= nowMs;
+    const lastOld = isPastRetention ? row.last : Math.min(row.last, trimThrough);
     const isCut = lastOld < row.last;
     if (lastOld < row.first) break;
     if (isStream(row) && live.at(key, row.first) !== undefined) {
       trimQueue.add(key);
-      break; // goes when it is over
+      break; // removed once the stream has ended and is in the database
     }
-    if (isCut && row.last >= movingFrom) {
+    if (isCut && row.last >= memtableFrom) {
       trimQueue.add(key);
       break;
     }
-    old.push({ row, keptFrom: lastOld + 1 });
+    cuts.push({ row, keptFrom: lastOld + 1 });
     count += lastOld + 1 - row.first;
-    if (isCut || count >= STEP) break;
+    if (isCut || count >= ENTRIES_PER_STEP) break;
   }
-  return old;
+  return cuts;
 }
 
-/** It stands alone. */
+/** True if the row is the message of a stream, which has a row of its own. */
 function isStream(row: LogRow): boolean {
   return isStreamRecord(recordAt(row, row.first));
 }
 
-/** When the newest message of a row was accepted. */
+/** Returns when the newest message of a row was accepted. */
 function newestMs(row: LogRow): number {
   let newest = 0;
   for (let seq = row.first; seq <= row.last; seq++)
@@ -268,15 +276,16 @@ function newestMs(row: LogRow): number {
 }
 
 /**
- * Which channels hold more messages in the database than they keep, or may. Owns their set: those
- * that grew enough since it was taken, and at first all, for the limit may have been another one.
- * Asked per channel and checkpoint, never per message.
+ * Channels that may have more messages in the database than they keep. Owns the set of them:
+ * channels that grew enough since the set was last taken. After a start the set contains all
+ * channels, because the limit may have changed. Called once per channel and checkpoint, never per
+ * message.
  */
 export class TrimQueue {
-  /** How many messages a channel keeps; 0: all. */
+  /** Number of messages that each channel keeps. 0 means no limit. */
   readonly keeps: number;
   readonly #step: number;
-  /** Undefined: all there are. */
+  /** `undefined` means all channels. */
   #channels: Set<ChannelKey> | undefined;
 
   constructor(keeps: number) {
@@ -285,8 +294,8 @@ export class TrimQueue {
   }
 
   /**
-   * To be called with each channel that a checkpoint brought into the database, before it is let go
-   * of.
+   * Queues a channel if it grew enough. Must be called with each channel that a checkpoint has
+   * written, before the memtable drops its records.
    */
   grew({ channel, head, log }: ChannelFlush): void {
     if (this.keeps === 0 || head <= this.keeps) return;
@@ -295,19 +304,19 @@ export class TrimQueue {
     if (Math.floor(head / step) > Math.floor(before / step)) this.add(channel.key);
   }
 
-  /** The channel must be looked at next time. */
+  /** Queues a channel for the next sweep. */
   add(key: ChannelKey): void {
     this.#channels?.add(key);
   }
 
-  /** The channels to look at, which are not given again; undefined: all there are. */
+  /** Returns the queued channels and empties the queue. `undefined` means all channels. */
   take(): ReadonlySet<ChannelKey> | undefined {
-    const taken = this.#channels;
+    const channels = this.#channels;
     this.#channels = new Set();
-    return taken;
+    return channels;
   }
 
-  /** What was taken was not looked at to the end. */
+  /** Records that the sweep did not finish, so that the next one examines all channels. */
   failed(): void {
     this.#channels = undefined;
   }

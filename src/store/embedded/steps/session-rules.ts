@@ -1,38 +1,38 @@
-// What follows from sessions being in the store together: whom a login ends, and whether a session
-// may be continued. Pure; `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` say it
-// again, because there it must happen inside Redis. `test/contract/kick-cases.ts` has the cases.
+// The rules for the sessions of a user: which sessions a login ends, and whether a session may be
+// continued. Pure. `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` contain the same
+// rules, because there they must run inside Redis. `test/contract/kick-cases.ts` has the cases.
 
 import { MAIN_DEVICE, type SessionRecord } from "../../../broker/model.ts";
 import type { Claim, LoggedInSession, LoginResult, NewestLogin } from "../../../broker/ports.ts";
 
-/** What the kick rule looks at. */
+/** The fields that the kick rule depends on. */
 type KickFacts = Pick<SessionRecord, "flag" | "level" | "deviceId">;
 
-/** Labels of earlier logins that are remembered. */
+/** Maximum number of labels of earlier logins that are kept. */
 const MAX_PAST = 8;
 
-/** A session that another one ends, and the reason that it is closed with. */
+/** A session that a login ends, and the reason it is closed with. */
 interface EndedSession {
   readonly session: SessionRecord;
   readonly reason: "replaced" | "kicked";
 }
 
-/** A login and what the store holds after it. */
-type Placed =
+/** The decision on a login, and what the store holds after it. */
+type LoginDecision =
   | Extract<LoginResult, { readonly kind: "refused" }>
   | {
       readonly kind: "entered";
       readonly entry: LoggedInSession;
       readonly ended: readonly EndedSession[];
-      /** Undefined: the session is a secondary one. */
+      /** `undefined` if the session is a secondary one. */
       readonly newest: NewestLogin | undefined;
     };
 
 /**
- * Decides on a login [decisions: Kick rule; resume is no login]. `entries` are the user's others,
- * `now` is in microseconds.
+ * Decides on a login [decisions: Kick rule; resume is no login]. `entries` are the user's other
+ * sessions. `now` is in microseconds.
  */
-export function place(
+export function decideLogin(
   session: SessionRecord,
   claim: Claim | undefined,
   {
@@ -41,11 +41,11 @@ export function place(
     now,
   }: {
     readonly entries: readonly LoggedInSession[];
-    /** Of the session's uid and flag. */
+    /** The newest main login with the session's uid and flag. */
     readonly newest: NewestLogin | undefined;
     readonly now: number;
   },
-): Placed {
+): LoginDecision {
   const isMain = session.level === MAIN_DEVICE;
   const label = claim !== undefined && "label" in claim ? claim.label : "";
   const orders = entries.map(({ order }) => order);
@@ -61,10 +61,10 @@ export function place(
       if (newest.ended !== undefined) return { kind: "refused", reason: newest.ended };
       order = newest.order;
     }
-    for (const other of entries) {
-      if (other.order <= order || !collide(session, other.session)) continue;
-      if (!isSameDevice(session, other.session)) return { kind: "refused", reason: "kicked" };
-      order = other.order;
+    for (const existing of entries) {
+      if (existing.order <= order || !collide(session, existing.session)) continue;
+      if (!isSameDevice(session, existing.session)) return { kind: "refused", reason: "kicked" };
+      order = existing.order;
     }
   }
   const entry = { session, since, order: order ?? Math.max(now, last + 1) };
@@ -81,7 +81,10 @@ export function place(
   };
 }
 
-/** Undefined: the session is a login. */
+/**
+ * Returns the order of the login that the session continues, `undefined` if the session is a new
+ * login.
+ */
 function claimedOrder(
   claim: Claim | undefined,
   newest: NewestLogin | undefined,
@@ -93,19 +96,23 @@ function claimedOrder(
   return newest.past.includes(claim.label) ? 0 : undefined;
 }
 
+/** Returns the newest main login after this one. */
 function nextNewest(
   { session, order, since }: LoggedInSession,
   label: string,
   before: NewestLogin | undefined,
 ): NewestLogin {
   const { deviceId } = session;
-  const known = before?.label ?? "";
+  const previousLabel = before?.label ?? "";
   const isSame = before?.order === order;
-  const next = label === "" && isSame ? known : label;
+  const next = label === "" && isSame ? previousLabel : label;
   const past = before?.past ?? [];
   return {
     ...{ order, since, deviceId, label: next, ended: undefined },
-    past: known === "" || known === next ? past : [...past, known].slice(-MAX_PAST),
+    past:
+      previousLabel === "" || previousLabel === next
+        ? past
+        : [...past, previousLabel].slice(-MAX_PAST),
   };
 }
 
@@ -117,23 +124,23 @@ function isReplacing(next: LoggedInSession, old: LoggedInSession): boolean {
   return isSameDevice(next.session, old.session) || isContinued(next, old);
 }
 
-/** Both are connections of one login. */
+/** True if both are connections of the same login. */
 function isContinued(next: LoggedInSession, old: LoggedInSession): boolean {
   return next.order === old.order && next.session.flag === old.session.flag;
 }
 
 /**
- * Whether one of the two ends the other: which, is a matter of their order [decisions: Kick rule].
+ * True if only one of the two sessions may stay [decisions: Kick rule]. Their order decides which.
  */
-function collide(one: KickFacts, other: KickFacts): boolean {
-  if (one.flag !== other.flag) return false;
-  if (isSameDevice(one, other)) return true;
-  return one.level === MAIN_DEVICE && other.level === MAIN_DEVICE;
+function collide(a: KickFacts, b: KickFacts): boolean {
+  if (a.flag !== b.flag) return false;
+  if (isSameDevice(a, b)) return true;
+  return a.level === MAIN_DEVICE && b.level === MAIN_DEVICE;
 }
 
 function isSameDevice(
-  one: Pick<SessionRecord, "deviceId">,
-  other: Pick<SessionRecord, "deviceId">,
+  a: Pick<SessionRecord, "deviceId">,
+  b: Pick<SessionRecord, "deviceId">,
 ): boolean {
-  return one.deviceId !== "" && one.deviceId === other.deviceId;
+  return a.deviceId !== "" && a.deviceId === b.deviceId;
 }

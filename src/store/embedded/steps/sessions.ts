@@ -1,6 +1,6 @@
-// The sessions of this process: they are in memory, because none outlives it. Only the newest
-// logins are kept. State: sessions by uid, and why those were ended that nobody has taken out
-// since.
+// The sessions of this process. They are only in memory, because no session outlives the process.
+// Only the newest logins are stored. State: sessions by uid, and the reasons of ended sessions that
+// their connections have not removed yet.
 
 import { timingSafeEqual } from "node:crypto";
 import type { CloseReason } from "../../../broker/errors.ts";
@@ -30,12 +30,12 @@ import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { toBrokerError } from "../../lifecycle.ts";
 import { persist } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
-import { place } from "./session-rules.ts";
+import { decideLogin } from "./session-rules.ts";
 import { type NewestLogins, userLock } from "./users.ts";
 
-type Entered = Extract<LoginResult, { readonly kind: "entered" }>;
+type EnteredResult = Extract<LoginResult, { readonly kind: "entered" }>;
 
-interface SessionParts {
+interface SessionPorts {
   readonly tables: Tables;
   readonly users: Pick<UserStore, "device">;
   readonly channels: Pick<ChannelStore, "groupsOf">;
@@ -46,19 +46,19 @@ interface SessionParts {
 }
 
 const NO_ENTRIES: readonly SessionEntry[] = [];
-/** Ended sessions that their connections have not left yet. */
+/** Maximum number of ended sessions whose reason is kept until their connection removes them. */
 const MAX_ENDED = 10_000;
 
-export function createSessions(parts: SessionParts): SessionStore {
-  const { tables, users, channels, logins, lock, publisher, clock } = parts;
+export function createSessions(ports: SessionPorts): SessionStore {
+  const { tables, users, channels, logins, lock, publisher, clock } = ports;
   const sessions = new Map<string, readonly SessionEntry[]>();
   const ended = new BoundedMap<string, CloseReason>(MAX_ENDED);
 
   let lastUs = 0;
 
   /**
-   * Microseconds, each time later: a session that left may have logged in just now, or the clock
-   * went back.
+   * Returns the time in microseconds, always later than the last one. Two logins must not get the
+   * same time, and the clock may be set back.
    */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);
@@ -77,7 +77,7 @@ export function createSessions(parts: SessionParts): SessionStore {
   }
 
   function find({ uid, sessionId }: SessionName): SessionEntry | undefined {
-    return entriesOf(uid).find((one) => one.session.sessionId === sessionId);
+    return entriesOf(uid).find((entry) => entry.session.sessionId === sessionId);
   }
 
   function newestOf(session: SessionRecord): NewestLogin | undefined {
@@ -96,7 +96,7 @@ export function createSessions(parts: SessionParts): SessionStore {
     const { uid } = session;
     put(
       uid,
-      entriesOf(uid).filter((one) => one !== entry),
+      entriesOf(uid).filter((other) => other !== entry),
     );
     publishPresence(uid);
   }
@@ -107,8 +107,10 @@ export function createSessions(parts: SessionParts): SessionStore {
     publisher.publish({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /** Takes a session out that cannot be continued then, if it is a main one. */
-  async function takeOut(session: SessionName, reason: CloseReason) {
+  /**
+   * Removes a session that must not go on. If it is a main session, it cannot be continued later.
+   */
+  async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);
     if (entry === undefined) return;
     ended.set(session.sessionId, reason);
@@ -118,12 +120,12 @@ export function createSessions(parts: SessionParts): SessionStore {
     remove(session);
   }
 
-  /** Nothing is lost in memory: a session that is not in was ended. */
+  /** Confirms that a session may go on. Memory loses no session, so a missing session was ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
     const reason = endedByDevice(session, device);
     if (reason !== undefined) {
-      await takeOut(session, reason);
+      await evict(session, reason);
       return { kind: "refused", reason };
     }
     if (find(session) !== undefined) return { kind: "confirmed" };
@@ -134,43 +136,46 @@ export function createSessions(parts: SessionParts): SessionStore {
   }
 
   async function enter(
-    asked: SessionRecord,
+    requested: SessionRecord,
     incarnation: Incarnation,
     { claim, tokenHash }: LoginTerms = {},
-  ): Promise<Exclude<LoginResult, Entered> | Omit<Entered, "groups">> {
-    const { uid, flag, sessionId } = asked;
+  ): Promise<Exclude<LoginResult, EnteredResult> | Omit<EnteredResult, "groups">> {
+    const { uid, flag, sessionId } = requested;
     return lock.run(userLock(uid), async () => {
       const device = tokenHash === undefined ? undefined : await users.device(uid, flag);
-      const level = levelOf(asked, tokenHash, device);
+      const level = levelOf(requested, tokenHash, device);
       if (level === undefined) return { kind: "unauthorized" };
-      const session = level === asked.level ? asked : { ...asked, level };
+      const session = level === requested.level ? requested : { ...requested, level };
       const newest = newestOf(session);
       const entries = entriesOf(uid).filter((other) => other.session.sessionId !== sessionId);
-      const placed = place(session, claim, { entries, newest, now: nowUs() });
-      if (placed.kind === "refused") return placed;
-      if (placed.newest !== undefined) {
-        const kept = keep(session, placed.newest);
-        if (isSameLogin(placed.newest, newest))
-          kept.catch(() => {}); // only a later end of its time is lost: a full disk keeps nobody from reconnecting
-        else await kept;
+      const decision = decideLogin(session, claim, { entries, newest, now: nowUs() });
+      if (decision.kind === "refused") return decision;
+      if (decision.newest !== undefined) {
+        const stored = keep(session, decision.newest);
+        if (isSameLogin(decision.newest, newest))
+          // Only a longer lifetime is lost; a full disk must not prevent a reconnect.
+          stored.catch(() => {});
+        else await stored;
       }
-      const gone = new Set([sessionId]);
-      for (const { session } of placed.ended) gone.add(session.sessionId);
-      const staying = entriesOf(uid).filter((other) => !gone.has(other.session.sessionId));
-      const { order, since } = placed.entry;
-      const entry = { session, order, since, incarnation }; // a spread would give each entry a hidden class of its own
-      put(uid, staying.concat(entry)); // exactly as long as needed, unlike a spread
-      for (const { session, reason } of placed.ended) publishEnd(session, reason);
+      const removedIds = new Set([sessionId]);
+      for (const { session } of decision.ended) removedIds.add(session.sessionId);
+      const staying = entriesOf(uid).filter((other) => !removedIds.has(other.session.sessionId));
+      const { order, since } = decision.entry;
+      // A spread would give each entry a hidden class of its own.
+      const entry = { session, order, since, incarnation };
+      // `concat` allocates exactly the needed length, unlike a spread.
+      put(uid, staying.concat(entry));
+      for (const { session, reason } of decision.ended) publishEnd(session, reason);
       publishPresence(uid);
-      return { kind: "entered", ...placed.entry };
+      return { kind: "entered", ...decision.entry };
     });
   }
 
   return {
-    async login(asked, incarnation, terms) {
-      const entered = await enter(asked, incarnation, terms);
+    async login(requested, incarnation, terms) {
+      const entered = await enter(requested, incarnation, terms);
       if (entered.kind !== "entered") return entered;
-      return { ...entered, groups: await channels.groupsOf(asked.uid) };
+      return { ...entered, groups: await channels.groupsOf(requested.uid) };
     },
 
     async removeSession(session) {
@@ -180,13 +185,15 @@ export function createSessions(parts: SessionParts): SessionStore {
 
     endSession: (session, reason) =>
       lock.run(userLock(session.uid), async () => {
-        await takeOut(session, reason);
+        await evict(session, reason);
         publishEnd(session, reason);
       }),
 
     confirmSessions: (all) =>
       Promise.all(
-        all.map((one) => lock.run(userLock(one.session.uid), () => confirm(one)).catch(failure)),
+        all.map((entry) =>
+          lock.run(userLock(entry.session.uid), () => confirm(entry)).catch(failure),
+        ),
       ),
 
     sessionsOf: async (uids) => uids.map(entriesOf),
@@ -197,35 +204,36 @@ function failure(cause: unknown): Confirmation {
   return { kind: "failed", error: toBrokerError(cause) };
 }
 
-/** The level that counts; undefined: the device does not have the token. */
+/** Returns the level that the session gets, `undefined` if the token is not the device's. */
 function levelOf(
-  asked: SessionRecord,
+  requested: SessionRecord,
   tokenHash: Uint8Array | undefined,
   device: Device | undefined,
 ): DeviceLevel | undefined {
-  if (tokenHash === undefined) return asked.level;
-  if (device === undefined || tokenHash.length === 0) return undefined; // that of a device that logged out is empty
+  if (tokenHash === undefined) return requested.level;
+  // The token hash of a logged-out device is empty.
+  if (device === undefined || tokenHash.length === 0) return undefined;
   if (device.tokenHash.length !== tokenHash.length) return undefined;
   const isSame = timingSafeEqual(device.tokenHash, tokenHash);
   return isSame ? device.level : undefined;
 }
 
 /**
- * Why a session may not go on as far as its device decides; undefined: it may [decisions:
+ * Returns why the device no longer allows the session, `undefined` if it does [decisions:
  * /user/token again].
  */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,
 ): CloseReason | undefined {
-  if (tokenTag === "" || device === undefined) return undefined; // it needed none
+  if (tokenTag === "" || device === undefined) return undefined; // the session needed no token
   if (device.tokenHash.length === 0) return "logged_out";
-  const tag = Buffer.from(tokenTag, "base64url"); // how the token's hash begins
+  const tag = Buffer.from(tokenTag, "base64url"); // the first bytes of the token's hash
   const isSame = tag.equals(device.tokenHash.subarray(0, tag.length));
   return isSame || level !== MAIN_DEVICE ? undefined : "token_changed";
 }
 
-/** A reconnect of it changed nothing that a later decision needs. */
+/** True if a reconnect changed nothing that a later decision depends on. */
 function isSameLogin(next: NewestLogin, before: NewestLogin | undefined) {
   return (
     next.order === before?.order &&

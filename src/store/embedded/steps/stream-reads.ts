@@ -1,5 +1,5 @@
-// Reads streams: active and just ended ones from memory, others from the database. No state but the
-// parts'. Must never show what is not committed, nor a stream whose message is past the retention
+// Reads streams: active and just ended ones from memory, others from the database. No state of its
+// own. Must never return uncommitted events, or a stream whose message is older than the retention
 // time.
 
 import { type ChannelKey, type Message, messageTimeMs } from "../../../broker/model.ts";
@@ -15,20 +15,20 @@ type StreamReads = Pick<
   "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
 >;
 
-export interface StreamReadsParts {
+export interface StreamReadsPorts {
   readonly live: LiveStreams;
   readonly streamRows: StreamRows;
-  /** Unix milliseconds. */
+  /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
-  /** Infinity: for ever. */
+  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
-export function createStreamReads(parts: StreamReadsParts): StreamReads {
-  const { live, streamRows: rows } = parts;
+export function createStreamReads(ports: StreamReadsPorts): StreamReads {
+  const { live, streamRows: rows } = ports;
 
-  /** An ended stream as stored, unless its message is not shown any more. */
-  function stored(
+  /** Returns an ended stream from the database, `undefined` if its message is no longer shown. */
+  function findEnded(
     key: ChannelKey,
     clientMsgNo: string,
   ): (EndedStream & { readonly record: Buffer }) | undefined {
@@ -42,7 +42,7 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
   const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
 
   /**
-   * One in memory, committed at least in part; ended, it is shown as long as one that is stored.
+   * True if a stream in memory is shown. An ended one is shown as long as a stored one would be.
    */
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
@@ -50,7 +50,7 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
   }
 
   function isKept(timestampMs: number): boolean {
-    const { clock, retentionMs } = parts;
+    const { clock, retentionMs } = ports;
     return clock() < timestampMs + retentionMs;
   }
 
@@ -58,7 +58,7 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
     stream(key, clientMsgNo) {
       const stream = live.find(key, clientMsgNo);
       if (stream !== undefined) return isShownLive(stream) ? stream.snapshot() : undefined;
-      const ended = stored(key, clientMsgNo);
+      const ended = findEnded(key, clientMsgNo);
       if (ended === undefined) return undefined;
       return rows.snapshot(ended.number, decodeRecord(ended.record).message);
     },
@@ -73,19 +73,19 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
     streamTextOffset(key, clientMsgNo, index) {
       const stream = live.find(key, clientMsgNo);
       if (stream !== undefined) return isShownLive(stream) ? stream.textOffset(index) : undefined;
-      const ended = stored(key, clientMsgNo);
+      const ended = findEnded(key, clientMsgNo);
       return ended === undefined ? undefined : rows.textOffset(ended, index);
     },
   };
 }
 
-/** Makes a stream's message, as its record has it, whole. */
+/** Adds its stream to the message of a stream. `number` is the channel's number. */
 type WithStream = (message: Message, number: number) => Message;
 
 export function createWithStream({
   live,
   streamRows: rows,
-}: Pick<StreamReadsParts, "live" | "streamRows">): WithStream {
+}: Pick<StreamReadsPorts, "live" | "streamRows">): WithStream {
   return (message, number) => {
     const active = live.at(message.key, message.messageSeq);
     return withStream(message, active?.snapshot() ?? rows.snapshot(number, message));

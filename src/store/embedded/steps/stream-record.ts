@@ -1,8 +1,24 @@
-// One event of a stream ⇄ bytes: its WAL record, and its body, the part of the record that the
-// database keeps. Pure. A record, little-endian: version u8, kind u8, unused u16, messageSeq f64,
-// key (length u16, UTF-8), body. A body: type u8, ending u8, flags u8, unused u8, index u32,
-// timestampMs f64, [eventId (length u16, UTF-8)], then the data, UTF-8. It has no version of its
-// own: what holds it does.
+// Encodes and decodes an event of a stream: its record in the WAL, and its body, the part of the
+// record that the database stores. Pure. All numbers are little-endian.
+//
+//   record   version       u8
+//            kind          u8       STREAM_RECORD
+//            unused        u16
+//            messageSeq    f64
+//            key           string   channel key
+//            body          bytes    to the end of the record
+//
+//   body     type          u8       index in TYPES
+//            ending        u8       index in ENDINGS
+//            flags         u8       HAS_ID
+//            unused        u8
+//            index         u32
+//            timestampMs   f64
+//            eventId       string   only if the flag HAS_ID is set
+//            data          bytes    UTF-8, to the end of the body
+//
+// A string is the number of its bytes (u16), followed by the bytes in UTF-8. A body has no version
+// of its own: the record, or the row that contains it, has one.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -16,17 +32,17 @@ import { writeText } from "../../../lib/write-text.ts";
 import { assertVersion, PLAIN_VERSION, STREAM_RECORD } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 
-const RECORD_BYTES = 12;
-const BODY_BYTES = 16;
+const RECORD_HEADER_BYTES = 12;
+const BODY_HEADER_BYTES = 16;
 const HAS_ID = 1;
 
 /**
- * How a stream ended. `stopped`: cancelled by a viewer; `replaced`: cancelled by another stream's
- * forced start.
+ * How a stream ended. `stopped`: a viewer cancelled it. `replaced`: the forced start of another
+ * stream cancelled it.
  */
 export type Ending = "closed" | "stopped" | "replaced" | "interrupted";
 
-/** Stored as the place in the list. */
+/** Stored as the index in this list. */
 const ENDINGS: readonly (Ending | undefined)[] = [
   undefined,
   "closed",
@@ -34,7 +50,7 @@ const ENDINGS: readonly (Ending | undefined)[] = [
   "replaced",
   "interrupted",
 ];
-/** Stored as the place in the list. */
+/** Stored as the index in this list. */
 const TYPES: readonly string[] = [
   "",
   STREAM_START,
@@ -46,19 +62,21 @@ const TYPES: readonly string[] = [
   "___ToolCallResult",
 ];
 
-/** An event in its place in a stream. */
+/** An event and its index in the stream. */
 export interface StreamEvent {
   readonly index: number;
   readonly type: string;
-  /** Of the last one. */
+  /** Set for the last event of a stream. */
   readonly ending: Ending | undefined;
-  /** The producer's; undefined: it chose none. */
+  /** Id that the producer chose, `undefined` if it chose none. */
   readonly eventId: string | undefined;
   readonly data: string;
   readonly timestampMs: number;
 }
 
-/** An event's encoded form: the record from `start` to `end`, its body from `body`. */
+/**
+ * Position of an encoded event: the record is from `start` to `end`, and its body begins at `body`.
+ */
 export interface EncodedEvent {
   readonly bytes: Buffer;
   readonly start: number;
@@ -66,18 +84,19 @@ export interface EncodedEvent {
   readonly end: number;
 }
 
-/** Which stream an event belongs to. */
+/** Identifies the stream of an event. */
 export interface StreamName {
   readonly key: ChannelKey;
   readonly messageSeq: number;
 }
 
+/** Returns the state of a stream with this ending. */
 export function stateAfter(ending: Ending | undefined): StreamState {
   if (ending === undefined) return "active";
   return ending === "stopped" || ending === "replaced" ? "cancelled" : ending;
 }
 
-/** Whether a stream can have this name. */
+/** True if a stream can have this key and clientMsgNo. */
 export function isStreamName({
   key,
   clientMsgNo,
@@ -88,37 +107,37 @@ export function isStreamName({
   return key.length <= MAX_KEY_UNITS && clientMsgNo.length <= MAX_LABEL_UNITS;
 }
 
-/** Whether events of this type can be kept. */
+/** True if events of this type are stored. */
 export function isStreamType(type: string): boolean {
   return type !== "" && TYPES.includes(type);
 }
 
-/** As a number, for rows. */
+/** Returns the number that rows store for an ending. */
 export function endingCode(ending: Ending): number {
   return ENDINGS.indexOf(ending);
 }
 
-/** Throws `internal` when no build so far wrote it. */
+/** Returns the ending for a stored number. Throws `internal` if the number is unknown. */
 export function endingOf(code: unknown): Ending {
   const ending = typeof code === "number" ? ENDINGS[code] : undefined;
   if (ending === undefined) throw unreadable(`ending ${code}`);
   return ending;
 }
 
-/** The id of an event whose producer chose none. */
-export function madeEventId(index: number): string {
+/** Returns the id of an event whose producer chose none. */
+export function defaultEventId(index: number): string {
   return String(index);
 }
 
-/** Room the record needs at most. */
+/** Returns the maximum size of the event's record. */
 export function maxStreamRecordBytes({ key }: StreamName, { eventId, data }: StreamEvent): number {
   const units = key.length + (eventId?.length ?? 0) + data.length;
-  return RECORD_BYTES + BODY_BYTES + 4 + units * 3;
+  return RECORD_HEADER_BYTES + BODY_HEADER_BYTES + 4 + units * 3;
 }
 
 /**
- * Writes the record at `at`; returns where its body begins and where it ends. The target has room
- * for `maxStreamRecordBytes`.
+ * Writes the record at `at`. Returns where its body begins and where the record ends. The target
+ * must have room for `maxStreamRecordBytes`.
  */
 export function encodeStreamRecord(
   target: Buffer,
@@ -131,7 +150,7 @@ export function encodeStreamRecord(
   target[at + 2] = 0;
   target[at + 3] = 0;
   target.writeDoubleLE(stream.messageSeq, at + 4);
-  const body = writeString(target, at + RECORD_BYTES, stream.key);
+  const body = writeString(target, at + RECORD_HEADER_BYTES, stream.key);
   return { body, end: encodeBody(target, body, event) };
 }
 
@@ -143,21 +162,21 @@ function encodeBody(target: Buffer, at: number, event: StreamEvent): number {
   target[at + 3] = 0;
   target.writeUInt32LE(index, at + 4);
   target.writeDoubleLE(timestampMs, at + 8);
-  let end = at + BODY_BYTES;
+  let end = at + BODY_HEADER_BYTES;
   if (eventId !== undefined) end = writeString(target, end, eventId);
   return end + writeText(target, end, data);
 }
 
-/** Reads a whole record. Throws `internal` on a newer format. */
+/** Decodes a record. Throws `internal` if its version is newer than this build's. */
 export function decodeStreamRecord(bytes: Buffer): {
   readonly stream: StreamName;
   readonly event: StreamEvent;
-  /** Where the body begins. */
+  /** Start of the body. */
   readonly body: number;
 } {
   assertVersion(bytes[0]);
-  const keyAt = RECORD_BYTES + 2;
-  const body = keyAt + bytes.readUInt16LE(RECORD_BYTES);
+  const keyAt = RECORD_HEADER_BYTES + 2;
+  const body = keyAt + bytes.readUInt16LE(RECORD_HEADER_BYTES);
   return {
     stream: {
       key: bytes.toString("utf8", keyAt, body),
@@ -168,12 +187,12 @@ export function decodeStreamRecord(bytes: Buffer): {
   };
 }
 
-/** Reads a whole body. Throws `internal` on what no build so far wrote. */
+/** Decodes a body. Throws `internal` if it contains an unknown value. */
 export function decodeBody(bytes: Buffer): StreamEvent {
   const type = TYPES[bytes[0] ?? 0];
   if (type === undefined || type === "") throw unreadable(`event type ${bytes[0]}`);
   const code = bytes[1] ?? 0;
-  let at = BODY_BYTES;
+  let at = BODY_HEADER_BYTES;
   let eventId: string | undefined;
   if (((bytes[2] ?? 0) & HAS_ID) !== 0) {
     const start = at + 2;

@@ -1,6 +1,7 @@
-// Streams in the database. An active one: a row that says so, and its events in parts, one per
-// checkpoint that had some. An ended one: one row of what it came to, one of what lookups by event
-// need, one that finds it by its clientMsgNo. Its head is its message, in the log. No state.
+// Rows of streams in the database. An active stream has one row that marks it as active, and one
+// row per checkpoint with its new events (a part). An ended stream has a row with its content, a
+// row for lookups by event, and a row that finds it by its clientMsgNo. The message of a stream is
+// in the log. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey, StreamNote, StreamSnapshot } from "../../../broker/model.ts";
@@ -24,13 +25,14 @@ const LENGTH_BYTES = 4;
 const KEY_BYTES = 12;
 const NUMBER_BYTES = 6;
 
-/** An ended stream by its name. */
+/** An ended stream that was found by its clientMsgNo. */
 export interface EndedStream {
   readonly number: number;
   readonly messageSeq: number;
   readonly ending: Ending;
 }
 
+/** The rows of streams. */
 export class StreamRows {
   readonly #tables: Tables;
   readonly #rows: ChannelRows;
@@ -41,13 +43,13 @@ export class StreamRows {
   }
 
   /**
-   * Puts what is being flushed of a stream. To be called inside `commit`, in one step. Doing it
-   * again changes nothing.
+   * Puts the events of a stream that a checkpoint writes. Must be called inside `commit`, once per
+   * transaction. Putting them twice changes nothing.
    */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
-    if (stream.isEndedBefore(flushing)) this.#fold(stream, key);
+    if (stream.isEndedBefore(flushing)) this.#putEnded(stream, key);
     else this.#putPart(stream, key);
   }
 
@@ -57,11 +59,11 @@ export class StreamRows {
     if (flushing <= stored) return;
     if (stored === 0) void streamsActive.put(key, Buffer.from([VERSION]));
     parts.add(stored);
-    const value = joined(pending.slice(0, flushing - stored));
+    const value = encodePart(pending.slice(0, flushing - stored));
     void streamParts.put(partKey(key, stored), value);
   }
 
-  #fold(stream: LiveStream, key: Buffer): void {
+  #putEnded(stream: LiveStream, key: Buffer): void {
     const { streams, streamTraces, streamNames } = this.#tables;
     const { streamParts, streamsActive } = this.#tables;
     const { head, channel, ending } = stream;
@@ -71,14 +73,14 @@ export class StreamRows {
     const fields = [text, nextIndex, startData, endData, notes.map(toFields)];
     void streams.put(key, [VERSION, code, ...fields]);
     const { offsets, ids } = stream.trace();
-    void streamTraces.put(key, [VERSION, packed(offsets), ids]);
+    void streamTraces.put(key, [VERSION, packOffsets(offsets), ids]);
     const name = nameKey(channel.number, head.clientMsgNo);
     void streamNames.put(name, [VERSION, head.messageSeq, code]);
     void streamsActive.remove(key);
     for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
-  /** Takes an ended stream out. To be called inside `commit`. */
+  /** Removes an ended stream. Must be called inside `commit`. */
   remove(number: number, record: Buffer): void {
     const { streams, streamTraces, streamNames } = this.#tables;
     const { messageSeq, clientMsgNo } = decodeRecord(record).message;
@@ -88,7 +90,7 @@ export class StreamRows {
     void streamNames.remove(nameKey(number, clientMsgNo));
   }
 
-  /** The ended stream of that name. */
+  /** Returns the ended stream with this clientMsgNo. */
   find(key: ChannelKey, clientMsgNo: string): EndedStream | undefined {
     const number = this.#rows.get(key)?.number;
     if (number === undefined) return undefined;
@@ -102,37 +104,38 @@ export class StreamRows {
     };
   }
 
-  /** The message of an ended stream, as it is stored. */
-  record({ number, messageSeq }: Place): Buffer | undefined {
+  /** Returns the record of an ended stream's message. */
+  record({ number, messageSeq }: StreamPosition): Buffer | undefined {
     return this.#tables.log.get(logKey(number, messageSeq));
   }
 
-  /** An event of this id is in the ended stream. */
-  knows({ number, messageSeq }: Place, eventId: string | undefined): boolean {
+  /** True if the ended stream has an event with this id. */
+  knows({ number, messageSeq }: StreamPosition, eventId: string | undefined): boolean {
     if (eventId === undefined) return false;
     const ids = this.#trace({ number, messageSeq })?.[1];
     return Array.isArray(ids) && ids.includes(eventId);
   }
 
   /**
-   * Units of text before the event at `index` of an ended stream; undefined: it has no such index.
+   * Returns the number of UTF-16 units of text before the event at `index` of an ended stream,
+   * `undefined` if the stream has no such event.
    */
-  textOffset(place: Place, index: number): number | undefined {
-    const bytes = this.#trace(place)?.[0];
+  textOffset(position: StreamPosition, index: number): number | undefined {
+    const bytes = this.#trace(position)?.[0];
     if (!(bytes instanceof Uint8Array) || index < 0) return undefined;
     const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
     const count = view.length / 4;
     if (index > count) return undefined;
-    // The last event is the end, which has no text.
+    // The last event is the end of the stream, which has no text.
     return view.readUInt32LE(4 * Math.min(index, count - 1));
   }
 
-  #trace({ number, messageSeq }: Place): readonly unknown[] | undefined {
+  #trace({ number, messageSeq }: StreamPosition): readonly unknown[] | undefined {
     const row = this.#tables.streamTraces.get(logKey(number, messageSeq));
     return row === undefined ? undefined : fieldsOf(row, VERSION);
   }
 
-  /** The ended stream of a message; undefined: no stream ended there. */
+  /** Returns the ended stream of a message, `undefined` if the message has none. */
   snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
     const row = this.#tables.streams.get(logKey(number, head.messageSeq));
     if (row === undefined) return undefined;
@@ -145,7 +148,7 @@ export class StreamRows {
       nextIndex: Number(nextIndex),
       startData: String(startData),
       endData: String(endData),
-      notes: (notes as NoteFields[]).map(toNote), // written by `#fold`
+      notes: (notes as NoteFields[]).map(toNote), // written by `#putEnded`
     };
   }
 
@@ -154,8 +157,8 @@ export class StreamRows {
   }
 
   /**
-   * Every active stream: its head, and its events with the first index of the part each is in.
-   * Throws `internal` when a message is missing.
+   * Yields every active stream: its message, its events, and the first event index of each of its
+   * parts. Throws `internal` if a message is missing.
    */
   *active(): Generator<{
     readonly head: StreamHead;
@@ -164,7 +167,7 @@ export class StreamRows {
   }> {
     const { log, streamsActive, streamParts } = this.#tables;
     for (const { key, value } of streamsActive.getRange({})) {
-      assertKnown(value);
+      assertVersion(value);
       const record = log.get(key);
       if (record === undefined)
         throw new BrokerError("internal", {
@@ -174,7 +177,7 @@ export class StreamRows {
       const events: StreamEvent[] = [];
       for (const part of streamParts.getRange(partRange(key))) {
         parts.push(part.key.readUInt32BE(KEY_BYTES));
-        events.push(...bodiesIn(part.value));
+        events.push(...decodePart(part.value));
       }
       yield { head: decodeRecord(record).message, parts, events };
     }
@@ -182,10 +185,10 @@ export class StreamRows {
 }
 
 /**
- * Removes the rows of an active stream whose message is not in the log: a checkpoint of an older
- * build failed half way and the process died. The WAL has all of that stream, for it is dropped
- * only when a whole checkpoint is done; so the replay brings the stream back. To be called before
- * it. Throws `unavailable`.
+ * Removes the rows of active streams whose message is not in the log. A failed checkpoint of an
+ * older build left them. The WAL still contains these streams, because it is deleted only after a
+ * complete checkpoint, so the replay restores them. Must be called before the replay. Throws
+ * `unavailable`.
  */
 export async function removeOrphanedStreams(
   tables: Tables,
@@ -205,7 +208,7 @@ export async function removeOrphanedStreams(
   );
 }
 
-type Place = Pick<EndedStream, "number" | "messageSeq">;
+type StreamPosition = Pick<EndedStream, "number" | "messageSeq">;
 
 type NoteFields = readonly [number, number, string, string, string, number];
 
@@ -219,7 +222,7 @@ function toNote(fields: NoteFields): StreamNote {
   return { index, textOffset, eventId, type, data, timestampMs };
 }
 
-/** The keys of all parts of a stream. */
+/** Returns the range of the keys of a stream's parts. */
 function partRange(streamKey: Buffer): {
   readonly start: Buffer;
   readonly end: Buffer;
@@ -227,7 +230,7 @@ function partRange(streamKey: Buffer): {
   return { start: partKey(streamKey, 0), end: partKey(streamKey, 0xffff_ffff) };
 }
 
-/** Key of a part: the stream's, then the index of its first event. */
+/** Returns the key of a part: the stream's key and the index of the part's first event. */
 function partKey(streamKey: Buffer, first: number): Buffer {
   const key = Buffer.allocUnsafe(KEY_BYTES + 4);
   streamKey.copy(key);
@@ -243,8 +246,8 @@ function nameKey(number: number, clientMsgNo: string): Buffer {
   return key;
 }
 
-/** A part: version u8, then each body with its length u32 before it. */
-function joined(events: readonly EncodedEvent[]): Buffer {
+/** Encodes a part: version u8, then for each event the size of its body (u32) and the body. */
+function encodePart(events: readonly EncodedEvent[]): Buffer {
   let size = 1;
   for (const { body, end } of events) size += LENGTH_BYTES + end - body;
   const value = Buffer.allocUnsafe(size);
@@ -258,9 +261,9 @@ function joined(events: readonly EncodedEvent[]): Buffer {
   return value;
 }
 
-/** The events of a part. Throws `internal` on a newer format. */
-function bodiesIn(part: Buffer): StreamEvent[] {
-  assertKnown(part);
+/** Decodes the events of a part. Throws `internal` if its version is newer than this build's. */
+function decodePart(part: Buffer): StreamEvent[] {
+  assertVersion(part);
   const events: StreamEvent[] = [];
   let at = 1;
   while (at < part.length) {
@@ -271,7 +274,7 @@ function bodiesIn(part: Buffer): StreamEvent[] {
   return events;
 }
 
-function packed(numbers: readonly number[]): Buffer {
+function packOffsets(numbers: readonly number[]): Buffer {
   const bytes = Buffer.allocUnsafe(4 * numbers.length);
   numbers.forEach((number, i) => {
     bytes.writeUInt32LE(number, 4 * i);
@@ -279,6 +282,6 @@ function packed(numbers: readonly number[]): Buffer {
   return bytes;
 }
 
-function assertKnown(value: Buffer): void {
+function assertVersion(value: Buffer): void {
   fieldsOf([...value.subarray(0, 1)], VERSION);
 }

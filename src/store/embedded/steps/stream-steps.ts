@@ -1,6 +1,6 @@
-// One call that changes streams, on its way through the queue: gives events their places in memory
-// and in the frame, shows and publishes them once they are durable, or takes them back. Owns the
-// list of them and the call's answer. Must never show, publish or answer what is not committed.
+// The queued step of a call that changes streams. It assigns events in memory and in the frame,
+// makes them visible and publishes them once they are durable, or rolls them back. Owns the list of
+// events and the call's result. Nothing may be shown, published or answered before it is committed.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
@@ -18,8 +18,8 @@ import {
   type StreamName,
 } from "./stream-record.ts";
 
-/** What a call assigns with. */
-export interface StreamCallParts {
+/** The parts that a call assigns events with. */
+export interface StreamCallPorts {
   readonly memtable: Memtable;
   readonly live: LiveStreams;
   readonly assigner: Assigner;
@@ -27,13 +27,14 @@ export interface StreamCallParts {
 }
 
 /**
- * Decides what to do and returns the answer. Throws BrokerError when it is refused, having assigned
- * nothing.
+ * Decides what a call changes and returns its result. If the call is refused, it must throw a
+ * BrokerError before it assigns anything.
  */
 export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
 
+/** A queued call that changes streams. */
 export class StreamCall<Answer> implements QueuedStep {
-  readonly #parts: StreamCallParts;
+  readonly #ports: StreamCallPorts;
   readonly #decide: Decision<Answer>;
   readonly #resolve: (answer: Answer) => void;
   readonly reject: (error: BrokerError) => void;
@@ -41,21 +42,21 @@ export class StreamCall<Answer> implements QueuedStep {
   #answer: { readonly value: Answer } | undefined;
 
   constructor(
-    parts: StreamCallParts,
+    ports: StreamCallPorts,
     decide: Decision<Answer>,
-    done: {
+    callbacks: {
       readonly resolve: (answer: Answer) => void;
       readonly reject: (error: BrokerError) => void;
     },
   ) {
-    this.#parts = parts;
+    this.#ports = ports;
     this.#decide = decide;
-    this.#resolve = done.resolve;
-    this.reject = done.reject;
+    this.#resolve = callbacks.resolve;
+    this.reject = callbacks.reject;
   }
 
   assign(nowMs: number): void {
-    this.#assigned = new StreamAssignments(this.#parts, nowMs);
+    this.#assigned = new StreamAssignments(this.#ports, nowMs);
     try {
       this.#answer = { value: this.#decide(this.#assigned) };
     } catch (error) {
@@ -74,49 +75,52 @@ export class StreamCall<Answer> implements QueuedStep {
   }
 }
 
-/** An event that has no place yet. */
+/** An event that is not assigned yet. */
 type NewEvent = Omit<StreamEvent, "index" | "timestampMs"> & {
-  /** Undefined: now. */
+  /** `undefined` means the current time. */
   readonly timestampMs: number | undefined;
 };
 
+/** An assigned event of a stream. */
 interface AssignedEvent {
   readonly stream: LiveStream;
   readonly event: StreamEvent;
   readonly encoded: EncodedEvent;
-  /** `lastMs` before it. */
+  /** Value of the stream's `lastMs` before this event. */
   readonly previousMs: number;
 }
 
+/** The events that one call assigns. */
 export class StreamAssignments {
-  readonly #parts: StreamCallParts;
+  readonly #ports: StreamCallPorts;
   readonly nowMs: number;
   readonly #events: AssignedEvent[] = [];
-  /** The stream that was begun. */
-  #begun: (AssignedStream & { readonly stream: LiveStream }) | undefined;
+  /** The stream that the call started, if any. */
+  #started: (AssignedStream & { readonly stream: LiveStream }) | undefined;
 
-  constructor(parts: StreamCallParts, nowMs: number) {
-    this.#parts = parts;
+  constructor(ports: StreamCallPorts, nowMs: number) {
+    this.#ports = ports;
     this.nowMs = nowMs;
   }
 
-  /** Gives a new stream's message its seq. */
+  /** Assigns the message of a new stream and starts the stream. */
   begin(draft: Parameters<Assigner["assignStream"]>[0]): LiveStream {
-    const { assigner, live } = this.#parts;
+    const { assigner, live } = this.#ports;
     const assigned = assigner.assignStream(draft, this.nowMs);
     const { record, message } = assigned;
     const stream = live.begin(record.channel, message, this.nowMs);
-    this.#begun = { ...assigned, stream };
+    this.#started = { ...assigned, stream };
     return stream;
   }
 
-  /** Gives a stream its next event. */
-  add(stream: LiveStream, added: NewEvent): void {
-    const { frame, live, memtable } = this.#parts;
-    const timestampMs = added.timestampMs ?? this.nowMs;
-    const { type, data, eventId, ending } = added;
+  /** Assigns the next event of a stream. */
+  add(stream: LiveStream, newEvent: NewEvent): void {
+    const { frame, live, memtable } = this.#ports;
+    const timestampMs = newEvent.timestampMs ?? this.nowMs;
+    const { type, data, eventId, ending } = newEvent;
     const index = stream.assigned;
-    const event = { index, type, data, eventId, timestampMs, ending }; // no spread: it costs a microsecond
+    // No spread: it costs a microsecond.
+    const event = { index, type, data, eventId, timestampMs, ending };
     const encoded = encodeInto(frame, stream.head, event);
     memtable.hold(encoded.end - encoded.start);
     const previousMs = stream.lastMs;
@@ -126,7 +130,7 @@ export class StreamAssignments {
   }
 
   commit(publish: (event: ClusterEvent) => void): void {
-    const { live } = this.#parts;
+    const { live } = this.#ports;
     for (const { stream, event, encoded } of this.#events) {
       if (event.index === 0) this.#commitMessage(publish);
       stream.pending.push(encoded);
@@ -137,9 +141,9 @@ export class StreamAssignments {
   }
 
   #commitMessage(publish: (event: ClusterEvent) => void): void {
-    if (this.#begun === undefined) return;
-    const { stream, record, message } = this.#begun;
-    this.#parts.memtable.commit(record);
+    if (this.#started === undefined) return;
+    const { stream, record, message } = this.#started;
+    this.#ports.memtable.commit(record);
     stream.show(0);
     publish({
       kind: "message",
@@ -149,18 +153,18 @@ export class StreamAssignments {
     });
   }
 
-  /** Takes all back, newest first. */
+  /** Undoes everything that was assigned, newest event first. */
   rollBack(): void {
-    const { memtable, live } = this.#parts;
+    const { memtable, live } = this.#ports;
     for (const assigned of this.#events.toReversed()) {
       const { stream, event, encoded, previousMs } = assigned;
       live.change(stream, () => stream.rollBack(event));
       stream.lastMs = previousMs;
       memtable.letGo(encoded.end - encoded.start);
     }
-    if (this.#begun === undefined) return;
-    live.remove(this.#begun.stream);
-    memtable.rollBack(this.#begun.record);
+    if (this.#started === undefined) return;
+    live.remove(this.#started.stream);
+    memtable.rollBack(this.#started.record);
   }
 }
 

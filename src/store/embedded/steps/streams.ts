@@ -1,7 +1,7 @@
-// The port's calls that change streams: checked here, decided in their turn of the queue. And the
-// state machine of streams: what an event, a viewer's cancel and a producer's silence do to them
-// [spec: Streaming text session; decisions: Messages and events]. It decides on what is assigned,
-// committed or not, and asks for assignments. No state.
+// The port's calls that change streams, and the state machine of streams: what an event, a viewer's
+// cancel and a silent producer do to a stream [spec: Streaming text session; decisions: Messages
+// and events]. A call is checked here and decided when its turn in the queue comes. Decisions are
+// based on assigned events, committed or not. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -14,38 +14,38 @@ import type { StreamDraft, StreamResult, StreamStore } from "../../../broker/por
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 import type { LiveStream } from "./live-stream.ts";
-import { createStreamReads, type StreamReadsParts } from "./stream-reads.ts";
+import { createStreamReads, type StreamReadsPorts } from "./stream-reads.ts";
 import { type Ending, isStreamName, isStreamType, stateAfter } from "./stream-record.ts";
 import type { EndedStream } from "./stream-rows.ts";
 import {
   type Decision,
   type StreamAssignments,
   StreamCall,
-  type StreamCallParts,
+  type StreamCallPorts,
 } from "./stream-steps.ts";
 
-interface StreamParts extends StreamCallParts, StreamReadsParts {
+interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
   readonly maxStreamBytes: number;
 }
 
-export function createStreams(parts: StreamParts): StreamStore {
-  const { appends, maxStreamBytes } = parts;
-  const rules = new StreamRules(parts);
+export function createStreams(ports: StreamPorts): StreamStore {
+  const { appends, maxStreamBytes } = ports;
+  const rules = new StreamRules(ports);
 
   function call<Answer>(decide: Decision<Answer>, bytes: number): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      const step = new StreamCall(parts, decide, { resolve, reject });
+      const step = new StreamCall(ports, decide, { resolve, reject });
       appends.enqueue(step, bytes);
     });
   }
 
   return {
-    ...createStreamReads(parts),
+    ...createStreamReads(ports),
 
     async streamEvent(draft) {
-      const refused = refusal(draft, maxStreamBytes);
-      if (refused !== undefined) throw refused;
+      const error = draftError(draft, maxStreamBytes);
+      if (error !== undefined) throw error;
       if (appends.isFull) throw new BrokerError("overloaded");
       return call((assignments) => rules.event(draft, assignments), draft.data.length);
     },
@@ -57,7 +57,7 @@ export function createStreams(parts: StreamParts): StreamStore {
       return call((assignments) => rules.cancel(name, assignments), 0);
     },
 
-    /** Not refused for lack of room: it gives some back. */
+    /** Accepted even if the memtable is full, because it frees memory. */
     async interruptStreams(silentSinceMs) {
       if (rules.silent(silentSinceMs).length === 0) return 0;
       return call((assignments) => rules.interrupt(silentSinceMs, assignments), 0);
@@ -66,32 +66,34 @@ export function createStreams(parts: StreamParts): StreamStore {
 }
 
 /**
- * What no record, row or stream can hold: it must not reach a batch, where it would fail others.
+ * Returns the error for an event that does not fit in a record, row or stream, `undefined` if it
+ * fits. Such an event must not reach a batch, where it would make other calls fail.
  */
-function refusal(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
+function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
   const { timestampMs } = draft;
   if (timestampMs !== undefined && !Number.isFinite(timestampMs))
     return new BrokerError("bad_request");
-  const isHeld =
+  const fits =
     isStreamName(draft) &&
     draft.channel.id.length <= MAX_LABEL_UNITS &&
     draft.fromUid.length <= MAX_LABEL_UNITS &&
     (draft.eventId?.length ?? 0) <= MAX_LABEL_UNITS &&
     draft.data.length <= maxBytes;
-  return isHeld ? undefined : new BrokerError("too_large");
+  return fits ? undefined : new BrokerError("too_large");
 }
 
+/** Decides what calls do to streams. */
 class StreamRules {
-  readonly #parts: Pick<StreamParts, "live" | "streamRows" | "assigner">;
+  readonly #ports: Pick<StreamPorts, "live" | "streamRows" | "assigner">;
 
-  constructor(parts: StreamParts) {
-    this.#parts = parts;
+  constructor(ports: StreamPorts) {
+    this.#ports = ports;
   }
 
-  /** The port's `streamEvent`. */
+  /** Applies an event (the port's `streamEvent`). */
   event(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
-    const { live, streamRows: rows } = this.#parts;
+    const { live, streamRows: rows } = this.#ports;
     const stream = live.find(draft.key, draft.clientMsgNo);
     const isStart = draft.type === STREAM_START;
     if (stream?.ending === undefined && stream !== undefined) {
@@ -108,15 +110,15 @@ class StreamRules {
     return { verdict: "missing", state: undefined };
   }
 
-  /** The port's `cancelStream`. */
+  /** Cancels a stream (the port's `cancelStream`). */
   cancel(
     name: { readonly key: ChannelKey; readonly clientMsgNo: string },
     assignments: StreamAssignments,
   ): StreamResult {
-    const { live, streamRows: rows } = this.#parts;
+    const { live, streamRows: rows } = this.#ports;
     const stream = live.find(name.key, name.clientMsgNo);
     if (stream !== undefined) {
-      if (stream.ending === undefined) end(stream, "stopped", assignments);
+      if (stream.ending === undefined) endStream(stream, "stopped", assignments);
       return { verdict: "done", state: stateAfter(stream.ending) };
     }
     const ended = rows.find(name.key, name.clientMsgNo);
@@ -124,32 +126,32 @@ class StreamRules {
     return { verdict: "done", state: stateAfter(ended.ending) };
   }
 
-  /** The port's `interruptStreams`. */
+  /** Ends the silent streams (the port's `interruptStreams`). Returns their number. */
   interrupt(silentSinceMs: number, assignments: StreamAssignments): number {
     const silent = this.silent(silentSinceMs);
-    for (const stream of silent) end(stream, "interrupted", assignments);
+    for (const stream of silent) endStream(stream, "interrupted", assignments);
     return silent.length;
   }
 
-  /** The streams that take events and had none since. */
+  /** Returns the active streams without an event since `silentSinceMs`. */
   silent(silentSinceMs: number): LiveStream[] {
-    return [...this.#parts.live].filter((s) => s.ending === undefined && s.lastMs < silentSinceMs);
+    return [...this.#ports.live].filter((s) => s.ending === undefined && s.lastMs < silentSinceMs);
   }
 
   #start(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
-    const { live, assigner } = this.#parts;
-    // The sender used the clientMsgNo for something that is no stream.
+    const { live, assigner } = this.#ports;
+    // The sender used the clientMsgNo for a message that is not a stream.
     if (assigner.firstOf(draft, assignments.nowMs) !== undefined)
       return { verdict: "taken", state: undefined };
-    const other = live.running(draft.key);
-    if (other !== undefined && !draft.force) return { verdict: "running", state: undefined };
+    const running = live.running(draft.key);
+    if (running !== undefined && !draft.force) return { verdict: "running", state: undefined };
     live.assertRoom(draft, 0);
-    if (other !== undefined) end(other, "replaced", assignments);
+    if (running !== undefined) endStream(running, "replaced", assignments);
     assignments.add(assignments.begin(draft), toEvent(draft));
     return { verdict: "done", state: "active" };
   }
 
-  /** An event for a stream that ended. */
+  /** Returns the result of an event for a stream that has ended. */
   #late(draft: StreamDraft, ended: LiveStream | EndedStream): StreamResult {
     const { ending } = ended;
     const state = stateAfter(ending);
@@ -162,11 +164,11 @@ class StreamRules {
 
   #knows(ended: LiveStream | EndedStream, eventId: string | undefined): boolean {
     if ("knows" in ended) return ended.knows(eventId);
-    return this.#parts.streamRows.knows(ended, eventId);
+    return this.#ports.streamRows.knows(ended, eventId);
   }
 }
 
-function end(stream: LiveStream, ending: Ending, assignments: StreamAssignments): void {
+function endStream(stream: LiveStream, ending: Ending, assignments: StreamAssignments): void {
   const event = { type: STREAM_END, ending, eventId: undefined, data: "" };
   assignments.add(stream, { ...event, timestampMs: undefined });
 }

@@ -1,4 +1,4 @@
-// The system accounts: a row for each uid. No state but the table's.
+// The system accounts, one row per uid. No state.
 
 import type { SystemAccountStore } from "../../../broker/ports.ts";
 import { transact } from "../engine/database.ts";

@@ -1,9 +1,8 @@
-// Counts unread messages: shown ones with a red dot behind a position. Costs a few reads, however
-// many there are: records carry how many came before them. Only those that expire are gone through,
-// from the newest on, and no further than bounds allow. And a channel at one moment, for counting:
-// its newest seq and count, and its records wherever they are. Owns what it learnt of the
-// memtable's records when it was last asked, so that nothing is gone through twice. All of it is
-// read at once: a state is of no use after an `await`.
+// Counts unread messages: visible messages with a red dot after a read position. A count costs a
+// few reads, because each record stores the number of such messages up to it. Only messages that
+// expire are counted one by one, newest first and up to a limit. `ChannelStates` reads a channel
+// for this from the database and the memtable. Owns the results of earlier scans of the memtable,
+// so that no record is scanned twice. A state must not be used after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -22,41 +21,47 @@ import {
 } from "../engine/record.ts";
 import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 
-/** Of messages that expire so many count at most [ports: ConversationStore]. */
+/** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
-/** So many of their rows are looked at, for some may have expired and not be removed yet. */
+/**
+ * Maximum number of rows of expiring messages that are read for a count. Some of them may have
+ * expired and not be removed yet.
+ */
 const MAX_LOOKED_AT = 5000;
 
-interface UnreadParts {
+interface UnreadPorts {
   readonly states: Pick<ChannelStates, "recordFrom" | "expiringDown">;
   readonly clock: Clock;
-  /** Infinity: for ever. */
+  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
-export class Unread {
-  readonly #parts: UnreadParts;
+/** Counts unread messages of a channel. */
+export class UnreadCounter {
+  readonly #ports: UnreadPorts;
 
-  constructor(parts: UnreadParts) {
-    this.#parts = parts;
+  constructor(ports: UnreadPorts) {
+    this.#ports = ports;
   }
 
-  /** How many are unread behind the seq `position`. */
+  /** Returns the number of unread messages after the seq `position`. */
   count(state: ChannelState, position: number): number {
     return this.#countForEver(state, position) + this.#expiring(state, position).length;
   }
 
   /**
-   * The greatest position from `lowest` on with `wanted` unread behind it, or as many as there are.
+   * Returns the highest position, at least `lowest`, after which `unread` messages are unread. If
+   * there are fewer unread messages, returns the highest position after which all of them are
+   * unread.
    */
-  positionOf(state: ChannelState, wanted: number, lowest: number): number {
+  positionOf(state: ChannelState, unread: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);
     const countBehind = (seq: number): number => {
       const older = expiring.findIndex((expiringSeq) => expiringSeq <= seq);
       const newer = older === -1 ? expiring.length : older;
       return this.#countForEver(state, seq) + newer;
     };
-    const count = Math.min(wanted, countBehind(lowest));
+    const count = Math.min(unread, countBehind(lowest));
     let low = lowest;
     let high = state.head;
     while (low < high) {
@@ -68,28 +73,29 @@ export class Unread {
   }
 
   /**
-   * No message from `seq` to before the answer is shown, for they are past retention; behind the
-   * head: none at all is.
+   * Returns the first seq from `seq` on that the retention time has not removed, or the seq after
+   * the head if it has removed all of them.
    */
   firstKeptSeq(state: ChannelState, seq: number): number {
-    if (this.#parts.retentionMs === Infinity || seq > state.head) return seq;
+    if (this.#ports.retentionMs === Infinity || seq > state.head) return seq;
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
   /**
-   * The first record from `seq` on that is not past retention; it may have expired by itself.
-   * Messages pass it in the order of seqs.
+   * Returns the first record from `seq` on that is within the retention time, although it may have
+   * expired. A binary search finds it, because messages reach the retention time in the order of
+   * seqs.
    */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
-    const { states } = this.#parts;
+    const { states } = this.#ports;
     const first = states.recordFrom(state, seq);
-    if (first === undefined || !this.#isPast(first)) return first;
+    if (first === undefined || !this.#isPastRetention(first)) return first;
     let low = first.seq + 1;
     let high = state.head + 1;
     while (low < high) {
       const middle = Math.floor((low + high) / 2);
-      const there = states.recordFrom(state, middle);
-      if (there !== undefined && this.#isPast(there)) low = there.seq + 1;
+      const record = states.recordFrom(state, middle);
+      if (record !== undefined && this.#isPastRetention(record)) low = record.seq + 1;
       else high = middle;
     }
     return states.recordFrom(state, low);
@@ -103,98 +109,102 @@ export class Unread {
   }
 
   /**
-   * Seqs of those behind `position` that expire and have not yet, newest first, within the bounds.
+   * Returns the seqs of the messages after `position` that expire and have not expired yet, newest
+   * first and up to the limits.
    */
   #expiring(state: ChannelState, position: number): readonly number[] {
-    const { states, clock } = this.#parts;
+    const { states, clock } = this.#ports;
     const nowMs = clock();
     const seqs: number[] = [];
     let rowsLeft = MAX_LOOKED_AT;
     for (const row of states.expiringDown(state, position + 1)) {
-      if (this.#isPast(row)) break; // so is what came before it
+      if (this.#isPastRetention(row)) break; // all older messages are beyond the retention time too
       if (nowMs < row.expiresAtMs) seqs.push(row.seq);
       if (seqs.length === MAX_EXPIRING || --rowsLeft === 0) break;
     }
     return seqs;
   }
 
-  #isPast({ timestampMs }: { readonly timestampMs: number }): boolean {
-    const { clock, retentionMs } = this.#parts;
+  #isPastRetention({ timestampMs }: { readonly timestampMs: number }): boolean {
+    const { clock, retentionMs } = this.#ports;
     return clock() >= timestampMs + retentionMs;
   }
 }
 
-/** What counting needs of a record. */
+/** The fields of a record that a count needs. */
 interface CountedRecord {
   readonly seq: number;
   readonly timestampMs: number;
-  /** See record.ts. */
+  /** See `StoredRecord.counted`. */
   readonly counted: number;
-  /** It is among the counted itself. */
+  /** True if the message itself is included in `counted`. */
   readonly counts: boolean;
 }
 
+/** A channel at one moment. */
 export interface ChannelState {
   readonly number: number;
   readonly head: number;
-  /** Of the message at the head. */
+  /** Value of `counted` of the newest message. */
   readonly headCounted: number;
-  /** Undefined: nothing of it is in memory. */
+  /** `undefined` if the channel is not in memory. */
   readonly active: MemtableChannel | undefined;
 }
 
-/** What is known of a memtable's log from `firstSeq` through `lastSeq`. */
-interface Seen {
+/** Result of scanning the memtable's log of a channel from `firstSeq` to `lastSeq`. */
+interface ScannedLog {
   readonly firstSeq: number;
   lastSeq: number;
-  /** Sender → newest seq. */
+  /** Newest seq of each sender. */
   readonly own: Map<string, number>;
   readonly expiring: ExpiringRow[];
 }
 
-export interface ChannelStatesParts {
+export interface ChannelStatesPorts {
   readonly logRows: Pick<LogRows, "firstFrom" | "down">;
   readonly rows: ChannelRows;
   readonly conversationRows: ConversationRows;
   readonly memtable: Memtable;
 }
 
+/** Reads channels for counts of unread messages. */
 export class ChannelStates {
-  readonly #parts: ChannelStatesParts;
-  readonly #seen = new WeakMap<MemtableChannel, Seen>();
+  readonly #ports: ChannelStatesPorts;
+  readonly #scans = new WeakMap<MemtableChannel, ScannedLog>();
 
-  constructor(parts: ChannelStatesParts) {
-    this.#parts = parts;
+  constructor(ports: ChannelStatesPorts) {
+    this.#ports = ports;
   }
 
+  /** Returns the state of the channel now. */
   now(key: ChannelKey): ChannelState {
-    const active = this.#parts.memtable.peek(key);
+    const active = this.#ports.memtable.peek(key);
     if (active !== undefined) {
       const { number, head, headCounted } = active;
       return { number, head, headCounted, active };
     }
-    const row = this.#parts.rows.get(key);
+    const row = this.#ports.rows.get(key);
     const { number = 0, head = 0, counted = 0 } = row ?? {};
     return { number, head, headCounted: counted, active };
   }
 
-  /** The newest seq that `uid` sent; 0: none. */
+  /** Returns the newest seq that `uid` sent, 0 if there is none. */
   ownSeq({ number, active }: ChannelState, uid: string): number {
-    const inMemtable = active && this.#look(active).own.get(uid);
-    return inMemtable ?? this.#parts.conversationRows.ownSeq(number, uid);
+    const inMemtable = active && this.#scan(active).own.get(uid);
+    return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
   }
 
-  /** The first record from `seq` on that is still kept. */
+  /** Returns the first stored record from `seq` on. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const memtableFrom = memtableStart(state);
-    const { logRows } = this.#parts;
+    const { logRows } = this.#ports;
     const stored = logRows.firstFrom(state.number, seq, memtableFrom);
     if (stored !== undefined) return countedRecord(stored.seq, stored.bytes, 0);
     const record = state.active?.log[Math.max(0, seq - memtableFrom)];
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
-  /** The newest message from `fromSeq` on that `isShown` takes. */
+  /** Returns the newest message from `fromSeq` on for which `isShown` returns true. */
   newest(
     state: ChannelState,
     fromSeq: number,
@@ -207,49 +217,49 @@ export class ChannelStates {
       const { bytes, start } = record;
       if (isShown(peekTimes(bytes, start))) return peekHead(bytes, start);
     }
-    const { logRows } = this.#parts;
+    const { logRows } = this.#ports;
     const toSeq = memtableStart(state) - 1;
     for (const { bytes } of logRows.down(state.number, fromSeq, toSeq))
       if (isShown(peekTimes(bytes))) return peekHead(bytes);
     return undefined;
   }
 
-  /** Red-dot messages that expire, or did, newest first down to `fromSeq`. */
+  /** Yields messages with a red dot that expire or have expired, newest first down to `fromSeq`. */
   *expiringDown(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
-    const inMemtable = state.active && this.#look(state.active).expiring;
+    const inMemtable = state.active && this.#scan(state.active).expiring;
     for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {
       const row = inMemtable?.[i];
       if (row === undefined || row.seq < fromSeq) return;
       yield row;
     }
-    const { conversationRows } = this.#parts;
+    const { conversationRows } = this.#ports;
     const toSeq = memtableStart(state) - 1;
     yield* conversationRows.expiringDown(state.number, { fromSeq, toSeq });
   }
 
-  #look(channel: MemtableChannel): Seen {
+  #scan(channel: MemtableChannel): ScannedLog {
     const { log } = channel;
     const firstSeq = log[0]?.messageSeq ?? 0;
-    let seen = this.#seen.get(channel);
-    if (seen === undefined || seen.firstSeq !== firstSeq) {
+    let scan = this.#scans.get(channel);
+    if (scan === undefined || scan.firstSeq !== firstSeq) {
       const lastSeq = firstSeq - 1;
-      seen = { firstSeq, lastSeq, own: new Map(), expiring: [] };
-      this.#seen.set(channel, seen);
+      scan = { firstSeq, lastSeq, own: new Map(), expiring: [] };
+      this.#scans.set(channel, scan);
     }
-    for (let i = seen.lastSeq + 1 - firstSeq; i < log.length; i++) {
+    for (let i = scan.lastSeq + 1 - firstSeq; i < log.length; i++) {
       const record = log[i];
       if (record === undefined) break;
       const { bytes, start, messageSeq: seq } = record;
-      seen.lastSeq = seq;
-      seen.own.set(peekText(bytes, start, FROM_UID), seq);
+      scan.lastSeq = seq;
+      scan.own.set(peekText(bytes, start, FROM_UID), seq);
       if (hasRedDot(bytes, start) && expires(bytes, start))
-        seen.expiring.push({ seq, ...peekTimes(bytes, start) });
+        scan.expiring.push({ seq, ...peekTimes(bytes, start) });
     }
-    return seen;
+    return scan;
   }
 }
 
-/** The first seq that is read from the memtable. */
+/** Returns the first seq that must be read from the memtable. */
 function memtableStart({ active, head }: ChannelState): number {
   return active?.log[0]?.messageSeq ?? head + 1;
 }

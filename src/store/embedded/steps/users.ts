@@ -1,5 +1,5 @@
-// The device classes of users, and the newest main login of each: it outlives the session, and the
-// process. No state but the tables'.
+// The devices of users, and the newest main login of each device flag. A login is kept longer than
+// its session, also across restarts. No state.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -14,10 +14,10 @@ import { fieldsOf, type Stored, transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
-/** Rows looked at in one sweep: the next one goes on behind them. */
-const ROWS_A_SWEEP = 2000;
+/** Maximum number of rows that one sweep examines. The next sweep continues after them. */
+const ROWS_PER_SWEEP = 2000;
 
-/** Under which what is read and written of a user happens one after the other. */
+/** Returns the name of the lock that serialises reads and writes of a user. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
 export function createUsers({
@@ -42,8 +42,8 @@ export function createUsers({
 
     async putDevice(device) {
       const { uid, flag, level, tokenHash } = device;
-      // In turn with the user's logins: one that compared the token before is in when this is
-      // answered.
+      // In turn with the user's logins: a login that compared the old token is already visible when
+      // this call is answered.
       return lock.run(userLock(uid), () =>
         transact(tables, () => {
           const before = read(uid, flag);
@@ -64,14 +64,15 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
   return {
     uid,
     flag,
-    level: level as DeviceLevel, // as written by putDevice
+    level: level as DeviceLevel, // as written by `putDevice`
     tokenHash: Uint8Array.from(tokenHash as Uint8Array),
   };
 }
 
 export interface NewestLogins {
+  /** The newest main logins. */
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
-  /** Keeps it for `LOGIN_TTL_MS`. To be called in the steps of `persist` or `transact`. */
+  /** Stores the login for `LOGIN_TTL_MS`. Must be called inside `persist` or `transact`. */
   put(uid: string, flag: DeviceFlag, login: NewestLogin, nowMs: number): void;
 }
 
@@ -79,7 +80,7 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   return {
     get(uid, flag) {
       const stored = tables.logins.get([uid, flag]);
-      if (stored === undefined || keptUntil(stored) <= clock()) return undefined;
+      if (stored === undefined || keptUntilMs(stored) <= clock()) return undefined;
       return toLogin(stored);
     },
 
@@ -92,25 +93,29 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   };
 }
 
-/** Removes what is forgotten, a part of the table with each call. Throws `unavailable`. */
+/**
+ * Returns a function that removes expired logins, a part of the table with each call. It throws
+ * `unavailable`.
+ */
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
-  const isOld = (stored: Stored | undefined, nowMs: number) =>
-    stored !== undefined && keptUntil(stored) <= nowMs;
-  let last: (string | number)[] | undefined;
+  const isExpired = (stored: Stored | undefined, nowMs: number) =>
+    stored !== undefined && keptUntilMs(stored) <= nowMs;
+  let lastKey: (string | number)[] | undefined;
   return async (nowMs) => {
-    const start = last ?? [""];
-    const rows = [...logins.getRange({ start, limit: ROWS_A_SWEEP })];
-    last = rows.length < ROWS_A_SWEEP ? undefined : rows.at(-1)?.key;
-    const old = rows.filter(({ value }) => isOld(value, nowMs));
-    if (old.length === 0) return;
+    const start = lastKey ?? [""];
+    const rows = [...logins.getRange({ start, limit: ROWS_PER_SWEEP })];
+    lastKey = rows.length < ROWS_PER_SWEEP ? undefined : rows.at(-1)?.key;
+    const expired = rows.filter(({ value }) => isExpired(value, nowMs));
+    if (expired.length === 0) return;
     await transact(tables, () => {
-      for (const { key } of old) if (isOld(logins.get(key), nowMs)) void logins.remove(key); // not one that logged in meanwhile
+      // The user may have logged in meanwhile.
+      for (const { key } of expired) if (isExpired(logins.get(key), nowMs)) void logins.remove(key);
     });
   };
 }
 
-function keptUntil(stored: Stored): number {
+function keptUntilMs(stored: Stored): number {
   return Number(fieldsOf(stored, VERSION)[0]);
 }
 
@@ -121,7 +126,7 @@ function toLogin(stored: Stored): NewestLogin {
     since: Number(since),
     deviceId: String(deviceId),
     label: String(label),
-    ended: ended === "" ? undefined : (ended as CloseReason), // as written by put
+    ended: ended === "" ? undefined : (ended as CloseReason), // as written by `put`
     past: past as readonly string[],
   };
 }
