@@ -3,8 +3,8 @@
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { MessageDraft, Store, UserState } from "../../broker/ports.ts";
-import { whileRunning } from "../guarded.ts";
 import { createLifecycle, type Lifecycle, toBrokerError } from "../lifecycle.ts";
+import { whileRunning } from "../while-running.ts";
 import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
 
 export type { EmbeddedOptions } from "./open.ts";

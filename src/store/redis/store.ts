@@ -5,8 +5,8 @@
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { ReplicationBarrier } from "../../redis/replication.ts";
-import { allWhileRunning } from "../guarded.ts";
 import { createLifecycle } from "../lifecycle.ts";
+import { allWhileRunning } from "../while-running.ts";
 import { createChannelFeed } from "./feed.ts";
 import type { RedisStorePorts } from "./ports.ts";
 import { createRedisChannels } from "./steps/channels.ts";
