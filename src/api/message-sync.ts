@@ -4,7 +4,7 @@
 import { type Static, Type } from "typebox";
 import { BrokerError } from "../broker/errors.ts";
 import type { Inboxes } from "../broker/inboxes.ts";
-import { LOOKED_BYTES, LOOKED_THROUGH } from "../broker/message-lookup.ts";
+import { MAX_SEARCHED_BYTES, MAX_SEARCHED_MESSAGES } from "../broker/message-lookup.ts";
 import type { Messages } from "../broker/messages.ts";
 import {
   type Message,
@@ -75,7 +75,7 @@ export const syncBodies = {
       client_msg_nos: Type.Optional(
         Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
           maxItems: MAX_WANTED,
-          description: `Looked for among the newest ${LOOKED_THROUGH} messages, in ${LOOKED_BYTES / 1024 ** 2} MiB`,
+          description: `Looked for among the newest ${MAX_SEARCHED_MESSAGES} messages, in ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
         }),
       ),
     },

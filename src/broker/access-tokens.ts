@@ -1,6 +1,6 @@
-// Access tokens: issue, look up, revoke. A token is valid while its account has the password, role
-// and permissions of the time of issue. State: a short-lived bounded cache of token hashes. Never
-// keeps a plain token.
+// Issues, looks up and revokes the access tokens of managers. A token becomes invalid when the
+// password, role or permissions of its account change. State: a cache of token hashes. The tokens
+// themselves must never be stored.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -9,15 +9,15 @@ import type { ManagerAccount } from "./model.ts";
 import type { Clock, ManagerStore } from "./ports.ts";
 import { hashesEqual, hashToken } from "./tokens.ts";
 
-/** Time-to-live of the cache: the longest time a logout at another node goes unnoticed here. */
+/** Time for which a token is cached. A logout at another node takes effect here after it. */
 const CACHE_MS = 5000;
 const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;
 const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 
-interface AccessTokensParts {
+interface AccessTokensPorts {
   readonly store: Omit<ManagerStore, "putPasswordOnce">;
-  /** Undefined: the account is not configured; it has no valid tokens. */
+  /** Returns an account, `undefined` if it is not configured. */
   readonly accountOf: (username: string) => AccountIdentity | undefined;
   readonly clock: Clock;
 }
@@ -27,66 +27,73 @@ interface CachedOwner {
   readonly untilMs: number;
 }
 
+/** The access tokens as one node sees them. */
 export class AccessTokens {
-  readonly #parts: AccessTokensParts;
+  readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
-  /** Grows with each revoked token, so that an older answer of the store is not cached after it. */
-  #revocations = 0;
+  /** Number of revoked tokens. A token that is read during a revocation must not be cached. */
+  #revocationCount = 0;
 
-  constructor(parts: AccessTokensParts) {
-    this.#parts = parts;
+  constructor(ports: AccessTokensPorts) {
+    this.#ports = ports;
   }
 
-  /** 256 random bits, base64url; only its hash is kept. Throws as the store does. */
-  async give(known: AccountIdentity, expiresAtMs: number): Promise<string> {
+  /**
+   * Issues a token of 256 random bits in base64url. Only its hash is stored. Throws the errors of
+   * the store.
+   */
+  async give(account: AccountIdentity, expiresAtMs: number): Promise<string> {
     const token = randomBytes(TOKEN_BYTES).toString("base64url");
     const hash = hashToken(token);
-    await this.#parts.store.putAccessToken(hash, ownerText(token, known), expiresAtMs);
+    await this.#ports.store.putAccessToken(hash, ownerText(token, account), expiresAtMs);
     return token;
   }
 
-  /** The account of a valid token. Throws as the store does. */
+  /**
+   * Returns the account of a token, `undefined` if the token is not valid. Throws the errors of the
+   * store.
+   */
   async account(token: string): Promise<ManagerAccount | undefined> {
     if (!TOKEN_FORM.test(token)) return undefined;
     const hash = hashToken(token);
     const key = keyOf(hash);
-    const nowMs = this.#parts.clock();
+    const nowMs = this.#ports.clock();
     const cached = this.#owners.get(key);
     if (cached !== undefined && nowMs < cached.untilMs) return cached.account;
 
-    const revocations = this.#revocations;
-    const owner = await this.#parts.store.accessTokenOwner(hash);
+    const revocationCount = this.#revocationCount;
+    const owner = await this.#ports.store.accessTokenOwner(hash);
     const account = owner === undefined ? undefined : this.#accountFor(token, owner);
     if (account === undefined) this.#owners.delete(key);
-    else if (revocations === this.#revocations)
+    else if (revocationCount === this.#revocationCount)
       this.#owners.renew(key, { account, untilMs: nowMs + CACHE_MS });
     return account;
   }
 
-  /** Harmless if it is not valid. Throws as the store does. */
+  /** Revokes a token. Has no effect if the token is not valid. Throws the errors of the store. */
   async takeBack(token: string): Promise<void> {
     const hash = hashToken(token);
-    await this.#parts.store.removeAccessToken(hash);
-    this.#revocations++;
+    await this.#ports.store.removeAccessToken(hash);
+    this.#revocationCount++;
     this.#owners.delete(keyOf(hash));
   }
 
   /**
-   * Undefined: the account was removed or changed, or the token is of a build that stored the
-   * username alone.
+   * Returns the account with which the token was issued. Returns `undefined` if the account was
+   * removed or changed since then, or if the owner is in an old format that has only the username.
    */
   #accountFor(token: string, owner: string): ManagerAccount | undefined {
-    const known = this.#parts.accountOf(usernameOf(owner));
-    if (known === undefined) return undefined;
-    const expected = Buffer.from(ownerText(token, known));
-    return hashesEqual(Buffer.from(owner), expected) ? known.account : undefined;
+    const identity = this.#ports.accountOf(usernameOf(owner));
+    if (identity === undefined) return undefined;
+    const expected = Buffer.from(ownerText(token, identity));
+    return hashesEqual(Buffer.from(owner), expected) ? identity.account : undefined;
   }
 }
 
 /**
- * A token's owner as the store keeps it. The tag binds the token to the account's fingerprint; its
- * key is the token, which is stored nowhere, so that a reader of the store cannot try passwords
- * against it.
+ * Returns the text that the store keeps as the owner of a token: an HMAC and the username. The HMAC
+ * binds the token to the fingerprint of the account. Its key is the token, which is never stored,
+ * so that nobody who can read the store can test passwords against it.
  */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);

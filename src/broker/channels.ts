@@ -1,6 +1,7 @@
-// Channels, their members and lists: creating, changing, adding and removing. Notifies the live
-// sessions of added members, also in a repeated call, because a node may have died between change
-// and notification. The store's step notifies removed members. State: none; the store decides.
+// Creates and changes channels, their members and their lists. No state. After adding members, a
+// call notifies all of them, including those that already were members: the call may be a retry
+// after a node died between the change and the notification. Removed members are notified by the
+// store.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
@@ -22,40 +23,43 @@ import type {
   MessageStore,
 } from "./ports.ts";
 
+/** A channel with the sizes of its lists. */
 export interface ChannelState {
   readonly info: ChannelInfo;
   readonly sizes: ChannelSizes;
-  /** The seq of a group's newest message; 0: no message, or a personal channel. */
+  /** Seq of a group's newest message, 0 if it has none. Always 0 for a personal channel. */
   readonly headSeq: number;
 }
 
+/** Which page of a list of ids to return. */
 export interface PageBounds {
-  /** The last id of the page before; "": the first page. */
+  /** Last id of the previous page, "" for the first page. */
   readonly after: string;
   readonly limit: number;
 }
 
+/** A page of a list of ids. */
 export interface Page {
   readonly ids: readonly string[];
-  /** There are ids behind the last one. */
+  /** True if there are further pages. */
   readonly more: boolean;
 }
 
 /**
- * If an added member could not be notified, calls throw `unavailable` or `overloaded`; a repeated
- * call notifies again.
+ * The use cases of channels. A call that adds members throws `unavailable` or `overloaded` if one
+ * of them could not be notified. Repeating the call notifies all of them again.
  */
 export interface Channels {
   /**
-   * Creates a channel. Throws `channel_exists`; with `disband` set on an existing one disbands that
-   * instead [decisions: Create again].
+   * Creates a channel. Throws `channel_exists` if it exists, unless `info.disband` is true: then
+   * the existing channel is disbanded [decisions: Create again].
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
-  /** Changes the given flags. Throws `channel_not_found`. */
+  /** Changes the given flags and returns the new record. Throws `channel_not_found`. */
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
   /**
-   * Throws `channel_not_found`, `channel_disbanded`. Live sessions of the added users receive the
-   * channel at once.
+   * Adds members, whose live sessions receive the channel immediately. Throws `channel_not_found`
+   * or `channel_disbanded`.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -63,8 +67,9 @@ export interface Channels {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<void>;
   /**
-   * All or nothing. Throws `channel_not_found`, `not_in_channel`, `channel_disbanded`. Live
-   * sessions stop receiving at once. With `others` = `skip` uids that are not in it are left out.
+   * Removes all of these members or none of them. Their live sessions stop receiving the channel
+   * immediately. With `others` = `skip`, uids that are not members are ignored; otherwise they
+   * cause `not_in_channel`. Throws `channel_not_found` or `channel_disbanded`.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -72,23 +77,24 @@ export interface Channels {
     membership: Membership,
     others?: "refuse" | "skip",
   ): Promise<void>;
-  /** Throws `channel_not_found`. */
+  /** Returns the state of a channel. Throws `channel_not_found`. */
   state(channel: ChannelRef): Promise<ChannelState>;
   /**
-   * Some members, or uids on a list, in the order of their UTF-16 units; none of an unknown
-   * channel. One that is there all the time is in one page. Each page reads all of them.
+   * Returns a page of the members, or of a list, in the order of their UTF-16 units. A uid that is
+   * in the list during the whole iteration is in exactly one page. Every page costs a read of the
+   * whole list. An unknown channel has an empty list.
    */
   uids(channel: ChannelRef, of: "members" | ChannelList, page: PageBounds): Promise<Page>;
-  /** Some of the groups `uid` is a member of, in the same way; disbanded ones left out. */
+  /** Returns a page of the groups of `uid`, as `uids` does. Disbanded groups are omitted. */
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
   /**
-   * Removes the members of both kinds, one kind after the other; live sessions stop receiving at
-   * once. Throws `channel_not_found`, `channel_disbanded`.
+   * Removes the members of both kinds, in one step for each kind. Their live sessions stop
+   * receiving the channel immediately. Throws `channel_not_found` or `channel_disbanded`.
    */
   removeAllSubscribers(channel: ChannelRef): Promise<void>;
   /**
-   * Changes who may send: counts from the next message on; members on the denylist still receive.
-   * Throws `channel_not_found`, `channel_disbanded`, of a personal channel neither.
+   * Changes who may send, starting with the next message. Members on the denylist still receive
+   * messages. For a group, throws `channel_not_found` or `channel_disbanded`.
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<void>;
 }
@@ -100,12 +106,12 @@ export function createChannels(ports: {
   const { store, publisher } = ports;
 
   async function announce(channel: ChannelRef, uids: readonly string[]): Promise<void> {
-    if (channel.type !== GROUP_CHANNEL) return; // a contact list has no sessions
+    if (channel.type !== GROUP_CHANNEL) return; // members of a personal channel are only contacts
     const channelId = channel.id;
     await publisher.announce(uids.map((uid) => ({ kind: "addition", uid, channelId })));
   }
 
-  /** Notifies the members among `uids`. */
+  /** Notifies those of `uids` that are members, unless the group is disbanded. */
   async function announceMembers(channel: ChannelRef, uids: readonly string[]): Promise<void> {
     if (channel.type !== GROUP_CHANNEL || uids.length === 0) return;
     if ((await store.channel(channel))?.disband !== false) return;
@@ -139,7 +145,7 @@ export function createChannels(ports: {
       const all = [...new Set(uids)];
       const isDone = await store.addSubscribers(channel, all, options);
       if (!isDone) throw await missingOrDisbanded(store, channel);
-      await announce(channel, all); // also earlier members: this may be a retry
+      await announce(channel, all);
     },
 
     async removeSubscribers(channel, uids, membership, others = "refuse") {
@@ -148,13 +154,13 @@ export function createChannels(ports: {
         throw new BrokerError("bad_request", {
           message: "subscribers must not be empty",
         });
-      let left: readonly string[] = [...new Set(uids)];
-      let removal = await store.removeSubscribers(channel, left, membership);
+      let members: readonly string[] = [...new Set(uids)];
+      let removal = await store.removeSubscribers(channel, members, membership);
       while (removal.kind === "not_members" && others === "skip") {
         const skipped = new Set(removal.uids);
-        left = left.filter((uid) => !skipped.has(uid));
-        if (left.length === 0) return;
-        removal = await store.removeSubscribers(channel, left, membership);
+        members = members.filter((uid) => !skipped.has(uid));
+        if (members.length === 0) return;
+        removal = await store.removeSubscribers(channel, members, membership);
       }
       switch (removal.kind) {
         case "removed":
@@ -198,8 +204,8 @@ export function createChannels(ports: {
     async removeAllSubscribers(channel) {
       assertId(channel.id, "channel_id");
       for (const membership of ["permanent", "temporary"] as const) {
-        const none = { membership, reset: true };
-        if (!(await store.addSubscribers(channel, [], none)))
+        const options = { membership, reset: true };
+        if (!(await store.addSubscribers(channel, [], options)))
           throw await missingOrDisbanded(store, channel);
       }
     },
@@ -217,20 +223,23 @@ function checkNames(channel: ChannelRef, uids: readonly string[], field: string)
   for (const uid of uids) assertId(uid, field);
 }
 
-/** Ids looked at between two looks at the clock, at least. */
+/** Minimum number of ids that are processed before the time slice is checked again. */
 const MIN_PIECE = 1000;
 
-/** The least ids behind `after`: lists have no order, and a page holds no place in them. */
+/**
+ * Returns the lowest ids that are higher than `after`. The whole list is searched, because lists of
+ * the store have no order in which a read could continue.
+ */
 async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Promise<Page> {
   const slice = new TimeSlice();
-  let least: string[] = [];
+  let lowest: string[] = [];
   const size = Math.max(limit, MIN_PIECE);
   for (let at = 0; at < ids.length; at += size) {
     if (slice.isUsedUp()) await slice.rest();
-    const some = ids.slice(at, at + size).filter((id) => id > after);
-    least = [...least, ...some].sort().slice(0, limit + 1);
+    const piece = ids.slice(at, at + size).filter((id) => id > after);
+    lowest = [...lowest, ...piece].sort().slice(0, limit + 1);
   }
-  return { ids: least.slice(0, limit), more: least.length > limit };
+  return { ids: lowest.slice(0, limit), more: lowest.length > limit };
 }
 
 async function missingOrDisbanded(store: ChannelStore, channel: ChannelRef): Promise<BrokerError> {

@@ -1,35 +1,42 @@
-// The audience of a command [decisions: sync_once, subscribers on send]: a kept copy each, or a
-// push to online sessions only. State: none.
+// Determines who receives a command, and whether the command is stored in inboxes or only pushed
+// [decisions: sync_once, subscribers on send]. No state.
 
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "./model.ts";
 import type { ChannelStore } from "./ports.ts";
 
-/**
- * `tell`: online sessions only; `recipients` undefined: the whole channel. `keep`: a copy for each
- * recipient.
- */
+/** The receivers of a command. */
 export type Audience =
   | {
+      /** The command is only pushed to online sessions. */
       readonly kind: "push";
+      /** `undefined` for all users of the channel. */
       readonly recipients: readonly string[] | undefined;
     }
   | {
+      /** Each recipient gets a copy in its inbox. */
       readonly kind: "store";
       readonly recipients: readonly string[];
-      /** The sender, whose other online devices get it without a copy. */
+      /** The sender, if it is not a recipient: its other online sessions are pushed the command. */
       readonly pushOnlyRecipients: readonly string[];
     };
 
+/** The fields of a command that determine its receivers. */
 export interface CommandAddress {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** Its recipients, if they belong to the channel; undefined: the whole channel. */
+  /**
+   * Users to whom the command is restricted. Those outside the channel are ignored. `undefined` for
+   * all users of the channel.
+   */
   readonly subscribers: readonly string[] | undefined;
-  /** No copies are kept. */
+  /** True if the command must not be stored in inboxes. */
   readonly noPersist: boolean;
 }
 
-/** A large group keeps nothing per member: a command reaches online sessions only. */
+/**
+ * Returns the receivers of a command. In a large group nothing is stored per member, so the command
+ * is only pushed.
+ */
 export async function audienceOf(
   command: CommandAddress,
   store: Pick<ChannelStore, "groupFacts" | "members" | "membersAmong">,
@@ -68,7 +75,7 @@ async function isLarge(
   return info?.large ?? false;
 }
 
-/** The system has no inbox and no devices. */
+/** Removes the uid of the system, which has no inbox and no devices. */
 function withoutSystem(uids: readonly string[]): readonly string[] {
   return uids.filter((uid) => uid !== SYSTEM_UID);
 }

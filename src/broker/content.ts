@@ -1,15 +1,19 @@
-// The content rules of payloads: reads the type and, if strict, checks the fields of the known
-// types [spec: Message payload content; decisions: payload]. Pure.
+// Reads the type of a payload and, with `strict` validation, checks the fields of the known types
+// [spec: Message payload content; decisions: payload]. Pure functions.
 
 import { integerField } from "../lib/json-scan.ts";
 import { BrokerError } from "./errors.ts";
 
 /**
- * `json`: an object with an integer type. `strict`: also the fields of the known types. `opaque`:
- * any bytes.
+ * How payloads are checked.
+ *
+ *     json    the payload must be a JSON object with an integer `type`
+ *     strict  the fields of the known types are checked too
+ *     opaque  any bytes are accepted
  */
 export type ContentValidation = "json" | "strict" | "opaque";
 
+/** Payload type of commands. */
 export const COMMAND_TYPE = 99;
 
 type Content = Readonly<Record<string, unknown>>;
@@ -74,7 +78,7 @@ const KNOWN_TYPES: ReadonlyMap<number, readonly Field[]> = new Map([
 function isNamedUsers(value: unknown): boolean {
   return (
     Array.isArray(value) &&
-    value.every((one) => isObject(one) && isString(one.uid) && isString(one.name))
+    value.every((user) => isObject(user) && isString(user.uid) && isString(user.name))
   );
 }
 
@@ -103,7 +107,8 @@ function isReply(value: unknown): boolean {
 const decoder = new TextDecoder();
 
 /**
- * The payload's `type`, or 0 if it is opaque and has none. Throws `bad_payload`.
+ * Returns the `type` of a payload. Returns 0 if it has none and `validation` is `opaque`. Throws
+ * `bad_payload` if the payload is not valid.
  */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");
@@ -118,7 +123,8 @@ export function contentType(payload: Uint8Array, validation: ContentValidation):
 function checkFields(payload: Uint8Array, type: number): void {
   const fields = type > 1000 ? SYSTEM : KNOWN_TYPES.get(type);
   if (fields === undefined) return;
-  const content: Content = JSON.parse(decoder.decode(payload)); // an object: checked above
+  // `integerField` has already checked that the payload is an object.
+  const content: Content = JSON.parse(decoder.decode(payload));
   for (const [name, is] of fields)
     if (!is(content[name]))
       throw new BrokerError("bad_payload", {

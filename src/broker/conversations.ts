@@ -1,5 +1,6 @@
-// A user's conversations: the list with unread counts, and read positions that move both ways
-// [DESIGN §2.4]. A few lists are made at a time, in turns between users. State: the waiting lists.
+// Lists the conversations of users with their unread counts, and changes read positions [DESIGN
+// §2.4]. A limited number of lists is built at the same time, and users take turns. State: the
+// lists that wait.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { BrokerError } from "./errors.ts";
@@ -7,47 +8,54 @@ import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, ConversationChange, ConversationStore } from "./ports.ts";
 
-/** Lists made at once: each takes a slice of every turn of the event loop. */
-const LISTS_AT_ONCE = 4;
-/** Waiting lists of one user: as many as it may have sessions by default. */
-const MAX_LISTS_WAITING = 100;
+/** Maximum number of lists that are built at the same time. Each uses a part of every loop turn. */
+const CONCURRENT_LISTS = 4;
+/** Maximum number of lists of one user that wait. It equals the default limit of its sessions. */
+const MAX_WAITING_LISTS = 100;
 
-/** `origin`: the session that changes it, which is not notified; undefined: all sessions are. */
+/** Who changes a conversation. */
 interface ChangeOwner {
   readonly uid: string;
+  /** Session that makes the change and is not notified. `undefined` to notify all sessions. */
   readonly origin: string | undefined;
 }
 
+/** Which page of the list to return. */
 interface ConversationRange {
-  /** Skipped from the newest. */
+  /** Number of conversations to skip, from the newest. */
   readonly offset: number;
   readonly limit: number;
   /**
-   * Bytes of messages, streams included, after which a page ends early; it holds at least one
-   * conversation if there is one.
+   * Maximum number of message bytes, including streams. A first conversation that is larger is
+   * returned nevertheless.
    */
   readonly maxBytes: number;
 }
 
+/** A page of a list of conversations. */
 interface ConversationPage {
   readonly conversations: readonly Conversation[];
-  /** There are more: ask again with the offset moved on by the length of this page. */
+  /** True if there are further conversations, at `offset` plus the length of this page. */
   readonly more: boolean;
-  /** Conversations read to find the newest. */
+  /** Number of conversations that were read to find the newest ones. */
   readonly looked: number;
 }
 
+/** The use cases of conversations. */
 export interface Conversations {
   /**
-   * A page, newest message first; conversations without a shown message are left out. Throws
-   * `bad_id`, `overloaded`.
+   * Returns a page of the user's conversations, newest message first. Conversations without a shown
+   * message are omitted. Throws `bad_id` or `overloaded`.
    */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /** All of them without payloads, newest message first. Throws `bad_id`, `overloaded`. */
+  /**
+   * Returns all conversations with a shown message, without payloads, newest message first. Throws
+   * `bad_id` or `overloaded`.
+   */
   heads(uid: string): Promise<readonly ConversationHead[]>;
   /**
-   * Moves the read position or hides the messages; the user's other sessions are notified at once.
-   * Throws `not_in_channel`, `bad_request`, `bad_id`.
+   * Changes the read position or hides the messages, and notifies the other sessions of the user.
+   * Throws `not_in_channel`, `bad_request` or `bad_id`.
    */
   change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;
 }
@@ -60,17 +68,17 @@ export function createConversations({
   readonly publisher: Announcer;
 }): Conversations {
   const turns = new FairSemaphore(
-    LISTS_AT_ONCE,
-    MAX_LISTS_WAITING,
+    CONCURRENT_LISTS,
+    MAX_WAITING_LISTS,
     () =>
       new BrokerError("overloaded", {
         message: "Too many conversation lists of the user wait",
       }),
   );
 
-  async function inTurn<T>(uid: string, make: () => Promise<T>): Promise<T> {
+  async function inTurn<T>(uid: string, build: () => Promise<T>): Promise<T> {
     assertId(uid, "uid");
-    return turns.run(uid, make);
+    return turns.run(uid, build);
   }
 
   async function heads(uid: string): Promise<readonly ConversationHead[]> {
@@ -85,7 +93,7 @@ export function createConversations({
     const channels = all.slice(offset).map(({ channel }) => channel);
     const bounds = { limit, maxBytes };
     const page = await store.readConversations(uid, channels, bounds);
-    // a newer message may have been stored meanwhile
+    // Sorted again, because newer messages may have been stored between the two reads.
     const conversations = newestFirst(page.conversations);
     return { conversations, more: page.more, looked: all.length };
   }
@@ -118,7 +126,9 @@ function newestFirst<T extends Conversation | ConversationHead>(
   const timeOf = ({ last }: T) => last?.timestampMs ?? 0;
   const idOf = ({ last }: T) => last?.messageId ?? 0;
   return conversations.toSorted(
-    (a, b) => timeOf(b) - timeOf(a) || idOf(b) - idOf(a), // ids of different channels on Redis have no order within a call
+    // Within a millisecond, ids only make the order stable: those of different channels on Redis
+    // are not ordered by time.
+    (a, b) => timeOf(b) - timeOf(a) || idOf(b) - idOf(a),
   );
 }
 

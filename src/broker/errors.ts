@@ -1,10 +1,10 @@
-// The table of errors, and the table of reasons to close a client's connection. Each edge (HTTP,
-// native, …) maps every code of it; a new code does not compile until it is mapped everywhere.
+// The table of error codes and the table of close reasons. Each edge (HTTP and the client
+// protocols) maps every entry to its own codes, and does not compile while an entry is not mapped.
 
 interface ErrorMeaning {
-  /** The sentence a caller reads if the thrower gives no more precise one. */
+  /** Message of an error that is thrown without a more precise one. */
   readonly message: string;
-  /** Whether the same call may succeed later. */
+  /** True if the same call may succeed later. */
   readonly retry: boolean;
 }
 
@@ -62,7 +62,7 @@ export const ERRORS = {
   },
   stream_not_found: { message: "Stream does not exist", retry: false },
   stream_closed: { message: "Stream is already closed", retry: false },
-  /** For a reader; a producer gets `stream_not_found`. */
+  /** Sent to readers of a stream. Producers are sent `stream_not_found`. */
   stream_unknown: { message: "There is no such stream", retry: false },
   not_connected: {
     message: "The first frame must be a connect",
@@ -93,17 +93,20 @@ export type SendRefusal = Extract<
   | "not_allowlisted"
 >;
 
-/** One place in a request body that a rule refuses. */
+/** A field of a request body that is not valid. */
 export interface ErrorDetail {
   readonly path: string;
   readonly message: string;
 }
 
-/** The only error that crosses a room. Its message is for the caller and holds no secret. */
+/**
+ * The only kind of error that leaves a folder of `src`. Its message is sent to the caller and must
+ * not contain secrets.
+ */
 export class BrokerError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly ErrorDetail[] | undefined;
-  /** Whole milliseconds after which a retry makes sense, if known. */
+  /** Whole milliseconds after which a retry may succeed, `undefined` if unknown. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -124,23 +127,28 @@ export class BrokerError extends Error {
     this.retryAfterMs = retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs);
   }
 
-  /** The same in whole seconds, rounded up. */
+  /** `retryAfterMs` in whole seconds, rounded up. */
   get retryAfterS(): number | undefined {
     const { retryAfterMs } = this;
     return retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs / 1000);
   }
 }
 
-/** Whether the same call may succeed later: the store is away, or overloaded. */
+/**
+ * Returns true if the store or the node is unreachable or overloaded, so that a retry may succeed.
+ */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof BrokerError)) return false;
   return error.code === "unavailable" || error.code === "overloaded";
 }
 
 /**
- * Reasons to close a client's connection, as WebSocket close codes. The range tells the client what
- * to do: 4000–4099 reconnect at once and resume, 4100–4199 reconnect after a pause, 4200–4299 do
- * not reconnect.
+ * Reasons to close a client's connection, with their WebSocket close codes. The range of a code
+ * determines what the client does:
+ *
+ *     4000 to 4099  reconnect at once and resume
+ *     4100 to 4199  reconnect after a pause
+ *     4200 to 4299  do not reconnect
  */
 export const CLOSE_REASONS = {
   draining: { code: 4000, message: "The node is going away" },

@@ -1,5 +1,5 @@
-// Checks of ids, uids, labels and channel names, with the same messages at every edge [decisions:
-// Limits]. Pure.
+// Checks ids, uids, labels and channel names, with the same error messages for every protocol
+// [decisions: Limits]. Pure functions.
 
 import { BrokerError } from "./errors.ts";
 import {
@@ -13,7 +13,7 @@ import {
   SYSTEM_UID,
 } from "./model.ts";
 
-/** Throws `bad_id`, naming the field as `what`. */
+/** Throws `bad_id` if the value is not a valid id. `what` is the name of the field. */
 export function assertId(value: string, what: string): void {
   if (!isId(value))
     throw new BrokerError("bad_id", {
@@ -22,7 +22,10 @@ export function assertId(value: string, what: string): void {
     });
 }
 
-/** A client_msg_no or label: 1 to 128 characters; only its length and well-formedness matter. */
+/**
+ * Throws `bad_request` unless the value is a valid label or clientMsgNo: 1 to 128 characters of
+ * well-formed Unicode. `what` is the name of the field.
+ */
 export function assertLabel(value: string, what: string): void {
   if (value.length === 0 || value.length > MAX_ID_LENGTH || !isWellFormed(value))
     throw new BrokerError("bad_request", {
@@ -31,19 +34,22 @@ export function assertLabel(value: string, what: string): void {
     });
 }
 
-/** Throws `bad_id` or `reserved_uid`: the system's uid neither registers nor connects. */
+/**
+ * Throws `bad_id`, or `reserved_uid` for the uid of the system, which cannot connect or register a
+ * device.
+ */
 export function assertUserUid(uid: string): void {
   assertId(uid, "uid");
   if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");
 }
 
-/** A channel as a reader names it; a personal one needs the reader's `uid`. */
+/** A channel as its reader names it. `uid` is the reader, needed only for a personal channel. */
 export interface ChannelView {
   readonly channel: ChannelRef;
   readonly uid: string | undefined;
 }
 
-/** Throws `bad_id`. */
+/** Returns the key of the channel. Throws `bad_id`. */
 export function viewedKey({ channel, uid }: ChannelView): ChannelKey {
   assertId(channel.id, "channel_id");
   if (channel.type !== GROUP_CHANNEL) assertId(uid ?? "", "uid");

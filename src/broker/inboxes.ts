@@ -1,19 +1,26 @@
-// A user's command inbox as a backend reads it for clients that fetch their commands. What is
-// acknowledged is in the store, also for the user's sessions. State: none.
+// Reads and acknowledges the command inbox of a user on behalf of a backend, for clients that fetch
+// their commands over HTTP. No state: sessions of the user see the same inbox in the store.
 
 import { assertId } from "./ids.ts";
 import type { InboxCommand } from "./model.ts";
 import type { InboxStore } from "./ports.ts";
 
+/** The use cases of command inboxes. */
 export interface Inboxes {
-  /** Commands that were not acknowledged, oldest first. Throws `bad_id`. */
+  /**
+   * Returns up to `limit` commands that were not acknowledged, oldest first. Stops early after
+   * about 8 MiB of payloads. Throws `bad_id`.
+   */
   unread(uid: string, limit: number): Promise<readonly InboxCommand[]>;
-  /** Acknowledges all commands through `lastSeq` durably. Throws `bad_id`. */
+  /** Durably acknowledges all commands through `lastSeq`. Throws `bad_id`. */
   acknowledgeThrough(uid: string, lastSeq: number): Promise<void>;
 }
 
-/** Commands of one read, and about the bytes of one reply. */
+/** Maximum number of commands in one read of the store. */
 const PAGE = 500;
+/**
+ * Maximum number of payload bytes in one reply. A larger first command is returned nevertheless.
+ */
 const MAX_BYTES = 8 * 1024 * 1024;
 
 export function createInboxes(
@@ -22,18 +29,18 @@ export function createInboxes(
   return {
     async unread(uid, limit) {
       assertId(uid, "uid");
-      const found: InboxCommand[] = [];
+      const commands: InboxCommand[] = [];
       let bytes = 0;
-      while (found.length < limit && bytes < MAX_BYTES) {
-        const page = await store.readInbox(uid, found.at(-1)?.inboxSeq ?? 0, {
-          limit: Math.min(PAGE, limit - found.length),
+      while (commands.length < limit && bytes < MAX_BYTES) {
+        const page = await store.readInbox(uid, commands.at(-1)?.inboxSeq ?? 0, {
+          limit: Math.min(PAGE, limit - commands.length),
           maxBytes: MAX_BYTES - bytes,
         });
         if (page.length === 0) break;
         for (const { message } of page) bytes += message.payload.length;
-        found.push(...page);
+        commands.push(...page);
       }
-      return found;
+      return commands;
     },
 
     async acknowledgeThrough(uid, lastSeq) {

@@ -1,44 +1,50 @@
-// Subscriptions to topics shared by several parts of a node: a topic is listened to while any of
-// them wants it. Map: topics to their owners.
+// Lets several parts of a node listen to topics independently. The node listens to a topic while at
+// least one part does. State: the parts that listen to each topic.
 
 import type { Topic } from "./model.ts";
 import type { Cluster } from "./ports.ts";
 
+/** The methods by which a part of the node listens to topics. */
 export type Interest = Pick<Cluster, "listen" | "subscribe" | "unlisten">;
 
-/** Each owner listens and unlistens as if it were alone; both are idempotent for it. */
+/**
+ * Shares the subscriptions of a node. Each owner can call `listen` and `unlisten` as if it were the
+ * only one. Repeating either call has no effect.
+ */
 export function shareInterest(cluster: Interest): { owner(): Interest } {
   const owners = new Map<Topic, readonly Interest[]>();
   /**
-   * `alone`: the list of one owner, shared by its topics, of which there are as many as users and
-   * groups.
+   * Records that `owner` listens to the topic. `single` is a list with only this owner. All topics
+   * with one owner share it, because a node listens to as many topics as it has users and groups.
    */
-  function own(topic: Topic, owner: Interest, alone: readonly Interest[]) {
-    const those = owners.get(topic);
-    if (those === undefined) owners.set(topic, alone);
-    else if (!those.includes(owner)) owners.set(topic, those.concat(owner));
+  function own(topic: Topic, owner: Interest, single: readonly Interest[]) {
+    const current = owners.get(topic);
+    if (current === undefined) owners.set(topic, single);
+    else if (!current.includes(owner)) owners.set(topic, current.concat(owner));
   }
   return {
     owner() {
       const self: Interest = {
         async listen(topic) {
-          own(topic, self, alone);
-          await cluster.listen(topic); // also while another owner's call is under way
+          own(topic, self, single);
+          // Called even if another owner listens, because the call of that owner may not be
+          // finished.
+          await cluster.listen(topic);
         },
         async subscribe(topic) {
-          own(topic, self, alone);
+          own(topic, self, single);
           await cluster.subscribe(topic);
         },
         unlisten(topic) {
-          const those = owners.get(topic);
-          if (!those?.includes(self)) return;
-          const others = those.filter((one) => one !== self);
+          const current = owners.get(topic);
+          if (!current?.includes(self)) return;
+          const others = current.filter((owner) => owner !== self);
           if (others.length > 0) return void owners.set(topic, others);
           owners.delete(topic);
           cluster.unlisten(topic);
         },
       };
-      const alone = [self];
+      const single = [self];
       return self;
     },
   };

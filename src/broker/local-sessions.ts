@@ -1,17 +1,19 @@
-// The sessions this node serves, as the store must have them. Maps: sessions by id and by uid, ids
-// of sessions to confirm now or later.
+// The sessions that this node serves, and which of them must be confirmed at the store. State: the
+// sessions by id and by uid, and the ids of those to confirm now or later.
 
 import type { LoggedInSession } from "./ports.ts";
 
 const NONE: readonly LoggedInSession[] = [];
 
+/** The sessions of one node. */
 export class LocalSessions {
   readonly #sessions = new Map<string, LoggedInSession>();
   readonly #byUid = new Map<string, readonly LoggedInSession[]>();
-  /** Ids of sessions that may have lost the right to go on, or their entry. */
+  /** Ids of sessions that may have been ended, or may be missing in the store. */
   readonly unconfirmed = new Set<string>();
-  /** Ids of sessions to confirm with `confirmDeferred`, unless they are confirmed before. */
+  /** Ids of sessions that become unconfirmed at `confirmDeferred`, unless confirmed earlier. */
   readonly #deferred = new Set<string>();
+  /** Where the next `confirmNextSoon` continues. */
   #cursor: Iterator<LoggedInSession> | undefined;
 
   get size(): number {
@@ -26,35 +28,41 @@ export class LocalSessions {
     return this.#sessions.get(sessionId);
   }
 
+  /** Returns the sessions of a user on this node. */
   of(uid: string): readonly LoggedInSession[] {
     return this.#byUid.get(uid) ?? NONE;
   }
 
-  /** Marks those of them that this node serves. */
+  /** Marks the sessions as unconfirmed, except those that this node no longer serves. */
   confirmSoon(sessions: Iterable<LoggedInSession>): void {
     for (const { session } of sessions)
       if (this.has(session.sessionId)) this.unconfirmed.add(session.sessionId);
   }
 
+  /** Defers the confirmation of all sessions until `confirmDeferred`. */
   deferAll(): void {
     for (const id of this.#sessions.keys()) this.#deferred.add(id);
   }
 
+  /** Marks the deferred sessions as unconfirmed. */
   confirmDeferred(): void {
     for (const id of this.#deferred) this.unconfirmed.add(id);
     this.#deferred.clear();
   }
 
-  /** The session is being confirmed. */
+  /** Removes the marks of a session, because its confirmation starts. */
   asked(sessionId: string): void {
     this.unconfirmed.delete(sessionId);
     this.#deferred.delete(sessionId);
   }
 
-  /** Marks the next `count` sessions in turn; after the last it begins again with the next call. */
+  /**
+   * Marks the next `count` sessions as unconfirmed, continuing after the last one of the previous
+   * call. Stops after the last session; the next call then starts from the first.
+   */
   confirmNextSoon(count: number): void {
-    for (let left = count; left > 0; left--) {
-      this.#cursor ??= this.#sessions.values(); // stays valid while sessions come and go
+    for (let remaining = count; remaining > 0; remaining--) {
+      this.#cursor ??= this.#sessions.values(); // stays valid while sessions are added and removed
       const { done, value } = this.#cursor.next();
       if (done === true) {
         this.#cursor = undefined;
@@ -64,22 +72,23 @@ export class LocalSessions {
     }
   }
 
-  /** Replaces an earlier login of the same session. */
-  add(entered: LoggedInSession): void {
-    const { sessionId, uid } = entered.session;
+  /** Adds a session, in place of an earlier login of the same session. */
+  add(login: LoggedInSession): void {
+    const { sessionId, uid } = login.session;
     this.forget(sessionId);
-    this.#sessions.set(sessionId, entered);
-    this.#byUid.set(uid, this.of(uid).concat(entered)); // exactly as long as needed, unlike a spread
+    this.#sessions.set(sessionId, login);
+    // concat allocates exactly the needed length, unlike a spread.
+    this.#byUid.set(uid, this.of(uid).concat(login));
   }
 
-  /** Returns whether this node served it. */
+  /** Removes a session. Returns true if this node served it. */
   forget(sessionId: string): boolean {
     this.asked(sessionId);
-    const found = this.#sessions.get(sessionId);
-    if (found === undefined) return false;
-    const { uid } = found.session;
-    const left = this.of(uid).filter((one) => one !== found);
-    if (left.length > 0) this.#byUid.set(uid, left);
+    const removed = this.#sessions.get(sessionId);
+    if (removed === undefined) return false;
+    const { uid } = removed.session;
+    const remaining = this.of(uid).filter((login) => login !== removed);
+    if (remaining.length > 0) this.#byUid.set(uid, remaining);
     else this.#byUid.delete(uid);
     return this.#sessions.delete(sessionId);
   }

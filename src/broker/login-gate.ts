@@ -1,7 +1,8 @@
-// Limits guessing of managers' passwords: a client network has a number of failures in the window,
-// concurrent attempts included; a username with too many failures is only slowed down, because the
-// right password from another network must be served. State: attempts under way per network, and
-// the pairs of network and username that logged in. The Throttle has the counts.
+// Limits the guessing of managers' passwords. A client network may fail a limited number of times
+// in a time window, and concurrent attempts count as failures until they are finished. A username
+// with too many failures is only slowed down, because its owner must still be able to log in from
+// another network. State: the attempts in progress per network, and the pairs of network and
+// username that logged in before. The counts are in the `Throttle`.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
@@ -9,40 +10,49 @@ import { BrokerError } from "./errors.ts";
 import type { Throttle } from "./ports.ts";
 import { VerifiedPairs } from "./verified-pairs.ts";
 
+/** Limits of failed logins. */
 export interface LoginLimits {
   /**
-   * Failures within the window after which a network's further attempts are refused, and a
-   * username's wait.
+   * Number of failures within `windowS` after which attempts of a network are refused, and attempts
+   * for a username are slowed down.
    */
   readonly attempts: number;
   readonly windowS: number;
 }
 
-/** Attempts of this node, running or waiting; further ones are refused as overloaded. */
-const MAX_UNDER_WAY = 512;
-/** Of one network; one while half of all places are taken. Excludes pairs that logged in before. */
-const MAX_OF_NETWORK = 16;
-/** Of one network's pairs that logged in before. */
-const MAX_KNOWN_OF_NETWORK = 32;
-/** Places beyond `MAX_UNDER_WAY`, for such pairs only. */
-const RESERVED_FOR_KNOWN = 64;
-/** The wait of an attempt at a username with too many failures. */
+/** Maximum number of attempts on this node, running or waiting. Others throw `overloaded`. */
+const MAX_ATTEMPTS = 512;
+/**
+ * Maximum number of attempts of one network, without those of pairs that logged in before. It drops
+ * to 1 while this node has more than half of `MAX_ATTEMPTS`.
+ */
+const MAX_PER_NETWORK = 16;
+/** Maximum number of attempts of those pairs of one network that logged in before. */
+const MAX_VERIFIED_PER_NETWORK = 32;
+/** Number of attempts beyond `MAX_ATTEMPTS` that only pairs that logged in before may use. */
+const RESERVED_FOR_VERIFIED = 64;
+/** Delay of an attempt for a username with too many failures. */
 const SLOW_MS = 1000;
 
+/** Number of attempts of a network in each state. */
 interface Attempts {
-  /** Running or waiting. */
+  /** Running or waiting to be admitted. */
   underWay: number;
-  /** Admitted and not settled. */
+  /** Admitted and not finished. Each of them may still fail. */
   pending: number;
 }
 
+/** The attempts of one client network. */
 interface Network {
+  /** Key of its failures in the `Throttle`. */
   readonly key: string;
-  /** Of pairs that logged in before and have failures left. */
+  /** Attempts of pairs that logged in before and have failed less often than the limit since. */
   readonly known: Attempts;
+  /** All other attempts. */
   readonly others: Attempts;
-  /** Serializes decisions about it. */
+  /** Settles when the previous decision is made, so that decisions are made one after the other. */
   admission: Promise<void>;
+  /** Resolves when the next attempt is finished. */
   settlement: Deferred;
 }
 
@@ -51,12 +61,13 @@ interface LoginName {
   readonly address: string;
 }
 
+/** Runs the password checks of one node. */
 export class LoginGate {
   readonly #throttle: Throttle;
   readonly #limits: LoginLimits;
   readonly #networks = new Map<string, Network>();
-  readonly #known = new VerifiedPairs();
-  #underWay = 0;
+  readonly #verified = new VerifiedPairs();
+  #attemptCount = 0;
 
   constructor(throttle: Throttle, limits: LoginLimits) {
     this.#throttle = throttle;
@@ -64,26 +75,27 @@ export class LoginGate {
   }
 
   /**
-   * Runs `verify` if the network may try and counts the result: a failure against network and
-   * username, a success clears the username's count. `rank` orders waiting checks, lower first:
-   * users that logged in from their network before, then networks by their failures. Throws
-   * `too_many_attempts` with the seconds left, `overloaded`. An error of `verify` is not counted.
+   * Runs `verify` unless the network has too many failures. A wrong password counts as a failure of
+   * the network and the username, a right one resets the count of the username, and an error of
+   * `verify` is not counted. Checks with a lower `rank` run first: it is -1 for users that logged
+   * in from this network before, otherwise the number of failures of the network. Throws
+   * `too_many_attempts` with the time to wait, or `overloaded`.
    */
   async attempt(
     { username, address }: LoginName,
     verify: (rank: number) => Promise<boolean>,
   ): Promise<boolean> {
     const network = networkOf(address);
-    const isKnown = this.#ownFailures(network, username) !== undefined;
-    const state = this.#enter(network, isKnown);
+    const isVerified = this.#ownFailures(network, username) !== undefined;
+    const state = this.#enter(network, isVerified);
     const user = `login:u:${username}`;
     try {
       const rank = await this.#admit(state, network, username);
       try {
         if (rank >= 0) await this.#slowDown(user);
         const isRight = await verify(rank);
-        if (isRight) this.#known.right(network, username);
-        else this.#known.wrong(network, username);
+        if (isRight) this.#verified.right(network, username);
+        else this.#verified.wrong(network, username);
         await (isRight ? this.#throttle.clear(user) : this.#count([user, state.key]));
         return isRight;
       } finally {
@@ -92,37 +104,40 @@ export class LoginGate {
         state.settlement = deferred();
       }
     } finally {
-      this.#leave(network, state, isKnown);
+      this.#leave(network, state, isVerified);
     }
   }
 
-  #enter(network: string, isKnown: boolean): Network {
+  #enter(network: string, isVerified: boolean): Network {
     const state = this.#networks.get(network) ?? newNetwork(network);
-    const reserved = isKnown ? RESERVED_FOR_KNOWN : 0;
-    if (this.#underWay >= MAX_UNDER_WAY + reserved) throw new BrokerError("overloaded");
-    const own = isKnown ? state.known : state.others;
-    if (own.underWay >= this.#mostOfNetwork(isKnown))
+    const reserved = isVerified ? RESERVED_FOR_VERIFIED : 0;
+    if (this.#attemptCount >= MAX_ATTEMPTS + reserved) throw new BrokerError("overloaded");
+    const own = isVerified ? state.known : state.others;
+    if (own.underWay >= this.#maxPerNetwork(isVerified))
       throw new BrokerError("too_many_attempts", { retryAfterMs: 1000 });
     this.#networks.set(network, state);
-    this.#underWay += 1;
+    this.#attemptCount += 1;
     own.underWay += 1;
     return state;
   }
 
-  #mostOfNetwork(isKnown: boolean): number {
-    if (isKnown) return MAX_KNOWN_OF_NETWORK;
-    return this.#underWay < MAX_UNDER_WAY / 2 ? MAX_OF_NETWORK : 1;
+  #maxPerNetwork(isVerified: boolean): number {
+    if (isVerified) return MAX_VERIFIED_PER_NETWORK;
+    return this.#attemptCount < MAX_ATTEMPTS / 2 ? MAX_PER_NETWORK : 1;
   }
 
-  #leave(network: string, state: Network, isKnown: boolean): void {
-    this.#underWay -= 1;
-    (isKnown ? state.known : state.others).underWay -= 1;
+  #leave(network: string, state: Network, isVerified: boolean): void {
+    this.#attemptCount -= 1;
+    (isVerified ? state.known : state.others).underWay -= 1;
     if (state.known.underWay + state.others.underWay === 0) this.#networks.delete(network);
   }
 
-  /** Of a pair that logged in before and has failures left; else undefined. */
+  /**
+   * Returns the failures of a pair since it logged in. Returns `undefined` if the pair did not log
+   * in before, or has reached the limit.
+   */
   #ownFailures(network: string, username: string): number | undefined {
-    const failures = this.#known.failures(network, username);
+    const failures = this.#verified.failures(network, username);
     return failures !== undefined && failures < this.#limits.attempts ? failures : undefined;
   }
 
@@ -138,41 +153,42 @@ export class LoginGate {
   }
 
   /**
-   * Waits while the attempts under way could use up the network's failures. Resolves with the
-   * rank.
+   * Waits until the attempt may run, and returns its rank. It must wait while the network would
+   * reach its limit if all pending attempts failed.
    */
   async #admit(state: Network, network: string, username: string): Promise<number> {
     for (;;) {
-      // Before the count is read, so that an attempt settling meanwhile wakes this one.
+      // Read before the decision: an attempt that finishes during the decision must wake this one.
       const settled = state.settlement.promise;
-      const decided = state.admission.then(() =>
+      const decision = state.admission.then(() =>
         this.#decide(state, this.#ownFailures(network, username)),
       );
-      state.admission = decided.then(ignore, ignore);
-      const rank = await decided;
+      state.admission = decision.then(ignore, ignore);
+      const rank = await decision;
       if (rank !== undefined) return rank;
       await settled;
     }
   }
 
   /**
-   * Pending is read before the count: an attempt that fails in between is counted twice for a
-   * moment, never missed.
+   * Returns the rank of an attempt that may run now, `undefined` if it must wait. The number of
+   * pending attempts is read before the count of failures, so that an attempt that fails in between
+   * is counted twice rather than not at all.
    */
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;
-    const isKnown = ownFailures !== undefined;
-    const own = isKnown ? state.known : state.others;
+    const isVerified = ownFailures !== undefined;
+    const own = isVerified ? state.known : state.others;
     const { pending } = own;
     const { count, retryAfterS } = await this.#throttle.failures(state.key);
-    if (count >= attempts && !isKnown)
+    if (count >= attempts && !isVerified)
       throw new BrokerError("too_many_attempts", {
         retryAfterMs: Math.max(1, retryAfterS) * 1000,
       });
-    const failures = isKnown ? Math.min(count, ownFailures) : count;
+    const failures = isVerified ? Math.min(count, ownFailures) : count;
     if (failures + pending >= attempts) return undefined;
     own.pending += 1;
-    return isKnown ? -1 : count + pending;
+    return isVerified ? -1 : count + pending;
   }
 }
 

@@ -1,5 +1,6 @@
-// From configuration to accounts: checks them, hashes plain passwords, and makes the first `admin`
-// if none is set. State: none. Never keeps or returns a plain password.
+// Turns the configured managers into accounts: checks them, hashes plain passwords, and creates an
+// account `admin` if none is configured. No state. Plain passwords must never be stored or
+// returned.
 
 import { createHash, randomBytes } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -7,7 +8,10 @@ import type { ManagerAccount, ManagerRole } from "./model.ts";
 import { hashPassword, type PasswordHash, parsePasswordHash } from "./passwords.ts";
 import type { ManagerStore } from "./ports.ts";
 
-/** Permissions of control-plane calls; `*` is all of them [decisions: Roles and permissions]. */
+/**
+ * Permissions of control-plane calls. `*` stands for all of them [decisions: Roles and
+ * permissions].
+ */
 export const PERMISSIONS = [
   "users:write",
   "channels:write",
@@ -24,16 +28,20 @@ const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
   viewer: ["system:read"],
 };
 
-/** A configured manager: exactly one of `passwordHash` and `password` is set; "" is not set. */
+/**
+ * A manager in the configuration. Exactly one of `passwordHash` and `password` must be set; ""
+ * counts as not set.
+ */
 export interface AccountConfig {
   readonly username: string;
   readonly passwordHash?: string;
   readonly password?: string;
   readonly role: ManagerRole;
-  /** Empty or absent: the role's. */
+  /** Empty or absent for the permissions of the role. */
   readonly permissions?: readonly string[];
 }
 
+/** A manager's account with the data to check credentials. */
 export interface Account {
   readonly account: ManagerAccount;
   readonly password: PasswordHash;
@@ -42,50 +50,54 @@ export interface Account {
 }
 
 /**
- * An account with a value that changes with its password, its role or its permissions, and is
- * equal on all nodes. Never stored or sent.
+ * An account with a fingerprint that changes with its password, role or permissions and is the same
+ * on all nodes. The fingerprint must never be stored or sent.
  */
 export type AccountIdentity = Pick<Account, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
 
-/** The accounts by username. Throws `bad_request` with a message about the configuration. */
-export async function knownAccounts(
+/**
+ * Returns the configured accounts by username. Throws `bad_request` if the configuration is not
+ * valid.
+ */
+export async function configuredAccounts(
   configured: readonly AccountConfig[],
 ): Promise<ReadonlyMap<string, Account>> {
-  const known = new Map<string, Account>();
+  const accounts = new Map<string, Account>();
   for (const config of configured) {
-    if (known.has(config.username)) throw wrong(config.username, "is configured twice");
-    known.set(config.username, {
+    if (accounts.has(config.username)) throw configError(config.username, "is configured twice");
+    accounts.set(config.username, {
       ...identityOf(config),
-      password: await kept(config),
+      password: await passwordHashOf(config),
     });
   }
-  return known;
+  return accounts;
 }
 
 /**
- * The account of a server without configured ones: `admin` with the given password, else with a
- * random one made at the first start on a store, which `announce` shows the operator; the store
- * keeps its hash.
+ * Returns the account of a server without configured managers: `admin` with `adminPassword`. If
+ * that is "", the password is generated at the first start on a store, which keeps its hash, and
+ * `announce` shows it to the operator.
  */
 export async function firstAdmin(
   adminPassword: string,
   store: ManagerStore,
   announce: (username: string, password: string) => void,
 ): Promise<ReadonlyMap<string, Account>> {
-  if (adminPassword !== "") return knownAccounts([{ ...FIRST_ADMIN, password: adminPassword }]);
+  if (adminPassword !== "")
+    return configuredAccounts([{ ...FIRST_ADMIN, password: adminPassword }]);
   const { username } = FIRST_ADMIN;
   const password = randomBytes(18).toString("base64url");
-  const mine = await hashPassword(password);
+  const generatedHash = await hashPassword(password);
   const { passwordHash } = await store.putPasswordOnce(username, {
-    passwordHash: mine,
+    passwordHash: generatedHash,
   });
-  if (passwordHash === mine) announce(username, password);
-  return knownAccounts([{ ...FIRST_ADMIN, passwordHash }]);
+  if (passwordHash === generatedHash) announce(username, password);
+  return configuredAccounts([{ ...FIRST_ADMIN, passwordHash }]);
 }
 
-/** Whether the account has `permission`. */
+/** Returns true if the account has `permission`. */
 export function allows(account: ManagerAccount, permission: Permission): boolean {
   const { permissions } = account;
   return permissions.includes("*") || permissions.includes(permission);
@@ -93,9 +105,9 @@ export function allows(account: ManagerAccount, permission: Permission): boolean
 
 function toAccount(config: AccountConfig): ManagerAccount {
   const { username, role, permissions = [] } = config;
-  for (const one of permissions)
-    if (!PERMISSIONS.some((permission) => permission === one))
-      throw wrong(username, `has the unknown permission ${JSON.stringify(one)}`);
+  for (const permission of permissions)
+    if (!PERMISSIONS.some((valid) => valid === permission))
+      throw configError(username, `has the unknown permission ${JSON.stringify(permission)}`);
   const granted = permissions.length > 0 ? [...permissions] : ROLE_PERMISSIONS[role];
   return { username, role, permissions: granted };
 }
@@ -110,18 +122,21 @@ function identityOf(config: AccountConfig): AccountIdentity {
   return { account, fingerprint };
 }
 
-async function kept(config: AccountConfig): Promise<PasswordHash> {
+async function passwordHashOf(config: AccountConfig): Promise<PasswordHash> {
   const { username, passwordHash = "", password = "" } = config;
   if ((passwordHash === "") === (password === ""))
-    throw wrong(username, "needs either passwordHash or password");
+    throw configError(username, "needs either passwordHash or password");
   const text = passwordHash === "" ? await hashPassword(password) : passwordHash;
   const parsed = parsePasswordHash(text);
   if (parsed === undefined)
-    throw wrong(username, "has a passwordHash that is not of the form scrypt$N$r$p$salt$hash");
+    throw configError(
+      username,
+      "has a passwordHash that is not of the form scrypt$N$r$p$salt$hash",
+    );
   return parsed;
 }
 
-function wrong(username: string, what: string): BrokerError {
+function configError(username: string, what: string): BrokerError {
   return new BrokerError("bad_request", {
     message: `The manager ${JSON.stringify(username)} ${what}`,
   });

@@ -1,83 +1,94 @@
-// The accounts of the control plane: login, access tokens, logout. State: the accounts. Never keeps
-// or logs a plain password or token.
+// Login, authentication and logout of managers, the users of the control plane. State: the
+// accounts. Plain passwords and tokens must never be stored or logged.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { AccessTokens } from "./access-tokens.ts";
 import { BrokerError } from "./errors.ts";
 import { LoginGate, type LoginLimits } from "./login-gate.ts";
-import { type Account, type AccountConfig, firstAdmin, knownAccounts } from "./manager-accounts.ts";
+import {
+  type Account,
+  type AccountConfig,
+  configuredAccounts,
+  firstAdmin,
+} from "./manager-accounts.ts";
 import type { ManagerAccount } from "./model.ts";
 import { decoyHash, PasswordChecker, type PasswordHash } from "./passwords.ts";
 import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 
-// A check takes tens of milliseconds of CPU and one of the four I/O threads: one at a time.
+// A check costs tens of milliseconds of CPU and one of the four I/O threads, so only one runs at a
+// time.
 const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
+/** The result of a login. */
 interface Login {
-  /** 256 random bits, base64url; only its hash is kept. */
+  /** 256 random bits in base64url. Only its hash is stored. */
   readonly token: string;
   readonly expireS: number;
   readonly account: ManagerAccount;
 }
 
+/** The use cases of managers. */
 export interface Managers {
   /**
-   * Loads the accounts; call it once the store has started, or earlier if no password must be
-   * generated. Throws `bad_request` with a message if the configured ones cannot be used. Safe to
-   * call twice.
+   * Loads the accounts. Must be called after the store has started, unless no password has to be
+   * generated. May be called more than once. Throws `bad_request` if the configured accounts are
+   * not valid.
    */
   start(): Promise<void>;
   /**
-   * Throws `bad_credentials`, `too_many_attempts` (with the seconds to wait), `overloaded`,
-   * `unavailable`.
+   * Checks the password and issues a token. Throws `bad_credentials`, `too_many_attempts` (with the
+   * time to wait), `overloaded` or `unavailable`.
    */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
-   * The account of a valid token. A revoked token is refused at once here and within 5 s on other
-   * nodes, as is an expired one. A token ends with its account, and with a change of the account's
-   * password, role or permissions. Throws `unavailable` before the accounts are loaded.
+   * Returns the account of a token, `undefined` if the token is not valid. A revoked token is
+   * rejected immediately on this node and within 5 s on other nodes. An expired token is rejected
+   * within 5 s. A token also becomes invalid when its account is removed, or gets another password,
+   * role or permissions. Throws `unavailable` before the accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
-  /** Revokes a token; harmless if it is not valid. */
+  /** Revokes a token. Has no effect if it is not valid. */
   logout(token: string): Promise<void>;
 }
 
+/** The ports and settings of `createManagers`. */
 export interface ManagersPorts {
   readonly store: ManagerStore;
   readonly throttle: Throttle;
-  /** Empty: one account `admin`. */
+  /** Configured accounts. If there are none, one account `admin` is created. */
   readonly accounts: readonly AccountConfig[];
-  /** Password of that `admin`; "" or absent: a random one, made on first start. */
+  /** Password of that `admin`. "" or absent to generate one at the first start. */
   readonly adminPassword?: string;
   readonly clock: Clock;
   readonly limits: LoginLimits & { readonly tokenTtlS: number };
-  /** Shows the operator a generated password; called at most once per store. */
+  /** Shows a generated password to the operator. Called at most once per store. */
   announcePassword(username: string, password: string): void;
 }
 
-export function createManagers(parts: ManagersPorts): Managers {
-  const { clock, limits } = parts;
-  const gate = new LoginGate(parts.throttle, limits);
+export function createManagers(ports: ManagersPorts): Managers {
+  const { clock, limits } = ports;
+  const gate = new LoginGate(ports.throttle, limits);
   const checker = new PasswordChecker(PASSWORD_CHECKS);
   let accounts: ReadonlyMap<string, Account> = new Map();
-  /** One per account, at the cost of the account's hash. */
+  /** Hashes for unknown usernames. There is one for each account, with the same cost. */
   let decoys: readonly PasswordHash[] = [];
   const decoySecret = randomBytes(16);
   let started: Promise<void> | undefined;
   const accountOf = (username: string) => accounts.get(username);
-  const tokens = new AccessTokens({ store: parts.store, clock, accountOf });
+  const tokens = new AccessTokens({ store: ports.store, clock, accountOf });
 
   async function load(): Promise<void> {
-    const { adminPassword = "", store, announcePassword } = parts;
+    const { adminPassword = "", store, announcePassword } = ports;
     accounts =
-      parts.accounts.length > 0
-        ? await knownAccounts(parts.accounts)
+      ports.accounts.length > 0
+        ? await configuredAccounts(ports.accounts)
         : await firstAdmin(adminPassword, store, announcePassword);
     decoys = [...accounts.values()].map(({ password }) => decoyHash(password));
   }
 
   /**
-   * The same for each call with a username, so that its cost does not reveal which accounts exist.
+   * Returns the hash against which the password of an unknown username is checked. It is always the
+   * same for a username, so that the duration of a check does not reveal which accounts exist.
    */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);
@@ -92,15 +103,15 @@ export function createManagers(parts: ManagersPorts): Managers {
     },
 
     async login(username, password, clientAddress) {
-      const known = accounts.get(username);
-      const expected = known?.password ?? decoyOf(username);
+      const account = accounts.get(username);
+      const expected = account?.password ?? decoyOf(username);
       const isRight = await gate.attempt({ username, address: clientAddress }, (rank) =>
         checker.matches(password, expected, rank),
       );
-      if (!isRight || known === undefined) throw new BrokerError("bad_credentials");
+      if (!isRight || account === undefined) throw new BrokerError("bad_credentials");
       const expiresAtMs = clock() + limits.tokenTtlS * 1000;
-      const token = await tokens.give(known, expiresAtMs);
-      return { token, expireS: limits.tokenTtlS, account: known.account };
+      const token = await tokens.give(account, expiresAtMs);
+      return { token, expireS: limits.tokenTtlS, account: account.account };
     },
 
     async authenticate(token) {

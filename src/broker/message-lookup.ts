@@ -1,55 +1,58 @@
-// Single messages of a channel by seq, id or clientMsgNo. No index is kept for it: ids grow with
-// seqs, so one is found by bisection; a clientMsgNo is looked for among the newest messages. State:
-// none.
+// Finds single messages of a channel by seq, id or clientMsgNo. There is no index for this: ids
+// grow with seqs, so that an id is bySeq by binary search, and a clientMsgNo is searched among the
+// newest messages. No state.
 
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
 
+/** Which messages to find. */
 export interface MessageQuery {
   readonly seqs: readonly number[];
   readonly ids: readonly number[];
-  /** Of several messages with one number the newest is found. */
+  /** If several messages have the same number, only the newest is returned. */
   readonly clientMsgNos: readonly string[];
-  /** Bytes of payloads after which the lookup ends early; it finds at least one message. */
+  /** Maximum number of payload bytes. A larger first message is returned nevertheless. */
   readonly maxBytes: number;
 }
 
-/** Messages among which a clientMsgNo is looked for, and the bytes of their payloads. */
-export const LOOKED_THROUGH = 5000;
-export const LOOKED_BYTES = 64 * 1024 * 1024;
-/** Messages of one read, and about their bytes. */
+/** Maximum number of newest messages that are searched for a clientMsgNo. */
+export const MAX_SEARCHED_MESSAGES = 5000;
+/** Maximum number of payload bytes that are searched for a clientMsgNo. */
+export const MAX_SEARCHED_BYTES = 64 * 1024 * 1024;
+/** Maximum number of messages in one read of the store. */
 const PAGE = 500;
+/** Maximum number of content bytes in one read of the store. */
 const PAGE_BYTES = 8 * 1024 * 1024;
 
-type Reads = Pick<MessageStore, "headSeq" | "readMessages">;
+type MessageReads = Pick<MessageStore, "headSeq" | "readMessages">;
 
 /**
- * Those that there are and have not expired, in seq order, each once. `more`: the lookup ended
- * early.
+ * Returns the messages of the query that exist and have not expired, in seq order, without
+ * duplicates. `more` is true if `maxBytes` was reached before all were bySeq.
  */
 export async function findMessages(
-  store: Reads,
+  store: MessageReads,
   key: ChannelKey,
-  wanted: MessageQuery,
+  query: MessageQuery,
 ): Promise<HistorySlice> {
-  const found = new Map<number, Message>();
+  const bySeq = new Map<number, Message>();
   let bytes = 0;
   let more = false;
-  for await (const message of lookups(store, key, wanted)) {
-    if (found.has(message.messageSeq)) continue;
+  for await (const message of lookups(store, key, query)) {
+    if (bySeq.has(message.messageSeq)) continue;
     bytes += message.payload.length;
-    more = found.size > 0 && bytes > wanted.maxBytes;
+    more = bySeq.size > 0 && bytes > query.maxBytes;
     if (more) break;
-    found.set(message.messageSeq, message);
+    bySeq.set(message.messageSeq, message);
   }
-  const messages = [...found.values()];
+  const messages = [...bySeq.values()];
   messages.sort((a, b) => a.messageSeq - b.messageSeq);
   return { messages, more };
 }
 
-/** One message may come several times. */
+/** Yields the messages of the query. A message may be yielded more than once. */
 async function* lookups(
-  store: Reads,
+  store: MessageReads,
   key: ChannelKey,
   { seqs, ids, clientMsgNos }: MessageQuery,
 ): AsyncGenerator<Message> {
@@ -73,8 +76,9 @@ async function* lookups(
   yield* newestNamed(store, key, names);
 }
 
+/** Searches the channel for a message id by bisection. */
 async function byId(
-  store: Reads,
+  store: MessageReads,
   key: ChannelKey,
   id: number,
   headSeq: number,
@@ -91,8 +95,9 @@ async function byId(
   return undefined;
 }
 
+/** Returns the first message of the range, `undefined` if it has none. */
 async function firstFrom(
-  store: Reads,
+  store: MessageReads,
   key: ChannelKey,
   fromSeq: number,
   toSeq: number,
@@ -105,15 +110,15 @@ async function firstFrom(
   return messages[0];
 }
 
-/** Takes each name that it finds out of `names`. */
+/** Yields the newest message of each name, and removes its name from `names`. */
 async function* newestNamed(
-  store: Reads,
+  store: MessageReads,
   key: ChannelKey,
   names: Set<string>,
 ): AsyncGenerator<Message> {
   let toSeq = Number.MAX_SAFE_INTEGER;
-  let [looked, bytes] = [0, 0];
-  while (names.size > 0 && looked < LOOKED_THROUGH && bytes < LOOKED_BYTES) {
+  let [count, bytes] = [0, 0];
+  while (names.size > 0 && count < MAX_SEARCHED_MESSAGES && bytes < MAX_SEARCHED_BYTES) {
     const { messages, more } = await store.readMessages(key, {
       ...{ fromSeq: 1, toSeq, limit: PAGE, reverse: true },
       maxBytes: PAGE_BYTES,
@@ -122,7 +127,7 @@ async function* newestNamed(
       bytes += message.payload.length;
       if (names.delete(message.clientMsgNo)) yield message;
     }
-    looked += messages.length;
+    count += messages.length;
     toSeq = (messages.at(-1)?.messageSeq ?? 1) - 1;
     if (!more) break;
   }

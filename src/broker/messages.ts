@@ -1,6 +1,6 @@
-// Sending a message and reading history: the path of DESIGN §3. State: that of the send rule, and
-// the commands under way per user. The store publishes stored messages in their order; nothing is
-// delivered from here.
+// Sends messages and commands and reads history [DESIGN §3]. Nothing is delivered from here: the
+// store publishes what it has stored. State: that of the send rule, and for each user the commands
+// in progress.
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
@@ -27,72 +27,82 @@ import type {
 } from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
 
-/** Limits the copies of commands that a sender makes. */
+/** Rate limit for the inbox copies of a sender's commands. */
 interface CopyLimit {
-  /** Called once before the copies are stored. Throws `rate_limited`. */
+  /** Called once, before the copies are stored. Throws `rate_limited` if they are too many. */
   admit(copies: number): void;
 }
 
+/** A message or command to send. */
 export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** Undefined: made of the message's id; a retry is a new message. */
+  /**
+   * `undefined` if the sender chose none. It is then derived from the message id, and a retry is
+   * stored as a new message.
+   */
   readonly clientMsgNo: string | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
-  /** Seconds until it leaves history; 0 = never. */
+  /** Seconds until the message expires. 0 means never. */
   readonly expireS: number;
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
-  /** Restricts the recipients; only for commands. */
+  /** Users to whom a command is restricted. Not allowed for messages. */
   readonly subscribers: readonly string[] | undefined;
-  /** The sending session, which gets no push of it. */
+  /** Session that sends the message and does not receive it. `undefined` if it came over HTTP. */
   readonly origin: string | undefined;
-  /** Undefined: unlimited, as for backends. */
+  /** `undefined` means no limit, as for backends. */
   readonly copyLimit?: CopyLimit | undefined;
 }
 
 interface MessageRules extends SendTerms {
   readonly maxPayloadBytes: number;
-  /** Most messages in one page of history. */
+  /** Maximum number of messages in one page of history. */
   readonly historyLimit: number;
   readonly contentValidation: ContentValidation;
 }
 
+/** A message as it was accepted. */
 export interface SendResult {
   readonly messageId: number;
-  /** 0 if it is not stored, or a command, whose copies have a place in their inboxes. */
+  /** 0 if the message is not stored, or is a command: those have an inboxSeq in each inbox. */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
 }
 
+/** A page of a channel's history. */
 export interface HistoryPage extends HistorySlice {
-  /** The channel's newest seq. */
+  /** Seq of the newest message in the channel. */
   readonly headSeq: number;
 }
 
+/** The use cases of messages. Only `send` checks permissions; callers check those of the reads. */
 export interface Messages {
   /**
-   * Resolves once the message is durable. Throws a `SendRefusal` code, `bad_id`, `bad_request`,
-   * `bad_payload`, `too_large`, `unavailable`, `overloaded`, `rate_limited`. Sends of one origin
-   * into one channel keep their order.
+   * Sends a message or command and resolves when it is durable. Messages of one origin to one
+   * channel keep their order. Throws a `SendRefusal` code, `bad_id`, `bad_request`, `bad_payload`,
+   * `too_large`, `unavailable`, `overloaded` or `rate_limited`.
    */
   send(input: SendInput): Promise<SendResult>;
   /**
-   * A page of history, the limit capped. Checks no permission: callers do. Throws `bad_id`,
+   * Returns a page of history with at most `historyLimit` messages. Throws `bad_id` or
    * `bad_request`.
    */
   history(view: ChannelView, range: HistoryRange): Promise<HistoryPage>;
-  /** The channel's newest seq; 0: it has no message. Checks no permission. Throws `bad_id`. */
+  /** Returns the seq of the channel's newest message, 0 if it has none. Throws `bad_id`. */
   headSeq(view: ChannelView): Promise<number>;
-  /** Single messages, in seq order. Checks no permission. Throws `bad_id`. */
-  find(view: ChannelView, wanted: MessageQuery): Promise<HistorySlice>;
+  /** Returns single messages in seq order. Throws `bad_id`. */
+  find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/** Copies of one user's commands under way into inboxes; a larger command goes alone. */
-const COPIES_AT_ONCE = 1000;
-/** Commands of one user that wait for its earlier ones. */
+/**
+ * Maximum number of inbox copies of one user's commands that are stored at the same time. A command
+ * with more copies is stored alone.
+ */
+const MAX_CONCURRENT_COPIES = 1000;
+/** Maximum number of commands of one user that wait for earlier ones. */
 const MAX_WAITING_COMMANDS = 4096;
 
 export function createMessages(
@@ -100,46 +110,53 @@ export function createMessages(
   rules: MessageRules,
 ): Messages {
   const rule = createSendRule(store, rules);
-  const commands = new KeyedWindow(COPIES_AT_ONCE, MAX_WAITING_COMMANDS);
+  const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
   /**
-   * At once, unless an earlier command of the same origin into the same channel is still being
-   * judged.
+   * Appends a message immediately, unless the permission of an earlier command of the same origin
+   * to the same channel is still being checked: then after it.
    */
   function sendMessage(draft: MessageDraft): Promise<AppendResult> {
-    const turn = rule.turn(laneOf(draft.origin, draft));
+    const turn = rule.turn(queueOf(draft.origin, draft));
     return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
 
-  /** Its audience, or the refusal, which is found without a list of members. */
-  async function judgeCommand(input: SendInput): Promise<SendRefusal | Audience> {
+  /**
+   * Returns why the command is refused, or who receives it. The permission is checked first,
+   * because it does not need the list of members.
+   */
+  async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header } = input;
     const refused = await rule.refusal(fromUid, channel, undefined);
     const { noPersist } = header;
     return refused ?? audienceOf({ ...input, noPersist }, store);
   }
 
-  /** A session's command waits for its user's earlier ones; a backend's does not wait. */
+  /**
+   * Sends a command. A command of a session may have to wait for earlier commands of its user, a
+   * command of a backend does not.
+   */
   async function sendCommand(input: SendInput, draft: MessageDraft): Promise<AppendResult> {
     const { origin, fromUid } = input;
-    if (origin === undefined) return issue(input, draft, judgeCommand(input));
+    if (origin === undefined) return issue(input, draft, resolveCommand(input));
     const pass = commands.enter(fromUid);
     if (pass === undefined) throw new BrokerError("overloaded");
     try {
-      const judged = pass.turn.then(() => judgeCommand(input));
-      return await issue(input, draft, judged, pass);
+      const resolution = pass.turn.then(() => resolveCommand(input));
+      return await issue(input, draft, resolution, pass);
     } finally {
       pass.leave();
     }
   }
 
+  /** Stores or pushes a command when its resolution and those of earlier commands are known. */
   async function issue(
     { origin, copyLimit }: SendInput,
     draft: MessageDraft,
-    judged: Promise<SendRefusal | Audience>,
+    resolution: Promise<SendRefusal | Audience>,
     pass?: Pass,
   ): Promise<AppendResult> {
-    const audience = await rule.inTurn(laneOf(origin, draft), judged);
+    const audience = await rule.inTurn(queueOf(origin, draft), resolution);
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
     pass?.weigh(Math.max(1, recipients?.length ?? 0));
@@ -177,7 +194,8 @@ export function createMessages(
       const newest = range.reverse ? slice.messages[0] : slice.messages.at(-1);
       return {
         ...slice,
-        headSeq: Math.max(headSeq, newest?.messageSeq ?? 0), // a message may be stored between the reads
+        // The two reads may see different moments.
+        headSeq: Math.max(headSeq, newest?.messageSeq ?? 0),
       };
     },
 
@@ -185,18 +203,21 @@ export function createMessages(
       return store.headSeq(viewedKey(view));
     },
 
-    async find(view, wanted) {
-      return findMessages(store, viewedKey(view), wanted);
+    async find(view, query) {
+      return findMessages(store, viewedKey(view), query);
     },
   };
 }
 
-/** One connection's sends into one channel keep their order; HTTP calls have no order. */
-function laneOf(origin: string | undefined, { key }: MessageDraft): string | undefined {
+/**
+ * Returns the queue in which a send keeps its order: one for each session and channel. Calls over
+ * HTTP have no order.
+ */
+function queueOf(origin: string | undefined, { key }: MessageDraft): string | undefined {
   return origin === undefined ? undefined : `${origin} ${key}`;
 }
 
-/** Throws for an invalid message; returns whether it is a command. */
+/** Throws if the message is not valid. Returns true if it is a command. */
 function checkMessage(input: SendInput, rules: MessageRules): boolean {
   assertId(input.fromUid, "from_uid");
   assertId(input.channel.id, "channel_id");

@@ -1,35 +1,38 @@
-// The nouns of the domain: users' devices, sessions, channels, messages, and the names derived from
-// them. Values only; no state and no I/O. Every room may read this file; only `broker/` decides
-// anything with it.
+// The nouns of the domain: devices, sessions, channels, messages, streams, and the keys and topics
+// that are derived from them. Only values: no state and no I/O. Every folder may import this file,
+// but decisions about these values belong in `broker/`.
 
 export const PERSON_CHANNEL = 1;
 export const GROUP_CHANNEL = 2;
-/** `1` personal channel, `2` group channel [spec: Channel types]. */
+/** Type of a channel: `1` personal, `2` group [spec: Channel types]. */
 export type ChannelType = typeof PERSON_CHANNEL | typeof GROUP_CHANNEL;
 
-/** `0` app, `1` web, `2` desktop [spec: User and device registration]. */
+/** Kind of a device: `0` app, `1` web, `2` desktop [spec: User and device registration]. */
 export type DeviceFlag = 0 | 1 | 2;
 export const DEVICE_FLAGS: readonly DeviceFlag[] = [0, 1, 2];
 
 export const SECONDARY_DEVICE = 0;
 export const MAIN_DEVICE = 1;
-/** `0` secondary, `1` main: main devices of one user and flag end each other [spec: Rule]. */
+/**
+ * Level of a device: `0` secondary, `1` main. Only one main session per user and flag can be
+ * online: a new login ends the others [spec: Rule].
+ */
 export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 
 /**
- * The sender that is no person: exempt from channel rules, cannot connect or register [decisions:
- * System uid].
+ * Uid under which the system itself sends. It is exempt from channel rules, and cannot connect or
+ * register a device [decisions: System uid].
  */
 export const SYSTEM_UID = "____system";
 
 export const MAX_ID_LENGTH = 128;
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it must match control characters
 const FORBIDDEN_IN_IDS = /[@#&\u0000-\u001f\u007f-\u009f]/;
 
 /**
- * 1 to 128 characters, no control characters, none of `@ # &`; well-formed Unicode, so that it
- * survives UTF-8 [decisions: Limits].
+ * Returns true if the text is a valid id: 1 to 128 characters, no control characters, none of `@ #
+ * &`, and well-formed Unicode, so that encoding it as UTF-8 loses nothing [decisions: Limits].
  */
 export function isId(value: string): boolean {
   return (
@@ -42,99 +45,107 @@ export function isId(value: string): boolean {
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
-/** No lone surrogate: the string comes back the same from UTF-8. */
+/** Returns true if the string has no lone surrogate, so that encoding it as UTF-8 loses nothing. */
 export function isWellFormed(value: string): boolean {
   return !LONE_SURROGATE.test(value);
 }
 
-/** A channel as one party names it: for a personal channel `id` is the other user's uid. */
+/** A channel as one of its users names it. The id of a personal channel is the other user's uid. */
 export interface ChannelRef {
   readonly id: string;
   readonly type: ChannelType;
 }
 
 /**
- * The key of a channel, the same for every sender: `2:<group>`, or `1:<lower uid>@<higher uid>` for
- * a pair. Unambiguous because ids never contain `@`.
+ * The key of a channel, which is the same for all of its users: `2:<group id>` for a group, and
+ * `1:<lower uid>@<higher uid>` for a personal channel. It is unambiguous because ids contain no
+ * `@`.
  */
 export type ChannelKey = string;
 
-/** Names the channel that `uid` means by `channel`. */
+/** Returns the key of the channel that `uid` names `channel`. */
 export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
   if (channel.type === GROUP_CHANNEL) return `2:${channel.id}`;
   return uid < channel.id ? `1:${uid}@${channel.id}` : `1:${channel.id}@${uid}`;
 }
 
-/** The rules of a channel; a personal channel's record holds its owner's rules [spec: Channel]. */
+/**
+ * The rules of a group, or of one user's personal channels [spec: Channel]. In the second case `id`
+ * is the uid of that user, the owner.
+ */
 export interface ChannelInfo extends ChannelRef {
-  /** All members are muted (group); no user may send to the owner (personal). */
+  /** True if nobody may send: in a group no member, in a personal channel nobody to the owner. */
   readonly ban: boolean;
-  /** Removed permanently; the id stays taken. */
+  /** True if the channel was disbanded. This cannot be undone, and the id cannot be used again. */
   readonly disband: boolean;
-  /** No member may send (group); the owner may receive but not send (personal). */
+  /** True if no member of the group may send, or if the owner may receive but not send. */
   readonly sendBan: boolean;
-  /** Personal only: uids outside the owner's contacts may send. */
+  /** True if users who are not contacts of the owner may send. Only for personal channels. */
   readonly allowStranger: boolean;
-  /** A super-large group: nothing is kept or computed per member. */
+  /** True for a very large group, for which nothing is stored or computed per member. */
   readonly large: boolean;
 }
 
-/** Flags a backend may change on an existing channel. `disband` only changes to true. */
+/** Flags that a backend may change on an existing channel. `disband` can only become true. */
 export type ChannelFlags = Partial<Omit<ChannelInfo, "id" | "type">>;
 
-/** The result of the store's `removeSubscribers`. */
+/** The outcome of the store's `removeSubscribers`. */
 export type SubscriberRemoval =
   | { readonly kind: "removed" }
   | { readonly kind: "no_channel" }
   | { readonly kind: "disbanded" }
-  | { readonly kind: "not_members"; readonly uids: readonly string[] };
+  | {
+      readonly kind: "not_members";
+      /** Uids that are not members of this kind. Nobody was removed. */
+      readonly uids: readonly string[];
+    };
 
-/** How to handle a message [spec: header]. */
+/** How a message is stored and counted [spec: header]. */
 export interface MessageHeader {
-  /** Delivered to online sessions, never stored; has no sequence number. */
+  /** True if the message is only delivered to online sessions. It is not stored and has seq 0. */
   readonly noPersist: boolean;
-  /** Counts as unread. */
+  /** True if the message counts as unread. */
   readonly redDot: boolean;
 }
 
 /**
- * What clients of WuKongIM's protocols tell each other with a message: stored and passed on,
- * without a meaning here.
+ * Fields that clients of WuKongIM's protocols send with a message. They are stored and delivered
+ * unchanged, and have no meaning to this server.
  */
 export interface Passthrough {
-  /** Bits of the `setting` byte: 0x80 a read receipt is asked for, 0x20 signal [WKProto SEND]. */
+  /** Bits of the `setting` byte: 0x80 requests a read receipt, 0x20 signal [WKProto SEND]. */
   readonly setting: number;
   readonly topic: string;
 }
 
-/** A message as accepted. Immutable, shared by every recipient of it on a node. */
+/** An accepted message. Immutable: all recipients on a node share one object. */
 export interface Message {
-  /** Unique in the cluster, growing, below 2^53. */
+  /** Unique in the cluster and below 2^53. Later messages have higher ids. */
   readonly messageId: number;
-  /** Place in the channel, from 1 without gaps; 0 when not stored. */
+  /** Position in the channel, from 1 without gaps. 0 if the message is not stored. */
   readonly messageSeq: number;
   readonly key: ChannelKey;
   /** The channel as the sender named it. */
   readonly channel: ChannelRef;
   readonly fromUid: string;
   readonly clientMsgNo: string;
-  /** Server time of acceptance, Unix milliseconds. */
+  /** Server time at which the message was accepted, in Unix milliseconds. */
   readonly timestampMs: number;
   readonly header: MessageHeader;
-  /** Seconds after `timestampMs` until it leaves history; 0 = never. */
+  /** Seconds after `timestampMs` at which the message expires. 0 means never. */
   readonly expireS: number;
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
-  /** Of a stream's message: `{"type":1,"content":<the text so far>}`. */
+  /** For the message of a stream, this is `{"type":1,"content":<the text so far>}`. */
   readonly payload: Uint8Array;
-  /** The stream whose place in the channel this message is; undefined: a plain message. */
+  /** The stream to which this message belongs, `undefined` for a plain message. */
   readonly stream: StreamSnapshot | undefined;
 }
 
 /**
- * The channel of what `fromUid` sent as `uid` names it: in a conversation each calls it by the
- * other's uid.
+ * Returns the name that `uid` uses for the channel of a message or event. In a personal channel,
+ * each of the two users names it after the other one.
  */
 export function channelSeenBy(
   uid: string,
@@ -146,13 +157,13 @@ export function channelSeenBy(
 
 // --- Streams and events [spec: Event, Streaming text session] ------------------------------------
 
-/** The events that make a streaming text message. */
+// Types of the events of a text stream.
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
 /**
- * Events of a tool call: kept with the stream of their clientMsgNo while that is active, else only
- * pushed.
+ * Types of the events of a tool call. While the stream of their clientMsgNo is active they are
+ * stored with it, otherwise they are only pushed.
  */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
@@ -160,50 +171,60 @@ export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallEnd",
   "___ToolCallResult",
 ]);
-/** Types that begin so are the interface's own; any other type is a custom event. */
+/** Prefix of event types that the specification reserves. Any other type is a custom event. */
 export const RESERVED_EVENT_PREFIX = "___";
 
 /**
- * `cancelled`: by a viewer or by another stream's forced start. `interrupted`: its producer fell
- * silent.
+ * State of a stream.
+ *
+ *     active       accepts events
+ *     closed       ended by its producer
+ *     cancelled    ended by a viewer, or by the forced start of another stream
+ *     interrupted  ended because its producer sent nothing for too long
  */
 export type StreamState = "active" | "closed" | "cancelled" | "interrupted";
 
-/** Where an event stands in its stream. */
+/** Position of an event in its stream, and the state of the stream after the event. */
 export interface StreamPlace {
-  /** The seq of the stream's message in the channel. */
+  /** Seq of the stream's message in the channel. */
   readonly messageSeq: number;
-  /** Counts all events of the stream from 0, the start. */
+  /** Index of the event among all events of the stream. The start has index 0. */
   readonly index: number;
-  /** The index behind it: `index + 1`, more where content was merged for a receiver that lagged. */
+  /**
+   * Index of the event that follows. It is `index + 1`, or higher if several content events were
+   * merged into this one for a receiver that lags.
+   */
   readonly nextIndex: number;
-  /** UTF-16 units of the stream's text before it. */
+  /** Length of the stream's text before the event, in UTF-16 units. */
   readonly textOffset: number;
-  /** The stream's state after it. Only an event of type STREAM_END takes it out of `active`. */
+  /** State of the stream after the event. It is `active` except for events of type STREAM_END. */
   readonly state: StreamState;
 }
 
-/**
- * An event of a producer in a channel [spec: Event]. Immutable, shared by every receiver on a
- * node.
- */
+/** An event of a channel [spec: Event]. Immutable: all recipients on a node share one object. */
 export interface ChannelEvent {
   readonly key: ChannelKey;
   /** The channel as the producer named it. */
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** Which stream or message it belongs to. */
+  /** Identifies the stream or message to which the event belongs. */
   readonly clientMsgNo: string;
   readonly eventId: string;
   readonly type: string;
   readonly data: string;
-  /** Unix milliseconds: the producer's, else the server's at acceptance. */
+  /**
+   * Unix milliseconds. Time set by the producer, or the time at which the server accepted the
+   * event.
+   */
   readonly timestampMs: number;
-  /** Undefined: not part of a stream; only those online get it. */
+  /**
+   * `undefined` if the event is not part of a stream. Then it is not stored, and only online users
+   * receive it.
+   */
   readonly stream: StreamPlace | undefined;
 }
 
-/** A tool-call event as kept with its stream. */
+/** A tool-call event that is stored with its stream. */
 export interface StreamNote {
   readonly index: number;
   readonly textOffset: number;
@@ -213,7 +234,7 @@ export interface StreamNote {
   readonly timestampMs: number;
 }
 
-/** A stream as it stands: `text` is all content with an index below `nextIndex`. */
+/** A stream at one moment. `text` consists of all content with an index below `nextIndex`. */
 export interface StreamSnapshot {
   readonly key: ChannelKey;
   /** The channel as the producer named it. */
@@ -224,54 +245,57 @@ export interface StreamSnapshot {
   readonly messageSeq: number;
   readonly state: StreamState;
   readonly text: string;
-  /** The index the next event has or would have had. */
+  /** Index of the next event. After the end of the stream, the number of its events. */
   readonly nextIndex: number;
   readonly startData: string;
-  /** Undefined while active; "" when it was ended without data. */
+  /** `undefined` while the stream is active, "" if it ended without data. */
   readonly endData: string | undefined;
   readonly notes: readonly StreamNote[];
 }
 
 const UTF8 = new TextEncoder();
 
-/** The payload of a stream's message: a text message of the specification with the text so far. */
+/** Returns the payload of a stream's message: a text message with the text so far. */
 export function streamPayload(text: string): Uint8Array {
   return UTF8.encode(JSON.stringify({ type: 1, content: text }));
 }
 
 // --- Commands and conversations ------------------------------------------------------------------
 
-/**
- * One recipient's copy of a command. `inboxSeq` counts the recipient's inbox from 1; 0: pushed
- * only, nothing is kept to acknowledge.
- */
+/** One recipient's copy of a command. */
 export interface CommandCopy {
   readonly uid: string;
+  /**
+   * Position in the recipient's inbox, from 1. 0 if the copy is only pushed and not stored, so that
+   * it cannot be acknowledged.
+   */
   readonly inboxSeq: number;
 }
 
-/** A command in an inbox. */
+/** A command in a user's inbox. */
 export interface InboxCommand {
   readonly inboxSeq: number;
-  /** Its messageSeq is the inboxSeq. */
+  /** The command. Its messageSeq equals `inboxSeq`. */
   readonly message: Message;
 }
 
-/** How one user stands to one channel. */
+/** The state of one user in one channel. */
 export interface Conversation {
-  /** As the user names it. */
+  /** The channel as the user names it. */
   readonly channel: ChannelRef;
-  /** The channel's newest seq. */
+  /** Seq of the newest message in the channel. */
   readonly headSeq: number;
-  /** Everything through this seq counts as read. */
+  /** Seq of the last message that counts as read. All earlier ones are read too. */
   readonly readSeq: number;
-  /** Shown messages with a red dot behind it; 0 in a large group. */
+  /** Number of shown messages with a red dot after `readSeq`. 0 in a large group. */
   readonly unread: number;
-  /** Messages through this seq are not shown to the user: the conversation was deleted then. */
+  /** Last seq that is hidden from the user because the conversation was deleted. 0 if none is. */
   readonly deletedSeq: number;
-  /** When the last message came or the user last changed one of the above, Unix milliseconds. */
+  /**
+   * Time of the last message or of the user's last change, whichever is later. Unix milliseconds.
+   */
   readonly changedAtMs: number;
-  /** The newest shown message; undefined: none, and lists leave the conversation out. */
+  /** Newest shown message. `undefined` if there is none; lists omit such a conversation. */
   readonly last: Message | undefined;
 }
 
@@ -279,41 +303,44 @@ export interface Conversation {
 export type MessageHead = Pick<Message, "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs">;
 
 /**
- * A conversation that has a message to show, without that message's content: what lists are sorted
- * and chosen by.
+ * A conversation with a shown message, without the content of that message. Lists are sorted and
+ * filtered by it before any content is read.
  */
 export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }
 
-/** Unix milliseconds from which on `message` is no longer shown; Infinity = never. */
+/** Returns the time at which `message` expires, in Unix milliseconds, or `Infinity` if never. */
 export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): number {
   return message.expireS === 0
     ? Number.POSITIVE_INFINITY
     : message.timestampMs + message.expireS * 1000;
 }
 
-/** A device class of a user as registered by `/user/token`. The token itself is never kept. */
+/** A device of a user, registered by `/user/token`. The token itself is never stored. */
 export interface Device {
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /** SHA-256 of the token; empty after a device quit, which no token matches. */
+  /** SHA-256 of the token. Empty after the device was logged out, so that no token matches. */
   readonly tokenHash: Uint8Array;
 }
 
-/** An authenticated client connection, as the session directory knows it. */
+/** An authenticated client connection in the session directory. */
 export interface SessionRecord {
   readonly sessionId: string;
   readonly nodeId: string;
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /** The client's own name for the device; a new session with the same one replaces the old. */
+  /**
+   * Device id chosen by the client. A new session of the user with the same flag and device id
+   * replaces the old one.
+   */
   readonly deviceId: string;
   /**
-   * Which token it logged in with, so that a change of token ends the sessions of the old one
-   * only; "" without authentication.
+   * Identifies the token with which the session logged in, so that a new token ends only the
+   * sessions of the old one. "" if clients are not authenticated.
    */
   readonly tokenTag: string;
 }
@@ -325,7 +352,7 @@ export interface Presence {
   readonly flag: DeviceFlag;
 }
 
-/** A manager account of the control plane [decisions: Managers]. */
+/** An account of the control plane [decisions: Managers]. */
 export interface ManagerAccount {
   readonly username: string;
   readonly role: ManagerRole;
@@ -333,40 +360,39 @@ export interface ManagerAccount {
 }
 export type ManagerRole = "admin" | "operator" | "viewer";
 
-/**
- * A name that pushes travel under: a user's sessions, a group's members' sessions, or who watches
- * a user's presence.
- */
+/** The name under which events are published and subscribed to. */
 export type Topic = string;
+/** Returns the topic of the sessions of a user. */
 export const userTopic = (uid: string): Topic => `u:${uid}`;
+/** Returns the topic of the sessions of a group's members. */
 export const groupTopic = (channelId: string): Topic => `g:${channelId}`;
-/** Changes of a user's online state. */
+/** Returns the topic of the sessions that watch the online state of a user. */
 export const presenceTopic = (uid: string): Topic => `p:${uid}`;
 
-/** Message ids count from 2024-01-01 UTC, 4096 to a millisecond: 69 years within 2^53. */
+// A message id is the time since the epoch in units of 1/4096 ms. It stays below 2^53 for 69 years.
 const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);
 const MESSAGE_IDS_PER_MS = 4096;
 
-/** The smallest id of a message accepted at `timeMs`. */
+/** Returns the lowest id that a message accepted at `timeMs` can have. */
 export function firstMessageId(timeMs: number): number {
   return Math.max(1, timeMs - MESSAGE_ID_EPOCH_MS) * MESSAGE_IDS_PER_MS;
 }
 
 /**
- * The clientMsgNo of a message whose sender chose none. Its id says it, so a store need not keep
- * it.
+ * Returns the clientMsgNo of a message whose sender chose none. It is derived from the id, so that
+ * a store need not store it.
  */
 export function clientMsgNoOf(messageId: number): string {
   return `server-${messageId}`;
 }
 
-/** The message id in a `clientMsgNoOf`; undefined: the sender chose this one. */
+/** Returns the message id in a derived clientMsgNo, `undefined` if the sender chose the number. */
 export function messageIdOf(clientMsgNo: string): number | undefined {
   const [, id] = /^server-([1-9]\d{0,15})$/.exec(clientMsgNo) ?? [];
   return id === undefined ? undefined : Number(id);
 }
 
-/** About when the message was accepted, Unix milliseconds. */
+/** Returns the approximate time at which the message was accepted, in Unix milliseconds. */
 export function messageTimeMs(messageId: number): number {
   return Math.floor(messageId / MESSAGE_IDS_PER_MS) + MESSAGE_ID_EPOCH_MS;
 }

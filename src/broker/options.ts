@@ -1,10 +1,10 @@
-// The options of messages, streams and commands (sections `messages`, `content`, `streams`,
-// `commands`). A schema only: no state, read by `config/` and by the documentation. Every key has a
-// type, a default, a unit where it counts something, and a sentence.
+// Configuration schema of the sections `messages`, `content`, `streams` and `commands`. `config/`
+// validates settings with it, and the reference page of the settings is generated from it. No
+// state.
 
 import { Type } from "typebox";
 
-/** Section `messages`: what a message may hold, to whom it may go, how much one call may read. */
+/** Section `messages`: limits of messages and history, and who may send to whom. */
 export const messagesOptions = Type.Object(
   {
     maxPayloadBytes: Type.Integer({
@@ -31,7 +31,7 @@ export const messagesOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** Section `content`: what a message may say. */
+/** Section `content`: how payloads are checked. */
 export const contentOptions = Type.Object(
   {
     validation: Type.Enum(["json", "strict", "opaque"], {
@@ -43,7 +43,7 @@ export const contentOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** Section `streams`: live text and other events of a channel. */
+/** Section `streams`: limits of text streams and other events. */
 export const streamsOptions = Type.Object(
   {
     idleTimeoutMs: Type.Integer({
@@ -81,7 +81,7 @@ export const streamsOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** Section `commands`: the inboxes of commands that no device has acknowledged yet. */
+/** Section `commands`: limits of the command inboxes. */
 export const commandsOptions = Type.Object(
   {
     maxInbox: Type.Integer({

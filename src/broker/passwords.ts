@@ -1,6 +1,6 @@
-// Passwords as scrypt hashes: making, reading and checking them. State: running and waiting checks,
-// both bounded, because each takes a thread of the pool that the store's disk writes use and 16 MiB
-// of memory.
+// Creates, parses and checks scrypt hashes of passwords. State: the running and waiting checks.
+// Both are limited, because a check needs 16 MiB of memory and a thread of the pool that also
+// writes the store to disk.
 
 import { randomBytes, scrypt, timingSafeEqual } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -24,7 +24,7 @@ export interface PasswordHash extends Cost {
   readonly hash: Uint8Array;
 }
 
-/** The stored form: `scrypt$N$r$p$salt$hash`, salt and hash in base64. */
+/** Returns the hash of a password as `scrypt$N$r$p$salt$hash`, with salt and hash in base64. */
 export async function hashPassword(password: string): Promise<string> {
   const salt = randomBytes(SALT_BYTES);
   const hash = await derive(password, { ...COST, salt }, HASH_BYTES);
@@ -32,7 +32,10 @@ export async function hashPassword(password: string): Promise<string> {
   return ["scrypt", ...parts, hash.toString("base64")].join("$");
 }
 
-/** Parses the stored form; undefined if it is invalid, or a check would take more than 256 MiB. */
+/**
+ * Parses a hash made by `hashPassword`. Returns `undefined` if it is not valid, or if a check would
+ * need more than 256 MiB.
+ */
 export function parsePasswordHash(text: string): PasswordHash | undefined {
   const match = FORM.exec(text);
   if (match === null) return undefined;
@@ -46,7 +49,9 @@ export function parsePasswordHash(text: string): PasswordHash | undefined {
   return { N, r, p, salt, hash };
 }
 
-/** A hash that no password has, as costly to check as `like`, for unknown usernames. */
+/**
+ * Returns a hash that matches no password. Checking a password against it costs as much as `like`.
+ */
 export function decoyHash(like: Cost = COST): PasswordHash {
   const { N, r, p } = like;
   const salt = randomBytes(SALT_BYTES);
@@ -59,7 +64,10 @@ interface Waiting {
   readonly refuse: (error: BrokerError) => void;
 }
 
-/** Checks passwords, a few at a time; waiting ones by rank, lowest first, then by arrival. */
+/**
+ * Checks passwords with limited concurrency. Waiting checks run in the order of their ranks, lowest
+ * first, and within a rank in the order of their calls.
+ */
 export class PasswordChecker {
   readonly #maxRunning: number;
   readonly #maxWaiting: number;
@@ -75,22 +83,24 @@ export class PasswordChecker {
   }
 
   /**
-   * Whether `password` matches `kept`, in constant time. Throws `overloaded` if too many wait and
-   * none of them has a higher rank; else the last of the highest rank is refused in its place.
+   * Returns true if `password` matches `expected`. The hashes are compared in constant time. If too
+   * many checks wait, the last one with the highest rank is rejected with `overloaded`. That is
+   * this one unless another has a higher rank.
    */
-  async matches(password: string, kept: PasswordHash, rank = 0): Promise<boolean> {
+  async matches(password: string, expected: PasswordHash, rank = 0): Promise<boolean> {
     if (this.#running < this.#maxRunning) this.#running++;
     else await this.#turn(rank);
     try {
-      const hash = await derive(password, kept, kept.hash.length);
-      return timingSafeEqual(hash, kept.hash);
+      const hash = await derive(password, expected, expected.hash.length);
+      return timingSafeEqual(hash, expected.hash);
     } finally {
       const next = this.#waiting.shift();
       if (next === undefined) this.#running--;
-      else next.go(); // takes over the place
+      else next.go(); // keeps #running, because the next check takes over its slot
     }
   }
 
+  /** Waits for a slot. */
   #turn(rank: number): Promise<void> {
     if (this.#waiting.length >= this.#maxWaiting) {
       const last = this.#waiting.at(-1);
@@ -98,7 +108,7 @@ export class PasswordChecker {
       this.#waiting.pop();
       last.refuse(new BrokerError("overloaded"));
     }
-    const higher = this.#waiting.findIndex((one) => one.rank > rank);
+    const higher = this.#waiting.findIndex((check) => check.rank > rank);
     const at = higher < 0 ? this.#waiting.length : higher;
     return new Promise((go, refuse) => this.#waiting.splice(at, 0, { rank, go, refuse }));
   }

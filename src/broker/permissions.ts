@@ -1,20 +1,20 @@
-// Permission to send: pure decisions on facts; the first matching refusal counts [decisions: Group
-// rules on send, Personal channel record]. The only implementation: the stores use it too, Redis by
-// a table made from it.
+// Decides from facts whether a user may send. If several rules refuse, the first one counts
+// [decisions: Group rules on send, Personal channel record]. Pure functions, and the only
+// implementation of the rules: both stores use it, Redis through a table that is generated from it.
 
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";
 import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.ts";
 
-/** What judging depends on beside the facts of a send. */
+/** Settings of the send rules. */
 export interface SendTerms {
-  /** Only senders on the receiver's allowlist may send. */
+  /** True if only users on the receiver's allowlist may send personal messages. */
   readonly friendsOnly: boolean;
-  /** Whether it is one of the system accounts, which may change at any time. */
+  /** Returns true if the user is a system account now. */
   readonly isSystem: (uid: string) => boolean;
 }
 
-/** How a send is judged: system accounts are exempt. */
+/** Returns the check that a send must pass. System accounts are exempt from most rules. */
 export function checkOf(
   fromUid: string,
   channel: ChannelRef,
@@ -32,17 +32,17 @@ const CHECKS: ReadonlySet<string> = new Set<SendCheck>([
   "check_open",
 ]);
 
-/** Whether a draft's permission is still to be judged. */
+/** Returns true if the rules must still be applied to a draft with this permission. */
 export function isCheck(permission: MessageDraft["permission"]): permission is SendCheck {
   return CHECKS.has(permission);
 }
 
-/** The sender is exempt from all rules but disband. */
+/** Returns true if only a disbanded channel refuses the sender. */
 function isExempt(fromUid: string, check: SendCheck): boolean {
   return fromUid === SYSTEM_UID || check === "check_exempt";
 }
 
-/** The refusal of `fromUid` in the group, or undefined. */
+/** Returns why `fromUid` may not send to the group, `undefined` if the user may. */
 export function refuseGroupSend(
   facts: GroupFacts,
   fromUid: string,
@@ -60,8 +60,8 @@ export function refuseGroupSend(
 }
 
 /**
- * The refusal of `fromUid` by `toUid`, or undefined. Users without a record have no rules but their
- * lists.
+ * Returns why `fromUid` may not send to `toUid`, `undefined` if the user may. Users without a
+ * record have no rules except their lists.
  */
 export function refusePersonSend(
   facts: PersonFacts,

@@ -1,6 +1,6 @@
-// The ports of the domain: a store, a cluster, a clock. Each method is a domain step;
-// its prose is the contract every driver keeps and `test/contract/` checks. A driver that cannot be
-// reached throws BrokerError("unavailable").
+// The ports of the domain: the store, the cluster and the clock. The comment of a method is its
+// contract, which every driver keeps and `test/contract/` checks. A call rejects with
+// BrokerError("unavailable") while its driver cannot reach the server or the files behind it.
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
@@ -26,97 +26,117 @@ import type {
   Topic,
 } from "./model.ts";
 
-/** Unix milliseconds. Tests pass their own. */
+/** Returns the current time in Unix milliseconds. Tests pass a clock that they control. */
 export type Clock = () => number;
 
 // --- Store ---------------------------------------------------------------------------------------
 
 /**
- * Every write is durable when its promise resolves: it survives `kill -9` (and power loss where
- * the driver promises it).
+ * Devices of users. In every part of the store, a write is durable when its promise resolves: it
+ * survives `kill -9`, and also a power failure if the driver is configured for that.
  */
 export interface UserStore {
-  /** The registered device class, or undefined. */
+  /** Returns the user's device of this flag, `undefined` if none is registered. */
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
   /**
-   * Stores `device` in place of the one before, atomically, and returns that one. One without a
-   * token logged out: its main session can then be neither continued nor confirmed, also where it
-   * was not in, and a secondary one not confirmed for a day at least.
+   * Atomically replaces the user's device of this flag and returns the old one, `undefined` if none
+   * was registered. A device without a token is logged out: its main session can no longer be
+   * continued or confirmed, even if it was offline, and its secondary sessions cannot be confirmed
+   * for at least a day.
    */
   putDevice(device: Device): Promise<Device | undefined>;
   /**
-   * The state of each user, in order: cheap to compare, for many users whose events may be missed.
+   * Returns the state of each user, in the order of `uids`. After events may have been missed, the
+   * caller compares the states with the ones it knows, which is cheaper than reading all groups and
+   * inboxes.
    */
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
 
+/** The data of a user by which missed changes are recognised. */
 export interface UserState {
-  /** A superset of the user's groups; `ChannelStore.groupsAmong` is exact. */
+  /**
+   * All groups of the user. May also contain groups that the user has left;
+   * `ChannelStore.groupsAmong` filters them out.
+   */
   readonly groups: readonly string[];
-  /** No command in the user's inbox has a greater inboxSeq; 0: it is empty. */
+  /** Highest inboxSeq in the user's command inbox, 0 if the inbox is empty. */
   readonly inboxSeq: number;
 }
 
-/** [spec: temp_subscriber]. A uid may hold both at once. */
+/** Kind of membership in a channel [spec: temp_subscriber]. A uid can have both kinds. */
 export type Membership = "permanent" | "temporary";
 
-/** Lists of users beside the members: who may not send, and who alone may. */
+/**
+ * User lists of a channel besides its members. Users on the denylist may not send. If the allowlist
+ * is not empty, only its users may send.
+ */
 export type ChannelList = "denylist" | "allowlist";
 
-/** `add` of listed and `remove` of other uids is harmless; `replace` by no uids clears the list. */
+/**
+ * A change of a list. Adding a uid that is already on the list, or removing one that is not, has no
+ * effect. `replace` with no uids empties the list.
+ */
 export interface ListChange {
   readonly kind: "add" | "remove" | "replace";
   readonly uids: readonly string[];
 }
 
-/** Where a sender stands in the lists of the channel it sends to. */
+/** What the two lists of a channel contain about one sender. */
 interface ListFacts {
+  /** True if the sender is on the denylist. */
   readonly isDenied: boolean;
-  /** The allowlist is not empty. */
+  /** True if the allowlist is not empty. */
   readonly hasAllowlist: boolean;
+  /** True if the sender is on the allowlist. */
   readonly isAllowed: boolean;
 }
 
-/** How many uids are members of either kind, and on each list. */
+/** Number of uids on each list of a channel, and of its members of either kind. */
 export interface ChannelSizes extends Readonly<Record<ChannelList, number>> {
   readonly members: number;
 }
 
-/** The facts that decide a send into a group. `info` undefined: no such group. */
+/** The facts that decide whether a user may send to a group. */
 export interface GroupFacts extends ListFacts {
+  /** `undefined` if the group does not exist. */
   readonly info: ChannelInfo | undefined;
   readonly isSubscriber: boolean;
 }
 
 /**
- * The facts that decide a personal send. A user without a record has no rules; the lists are the
- * receiver's.
+ * The facts that decide whether one user may send to another. The lists are those of the receiver.
  */
 export interface PersonFacts extends ListFacts {
+  /** Channel record of the receiver, `undefined` if the receiver has set no rules. */
   readonly receiver: ChannelInfo | undefined;
-  /** The receiver's record lists contacts at all. */
+  /** True if the receiver has at least one contact. */
   readonly receiverHasContacts: boolean;
-  /** The sender is one of them. */
+  /** True if the sender is a contact of the receiver. */
   readonly isContact: boolean;
+  /** Channel record of the sender, `undefined` if the sender has set no rules. */
   readonly sender: ChannelInfo | undefined;
 }
 
+/** Channels with their flags, members and lists. */
 export interface ChannelStore {
+  /** Returns the record of a channel, `undefined` if there is none. */
   channel(channel: ChannelRef): Promise<ChannelInfo | undefined>;
   /**
-   * Creates the channel with permanent subscribers in one atomic step; false when the id is taken
-   * (nothing changes).
+   * Atomically creates the channel with these permanent subscribers. Returns false and changes
+   * nothing if the channel exists.
    */
   createChannel(info: ChannelInfo, subscribers: readonly string[]): Promise<boolean>;
   /**
-   * Changes flags atomically and returns the new record; undefined when there is no such channel.
-   * `disband` is never unset.
+   * Atomically changes flags and returns the new record, `undefined` if the channel does not exist.
+   * A channel that is disbanded stays disbanded, even with `disband: false`.
    */
   updateChannel(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo | undefined>;
   /**
-   * Adds members in one atomic step; false if there is no such channel or it is disbanded. Adding
-   * twice is harmless. With `reset` the kind's list is replaced by the given one, and the step
-   * publishes the removed members of a group, as `removeSubscribers` does.
+   * Atomically adds members. Returns false and changes nothing if the channel does not exist or is
+   * disbanded. Adding an existing member has no effect. With `reset`, `uids` replaces the list of
+   * this kind of membership, and for a group the step publishes a `removal` event as
+   * `removeSubscribers` does.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -124,10 +144,10 @@ export interface ChannelStore {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<boolean>;
   /**
-   * Removes one kind of membership from all listed uids or from none, atomically. A uid that holds
-   * the other kind as well stays a member. Of a group the step publishes the uids that are no
-   * longer members as a `removal` event, in order with the group's messages; a node that misses it
-   * asks its `GroupJudge`. A repeated call publishes nothing again.
+   * Atomically removes one kind of membership from all of `uids`, or from none of them. A uid that
+   * also has the other kind stays a member. For a group, the step publishes the uids that are no
+   * longer members as a `removal` event, ordered with the group's messages. A node that may have
+   * missed the event calls its `GroupJudge`. A repeated call changes and publishes nothing.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -135,65 +155,80 @@ export interface ChannelStore {
     membership: Membership,
   ): Promise<SubscriberRemoval>;
   /**
-   * Changes a list of the channel in one atomic step; false: no such group, or it is disbanded. A
-   * user has lists without a record too. Members and what they receive stay as they are.
+   * Atomically changes a list of the channel. Returns false and changes nothing if the channel is a
+   * group that does not exist or is disbanded. A user's lists need no channel record. The members,
+   * and the messages they receive, stay the same.
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<boolean>;
+  /** Returns the sizes of the channel, all 0 if it does not exist. */
   channelSizes(channel: ChannelRef): Promise<ChannelSizes>;
-  /** All uids on the list, in no order. */
+  /** Returns all uids on the list, in no particular order. */
   listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;
   /**
-   * A driver with the facts in memory answers synchronously: every command and event asks.
+   * Returns the facts about a send of `uid` to the group. A driver that has them in memory returns
+   * them without a promise, because every command and every event needs them.
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
+  /** Returns the facts about a send of `fromUid` to `toUid`, if possible without a promise. */
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
-  /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
+  /** Returns the groups in which `uid` has either kind of membership, without disbanded groups. */
   groupsOf(uid: string): Promise<readonly string[]>;
   /**
-   * Which of these groups are among its `groupsOf`. A caller that listens to the groups and to the
-   * user misses no later change. `channelIds` without repeats.
+   * Returns which of `channelIds` (no duplicates) are in `groupsOf(uid)`. A caller that already
+   * listens to the topics of these groups and of the user misses no later change.
    */
   groupsAmong(
     uid: string,
     channelIds: readonly string[],
   ): Promise<{
-    /** In no order. */
+    /** In no particular order. */
     readonly groups: readonly string[];
-    /** False: the user may be in others too. */
+    /** False if the user may also be a member of groups outside `channelIds`. */
     readonly isAll: boolean;
   }>;
   /**
-   * For each uid the seq of the group's newest message when it became a member; undefined: the
-   * group is not one of its `groupsOf`.
+   * Returns, for each uid in order, the seq that the group's newest message had when the user
+   * became a member, or `undefined` if the group is not in `groupsOf(uid)`.
    */
   joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]>;
-  /** All members of either kind, in no order; empty when there is no such channel. */
+  /**
+   * Returns the members of either kind, in no particular order. Returns an empty list if the
+   * channel does not exist.
+   */
   members(channel: ChannelRef): Promise<readonly string[]>;
-  /** Those of `uids` that are members of either kind, in the given order, each once. */
+  /**
+   * Returns the members of either kind among `uids`, in the order of `uids`, without duplicates.
+   */
   membersAmong(channel: ChannelRef, uids: readonly string[]): Promise<readonly string[]>;
 }
 
 /**
- * How a sender is judged. `check_friends`: the receiver's allowlist counts. `check_exempt`: a
- * system account sends, only disband counts. `check_open`: to a system account, whose lists and
- * contacts do not count.
+ * Which rules a send must pass.
+ *
+ *     check          the ordinary rules
+ *     check_friends  the ordinary rules, and the receiver's allowlist counts for personal messages
+ *     check_exempt   the sender is a system account: only a disbanded channel refuses it
+ *     check_open     the receiver is a system account: its lists and contacts do not count
  */
 export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open";
 
 /**
- * A check: the store judges the sender in the step that appends. `granted`: the caller has judged.
- * A refusal of the caller: only the retry of an accepted message is answered.
+ * How `append` decides whether the sender may send. With a check, the store applies the rules in
+ * the step that appends. With `granted`, the caller has already applied them. With a refusal, the
+ * caller has already refused the message: the store only looks whether it is a retry of an accepted
+ * one.
  */
 type SendPermission = SendCheck | "granted" | SendRefusal;
 
-/** A message before the store gave it its place. */
+/** A message that has no id and seq yet. */
 export interface MessageDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * The sender's own, which is looked up and remembered; "": none, and the message has that of its
-   * id (`clientMsgNoOf`).
+   * Number chosen by the sender, by which retries are recognised. "" if the sender chose none: the
+   * message then gets the number that is derived from its id (`clientMsgNoOf`), and a retry is not
+   * recognised.
    */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
@@ -202,123 +237,148 @@ export interface MessageDraft {
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
-  /** The session that sent it, which gets no push of it; undefined from HTTP. */
+  /** Session that sent the message and does not receive it. `undefined` if it came over HTTP. */
   readonly origin: string | undefined;
-  /** Only these users get the push; undefined: everyone in the channel. */
+  /** Users to push the message to. `undefined` for all users of the channel. */
   readonly recipients: readonly string[] | undefined;
   readonly permission: SendPermission;
 }
 
+/** The outcome of storing a message or a command. */
 export interface AppendResult {
+  /** Id of the message. For a duplicate, that of the first message. */
   readonly messageId: number;
+  /** Seq of the message. For a duplicate, that of the first message. */
   readonly messageSeq: number;
   /**
-   * The same sender used this clientMsgNo in this channel before: nothing was stored or published.
+   * True if the sender already used this clientMsgNo in this channel. Nothing was stored or
+   * published.
    */
   readonly duplicate: boolean;
   /**
-   * The sender may not send: nothing was stored or published, and the numbers are 0. Absent: it
-   * was accepted.
+   * Why the sender may not send. Nothing was stored or published, and the id and seq are 0. Absent
+   * if the message was accepted.
    */
   readonly refused?: SendRefusal;
 }
 
-/** A range of history. Bounds are inclusive sequence numbers; `limit` counts messages. */
+/** A range of a channel's history. The bounds are inclusive. */
 export interface HistoryRange {
   readonly fromSeq: number;
   readonly toSeq: number;
+  /** Maximum number of messages. */
   readonly limit: number;
-  /** Newest first; the limit then keeps the newest of the range. */
+  /**
+   * True to read from the newest message to the oldest. The limits then cut off the oldest messages
+   * of the range.
+   */
   readonly reverse: boolean;
   /**
-   * Bytes of content (payloads, and all that streams carry) after which the slice ends early; it
-   * holds at least one message if there is one.
+   * Maximum number of content bytes (payloads, and everything stored with streams). A first message
+   * that is larger is returned nevertheless.
    */
   readonly maxBytes: number;
 }
 
+/** The part of a history range that fits its limits. */
 export interface HistorySlice {
   readonly messages: readonly Message[];
-  /** The range holds messages beyond the limit or maxBytes. */
+  /** True if the range has further messages, cut off by `limit` or `maxBytes`. */
   readonly more: boolean;
 }
 
+/** The seqs from which a reader decides how to resume a channel. */
 export interface ResumeSeqs {
-  /** The seq of the newest message; 0: no message. Its event may still be under way. */
+  /**
+   * Seq of the newest message, 0 if the channel has no message. The event of that message may not
+   * have arrived yet.
+   */
   readonly headSeq: number;
   /**
-   * Last seq (≤ the reader's) that the reader still shares with the store. Later seqs were reused
-   * after a fail-over lost messages.
+   * Last seq (≤ the reader's) that the reader still shares with the store. If it is lower than the
+   * reader's, a fail-over lost messages and the later seqs were reused.
    */
   readonly lastCommonSeq: number;
 }
 
+/** Messages of channels. */
 export interface MessageStore {
   /**
-   * One atomic step: look up (key, fromUid, clientMsgNo), which precedes a refusal, else judge
-   * the sender by `permissions.ts`, take the channel's next seq and a growing messageId, store the
-   * record, and, once it is durable, publish it as a `message` event. These calls take their seqs
-   * in a channel in their order, and events of a channel are published in the order of their seqs.
-   * A message of a group is published before a read shows it; one of a personal channel may be
-   * published after that. The answer waits for no delivery. A concurrent retry gets the first
-   * call's answer, and not before that one is durable. A rejected or refused append leaves no gap
-   * and no record. When a call of an `origin` is rejected because the store could not take it, so
-   * are its later ones for that channel which were made before the rejection and are not stored
-   * yet. On a store of several servers the facts of a personal message may be read just before the
-   * step.
+   * Appends a message to its channel in one atomic step:
    *
-   * With `header.noPersist` only the dedupe record of clientMsgNo (if there is one) is kept and the
-   * seq is 0; it is published in order with the channel's other messages.
+   * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window, it returns the first
+   *    message as a duplicate, even if the sender is now refused.
+   * 2. It applies the rules of `permissions.ts` to the sender, as `permission` demands.
+   * 3. It assigns the next seq of the channel and a messageId that is higher than all before it.
+   * 4. It stores the record and, once the record is durable, publishes a `message` event.
+   *
+   * Order: calls for one channel get their seqs in the order of the calls, and events of a channel
+   * are published in the order of their seqs. A group message is published before a read returns
+   * it. A personal message may be published after a read returned it. The promise does not wait for
+   * delivery to any session.
+   *
+   * Retries: a concurrent retry gets the result of the first call, once that result is durable.
+   *
+   * Failures: a rejected or refused message leaves no gap in the seqs and no record. If a call with
+   * an `origin` is rejected because the store could not write it, later calls of that origin for
+   * the same channel are rejected too, if they were made before the rejection and are not stored
+   * yet.
+   *
+   * On a store with several servers, the facts about a personal message may be read just before the
+   * atomic step.
+   *
+   * With `header.noPersist` nothing is stored except the dedupe record of a clientMsgNo that the
+   * sender chose. The seq is 0, and the event is ordered with the channel's other messages.
    */
   append(draft: MessageDraft): Promise<AppendResult>;
   /**
-   * Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that
-   * expired or were trimmed.
+   * Returns the messages of the range that have not expired, in seq order (descending if
+   * `reverse`). Seqs that are missing in between belong to messages that expired or were trimmed.
    */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
-  /** The seq of the newest published message; 0: no message. */
+  /** Returns the seq of the newest published message, 0 if there is none. */
   headSeq(key: ChannelKey): Promise<number>;
   /**
-   * The position of a reader that has the messages through `lastSeq`, none of them with an id
-   * beyond `lastId` (0: any).
+   * Returns the seqs from which a reader resumes. The reader has all messages through `lastSeq`,
+   * and none of them has an id higher than `lastId`. With `lastId` 0 the ids are not compared.
    */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): Promise<ResumeSeqs>;
 }
 
-/** A command before the store gave it its id. */
+/** A command that has no id yet. */
 export interface CommandDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /**
-   * The sender's own, which is looked up and remembered; "": none, and the message has that of its
-   * id (`clientMsgNoOf`).
-   */
+  /** As in `MessageDraft`. */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
   readonly expireS: number;
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
-  /** Get a kept copy; no uid twice. */
+  /** Users who get a copy that is stored in their inbox. Without duplicates. */
   readonly recipients: readonly string[];
-  /** Get copies with inboxSeq 0, which are pushed to online sessions and not kept. */
+  /** Users who get a copy with inboxSeq 0, which is pushed to online sessions and not stored. */
   readonly pushOnlyRecipients: readonly string[];
-  /** The session that sent it, which gets no push of it; undefined from HTTP. */
+  /** Session that sent the command and does not receive it. `undefined` if it came over HTTP. */
   readonly origin: string | undefined;
 }
 
+/** Command inboxes of users. */
 export interface InboxStore {
   /**
-   * One atomic step: look up (key, fromUid, clientMsgNo) among commands and messages, else put one
-   * copy into each recipient's inbox under its next inboxSeq, and, once that is durable, publish a
-   * `command` event. The answer's messageSeq is 0. A retry finds it, also through `append`. An
-   * inbox over its bound loses its oldest copies.
+   * Stores a command in one atomic step. If (key, fromUid, clientMsgNo) was used by a command or
+   * message within the dedupe window, it returns the first one as a duplicate. Otherwise it adds a
+   * copy to the inbox of each recipient under the next inboxSeq of that inbox and, once the copies
+   * are durable, publishes a `command` event. The returned messageSeq is 0. `append` recognises a
+   * retry of a command too. If an inbox exceeds its maximum size, its oldest copies are removed.
    */
   appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**
-   * Copies behind `afterSeq` that are neither acknowledged nor expired, oldest first; at least one
-   * if there is one, none only at the end.
+   * Returns the copies with an inboxSeq higher than `afterSeq` that are neither acknowledged nor
+   * expired, oldest first. An empty list means that there are no further copies: a first copy that
+   * is larger than `maxBytes` is returned nevertheless.
    */
   readInbox(
     uid: string,
@@ -326,57 +386,71 @@ export interface InboxStore {
     page: Pick<HistoryRange, "limit" | "maxBytes">,
   ): Promise<readonly InboxCommand[]>;
   /**
-   * Removes copies durably; returns how many existed. Each unknown seq costs one lookup and no
-   * write.
+   * Removes the copies with these seqs and returns the number of copies that existed. A seq without
+   * a copy costs one lookup and no write.
    */
   acknowledgeCommands(uid: string, inboxSeqs: readonly number[]): Promise<number>;
 }
 
 /**
- * `read`: everything through `seq`. `unread`: as many unread, at most all. `delete`: hide all
- * messages.
+ * A change of one user's conversation.
+ *
+ *     read    marks all messages through `seq` as read
+ *     unread  moves the read position so that `unread` messages are unread (or all, if fewer)
+ *     delete  hides all messages so far
  */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
   | { readonly kind: "unread"; readonly unread: number }
   | { readonly kind: "delete" };
 
+/** The conversations of a read that fit its limits. */
 export interface ConversationSlice {
   readonly conversations: readonly Conversation[];
-  /** There are channels that were not read. */
+  /** True if some of the channels were not read, because a limit was reached. */
   readonly more: boolean;
 }
 
 /**
- * Conversations of a user: the groups of `groupsOf` and every personal channel with a stored
- * message of or to the user. Nothing is written per message and member. The read position is where
- * the user last set it, or where the user joined the group since, or the newest own message stored
- * after that, whichever is furthest on the way. Unread counts shown messages (neither expired nor
- * past a limit of history) with a red dot behind it; of those that expire 1000 at most, the newest
- * (fewer, while thousands behind them have expired just now). Leaving a group forgets the user's
- * position in it. Large groups: unread 0, positions are not kept.
+ * Conversations of users. A user has a conversation for each group in `groupsOf`, and for each
+ * personal channel with a stored message from or to the user. Storing a message writes nothing per
+ * member.
+ *
+ * The read position starts at the seq that the group's newest message had when the user joined, or
+ * at 0 in a personal channel. A `ConversationChange` sets it, forward or back, and each message
+ * that the user sends moves it forward to that message. Leaving a group deletes the position.
+ *
+ * A message is shown if it has not expired, is within the history limits and was not deleted by the
+ * user. The unread count is the number of shown messages with a red dot after the read position.
+ * Among the messages that have an expiry time, only the newest 1000 are counted, or fewer while
+ * thousands of expired ones are not removed yet. In a large group the unread count is always 0 and
+ * no position is stored.
  */
 export interface ConversationStore {
   /**
-   * All with a shown message, in no order. Costs as much as the user has conversations, whatever
-   * their messages hold: no content is read.
+   * Returns all conversations that have a shown message, in no particular order. The cost grows
+   * with their number and not with the size of their messages, because no content is read.
    */
   conversationsOf(uid: string): Promise<readonly ConversationHead[]>;
   /**
-   * Those of `channels` that have a shown message, in that order, as they stand now; no more than
-   * `limit` of them, and no further one whose message would take the content of all beyond
-   * `maxBytes`. Holds at least one if there is one.
+   * Returns the conversations of `channels` that have a shown message, in the order of `channels`,
+   * with their current state. Stops after `limit` conversations, or before the message content
+   * exceeds `maxBytes`. A first conversation that is larger is returned nevertheless.
    */
   readConversations(
     uid: string,
     channels: readonly ChannelRef[],
     bounds: { readonly limit: number; readonly maxBytes: number },
   ): Promise<ConversationSlice>;
-  /** One conversation, also without a message; undefined: a group the user is no member of. */
+  /**
+   * Returns one conversation, even if it has no message. Returns `undefined` if the channel is a
+   * group of which the user is not a member.
+   */
   conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
-   * Applies the change in one atomic step and returns how it stands then; both ways, clipped to
-   * the channel's seqs. Undefined as above.
+   * Atomically applies the change and returns the conversation after it. The read position may move
+   * forward or back, and is limited to the seqs of the channel. Returns `undefined` if the channel
+   * is a group of which the user is not a member.
    */
   changeConversation(
     uid: string,
@@ -385,74 +459,87 @@ export interface ConversationStore {
   ): Promise<Conversation | undefined>;
 }
 
-/** An event of a stream before the store gave it its place. */
+/** A stream event that has no index yet. */
 export interface StreamDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** Names the stream within the channel. */
+  /** Identifies the stream within the channel. */
   readonly clientMsgNo: string;
   /**
-   * The producer's own id of the event: the same one again in the same stream is a retry.
-   * Undefined: the driver makes one, no retry is known.
+   * Id chosen by the producer. A second event of the stream with the same id is a retry. With
+   * `undefined` the driver generates an id, and a retry is not recognised.
    */
   readonly eventId: string | undefined;
-  /** STREAM_START, STREAM_CONTENT, STREAM_END or a tool-call event. */
+  /** STREAM_START, STREAM_CONTENT, STREAM_END or the type of a tool-call event. */
   readonly type: string;
   readonly data: string;
-  /** Undefined: the time of acceptance. */
+  /** Time set by the producer. `undefined` for the time at which the store accepts the event. */
   readonly timestampMs: number | undefined;
-  /** Of a start: ends the channel's active stream as `cancelled` first, in the same step. */
+  /**
+   * True if a start first ends the active stream of the channel as `cancelled`, in the same atomic
+   * step. Ignored for other events.
+   */
   readonly force: boolean;
 }
 
 /**
- * The outcome. `done`: applied, now or before. `running`: a start while
- * another stream is active. `missing`: no such stream, or a tool-call event whose stream is not
- * active. `closed`: a start or content for a stream that ended. `taken`: a start whose clientMsgNo
- * belongs to a plain message. `stopped`: a viewer cancelled the stream; nothing was added. Only
- * `done` can have changed anything.
+ * The outcome of a stream event. Only `done` can have changed anything.
+ *
+ *     done     the event was applied, by this call or by an earlier one
+ *     running  a start was refused, because another stream of the channel is active
+ *     missing  the stream does not exist, or a tool-call event came and its stream is not active
+ *     closed   a start or content came for a stream that has ended
+ *     taken    a start was refused, because its clientMsgNo belongs to a plain message
+ *     stopped  the event was not added, because a viewer cancelled the stream
  */
 export interface StreamResult {
   readonly verdict: "done" | "running" | "missing" | "closed" | "taken" | "stopped";
-  /** The stream's state now; undefined when there is no such stream. */
+  /** State of the stream after the call, `undefined` if the stream does not exist. */
   readonly state: StreamState | undefined;
 }
 
+/** Text streams of channels. */
 export interface StreamStore {
   /**
-   * One atomic step of the stream state machine [spec: Streaming text session; decisions]. A start
-   * takes the channel's next seq for the stream's message (red dot, never expiring by itself,
-   * remembered by clientMsgNo like any message) and publishes it as a `message` event with `stream`
-   * at nextIndex 0; then every event that was applied is published as an `event` event with its
-   * place, in the order of the indexes and in turn with the channel's messages, once it is durable.
-   * A retry changes and publishes nothing. Content with the event id of an earlier event is a retry
-   * also after the end. An end of an ended stream is `done`. Throws `too_large` when the stream
-   * would exceed its bound, `overloaded` when the node holds too much of active streams.
+   * Applies an event to its stream in one atomic step [spec: Streaming text session; decisions].
+   *
+   * A start appends the stream's message to the channel: it gets the next seq, has a red dot and no
+   * expiry time, and its clientMsgNo is recorded as for any message. The message is published as a
+   * `message` event whose `stream` has nextIndex 0. Every applied event, including the start, is
+   * then published as an `event` event with its place in the stream. These events are published
+   * when they are durable, in the order of their indexes and ordered with the channel's messages.
+   *
+   * A retry changes and publishes nothing. Content with the id of an earlier event is a retry even
+   * after the end of the stream. Ending a stream that has ended returns `done`.
+   *
+   * Throws `too_large` if the stream would exceed its maximum size, and `overloaded` if the active
+   * streams of this node already use too much memory.
    */
   streamEvent(draft: StreamDraft): Promise<StreamResult>;
   /**
-   * Ends an active stream as `cancelled` for a viewer; an ended one stays as it is (`done`). The
-   * producer's next event is answered `stopped`.
+   * Ends an active stream as `cancelled` on behalf of a viewer. A stream that has ended stays as it
+   * is, and the call returns `done`. The producer's next event gets `stopped`.
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
-   * Ends every stream as `interrupted` that had no event since `silentSinceMs` (after a restart
-   * every stream gets that time anew). Returns how many.
+   * Ends every active stream that had no event since `silentSinceMs` as `interrupted`, and returns
+   * the number of these streams. After a restart, the time without an event counts from the
+   * restart.
    */
   interruptStreams(silentSinceMs: number): Promise<number>;
   /**
-   * A stream as durable and published, active or ended; undefined: no such stream. A group's stream
-   * is published before a read shows it.
+   * Returns the durable and published state of an active or ended stream, `undefined` if there is
+   * no such stream. Events of a group's stream are published before a read returns them.
    */
   stream(key: ChannelKey, clientMsgNo: string): MaybePromise<StreamSnapshot | undefined>;
-  /** The active stream of a channel. */
+  /** Returns the active stream of a channel, `undefined` if there is none. */
   activeStream(key: ChannelKey): MaybePromise<StreamSnapshot | undefined>;
-  /** The active streams of all personal channels of `uid`. */
+  /** Returns the active streams in the personal channels of `uid`. */
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
   /**
-   * UTF-16 units of the stream's text before the event at `index` (at most its nextIndex);
-   * undefined: no such stream or index.
+   * Returns the length of the stream's text, in UTF-16 units, before the event at `index` (at most
+   * the stream's nextIndex). Returns `undefined` if there is no such stream or index.
    */
   streamTextOffset(
     key: ChannelKey,
@@ -462,178 +549,206 @@ export interface StreamStore {
 }
 
 /**
- * One process of a node from start to death: `<node id>:<random>`. One that was declared dead
- * never comes back; its process begins another.
+ * The lifetime of a node's process as the cluster sees it: `<node id>:<random>`. A process that was
+ * declared dead continues under a new incarnation, because a dead one never becomes live again.
  */
 export type Incarnation = string;
 
-/** The name by which a CONNECT continues a session. */
+/** The name by which a CONNECT continues an earlier session. */
 export type Claim =
   | {
-      /** A name the server gave: the order of its login. */
+      /** Order of the earlier login. The server sent it as the name of the session. */
       readonly order: number;
     }
   | {
       /**
-       * Any other name: one the client chose for its login and repeats until it has the server's.
+       * Name that the client chose itself. The client repeats it on every CONNECT until it has
+       * received the server's name of the session.
        */
       readonly label: string;
     };
 
-/** On which terms a session asks to be entered. */
+/** The conditions under which a session is entered. */
 export interface LoginTerms {
-  /** The session it continues; undefined: it is a login. */
+  /** Name of the session to continue. `undefined` for a new login. */
   readonly claim?: Claim | undefined;
   /**
-   * Of the token that its device must have; the session then has the device's level. Undefined: it
-   * needs none.
+   * Hash of the token that the user's device must have. The session then gets the level of that
+   * device. `undefined` if no token is needed.
    */
   readonly tokenHash?: Uint8Array | undefined;
 }
 
+/** Identifies a session. */
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
-/** A session as a login entered it. Orders and sinces grow, per user. */
+/** A session as `login` entered it. Per user, later logins and connections have higher numbers. */
 export interface LoggedInSession {
-  /** With the level that counts. */
+  /** Its level is that of the registered device, if a token was needed. */
   readonly session: SessionRecord;
   /**
-   * The place of its login among the logins of its uid and flag; a continued session has that of
-   * the session it continues.
+   * Position of its login in the order of logins of this uid and flag. A continued session keeps
+   * the position of the session that it continues.
    */
   readonly order: number;
-  /** The place of its connection. */
+  /** Position of its connection in the order of the user's connections. */
   readonly since: number;
 }
 
+/** The outcome of a login. */
 export type LoginResult =
   | ({ readonly kind: "entered" } & LoggedInSession & {
         /**
-         * All groups that the user was in then, maybe others too: `ChannelStore.groupsAmong` says
-         * which.
+         * All groups of the user. May also contain groups that the user has left;
+         * `ChannelStore.groupsAmong` filters them out.
          */
         readonly groups: readonly string[];
       })
   | {
-      /** The session it claims to continue was ended: it is not in, and nothing changed. */
+      /** The session to continue was ended. Nothing was entered or changed. */
       readonly kind: "refused";
       readonly reason: CloseReason;
     }
   | {
       /**
-       * The user has no such device, or the device has another token: it is not in, and nothing
-       * changed.
+       * The user has no device of this flag, or the device has another token. Nothing was entered
+       * or changed.
        */
       readonly kind: "unauthorized";
     };
 
 /** A session in the store. */
 export interface SessionEntry extends LoggedInSession {
-  /** Which serves it. */
+  /** Incarnation of the node that serves the session. */
   readonly incarnation: Incarnation;
 }
 
+/** The outcome of confirming a session. */
 export type Confirmation =
   | { readonly kind: "confirmed" }
   | {
-      /** It was ended, and is out. */
+      /** The session was ended and is no longer in the store. */
       readonly kind: "refused";
       readonly reason: CloseReason;
     }
   | {
-      /** Whether it may go on could not be found out. */
+      /** The store could not determine whether the session may go on. */
       readonly kind: "failed";
       readonly error: BrokerError;
     };
 
 /**
- * Each step but `confirmSessions` is atomic, throws `unavailable` (it may have run or not), and
- * publishes `presence` where it changes the user's sessions.
+ * The session directory. Each method except `confirmSessions` is atomic, and publishes `presence`
+ * if it changes the user's sessions. A call that throws `unavailable` may have had its effect
+ * nevertheless.
  */
 export interface SessionStore {
   /**
-   * Enters a session under `incarnation`, comparing its token and deciding which sessions it ends:
-   * every other main session of the same uid and flag when it is a main one, any session of the
-   * same uid, flag and (non-empty) deviceId, and the session it continues. The ended ones are out
-   * when the promise resolves; their nodes are notified to end them (`end_session`, published once,
-   * here only).
+   * Checks the token and enters a session under `incarnation`. The same step removes the sessions
+   * that this one ends, and publishes an `end_session` event for each of them, once:
    *
-   * Without a claim it is a login, later than all before. With one it continues an earlier session
-   * and keeps the order of its login: a main session is refused when another device logged in later
-   * (whether or not that session is still in) or when it was ended by `endSession`. A claim that is
-   * not known is a login [decisions: resume is no login]. A session that was entered by a token is
-   * in the answer of any `sessionsOf` that is called after the device got another one.
+   * - if the new session is a main session: every other main session of the same uid and flag,
+   * - every session of the same uid, flag and (non-empty) deviceId,
+   * - the session that it continues.
+   *
+   * Without a claim it is a login, later in order than all earlier logins. With a claim it
+   * continues an earlier session and keeps the order of that login. A claim that the store does not
+   * know is treated as a login [decisions: resume is no login]. Continuing a main session is
+   * refused if another device logged in later, even if the session of that device is no longer
+   * there, or if the session was ended by `endSession`.
+   *
+   * If a token is replaced after a session was entered with it, every later call of `sessionsOf`
+   * returns that session, so that the caller who replaced the token can end it.
    */
   login(session: SessionRecord, incarnation: Incarnation, terms?: LoginTerms): Promise<LoginResult>;
-  /** Removes a session that its node no longer serves; harmless if it is not in. */
+  /** Removes a session that its node no longer serves. Has no effect if it is not in the store. */
   removeSession(session: SessionName): Promise<void>;
   /**
-   * Removes a session and notifies the node that serves it to end it (`end_session`), also if it
-   * was not in. A main session that was in cannot be continued. Until its node removes it, for a
-   * day at least, it cannot be confirmed either.
+   * Removes a session and publishes `end_session` for it, even if it is not in the store. If a main
+   * session was in the store, it can no longer be continued. It cannot be confirmed either until
+   * its node removes it, for at least a day.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
-   * Whether sessions that logged in here and were not removed may go on, in order; each is a step
-   * of its own. `refused`: a login, `endSession`, or the device's new token or logout ended it.
-   * Else it is in under `incarnation`, also where the store had lost it, and for as long as its
-   * node confirms it once a minute. It never ends a session that logged in later. One that `failed`
-   * says nothing about the others.
+   * Checks, for each session in order, whether it may go on. The sessions must have logged in on
+   * this node, which must not have removed them. Each session is checked in an atomic step of its
+   * own, and its failure does not affect the others.
+   *
+   * `refused` means that a later login, `endSession`, a new token of the device or its logout ended
+   * the session. With `confirmed`, the session is in the store under `incarnation`, even if the
+   * store had lost it, and it stays there while its node confirms it once a minute. Confirming
+   * never ends a session that logged in later.
    */
   confirmSessions(
     sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]>;
-  /** The sessions of each user, those of dead incarnations among them. */
+  /**
+   * Returns the sessions of each user, in the order of `uids`. They include the sessions of dead
+   * incarnations.
+   */
   sessionsOf(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]>;
 }
 
 /**
- * The newest main login of a uid and flag. It outlives the session's entry: an absent
- * entry does not imply a later login.
+ * The newest login of a main session of one uid and flag. It is kept after the session has left, so
+ * that a later login is known even if there is no session entry.
  */
 export interface NewestLogin {
   readonly order: number;
-  /** When its newest connection was entered, in the store's count. */
+  /** Position of its newest connection in the order of the user's connections. */
   readonly since: number;
   readonly deviceId: string;
-  /** The client's own name for the login, until it has the server's; "" without one. */
+  /** Name that the client chose for the login, "" if it chose none. */
   readonly label: string;
-  /** The reason why it cannot be continued; undefined: it can. */
+  /** Why the login can no longer be continued. `undefined` if it can. */
   readonly ended: CloseReason | undefined;
   /** Labels of earlier logins, oldest first. */
   readonly past: readonly string[];
 }
 
-/** A newest login expires 30 days after its session was last entered or confirmed. */
+/** Time after which a newest login expires, since its session was last entered or confirmed. */
 export const LOGIN_TTL_MS = 30 * 86_400_000;
 
-/** A manager's password as kept: never the password. */
+/** A manager's password in its stored form. The password itself is never stored. */
 export interface StoredPassword {
-  /** `scrypt$N$r$p$salt$hash`, base64 parts. */
+  /** `scrypt$N$r$p$salt$hash`, with salt and hash in base64. */
   readonly passwordHash: string;
 }
 
+/** Passwords and access tokens of managers. */
 export interface ManagerStore {
-  /** Stores the password of `username` unless one is there; returns the one that is there now. */
+  /**
+   * Atomically stores the password of `username` unless there already is one. Returns the password
+   * that is stored afterwards.
+   */
   putPasswordOnce(username: string, password: StoredPassword): Promise<StoredPassword>;
-  /** Stores an access token by its SHA-256 until `expiresAtMs`; `owner` is any text. */
+  /** Stores an access token, by its SHA-256, until `expiresAtMs`. `owner` can be any text. */
   putAccessToken(tokenHash: Uint8Array, owner: string, expiresAtMs: number): Promise<void>;
-  /** The owner that the token was stored with, until it ends or is removed. */
+  /**
+   * Returns the owner with which the token was stored, `undefined` if the token is unknown, expired
+   * or removed.
+   */
   accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined>;
+  /** Removes an access token. Has no effect if it is not stored. */
   removeAccessToken(tokenHash: Uint8Array): Promise<void>;
 }
 
-/** Most system accounts. */
+/** Maximum number of system accounts. */
 export const MAX_SYSTEM_UIDS = 1000;
 
+/** The system accounts. */
 export interface SystemAccountStore {
-  /** The uids of the system accounts, in no order. */
+  /** Returns the uids of the system accounts, in no particular order. */
   systemUids(): Promise<readonly string[]>;
-  /** To add one that is there, or remove another, is harmless. */
+  /**
+   * Atomically adds or removes system accounts. Adding an existing one, or removing one that does
+   * not exist, has no effect.
+   */
   changeSystemUids(kind: "add" | "remove", uids: readonly string[]): Promise<void>;
 }
 
+/** Everything a store driver implements. */
 export interface Store
   extends UserStore,
     SessionStore,
@@ -644,31 +759,51 @@ export interface Store
     ConversationStore,
     SystemAccountStore,
     ManagerStore {
-  /** Opens or creates the data; refuses data of a newer format. */
+  /** Opens or creates the data. Rejects data of a newer format. */
   start(): Promise<void>;
-  /** Takes no new calls, finishes those under way, flushes to disk. Safe to call twice. */
+  /**
+   * Rejects new calls, finishes the calls in progress and writes everything to disk. May be called
+   * more than once.
+   */
   close(): Promise<void>;
-  /** Throws BrokerError("unavailable") when writes would fail now. */
+  /** Throws `unavailable` if a write would fail now. */
   ping(): Promise<void>;
 }
 
 // --- Cluster -------------------------------------------------------------------------------------
 
-/** Events between nodes. A union, so that every receiver handles every kind. */
+/**
+ * Events between nodes.
+ *
+ *     kind          topics under which it is published
+ *     message       the group, or both users of a personal channel; with `recipients`, these users
+ *     event         the group, or both users of a personal channel
+ *     command       the users of the copies
+ *     conversation  the user
+ *     presence      the presence topic of the user
+ *     end_session   the user
+ *     credential    the user
+ *     addition      the user
+ *     removal       the group
+ *     missed        none: it is never published
+ */
 export type ClusterEvent =
   | {
       readonly kind: "message";
       readonly message: Message;
-      /** The session not to push it to. */
+      /** Session that sent the message and does not receive it. */
       readonly origin: string | undefined;
       /**
-       * Only these users get it (a restricted command that is not kept); undefined: everyone in
-       * the channel.
+       * Users to push the message to, for a restricted command that is not stored. `undefined` for
+       * all users of the channel.
        */
       readonly recipients: readonly string[] | undefined;
     }
   | {
-      /** Of a stream, in order with the channel's messages, or custom and unordered. */
+      /**
+       * An event of a stream, ordered with the channel's messages, or a custom event, which has no
+       * order.
+       */
       readonly kind: "event";
       readonly event: ChannelEvent;
     }
@@ -676,20 +811,20 @@ export type ClusterEvent =
       readonly kind: "command";
       readonly message: Message;
       readonly copies: readonly CommandCopy[];
-      /** The session not to push it to. */
+      /** Session that sent the command and does not receive it. */
       readonly origin: string | undefined;
     }
   | {
-      /** A user changed a conversation; for the user's sessions. */
+      /** A user changed a conversation. The user's sessions are pushed its new state. */
       readonly kind: "conversation";
       readonly uid: string;
       readonly conversation: Conversation;
       readonly change: ConversationChange["kind"];
-      /** The session that did it. */
+      /** Session that made the change. */
       readonly origin: string | undefined;
     }
   | {
-      /** The online state of `uid` may have changed: watchers read it. */
+      /** The online state of `uid` may have changed. Nodes with watchers read it from the store. */
       readonly kind: "presence";
       readonly uid: string;
     }
@@ -701,15 +836,16 @@ export type ClusterEvent =
     }
   | {
       /**
-       * A device's token changed, or may have changed in a missed event: nodes that serve the user
-       * by the old one ask the store.
+       * The token of a device changed, or may have changed in an event that was missed. Nodes with
+       * sessions of the user confirm them at the store.
        */
       readonly kind: "credential";
       readonly uid: string;
     }
   | {
       /**
-       * `uid` became a member of the group, and may have been removed since: the store decides.
+       * `uid` became a member of the group. The user may have been removed since, so the receiver
+       * reads the membership from the store.
        */
       readonly kind: "addition";
       readonly uid: string;
@@ -717,152 +853,170 @@ export type ClusterEvent =
     }
   | {
       /**
-       * These, or if undefined any, are no longer members of the group. The step that removed them
-       * publishes it before later messages.
+       * Users are no longer members of the group. It is published by the step that removed them,
+       * before all later messages of the group.
        */
       readonly kind: "removal";
       readonly channelId: string;
+      /** `undefined` if any member may have been removed: the receiver checks all of them. */
       readonly uids: readonly string[] | undefined;
     }
   | {
       /**
-       * Never published: the cluster notifies its own listener that events of a user's or presence
-       * topic may be lost. The cluster itself catches up on messages and streams; the listener
-       * reads the rest (memberships, commands, ended sessions, presence) from the store.
+       * Events of a user topic or presence topic may have been missed. The cluster delivers it only
+       * to its own listener. Missed messages and stream events are read by the cluster itself;
+       * memberships, commands, ended sessions and presence must be read by the listener.
        */
       readonly kind: "missed";
       readonly topic: Topic;
     };
 
-/**
- * Delivers an event to every node that listens to one of its topics: `message`, `event`: the
- * group's, or both users' of a personal channel (a restricted message: the recipients'); `command`:
- * the users' of the copies; `conversation`, `end_session`, `credential`, `addition`: the user's;
- * `presence`: the presence topic of the user; `removal`: the group's.
- */
+/** Sends events to the nodes that listen to one of the topics of the event (see `ClusterEvent`). */
 export interface Publisher {
-  /** Does not wait: an event that cannot be sent now is lost, without an error. */
+  /** Sends an event without waiting. An event that cannot be sent now is lost without an error. */
   publish(event: ClusterEvent): void;
 }
 
 /**
- * For notifications that must not be lost without an error: of added members, credentials,
+ * Sends events whose loss the caller must notice: added members, changed credentials and changed
  * conversations.
  */
 export interface Announcer {
   /**
-   * `publish` for each, in batches; once resolved all are sent. Throws `unavailable`, `overloaded`
-   * if one could not be sent, while others may have been: a repeated call announces all again.
+   * Publishes the events in batches and resolves when all are sent. Throws `unavailable` or
+   * `overloaded` if an event could not be sent. The other events may have been sent, and a repeated
+   * call sends all of them again.
    */
   announce(events: readonly ClusterEvent[]): Promise<void>;
 }
 
 /**
- * Called after this node may have missed removals of a group's members, between the read of missed
- * messages and their delivery. Once resolved, sessions of users who are not members get nothing
- * more of the group; sessions of users who became members after `lastSeq`, the delivered position,
- * catch up by themselves and are left out of the next delivery. Asks the store after the call.
- * Rejects `unavailable`: then nothing is delivered.
+ * Checks the memberships of a group's sessions at the store, after this node may have missed
+ * removals. It is called after missed messages were read and before they are delivered.
+ *
+ * When it resolves, sessions of users who are no longer members receive nothing more from the
+ * group. Sessions of users who became members after `lastSeq`, the seq delivered last, are left out
+ * of the next delivery and catch up by themselves. If it rejects with `unavailable`, nothing is
+ * delivered.
  */
 export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 
-/** A node as the cluster knows it. */
+/** The description of a node that the cluster publishes. */
 export interface NodeInfo {
   readonly nodeId: string;
-  /** The address given to clients; "": none is. */
+  /** Address that is sent to clients, "" if none is configured. */
   readonly clientAddress: string;
   readonly version: string;
   /** Unix milliseconds. */
   readonly startedAtMs: number;
+  /** Number of sessions on the node. */
   readonly sessions: number;
-  /** Share of one core that its process used lately, 0 to 1. */
+  /** Recent CPU usage of its process, as a fraction of one core from 0 to 1. */
   readonly load: number;
-  /** It takes no new sessions: it is about to end. */
+  /** True if the node is about to stop and accepts no new sessions. */
   readonly isDraining: boolean;
 }
 
-/** Throws `unavailable` while this node counts as dead: it does not know the others then. */
+/** The live nodes of the cluster. */
 export interface NodeRegistry {
-  /** The nodes that live, this one first. */
+  /**
+   * Returns the live nodes, this one first. Throws `unavailable` while the other nodes consider
+   * this node dead, because it does not know about them then.
+   */
   nodes(): Promise<readonly NodeInfo[]>;
 }
 
-/** As `NodeRegistry`, for the sessions in the store. */
+/** Which incarnations of nodes are live, to interpret the sessions in the store. */
 interface Liveness {
-  /** The incarnation this node's sessions are entered under. */
+  /** Incarnation under which sessions of this node are entered now. */
   readonly incarnation: Incarnation;
   /**
-   * Whether an incarnation in the store lives. One that does not is dead, and its entries are
-   * ignored.
+   * Returns true if the incarnation is live. Sessions of an incarnation that is not live are
+   * ignored. Throws `unavailable` while the other nodes consider this node dead.
    */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;
-  /** Resolves once the other nodes count this one among the living again, under `incarnation`. */
+  /** Resolves when the other nodes consider this node live again, under `incarnation`. */
   heartbeat(): Promise<void>;
 }
 
-/** The cluster's calls to its node after events may have been missed. */
+/** Methods of the node that the cluster calls when events may have been missed. */
 export interface ResyncHandler {
   /**
    * Ends the sessions of these users that may not go on, and returns the users that could not be
-   * checked. Called before their missed events are delivered. Rejects `unavailable`: none could be
-   * checked.
+   * checked. It is called before the missed events of these users are delivered. It rejects with
+   * `unavailable` if no user could be checked.
    */
   judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
   readonly judgeGroup: GroupJudge;
   /**
-   * Called with every confirmed heartbeat. `isAnew`: under a new incarnation, or after an outage of
-   * the store, which may have lost this node's sessions.
+   * Called after each confirmed heartbeat. `isAnew` is true if the heartbeat is the first one of a
+   * new incarnation, or the first one after an outage in which the store may have lost this node's
+   * sessions.
    */
   beat(isAnew: boolean): void;
 }
 
+/** The connection of this node to the other nodes. */
 export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
-  /** Sets the receiver of this node's events and of its catch-up; once, before start. */
+  /** Sets the listener for events and the handler for missed ones. Called once, before `start`. */
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
-   * From the moment the promise resolves, every event published under `topic` reaches this node.
-   * Listening twice is listening.
+   * When the promise resolves, this node receives every event published under `topic` from then on.
+   * A second call for the same topic has no further effect.
    */
   listen(topic: Topic): Promise<void>;
   /**
-   * The first half of `listen`: later events reach this node, perhaps only after `listen` resolves.
+   * The first half of `listen`. When it resolves, this node receives every event published from
+   * then on, but the events may reach the listener only after `listen` has resolved.
    */
   subscribe(topic: Topic): Promise<void>;
-  /** Unsubscribes with a delay: to listen again soon costs nothing. */
+  /** Unsubscribes after a delay, so that subscribing again soon is free. */
   unlisten(topic: Topic): void;
   /**
-   * Resolves once everything published to this node's topics before the call has reached the
-   * listener.
+   * Resolves when every event that was published under this node's topics before the call has
+   * reached the listener.
    */
   barrier(): Promise<void>;
   /**
-   * Undefined: as far as this node knows it misses no event of the topics that concern the caller.
-   * Else resolves once missed events have reached the listener, which then knows of lost rights;
-   * earlier reads must be repeated. Rejects `unavailable` after a time-out.
+   * Returns `undefined` if this node has, as far as it knows, missed no event of the topics that
+   * `concerns` accepts. Otherwise returns a promise that resolves when the missed events have
+   * reached the listener, which has then ended the sessions that lost their rights. Anything the
+   * caller read earlier may be outdated and must be read again. The promise rejects with
+   * `unavailable` after a time-out.
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   /**
-   * Resolves once everything published to this node's topics before the call has reached the
-   * listener, or cannot be fetched now, which `recovery` reports. Undefined: nothing to wait for,
-   * or no order between topics (a Redis Cluster).
+   * Returns a promise that resolves when every event that was published under this node's topics
+   * before the call has reached the listener. Events that cannot be read now do not delay it;
+   * `recovery` reports them. Returns `undefined` if there is nothing to wait for, or if topics have
+   * no common order (Redis Cluster).
    */
   delivered(): Promise<void> | undefined;
+  /** Connects. */
   start(): Promise<void>;
+  /** Disconnects; no event reaches the listener afterwards. May be called more than once. */
   close(): Promise<void>;
+  /** Throws `unavailable` while events may not reach this node. */
   ping(): Promise<void>;
 }
 
-/** Failures of a key within its window, and the seconds until the window ends. */
+/** The failed attempts that were counted for one key. */
 export interface FailureCount {
   readonly count: number;
+  /** Seconds until the time window of the count ends. */
   readonly retryAfterS: number;
 }
 
-/** Counts failed credentials, shared by the cluster. */
+/** Counts failed logins per key. All nodes share the counts. */
 export interface Throttle {
+  /** Returns the failures counted in the current time window of the key. */
   failures(key: string): Promise<FailureCount>;
-  /** The first failure begins the window. Resolves with the count through this failure. */
+  /**
+   * Counts a failure and returns the count that includes it. The first failure starts a time window
+   * of `windowMs`.
+   */
   addFailure(key: string, windowMs: number): Promise<FailureCount>;
+  /** Resets the count of the key to 0. */
   clear(key: string): Promise<void>;
 }

@@ -1,6 +1,6 @@
-// Permission to send, by the store's facts, for commands, events and stop buttons; plain messages
-// are judged in the store, also by `permissions.ts`. State: sequencers of the calls whose facts are
-// being read.
+// Checks the permission to send commands and events and to cancel streams, with facts read from the
+// store. Plain messages are not checked here: the store applies `permissions.ts` in the step that
+// appends them. State: the order of the calls whose facts are being read.
 
 import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -11,55 +11,58 @@ import type { ChannelStore } from "./ports.ts";
 
 interface SendRule {
   /**
-   * The reason why `fromUid` may not send into `channel`, or undefined; synchronous if the store
-   * has the facts in memory and no call waits. Results of one lane come in the order of its calls.
-   * `lane` undefined: no order.
+   * Returns why `fromUid` may not send to `channel`, `undefined` if the user may. Returns no
+   * promise if the store has the facts in memory and no call is waiting. The results of one queue
+   * come in the order of its calls. With `queue` undefined they have no order.
    */
   refusal(
     fromUid: string,
     channel: ChannelRef,
-    lane: string | undefined,
+    queue: string | undefined,
   ): MaybePromise<SendRefusal | undefined>;
-  /** `ready`, in the lane's turn. */
-  inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T>;
-  /** Resolves in the lane's turn; undefined: no call of the lane waits. */
-  turn(lane: string | undefined): Promise<void> | undefined;
+  /** Resolves with the result of `ready` after the earlier calls of the queue have resolved. */
+  inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
+  /**
+   * Resolves when the earlier calls of the queue have resolved. Returns `undefined` if none of them
+   * is waiting.
+   */
+  turn(queue: string | undefined): Promise<void> | undefined;
 }
 
 export function createSendRule(
   store: Pick<ChannelStore, "groupFacts" | "personFacts">,
   terms: SendTerms,
 ): SendRule {
-  const lanes = new KeyedSequencer();
+  const queues = new KeyedSequencer();
 
   function decide(fromUid: string, channel: ChannelRef): MaybePromise<SendRefusal | undefined> {
     const check = checkOf(fromUid, channel, terms);
     if (channel.type === GROUP_CHANNEL) {
       const facts = store.groupFacts(channel.id, fromUid);
       return facts instanceof Promise
-        ? facts.then((known) => refuseGroupSend(known, fromUid, check))
+        ? facts.then((awaited) => refuseGroupSend(awaited, fromUid, check))
         : refuseGroupSend(facts, fromUid, check);
     }
     const facts = store.personFacts(fromUid, channel.id);
     return facts instanceof Promise
-      ? facts.then((known) => refusePersonSend(known, fromUid, channel.id, check))
+      ? facts.then((awaited) => refusePersonSend(awaited, fromUid, channel.id, check))
       : refusePersonSend(facts, fromUid, channel.id, check);
   }
 
-  function inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T> {
-    return lane === undefined ? ready : lanes.enter(lane, ready);
+  function inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T> {
+    return queue === undefined ? ready : queues.enter(queue, ready);
   }
 
   return {
-    refusal(fromUid, channel, lane) {
+    refusal(fromUid, channel, queue) {
       const refused = decide(fromUid, channel);
-      if (!(refused instanceof Promise) && lanes.isEmpty) return refused;
-      return inTurn(lane, Promise.resolve(refused));
+      if (!(refused instanceof Promise) && queues.isEmpty) return refused;
+      return inTurn(queue, Promise.resolve(refused));
     },
     inTurn,
-    turn(lane) {
-      if (lane === undefined || !lanes.isBusy(lane)) return undefined;
-      return lanes.enter(lane, Promise.resolve());
+    turn(queue) {
+      if (queue === undefined || !queues.isBusy(queue)) return undefined;
+      return queues.enter(queue, Promise.resolve());
     },
   };
 }

@@ -1,8 +1,8 @@
-// The session directory: the store has the sessions, the cluster knows which incarnations live.
-// Confirms this node's sessions at the store after anything that may have separated the two (an
-// outage or data loss of the store, missed events, a node declared dead, a lost reply), and once a
-// minute, so that a lost event has no lasting effect and no entry expires. State: the sessions of
-// this node, which of them must be confirmed, the pending removals.
+// The session directory of this node. The sessions are in the store, and the cluster knows which
+// incarnations of nodes are live. This node's sessions are confirmed at the store once a minute,
+// and whenever the two may differ: after an outage or data loss of the store, missed events, a lost
+// reply, or when this node was declared dead. State: the sessions of this node, which of them must
+// be confirmed, and the pending removals.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError, type CloseReason, isTransient } from "./errors.ts";
@@ -30,59 +30,64 @@ import type {
 export interface SessionDirectoryPorts {
   readonly store: SessionStore;
   readonly cluster: Pick<Cluster, "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery">;
-  /** Receives errors that no caller gets. */
+  /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
-  /** Interval in which every session is confirmed once, milliseconds; a minute by default. */
+  /** Interval in milliseconds in which every session is confirmed once. The default is a minute. */
   readonly recheckMs?: number;
 }
 
 const RECHECK_MS = 60_000;
-/** Sessions confirmed, users looked up, removals made at once. */
-const CONFIRMED_AT_ONCE = 500;
-const LOOKUPS_AT_ONCE = 256;
-const REMOVED_AT_ONCE = 200;
-/** Beyond it the oldest pending removal is left to the entry's expiry. */
-const MAX_REMOVALS = 100_000;
+/** Maximum number of sessions that are confirmed in one call of the store. */
+const CONFIRMATION_BATCH = 500;
+/** Maximum number of users whose sessions are read in one call of the store. */
+const LOOKUP_BATCH = 256;
+/** Maximum number of sessions that are removed at the same time. */
+const REMOVAL_BATCH = 200;
+/** Maximum number of pending removals. The entry of the oldest one beyond it is left to expire. */
+const MAX_PENDING_REMOVALS = 100_000;
 /**
- * Deadline for learning why a session was ended: after a freeze the store's connection must
- * recover first.
+ * Time for which `endedBy` repeats a failed read. After the process was frozen, the connection to
+ * the store must recover first.
  */
-const ASK_MS = 3000;
-const RETRY_MS = 50;
-/** Before a failed step is repeated. */
-const AGAIN_MS = 1000;
+const REASON_TIMEOUT_MS = 3000;
+const REASON_RETRY_MS = 50;
+/** Pause before confirmations and removals that failed are repeated. */
+const WORK_RETRY_MS = 1000;
 
+/** The session directory of one node. */
 export class SessionDirectory {
-  readonly #parts: SessionDirectoryPorts;
+  readonly #ports: SessionDirectoryPorts;
   readonly #local = new LocalSessions();
-  /** Sessions that may be in the store but are not served. */
-  readonly #removals = new BoundedMap<string, SessionName>(MAX_REMOVALS);
+  /** Sessions that may still be in the store although this node no longer serves them. */
+  readonly #pendingRemovals = new BoundedMap<string, SessionName>(MAX_PENDING_REMOVALS);
   #notify: (event: ClusterEvent) => void = () => {};
-  /** Counts losses of users' events. */
-  #losses = 0;
+  /** Number of times that events of users may have been missed. */
+  #lossCount = 0;
   /**
-   * Sessions due for the periodic confirmation; a fraction, because a beat may be due less than
-   * one.
+   * Number of sessions that are due for the periodic confirmation. It has a fraction, because less
+   * than one session may become due between two heartbeats.
    */
-  #due = 0;
-  #beatMs = performance.now();
+  #dueCount = 0;
+  #lastBeatMs = performance.now();
+  /** Settles when the pending work in progress is done. `undefined` if none is in progress. */
   #running: Promise<void> | undefined;
 
-  constructor(parts: SessionDirectoryPorts) {
-    this.#parts = parts;
+  constructor(ports: SessionDirectoryPorts) {
+    this.#ports = ports;
   }
 
+  /** Number of sessions that this node serves. */
   get size(): number {
     return this.#local.size;
   }
 
   /**
-   * Sets the listener of the cluster's events and the judge of missed group messages; once, before
-   * the cluster starts.
+   * Sets the listener for events of the cluster and the check of group memberships. Must be called
+   * once, before the cluster starts.
    */
   onEvent(listener: (event: ClusterEvent) => void, judgeGroup: GroupJudge): void {
     this.#notify = listener;
-    this.#parts.cluster.onEvent(
+    this.#ports.cluster.onEvent(
       (event) => {
         if (event.kind === "end_session") this.#local.forget(event.sessionId);
         if (event.kind === "credential") this.#confirmSoon(this.#local.of(event.uid));
@@ -96,49 +101,54 @@ export class SessionDirectory {
     );
   }
 
-  /** Logs in a session (`SessionStore.login`) that this node then serves. */
+  /**
+   * Logs in a session at the store (`SessionStore.login`). If it is entered, this node serves it.
+   */
   async login(session: SessionRecord, terms: LoginTerms = {}): Promise<LoginResult> {
-    const { store, cluster } = this.#parts;
+    const { store, cluster } = this.#ports;
     const { incarnation } = cluster;
-    const losses = this.#losses;
+    const lossCount = this.#lossCount;
     try {
       const result = await store.login(session, incarnation, terms);
       if (result.kind !== "entered") return result;
-      const { session: mine, order, since } = result;
-      this.#local.add({ session: mine, order, since });
-      // An entry under an incarnation that died meanwhile is ignored.
-      if (cluster.incarnation !== incarnation) await this.#enterAgain(result);
-      if (losses !== this.#losses) this.#confirmSoon([result]); // its end may have preceded its entry here
+      const { session: enteredSession, order, since } = result;
+      this.#local.add({ session: enteredSession, order, since });
+      // Other nodes ignore an entry under an incarnation that has died in the meantime.
+      if (cluster.incarnation !== incarnation) await this.#reenter(result);
+      // The event that ended the session may be among the missed ones.
+      if (lossCount !== this.#lossCount) this.#confirmSoon([result]);
       return result;
     } catch (error) {
-      const wasIn = this.#local.forget(session.sessionId);
-      if (wasIn || mayHaveRun(error)) this.#removeLater(session); // the caller will not
+      const wasLocal = this.#local.forget(session.sessionId);
+      // The caller does not remove a session whose login failed.
+      if (wasLocal || mayHaveRun(error)) this.#removeLater(session);
       throw error;
     }
   }
 
   /**
-   * Ends a session whose end this node may have missed, because it was entered before the node
-   * listened to its user. Call it once the node listens. Throws `unavailable`.
+   * Ends the session here if the store no longer has it. A session is entered before this node
+   * listens to the topic of its user, so the event that ended it may have been missed. Must be
+   * called when the node listens to that topic. Throws `unavailable`.
    */
   async check({ uid, sessionId }: SessionName): Promise<void> {
-    const [entries = []] = await this.#parts.store.sessionsOf([uid]);
-    const found = this.#local.get(sessionId);
-    const isIn = entries.some(({ session }) => session.sessionId === sessionId);
-    if (found === undefined || isIn) return;
-    const [result] = await this.#ask([found]);
+    const [entries = []] = await this.#ports.store.sessionsOf([uid]);
+    const login = this.#local.get(sessionId);
+    const isStored = entries.some(({ session }) => session.sessionId === sessionId);
+    if (login === undefined || isStored) return;
+    const [result] = await this.#confirmAtStore([login]);
     if (result?.kind === "failed") throw result.error;
-    if (result?.kind === "refused") this.#letGo(found.session, result.reason);
+    if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
   }
 
   /**
-   * Removes a session that this node no longer serves; harmless if it was ended. If it throws
-   * `unavailable`, the removal is repeated later.
+   * Removes a session that this node no longer serves. Has no effect if it was ended. After a
+   * transient error, which is thrown, the removal is repeated later.
    */
   async remove(session: SessionRecord): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
-      await this.#parts.store.removeSession(session);
+      await this.#ports.store.removeSession(session);
     } catch (error) {
       if (isTransient(error)) this.#removeLater(session);
       throw error;
@@ -146,239 +156,267 @@ export class SessionDirectory {
   }
 
   /**
-   * The reason why a session that this node cannot serve now may not go on: the node may have been
-   * frozen while the user logged in elsewhere. Undefined: it may go on, or the store did not answer
-   * in time, or this node was notified of the reason.
+   * Returns the reason why the session was ended, and ends it here. It is called for a session that
+   * this node cannot serve now, because the user may have logged in elsewhere while this node was
+   * frozen. Returns `undefined` if the session may go on, if the store cannot be read in time, or
+   * if the session has already been ended here.
    */
   async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
-    const deadline = performance.now() + ASK_MS;
+    const deadlineMs = performance.now() + REASON_TIMEOUT_MS;
     for (;;) {
-      const found = this.#local.get(sessionId);
-      if (found === undefined) return undefined;
+      const login = this.#local.get(sessionId);
+      if (login === undefined) return undefined;
       try {
-        const [result] = await this.#ask([found]);
+        const [result] = await this.#confirmAtStore([login]);
         if (result?.kind === "failed") throw result.error;
         if (result?.kind !== "refused") return undefined;
-        this.#letGo(found.session, result.reason);
+        this.#endLocally(login.session, result.reason);
         return result.reason;
       } catch (error) {
-        if (!isTransient(error) || performance.now() > deadline) return undefined; // the caller already reports an error
-        await new Promise((resolve) => setTimeout(resolve, RETRY_MS).unref());
+        // The error is not reported: the caller is already handling the one that led to this call.
+        if (!isTransient(error) || performance.now() > deadlineMs) return undefined;
+        await new Promise((resolve) => setTimeout(resolve, REASON_RETRY_MS).unref());
       }
     }
   }
 
-  /** A session that this node serves, as it was entered; undefined: it serves none of that id. */
+  /** Returns the login of a session that this node serves, otherwise `undefined`. */
   local(sessionId: string): LoggedInSession | undefined {
     return this.#local.get(sessionId);
   }
 
-  /** One record per uid, in order, duplicates included. Throws `unavailable`. */
+  /**
+   * Returns one record per uid, in the order of `uids`, duplicates included. Throws `unavailable`.
+   */
   async presence(uids: readonly string[]): Promise<readonly Presence[]> {
-    const all = await this.liveSessions(uids);
-    return uids.map((uid, place) => presenceOf(uid, all[place] ?? []));
+    const sessions = await this.liveSessions(uids);
+    return uids.map((uid, place) => presenceOf(uid, sessions[place] ?? []));
   }
 
-  /** The sessions of each uid on nodes that live, in order. Throws `unavailable`. */
+  /**
+   * Returns the sessions of each user on live nodes, in the order of `uids`, duplicates included.
+   * Throws `unavailable`.
+   */
   async liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]> {
-    const different = [...new Set(uids)];
-    const found = new Map<string, readonly SessionRecord[]>();
-    for (let at = 0; at < different.length; at += LOOKUPS_AT_ONCE) {
-      const some = different.slice(at, at + LOOKUPS_AT_ONCE);
-      const entries = await this.#parts.store.sessionsOf(some);
-      for (const [place, uid] of some.entries()) found.set(uid, await this.#living(entries[place]));
+    const uniqueUids = [...new Set(uids)];
+    const byUid = new Map<string, readonly SessionRecord[]>();
+    for (let at = 0; at < uniqueUids.length; at += LOOKUP_BATCH) {
+      const batch = uniqueUids.slice(at, at + LOOKUP_BATCH);
+      const entries = await this.#ports.store.sessionsOf(batch);
+      for (const [place, uid] of batch.entries())
+        byUid.set(uid, await this.#liveAmong(entries[place]));
     }
-    return uids.map((uid) => found.get(uid) ?? []);
+    return uids.map((uid) => byUid.get(uid) ?? []);
   }
 
-  async #living(entries: readonly SessionEntry[] = []): Promise<readonly SessionRecord[]> {
-    const { cluster } = this.#parts;
+  async #liveAmong(entries: readonly SessionEntry[] = []): Promise<readonly SessionRecord[]> {
+    const { cluster } = this.#ports;
     const own = cluster.incarnation;
-    const living: SessionRecord[] = [];
+    const sessions: SessionRecord[] = [];
     for (const { session, incarnation } of entries)
-      if (incarnation === own || (await cluster.isLive(incarnation))) living.push(session);
-    return living;
+      if (incarnation === own || (await cluster.isLive(incarnation))) sessions.push(session);
+    return sessions;
   }
 
+  /** The implementation of `ResyncHandler.judgeUsers`. */
   async #judgeUsers(uids: readonly string[]): Promise<readonly string[]> {
-    this.#losses += 1;
-    for (const uid of uids) this.#notify({ kind: "credential", uid }); // its event may be lost
-    const all = uids.flatMap((uid) => this.#local.of(uid));
-    if (all.length === 0) return [];
-    // While others take this node for dead, ended sessions may still be in the store.
-    await this.#parts.cluster.heartbeat();
-    const left = await this.#confirm(all, {
-      isDue: (id) => this.#local.has(id), // others ended meanwhile
-      unknown: ({ session }) => this.#letGo(session, "unavailable"),
+    this.#lossCount += 1;
+    // The credential events of these users may be among the missed ones.
+    for (const uid of uids) this.#notify({ kind: "credential", uid });
+    const logins = uids.flatMap((uid) => this.#local.of(uid));
+    if (logins.length === 0) return [];
+    // While other nodes consider this node dead, the store does not remove sessions that ended.
+    await this.#ports.cluster.heartbeat();
+    const unconfirmed = await this.#confirm(logins, {
+      isDue: (id) => this.#local.has(id),
+      unknown: ({ session }) => this.#endLocally(session, "unavailable"),
     });
-    return [...new Set(left.map(({ session }) => session.uid))];
+    return [...new Set(unconfirmed.map(({ session }) => session.uid))];
   }
 
   #confirmSoon(sessions: readonly LoggedInSession[]): void {
     this.#local.confirmSoon(sessions);
-    this.#proceed();
+    this.#continueWork();
   }
 
+  /** The implementation of `ResyncHandler.beat`: starts the confirmations that are due. */
   #beat(isAnew: boolean): void {
-    const { recheckMs = RECHECK_MS } = this.#parts;
+    const { recheckMs = RECHECK_MS } = this.#ports;
     const nowMs = performance.now();
     const { size } = this.#local;
-    const due = this.#due + (size * (nowMs - this.#beatMs)) / recheckMs;
-    const count = isAnew ? 0 : Math.floor(Math.min(due, size));
-    this.#due = Math.min(due, size) - count;
-    this.#beatMs = nowMs;
-    if (isAnew) void this.#confirmAnew();
+    const dueCount = this.#dueCount + (size * (nowMs - this.#lastBeatMs)) / recheckMs;
+    const count = isAnew ? 0 : Math.floor(Math.min(dueCount, size));
+    this.#dueCount = Math.min(dueCount, size) - count;
+    this.#lastBeatMs = nowMs;
+    if (isAnew) void this.#confirmAllAgain();
     this.#local.confirmNextSoon(count);
-    this.#proceed();
+    this.#continueWork();
   }
 
   /**
-   * Confirms all sessions after an outage of the store or a death of this node. Users whose topics
-   * were lost are judged when these are back, which confirms their sessions; the rest is confirmed
-   * at the deadline. Never rejects.
+   * Confirms all sessions after an outage of the store or under a new incarnation. Sessions of
+   * users whose topics were lost are confirmed by `#judgeUsers` when the topics are subscribed
+   * again. The other sessions are confirmed after that, or when the time-out of the recovery has
+   * passed. Never rejects.
    */
-  async #confirmAnew(): Promise<void> {
+  async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
     const isUser = (topic: Topic) => topic.startsWith("u:");
-    await this.#parts.cluster.recovery(isUser)?.catch(() => {});
+    await this.#ports.cluster.recovery(isUser)?.catch(() => {});
     this.#local.confirmDeferred();
-    this.#proceed();
+    this.#continueWork();
   }
 
-  /** Continues pending work; called whenever the store answers. */
-  #proceed(): void {
-    const count = this.#local.unconfirmed.size + this.#removals.size;
+  /** Starts the pending confirmations and removals unless they are already in progress. */
+  #continueWork(): void {
+    const count = this.#local.unconfirmed.size + this.#pendingRemovals.size;
     if (count === 0 || this.#running !== undefined) return;
     this.#running = this.#run()
-      .catch((error: unknown) => this.#failed(error))
+      .catch((error: unknown) => this.#report(error))
       .then((isDone) => {
         this.#running = undefined;
-        if (isDone) this.#proceed();
-        else setTimeout(() => this.#proceed(), AGAIN_MS).unref(); // or with the next beat, where there is one
+        if (isDone) this.#continueWork();
+        else setTimeout(() => this.#continueWork(), WORK_RETRY_MS).unref();
       });
   }
 
   /**
-   * False: work is left for the next beat. Neither half blocks the other: one server of a Redis
-   * Cluster may be away.
+   * Makes the pending removals and confirmations, and returns true if none of them must be
+   * repeated. Failed removals do not prevent the confirmations, because only one server of a Redis
+   * Cluster may be unreachable.
    */
   async #run(): Promise<boolean> {
-    const isRemoved = await this.#removeAll();
+    const isRemoved = await this.#removePending();
     const { unconfirmed } = this.#local;
-    const all = [...unconfirmed].flatMap((id) => this.#local.get(id) ?? []);
-    const isDue = (id: string) => unconfirmed.has(id); // else it was confirmed meanwhile
-    let left: readonly LoggedInSession[] = all;
+    const logins = [...unconfirmed].flatMap((id) => this.#local.get(id) ?? []);
+    const isDue = (id: string) => unconfirmed.has(id);
+    let remaining: readonly LoggedInSession[] = logins;
     try {
-      left = await this.#confirm(all, { isDue, unknown() {} });
+      remaining = await this.#confirm(logins, { isDue, unknown() {} });
     } finally {
-      this.#local.confirmSoon(left);
+      this.#local.confirmSoon(remaining);
     }
-    return isRemoved && left.length === 0;
+    return isRemoved && remaining.length === 0;
   }
 
   /**
-   * Ends the sessions that may not go on, and returns those without an answer yet. `unknown` is
-   * called for a session whose confirmation failed for another reason than an outage.
+   * Confirms sessions in batches, and ends those that may not go on. Returns the sessions that
+   * could not be confirmed because of a transient error. Sessions for which `isDue` returns false
+   * when their batch starts are skipped, because they were confirmed or ended in the meantime.
+   * `unknown` is called for a session whose confirmation failed for another reason.
    */
   async #confirm(
-    all: readonly LoggedInSession[],
+    logins: readonly LoggedInSession[],
     {
       isDue,
       unknown,
     }: {
       readonly isDue: (sessionId: string) => boolean;
-      readonly unknown: (one: LoggedInSession) => void;
+      readonly unknown: (login: LoggedInSession) => void;
     },
   ): Promise<readonly LoggedInSession[]> {
-    const left: LoggedInSession[] = [];
-    for (let at = 0; at < all.length; at += CONFIRMED_AT_ONCE) {
-      const some = all
-        .slice(at, at + CONFIRMED_AT_ONCE)
+    const remaining: LoggedInSession[] = [];
+    for (let at = 0; at < logins.length; at += CONFIRMATION_BATCH) {
+      const batch = logins
+        .slice(at, at + CONFIRMATION_BATCH)
         .filter(({ session }) => isDue(session.sessionId));
-      for (const { session } of some) this.#local.asked(session.sessionId); // for all who asked
-      const results = await this.#ask(some);
-      let away = 0;
-      for (const [place, one] of some.entries()) {
+      // One confirmation serves every caller that wants this session confirmed.
+      for (const { session } of batch) this.#local.asked(session.sessionId);
+      const results = await this.#confirmAtStore(batch);
+      let transientCount = 0;
+      for (const [place, login] of batch.entries()) {
         const result = results[place];
-        if (result?.kind === "refused") this.#letGo(one.session, result.reason);
+        if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
         if (result?.kind !== "failed") continue;
-        this.#failed(result.error);
+        this.#report(result.error);
         if (isTransient(result.error)) {
-          left.push(one);
-          away += 1;
-        } else unknown(one);
+          remaining.push(login);
+          transientCount += 1;
+        } else unknown(login);
       }
-      if (away > 0 && away === some.length) return left.concat(all.slice(at + CONFIRMED_AT_ONCE));
+      if (transientCount > 0 && transientCount === batch.length)
+        return remaining.concat(logins.slice(at + CONFIRMATION_BATCH));
     }
-    return left;
+    return remaining;
   }
 
-  async #ask(some: readonly LoggedInSession[]): Promise<readonly Confirmation[]> {
-    const { store, cluster } = this.#parts;
-    const results = await store.confirmSessions(some, cluster.incarnation);
-    for (const [place, { session }] of some.entries())
+  /** Confirms sessions in one call of the store. */
+  async #confirmAtStore(batch: readonly LoggedInSession[]): Promise<readonly Confirmation[]> {
+    const { store, cluster } = this.#ports;
+    const results = await store.confirmSessions(batch, cluster.incarnation);
+    for (const [place, { session }] of batch.entries())
       if (results[place]?.kind === "confirmed")
-        if (!this.#local.has(session.sessionId)) this.#removeLater(session); // it may have been entered again after its removal
+        if (!this.#local.has(session.sessionId))
+          // Confirming enters a missing session again, also one that was removed during the call.
+          this.#removeLater(session);
     return results;
   }
 
-  async #enterAgain(entered: LoggedInSession): Promise<void> {
-    const [result] = await this.#ask([entered]);
+  /** Enters a session again under the current incarnation. */
+  async #reenter(login: LoggedInSession): Promise<void> {
+    const [result] = await this.#confirmAtStore([login]);
     if (result?.kind === "failed") throw result.error;
-    if (result?.kind !== "confirmed") throw new BrokerError("unavailable"); // another login came in between
+    // A later login ended the session.
+    if (result?.kind !== "confirmed") throw new BrokerError("unavailable");
   }
 
-  #letGo({ uid, sessionId }: SessionRecord, reason: CloseReason): void {
+  /** Forgets a session and notifies the listener of its end, unless it is already forgotten. */
+  #endLocally({ uid, sessionId }: SessionRecord, reason: CloseReason): void {
     if (!this.#local.forget(sessionId)) return;
     this.#notify({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /**
-   * The store may have a session that is not served: it is removed as soon as the store answers.
-   */
+  /** Removes a session that may be in the store, now or as soon as the store is reachable. */
   #removeLater(session: SessionName): void {
-    this.#removals.set(session.sessionId, session);
-    this.#proceed();
+    this.#pendingRemovals.set(session.sessionId, session);
+    this.#continueWork();
   }
 
-  /** False: some are left. */
-  async #removeAll(): Promise<boolean> {
-    const all = [...this.#removals].map(([, session]) => session);
-    for (let at = 0; at < all.length; at += REMOVED_AT_ONCE) {
-      const some = all.slice(at, at + REMOVED_AT_ONCE);
-      const before = this.#removals.size;
-      await Promise.all(some.map((session) => this.#removeNow(session)));
-      if (this.#removals.size >= before) break; // the store is away
+  /** Makes the pending removals until one batch fails, and returns true if none is left. */
+  async #removePending(): Promise<boolean> {
+    const sessions = [...this.#pendingRemovals].map(([, session]) => session);
+    for (let at = 0; at < sessions.length; at += REMOVAL_BATCH) {
+      const batch = sessions.slice(at, at + REMOVAL_BATCH);
+      const countBefore = this.#pendingRemovals.size;
+      await Promise.all(batch.map((session) => this.#removeNow(session)));
+      if (this.#pendingRemovals.size >= countBefore) break; // the store is unreachable
     }
-    return this.#removals.size === 0;
+    return this.#pendingRemovals.size === 0;
   }
 
   async #removeNow(session: SessionName): Promise<void> {
     try {
-      await this.#parts.store.removeSession(session);
+      await this.#ports.store.removeSession(session);
     } catch (error) {
       if (isTransient(error)) return;
-      this.#failed(error); // it would fail again: the entry is left to its expiry
+      this.#report(error); // a retry would fail too, so the entry is left to expire
     }
-    this.#removals.delete(session.sessionId);
+    this.#pendingRemovals.delete(session.sessionId);
   }
 
-  #failed(error: unknown): false {
-    if (!isTransient(error)) this.#parts.onError(error, "Sessions could not be confirmed");
+  /** Reports an error unless it is transient. Returns false: the work must be repeated. */
+  #report(error: unknown): false {
+    if (!isTransient(error)) this.#ports.onError(error, "Sessions could not be confirmed");
     return false;
   }
 }
 
-/** A call that was refused before it was sent has no cause. */
+/**
+ * Returns true if the failed call may have had its effect. An error without a cause was thrown
+ * before the call was sent to the store.
+ */
 function mayHaveRun(error: unknown): boolean {
   return isTransient(error) && error instanceof Error && error.cause !== undefined;
 }
 
-/** The flag of the main session if there is one, else the lowest [decisions: Online status]. */
+/**
+ * Returns the online status of a user. Its flag is that of the main session if there is one,
+ * otherwise the lowest flag of all sessions [decisions: Online status].
+ */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };
-  const mains = sessions.filter((one) => one.level === MAIN_DEVICE);
+  const mains = sessions.filter((session) => session.level === MAIN_DEVICE);
   const candidates = mains.length > 0 ? mains : sessions;
-  const flag = DEVICE_FLAGS.find((one) => candidates.some(({ flag }) => flag === one)) ?? 0;
+  const flag = DEVICE_FLAGS.find((lowest) => candidates.some(({ flag }) => flag === lowest)) ?? 0;
   return { uid, online: true, flag };
 }

@@ -1,5 +1,5 @@
-// Device sessions: a connect is logged in at the store, which admits it and decides which sessions
-// it ends. State: none; the hub closes sockets.
+// Opens the session of a CONNECT. The store decides whether the session is entered and which other
+// sessions it ends. No state: the sockets of ended sessions are closed by the hub.
 
 import { BrokerError, type CloseReason } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
@@ -14,42 +14,47 @@ import type { Claim } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 import { hashToken, tokenTag } from "./tokens.ts";
 
+/** The fields of a CONNECT that decide about its session. */
 export interface Login {
   readonly sessionId: string;
   readonly nodeId: string;
   readonly uid: string;
   readonly token: string;
   readonly flag: DeviceFlag;
-  /** The client's name for the device; empty: none, no session is replaced. */
+  /** Device id chosen by the client. "" if it has none; the session then replaces no other. */
   readonly deviceId: string;
-  /** The level the client claims; used only without authentication. */
+  /** Device level chosen by the client. Used only if clients are not authenticated. */
   readonly level: DeviceLevel | undefined;
   /**
-   * The name of the session it continues, or the client's own name for this login; empty: a login.
+   * Name of the session to continue, from its CONNACK, or a name that the client chose for its
+   * login. "" for a login without a name.
    */
   readonly continues: string;
 }
 
+/** The outcome of opening a session. */
 export type OpenResult =
   | {
       readonly kind: "open";
       readonly record: SessionRecord;
-      /** For continuing it. */
+      /** Name by which the client can continue the session. */
       readonly name: string;
-      /** A superset of the user's groups. */
+      /** All groups of the user. May also contain groups that the user has left. */
       readonly groups: readonly string[];
     }
   | {
-      /** It cannot be continued, and the client must not reconnect by itself. */
+      /** The session cannot be continued, and the client must not reconnect by itself. */
       readonly kind: "ended";
       readonly reason: CloseReason;
     };
 
+/** The use cases of sessions. */
 export interface Sessions {
   /**
-   * Opens a session and ends others: main devices of the same flag are *kicked*, the same device is
-   * *replaced* [decisions: Kick rule]. A session that continues an earlier one is no login and ends
-   * only that one [decisions: resume is no login]. Throws `unauthorized`, `reserved_uid`, `bad_id`.
+   * Opens a session. A login of a main device ends the other main sessions of that flag as
+   * `kicked`, and any session of the same device as `replaced` [decisions: Kick rule]. A session
+   * that continues an earlier one ends only that one [decisions: resume is no login]. Throws
+   * `unauthorized`, `reserved_uid` or `bad_id`.
    */
   open(login: Login): Promise<OpenResult>;
 }
@@ -65,8 +70,8 @@ export function createSessions(
       if (login.deviceId !== "" && !isId(login.deviceId))
         throw new BrokerError("bad_id", { message: "deviceId is not valid" });
       const tokenHash = clientAuth === "token" ? hashToken(token) : undefined;
-      // Field by field: V8 stores objects made by spreading in a slower and larger form.
-      const asked: SessionRecord = {
+      // Written field by field: V8 stores an object made by spreading in a slower and larger form.
+      const requested: SessionRecord = {
         sessionId: login.sessionId,
         nodeId: login.nodeId,
         uid: login.uid,
@@ -76,16 +81,16 @@ export function createSessions(
         tokenTag: tokenHash === undefined ? "" : tokenTag(tokenHash),
       };
       const claim = claimOf(continues);
-      const placed = await directory.login(asked, { claim, tokenHash });
-      switch (placed.kind) {
+      const result = await directory.login(requested, { claim, tokenHash });
+      switch (result.kind) {
         case "unauthorized":
           throw new BrokerError("unauthorized", {
             message: "uid, device flag and token do not match",
           });
         case "refused":
-          return { kind: "ended", reason: placed.reason };
+          return { kind: "ended", reason: result.reason };
         case "entered": {
-          const { session, order, groups } = placed;
+          const { session, order, groups } = result;
           const name = sessionName(session.sessionId, order);
           return { kind: "open", record: session, name, groups };
         }
@@ -96,18 +101,18 @@ export function createSessions(
 
 const ORDER_DIGITS = 10;
 const NAME = /~([0-9a-z]{10})$/;
-/** 2024-01-01 in microseconds: no login is older. */
+/** Lowest order of a login: 2024-01-01 in microseconds. */
 const FIRST_ORDER = 1_704_067_200_000_000;
 
 /**
- * The name by which a client continues its session: the session's id and the order of its login, so
- * that the order is known also if the store has lost the login.
+ * Returns the name by which a client continues its session. It contains the order of the login, so
+ * that the order is known even if the store has lost the login.
  */
 function sessionName(sessionId: string, order: number): string {
   return `${sessionId}~${order.toString(36).padStart(ORDER_DIGITS, "0")}`;
 }
 
-/** The claim of a name; "" claims nothing, it is a login. */
+/** Returns the claim that a name stands for, `undefined` for a login without a name. */
 function claimOf(name: string): Claim | undefined {
   if (name === "") return undefined;
   const order = Number.parseInt(NAME.exec(name)?.[1] ?? "", 36);

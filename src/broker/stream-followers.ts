@@ -1,7 +1,7 @@
-// Followers of a stream outside any session (HTTP): each gets every event from its index, in order,
-// at its own pace. State: the followers. Events missed while paused are read from the store and
-// merged. A follower that reads by a user's right gets nothing from the moment that right may have
-// changed until it has been checked.
+// Streams read over HTTP, outside any session. Each follower gets every event from its start index,
+// in order and at its own pace: events that are published while it is paused are read from the
+// store and merged. If the right of its user may have changed, a follower gets no event until the
+// right was checked. State: the followers.
 
 import { BrokerError } from "./errors.ts";
 import { type ChannelView, viewedKey } from "./ids.ts";
@@ -19,58 +19,67 @@ import {
 import type { ClusterEvent, StreamStore } from "./ports.ts";
 import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
 
+/** Where the events of a follower go. */
 export interface StreamSink {
-  /** Takes one event. False: no more until `resume`. */
+  /** Sends one event. Returns false to receive no further events until `resume`. */
   push(event: ChannelEvent): boolean;
-  /** The stream has ended and all of it was pushed, or it cannot be read on. */
+  /** Called after the last event: the stream has ended, or cannot be read any further. */
   ended(): void;
 }
 
+/** Controls a follower. */
 export interface FollowHandle {
+  /** Continues after `push` returned false. */
   resume(): void;
-  /** Safe to call twice. */
+  /** Removes the follower. May be called more than once. */
   stop(): void;
 }
 
-/** The user by whose right a follower reads. */
+/** The user on whose behalf a follower reads. */
 interface FollowViewer {
   readonly uid: string;
-  /** Whether the user may read on, by the store. Must not reject. */
+  /**
+   * Returns whether the user may still read the stream, according to the store. Must not reject.
+   */
   mayStay(): Promise<boolean>;
 }
 
+/** The stream that a follower reads. */
 export interface FollowTarget {
   readonly view: ChannelView;
   readonly clientMsgNo: string;
-  /** The index of the first event wanted. */
+  /** Index of the first event to send. */
   readonly fromIndex: number;
-  /** Checked after each read of the store. Undefined: the caller has a right of its own. */
+  /** Checked after each read of the store. `undefined` if the caller may read every stream. */
   readonly viewer?: FollowViewer | undefined;
 }
 
+/** The followers of one node. */
 export interface StreamFollowers {
   /**
-   * Throws `stream_unknown`, `bad_id`, `bad_request` (an index the stream has not reached),
-   * `overloaded` at a bound, `unavailable`.
+   * Adds a follower and starts to push events to `sink`. Throws `stream_unknown`, `bad_id`,
+   * `bad_request` if the stream has not reached `fromIndex`, `overloaded` if there are too many
+   * followers, or `unavailable`.
    */
   follow(target: FollowTarget, sink: StreamSink): Promise<FollowHandle>;
-  /** A listener of the cluster's events. */
+  /** Handles an event of the cluster. */
   heard(event: ClusterEvent): void;
-  /** Members of the group may have been removed. */
+  /** Checks the viewers of the group's followers, because members may have been removed. */
   recheckGroup(channelId: string): void;
   /** Ends every follower. */
   close(): void;
 }
 
-interface FollowerParts {
+interface FollowerPorts {
   readonly store: Pick<StreamStore, "stream" | "streamTextOffset">;
   readonly interest: Pick<Interest, "listen" | "unlisten">;
   readonly maxFollowers: number;
-  /** Of one user. 0 = unlimited. */
+  /** Maximum number of followers of one user. 0 means no limit. */
   readonly maxFollowersPerUser: number;
   readonly onError: (error: unknown, what: string) => void;
 }
 
+/** One reader of a stream. */
 interface Follower {
   readonly key: ChannelKey;
   readonly topics: ReadonlySet<Topic>;
@@ -78,17 +87,26 @@ interface Follower {
   readonly sink: StreamSink;
   readonly viewer: FollowViewer | undefined;
   cursor: StreamCursor;
-  /** `coming`: `follow` has not resolved. */
+  /**
+   * Status of the follower.
+   *
+   *     coming   `follow` has not resolved
+   *     reading  events are being read from the store
+   *     live     each published event is pushed
+   *     paused   the sink accepts no events until `resume`
+   *     over     the follower has left
+   */
   status: "coming" | "reading" | "live" | "paused" | "over";
-  /** An event was published during the read, which may lack it. */
+  /** True if an event was published during the read, whose result may not contain it. */
   isBehind: boolean;
-  /** Grows with each read; the result of an older read is dropped. */
+  /** Number of the last read. The result of an earlier read is ignored. */
   turn: number;
 }
 
-export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
-  const { store, maxFollowers, maxFollowersPerUser } = parts;
-  const table = new FollowerTable(parts.interest);
+/** Creates the followers of a node, without any at first. */
+export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
+  const { store, maxFollowers, maxFollowersPerUser } = ports;
+  const table = new FollowerTable(ports.interest);
 
   function leave(follower: Follower): void {
     follower.status = "over";
@@ -102,8 +120,8 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     if (status !== "over" && status !== "coming") sink.ended();
   }
 
-  /** Pushes one event; false if no further one may follow now. */
-  function give(follower: Follower, event: ChannelEvent): boolean {
+  /** Pushes one event. Returns true if the follower can be pushed another one now. */
+  function push(follower: Follower, event: ChannelEvent): boolean {
     if (event.stream === undefined) return true;
     follower.cursor = cursorAfter(event, event.stream);
     const wantsMore = follower.sink.push(event);
@@ -113,7 +131,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     return follower.status !== "over" && wantsMore;
   }
 
-  /** Reads from the cursor until no event was published during the read, then goes live. */
+  /** Reads events from the store until none was published during the last read, then goes live. */
   async function catchUp(follower: Follower): Promise<void> {
     follower.status = "reading";
     follower.turn += 1;
@@ -123,8 +141,8 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
       const snapshot = await store.stream(follower.key, follower.clientMsgNo);
       const mayStay = (await follower.viewer?.mayStay()) ?? true;
       if (follower.turn !== turn) return;
-      if (!mayStay || snapshot === undefined) return finish(follower); // expired
-      for (const event of eventsFrom(snapshot, follower.cursor)) if (!give(follower, event)) return;
+      if (!mayStay || snapshot === undefined) return finish(follower);
+      for (const event of eventsFrom(snapshot, follower.cursor)) if (!push(follower, event)) return;
       if (snapshot.state !== "active") return finish(follower);
     } while (follower.isBehind);
     follower.status = "live";
@@ -132,27 +150,27 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
 
   function run(follower: Follower): void {
     catchUp(follower).catch((error) => {
-      parts.onError(error, "A followed stream could not be read");
+      ports.onError(error, "A followed stream could not be read");
       finish(follower);
     });
   }
 
-  /** A paused follower gets no events: it is ended or left as it is. */
-  async function judgePaused(follower: Follower, viewer: FollowViewer): Promise<void> {
+  /** Checks the right of a paused follower, and ends the follower if the right is lost. */
+  async function recheckPaused(follower: Follower, viewer: FollowViewer): Promise<void> {
     const { turn } = follower;
     const mayStay = await viewer.mayStay();
     if (follower.turn === turn && !mayStay) finish(follower);
   }
 
   /**
-   * The viewer's right may have changed: checks it before the next event. `coming` ones check it
-   * anyway.
+   * Checks the rights of the viewers before their next event. A follower with the status `coming`
+   * needs no check, because its first read makes one.
    */
   function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
       const { viewer, status } = follower;
       if (viewer === undefined || status === "coming") continue;
-      if (status === "paused") void judgePaused(follower, viewer);
+      if (status === "paused") void recheckPaused(follower, viewer);
       else run(follower);
     }
   }
@@ -174,14 +192,15 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
       });
   }
 
+  /** Listens to the topics of a new follower, and sets its position in the stream. */
   async function begin(follower: Follower, fromIndex: number): Promise<void> {
     await table.enter(follower);
     const { key, clientMsgNo } = follower;
-    const found = await store.stream(key, clientMsgNo);
-    if (found === undefined) throw new BrokerError("stream_unknown");
+    const snapshot = await store.stream(key, clientMsgNo);
+    if (snapshot === undefined) throw new BrokerError("stream_unknown");
     const textOffset = await store.streamTextOffset(key, clientMsgNo, fromIndex);
-    if (textOffset === undefined) throw beyond(found);
-    if (isOver(follower)) throw new BrokerError("unavailable"); // closed meanwhile
+    if (textOffset === undefined) throw beyond(snapshot);
+    if (isOver(follower)) throw new BrokerError("unavailable"); // all followers were closed
     follower.cursor = { index: fromIndex, textOffset };
   }
 
@@ -192,8 +211,9 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
       if (follower.clientMsgNo !== clientMsgNo) continue;
       if (follower.status === "reading") follower.isBehind = true;
       if (follower.status !== "live") continue;
-      if (stream.index === follower.cursor.index) give(follower, event);
-      else if (stream.nextIndex > follower.cursor.index) run(follower); // a gap, or merged content that it has in part
+      if (stream.index === follower.cursor.index) push(follower, event);
+      // Events are missing, or the follower already has a part of this merged content.
+      else if (stream.nextIndex > follower.cursor.index) run(follower);
     }
   }
 
@@ -245,14 +265,14 @@ function isOver({ status }: Follower): boolean {
   return status === "over";
 }
 
-/** Topics of the stream's events and of changes of the viewer's right. */
+/** Returns the topics of the stream's events and of changes to the viewer's rights. */
 function topicsOf(
   { channel, uid }: ChannelView,
   viewer: FollowViewer | undefined,
 ): ReadonlySet<Topic> {
-  const ofChannel =
+  const channelTopic =
     channel.type === GROUP_CHANNEL ? groupTopic(channel.id) : userTopic(uid ?? channel.id);
-  return new Set(viewer === undefined ? [ofChannel] : [ofChannel, userTopic(viewer.uid)]);
+  return new Set(viewer === undefined ? [channelTopic] : [channelTopic, userTopic(viewer.uid)]);
 }
 
 function beyond({ nextIndex }: StreamSnapshot): BrokerError {
@@ -262,9 +282,7 @@ function beyond({ nextIndex }: StreamSnapshot): BrokerError {
   });
 }
 
-/**
- * Maps: followers by channel, by viewer, by topic. A topic is listened to while it has a follower.
- */
+/** The followers by channel, viewer and topic. Listens to a topic while it has a follower. */
 class FollowerTable {
   readonly #interest: Pick<Interest, "listen" | "unlisten">;
   readonly #all = new Set<Follower>();
@@ -284,7 +302,7 @@ class FollowerTable {
     return [...this.#all];
   }
 
-  /** May be iterated while they leave. */
+  /** Returns the followers in a channel. They may leave during the iteration. */
   inChannel(key: ChannelKey): Iterable<Follower> {
     return this.#byKey.get(key) ?? [];
   }
@@ -294,7 +312,8 @@ class FollowerTable {
   }
 
   /**
-   * Added at once; resolves when its topics are listened to. Throws `unavailable`; it stays added.
+   * Adds a follower immediately, and resolves when the node listens to its topics. The follower
+   * stays added if this throws `unavailable`.
    */
   async enter(follower: Follower): Promise<void> {
     const { key, topics, viewer } = follower;
@@ -305,7 +324,7 @@ class FollowerTable {
     await Promise.all([...topics].map((topic) => this.#interest.listen(topic)));
   }
 
-  /** Safe to call twice. */
+  /** Removes a follower. May be called more than once. */
   leave(follower: Follower): void {
     const { key, topics, viewer } = follower;
     if (!this.#all.delete(follower)) return;
@@ -317,13 +336,13 @@ class FollowerTable {
 }
 
 function add(map: Map<string, Set<Follower>>, name: string, follower: Follower): void {
-  const those = map.get(name) ?? new Set();
-  map.set(name, those.add(follower));
+  const followers = map.get(name) ?? new Set();
+  map.set(name, followers.add(follower));
 }
 
-/** Whether it was the last. */
+/** Removes a follower from the set of a name. Returns true if the set is empty afterwards. */
 function remove(map: Map<string, Set<Follower>>, name: string, follower: Follower): boolean {
-  const those = map.get(name);
-  those?.delete(follower);
-  return those?.size === 0 && map.delete(name);
+  const followers = map.get(name);
+  followers?.delete(follower);
+  return followers?.size === 0 && map.delete(name);
 }

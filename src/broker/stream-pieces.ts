@@ -1,5 +1,5 @@
-// Turns a snapshot of a stream into events, neighbouring content merged, for a reader that joins
-// late or lags. Pure.
+// Turns the snapshot of a stream into events, for a reader that joins late or lags. Consecutive
+// content is merged into one event. Pure functions.
 
 import {
   type ChannelEvent,
@@ -13,15 +13,18 @@ import {
   type StreamState,
 } from "./model.ts";
 
-/** A reader's position: it has every event before `index`, `textOffset` UTF-16 units of text. */
+/**
+ * The position of a reader: it has all events before `index`, and `textOffset` UTF-16 units of
+ * text.
+ */
 export interface StreamCursor {
   readonly index: number;
   readonly textOffset: number;
 }
 
 /**
- * Everything from `cursor` to the snapshot's nextIndex, in order. Merged and reconstructed events
- * carry the time of the stream's start.
+ * Returns the events from `cursor` to the snapshot's nextIndex, in order. Merged and reconstructed
+ * events have the time at which the stream started.
  */
 export function eventsFrom(
   snapshot: StreamSnapshot,
@@ -32,7 +35,7 @@ export function eventsFrom(
   const events: ChannelEvent[] = [];
   let { index, textOffset } = cursor;
 
-  function take(type: string, data: string, nextIndex: number): void {
+  function addEvent(type: string, data: string, nextIndex: number): void {
     const state: StreamState =
       isEnded && nextIndex === snapshot.nextIndex ? snapshot.state : "active";
     const place = { index, nextIndex, textOffset, state };
@@ -41,25 +44,25 @@ export function eventsFrom(
     if (type === STREAM_CONTENT) textOffset += data.length;
   }
 
-  function takeContent(toIndex: number, toOffset: number): void {
+  function addContent(toIndex: number, toOffset: number): void {
     if (index >= toIndex) return;
-    take(STREAM_CONTENT, snapshot.text.slice(textOffset, toOffset), toIndex);
+    addEvent(STREAM_CONTENT, snapshot.text.slice(textOffset, toOffset), toIndex);
   }
 
-  if (index === 0 && snapshot.nextIndex > 0) take(STREAM_START, snapshot.startData, 1);
+  if (index === 0 && snapshot.nextIndex > 0) addEvent(STREAM_START, snapshot.startData, 1);
   for (const note of snapshot.notes) {
     if (note.index < index) continue;
-    takeContent(note.index, note.textOffset);
+    addContent(note.index, note.textOffset);
     events.push(noteEvent(snapshot, note));
     index = note.index + 1;
   }
-  takeContent(contentEnd, snapshot.text.length);
+  addContent(contentEnd, snapshot.text.length);
   if (isEnded && index < snapshot.nextIndex)
-    take(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex);
+    addEvent(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex);
   return events;
 }
 
-/** The position after an event. */
+/** Returns the position after an event. */
 export function cursorAfter(
   { type, data }: Pick<ChannelEvent, "type" | "data">,
   { nextIndex, textOffset }: StreamPlace,
@@ -68,7 +71,7 @@ export function cursorAfter(
   return { index: nextIndex, textOffset: textOffset + length };
 }
 
-/** The position after the whole snapshot. */
+/** Returns the position after the last event of the snapshot. */
 export function cursorAtEnd({
   nextIndex,
   text,
@@ -77,8 +80,8 @@ export function cursorAtEnd({
 }
 
 /**
- * The part of an event that is new at `cursor`: all of it, the rest of merged content, or undefined
- * if nothing is.
+ * Returns the part of an event that a reader at `cursor` lacks: the whole event, the end of merged
+ * content, or `undefined` if the reader has all of it.
  */
 export function restOf(
   event: ChannelEvent,

@@ -1,6 +1,7 @@
-// Events of channels: streaming text, tool calls, custom events [spec: Event, Streaming text
-// session; decisions: Messages and events]. State: the timer that ends silent streams, the count of
-// event ids, that of the send rule. The store's atomic step decides the next state of a stream.
+// Posts events to channels: text streams, tool calls and custom events [spec: Event, Streaming text
+// session; decisions: Messages and events]. The next state of a stream is decided by an atomic step
+// of the store. State: the timer that ends silent streams, the count of event ids, and the state of
+// the send rule.
 
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
@@ -28,36 +29,39 @@ import type {
 } from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
 
-/** An event as a producer posts it. `fromUid` empty: the system. */
+/** An event as a producer posts it. With an empty `fromUid` the system is the producer. */
 export type EventInput = Omit<StreamDraft, "key">;
 
+/** The use cases of streams and other events. */
 export interface Streams {
   /**
-   * Applies one event. Resolves once it is durable (a custom event: published to online sessions),
-   * with the state of its stream, if any: `cancelled` means that a viewer stopped the stream and
-   * nothing was added. Throws `event_type_empty`, `stream_running`, `stream_not_found`,
-   * `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded`,
-   * `unavailable`.
+   * Applies one event and returns the state of its stream, if it belongs to one. The state
+   * `cancelled` means that a viewer stopped the stream and the event was not added. Resolves when
+   * the event is durable. A custom event is not stored; it is only published to online sessions.
+   * Throws `event_type_empty`, `stream_running`, `stream_not_found`, `stream_closed`,
+   * `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
-   * A viewer's stop button; the viewer must be allowed to send. Resolves to the stream's state.
-   * Throws `stream_unknown`, a `SendRefusal` code.
+   * Cancels a stream on behalf of a viewer, who must be allowed to send to the channel. Returns the
+   * state of the stream. Throws `stream_unknown` or a `SendRefusal` code.
    */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
-  /** Checks no permission: callers do. Throws `stream_unknown`, `bad_id`. */
+  /**
+   * Returns the stream. The caller must check the permission. Throws `stream_unknown` or `bad_id`.
+   */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
-  /** Begins to end silent streams. */
+  /** Starts the timer that ends silent streams. */
   start(): void;
-  /** Safe to call twice. */
+  /** Stops the timer. May be called more than once. */
   close(): Promise<void>;
 }
 
-interface StreamParts extends SendTerms {
+interface StreamPorts extends SendTerms {
   readonly store: ChannelStore & StreamStore;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /** Makes event ids unique in the cluster. */
+  /** Part of generated event ids, which makes them unique in the cluster. */
   readonly nodeId: string;
   readonly onError: (error: unknown, what: string) => void;
   readonly limits: {
@@ -66,19 +70,20 @@ interface StreamParts extends SendTerms {
   };
 }
 
-const MAX_LOOK_MS = 500;
+/** Maximum time between two searches for silent streams. */
+const MAX_SWEEP_MS = 500;
 
-export function createStreams(parts: StreamParts): Streams {
-  const { store, publisher, clock, limits } = parts;
-  const rule = createSendRule(store, parts);
+export function createStreams(ports: StreamPorts): Streams {
+  const { store, publisher, clock, limits } = ports;
+  const rule = createSendRule(store, ports);
   let eventCount = 0;
   let timer: NodeJS.Timeout | undefined;
-  let looking: Promise<void> | undefined;
+  let sweeping: Promise<void> | undefined;
 
-  /** Unique, and in order for one node. */
+  /** Returns an event id that is unique in the cluster. */
   function newEventId(): string {
     eventCount += 1;
-    return `${clock().toString(36)}-${eventCount.toString(36)}-${parts.nodeId}`;
+    return `${clock().toString(36)}-${eventCount.toString(36)}-${ports.nodeId}`;
   }
 
   function publish(draft: StreamDraft): void {
@@ -103,7 +108,7 @@ export function createStreams(parts: StreamParts): Streams {
     try {
       await store.interruptStreams(clock() - limits.idleTimeoutMs);
     } catch (error) {
-      parts.onError(error, "Silent streams could not be ended");
+      ports.onError(error, "Silent streams could not be ended");
     }
   }
 
@@ -111,18 +116,19 @@ export function createStreams(parts: StreamParts): Streams {
     async post(input) {
       const kind = classify(input, limits.maxDataBytes);
       const draft = toDraft(input);
-      const lane = `${draft.key} ${draft.clientMsgNo}`;
-      const refused = rule.refusal(draft.fromUid, draft.channel, lane);
+      const queue = `${draft.key} ${draft.clientMsgNo}`;
+      const refused = rule.refusal(draft.fromUid, draft.channel, queue);
       const code = refused instanceof Promise ? await refused : refused;
       if (code !== undefined) throw new BrokerError(code);
       if (kind === "custom") {
         publish(draft);
         return { state: undefined };
       }
-      const step = await store.streamEvent(draft);
-      if (kind === "stream") return outcome(step);
-      if (step.verdict === "missing") publish(draft); // of no active stream
-      return { state: step.state };
+      const result = await store.streamEvent(draft);
+      if (kind === "stream") return outcome(result);
+      // A tool-call event without an active stream is only pushed.
+      if (result.verdict === "missing") publish(draft);
+      return { state: result.state };
     },
 
     async cancel(uid, channel, clientMsgNo) {
@@ -136,52 +142,55 @@ export function createStreams(parts: StreamParts): Streams {
     },
 
     async read(view, clientMsgNo) {
-      const found = await store.stream(viewedKey(view), clientMsgNo);
-      if (found === undefined) throw new BrokerError("stream_unknown");
-      return found;
+      const snapshot = await store.stream(viewedKey(view), clientMsgNo);
+      if (snapshot === undefined) throw new BrokerError("stream_unknown");
+      return snapshot;
     },
 
     start() {
       if (timer !== undefined) return;
-      const lookMs = Math.min(MAX_LOOK_MS, limits.idleTimeoutMs / 4);
+      const sweepMs = Math.min(MAX_SWEEP_MS, limits.idleTimeoutMs / 4);
       timer = setInterval(() => {
-        looking ??= endSilent().finally(() => {
-          looking = undefined;
+        sweeping ??= endSilent().finally(() => {
+          sweeping = undefined;
         });
-      }, lookMs);
+      }, sweepMs);
       timer.unref();
     },
 
     async close() {
       clearInterval(timer);
       timer = undefined;
-      await looking;
+      await sweeping;
     },
   };
 }
 
 type EventClass = "stream" | "tool_call" | "custom";
 
-/** Throws `event_type_empty`, `bad_request`, `bad_id`, `too_large`. */
+/**
+ * Checks an event and returns its class. Throws `event_type_empty`, `bad_request`, `bad_id` or
+ * `too_large`.
+ */
 export function classify(input: EventInput, maxDataBytes: number): EventClass {
   const { type, data } = input;
   if (type === "") throw new BrokerError("event_type_empty");
-  const found = classOf(type);
-  if (found === undefined) throw notAllowed("event.type", "a reserved type");
+  const eventClass = classOf(type);
+  if (eventClass === undefined) throw notAllowed("event.type", "a reserved type");
   assertStreamName(input.channel, input.clientMsgNo);
   if (input.fromUid !== "") assertId(input.fromUid, "from_uid");
   if (input.eventId !== undefined) assertLabel(input.eventId, "event.id");
-  if (found === "custom") assertLabel(type, "event.type");
+  if (eventClass === "custom") assertLabel(type, "event.type");
   if (!isWellFormed(data)) throw notAllowed("event.data", "Unicode with half of a character");
   if (Buffer.byteLength(data) > maxDataBytes)
     throw new BrokerError("too_large", {
       message: `event.data exceeds ${maxDataBytes} bytes`,
       details: [{ path: "event.data", message: "too large" }],
     });
-  return found;
+  return eventClass;
 }
 
-/** Throws `bad_id`, `bad_request`. */
+/** Throws `bad_id` or `bad_request` if the name of a stream is not valid. */
 export function assertStreamName(channel: ChannelRef, clientMsgNo: string): void {
   assertId(channel.id, "channel_id");
   assertLabel(clientMsgNo, "client_msg_no");
@@ -205,7 +214,8 @@ function toDraft(input: EventInput): StreamDraft {
   const fromUid = input.fromUid || SYSTEM_UID;
   const key = channelKey(channel, fromUid);
   const { force } = input;
-  // one literal: it is made for every chunk, and spreads cost a microsecond or two
+  // Written field by field: it is created for every chunk, and spreads would cost a microsecond or
+  // two.
   return {
     key,
     channel,
@@ -219,7 +229,7 @@ function toDraft(input: EventInput): StreamDraft {
   };
 }
 
-/** The verdict as the producer's reply [spec: Error messages of /event]. */
+/** Turns a verdict into the producer's reply, or throws it [spec: Error messages of /event]. */
 function outcome({ verdict, state }: StreamResult): {
   readonly state: StreamState | undefined;
 } {

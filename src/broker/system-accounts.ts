@@ -1,58 +1,62 @@
-// The system accounts: users that are exempt from the rules of sending and that everyone may write
-// to. The store has them; each node asks it again and again, so that a change made on another node
-// counts here within a bound. State: the uids as last read.
+// The system accounts: users who are exempt from the send rules and to whom everyone may send. They
+// are in the store. Each node reads them periodically, so that a change made on another node takes
+// effect here after at most one period. State: the uids of the last read.
 
 import { BrokerError, isTransient } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
 import { MAX_SYSTEM_UIDS, type SystemAccountStore } from "./ports.ts";
 
-interface SystemAccountParts {
+interface SystemAccountPorts {
   readonly store: SystemAccountStore;
-  /** Receives errors that no caller gets. */
+  /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
-  /** How old the uids of this node may be, milliseconds, while the store answers. */
+  /** Interval in milliseconds in which the uids are read. The default is one second. */
   readonly refreshMs?: number;
 }
 
 const REFRESH_MS = 1000;
 
+/** The system accounts as one node sees them. */
 export class SystemAccounts {
-  readonly #parts: SystemAccountParts;
+  readonly #ports: SystemAccountPorts;
   #uids: ReadonlySet<string> = new Set();
   #timer: NodeJS.Timeout | undefined;
   #reading: Promise<void> | undefined;
-  /** Counts changes made here: an answer to a read that began before one is out of date. */
-  #changes = 0;
+  /** Number of changes made by this node. The result of a read during a change is outdated. */
+  #changeCount = 0;
 
-  constructor(parts: SystemAccountParts) {
-    this.#parts = parts;
+  constructor(ports: SystemAccountPorts) {
+    this.#ports = ports;
   }
 
-  /** As this node knows it. */
+  /** Returns true if the uid was a system account at the last read. */
   readonly has = (uid: string): boolean => this.#uids.has(uid);
 
-  /** Throws `unavailable`. */
+  /** Reads the system accounts, now and periodically. Throws `unavailable`. */
   async start(): Promise<void> {
     await this.list();
-    const { refreshMs = REFRESH_MS } = this.#parts;
+    const { refreshMs = REFRESH_MS } = this.#ports;
     this.#timer = setInterval(() => this.#refresh(), refreshMs).unref();
   }
 
-  /** Safe to call twice. */
+  /** Stops the periodic reads. May be called more than once. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     await this.#reading;
   }
 
-  /** As the store has them, sorted. Throws `unavailable`. */
+  /** Reads the uids of the system accounts and returns them sorted. Throws `unavailable`. */
   async list(): Promise<readonly string[]> {
-    const changes = this.#changes;
-    const uids = await this.#parts.store.systemUids();
-    if (changes === this.#changes) this.#uids = new Set(uids);
+    const changeCount = this.#changeCount;
+    const uids = await this.#ports.store.systemUids();
+    if (changeCount === this.#changeCount) this.#uids = new Set(uids);
     return [...uids].sort();
   }
 
-  /** Counts here at once, on other nodes soon. Throws `bad_id`, `reserved_uid`, `too_large`. */
+  /**
+   * Makes users system accounts, immediately on this node and soon on the others. Throws `bad_id`,
+   * `reserved_uid`, `too_large` or `unavailable`.
+   */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     const all = new Set([...(await this.list()), ...uids]);
@@ -63,15 +67,18 @@ export class SystemAccounts {
     await this.#change("add", uids);
   }
 
-  /** As `add`. */
+  /**
+   * Makes system accounts ordinary users again, immediately on this node and soon on the others.
+   * Throws `bad_id`, `reserved_uid` or `unavailable`.
+   */
   async remove(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     await this.#change("remove", uids);
   }
 
   async #change(kind: "add" | "remove", uids: readonly string[]): Promise<void> {
-    await this.#parts.store.changeSystemUids(kind, uids);
-    this.#changes += 1;
+    await this.#ports.store.changeSystemUids(kind, uids);
+    this.#changeCount += 1;
     await this.list();
   }
 
@@ -80,7 +87,7 @@ export class SystemAccounts {
       .then(() => {})
       .catch((error: unknown) => {
         if (!isTransient(error))
-          this.#parts.onError(error, "The system accounts could not be read");
+          this.#ports.onError(error, "The system accounts could not be read");
       })
       .finally(() => {
         this.#reading = undefined;

@@ -1,7 +1,7 @@
-// Limits guessing of clients' tokens: the attempts of a network with too many failures are checked
-// slowly, one after the other. Networks without failures pay no round trip. State: per network the
-// failures this node knows of and the attempts under way or waiting; the pairs of network and user
-// that connected. All bounded, attempts by their connections.
+// Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
+// are checked slowly, one after the other. An attempt costs a round trip to the cluster only if it
+// fails. State: for each network, the failures known to this node, the running checks and the
+// waiting attempts; and the pairs of network and user that connected before.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -11,12 +11,12 @@ import type { Clock, Throttle } from "./ports.ts";
 import { VerifiedPairs } from "./verified-pairs.ts";
 
 interface TokenLimits {
-  /** Failures of a network within the window after which it is slowed down. */
+  /** Number of failures within `windowS` after which a network is slowed down. */
   readonly attempts: number;
   readonly windowS: number;
 }
 
-interface TokenGateParts {
+interface TokenGatePorts {
   readonly throttle: Throttle;
   readonly limits: TokenLimits;
   readonly clock: Clock;
@@ -28,80 +28,84 @@ interface TokenBearer {
 }
 
 const MAX_NETWORKS = 100_000;
-/** Between two checks of a slowed-down network. */
+/** Time between two checks of a network that is slowed down. */
 const SLOW_MS = 500;
 /**
- * Attempts of one such network that wait; the last one's turn comes before `client.authTimeoutMs`.
+ * Maximum number of waiting attempts of a network that is slowed down. With this number the last
+ * one is checked before `client.authTimeoutMs` ends its connection.
  */
 const MAX_WAITING = 8;
 /**
- * Checks of one network at once, or of one pair that connected before: so many more than the limit
- * can fail.
+ * Maximum number of checks that run at the same time for one network, or for one pair that
+ * connected before. Checks that have already started can exceed the limit of failures by this
+ * number.
  */
 const MAX_CHECKS = 32;
 
-interface Held {
+interface FailureWindow {
   readonly count: number;
   readonly endsAtMs: number;
 }
 
 interface Checks {
   readonly line: Semaphore;
-  /** Attempts that run in it or wait for it. */
+  /** Number of attempts that run or wait in `line`. */
   underWay: number;
 }
 
-interface SlowLane {
+interface SlowQueue {
   waiting: number;
-  /** Of `performance.now`. */
+  /** Time of the next turn on the clock of `performance.now`. */
   nextMs: number;
 }
 
+/** Runs the token checks of one node. */
 export class TokenGate {
-  readonly #parts: TokenGateParts;
-  readonly #failing = new BoundedMap<string, Held>(MAX_NETWORKS);
-  readonly #lanes = new BoundedMap<string, SlowLane>(MAX_NETWORKS);
-  readonly #known = new VerifiedPairs();
-  /** By network; of known pairs with room of their own by pair. */
+  readonly #ports: TokenGatePorts;
+  readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);
+  readonly #slowQueues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
+  readonly #verified = new VerifiedPairs();
+  /** Running checks by network, or by pair if the pair connected before and may still fail. */
   readonly #checks = new Map<string, Checks>();
 
-  constructor(parts: TokenGateParts) {
-    this.#parts = parts;
+  constructor(ports: TokenGatePorts) {
+    this.#ports = ports;
   }
 
   /**
-   * Runs `check`, in turn if the network is slowed down, and counts a failure if it throws
-   * `unauthorized`. Whether the network is slowed down is decided when the attempt's turn comes.
-   * The cluster shares the count; a node learns others' failures with its own next one. Throws
-   * `rate_limited` with the seconds to wait, and what `check` throws.
+   * Runs `check` and counts a failure if it throws `unauthorized`. If the network is slowed down
+   * when the check could start, the attempt first waits for a slow turn. All nodes share the
+   * counts, but a node reads the failures at other nodes only when it counts one itself. Throws
+   * `rate_limited` with the time to wait if too many attempts of the network are waiting, and
+   * rethrows the errors of `check`.
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);
-    const isKnown = this.#hasOwnRoom(network, uid);
-    const key = isKnown ? `${network} ${uid}` : network; // addresses contain no space
-    const outcome = await this.#inTurn(key, async () =>
-      this.#isHeldOff(network, uid)
+    const hasOwnLimit = this.#mayFail(network, uid);
+    const key = hasOwnLimit ? `${network} ${uid}` : network; // addresses contain no space
+    const outcome = await this.#withSlot(key, async () =>
+      this.#isSlowedDown(network, uid)
         ? undefined
-        : { checked: await this.#judge(network, uid, check) },
+        : { checked: await this.#check(network, uid, check) },
     );
     if (outcome !== undefined) return outcome.checked;
-    await this.#slowTurn(network);
-    return this.#judge(network, uid, check);
+    await this.#waitSlowTurn(network);
+    return this.#check(network, uid, check);
   }
 
-  async #judge<T>(network: string, uid: string, check: () => Promise<T>): Promise<T> {
+  async #check<T>(network: string, uid: string, check: () => Promise<T>): Promise<T> {
     try {
       const checked = await check();
-      this.#known.right(network, uid);
+      this.#verified.right(network, uid);
       return checked;
     } catch (error) {
       if (error instanceof BrokerError && error.code === "unauthorized")
-        await this.#failed(network, uid);
+        await this.#countFailure(network, uid);
       throw error;
     }
   }
 
-  async #inTurn<T>(key: string, step: () => Promise<T>): Promise<T> {
+  async #withSlot<T>(key: string, step: () => Promise<T>): Promise<T> {
     const checks = this.#checks.get(key) ?? {
       line: new Semaphore(MAX_CHECKS),
       underWay: 0,
@@ -116,61 +120,66 @@ export class TokenGate {
     }
   }
 
-  #isHeldOff(network: string, uid: string): boolean {
+  /** Returns true if the attempt must wait for a slow turn of its network. */
+  #isSlowedDown(network: string, uid: string): boolean {
     const { count } = this.#failures(network);
-    return count >= this.#parts.limits.attempts && !this.#hasOwnRoom(network, uid);
+    return count >= this.#ports.limits.attempts && !this.#mayFail(network, uid);
   }
 
-  #hasOwnRoom(network: string, uid: string): boolean {
-    const own = this.#known.failures(network, uid);
-    return own !== undefined && own < this.#parts.limits.attempts;
+  /**
+   * Returns true if the user connected from the network before and has failed less often since then
+   * than the limit allows.
+   */
+  #mayFail(network: string, uid: string): boolean {
+    const failures = this.#verified.failures(network, uid);
+    return failures !== undefined && failures < this.#ports.limits.attempts;
   }
 
-  #failures(network: string): Held {
-    const found = this.#failing.get(network);
-    if (found === undefined) return NONE;
-    if (this.#parts.clock() < found.endsAtMs) return found;
-    this.#failing.delete(network);
-    this.#lanes.delete(network);
+  #failures(network: string): FailureWindow {
+    const failures = this.#failuresByNetwork.get(network);
+    if (failures === undefined) return NONE;
+    if (this.#ports.clock() < failures.endsAtMs) return failures;
+    this.#failuresByNetwork.delete(network);
+    this.#slowQueues.delete(network);
     return NONE;
   }
 
-  async #slowTurn(network: string): Promise<void> {
+  async #waitSlowTurn(network: string): Promise<void> {
     const nowMs = performance.now();
-    const lane = this.#lanes.get(network) ?? { waiting: 0, nextMs: nowMs };
-    if (lane.waiting >= MAX_WAITING)
+    const queue = this.#slowQueues.get(network) ?? { waiting: 0, nextMs: nowMs };
+    if (queue.waiting >= MAX_WAITING)
       throw new BrokerError("rate_limited", {
         message: "Too many wrong tokens came from this network; try again later",
         retryAfterMs: MAX_WAITING * SLOW_MS,
       });
-    this.#lanes.set(network, lane);
-    const turnMs = Math.max(nowMs, lane.nextMs);
-    lane.nextMs = turnMs + SLOW_MS;
-    lane.waiting += 1;
+    this.#slowQueues.set(network, queue);
+    const turnMs = Math.max(nowMs, queue.nextMs);
+    queue.nextMs = turnMs + SLOW_MS;
+    queue.waiting += 1;
     await new Promise((resolve) => setTimeout(resolve, turnMs - nowMs));
-    lane.waiting -= 1;
+    queue.waiting -= 1;
   }
 
-  async #failed(network: string, uid: string): Promise<void> {
-    this.#known.wrong(network, uid);
-    const { throttle, limits, clock } = this.#parts;
+  async #countFailure(network: string, uid: string): Promise<void> {
+    this.#verified.wrong(network, uid);
+    const { throttle, limits, clock } = this.#ports;
     const windowMs = limits.windowS * 1000;
     const before = this.#failures(network);
-    const own = {
+    const local = {
       count: before.count + 1,
       endsAtMs: before === NONE ? clock() + windowMs : before.endsAtMs,
     };
-    this.#failing.set(network, own); // counts at once, before the cluster answers
+    this.#failuresByNetwork.set(network, local); // counts before the reply of the cluster
     const shared = await throttle.addFailure(`token:${network}`, windowMs).catch(ignoreOutage);
     if (shared === undefined || shared.count <= this.#failures(network).count) return;
     const endsAtMs = clock() + shared.retryAfterS * 1000;
-    this.#failing.set(network, { count: shared.count, endsAtMs });
+    this.#failuresByNetwork.set(network, { count: shared.count, endsAtMs });
   }
 }
 
-const NONE: Held = { count: 0, endsAtMs: 0 };
+const NONE: FailureWindow = { count: 0, endsAtMs: 0 };
 
-/** Without the cluster the node counts alone. */
+/** Ignores an outage of the cluster: the node then uses only its own counts. */
 function ignoreOutage(error: unknown): undefined {
   if (!(error instanceof BrokerError)) throw error;
   return undefined;

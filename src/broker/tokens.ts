@@ -1,18 +1,24 @@
-// Secrets are kept and compared as hashes only, here.
+// Hashes and compares tokens. A token must never be stored or compared in any other form. Pure
+// functions.
 
 import { createHash, timingSafeEqual } from "node:crypto";
 
-/** SHA-256 of a secret: what is stored in its place. */
+/** Returns the SHA-256 of a token, which is stored in place of the token. */
 export function hashToken(token: string): Uint8Array {
   return createHash("sha256").update(token).digest();
 }
 
-/** Tells tokens apart where nothing secret may be kept: the beginning of the hash. */
+/**
+ * Returns the start of a token's hash, which identifies the token and does not have to be secret.
+ */
 export function tokenTag(hash: Uint8Array): string {
   return Buffer.from(hash).toString("base64url", 0, 12);
 }
 
-/** Compares in time that does not depend on where they differ. An empty hash equals nothing. */
+/**
+ * Returns true if the hashes are equal and not empty. The duration does not reveal where they
+ * differ.
+ */
 export function hashesEqual(a: Uint8Array, b: Uint8Array): boolean {
   return a.length > 0 && a.length === b.length && timingSafeEqual(a, b);
 }

@@ -1,4 +1,4 @@
-// Users: tokens of their devices, logging devices out, online status. State: none.
+// Registers and logs out devices of users, and reads their online status. No state.
 
 import type { CloseReason } from "./errors.ts";
 import { assertId, assertUserUid } from "./ids.ts";
@@ -17,14 +17,16 @@ import type { SessionDirectory } from "./session-directory.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 /**
- * If a session could not be notified, calls throw `unavailable`; a repeated call notifies again.
+ * The use cases of users. A call that changes sessions throws `unavailable` if a node could not be
+ * notified. Repeating the call notifies all nodes again.
  */
 export interface Users {
   /**
-   * Registers or refreshes a device class's token; the new one is valid at once, and nodes that
-   * serve the user by the old one are notified. A changed token on a main device ends that flag's
-   * live main sessions; an equal token ends only sessions of the old one that a failed call left
-   * [decisions: /user/token again]. Throws `bad_id`, `reserved_uid`.
+   * Registers the token of a device, or replaces it. The new token is valid immediately, and nodes
+   * with sessions of the user confirm them. A changed token of a main device ends the main sessions
+   * of that flag. If the token is unchanged, only sessions of an older token are ended, which an
+   * earlier call may have failed to end [decisions: /user/token again]. Throws `bad_id` or
+   * `reserved_uid`.
    */
   setToken(input: {
     readonly uid: string;
@@ -32,17 +34,20 @@ export interface Users {
     readonly flag: DeviceFlag;
     readonly level: DeviceLevel;
   }): Promise<void>;
-  /** Removes the tokens of these device classes and ends their sessions. Throws `bad_id`. */
+  /** Removes the tokens of these devices and ends their sessions. Throws `bad_id`. */
   quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
-  /** One record per uid, in order, duplicates included. Throws `bad_id`. */
+  /** Returns one record per uid, in the order of `uids`, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
-  /** The live sessions of each uid, in order, duplicates included. Throws `bad_id`. */
+  /**
+   * Returns the sessions of each user on live nodes, in the order of `uids`, duplicates included.
+   * Throws `bad_id`.
+   */
   liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]>;
-  /** The registered device classes of a user. Throws `bad_id`. */
+  /** Returns the registered devices of a user. Throws `bad_id`. */
   devices(uid: string): Promise<readonly Device[]>;
   /**
-   * Ends one session as *kicked*, on whichever node; a missing session is no error.
-   * Throws `bad_id`.
+   * Ends one session, on any node, as `kicked`. Has no effect if there is no such session. Throws
+   * `bad_id`.
    */
   kick(uid: string, sessionId: string): Promise<void>;
 }
@@ -54,18 +59,18 @@ export function createUsers(ports: {
 }): Users {
   const { store, directory, publisher } = ports;
 
-  /** Also sessions of a dead node, which may come back. */
+  /** Ends the sessions of `uid` that `which` selects. Includes those of nodes that appear dead. */
   async function endSessions(
     uid: string,
     reason: CloseReason,
     which: (session: SessionRecord) => boolean,
   ): Promise<void> {
     const [entries = []] = await store.sessionsOf([uid]);
-    const doomed = entries.map(({ session }) => session).filter(which);
-    await Promise.all(doomed.map((one) => store.endSession(one, reason)));
+    const sessions = entries.map(({ session }) => session).filter(which);
+    await Promise.all(sessions.map((session) => store.endSession(session, reason)));
   }
 
-  /** Nodes that serve the user check its sessions at once. */
+  /** Asks every node with sessions of the user to confirm them now. */
   async function recheck(uid: string): Promise<void> {
     await publisher.announce([{ kind: "credential", uid }]);
   }
@@ -83,11 +88,11 @@ export function createUsers(ports: {
         await endSessions(
           uid,
           "token_changed",
-          (one) =>
-            one.flag === flag &&
-            one.level === MAIN_DEVICE &&
-            one.tokenTag !== tag &&
-            !(isEqual && one.tokenTag === ""), // it logged in without a token
+          (session) =>
+            session.flag === flag &&
+            session.level === MAIN_DEVICE &&
+            session.tokenTag !== tag &&
+            !(isEqual && session.tokenTag === ""), // "": it logged in without a token
         );
     },
 
@@ -103,7 +108,7 @@ export function createUsers(ports: {
         });
       }
       await recheck(uid);
-      await endSessions(uid, "logged_out", (one) => flags.includes(one.flag));
+      await endSessions(uid, "logged_out", (session) => flags.includes(session.flag));
     },
 
     async onlineStatus(uids) {
@@ -118,13 +123,13 @@ export function createUsers(ports: {
 
     async devices(uid) {
       assertId(uid, "uid");
-      const found = await Promise.all(DEVICE_FLAGS.map((flag) => store.device(uid, flag)));
-      return found.filter((device) => device !== undefined);
+      const devices = await Promise.all(DEVICE_FLAGS.map((flag) => store.device(uid, flag)));
+      return devices.filter((device) => device !== undefined);
     },
 
     async kick(uid, sessionId) {
       assertId(uid, "uid");
-      await endSessions(uid, "kicked", (one) => one.sessionId === sessionId);
+      await endSessions(uid, "kicked", (session) => session.sessionId === sessionId);
     },
   };
 }

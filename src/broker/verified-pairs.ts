@@ -1,25 +1,29 @@
-// Pairs of a client network and a name that presented the right credential. Such a pair has
-// failures of its own, so that a guesser in the same network does not lock it out. State: the pairs
-// with their failures since; bounded, the pair whose success is oldest is dropped first.
+// Pairs of a client network and a name that presented the right credential. The failures of such a
+// pair are counted separately, so that a guesser in the same network does not lock its user out.
+// State: the pairs with their failures since the last success. When there are too many pairs, the
+// one with the oldest success is dropped.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 
 const MAX_PAIRS = 100_000;
 
+/** The pairs of one kind of login on one node. */
 export class VerifiedPairs {
   readonly #failures = new BoundedMap<string, number>(MAX_PAIRS);
 
-  /** Failures since the last right credential; undefined: the pair is not known. */
+  /** Returns the failures since the last success, `undefined` if the pair had none. */
   failures(network: string, name: string): number | undefined {
     return this.#failures.get(pairOf(network, name));
   }
 
+  /** Records a success and resets the failures of the pair. */
   right(network: string, name: string): void {
     const pair = pairOf(network, name);
-    this.#failures.delete(pair); // to the end of the order
+    this.#failures.delete(pair); // moves the pair to the end, to be dropped last
     this.#failures.set(pair, 0);
   }
 
+  /** Counts a failure if the pair had a success before. */
   wrong(network: string, name: string): void {
     const pair = pairOf(network, name);
     const failures = this.#failures.get(pair);
@@ -27,7 +31,7 @@ export class VerifiedPairs {
   }
 }
 
-/** Addresses contain no space. */
+/** Returns the key of a pair. It is unambiguous because addresses contain no space. */
 function pairOf(network: string, name: string): string {
   return `${network} ${name}`;
 }

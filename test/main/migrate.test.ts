@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import t from "tap";
 import { AccessTokens } from "../../src/broker/access-tokens.ts";
-import { knownAccounts } from "../../src/broker/manager-accounts.ts";
+import { configuredAccounts } from "../../src/broker/manager-accounts.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { mover, redisStore } from "../migrate/mover.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
@@ -77,7 +77,7 @@ t.test(
 
 /** Returns the account `admin` with this password. */
 async function adminWith(password: string) {
-  const accounts = await knownAccounts([{ username: "admin", role: "admin", password }]);
+  const accounts = await configuredAccounts([{ username: "admin", role: "admin", password }]);
   const admin = accounts.get("admin");
   if (admin === undefined) throw new Error("the account admin was not created");
   return admin;
