@@ -1,11 +1,11 @@
-// When to connect again.
+// Reconnecting: which close codes allow it, and how long the client waits.
 
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
 import { reconnectDelayMs, reconnectTiming } from "../../src/client/connector.ts";
 import { RETRYABLE } from "../../src/client/errors.ts";
 import { t } from "../support/suite.ts";
 
-t.test("every close reason of the server is obeyed by its range", async (t) => {
+t.test("the range of a close code decides whether and when the client reconnects", async (t) => {
   for (const [name, { code }] of Object.entries(CLOSE_REASONS)) {
     const expected = code < 4100 ? "at_once" : code < 4200 ? "pause" : "never";
     t.equal(reconnectTiming(code), expected, name);
@@ -14,7 +14,7 @@ t.test("every close reason of the server is obeyed by its range", async (t) => {
     t.equal(reconnectTiming(code), "pause", `${code}`);
 });
 
-t.test("pauses double up to the most, half of each is chance", async (t) => {
+t.test("the reconnect delay doubles up to its maximum, and half of it is random", async (t) => {
   const bounds = { minMs: 100, maxMs: 1000 };
   const longest = (attempt: number) => reconnectDelayMs(attempt, bounds, () => 1);
   const shortest = (attempt: number) => reconnectDelayMs(attempt, bounds, () => 0);
@@ -22,12 +22,12 @@ t.test("pauses double up to the most, half of each is chance", async (t) => {
   t.same([0, 1, 2, 3, 4, 99].map(shortest), [0, 100, 200, 400, 500, 500]);
 });
 
-t.test("the SDK knows of every code whether a retry may help", async (t) => {
+t.test("the SDK and the server agree on which error codes may be retried", async (t) => {
   const codes = Object.entries(ERRORS).filter(([, { retry }]) => retry);
-  const known = Object.keys(ERRORS).filter((code) => RETRYABLE.has(code));
+  const retryable = Object.keys(ERRORS).filter((code) => RETRYABLE.has(code));
   t.same(
     codes.map(([code]) => code),
-    known,
+    retryable,
   );
-  t.ok(known.length > 0);
+  t.ok(retryable.length > 0);
 });

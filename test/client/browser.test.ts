@@ -1,4 +1,4 @@
-// The scenarios in headless Chromium, with the SDK as a browser gets it, one after the other
+// Runs the scenarios in headless Chromium, with the SDK bundled for browsers, one after the other
 // against one broker process.
 
 import { fileURLToPath } from "node:url";
@@ -17,7 +17,7 @@ const NAMES: readonly ScenarioName[] = [
   "restartStream",
 ];
 
-/** What the page has: the bundled module, and the world's functions as the test exposes them. */
+/** Globals of the page: the bundled module, and the world's functions that the test exposes. */
 interface PageGlobals {
   readonly bundled: typeof import("./scenario.ts");
   readonly world: Omit<World, "url">;
@@ -25,27 +25,27 @@ interface PageGlobals {
 
 const world = await startWorld(t);
 
-t.test("the scenarios that Node runs all run here", async (t) => {
+t.test("every scenario that runs in Node also runs in a browser", async (t) => {
   const { SCENARIOS } = await import("./scenario.ts");
   t.same(NAMES, Object.keys(SCENARIOS));
 });
 
 const browser = launchBrowser(t);
-browser.catch(() => undefined); // each test that needs it fails with it
+browser.catch(() => undefined); // each test that needs the browser fails with this error
 
 for (const name of NAMES)
-  t.test(`Chromium: ${name}`, { timeout: 300_000 }, async (t) => {
+  t.test(`the scenario ${name} succeeds in Chromium`, { timeout: 300_000 }, async (t) => {
     const page = await openPage(t, await browser, MODULE);
     await page.exposeFunction("post", world.post);
     await page.exposeFunction("kill", world.kill);
     await page.exposeFunction("start", world.start);
     const facts: readonly Fact[] = await page.evaluate(
       ([name, url]) => {
-        const { bundled, ...rest } = globalThis as unknown as PageGlobals & Omit<World, "url">;
-        const { post, kill, start } = rest;
+        const { bundled, ...functions } = globalThis as unknown as PageGlobals & Omit<World, "url">;
+        const { post, kill, start } = functions;
         return bundled.SCENARIOS[name]({ url, post, kill, start });
       },
       [name, world.url] as const,
     );
-    for (const [what, seen, expected] of facts) t.same(seen, expected, what);
+    for (const [description, actual, expected] of facts) t.same(actual, expected, description);
   });

@@ -1,6 +1,6 @@
-// A headless Chromium for tests: a page of its own that has the scenarios bundled, and reaches the
-// test's broker through functions of the test. Chromium is found or the test fails with what to do;
-// `.ci/chromium` installs it.
+// Headless Chromium for tests. A page has the bundled module and reaches the broker through
+// functions of the test. `.ci/chromium` installs Chromium; without it, launching fails with an
+// error that names this script.
 
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
@@ -13,27 +13,27 @@ import type { Test } from "tap";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/chromium", import.meta.url));
 
-/** Closed with the test `t`. */
+/** Launches a browser that is closed at the end of the test `t`. */
 export async function launchBrowser(t: Test): Promise<Browser> {
   const browser = await chromium.launch({
     executablePath: findChromium(),
-    args: ["--no-sandbox"], // Chromium's does not work for root
+    args: ["--no-sandbox"], // the sandbox of Chromium does not work as root
   });
   t.teardown(() => browser.close());
   return browser;
 }
 
-/** A page with what the module at `path` exports as the global `bundled`. */
+/** Opens a page whose global `bundled` has the exports of the module at `path`. */
 export async function openPage(t: Test, browser: Browser, path: string): Promise<Page> {
   const script = await bundle(path);
   const page = await browser.newPage();
   t.teardown(() => page.close());
-  page.on("pageerror", (error) => t.fail(`in the page: ${error.message}`));
+  page.on("pageerror", (error) => t.fail(`uncaught error in the page: ${error.message}`));
   await page.goto(await serve(t, `<!doctype html><script>${script}</script>`));
   return page;
 }
 
-/** Its path; throws the sentence that says what to install. */
+/** Returns the path of Chromium. Throws an error that names what to install. */
 export function findChromium(): string {
   return execFileSync(SCRIPT, ["--print"], { encoding: "utf8" }).trim();
 }
@@ -50,7 +50,10 @@ async function bundle(path: string): Promise<string> {
   return outputFiles.map(({ text }) => text).join("");
 }
 
-/** A page from the same machine may open sockets to it, whatever the browser thinks of others. */
+/**
+ * Serves a page over HTTP from this machine, because browsers do not let other pages open sockets
+ * to it.
+ */
 async function serve(t: Test, html: string): Promise<string> {
   const server = createServer((_request, response) => {
     response.setHeader("content-type", "text/html; charset=utf-8");

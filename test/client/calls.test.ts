@@ -1,10 +1,10 @@
-// Calls of the app: repeated over connections, bounded in time and number, and nothing stays of
-// them.
+// Calls of the app: repeated after a lost connection, limited in time and number, and without
+// memory leaks.
 
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { t } from "../support/suite.ts";
-import { acknowledge, play, ScriptedServer } from "./scripted.ts";
+import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 
 setFlagsFromString("--expose-gc");
 const collectGarbage: () => void = runInNewContext("gc");
@@ -15,17 +15,17 @@ t.test("a call is repeated on the next connection", async (t) => {
     if (operation.kind === "presence" && server.sockets.length === 3)
       socket.reply(operation, { kind: "presence", presence: [] });
   });
-  const client = play(t, server);
-  const asked = client.presence(["a"]);
+  const client = connectTo(t, server);
+  const presence = client.presence(["a"]);
   for (const n of [0, 1]) {
-    await server.heard("presence", 0, n);
+    await server.received("presence", 0, n);
     server.sockets[n]?.end(1006);
   }
-  t.same(await asked, []);
+  t.same(await presence, []);
   t.equal(server.sockets[2]?.all("presence").length, 1);
 });
 
-t.test("a call that the server finds too fast waits and is repeated", async (t) => {
+t.test("a call refused with `rate_limited` waits and is repeated", async (t) => {
   let refusals = 3;
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
@@ -37,13 +37,13 @@ t.test("a call that the server finds too fast waits and is repeated", async (t) 
       });
     else socket.reply(operation, { kind: "presence", presence: [] });
   });
-  const client = play(t, server);
+  const client = connectTo(t, server);
   const answers = [client.presence(["a"]), client.presence(["b"])];
   t.same(await Promise.all(answers), [[], []]);
-  t.equal(server.sockets[0]?.all("presence").length, 5, "two and the refused");
+  t.equal(server.sockets[0]?.all("presence").length, 5, "two calls and three repetitions");
 });
 
-t.test("a call waits for a server that is too busy no longer than its time", async (t) => {
+t.test("a rate-limited call waits no longer than its timeout", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind === "presence")
@@ -52,35 +52,38 @@ t.test("a call waits for a server that is too busy no longer than its time", asy
         ...{ message: "slow down", retryAfterMs: 60_000 },
       });
   });
-  const client = play(t, server, { timeouts: { requestMs: 20 } });
+  const client = connectTo(t, server, { timeouts: { requestMs: 20 } });
   await t.rejects(client.presence(["a"]), { code: "timeout" });
 });
 
-t.test("a call has its time, and only so many wait", async (t) => {
-  const server = new ScriptedServer(() => undefined);
-  const client = play(t, server, { maxQueued: 2, timeouts: { requestMs: 20 } });
-  const waiting = [client.presence(["a"]), client.presence(["b"])];
-  await t.rejects(client.presence(["c"]), { code: "queue_full" });
-  for (const one of waiting) await t.rejects(one, { code: "timeout" });
-  await t.rejects(client.presence(["d"]), { code: "timeout" });
-});
+t.test(
+  "a call times out after `requestMs`, and calls over `maxQueued` are rejected with `queue_full`",
+  async (t) => {
+    const server = new ScriptedServer(() => undefined);
+    const client = connectTo(t, server, { maxQueued: 2, timeouts: { requestMs: 20 } });
+    const waiting = [client.presence(["a"]), client.presence(["b"])];
+    await t.rejects(client.presence(["c"]), { code: "queue_full" });
+    for (const call of waiting) await t.rejects(call, { code: "timeout" });
+    await t.rejects(client.presence(["d"]), { code: "timeout" });
+  },
+);
 
-t.test("nothing stays of calls that waited in vain", async (t) => {
+t.test("timed-out calls are garbage collected", async (t) => {
   const server = new ScriptedServer(() => undefined);
-  const client = play(t, server, { timeouts: { requestMs: 1 } });
+  const client = connectTo(t, server, { timeouts: { requestMs: 1 } });
   const errors: WeakRef<Error>[] = [];
-  const asked = Array.from({ length: 1000 }, async () => {
+  const calls = Array.from({ length: 1000 }, async () => {
     await client.presence(["a"]).catch((error) => {
       errors.push(new WeakRef(error));
     });
   });
-  await Promise.all(asked);
+  await Promise.all(calls);
   t.equal(errors.length, 1000);
-  let left = errors.length;
-  for (let n = 0; n < 20 && left > 10; n++) {
+  let retained = errors.length;
+  for (let n = 0; n < 20 && retained > 10; n++) {
     await new Promise(setImmediate);
     collectGarbage();
-    left = errors.filter((error) => error.deref() !== undefined).length;
+    retained = errors.filter((error) => error.deref() !== undefined).length;
   }
-  t.ok(left <= 10, `${left} errors are still held`);
+  t.ok(retained <= 10, `${retained} of 1000 errors are not collected`);
 });

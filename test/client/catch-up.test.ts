@@ -1,4 +1,4 @@
-// What came while the client was away in channels its connect could not name.
+// Messages that arrived while the client was offline, in channels that its connect did not name.
 
 import type { Test } from "tap";
 import type { ErrorCode } from "../../src/broker/errors.ts";
@@ -7,37 +7,38 @@ import { type Client, group, person } from "../../src/client/index.ts";
 import type { ConnectOptions } from "../../src/client/options.ts";
 import { t } from "../support/suite.ts";
 import { message, TEAM } from "./messages.ts";
-import { acknowledge, play, ScriptedServer } from "./scripted.ts";
+import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 
-interface Played {
+/** A client and a server that stores channels. */
+interface Fixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   readonly seen: string[];
-  /** Puts a message into a channel of the server. */
+  /** Stores a message in a channel of the server. */
   store(channel: ChannelRef, messageSeq: number, changes?: Partial<Message>): Message;
 }
 
 /**
- * A server that keeps channels, and lists them newest message first, two to a page; `refusals` of
- * the list come first.
+ * Connects a client to a server that stores channels and lists them two per page, newest message
+ * first. The server refuses the first conversation lists with the codes of `refusals`.
  */
 async function start(
   t: Test,
   options: Partial<ConnectOptions> = {},
   refusals: ErrorCode[] = [],
-): Promise<Played> {
+): Promise<Fixture> {
   const channels = new Map<string, Message[]>();
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind === "history") {
       const { channel, fromSeq, toSeq, limit, reverse } = operation;
-      const found = (channels.get(channel.id) ?? []).filter(
+      const inRange = (channels.get(channel.id) ?? []).filter(
         ({ messageSeq }) => messageSeq >= fromSeq && (toSeq === 0 || messageSeq <= toSeq),
       );
-      const messages = reverse ? found.reverse() : found;
+      const messages = reverse ? inRange.reverse() : inRange;
       const page = messages.slice(0, Math.min(limit, 2));
       const more = page.length < messages.length;
-      const headSeq = found.length;
+      const headSeq = inRange.length;
       socket.reply(operation, {
         kind: "history",
         channel,
@@ -68,11 +69,11 @@ async function start(
       });
     }
   });
-  const client = play(t, server, options);
+  const client = connectTo(t, server, options);
   const seen: string[] = [];
   client.on("message", ({ channel, messageSeq }) => seen.push(`${channel.id} ${messageSeq}`));
   await client.ready();
-  const store: Played["store"] = (channel, messageSeq, changes = {}) => {
+  const store: Fixture["store"] = (channel, messageSeq, changes = {}) => {
     const stored = message(messageSeq, { channel, ...changes });
     channels.set(channel.id, [...(channels.get(channel.id) ?? []), stored]);
     return stored;
@@ -80,32 +81,33 @@ async function start(
   return { server, client, seen, store };
 }
 
+/** Returns the time of the newest message. */
 const timeOf = (stored: readonly Message[]) => stored.at(-1)?.timestampMs ?? 0;
 
-/** Before the scripted connack's server time. */
+/** A time before the server time in the scripted connack. */
 const OLD = { timestampMs: 500 };
 
-async function comeBack({ server, client }: Played): Promise<void> {
+async function reconnect({ server, client }: Fixture): Promise<void> {
   const next = server.sockets.length;
   server.sockets.at(-1)?.end(1006);
-  await server.heard("connect", 0, next);
+  await server.received("connect", 0, next);
   await client.ready();
 }
 
 t.test(
-  "a channel whose first message came meanwhile is read from there, and only from there",
+  "in a channel without a cursor, messages since the first connect are read after a reconnect",
   async (t) => {
-    const played = await start(t);
-    const { server, seen, store } = played;
+    const fixture = await start(t);
+    const { server, seen, store } = fixture;
     store(group("silent"), 1, OLD);
     store(group("old"), 1, OLD);
     for (const seq of [2, 3, 4, 5, 6]) store(group("old"), seq);
     const peter = { fromUid: "peter" };
     store(person("peter"), 1, peter);
-    await comeBack(played);
-    await server.until("all", () => seen.length === 6);
+    await reconnect(fixture);
+    await server.until("all messages are delivered", () => seen.length === 6);
     t.same(
-      seen.filter((one) => one.startsWith("old")),
+      seen.filter((entry) => entry.startsWith("old")),
       ["old 2", "old 3", "old 4", "old 5", "old 6"],
     );
     t.ok(seen.includes("peter 1"));
@@ -113,89 +115,103 @@ t.test(
   },
 );
 
-t.test("live messages of such a channel wait for what came before them", async (t) => {
-  const played = await start(t);
-  const { server, seen, store } = played;
-  for (const seq of [1, 2, 3]) store(group("new"), seq);
-  const live = message(4, { channel: group("new") });
-  const next = server.sockets.length;
-  server.sockets.at(-1)?.end(1006);
-  await server.heard("connect", 0, next);
-  const socket = await server.socket(next);
-  socket.push({ kind: "message", channel: live.channel, message: live });
-  await server.until("all", () => seen.length === 4);
-  t.same(seen, ["new 1", "new 2", "new 3", "new 4"]);
-});
+t.test(
+  "live messages of a channel without a cursor wait for the missed messages before them",
+  async (t) => {
+    const fixture = await start(t);
+    const { server, seen, store } = fixture;
+    for (const seq of [1, 2, 3]) store(group("new"), seq);
+    const live = message(4, { channel: group("new") });
+    const next = server.sockets.length;
+    server.sockets.at(-1)?.end(1006);
+    await server.received("connect", 0, next);
+    const socket = await server.socket(next);
+    socket.push({ kind: "message", channel: live.channel, message: live });
+    await server.until("all messages are delivered", () => seen.length === 4);
+    t.same(seen, ["new 1", "new 2", "new 3", "new 4"]);
+  },
+);
 
-t.test("the first connect looks for nothing: channels begin with live messages", async (t) => {
-  const { server, seen, store } = await start(t);
-  for (const seq of [1, 2]) store(TEAM, seq);
-  const socket = await server.socket();
-  const live = message(3);
-  socket.push({ kind: "message", channel: TEAM, message: live });
-  await server.until("the message", () => seen.length === 1);
-  t.same(seen, ["team 3"]);
-  t.equal(socket.all("conversations").length, 0);
-});
+t.test(
+  "after the first connect, a channel without a cursor begins with live messages",
+  async (t) => {
+    const { server, seen, store } = await start(t);
+    for (const seq of [1, 2]) store(TEAM, seq);
+    const socket = await server.socket();
+    const live = message(3);
+    socket.push({ kind: "message", channel: TEAM, message: live });
+    await server.until("the message is delivered", () => seen.length === 1);
+    t.same(seen, ["team 3"]);
+    t.equal(socket.all("conversations").length, 0);
+  },
+);
 
-t.test("channels beyond what a connect may name are read on", async (t) => {
+t.test("channels that exceed the limit of a connect are caught up after a reconnect", async (t) => {
   const cursors = Array.from({ length: 1002 }, (_, n) => ({
     channel: group(`g${n}`),
     lastSeq: 1,
   }));
-  const server = await start(t, { cursors });
-  const connect = await server.server.heard("connect");
+  const idle = await start(t, { cursors });
+  const connect = await idle.server.received("connect");
   t.equal(connect.resume.length, 1000);
-  t.same(server.seen, []);
+  t.same(idle.seen, []);
 
-  const played = await start(t, { cursors });
+  const fixture = await start(t, { cursors });
   for (const id of ["g0", "g1", "g1001"])
-    for (const seq of [1, 2, 3]) played.store(group(id), seq, OLD);
-  await comeBack(played);
-  await played.server.until("both", () => played.seen.length === 4);
-  t.same(played.seen.sort(), ["g0 2", "g0 3", "g1 2", "g1 3"], "the server resumes the others");
+    for (const seq of [1, 2, 3]) fixture.store(group(id), seq, OLD);
+  await reconnect(fixture);
+  await fixture.server.until("both channels are caught up", () => fixture.seen.length === 4);
+  t.same(
+    fixture.seen.sort(),
+    ["g0 2", "g0 3", "g1 2", "g1 3"],
+    "the client reads only the two channels that the server did not resume",
+  );
 });
 
-t.test("a list that is refused for now is asked for again", async (t) => {
+t.test("a conversation list that is refused temporarily is requested again", async (t) => {
   const refusals: ErrorCode[] = ["overloaded", "unavailable", "internal"];
-  const played = await start(t, { maxQueued: 1 }, refusals);
-  const { server, client, seen, store } = played;
+  const fixture = await start(t, { maxQueued: 1 }, refusals);
+  const { server, client, seen, store } = fixture;
   for (const seq of [1, 2, 3]) store(group("new"), seq);
   const errors: string[] = [];
   client.on("error", ({ code }) => errors.push(code));
-  const unanswered = client.presence(["someone"]); // all the places of the app's calls
+  const unanswered = client.presence(["someone"]); // uses up the limit of the app's calls
   unanswered.catch(() => undefined);
   server.sockets.at(-1)?.end(1006);
   const socket = await server.socket(1);
   const live = store(group("new"), 4);
-  await server.heard("conversations", 0, 1);
+  await server.received("conversations", 0, 1);
   socket.push({ kind: "message", channel: live.channel, message: live });
-  await server.until("all", () => seen.length === 4);
+  await server.until("all messages are delivered", () => seen.length === 4);
   t.same(seen, ["new 1", "new 2", "new 3", "new 4"]);
   t.same(refusals, []);
   t.same(errors, []);
 });
 
-t.test("channels whose long names do not fit into a connect are read on", async (t) => {
-  const named = (length: number) => {
-    const name = (n: number) => group(`${n}-`.padEnd(length, "x"));
-    return Array.from({ length: 1000 }, (_, n) => ({
-      channel: name(n),
-      lastSeq: 1,
-    }));
-  };
-  const usual = await start(t, { cursors: named(36) });
-  t.equal((await usual.server.heard("connect")).resume.length, 1000);
+t.test(
+  "channels whose long ids do not fit into a connect are caught up after a reconnect",
+  async (t) => {
+    const cursorsWithIds = (length: number) => {
+      const channel = (n: number) => group(`${n}-`.padEnd(length, "x"));
+      return Array.from({ length: 1000 }, (_, n) => ({
+        channel: channel(n),
+        lastSeq: 1,
+      }));
+    };
+    const usual = await start(t, { cursors: cursorsWithIds(36) });
+    t.equal((await usual.server.received("connect")).resume.length, 1000);
 
-  const cursors = named(128);
-  const played = await start(t, { cursors });
-  const { resume } = await played.server.heard("connect");
-  t.ok(resume.length > 600 && resume.length < 1000, `${resume.length}`);
-  const newest = cursors.at(-1)?.channel ?? TEAM;
-  t.same(resume[0]?.channel, newest);
-  const left = cursors[999 - resume.length]?.channel ?? TEAM;
-  for (const channel of [left, newest]) for (const seq of [1, 2]) played.store(channel, seq, OLD);
-  await comeBack(played);
-  await played.server.until("the one left out", () => played.seen.length > 0);
-  t.same(played.seen, [`${left.id} 2`], "the server resumes the other");
-});
+    const cursors = cursorsWithIds(128);
+    const fixture = await start(t, { cursors });
+    const { resume } = await fixture.server.received("connect");
+    t.ok(resume.length > 600 && resume.length < 1000, `${resume.length} channels are named`);
+    const newest = cursors.at(-1)?.channel ?? TEAM;
+    t.same(resume[0]?.channel, newest);
+    const omitted = cursors[999 - resume.length]?.channel ?? TEAM;
+    for (const channel of [omitted, newest])
+      for (const seq of [1, 2]) fixture.store(channel, seq, OLD);
+    await reconnect(fixture);
+    await fixture.server.until("the omitted channel is read", () => fixture.seen.length > 0);
+    t.same(fixture.seen, [`${omitted.id} 2`], "the server resumes the newest channel");
+  },
+);

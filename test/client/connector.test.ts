@@ -1,4 +1,4 @@
-// Connecting, and connecting again: what each way to lose a connection leads to.
+// Connecting and reconnecting: what the client does after each way to lose a connection.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import {
@@ -10,72 +10,78 @@ import {
 } from "../../src/client/index.ts";
 import { t } from "../support/suite.ts";
 import { TEAM } from "./messages.ts";
-import { acknowledge, play, ScriptedServer, welcome } from "./scripted.ts";
+import { acknowledge, connectTo, ScriptedServer, welcome } from "./scripted.ts";
 
-t.test("it says who it is, and asks for a token before each connect", async (t) => {
-  const server = new ScriptedServer();
-  let tokens = 0;
-  const client = play(t, server, {
-    token: () => `t${++tokens}`,
-    deviceFlag: 2,
-    deviceId: "laptop",
-  });
-  const statuses: Status[] = [client.status];
-  client.on("status", (status) => statuses.push(status));
-  const first = await server.heard("connect");
-  t.match(first, { uid: "me", token: "t1", flag: 2, deviceId: "laptop" });
-  await client.ready();
-  (await server.socket()).end(1006);
-  const second = await server.heard("connect", 0, 1);
-  t.match(second, { token: "t2", deviceId: "laptop" });
-  await client.ready();
-  await client.close();
-  t.same(statuses, ["connecting", "online", "offline", "connecting", "online", "closed"]);
-});
+t.test(
+  "CONNECT has the uid, device and a token that is requested before each connection attempt",
+  async (t) => {
+    const server = new ScriptedServer();
+    let tokens = 0;
+    const client = connectTo(t, server, {
+      token: () => `t${++tokens}`,
+      deviceFlag: 2,
+      deviceId: "laptop",
+    });
+    const statuses: Status[] = [client.status];
+    client.on("status", (status) => statuses.push(status));
+    const first = await server.received("connect");
+    t.match(first, { uid: "me", token: "t1", flag: 2, deviceId: "laptop" });
+    await client.ready();
+    (await server.socket()).end(1006);
+    const second = await server.received("connect", 0, 1);
+    t.match(second, { token: "t2", deviceId: "laptop" });
+    await client.ready();
+    await client.close();
+    t.same(statuses, ["connecting", "online", "offline", "connecting", "online", "closed"]);
+  },
+);
 
-t.test("codes that ask to come back are followed, whatever else is told", async (t) => {
+t.test("the client reconnects after every close code that is not from 4200 to 4299", async (t) => {
   for (const code of [4000, 4001, 4077, 4100, 4102, 4188, 1001, 1006, 1013]) {
     const server = new ScriptedServer();
-    const client = play(t, server);
+    const client = connectTo(t, server);
     await client.ready();
     (await server.socket()).end(code);
-    await server.heard("connect", 0, 1);
+    await server.received("connect", 0, 1);
     await client.ready();
-    t.equal(client.status, "online", `${code}`);
+    t.equal(client.status, "online", `after close code ${code}`);
     await client.close();
   }
 });
 
-t.test("codes from 4200 to 4299 end the client for good, with the reason", async (t) => {
-  const reasons = [
-    [4200, "kicked"],
-    [4201, "auth_failed"],
-    [4202, "replaced"],
-    [4203, "token_changed"],
-    [4204, "logged_out"],
-    [4205, "protocol_error"],
-    [4299, "protocol_error"],
-  ] as const;
-  for (const [code, reason] of reasons) {
-    const server = new ScriptedServer();
-    const client = play(t, server);
-    const told: unknown[] = [];
-    client.on("kicked", (kicked) => told.push([kicked.reason, kicked.code]));
-    await client.ready();
-    const unanswered = client.history(TEAM);
-    (await server.socket()).end(code);
-    await t.rejects(unanswered, { code: reason, retry: false });
-    await t.rejects(client.ready(), { code: reason });
-    await t.rejects(client.send(TEAM, "x"), { code: reason });
-    t.same(told, [[reason, code]]);
-    t.equal(client.status, "closed");
-    t.equal(server.sockets.length, 1);
-  }
-});
+t.test(
+  "a close code from 4200 to 4299 closes the client permanently, with the reason",
+  async (t) => {
+    const reasons = [
+      [4200, "kicked"],
+      [4201, "auth_failed"],
+      [4202, "replaced"],
+      [4203, "token_changed"],
+      [4204, "logged_out"],
+      [4205, "protocol_error"],
+      [4299, "protocol_error"],
+    ] as const;
+    for (const [code, reason] of reasons) {
+      const server = new ScriptedServer();
+      const client = connectTo(t, server);
+      const kickedEvents: unknown[] = [];
+      client.on("kicked", (kicked) => kickedEvents.push([kicked.reason, kicked.code]));
+      await client.ready();
+      const unanswered = client.history(TEAM);
+      (await server.socket()).end(code);
+      await t.rejects(unanswered, { code: reason, retry: false });
+      await t.rejects(client.ready(), { code: reason });
+      await t.rejects(client.send(TEAM, "x"), { code: reason });
+      t.same(kickedEvents, [[reason, code]]);
+      t.equal(client.status, "closed");
+      t.equal(server.sockets.length, 1);
+    }
+  },
+);
 
-t.test("a disconnect frame counts even when its close frame is lost", async (t) => {
+t.test("a DISCONNECT frame closes the client even if no close frame follows", async (t) => {
   const server = new ScriptedServer();
-  const client = play(t, server);
+  const client = connectTo(t, server);
   await client.ready();
   const socket = await server.socket();
   socket.push({ kind: "disconnect", reason: "kicked" });
@@ -84,47 +90,51 @@ t.test("a disconnect frame counts even when its close frame is lost", async (t) 
   t.ok(socket.isDropped);
 });
 
-t.test("a refused connect tells why, and the close code decides", async (t) => {
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind !== "connect") return;
-    socket.reply(operation, {
-      kind: "error",
-      code: "unauthorized",
-      message: "no such token",
-      retryAfterMs: 0,
+t.test(
+  "a refused connect rejects with the refusal, and the close code decides whether to reconnect",
+  async (t) => {
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind !== "connect") return;
+      socket.reply(operation, {
+        kind: "error",
+        code: "unauthorized",
+        message: "no such token",
+        retryAfterMs: 0,
+      });
+      socket.end(4201);
     });
-    socket.end(4201);
-  });
-  const client = play(t, server);
-  const kicked = new Promise((resolve) => client.on("kicked", resolve));
-  await t.rejects(client.ready(), { code: "unauthorized" });
-  t.match(await kicked, { reason: "auth_failed", code: 4201 });
-});
+    const client = connectTo(t, server);
+    const kicked = new Promise((resolve) => client.on("kicked", resolve));
+    await t.rejects(client.ready(), { code: "unauthorized" });
+    t.match(await kicked, { reason: "auth_failed", code: 4201 });
+  },
+);
 
-t.test("it names the session it continues, from the first try on", async (t) => {
+t.test("each CONNECT names the session to continue, from the first attempt on", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;
-    if (server.sockets.length === 1) return socket.end(1006); // the CONNACK is lost
+    if (server.sockets.length === 1) return socket.end(1006); // as if the CONNACK were lost
     acknowledge(operation, socket, {
       sessionId: `s${server.sockets.length}`,
     });
-    if (server.sockets.length === 3) socket.end(1006); // in the same turn
+    if (server.sockets.length === 3) socket.end(1006); // in the same turn as the CONNACK
   });
-  const client = play(t, server);
+  const client = connectTo(t, server);
   await client.ready();
   (await server.socket(1)).end(1006);
   const names: string[] = [];
-  for (const at of [0, 1, 2, 3]) names.push((await server.heard("connect", 0, at)).session);
-  t.match(names[0], /^[0-9a-f]{24}$/, "a name of its own");
+  for (const connection of [0, 1, 2, 3])
+    names.push((await server.received("connect", 0, connection)).session);
+  t.match(names[0], /^[0-9a-f]{24}$/, "the client chose a random id");
   t.same(names.slice(1), [names[0], "s2", "s3"]);
-  const other = play(t, server);
-  await other.ready();
+  const second = connectTo(t, server);
+  await second.ready();
   const next = server.sockets.at(-1)?.all("connect")[0];
   t.match(next?.session, /^[0-9a-f]{24}$/);
-  t.not(next?.session, names[0], "another client is another login");
+  t.not(next?.session, names[0], "another client makes another login");
 });
 
-t.test("a session that cannot be continued ends the client", async (t) => {
+t.test("a session that the server refuses to continue closes the client", async (t) => {
   let isKicked = false;
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;
@@ -132,18 +142,18 @@ t.test("a session that cannot be continued ends the client", async (t) => {
     socket.push({ kind: "disconnect", reason: "kicked" });
     socket.end(4200);
   });
-  const client = play(t, server);
+  const client = connectTo(t, server);
   const kicked = new Promise((resolve) => client.on("kicked", resolve));
   await client.ready();
   isKicked = true;
   (await server.socket()).end(1006);
   t.match(await kicked, { reason: "kicked", code: 4200 });
   await t.rejects(client.ready(), { code: "kicked" });
-  t.equal(server.sockets.length, 2, "it does not try again");
+  t.equal(server.sockets.length, 2, "the client does not try again");
 });
 
 t.test(
-  "a session that ended with its token is followed by a login where the app gives another token",
+  "after its token was replaced, the client logs in again only if the app supplies another token",
   async (t) => {
     for (const tokens of [
       ["t1", "t2", "t2"],
@@ -156,42 +166,43 @@ t.test(
         socket.end(4203);
       });
       const isNew = tokens.includes("t2");
-      const client = play(t, server, { token: () => tokens.shift() ?? "" });
+      const client = connectTo(t, server, { token: () => tokens.shift() ?? "" });
       await client.ready();
       (await server.socket()).end(1006);
-      await server.heard("connect", 0, 1);
+      await server.received("connect", 0, 1);
       if (!isNew) {
         await server.until("the end", () => client.status === "closed");
         await t.rejects(client.ready(), { code: "token_changed" });
         continue;
       }
-      const login = await server.heard("connect", 0, 2);
+      const login = await server.received("connect", 0, 2);
       t.match(login, { token: "t2", session: /^[0-9a-f]{24}$/ });
       await client.ready();
     }
   },
 );
 
-t.test("a new token is used for a login also where the first CONNACK was lost", async (t) => {
+t.test("a client whose first CONNACK was lost logs in with a new token", async (t) => {
   const tokens = ["t1", "t2", "t2"];
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;
-    if (server.sockets.length === 1) return socket.end(1006); // it is entered
+    // as if the CONNACK of a registered session were lost
+    if (server.sockets.length === 1) return socket.end(1006);
     if (operation.session !== server.sockets[0]?.all("connect")[0]?.session)
       return acknowledge(operation, socket);
     socket.push({ kind: "disconnect", reason: "token_changed" });
     socket.end(4203);
   });
-  const client = play(t, server, { token: () => tokens.shift() ?? "" });
+  const client = connectTo(t, server, { token: () => tokens.shift() ?? "" });
   await client.ready();
-  const login = await server.heard("connect", 0, 2);
+  const login = await server.received("connect", 0, 2);
   t.match(login, { token: "t2", session: /^[0-9a-f]{24}$/ });
-  const names = server.sockets.map((one) => one.all("connect")[0]?.session);
-  t.equal(names[1], names[0], "the lost one was continued first");
-  t.not(login.session, names[0]);
+  const sessions = server.sockets.map((socket) => socket.all("connect")[0]?.session);
+  t.equal(sessions[1], sessions[0], "the client first tries to continue the session");
+  t.not(login.session, sessions[0]);
 });
 
-t.test("a server that takes fewer channels is asked to resume fewer", async (t) => {
+t.test("a client whose connect is refused for its number of channels resumes fewer", async (t) => {
   const counts: number[] = [];
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;
@@ -210,14 +221,14 @@ t.test("a server that takes fewer channels is asked to resume fewer", async (t) 
     lastSeq: n,
   }));
   const reconnect = { minMs: 60_000, maxMs: 60_000 };
-  const client = play(t, server, { cursors, reconnect });
+  const client = connectTo(t, server, { cursors, reconnect });
   await client.ready();
-  t.same(counts, [40, 20, 10], "without a pause");
-  const connects = await server.heard("connect", 0, 2);
-  t.equal(connects.resume[0]?.channel.id, "g39", "the newest ones");
+  t.same(counts, [40, 20, 10], "the client does not wait before the next attempt");
+  const accepted = await server.received("connect", 0, 2);
+  t.equal(accepted.resume[0]?.channel.id, "g39", "the most recently used channels are resumed");
 });
 
-t.test("a node that is going away is no error: the next try comes at once", async (t) => {
+t.test("a draining node causes no error event, and the client reconnects at once", async (t) => {
   let tries = 0;
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;
@@ -226,15 +237,15 @@ t.test("a node that is going away is no error: the next try comes at once", asyn
     else acknowledge(operation, socket);
   });
   const reconnect = { minMs: 60_000, maxMs: 60_000 };
-  const client = play(t, server, { reconnect });
+  const client = connectTo(t, server, { reconnect });
   const errors: string[] = [];
   client.on("error", ({ code }) => errors.push(code));
   await client.ready();
-  t.equal(tries, 2, "without a pause");
+  t.equal(tries, 2, "the client does not wait before the next attempt");
   t.same(errors, []);
 });
 
-/** To an address where nobody listens. */
+/** A socket to an address without a server. */
 class DeadSocket implements SocketLike {
   binaryType = "";
   onopen: SocketLike["onopen"] = null;
@@ -256,7 +267,7 @@ const CURSORS = Array.from({ length: 40 }, (_, n) => ({
   lastSeq: n,
 }));
 
-t.test("a server that drops the connect for its size is sent a smaller one", async (t) => {
+t.test("a client whose connect is dropped for its size sends a smaller one", async (t) => {
   const counts: number[] = [];
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;
@@ -265,104 +276,110 @@ t.test("a server that drops the connect for its size is sent a smaller one", asy
     if (operation.resume.length > 12) socket.end(1006);
     else acknowledge(operation, socket, { limits });
   });
-  const client = play(t, server, { cursors: CURSORS });
+  const client = connectTo(t, server, { cursors: CURSORS });
   const errors: string[] = [];
   client.on("error", ({ code }) => errors.push(code));
   await client.ready();
   const tries = counts.length;
   t.same(errors, Array(tries - 1).fill("connection_lost"));
-  t.ok((counts[tries - 1] ?? 0) > 0, `${counts}`);
+  t.ok((counts[tries - 1] ?? 0) > 0, `channels in each connect: ${counts}`);
   server.sockets.at(-1)?.end(1006);
-  await server.heard("connect", 0, tries);
-  t.equal(counts[tries], 9, "it knows now what the server takes");
+  await server.received("connect", 0, tries);
+  t.equal(counts[tries], 9, "the client uses the frame limit of CONNACK");
 });
 
-t.test("a server that is not there is named all channels when it is back", async (t) => {
-  const server = new ScriptedServer();
-  let failures = 3;
-  const webSocket = new Proxy(server.webSocket, {
-    construct: (real, [url, protocols]) =>
-      failures-- > 0 ? new DeadSocket() : new real(url, protocols),
-  });
-  const client = play(t, server, { cursors: CURSORS, webSocket });
-  await client.ready();
-  t.equal((await server.heard("connect")).resume.length, 40);
-});
+t.test(
+  "failed attempts without a server do not reduce the number of channels to resume",
+  async (t) => {
+    const server = new ScriptedServer();
+    let failures = 3;
+    const webSocket = new Proxy(server.webSocket, {
+      construct: (real, [url, protocols]) =>
+        failures-- > 0 ? new DeadSocket() : new real(url, protocols),
+    });
+    const client = connectTo(t, server, { cursors: CURSORS, webSocket });
+    await client.ready();
+    t.equal((await server.received("connect")).resume.length, 40);
+  },
+);
 
-t.test("setting the clock back stops no heartbeat", async (t) => {
+t.test("the heartbeat continues when the clock is set back", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
   });
-  const client = play(t, server, { timeouts: { pingMs: 50, pongMs: 50 } });
+  const client = connectTo(t, server, { timeouts: { pingMs: 50, pongMs: 50 } });
   await client.ready();
   const { now } = Date;
   t.teardown(() => {
     Date.now = now;
   });
   Date.now = () => now() - 3_600_000;
-  await server.heard("ping");
-  await server.heard("connect", 0, 1);
-  t.pass("a dead connection is noticed");
+  await server.received("ping");
+  await server.received("connect", 0, 1);
+  t.pass("the client detects the dead connection");
 });
 
-t.test("when the network is back, what is connected is asked for a sign of life", async (t) => {
-  const page = globalThis as Partial<EventTarget>;
-  const listeners = new Map<string, () => void>();
-  page.addEventListener = (type, listener) => {
-    listeners.set(type, listener as () => void); // the client gives no other
-  };
-  page.removeEventListener = (type) => {
-    listeners.delete(type);
-  };
-  t.teardown(() => {
-    delete page.addEventListener;
-    delete page.removeEventListener;
-  });
-  const server = new ScriptedServer();
-  const client = play(t, server);
-  await client.ready();
-  t.equal((await server.socket()).all("ping").length, 0);
-  listeners.get("online")?.();
-  await server.heard("ping");
-  await client.close();
-  t.equal(listeners.size, 0);
-});
+t.test(
+  "a connected client sends a ping when the browser reports that the network is back",
+  async (t) => {
+    const page = globalThis as Partial<EventTarget>;
+    const listeners = new Map<string, () => void>();
+    page.addEventListener = (type, listener) => {
+      listeners.set(type, listener as () => void); // the client passes only functions
+    };
+    page.removeEventListener = (type) => {
+      listeners.delete(type);
+    };
+    t.teardown(() => {
+      delete page.addEventListener;
+      delete page.removeEventListener;
+    });
+    const server = new ScriptedServer();
+    const client = connectTo(t, server);
+    await client.ready();
+    t.equal((await server.socket()).all("ping").length, 0);
+    listeners.get("online")?.();
+    await server.received("ping");
+    await client.close();
+    t.equal(listeners.size, 0);
+  },
+);
 
-t.test("a connection that gives no sign of life is given up", async (t) => {
+t.test("a connection that does not answer a ping is dropped", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
   });
-  play(t, server, { timeouts: { pingMs: 20, pongMs: 20 } });
-  await server.heard("ping");
-  await server.heard("connect", 0, 1);
+  connectTo(t, server, { timeouts: { pingMs: 20, pongMs: 20 } });
+  await server.received("ping");
+  await server.received("connect", 0, 1);
   t.ok((await server.socket(0)).isDropped);
 });
 
-t.test("a connection that answers pings is kept", async (t) => {
+t.test("a connection that answers pings stays open", async (t) => {
   const server = new ScriptedServer(welcome);
-  const client = play(t, server, { timeouts: { pingMs: 10, pongMs: 2000 } });
-  await server.heard("ping", 3);
+  const client = connectTo(t, server, { timeouts: { pingMs: 10, pongMs: 2000 } });
+  await server.received("ping", 3);
   t.equal(server.sockets.length, 1);
   t.equal(client.status, "online");
 });
 
-t.test("a server that says nothing to the connect is tried again", async (t) => {
+t.test("a client whose connect gets no reply connects again", async (t) => {
   const server = new ScriptedServer(() => undefined);
-  play(t, server, { timeouts: { connectMs: 20 } });
-  await server.heard("connect", 0, 1);
-  t.pass("a second time");
+  connectTo(t, server, { timeouts: { connectMs: 20 } });
+  await server.received("connect", 0, 1);
+  t.pass("the client has connected again");
 });
 
-t.test("a token that cannot be had is asked for again", async (t) => {
+t.test("a failed token function is called again", async (t) => {
   const server = new ScriptedServer();
   const answers = [
     () => Promise.reject(new Error("backend down")),
     () => new Promise<string>(() => undefined),
-    () => undefined as unknown as string, // an app without types
+    () => undefined as unknown as string, // an app in JavaScript
     async () => null as unknown as string,
     () => "token",
   ];
-  const client = play(t, server, {
+  const client = connectTo(t, server, {
     token: () => (answers.shift() ?? (() => "token"))(),
     timeouts: { connectMs: 30 },
   });
@@ -373,52 +390,55 @@ t.test("a token that cannot be had is asked for again", async (t) => {
 });
 
 t.test(
-  "frames it does not know are ignored, frames it cannot read end the connection",
+  "unknown frames are ignored, and frames that cannot be decoded end the connection",
   async (t) => {
     const server = new ScriptedServer();
-    const client = play(t, server);
+    const client = connectTo(t, server);
     await client.ready();
     const socket = await server.socket();
-    socket.bytes(Uint8Array.of(0x92, 126, 0)); // [126, 0]
-    socket.bytes(Uint8Array.of(0x93, 80, 0, 0xc0)); // a MESSAGE with nil for its channel
+    socket.bytes(Uint8Array.of(0x92, 126, 0)); // the unknown operation [126, 0]
+    socket.bytes(Uint8Array.of(0x93, 80, 0, 0xc0)); // a MESSAGE whose channel is nil
     await new Promise(setImmediate);
     await new Promise(setImmediate);
     t.equal(server.sockets.length, 1);
     const errors: string[] = [];
     client.on("error", ({ code }) => errors.push(code));
     socket.bytes(Uint8Array.of(0xc1));
-    await server.heard("connect", 0, 1);
+    await server.received("connect", 0, 1);
     await client.ready();
     (await server.socket(1)).bytes("text");
-    await server.heard("connect", 0, 2);
+    await server.received("connect", 0, 2);
     t.same(errors, ["malformed_frame", "malformed_frame"]);
   },
 );
 
-t.test("closing says goodbye, at any moment, twice without harm", async (t) => {
-  const server = new ScriptedServer();
-  const online = play(t, server);
-  await online.ready();
-  const waiting = online.send(TEAM, "never answered");
-  const rejected = t.rejects(waiting, { code: "closed" });
-  await Promise.all([online.close(), online.close()]);
-  await server.heard("disconnect");
-  await rejected;
-  await t.rejects(online.history(TEAM), { code: "closed" });
-  await t.rejects(online.streamOf(TEAM, "s"), { code: "closed" });
+t.test(
+  "close sends DISCONNECT, works before the client is online, and may be called twice",
+  async (t) => {
+    const server = new ScriptedServer();
+    const online = connectTo(t, server);
+    await online.ready();
+    const waiting = online.send(TEAM, "never answered");
+    const rejected = t.rejects(waiting, { code: "closed" });
+    await Promise.all([online.close(), online.close()]);
+    await server.received("disconnect");
+    await rejected;
+    await t.rejects(online.history(TEAM), { code: "closed" });
+    await t.rejects(online.streamOf(TEAM, "s"), { code: "closed" });
 
-  const early = play(t, server);
-  await early.close();
-  await t.rejects(early.ready(), { code: "closed" });
-  t.equal(early.status, "closed");
+    const early = connectTo(t, server);
+    await early.close();
+    await t.rejects(early.ready(), { code: "closed" });
+    t.equal(early.status, "closed");
 
-  const byHandler = play(t, server);
-  byHandler.on("status", () => void byHandler.close());
-  await t.rejects(byHandler.ready(), { code: "closed" });
-  t.equal(byHandler.status, "closed");
-});
+    const byHandler = connectTo(t, server);
+    byHandler.on("status", () => void byHandler.close());
+    await t.rejects(byHandler.ready(), { code: "closed" });
+    t.equal(byHandler.status, "closed");
+  },
+);
 
-t.test("an address that can never be had ends the client, and it says so", async (t) => {
+t.test("an invalid address closes the client with an error event", async (t) => {
   const client = connect({ url: "ws://no such host:99999", uid: "a" });
   const errors: string[] = [];
   client.on("error", ({ code }) => errors.push(code));
@@ -427,15 +447,15 @@ t.test("an address that can never be had ends the client, and it says so", async
   t.same(errors, ["bad_option"]);
 });
 
-t.test("options that are undefined are as if left out", async (t) => {
+t.test("options that are undefined get their defaults", async (t) => {
   const server = new ScriptedServer();
   const timeouts = { connectMs: undefined, requestMs: undefined };
-  const client = play(t, server, { timeouts } as object);
+  const client = connectTo(t, server, { timeouts } as object);
   await client.ready();
   t.equal(client.status, "online");
 });
 
-t.test("options are checked at once", async (t) => {
+t.test("invalid options throw before a connection is opened", async (t) => {
   const url = "wss://host";
   const wrong = [
     { url: "host", uid: "a" },

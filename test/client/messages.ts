@@ -1,4 +1,4 @@
-// Messages, events and streams as a server would have them, for tests that play one.
+// Messages, events and streams for tests that play the server.
 
 import {
   type ChannelEvent,
@@ -16,7 +16,7 @@ import { group } from "../../src/client/index.ts";
 
 export const TEAM = group("team");
 
-/** Message number `messageSeq` of the channel; its text is its number. */
+/** Returns message number `messageSeq` of a channel. Its text is its number. */
 export function message(messageSeq: number, changes: Partial<Message> = {}): Message {
   const channel = changes.channel ?? TEAM;
   return {
@@ -37,35 +37,35 @@ export function message(messageSeq: number, changes: Partial<Message> = {}): Mes
   };
 }
 
+/** Returns the messages `from` to `through`. */
 export function messages(from: number, through: number): Message[] {
   const count = Math.max(0, through - from + 1);
   return Array.from({ length: count }, (_, n) => message(from + n));
 }
 
-/** It comes live. */
-export const live = (one: Message) =>
-  ({ kind: "message", channel: one.channel, message: one }) as const;
+/** Returns the push of a live message. */
+export const live = (message: Message) =>
+  ({ kind: "message", channel: message.channel, message }) as const;
 
-/** A run of TEAM; all there is between, unless told. */
-export function run(afterSeq: number, throughSeq: number, given?: Message[]) {
-  const inside = given ?? messages(afterSeq + 1, throughSeq);
+/** Returns the push of a range of TEAM. By default it contains all messages. */
+export function range(afterSeq: number, throughSeq: number, content?: Message[]) {
   return {
     ...({ kind: "messages", channel: TEAM } as const),
-    ...{ afterSeq, throughSeq, messages: inside },
+    ...{ afterSeq, throughSeq, messages: content ?? messages(afterSeq + 1, throughSeq) },
   };
 }
 
-/** The message of a stream that stands so. */
+/** Returns the message of a stream in this state. */
 export function messageOf(stream: StreamSnapshot): Message {
   const { messageId, messageSeq, fromUid, clientMsgNo } = stream;
   const payload = streamPayload(stream.text);
-  const place = { messageId, fromUid, clientMsgNo };
-  return message(messageSeq, { ...place, stream, payload });
+  const fields = { messageId, fromUid, clientMsgNo };
+  return message(messageSeq, { ...fields, stream, payload });
 }
 
 /**
- * A stream of which every event's text is known: the chunks, and a tool call where a chunk is
- * undefined.
+ * A stream with all its events: one content event per chunk, and a tool call for each chunk that is
+ * `undefined`.
  */
 export class Script {
   readonly events: readonly ChannelEvent[];
@@ -87,28 +87,29 @@ export class Script {
     ];
   }
 
-  /** The text before the event at `index`. */
+  /** Returns the text before the event at `index`. */
   text(index: number = this.events.length): string {
     return this.chunks.slice(0, Math.max(0, index - 1)).join("");
   }
 
+  /** Returns the event at `index`. */
   at(index: number): ChannelEvent {
     const event = this.events[index];
-    if (event === undefined) throw new RangeError(`${index}`);
+    if (event === undefined) throw new RangeError(`there is no event ${index}`);
     return event;
   }
 
-  /** The content events of [from, to) as one. */
+  /** Returns the content events from `from` up to, not including, `to` as one event. */
   merged(from: number, to: number): ChannelEvent {
     const event = this.at(from);
-    const place = event.stream && { ...event.stream, nextIndex: to };
+    const stream = event.stream && { ...event.stream, nextIndex: to };
     const data = this.text(to).slice(this.text(from).length);
-    return { ...event, data, stream: place };
+    return { ...event, data, stream };
   }
 
-  /** The stream with the events before `nextIndex`. */
+  /** Returns the stream after the events before `nextIndex`. */
   snapshot(nextIndex: number): StreamSnapshot {
-    const isOver = nextIndex === this.events.length;
+    const hasEnded = nextIndex === this.events.length;
     return {
       key: channelKey(this.channel, "me"),
       channel: this.channel,
@@ -116,11 +117,11 @@ export class Script {
       clientMsgNo: "s",
       messageId: 77,
       messageSeq: 7,
-      state: isOver ? "closed" : "active",
+      state: hasEnded ? "closed" : "active",
       text: this.text(nextIndex),
       nextIndex,
       startData: "begin",
-      endData: isOver ? "end" : undefined,
+      endData: hasEnded ? "end" : undefined,
       notes: this.events.slice(0, nextIndex).flatMap(noteOf),
     };
   }

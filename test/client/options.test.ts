@@ -1,5 +1,5 @@
-// What an app gives that is not valid: refused at the call, with a message that says what to pass.
-// No server is needed.
+// Invalid options and arguments of an app: they are rejected at the call, with a message that names
+// what to pass. No server is needed.
 
 import type { Test } from "tap";
 import { type Client, connect, group } from "../../src/client/index.ts";
@@ -7,17 +7,17 @@ import { t } from "../support/suite.ts";
 
 const VALID = { url: "ws://127.0.0.1:1", uid: "alice" };
 
-/** A client in its first pause between tries. */
+/** Creates a client that waits for its first reconnect. */
 function offline(t: Test): Client {
   const client = connect({ ...VALID, reconnect: { minMs: 60_000 } });
   t.teardown(() => client.close());
   return client;
 }
 
-// What an app in JavaScript may pass: the types would refuse it.
-type Loose = (options: unknown) => Client;
+// Accepts everything that an app in JavaScript may pass and that the types would reject.
+type UntypedConnect = (options: unknown) => Client;
 
-t.test("an option that is not valid is refused with what to pass", async (t) => {
+t.test("an invalid option is rejected with a message that names what to pass", async (t) => {
   const cases: readonly [options: unknown, code: string, message: RegExp][] = [
     [undefined, "bad_option", /must be an object/],
     [{ ...VALID, deviceID: "x" }, "bad_option", /"deviceID".*deviceId/],
@@ -32,19 +32,19 @@ t.test("an option that is not valid is refused with what to pass", async (t) => 
     [{ ...VALID, cursors: [{}] }, "bad_option", /cursors\(\)/],
   ];
   for (const [options, code, message] of cases)
-    t.throws(() => (connect as Loose)(options), { code, message });
+    t.throws(() => (connect as UntypedConnect)(options), { code, message });
 });
 
-t.test("an unknown event is refused with the events there are", async (t) => {
+t.test("an unknown event is rejected with a message that lists the events", async (t) => {
   const client = offline(t);
   const on = client.on as (event: string, handler: unknown) => void;
-  const unknown = { code: "bad_option", message: /"mesage".*message/ };
-  t.throws(() => on("mesage", () => {}), unknown);
+  const unknownEvent = { code: "bad_option", message: /"mesage".*message/ };
+  t.throws(() => on("mesage", () => {}), unknownEvent);
   t.throws(() => on("toString", () => {}), { code: "bad_option" });
   t.throws(() => on("message", undefined), { message: /a function/ });
 });
 
-t.test("an unknown option of a call is refused", async (t) => {
+t.test("an unknown option of a call is rejected with a message that names it", async (t) => {
   const client = offline(t);
   const g = group("g");
   const misspelt: object = { client_msg_no: "a", from: 1 };

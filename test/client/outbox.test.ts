@@ -1,4 +1,4 @@
-// Sending: order, repetition, bounds, refusals.
+// Sending messages: order, repetition, limits, refusals.
 
 import type { Test } from "tap";
 import type { ErrorCode } from "../../src/broker/errors.ts";
@@ -7,13 +7,20 @@ import type { Operation } from "../../src/protocol/protocol.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 import { TEAM } from "./messages.ts";
-import { acknowledge, play, type Script, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
+import {
+  acknowledge,
+  connectTo,
+  type Script,
+  ScriptedServer,
+  type ScriptedSocket,
+} from "./scripted.ts";
 
 type Send = Extract<Operation, { readonly kind: "send" }>;
 
 const textOf = ({ payload }: Send) => JSON.parse(new TextDecoder().decode(payload)).content;
 
-function receipt(socket: ScriptedSocket, send: Send, messageSeq: number): void {
+/** Replies to a SEND with a SENDACK. */
+function acknowledgeSend(socket: ScriptedSocket, send: Send, messageSeq: number): void {
   const { clientMsgNo } = send;
   socket.reply(send, {
     kind: "sendack",
@@ -23,22 +30,25 @@ function receipt(socket: ScriptedSocket, send: Send, messageSeq: number): void {
   });
 }
 
+/** Replies to a SEND with an error. */
 function refuse(socket: ScriptedSocket, send: Send, code: ErrorCode): void {
   const error = { kind: "error", message: "", retryAfterMs: 1 } as const;
   socket.reply(send, { ...error, code });
 }
 
-/** Opens sessions, and leaves it to `onSend` what becomes of messages. */
-const selling =
+/** Returns a script that opens sessions and passes each SEND to `onSend`. */
+const handlingSends =
   (onSend: (send: Send, socket: ScriptedSocket) => void): Script =>
   (operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind === "send") onSend(operation, socket);
   };
 
-t.test("what is sent carries the options", async (t) => {
-  const server = new ScriptedServer(selling((send, socket) => receipt(socket, send, 1)));
-  const client = play(t, server);
+t.test("a message is sent with its options", async (t) => {
+  const server = new ScriptedServer(
+    handlingSends((send, socket) => acknowledgeSend(socket, send, 1)),
+  );
+  const client = connectTo(t, server);
   const bytes = Uint8Array.of(1, 2, 3);
   await client.send(TEAM, "text");
   await client.send(TEAM, bytes, {
@@ -49,8 +59,8 @@ t.test("what is sent carries the options", async (t) => {
     expireS: 60,
     tagKey: "tag",
   });
-  const plain = await server.heard("send");
-  const full = await server.heard("send", 1);
+  const plain = await server.received("send");
+  const full = await server.received("send", 1);
   t.match(plain, {
     header: { redDot: true, noPersist: false, syncOnce: false },
     expireS: 0,
@@ -64,76 +74,84 @@ t.test("what is sent carries the options", async (t) => {
     tagKey: "tag",
   });
   t.same([...full.payload], [...bytes]);
-  t.not(plain.clientMsgNo, "", "a number of its own makes it repeatable");
+  t.not(plain.clientMsgNo, "", "the client creates a clientMsgNo");
   await t.rejects(client.send(TEAM, "x", { expireS: -1 }), {
     code: "bad_request",
   });
 });
 
-t.test("messages of one channel leave one behind the other, channels at once", async (t) => {
-  const server = new ScriptedServer(selling(() => undefined));
-  const client = play(t, server);
-  const other = group("other");
-  const sent = [client.send(TEAM, "1"), client.send(TEAM, "2"), client.send(other, "a")];
-  const socket = await server.socket();
-  const [first, second] = [await server.heard("send"), await server.heard("send", 1)];
-  t.same([textOf(first), textOf(second)], ["1", "a"]);
-  receipt(socket, second, 9);
-  receipt(socket, first, 1);
-  const third = await server.heard("send", 2);
-  t.equal(textOf(third), "2");
-  receipt(socket, third, 2);
-  t.same(
-    (await Promise.all(sent)).map((one) => one.messageSeq),
-    [1, 2, 9],
-  );
-});
+t.test(
+  "messages of one channel are sent one after the other, and several channels at the same time",
+  async (t) => {
+    const server = new ScriptedServer(handlingSends(() => undefined));
+    const client = connectTo(t, server);
+    const otherTeam = group("other");
+    const sent = [client.send(TEAM, "1"), client.send(TEAM, "2"), client.send(otherTeam, "a")];
+    const socket = await server.socket();
+    const [first, second] = [await server.received("send"), await server.received("send", 1)];
+    t.same([textOf(first), textOf(second)], ["1", "a"]);
+    acknowledgeSend(socket, second, 9);
+    acknowledgeSend(socket, first, 1);
+    const third = await server.received("send", 2);
+    t.equal(textOf(third), "2");
+    acknowledgeSend(socket, third, 2);
+    t.same(
+      (await Promise.all(sent)).map(({ messageSeq }) => messageSeq),
+      [1, 2, 9],
+    );
+  },
+);
 
 t.test(
-  "what waits while offline is sent in order, what had no receipt again with its number",
+  "messages that wait while offline are sent in order, and unacknowledged ones again with the same clientMsgNo",
   async (t) => {
-    const server = new ScriptedServer(selling(() => undefined));
-    const client = play(t, server);
+    const server = new ScriptedServer(handlingSends(() => undefined));
+    const client = connectTo(t, server);
     await client.ready();
     const sent = ["1", "2", "3"].map((text) => client.send(TEAM, text));
-    const lost = await server.heard("send");
+    const lost = await server.received("send");
     (await server.socket()).end(1006);
     const socket = await server.socket(1);
     for (const n of [0, 1, 2]) {
-      const send = await server.heard("send", n, 1);
+      const send = await server.received("send", n, 1);
       if (n === 0) t.equal(send.clientMsgNo, lost.clientMsgNo);
       t.equal(textOf(send), `${n + 1}`);
-      receipt(socket, send, n + 1);
+      acknowledgeSend(socket, send, n + 1);
     }
     t.same(
-      (await Promise.all(sent)).map((one) => one.messageSeq),
+      (await Promise.all(sent)).map(({ messageSeq }) => messageSeq),
       [1, 2, 3],
     );
   },
 );
 
-t.test("a refusal that may pass is tried again in its place, another one rejects", async (t) => {
-  const refusals: ErrorCode[] = ["overloaded", "rate_limited", "send_banned"];
-  const server = new ScriptedServer(
-    selling((send, socket) => {
-      const code = refusals.shift();
-      if (code === undefined) receipt(socket, send, 1);
-      else refuse(socket, send, code);
-    }),
-  );
-  const client = play(t, server);
-  const first = client.send(TEAM, "1");
-  const second = client.send(TEAM, "2");
-  await t.rejects(first, { code: "send_banned", retry: false });
-  await second;
-  const { heard } = await server.socket();
-  const order = heard.flatMap((one) => (one.kind === "send" ? [textOf(one)] : []));
-  t.same(order, ["1", "1", "1", "2"]);
-});
+t.test(
+  "a message refused temporarily is sent again in its place, and one refused permanently is rejected",
+  async (t) => {
+    const refusals: ErrorCode[] = ["overloaded", "rate_limited", "send_banned"];
+    const server = new ScriptedServer(
+      handlingSends((send, socket) => {
+        const code = refusals.shift();
+        if (code === undefined) acknowledgeSend(socket, send, 1);
+        else refuse(socket, send, code);
+      }),
+    );
+    const client = connectTo(t, server);
+    const first = client.send(TEAM, "1");
+    const second = client.send(TEAM, "2");
+    await t.rejects(first, { code: "send_banned", retry: false });
+    await second;
+    const { received } = await server.socket();
+    const order = received.flatMap((operation) =>
+      operation.kind === "send" ? [textOf(operation)] : [],
+    );
+    t.same(order, ["1", "1", "1", "2"]);
+  },
+);
 
-t.test("more than the bound is refused at once, and what left makes room", async (t) => {
-  const server = new ScriptedServer(selling(() => undefined));
-  const client = play(t, server, { maxQueued: 2 });
+t.test("messages over `maxQueued` are rejected until an earlier one is acknowledged", async (t) => {
+  const server = new ScriptedServer(handlingSends(() => undefined));
+  const client = connectTo(t, server, { maxQueued: 2 });
   const first = client.send(TEAM, "1");
   const same = client.send(TEAM, "2", { clientMsgNo: "c" });
   const twin = client.send(TEAM, "2", { clientMsgNo: "c" });
@@ -142,48 +160,52 @@ t.test("more than the bound is refused at once, and what left makes room", async
     retry: true,
   });
   const socket = await server.socket();
-  receipt(socket, await server.heard("send"), 1);
+  acknowledgeSend(socket, await server.received("send"), 1);
   await first;
   const third = client.send(TEAM, "3");
-  receipt(socket, await server.heard("send", 1), 2);
-  t.equal(await same, await twin, "the same message");
-  receipt(socket, await server.heard("send", 2), 3);
+  acknowledgeSend(socket, await server.received("send", 1), 2);
+  t.equal(await same, await twin, "the same clientMsgNo is the same message");
+  acknowledgeSend(socket, await server.received("send", 2), 3);
   t.equal((await third).messageSeq, 3);
 });
 
-t.test("time that is up rejects, without disorder for those behind", async (t) => {
-  const server = new ScriptedServer(selling(() => undefined));
-  const client = play(t, server, { timeouts: { sendMs: 500 } });
-  await client.ready(); // else the time may be up before anything is sent
-  const late = t.rejects(client.send(TEAM, "1"), { code: "timeout" });
-  const first = await server.heard("send");
-  await late;
-  const second = client.send(TEAM, "2");
-  const socket = await server.socket();
-  receipt(socket, first, 1);
-  receipt(socket, await server.heard("send", 1), 2);
-  t.equal((await second).messageSeq, 2);
-});
+t.test(
+  "a message that exceeds `sendMs` is rejected, and later messages keep their order",
+  async (t) => {
+    const server = new ScriptedServer(handlingSends(() => undefined));
+    const client = connectTo(t, server, { timeouts: { sendMs: 500 } });
+    await client.ready(); // otherwise the time may be over before a message is sent
+    const late = t.rejects(client.send(TEAM, "1"), { code: "timeout" });
+    const first = await server.received("send");
+    await late;
+    const second = client.send(TEAM, "2");
+    const socket = await server.socket();
+    acknowledgeSend(socket, first, 1);
+    acknowledgeSend(socket, await server.received("send", 1), 2);
+    t.equal((await second).messageSeq, 2);
+  },
+);
 
-t.test("a server that gives no receipt is left for a new connection", async (t) => {
+t.test("a client that gets no SENDACK sends the message again on a new connection", async (t) => {
   let tries = 0;
   const server = new ScriptedServer(
-    selling((send, socket) => {
+    handlingSends((send, socket) => {
       tries += 1;
-      if (tries > 1) receipt(socket, send, 1); // each later one: on a busy machine a connection may be left again
+      // on a busy machine a later connection may be dropped too
+      if (tries > 1) acknowledgeSend(socket, send, 1);
     }),
   );
-  const client = play(t, server, { timeouts: { requestMs: 20 } });
+  const client = connectTo(t, server, { timeouts: { requestMs: 20 } });
   await client.send(TEAM, "1");
-  const first = await server.heard("send");
-  const again = await server.heard("send", 0, 1);
+  const first = await server.received("send");
+  const again = await server.received("send", 0, 1);
   t.equal(again.clientMsgNo, first.clientMsgNo);
   t.ok(server.sockets.length > 1, "on a new connection");
 });
 
-t.test("what no server would take is refused here", async (t) => {
-  const server = new ScriptedServer(selling(() => undefined));
-  const client = play(t, server);
+t.test("a frame that is too large or not encodable is rejected without being sent", async (t) => {
+  const server = new ScriptedServer(handlingSends(() => undefined));
+  const client = connectTo(t, server);
   await client.ready();
   const large = new Uint8Array(200_000);
   await t.rejects(client.send(TEAM, large), { code: "too_large" });
@@ -195,30 +217,27 @@ t.test("what no server would take is refused here", async (t) => {
   t.equal(server.sockets.length, 1);
 });
 
-t.test(
-  "whatever is lost or refused, a server with a memory has each message once, in order",
-  async (t) => {
-    for (let seed = 1; seed <= 15; seed++) await trial(t, seed);
-  },
-);
+t.test("despite random losses and refusals each message is stored once and in order", async (t) => {
+  for (let seed = 1; seed <= 15; seed++) await trial(t, seed);
+});
 
 async function trial(t: Test, seed: number): Promise<void> {
   const random = new Random(seed);
   const stored: string[] = [];
   const server = new ScriptedServer(
-    selling((send, socket) => {
-      const what = random.below(8);
-      if (what === 0) return socket.end(1006);
-      if (what === 1) return refuse(socket, send, "rate_limited");
+    handlingSends((send, socket) => {
+      const outcome = random.below(8);
+      if (outcome === 0) return socket.end(1006);
+      if (outcome === 1) return refuse(socket, send, "rate_limited");
       if (!stored.includes(send.clientMsgNo)) stored.push(send.clientMsgNo);
-      if (what === 2) return socket.end(1006);
-      receipt(socket, send, stored.indexOf(send.clientMsgNo) + 1);
+      if (outcome === 2) return socket.end(1006);
+      acknowledgeSend(socket, send, stored.indexOf(send.clientMsgNo) + 1);
     }),
   );
-  const client = play(t, server);
+  const client = connectTo(t, server);
   const names = Array.from({ length: 30 }, (_, n) => `m${n}`);
   const sent = names.map((clientMsgNo) => client.send(TEAM, "x", { clientMsgNo }));
-  const seqs = (await Promise.all(sent)).map((one) => one.messageSeq);
+  const seqs = (await Promise.all(sent)).map(({ messageSeq }) => messageSeq);
   t.same(stored, names, `seed ${seed}`);
   t.same(
     seqs,

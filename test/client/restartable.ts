@@ -1,14 +1,15 @@
-// A broker process that can be killed and started again on the same ports and data, as the
-// scenarios' world.
+// Runs a broker process that can be killed and started again on the same ports and data. It is the
+// world of the scenarios.
 
 import type { Test } from "tap";
 import { type ChildBroker, spawnBroker } from "../support/broker.ts";
 import { freePort } from "../support/redis.ts";
 import type { World } from "./scenario.ts";
 
+/** Starts the broker. It is stopped at the end of the test `t`. */
 export async function startWorld(t: Test): Promise<World> {
-  // Chosen before the first start: a listener on a port that the system chose does not set
-  // SO_REUSEADDR, and then the port is not free for a minute after a kill.
+  // The ports are chosen before the first start. A listener on a port that the system chose does
+  // not set SO_REUSEADDR, and its port is blocked for a minute after a kill.
   const [apiPort, clientPort] = [await freePort(), await freePort()];
   const ports = {
     JINDOU_API_LISTEN: `127.0.0.1:${apiPort}`,
@@ -22,7 +23,7 @@ export async function startWorld(t: Test): Promise<World> {
       try {
         return (await broker.call(path, body)).status;
       } catch {
-        return 0; // down
+        return 0; // the broker is not running
       }
     },
     kill: () => broker.kill(),

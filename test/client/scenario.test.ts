@@ -1,5 +1,5 @@
-// The scenarios in Node, one after the other against one broker process. The same ones run in a
-// browser (browser.test.ts).
+// Runs the scenarios in Node, one after the other against one broker process. browser.test.ts runs
+// the same scenarios in a browser.
 
 import { t } from "../support/suite.ts";
 import { startWorld } from "./restartable.ts";
@@ -8,7 +8,7 @@ import { SCENARIOS } from "./scenario.ts";
 const world = await startWorld(t);
 
 for (const [name, scenario] of Object.entries(SCENARIOS))
-  t.test(`Node: ${name}`, async (t) => {
+  t.test(`the scenario ${name} succeeds in Node`, async (t) => {
     const facts = await scenario(world);
-    for (const [what, seen, expected] of facts) t.same(seen, expected, what);
+    for (const [description, actual, expected] of facts) t.same(actual, expected, description);
   });

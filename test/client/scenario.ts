@@ -1,6 +1,6 @@
-// What an app does with the SDK, as scenarios that run in Node and in a browser: this module
-// imports nothing but the SDK. Each returns what it saw beside what it should have seen; the
-// runners compare.
+// What an app does with the SDK, as scenarios that run in Node and in a browser. This module
+// imports only the SDK. Each scenario returns what it observed beside what is expected, and the
+// test compares the two.
 
 import {
   type Client,
@@ -11,19 +11,19 @@ import {
   type ReceivedMessage,
 } from "../../src/client/index.ts";
 
-/** The broker as a scenario reaches it. */
+/** The broker, as a scenario accesses it. */
 export interface World {
   readonly url: string;
-  /** A backend's POST; resolves with the status. */
+  /** Sends a POST as a backend would. Resolves with the status, 0 if the broker is not running. */
   post(path: string, body: object): Promise<number>;
-  /** kill -9. */
+  /** Ends the broker process with SIGKILL. */
   kill(): Promise<void>;
-  /** Starts it again on the same port and data; resolves when it is ready. */
+  /** Starts the broker again on the same ports and data. Resolves when it is ready. */
   start(): Promise<void>;
 }
 
-/** What was seen, and what should have been. */
-export type Fact = readonly [what: string, seen: unknown, expected: unknown];
+/** A description of a fact, its observed value and its expected value. */
+export type Fact = readonly [description: string, actual: unknown, expected: unknown];
 
 type Scenario = (world: World) => Promise<readonly Fact[]>;
 
@@ -38,13 +38,13 @@ export const SCENARIOS = {
   restartStream,
 } satisfies Record<string, Scenario>;
 
-/** Two people talk: connect, send, receive, read history. */
+/** Two users connect, send and receive messages, and read history. */
 async function talk(world: World): Promise<readonly Fact[]> {
   const alice = await login(world, "alice");
   const bob = await login(world, "bob");
-  await makeGroup(world, "talk", ["alice", "bob"]);
-  const heard = listen(bob);
-  const receipts = await Promise.all([
+  await createGroup(world, "talk", ["alice", "bob"]);
+  const received = listen(bob);
+  const acks = await Promise.all([
     alice.send(group("talk"), "one", { clientMsgNo: "c1" }),
     alice.send(group("talk"), "two"),
     alice.send(group("talk"), { type: 4, url: "voice", timeTrad: 3 }),
@@ -53,43 +53,47 @@ async function talk(world: World): Promise<readonly Fact[]> {
     clientMsgNo: "c1",
   });
   await alice.send(person("bob"), "psst");
-  await until(() => heard.length === 4);
-  const own = listen(alice);
+  await until(() => received.length === 4);
+  const atSender = listen(alice);
   for (const content of ["three", "four"])
-    await insist(world, "/message/send", {
+    await postUntilAccepted(world, "/message/send", {
       from_uid: "alice",
       ...{ channel_id: "talk", channel_type: 2 },
       payload: btoa(JSON.stringify({ type: 1, content })),
     });
-  await until(() => heard.length === 6 && own.length === 2);
-  const made = heard.slice(4).map((one) => one.clientMsgNo);
+  await until(() => received.length === 6 && atSender.length === 2);
+  const createdMsgNos = received.slice(4).map(({ clientMsgNo }) => clientMsgNo);
   const { messages, headSeq } = await bob.history(group("talk"));
   const refused = await codeOf(alice.send(group("elsewhere"), "x"));
   await Promise.all([alice.close(), bob.close()]);
   return [
-    ["seqs", receipts.map((one) => one.messageSeq), [1, 2, 3]],
-    ["a repeated clientMsgNo", repeated, receipts[0]],
-    ["in the group", texts(heard, "talk"), ["one", "two", undefined, "three", "four"]],
-    ["in person", texts(heard, "alice"), ["psst"]],
-    ["history", messages.map((one) => one.messageSeq), [5, 4, 3, 2, 1]],
-    ["head", headSeq, 5],
-    ["a clientMsgNo made for each message", new Set(made).size, 2],
-    ["the same at its sender", own.map((one) => one.clientMsgNo), made],
+    ["seqs", acks.map(({ messageSeq }) => messageSeq), [1, 2, 3]],
+    ["a repeated clientMsgNo returns the first message", repeated, acks[0]],
+    ["messages in the group", texts(received, "talk"), ["one", "two", undefined, "three", "four"]],
+    ["messages in the personal channel", texts(received, "alice"), ["psst"]],
+    ["history", messages.map(({ messageSeq }) => messageSeq), [5, 4, 3, 2, 1]],
+    ["the newest seq of the channel", headSeq, 5],
+    ["the server creates a clientMsgNo for each message", new Set(createdMsgNos).size, 2],
     [
-      "the same in history",
-      messages.slice(0, 2).map((one) => one.clientMsgNo),
-      [...made].reverse(),
+      "the sender gets the same clientMsgNo",
+      atSender.map(({ clientMsgNo }) => clientMsgNo),
+      createdMsgNos,
     ],
-    ["refusal", refused, "not_subscriber"],
+    [
+      "history has the same clientMsgNo",
+      messages.slice(0, 2).map(({ clientMsgNo }) => clientMsgNo),
+      [...createdMsgNos].reverse(),
+    ],
+    ["a send without membership is refused", refused, "not_subscriber"],
     ["status", [alice.status, bob.status], ["closed", "closed"]],
   ];
 }
 
-/** A stream is watched from its beginning, from its middle, and after its end. */
+/** Users read a stream from its beginning, from its middle, and after its end. */
 async function follow(world: World): Promise<readonly Fact[]> {
-  await makeGroup(world, "show", ["early", "late"]);
+  await createGroup(world, "show", ["early", "late"]);
   const early = await login(world, "early");
-  const first = new Promise<string>((resolve) => {
+  const textFromStart = new Promise<string>((resolve) => {
     early.on("message", async ({ stream }) => {
       let text = "";
       for await (const piece of stream ?? []) text += piece;
@@ -100,12 +104,12 @@ async function follow(world: World): Promise<readonly Fact[]> {
   await stream.start();
   await stream.write(0, 20);
   const late = await login(world, "late");
-  const joined = await late.streamOf(group("show"), "s1");
-  const rest: string[] = [];
+  const lateStream = await late.streamOf(group("show"), "s1");
+  const laterPieces: string[] = [];
   const reading = (async () => {
-    for await (const piece of joined.pieces("now")) rest.push(piece);
+    for await (const piece of lateStream.pieces("now")) laterPieces.push(piece);
   })();
-  const had = joined.text;
+  const textAtJoin = lateStream.text;
   await stream.write(20, 40);
   await stream.end();
   await reading;
@@ -113,64 +117,66 @@ async function follow(world: World): Promise<readonly Fact[]> {
   const text = stream.text();
   await Promise.all([early.close(), late.close()]);
   return [
-    ["from the beginning", await first, text],
-    ["from the middle", had + rest.join(""), text],
-    ["text", joined.text, text],
-    ["finished", await joined.finished, { state: "closed", text }],
-    ["history", messages[0]?.content, { type: 1, content: text }],
-    ["history's stream", messages[0]?.stream?.state, "closed"],
+    ["the text read from the beginning", await textFromStart, text],
+    ["the text read from the middle", textAtJoin + laterPieces.join(""), text],
+    ["the text of the stream", lateStream.text, text],
+    ["the final state", await lateStream.finished, { state: "closed", text }],
+    ["the message in history", messages[0]?.content, { type: 1, content: text }],
+    ["the state of the stream in history", messages[0]?.stream?.state, "closed"],
   ];
 }
 
-/** What belongs to a user: conversations, commands, who is there. */
+/** A user reads conversations, commands and the presence of others. */
 async function account(world: World): Promise<readonly Fact[]> {
-  await makeGroup(world, "acc", ["ann", "paul", "olga"]);
+  await createGroup(world, "acc", ["ann", "paul", "olga"]);
   const ann = await login(world, "ann");
   const laptop = await login(world, "ann");
-  const told: unknown[] = [];
-  laptop.on("conversation", ({ change, conversation }) => told.push([change, conversation.unread]));
+  const changes: unknown[] = [];
+  laptop.on("conversation", ({ change, conversation }) =>
+    changes.push([change, conversation.unread]),
+  );
   const commands = new Map<string, string[]>();
-  const obey = (name: string, client: Client) => {
+  const recordCommands = (name: string, client: Client) => {
     commands.set(name, []);
     client.on("command", async ({ content }) => {
       await pause(1);
       commands.get(name)?.push(String(content?.cmd));
     });
   };
-  obey("ann", ann);
+  recordCommands("ann", ann);
   const states: unknown[] = [];
   const unwatch = ann.watchPresence(["olga"], ({ uid, online }) => states.push([uid, online]));
 
-  await produce(world, "acc", numbers(0, 3));
-  const before = await ann.conversations();
+  await sendAsPaul(world, "acc", numbers(0, 3));
+  const firstPage = await ann.conversations();
   const read = await ann.markRead(group("acc"), 2);
-  await until(() => told.length === 1);
+  await until(() => changes.length === 1);
   const unread = await ann.setUnread(group("acc"), 3);
   await ann.deleteConversation(group("acc"));
-  const gone = await ann.conversations();
-  await command(world, "acc", "memberUpdate");
+  const afterDelete = await ann.conversations();
+  await sendCommand(world, "acc", "memberUpdate");
   await until(() => commands.get("ann")?.length === 1);
   await until(() => states.length === 1);
   const olga = await login(world, "olga");
-  obey("olga", olga);
+  recordCommands("olga", olga);
   await until(() => commands.get("olga")?.length === 1);
   await until(() => states.length === 2);
-  const who = await ann.presence(["olga", "nobody"]);
+  const presence = await ann.presence(["olga", "nobody"]);
   await olga.close();
   await until(() => states.length === 3);
   unwatch();
   await Promise.all([ann.close(), laptop.close()]);
-  const [first] = before.conversations;
+  const [first] = firstPage.conversations;
   return [
-    ["unread", [first?.channel.id, first?.unread], ["acc", 3]],
+    ["unread messages", [first?.channel.id, first?.unread], ["acc", 3]],
     ["the last message", textOf(first?.last), "2"],
-    ["read", [read.readSeq, read.unread], [2, 1]],
-    ["set unread", unread.unread, 3],
-    ["told the other device", told[0], ["read", 1]],
-    ["deleted", gone.conversations, []],
+    ["after markRead", [read.readSeq, read.unread], [2, 1]],
+    ["after setUnread", unread.unread, 3],
+    ["the event at the user's other device", changes[0], ["read", 1]],
+    ["conversations after the deletion", afterDelete.conversations, []],
     ["a command", commands.get("ann"), ["memberUpdate"]],
-    ["a command for who was away", commands.get("olga"), ["memberUpdate"]],
-    ["presence", who.map((one) => one.online), [true, false]],
+    ["a command for a user who was offline", commands.get("olga"), ["memberUpdate"]],
+    ["presence", presence.map(({ online }) => online), [true, false]],
     [
       "watched presence",
       states,
@@ -183,7 +189,7 @@ async function account(world: World): Promise<readonly Fact[]> {
   ];
 }
 
-/** Another main device logs in. */
+/** A second main device of a user logs in and ends the session of the first. */
 async function kick(world: World): Promise<readonly Fact[]> {
   const first = await login(world, "kim", { main: true });
   const reasons: string[] = [];
@@ -195,30 +201,30 @@ async function kick(world: World): Promise<readonly Fact[]> {
   const refused = await codeOf(first.send(person("kim"), "x"));
   const notReady = await codeOf(first.ready());
   await second.send(person("kim"), "still here");
-  const stands = second.status;
+  const status = second.status;
   await second.close();
   return [
-    ["kicked", reasons, ["kicked 4200"]],
-    ["never came back", statuses, ["closed"]],
-    ["send", refused, "kicked"],
-    ["ready", notReady, "kicked"],
-    ["the newer one", stands, "online"],
+    ["the kicked event", reasons, ["kicked 4200"]],
+    ["the old client does not reconnect", statuses, ["closed"]],
+    ["a send of the old client is rejected", refused, "kicked"],
+    ["ready of the old client is rejected", notReady, "kicked"],
+    ["the new client stays online", status, "online"],
   ];
 }
 
-/** kill -9 of the broker; others go on sending as soon as it is back. */
+/** The broker is killed, and other users send messages as soon as it is running again. */
 async function restart(world: World): Promise<readonly Fact[]> {
   const uids = ["rita", "paul"];
-  await makeGroup(world, "news", uids);
-  await makeGroup(world, "fresh", uids);
+  await createGroup(world, "news", uids);
+  await createGroup(world, "fresh", uids);
   let gate = Promise.resolve();
   let open = (): void => undefined;
-  const rita = await login(world, "rita", { before: () => gate });
-  const heard = listen(rita);
-  const say = (channel: string, from: number, to: number) =>
-    produce(world, channel, numbers(from, to));
-  await say("news", 0, 10);
-  await until(() => heard.length === 10);
+  const rita = await login(world, "rita", { beforeConnect: () => gate });
+  const received = listen(rita);
+  const send = (channel: string, from: number, to: number) =>
+    sendAsPaul(world, channel, numbers(from, to));
+  await send("news", 0, 10);
+  await until(() => received.length === 10);
 
   gate = new Promise((resolve) => {
     open = resolve;
@@ -227,35 +233,38 @@ async function restart(world: World): Promise<readonly Fact[]> {
   await until(() => rita.status !== "online");
   const queued = numbers(0, 5).map((n) => rita.send(group("news"), `r${n}`));
   await world.start();
-  await say("news", 10, 30);
-  await say("fresh", 0, 5); // never seen before: no cursor can name it
+  await send("news", 10, 30);
+  await send("fresh", 0, 5); // the client has no cursor for this channel
   open();
-  const receipts = await Promise.all(queued);
-  await say("news", 30, 35);
-  await until(() => heard.length >= 40);
+  const acks = await Promise.all(queued);
+  await send("news", 30, 35);
+  await until(() => received.length >= 40);
   const { messages } = await rita.history(group("news"), { limit: 100 });
   await rita.close();
-  const order = receipts.map((one) => one.messageSeq);
-  const all = messages.map((one) => textOf(one)).reverse();
+  const order = acks.map(({ messageSeq }) => messageSeq);
+  const all = messages.map((message) => textOf(message)).reverse();
   return [
-    ["one channel", texts(heard, "news"), numbers(0, 35)],
-    ["a channel never seen", texts(heard, "fresh"), numbers(0, 5)],
-    ["own messages in order", order, [...order].sort((a, b) => a - b)],
-    ["nothing twice", all.length, new Set(all).size],
-    ["nothing missing", all.length, 40],
+    ["messages of a channel with a cursor", texts(received, "news"), numbers(0, 35)],
+    ["messages of a channel without a cursor", texts(received, "fresh"), numbers(0, 5)],
+    ["the client's own messages keep their order", order, [...order].sort((a, b) => a - b)],
+    ["no message is stored twice", all.length, new Set(all).size],
+    ["no message is missing", all.length, 40],
   ];
 }
 
-/** kill -9 in the middle of a stream; its producer tries until it is back. */
+/**
+ * The broker is killed in the middle of a stream. The producer repeats its events until the broker
+ * is running again.
+ */
 async function restartStream(world: World): Promise<readonly Fact[]> {
-  await makeGroup(world, "scene", ["vera"]);
+  await createGroup(world, "scene", ["vera"]);
   const vera = await login(world, "vera");
   const stream = producer(world, "scene", "s2");
   await stream.start();
-  const seen = await vera.streamOf(group("scene"), "s2");
+  const watched = await vera.streamOf(group("scene"), "s2");
   const pieces: string[] = [];
   const reading = (async () => {
-    for await (const piece of seen) pieces.push(piece);
+    for await (const piece of watched) pieces.push(piece);
   })();
   await stream.write(0, 20);
   const writing = stream.write(20, 60);
@@ -264,33 +273,33 @@ async function restartStream(world: World): Promise<readonly Fact[]> {
   await writing;
   await stream.end();
   await reading;
-  const again = await vera.streamOf(group("scene"), "s2");
+  const reread = await vera.streamOf(group("scene"), "s2");
   await vera.close();
   return [
-    ["pieces", pieces.join(""), stream.text()],
-    ["state", seen.state, "closed"],
-    ["as stored", again.text, stream.text()],
+    ["the text read in pieces", pieces.join(""), stream.text()],
+    ["the final state", watched.state, "closed"],
+    ["the stored text", reread.text, stream.text()],
   ];
 }
 
-/** Logs in with a token of its own; resolves when online. */
+/** Registers a token for the user and logs in with it. Resolves when the client is online. */
 async function login(
   { url, post }: World,
   uid: string,
   options: {
     readonly main?: boolean;
-    /** Holds up every connect. */
-    before?(): Promise<void>;
+    /** Is awaited before each connection attempt. */
+    beforeConnect?(): Promise<void>;
   } = {},
 ): Promise<Client> {
-  const { main = false, before } = options;
+  const { main = false, beforeConnect } = options;
   const device = { uid, token: `${uid}-token`, device_flag: 1 };
   await post("/user/token", { ...device, device_level: main ? 1 : 0 });
   const client = connect({
     url,
     uid,
     token: async () => {
-      await before?.();
+      await beforeConnect?.();
       return device.token;
     },
     reconnect: { minMs: 50, maxMs: 200 },
@@ -299,7 +308,7 @@ async function login(
   return client;
 }
 
-async function makeGroup(
+async function createGroup(
   { post }: World,
   id: string,
   subscribers: readonly string[],
@@ -307,11 +316,11 @@ async function makeGroup(
   await post("/channel", { channel_id: id, channel_type: 2, subscribers });
 }
 
-/** What is pushed from now on, in order. */
+/** Returns a list to which each further message of the client is appended. */
 function listen(client: Client): ReceivedMessage[] {
-  const heard: ReceivedMessage[] = [];
-  client.on("message", (message) => heard.push(message));
-  return heard;
+  const received: ReceivedMessage[] = [];
+  client.on("message", (message) => received.push(message));
+  return received;
 }
 
 function textOf(message: ReceivedMessage | undefined): unknown {
@@ -320,21 +329,21 @@ function textOf(message: ReceivedMessage | undefined): unknown {
 
 function texts(messages: readonly ReceivedMessage[], id: string): unknown[] {
   const inChannel = messages.filter(({ channel }) => channel.id === id);
-  return inChannel.map((one) => textOf(one));
+  return inChannel.map((message) => textOf(message));
 }
 
 function numbers(from: number, to: number): string[] {
   return Array.from({ length: to - from }, (_, n) => `${from + n}`);
 }
 
-/** Sends as the user paul over HTTP, again and again until it is accepted. */
-async function produce(
+/** Sends messages as the user paul over HTTP. Repeats each until it is accepted. */
+async function sendAsPaul(
   world: World,
   channelId: string,
   contents: readonly string[],
 ): Promise<void> {
   for (const content of contents)
-    await insist(world, "/message/send", {
+    await postUntilAccepted(world, "/message/send", {
       from_uid: "paul",
       channel_id: channelId,
       channel_type: 2,
@@ -344,8 +353,9 @@ async function produce(
     });
 }
 
-async function command(world: World, channelId: string, cmd: string): Promise<void> {
-  await insist(world, "/message/send", {
+/** Sends a command as the user paul. */
+async function sendCommand(world: World, channelId: string, cmd: string): Promise<void> {
+  await postUntilAccepted(world, "/message/send", {
     from_uid: "paul",
     channel_id: channelId,
     channel_type: 2,
@@ -354,11 +364,11 @@ async function command(world: World, channelId: string, cmd: string): Promise<vo
   });
 }
 
-/** A producer of one stream, by events that it may repeat. */
+/** Returns a producer of one stream. It repeats each event until it is accepted. */
 function producer(world: World, channelId: string, clientMsgNo: string) {
   let text = "";
   const event = (type: string, data: string, id: string) =>
-    insist(world, "/event", {
+    postUntilAccepted(world, "/event", {
       client_msg_no: clientMsgNo,
       channel_id: channelId,
       channel_type: 2,
@@ -377,10 +387,12 @@ function producer(world: World, channelId: string, clientMsgNo: string) {
   };
 }
 
-async function insist(world: World, path: string, body: object): Promise<void> {
+/** Sends a POST and repeats it until it succeeds. */
+async function postUntilAccepted(world: World, path: string, body: object): Promise<void> {
   while ((await world.post(path, body)) !== 200) await pause(20);
 }
 
+/** Returns the error code with which the promise rejects. */
 async function codeOf(promise: Promise<unknown>): Promise<string> {
   try {
     await promise;
@@ -390,9 +402,13 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
   }
 }
 
+/**
+ * Waits until the condition holds. After two minutes it returns anyway, and the missing value shows
+ * in the facts.
+ */
 async function until(condition: () => boolean): Promise<void> {
   const deadline = Date.now() + 120_000;
-  while (!condition() && Date.now() < deadline) await pause(5); // what was not seen then is missing in the facts
+  while (!condition() && Date.now() < deadline) await pause(5);
 }
 
 function pause(ms: number): Promise<void> {

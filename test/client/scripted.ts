@@ -1,6 +1,6 @@
-// A server that a test plays by hand, for what a real one does not do on demand: gaps, repeats,
-// silence, close codes. It speaks the real wire format; the sockets it gives out are in memory.
-// Frames arrive in order, each in a turn of its own.
+// A server whose replies and pushes the test controls, for behaviour that a real server does not
+// show on demand: gaps, repetitions, silence, close codes. It uses the real wire format over
+// sockets in memory. Frames arrive in order, each in a turn of its own.
 
 import type { Test } from "tap";
 import {
@@ -17,60 +17,61 @@ import { Waiters } from "../support/waiters.ts";
 type OperationOf<K extends Operation["kind"]> = Extract<Operation, { readonly kind: K }>;
 type WithoutRef<T> = T extends { readonly ref: number } ? Omit<T, "ref"> : T;
 
-const MANY = 1_000_000;
+const MAX_PAYLOAD_BYTES = 1_000_000;
 const codec = createNativeProtocol({
   maxIdLength: 128,
-  maxPayloadBytes: MANY,
+  maxPayloadBytes: MAX_PAYLOAD_BYTES,
   maxResumePoints: 1000,
   maxPresenceUids: 1000,
   maxWatchedUids: 200,
   maxCommandAcks: 1000,
 }).open();
 
-/** One connection, as the server has it. */
+/** The server's end of one connection. */
 export class ScriptedSocket implements SocketLike {
   binaryType = "";
   onopen: SocketLike["onopen"] = null;
   onmessage: SocketLike["onmessage"] = null;
   onclose: SocketLike["onclose"] = null;
   onerror: SocketLike["onerror"] = null;
-  /** Everything the client said. */
-  readonly heard: Operation[] = [];
-  /** The client let go of it. */
+  /** All operations that the client has sent. */
+  readonly received: Operation[] = [];
+  /** True if the client has closed the connection. */
   isDropped = false;
-  readonly #changed: (operation?: Operation) => void;
-  /** Frames that are to arrive in one turn. */
+  readonly #onChange: (operation?: Operation) => void;
+  /** Frames that will arrive in one turn, `undefined` outside of `together`. */
   #together: unknown[] | undefined;
 
-  constructor(changed: (socket: ScriptedSocket, heard?: Operation) => void) {
-    this.#changed = (operation) => changed(this, operation);
+  constructor(onChange: (socket: ScriptedSocket, received?: Operation) => void) {
+    this.#onChange = (operation) => onChange(this, operation);
     setImmediate(() => this.onopen?.({}));
   }
 
   send(data: Uint8Array): void {
     for (const operation of codec.decode(data, false)) {
-      this.heard.push(operation);
+      this.received.push(operation);
       if (operation.kind === "disconnect") this.end(4206);
-      this.#changed(operation);
+      this.#onChange(operation);
     }
   }
 
   close(): void {
     this.isDropped = true;
-    this.#changed();
+    this.#onChange();
   }
 
-  /** Answers the last operation of its kind. */
+  /** Sends the reply to an operation. */
   reply(to: Operation, reply: WithoutRef<Reply>): void {
-    const full = { ...reply, ref: to.ref } as Reply; // spreading a union loses which member it was
+    const full = { ...reply, ref: to.ref } as Reply; // spreading a union loses its discriminant
     this.bytes(codec.encodeReply(full));
   }
 
+  /** Sends a push. */
   push(push: Push): void {
     this.bytes(codec.encodePush(push));
   }
 
-  /** Any frame: bytes as they are, a string as a text frame. */
+  /** Sends any frame: bytes unchanged, a string as a text frame. */
   bytes(frame: Uint8Array | string): void {
     const data = typeof frame === "string" ? frame : frame.slice().buffer;
     if (this.#together !== undefined) this.#together.push(data);
@@ -78,8 +79,8 @@ export class ScriptedSocket implements SocketLike {
   }
 
   /**
-   * What `send` sends arrives in one turn, as it does when the network delivers several frames in
-   * one piece.
+   * Calls `send`. All frames that it sends arrive in one turn, as if the network delivered them in
+   * one packet.
    */
   together(send: () => void): void {
     const frames: unknown[] = [];
@@ -91,25 +92,30 @@ export class ScriptedSocket implements SocketLike {
     });
   }
 
-  /** The connection ends; 1006: without a word. */
+  /** Closes the connection with a code. 1006 means without a close handshake. */
   end(code: number): void {
     setImmediate(() => this.onclose?.({ code }));
   }
 
-  /** The operations of one kind so far. */
+  /** Returns the operations of one kind that the client has sent. */
   all<K extends Operation["kind"]>(kind: K): readonly OperationOf<K>[] {
-    return this.heard.filter((one) => one.kind === kind) as OperationOf<K>[]; // just compared
+    // the filter compares the kind
+    return this.received.filter((operation) => operation.kind === kind) as OperationOf<K>[];
   }
 }
 
+/** Handles an operation of the client. */
 export type Script = (operation: Operation, socket: ScriptedSocket) => void;
 
+/**
+ * A server that calls its script for each operation. The test replies to the operations that the
+ * script does not handle.
+ */
 export class ScriptedServer {
   readonly sockets: ScriptedSocket[] = [];
   readonly webSocket: SocketConstructor;
   readonly #waiters = new Waiters(5000);
 
-  /** `script` is asked for every operation; what it does not answer waits for the test. */
   constructor(script: Script = welcome) {
     const server = this;
     this.webSocket = class extends ScriptedSocket {
@@ -124,41 +130,46 @@ export class ScriptedServer {
     };
   }
 
-  /** Connection number `n`, from 0, once it is there. */
+  /** Waits for connection number `n`, counted from 0. */
   async socket(n = 0): Promise<ScriptedSocket> {
     await this.until(`connection ${n}`, () => this.sockets.length > n);
-    return this.sockets[n] as ScriptedSocket; // just counted
+    return this.sockets[n] as ScriptedSocket; // the connection exists after `until`
   }
 
-  /** Operation number `n` of its kind on a connection, once it is there. */
-  async heard<K extends Operation["kind"]>(
+  /** Waits for operation number `n` of a kind on a connection, counted from 0. */
+  async received<K extends Operation["kind"]>(
     kind: K,
     n = 0,
     connection = 0,
   ): Promise<OperationOf<K>> {
     const socket = await this.socket(connection);
-    const what = `${kind} ${n} on connection ${connection}`;
-    await this.until(what, () => socket.all(kind).length > n);
-    return socket.all(kind)[n] as OperationOf<K>; // just counted
+    const description = `${kind} ${n} on connection ${connection}`;
+    await this.until(description, () => socket.all(kind).length > n);
+    return socket.all(kind)[n] as OperationOf<K>; // the operation exists after `until`
   }
 
-  async until(what: string, holds: () => boolean): Promise<void> {
-    const timer = setInterval(() => this.#waiters.check(), 5); // what the client's handlers saw
+  /** Waits until the condition holds. `what` names it in the error of a timeout. */
+  async until(description: string, condition: () => boolean): Promise<void> {
+    // the condition may depend on the client's handlers
+    const timer = setInterval(() => this.#waiters.check(), 5);
     try {
-      await this.#waiters.until(what, holds);
+      await this.#waiters.until(description, condition);
     } finally {
       clearInterval(timer);
     }
   }
 }
 
-/** Opens every session, takes every message, and says nothing else. */
+/** Opens every session, answers pings and ignores all other operations. */
 export const welcome: Script = (operation, socket) => {
   if (operation.kind === "connect") acknowledge(operation, socket);
   if (operation.kind === "ping") socket.reply(operation, { kind: "pong", serverTimeMs: 1 });
 };
 
-/** The connack; `heads` by channel id, where a channel has more or less than the client says. */
+/**
+ * Replies to a CONNECT with a CONNACK. `heads` has the newest seq of channels in which it differs
+ * from the client's position, by channel id.
+ */
 export function acknowledge(
   connect: OperationOf<"connect">,
   socket: ScriptedSocket,
@@ -195,8 +206,8 @@ export function acknowledge(
   });
 }
 
-/** A client of the scripted server that is closed with the test. */
-export function play(
+/** Connects a client to the server. It is closed at the end of the test. */
+export function connectTo(
   t: Test,
   server: ScriptedServer,
   options: Partial<ConnectOptions> = {},

@@ -1,5 +1,5 @@
-// Streams as the app reads them: whatever comes in whatever pieces, the text is the stream's,
-// without a gap or a repeat.
+// Streams as the app reads them: the text is complete and has no repetition, whatever pieces arrive
+// in whatever order.
 
 import { mock } from "node:test";
 import type { Test } from "tap";
@@ -9,12 +9,12 @@ import type { Client, ReceivedEvent, Stream } from "../../src/client/index.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 import { messageOf, Script, TEAM } from "./messages.ts";
-import { acknowledge, play, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
+import { acknowledge, connectTo, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
 
 const SCRIPT = new Script(["Once ", "upon ", undefined, "a ", "ti𝄞e"]);
-const ALL = SCRIPT.events.length;
+const EVENT_COUNT = SCRIPT.events.length;
 
-const event = (one: ChannelEvent) => ({ kind: "event", channel: TEAM, event: one }) as const;
+const eventPush = (event: ChannelEvent) => ({ kind: "event", channel: TEAM, event }) as const;
 const snapshot = (nextIndex: number) =>
   ({
     kind: "stream",
@@ -22,7 +22,8 @@ const snapshot = (nextIndex: number) =>
     snapshot: SCRIPT.snapshot(nextIndex),
   }) as const;
 
-interface Played {
+/** A client, and the streams and events that it emitted. */
+interface Fixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   readonly streams: Stream[];
@@ -30,17 +31,20 @@ interface Played {
   readonly socket: ScriptedSocket;
 }
 
-/** A client whose server answers STREAM with what `stands` says. */
+/**
+ * Connects a client to a server that replies to a stream request with the snapshot or error that
+ * `stateOf` returns. It does not reply if `stateOf` returns `undefined`.
+ */
 async function start(
   t: Test,
-  stands: () => StreamSnapshot | ErrorCode | undefined = () => undefined,
-): Promise<Played> {
+  stateOf: () => StreamSnapshot | ErrorCode | undefined = () => undefined,
+): Promise<Fixture> {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind === "cancel")
       socket.reply(operation, { kind: "cancel", state: "cancelled" });
     if (operation.kind !== "stream") return;
-    const answer = stands();
+    const answer = stateOf();
     if (typeof answer === "string")
       socket.reply(operation, {
         kind: "error",
@@ -55,37 +59,39 @@ async function start(
         snapshot: answer,
       });
   });
-  const client = play(t, server);
+  const client = connectTo(t, server);
   const streams: Stream[] = [];
   const events: ReceivedEvent[] = [];
   client.on("stream", (stream) => streams.push(stream));
-  client.on("event", (one) => events.push(one));
+  client.on("event", (event) => events.push(event));
   await client.ready();
   return { server, client, streams, events, socket: await server.socket() };
 }
 
+/** Returns the complete text of a stream. */
 async function read(stream: AsyncIterable<string> | undefined): Promise<string> {
   let text = "";
   for await (const piece of stream ?? []) text += piece;
   return text;
 }
 
-async function shown({ server, streams }: Played): Promise<Stream> {
+/** Waits for the first stream that the client emits. */
+async function firstStream({ server, streams }: Fixture): Promise<Stream> {
   await server.until("a stream", () => streams.length > 0);
-  return streams[0] as Stream; // just counted
+  return streams[0] as Stream; // the stream exists after `until`
 }
 
-t.test("a stream from its start: message, text, tool calls, end", async (t) => {
-  const played = await start(t);
-  const { client, socket, events } = played;
+t.test("a stream read from its start has its message, text, tool calls and end", async (t) => {
+  const fixture = await start(t);
+  const { client, socket, events } = fixture;
   const inMessage = new Promise<Stream | undefined>((resolve) =>
     client.on("message", ({ stream }) => resolve(stream)),
   );
   const first = messageOf(SCRIPT.snapshot(0));
   socket.push({ kind: "message", channel: TEAM, message: first });
-  for (const one of SCRIPT.events) socket.push(event(one));
-  const stream = await shown(played);
-  t.equal(await inMessage, stream, "one object");
+  for (const event of SCRIPT.events) socket.push(eventPush(event));
+  const stream = await firstStream(fixture);
+  t.equal(await inMessage, stream, "message and stream event have the same object");
   t.equal(await read(stream), SCRIPT.text());
   t.same(await stream.finished, { state: "closed", text: SCRIPT.text() });
   t.match(stream, { startData: "begin", endData: "end", fromUid: "bot" });
@@ -95,14 +101,14 @@ t.test("a stream from its start: message, text, tool calls, end", async (t) => {
     ["tool 2"],
   );
   t.same(
-    events.map((one) => [one.data, one.stream === stream]),
+    events.map((event) => [event.data, event.stream === stream]),
     [["tool 2", true]],
   );
-  t.equal(await read(stream), SCRIPT.text(), "read again");
-  t.equal(await read(stream.pieces("now")), "", "nothing more comes");
+  t.equal(await read(stream), SCRIPT.text(), "the text can be read again");
+  t.equal(await read(stream.pieces("now")), "", "no text follows the end");
 });
 
-t.test("events without a stream are given as they are", async (t) => {
+t.test("custom events are emitted unchanged", async (t) => {
   const { client, socket, server, events } = await start(t);
   const custom = {
     ...SCRIPT.at(1),
@@ -110,96 +116,110 @@ t.test("events without a stream are given as they are", async (t) => {
     data: "{}",
     stream: undefined,
   };
-  socket.push(event(custom));
+  socket.push(eventPush(custom));
   await server.until("an event", () => events.length === 1);
   t.match(events[0], { type: "typing", data: "{}", eventId: "e1" });
   t.match(events[0], { channel: TEAM, fromUid: "bot", stream: undefined });
   t.equal(client.status, "online");
 });
 
-t.test("who comes late has the text so far, then what follows", async (t) => {
-  const played = await start(t);
-  played.socket.push(snapshot(4));
-  const stream = await shown(played);
+t.test("a late viewer receives the text so far, then the rest", async (t) => {
+  const fixture = await start(t);
+  fixture.socket.push(snapshot(4));
+  const stream = await firstStream(fixture);
   t.equal(stream.text, SCRIPT.text(4));
-  const live = read(stream.pieces("now"));
+  const later = read(stream.pieces("now"));
   const all = read(stream);
-  for (let n = 4; n < ALL; n++) played.socket.push(event(SCRIPT.at(n)));
-  t.equal(await live, SCRIPT.text().slice(SCRIPT.text(4).length));
+  for (let n = 4; n < EVENT_COUNT; n++) fixture.socket.push(eventPush(SCRIPT.at(n)));
+  t.equal(await later, SCRIPT.text().slice(SCRIPT.text(4).length));
   t.equal(await all, SCRIPT.text());
-  t.same(played.events, [], "earlier tool calls are in its notes");
+  t.same(fixture.events, [], "earlier tool calls are only in `notes`");
 });
 
-t.test("merged content is taken whole, in part, or not at all", async (t) => {
-  const played = await start(t);
-  const { socket } = played;
-  socket.push(event(SCRIPT.at(0)));
-  socket.push(event(SCRIPT.at(1)));
-  socket.push(event(SCRIPT.merged(1, 3)));
-  socket.push(event(SCRIPT.merged(1, 3)));
-  socket.push(event(SCRIPT.at(2)));
-  for (let n = 3; n < ALL; n++) socket.push(event(SCRIPT.at(n)));
-  t.equal(await read(await shown(played)), SCRIPT.text());
-  t.equal(socket.all("stream").length, 0, "nothing had to be asked for");
+t.test("merged content that overlaps received text adds only its new part", async (t) => {
+  const fixture = await start(t);
+  const { socket } = fixture;
+  socket.push(eventPush(SCRIPT.at(0)));
+  socket.push(eventPush(SCRIPT.at(1)));
+  socket.push(eventPush(SCRIPT.merged(1, 3)));
+  socket.push(eventPush(SCRIPT.merged(1, 3)));
+  socket.push(eventPush(SCRIPT.at(2)));
+  for (let n = 3; n < EVENT_COUNT; n++) socket.push(eventPush(SCRIPT.at(n)));
+  t.equal(await read(await firstStream(fixture)), SCRIPT.text());
+  t.equal(socket.all("stream").length, 0, "no snapshot is requested");
 });
 
 t.test(
-  "a gap is asked for; what comes meanwhile waits; old snapshots change nothing",
+  "after a gap a snapshot is requested, later events wait for it, and older snapshots are ignored",
   async (t) => {
-    const played = await start(t);
-    const { socket, server } = played;
-    for (const n of [0, 1, 4]) socket.push(event(SCRIPT.at(n)));
-    const asked = await server.heard("stream");
-    socket.push(event(SCRIPT.at(5)));
+    const fixture = await start(t);
+    const { socket, server } = fixture;
+    for (const n of [0, 1, 4]) socket.push(eventPush(SCRIPT.at(n)));
+    const request = await server.received("stream");
+    socket.push(eventPush(SCRIPT.at(5)));
     socket.push(snapshot(1));
-    socket.reply(asked, snapshot(4));
-    socket.push(event(SCRIPT.at(6)));
-    const stream = await shown(played);
+    socket.reply(request, snapshot(4));
+    socket.push(eventPush(SCRIPT.at(6)));
+    const stream = await firstStream(fixture);
     t.equal(await read(stream), SCRIPT.text());
     t.equal(stream.state, "closed");
     t.equal(socket.all("stream").length, 1);
-    t.equal(played.events.length, 1, "the tool call inside the gap is told");
+    t.equal(fixture.events.length, 1, "the tool call in the gap is emitted");
   },
 );
 
 t.test(
-  "after a reconnect open streams are asked for, also those that ended meanwhile",
+  "after a reconnect open streams are resynced, and one that has ended meanwhile ends",
   async (t) => {
-    let stands = 3;
-    const played = await start(t, () => SCRIPT.snapshot(stands));
-    played.socket.push(snapshot(2));
-    const stream = await shown(played);
+    let nextIndex = 3;
+    const fixture = await start(t, () => SCRIPT.snapshot(nextIndex));
+    fixture.socket.push(snapshot(2));
+    const stream = await firstStream(fixture);
     const text = read(stream);
-    stands = ALL;
-    played.socket.end(1006);
+    nextIndex = EVENT_COUNT;
+    fixture.socket.end(1006);
     t.equal(await text, SCRIPT.text());
     t.same(await stream.finished, { state: "closed", text: SCRIPT.text() });
-    t.equal(played.events.length, 1, "the tool call of the time away");
-    played.server.sockets[1]?.end(1006);
-    await played.server.heard("connect", 0, 2);
-    await played.client.ready();
-    t.equal(played.server.sockets[2]?.all("stream").length, 0, "it is over");
+    t.equal(fixture.events.length, 1, "the missed tool call is emitted");
+    fixture.server.sockets[1]?.end(1006);
+    await fixture.server.received("connect", 0, 2);
+    await fixture.client.ready();
+    t.equal(
+      fixture.server.sockets[2]?.all("stream").length,
+      0,
+      "the ended stream is not requested",
+    );
   },
 );
 
-t.test("streamOf finds active and ended streams, once for all who ask", async (t) => {
-  let stands = 2;
-  const { client, socket } = await start(t, () => SCRIPT.snapshot(stands));
-  const [one, other] = await Promise.all([client.streamOf(TEAM, "s"), client.streamOf(TEAM, "s")]);
-  t.equal(one, other);
-  t.equal(one.text, SCRIPT.text(2));
-  t.equal(socket.all("stream").length, 1);
-  t.equal(await client.streamOf(TEAM, "s"), one, "it is known now");
-  t.equal(await one.cancel(), "cancelled");
-  stands = ALL;
-  socket.push(snapshot(ALL));
-  await one.finished;
-  const ended = await client.streamOf(TEAM, "s");
-  t.equal(await read(ended), SCRIPT.text());
-});
+t.test(
+  "streamOf returns active and ended streams, and simultaneous calls share one request",
+  async (t) => {
+    let nextIndex = 2;
+    const { client, socket } = await start(t, () => SCRIPT.snapshot(nextIndex));
+    const [stream, same] = await Promise.all([
+      client.streamOf(TEAM, "s"),
+      client.streamOf(TEAM, "s"),
+    ]);
+    t.equal(stream, same);
+    t.equal(stream.text, SCRIPT.text(2));
+    t.equal(socket.all("stream").length, 1);
+    t.equal(
+      await client.streamOf(TEAM, "s"),
+      stream,
+      "a followed stream is returned without a request",
+    );
+    t.equal(await stream.cancel(), "cancelled");
+    nextIndex = EVENT_COUNT;
+    socket.push(snapshot(EVENT_COUNT));
+    await stream.finished;
+    const ended = await client.streamOf(TEAM, "s");
+    t.equal(await read(ended), SCRIPT.text());
+  },
+);
 
 t.test(
-  "a stream that is unknown or not to be seen rejects, and leaves nothing behind",
+  "streamOf rejects for an unknown or forbidden stream, and a second call asks the server again",
   async (t) => {
     for (const code of ["stream_unknown", "not_in_channel"] as const) {
       const { client } = await start(t, () => code);
@@ -209,154 +229,169 @@ t.test(
   },
 );
 
-t.test("a stream that cannot be followed any more fails whoever reads it", async (t) => {
-  const played = await start(t, () => "not_in_channel");
-  played.socket.push(snapshot(2));
-  const stream = await shown(played);
+t.test("a stream that can no longer be followed fails its readers", async (t) => {
+  const fixture = await start(t, () => "not_in_channel");
+  fixture.socket.push(snapshot(2));
+  const stream = await firstStream(fixture);
   const reading = t.rejects(read(stream), { code: "not_in_channel" });
-  played.socket.push(event(SCRIPT.at(5)));
+  fixture.socket.push(eventPush(SCRIPT.at(5)));
   await reading;
   await t.rejects(stream.finished, { code: "not_in_channel" });
-  t.equal(stream.text, SCRIPT.text(2), "what is there stays");
+  t.equal(stream.text, SCRIPT.text(2), "the received text stays");
 });
 
-/** Lets `seconds` pass, and all answers come. */
-async function pass(seconds: number): Promise<void> {
+/** Advances the timers, and waits until all replies have arrived. */
+async function advance(seconds: number): Promise<void> {
   mock.timers.tick(seconds * 1000);
   for (let n = 0; n < 20; n++) await new Promise(setImmediate);
 }
 
 t.test(
-  "a stream of which nothing is heard is asked for: its end, or that it is not for this user any more",
+  "a stream without events for 30 s is resynced, which detects its end or the loss of access",
   async (t) => {
-    for (const answer of [SCRIPT.snapshot(ALL), "not_in_channel"] as const) {
+    for (const answer of [SCRIPT.snapshot(EVENT_COUNT), "not_in_channel"] as const) {
       mock.timers.enable({ apis: ["setTimeout"] });
-      const played = await start(t, () => answer);
-      const { socket } = played;
+      const fixture = await start(t, () => answer);
+      const { socket } = fixture;
       socket.push(snapshot(2));
-      await pass(0);
-      const [stream] = played.streams;
+      await advance(0);
+      const [stream] = fixture.streams;
       const end = stream?.finished.then(
         ({ state }) => state,
         ({ code }) => code,
       );
-      await pass(29);
+      await advance(29);
       t.equal(socket.all("stream").length, 0);
-      await pass(9);
-      await pass(38);
+      await advance(9);
+      await advance(38);
       t.equal(socket.all("stream").length, 1);
       t.equal(await end, typeof answer === "string" ? answer : "closed");
-      await pass(100);
-      t.equal(socket.all("stream").length, 1, "it is over");
-      await played.client.close();
+      await advance(100);
+      t.equal(socket.all("stream").length, 1, "the ended stream is not requested");
+      await fixture.client.close();
       mock.timers.reset();
     }
   },
 );
 
-t.test("a stream that is heard of is not asked for, nor one while offline", async (t) => {
-  mock.timers.enable({ apis: ["setTimeout"] });
-  t.teardown(() => mock.timers.reset());
-  const played = await start(t, () => SCRIPT.snapshot(2));
-  const { socket, server } = played;
-  socket.push(snapshot(1));
-  for (let n = 0; n < 40; n++) {
-    socket.push(event(SCRIPT.at(1)));
-    await pass(5);
-  }
-  t.equal(socket.all("stream").length, 0);
-  socket.end(1006);
-  await new Promise(setImmediate);
-  t.equal(played.client.status, "offline");
-  await pass(1);
-  await pass(0);
-  t.equal(server.sockets.length, 2);
-  t.equal(server.sockets[1]?.all("stream").length, 1);
-});
+t.test(
+  "a stream that receives events is not resynced, and none is resynced while offline",
+  async (t) => {
+    mock.timers.enable({ apis: ["setTimeout"] });
+    t.teardown(() => mock.timers.reset());
+    const fixture = await start(t, () => SCRIPT.snapshot(2));
+    const { socket, server } = fixture;
+    socket.push(snapshot(1));
+    for (let n = 0; n < 40; n++) {
+      socket.push(eventPush(SCRIPT.at(1)));
+      await advance(5);
+    }
+    t.equal(socket.all("stream").length, 0);
+    socket.end(1006);
+    await new Promise(setImmediate);
+    t.equal(fixture.client.status, "offline");
+    await advance(1);
+    await advance(0);
+    t.equal(server.sockets.length, 2);
+    t.equal(server.sockets[1]?.all("stream").length, 1);
+  },
+);
 
-t.test("closing the client fails open streams and leaves ended ones", async (t) => {
-  const played = await start(t);
-  played.socket.push(snapshot(2));
-  const stream = await shown(played);
+t.test("closing the client fails its open streams", async (t) => {
+  const fixture = await start(t);
+  fixture.socket.push(snapshot(2));
+  const stream = await firstStream(fixture);
   const reading = t.rejects(read(stream), { code: "closed" });
-  await played.client.close();
+  await fixture.client.close();
   await reading;
   await t.rejects(stream.finished, { code: "closed" });
 });
 
-t.test("history gives streams with their text, ended or going on", async (t) => {
-  const played = await start(t);
-  const { client, server, socket } = played;
-  const ended = messageOf(SCRIPT.snapshot(ALL));
-  const asked = client.history(TEAM);
-  socket.reply(await server.heard("history"), {
-    kind: "history",
-    channel: TEAM,
-    headSeq: 7,
-    more: false,
-    messages: [ended],
-  });
-  const { messages } = await asked;
-  t.equal(messages[0]?.stream?.state, "closed");
-  t.same(played.streams, [], "it is not news");
-});
-
-t.test("however it is cut, repeated, merged, lost or asked for, the text is right", async (t) => {
-  for (let seed = 1; seed <= 40; seed++) {
-    const random = new Random(seed);
-    const chunks = Array.from({ length: 60 }, () =>
-      random.below(8) === 0 ? undefined : random.text(6) || "x",
-    );
-    const script = new Script(chunks);
-    const end = script.events.length;
-    let sent = 0;
-    const server = new ScriptedServer((operation, socket) => {
-      if (operation.kind === "connect") acknowledge(operation, socket);
-      if (operation.kind === "stream")
-        socket.reply(operation, {
-          kind: "stream",
-          channel: TEAM,
-          snapshot: script.snapshot(Math.max(1, sent)),
-        });
+t.test(
+  "history returns an ended stream with its text, and no stream event is emitted",
+  async (t) => {
+    const fixture = await start(t);
+    const { client, server, socket } = fixture;
+    const ended = messageOf(SCRIPT.snapshot(EVENT_COUNT));
+    const request = client.history(TEAM);
+    socket.reply(await server.received("history"), {
+      kind: "history",
+      channel: TEAM,
+      headSeq: 7,
+      more: false,
+      messages: [ended],
     });
-    const client = play(t, server);
-    await client.ready();
-    let connection = 0;
-    const told: string[] = [];
-    client.on("event", ({ data }) => told.push(data));
-    const found = new Promise<Stream>((resolve) => client.on("stream", resolve));
-    const text = found.then(read);
-    while (sent < end) {
-      const socket = await server.socket(connection);
-      const next = Math.min(end, sent + 1 + random.below(3));
-      const isPlain = script.chunks.slice(sent - 1, next - 1).every((chunk) => chunk !== undefined);
-      const what = random.below(10);
-      if (what === 0)
-        socket.push({
-          ...snapshot(1),
-          snapshot: script.snapshot(Math.max(1, sent)),
-        });
-      else if (what === 1 && sent > 0) {
-        socket.end(1006);
-        connection += 1;
-        await server.heard("connect", 0, connection);
-      } else if (what < 4 && sent > 0 && next < end && isPlain) {
-        socket.push(event(script.merged(sent, next)));
-        sent = next;
-      } else {
-        const one = event(script.at(sent));
-        const isLost = what === 4 && sent > 0 && sent < end - 1;
-        if (!isLost) socket.push(one);
-        if (what === 5) socket.push(one);
-        sent += 1;
+    const { messages } = await request;
+    t.equal(messages[0]?.stream?.state, "closed");
+    t.same(fixture.streams, [], "no stream event is emitted");
+  },
+);
+
+t.test(
+  "after random losses, repetitions, merges and disconnects the text of a stream is complete",
+  async (t) => {
+    for (let seed = 1; seed <= 40; seed++) {
+      const random = new Random(seed);
+      const chunks = Array.from({ length: 60 }, () =>
+        random.below(8) === 0 ? undefined : random.text(6) || "x",
+      );
+      const script = new Script(chunks);
+      const end = script.events.length;
+      let sent = 0;
+      const server = new ScriptedServer((operation, socket) => {
+        if (operation.kind === "connect") acknowledge(operation, socket);
+        if (operation.kind === "stream")
+          socket.reply(operation, {
+            kind: "stream",
+            channel: TEAM,
+            snapshot: script.snapshot(Math.max(1, sent)),
+          });
+      });
+      const client = connectTo(t, server);
+      await client.ready();
+      let connection = 0;
+      const toolCalls: string[] = [];
+      client.on("event", ({ data }) => toolCalls.push(data));
+      const firstEmitted = new Promise<Stream>((resolve) => client.on("stream", resolve));
+      const text = firstEmitted.then(read);
+      while (sent < end) {
+        const socket = await server.socket(connection);
+        const next = Math.min(end, sent + 1 + random.below(3));
+        const isPlain = script.chunks
+          .slice(sent - 1, next - 1)
+          .every((chunk) => chunk !== undefined);
+        const action = random.below(10);
+        if (action === 0)
+          socket.push({
+            ...snapshot(1),
+            snapshot: script.snapshot(Math.max(1, sent)),
+          });
+        else if (action === 1 && sent > 0) {
+          socket.end(1006);
+          connection += 1;
+          await server.received("connect", 0, connection);
+        } else if (action < 4 && sent > 0 && next < end && isPlain) {
+          socket.push(eventPush(script.merged(sent, next)));
+          sent = next;
+        } else {
+          const push = eventPush(script.at(sent));
+          const isLost = action === 4 && sent > 0 && sent < end - 1;
+          if (!isLost) socket.push(push);
+          if (action === 5) socket.push(push);
+          sent += 1;
+        }
+        if (random.flip()) await new Promise(setImmediate);
       }
-      if (random.flip()) await new Promise(setImmediate);
+      t.equal(await text, script.text(), `seed ${seed}`);
+      const calls = (await firstEmitted).notes.map((note) => note.data);
+      const inScript = chunks.flatMap((chunk, n) => (chunk === undefined ? [`tool ${n}`] : []));
+      t.same(calls, inScript);
+      t.same(
+        toolCalls,
+        inScript.slice(inScript.length - toolCalls.length),
+        "tool calls are emitted in order, none twice",
+      );
+      await client.close();
     }
-    t.equal(await text, script.text(), `seed ${seed}`);
-    const calls = (await found).notes.map((note) => note.data);
-    const inScript = chunks.flatMap((chunk, n) => (chunk === undefined ? [`tool ${n}`] : []));
-    t.same(calls, inScript);
-    t.same(told, inScript.slice(inScript.length - told.length), "in order, none twice");
-    await client.close();
-  }
-});
+  },
+);
