@@ -1,56 +1,56 @@
-// Channels and their members as a backend manages them, and what live sessions notice of it at
-// once.
+// Channels and their members as a backend manages them, and what live sessions see of each change
+// at once.
 
 import type { Test } from "tap";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { tempFolder } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
-import { codeOf, group, person, received, receives, startWorld, wire } from "./world.ts";
+import { codeOf, group, person, receivedTexts, startWorld, untilReceived, wire } from "./world.ts";
 
 const world = await startWorld(t);
 const ADD = "/channel/subscriber_add";
 const REMOVE = "/channel/subscriber_remove";
 
-/** A group whose owner can send, and one online member. */
+/** Creates a group whose owner can send, with one online member. */
 async function aliceAndBob(t: Test) {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   const channel = await world.newGroup([alice, bob]);
   const client = await world.join(t, bob);
-  const say = (text: string) => world.send(alice, channel, text);
-  return { alice, bob, channel, client, say };
+  const send = (text: string) => world.send(alice, channel, text);
+  return { alice, bob, channel, client, send };
 }
 
 t.test(
-  "POST /channel: answers status ok; its subscribers are members at once, live sessions included [spec: POST /channel 200; spec: channel_id; spec: channel_type; spec: subscribers of a channel]",
+  "POST /channel creates a channel whose subscribers are members at once, including live sessions [spec: POST /channel 200; spec: channel_id; spec: channel_type; spec: subscribers of a channel]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const live = await world.join(t, bob);
     const channel = group(world.name("group"));
     const body = { ...wire(channel), subscribers: [alice, bob, bob] };
-    const answer = await world.call("/channel", body);
-    t.equal(answer.status, 200);
-    t.same(answer.body, { status: "ok" });
+    const response = await world.call("/channel", body);
+    t.equal(response.status, 200);
+    t.same(response.body, { status: "ok" });
     t.equal((await world.send(alice, channel, "hello")).status, 200);
-    t.same(await receives(live, 1), ["hello"]);
+    t.same(await untilReceived(live, 1), ["hello"]);
   },
 );
 
 t.test(
-  "POST /channel: a group without subscribers exists, and nobody may send into it [spec: POST /channel 200]",
+  "POST /channel creates a group without subscribers, to which no user may send [spec: POST /channel 200]",
   async (t) => {
     const channel = await world.newGroup([]);
-    const answer = await world.send(world.name("alice"), channel, "hello");
-    t.match(answer, { status: 403, body: { code: "not_subscriber" } });
+    const response = await world.send(world.name("alice"), channel, "hello");
+    t.match(response, { status: 403, body: { code: "not_subscriber" } });
   },
 );
 
 t.test(
-  "POST /channel: a taken id is 409 and changes nothing; types have ids of their own [spec: POST /channel 409; decisions: Create again]",
+  "POST /channel responds 409 to an existing id of the same type and changes nothing [spec: POST /channel 409; decisions: Create again]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
-    const again = { ...wire(channel), ban: 1, subscribers: ["mallory"] };
-    t.equal(await world.refusal("/channel", again), "409 channel_exists");
+    const repeated = { ...wire(channel), ban: 1, subscribers: ["mallory"] };
+    t.equal(await world.refusal("/channel", repeated), "409 channel_exists");
     t.equal((await world.send(alice, channel, "hello")).status, 200);
     t.equal((await world.send("mallory", channel, "hello")).status, 403);
     await world.ok("/channel", { ...wire(channel), channel_type: 1 });
@@ -58,7 +58,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel: disband 1 for an existing channel disbands it; the id stays taken and disbanded for good [decisions: Create again; spec: disband; spec: Channel state]",
+  "POST /channel with disband 1 disbands an existing channel permanently [decisions: Create again; spec: disband; spec: Channel state]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -76,9 +76,9 @@ t.test(
 );
 
 t.test(
-  "POST /channel: a wrong id, type, flag or subscriber is 400 [spec: POST /channel 400]",
+  "POST /channel responds 400 to an invalid id, type, flag or subscriber [spec: POST /channel 400]",
   async (t) => {
-    const right = { channel_id: world.name("group"), channel_type: 2 };
+    const valid = { channel_id: world.name("group"), channel_type: 2 };
     for (const change of [
       { channel_id: undefined },
       { channel_type: undefined },
@@ -91,31 +91,31 @@ t.test(
       { subscribers: "bob" },
     ])
       t.equal(
-        await world.refusal("/channel", { ...right, ...change }),
+        await world.refusal("/channel", { ...valid, ...change }),
         "400 bad_request",
-        JSON.stringify(change),
+        `${JSON.stringify(change)} is refused`,
       );
     for (const change of [{ channel_id: "a&b" }, { subscribers: ["a", ""] }])
-      t.equal(await world.refusal("/channel", { ...right, ...change }), "400 bad_id");
-    await world.ok("/channel", right);
+      t.equal(await world.refusal("/channel", { ...valid, ...change }), "400 bad_id");
+    await world.ok("/channel", valid);
   },
 );
 
 t.test(
-  "large 1: a super-large group has the same delivery and history [spec: large; decisions: large]",
+  "a group with large 1 has the same delivery and history [spec: large; decisions: large]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob], { large: 1 });
     const live = await world.join(t, bob);
     await world.send(alice, channel, "hello");
-    t.same(await receives(live, 1), ["hello"]);
+    t.same(await untilReceived(live, 1), ["hello"]);
     const { messages } = await live.history(channel);
     t.equal(messages.length, 1);
   },
 );
 
 t.test(
-  "POST /channel/info: changes the flags it is sent and no others; 404 for no such channel [issue: channel/info]",
+  "POST /channel/info changes only the given flags, and responds 404 for an unknown channel [issue: channel/info]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice], { ban: 1, send_ban: 1 });
@@ -137,27 +137,27 @@ t.test(
 );
 
 t.test(
-  "subscriber_add: live sessions of the added user receive the channel at once, and the user may send [issue: subscriber_add; issue: Membership reaches live sessions]",
+  "subscriber_add lets the added user's live sessions receive and send at once [issue: subscriber_add; issue: Membership reaches live sessions]",
   async (t) => {
-    const { alice, channel, say } = await aliceAndBob(t);
+    const { alice, channel, send } = await aliceAndBob(t);
     const carol = world.name("carol");
     const phone = await world.join(t, carol);
     const laptop = await world.join(t, carol, { flag: 2 });
-    await say("before");
+    await send("before");
     const body = { ...wire(channel), subscribers: [carol, alice] };
     t.same(await world.ok(ADD, body), { status: "ok" });
-    await world.ok(ADD, body); // twice is harmless
-    await say("after");
-    t.same(await receives(phone, 1), ["after"]);
-    t.same(await receives(laptop, 1), ["after"]);
+    await world.ok(ADD, body); // adding a member again has no effect
+    await send("after");
+    t.same(await untilReceived(phone, 1), ["after"]);
+    t.same(await untilReceived(laptop, 1), ["after"]);
     t.equal((await phone.send(channel, "hello")).messageSeq, 3);
   },
 );
 
 t.test(
-  "subscriber_add: reset 1 replaces the list, and who is not in it stops receiving at once [issue: subscriber_add]",
+  "subscriber_add with reset 1 replaces the members, and a dropped member receives nothing more [issue: subscriber_add]",
   async (t) => {
-    const { alice, channel, client, say } = await aliceAndBob(t);
+    const { alice, channel, client, send } = await aliceAndBob(t);
     const carol = world.name("carol");
     const added = await world.join(t, carol);
     await world.ok(ADD, {
@@ -165,14 +165,14 @@ t.test(
       subscribers: [alice, carol],
       reset: 1,
     });
-    await say("after");
-    t.same(await received(client), []);
-    t.same(await receives(added, 1), ["after"]);
+    await send("after");
+    t.same(await receivedTexts(client), []);
+    t.same(await untilReceived(added, 1), ["after"]);
   },
 );
 
 t.test(
-  "subscriber_add: 404 for no such channel, 400 for nobody to add [issue: subscriber_add]",
+  "subscriber_add responds 404 for an unknown channel and 400 for an empty list [issue: subscriber_add]",
   async (t) => {
     const body = { channel_id: world.name("none"), channel_type: 2 };
     const add = { ...body, subscribers: ["bob"] };
@@ -182,32 +182,32 @@ t.test(
 );
 
 t.test(
-  "subscriber_remove: the removed user's live sessions stop receiving at once and may not send, others go on [spec: POST /channel/subscriber_remove 200; decisions: After removal; issue: Membership reaches live sessions]",
+  "subscriber_remove stops the removed user's live sessions from receiving and sending at once [spec: POST /channel/subscriber_remove 200; decisions: After removal; issue: Membership reaches live sessions]",
   async (t) => {
-    const { bob, channel, client, say } = await aliceAndBob(t);
+    const { bob, channel, client, send } = await aliceAndBob(t);
     const laptop = await world.join(t, bob, { flag: 2 });
     const carol = world.name("carol");
     await world.ok(ADD, { ...wire(channel), subscribers: [carol] });
-    const stays = await world.join(t, carol);
-    await say("before");
+    const remaining = await world.join(t, carol);
+    await send("before");
     const body = { ...wire(channel), subscribers: [bob] };
     t.same(await world.ok(REMOVE, body), { status: "ok" });
-    await say("after");
-    t.same(await receives(client, 1), ["before"]);
-    t.same(await receives(laptop, 1), ["before"]);
-    t.same(await receives(stays, 2), ["before", "after"]);
+    await send("after");
+    t.same(await untilReceived(client, 1), ["before"]);
+    t.same(await untilReceived(laptop, 1), ["before"]);
+    t.same(await untilReceived(remaining, 2), ["before", "after"]);
     await t.rejects(client.send(channel, "x"), { code: "not_subscriber" });
     await t.rejects(client.history(channel), { code: "not_in_channel" });
-    const again = await world.connect(t, bob);
-    await say("later");
-    t.same(await received(again), []);
+    const reconnected = await world.connect(t, bob);
+    await send("later");
+    t.same(await receivedTexts(reconnected), []);
   },
 );
 
 t.test(
-  "subscriber_remove: several are removed in one call [spec: POST /channel/subscriber_remove 200]",
+  "subscriber_remove can remove several members in one call [spec: POST /channel/subscriber_remove 200]",
   async (t) => {
-    const uids = ["a", "b", "c"].map((word) => world.name(word));
+    const uids = ["a", "b", "c"].map((name) => world.name(name));
     const channel = await world.newGroup(uids);
     await world.ok(REMOVE, { ...wire(channel), subscribers: uids.slice(1) });
     const statuses = uids.map(async (uid) => (await world.send(uid, channel, "x")).status);
@@ -216,21 +216,21 @@ t.test(
 );
 
 t.test(
-  "subscriber_remove: no such channel, or a listed uid that is not in it, gives 404 and removes nobody [spec: POST /channel/subscriber_remove 404; decisions: subscriber_remove]",
+  "subscriber_remove responds 404 and removes no member if the channel or a listed uid is unknown [spec: POST /channel/subscriber_remove 404; decisions: subscriber_remove]",
   async (t) => {
-    const { bob, channel, client, say } = await aliceAndBob(t);
+    const { bob, channel, client, send } = await aliceAndBob(t);
     const stranger = world.name("stranger");
     const body = { ...wire(channel), subscribers: [bob, stranger] };
     t.equal(await world.refusal(REMOVE, body), "404 not_in_channel");
-    await say("still here");
-    t.same(await receives(client, 1), ["still here"]);
+    await send("unchanged");
+    t.same(await untilReceived(client, 1), ["unchanged"]);
     const none = { ...body, channel_id: world.name("none") };
     t.equal(await world.refusal(REMOVE, none), "404 channel_not_found");
   },
 );
 
 t.test(
-  "subscriber_remove: a disbanded channel gives 403 [spec: POST /channel/subscriber_remove 403; decisions: subscriber_remove]",
+  "subscriber_remove responds 403 for a disbanded channel [spec: POST /channel/subscriber_remove 403; decisions: subscriber_remove]",
   async (t) => {
     const bob = world.name("bob");
     const channel = await world.newGroup([bob], { disband: 1 });
@@ -240,10 +240,10 @@ t.test(
 );
 
 t.test(
-  "subscriber_remove: subscribers are required and not empty, the rest must be right, else 400 [spec: POST /channel/subscriber_remove 400; decisions: subscriber_remove]",
+  "subscriber_remove responds 400 to missing, empty or invalid fields [spec: POST /channel/subscriber_remove 400; decisions: subscriber_remove]",
   async (t) => {
     const bob = world.name("bob");
-    const right = { ...wire(await world.newGroup([bob])), subscribers: [bob] };
+    const valid = { ...wire(await world.newGroup([bob])), subscribers: [bob] };
     for (const change of [
       { subscribers: undefined },
       { subscribers: [] },
@@ -254,32 +254,32 @@ t.test(
       { temp_subscriber: 2 },
     ])
       t.equal(
-        await world.refusal(REMOVE, { ...right, ...change }),
+        await world.refusal(REMOVE, { ...valid, ...change }),
         "400 bad_request",
-        JSON.stringify(change),
+        `${JSON.stringify(change)} is refused`,
       );
-    await world.ok(REMOVE, right);
+    await world.ok(REMOVE, valid);
   },
 );
 
 t.test(
-  "subscriber_remove_all: nobody receives or sends any more, temporary members included, and members can be added again",
+  "subscriber_remove_all removes all members, including temporary ones, and members can be added again",
   async (t) => {
-    const { bob, channel, client, say } = await aliceAndBob(t);
+    const { bob, channel, client, send } = await aliceAndBob(t);
     const guest = world.name("guest");
     const temporary = { subscribers: [guest], temp_subscriber: 1 };
     await world.ok(ADD, { ...wire(channel), ...temporary });
     const visitor = await world.join(t, guest);
-    await say("before");
+    await send("before");
     await world.ok("/channel/subscriber_remove_all", wire(channel));
-    t.equal((await say("after")).body.code, "not_subscriber");
+    t.equal((await send("after")).body.code, "not_subscriber");
     await world.send(SYSTEM_UID, channel, "to nobody");
-    t.same(await receives(client, 1), ["before"]);
-    t.same(await receives(visitor, 1), ["before"]);
+    t.same(await untilReceived(client, 1), ["before"]);
+    t.same(await untilReceived(visitor, 1), ["before"]);
     t.equal(await codeOf(client.send(channel, "x")), "not_subscriber");
     await world.ok(ADD, { ...wire(channel), subscribers: [bob] });
     await world.send(SYSTEM_UID, channel, "welcome");
-    t.same(await receives(client, 2), ["before", "welcome"]);
+    t.same(await untilReceived(client, 2), ["before", "welcome"]);
     const none = wire(group(world.name("none")));
     const path = "/channel/subscriber_remove_all";
     t.equal(await world.refusal(path, none), "404 channel_not_found");
@@ -287,13 +287,13 @@ t.test(
 );
 
 t.test(
-  "/channel/delete disbands a group for good; a personal channel and an unknown group are refused",
+  "/channel/delete disbands a group permanently, and refuses personal channels and unknown groups",
   async (t) => {
-    const { channel, client, say } = await aliceAndBob(t);
+    const { channel, client, send } = await aliceAndBob(t);
     const path = "/channel/delete";
     await world.ok(path, wire(channel));
-    await world.ok(path, wire(channel)); // twice is harmless
-    t.equal((await say("after")).body.code, "channel_disbanded");
+    await world.ok(path, wire(channel)); // a second call succeeds as well
+    t.equal((await send("after")).body.code, "channel_disbanded");
     t.equal(await codeOf(client.send(channel, "x")), "channel_disbanded");
     const user = wire(person(world.name("user")));
     t.equal(await world.refusal(path, user), "400 bad_request");
@@ -303,7 +303,7 @@ t.test(
 );
 
 t.test(
-  "a backend reads back what it wrote: a channel, its members and lists in pages, and a user's groups",
+  "a backend can read a channel's state, its members and lists in pages, and a user's groups",
   async (t) => {
     const uids = ["a", "b", "c", "日本"].map((word) => world.name(word)).sort();
     const [first = "", second = "", third = "", guest = ""] = uids;
@@ -314,8 +314,8 @@ t.test(
     await world.ok("/channel/blacklist_add", list);
     await world.ok("/channel/whitelist_add", list);
     const read = async (path: string, query: object = {}) => {
-      const of = { ...wire(channel), ...query };
-      const pairs = Object.entries(of).map(([k, v]) => [k, String(v)]);
+      const fields = { ...wire(channel), ...query };
+      const pairs = Object.entries(fields).map(([k, v]) => [k, String(v)]);
       const text = new URLSearchParams(Object.fromEntries(pairs));
       return (await world.call(`${path}?${text}`)).body;
     };
@@ -334,10 +334,10 @@ t.test(
     t.same(await read(members, { list: "whitelist" }), denied);
     const allowed = [{ uid: second }, { uid: third }];
     t.same(await read("/channel/whitelist"), allowed);
-    const other = await world.newGroup([first]);
-    const gone = await world.newGroup([first]);
-    await world.ok("/channel/delete", wire(gone));
-    const groups = [wire(channel), wire(other)];
+    const otherGroup = await world.newGroup([first]);
+    const deleted = await world.newGroup([first]);
+    await world.ok("/channel/delete", wire(deleted));
+    const groups = [wire(channel), wire(otherGroup)];
     t.same(await world.call(`/user/channels?uid=${first}`).then((a) => a.body), {
       channels: groups.sort((a, b) => (a.channel_id < b.channel_id ? -1 : 1)),
       cursor: "",
@@ -349,34 +349,34 @@ t.test(
 );
 
 t.test(
-  "temp_subscriber: names which membership is removed; who holds the other kind too stays a member [spec: temp_subscriber; decisions: subscriber_remove]",
+  "subscriber_remove removes only the membership that temp_subscriber selects [spec: temp_subscriber; decisions: subscriber_remove]",
   async (t) => {
-    const { bob, channel, client, say } = await aliceAndBob(t);
+    const { bob, channel, client, send } = await aliceAndBob(t);
     const body = { ...wire(channel), subscribers: [bob] };
     const temporary = { ...body, temp_subscriber: 1 };
     t.equal(await world.refusal(REMOVE, temporary), "404 not_in_channel");
     await world.ok(ADD, temporary);
     await world.ok(REMOVE, body);
-    await say("still a temporary member");
+    await send("still a temporary member");
     t.equal(await world.refusal(REMOVE, body), "404 not_in_channel");
     await world.ok(REMOVE, temporary);
-    await say("gone");
-    t.same(await receives(client, 1), ["still a temporary member"]);
+    await send("gone");
+    t.same(await untilReceived(client, 1), ["still a temporary member"]);
   },
 );
 
 t.test(
-  "a personal channel's subscribers are contacts: adding and removing them moves no session [decisions: Personal channel record]",
+  "the subscribers of a personal channel are the contacts who may write to its owner [decisions: Personal channel record]",
   async (t) => {
     const [owner, friend] = [world.name("owner"), world.name("friend")];
     const record = wire(person(owner));
     await world.ok("/channel", { ...record, subscribers: [friend] });
     const stranger = world.name("stranger");
-    const from = async (uid: string) => (await world.send(uid, person(owner), "x")).status;
-    t.same([await from(friend), await from(stranger)], [200, 403]);
+    const sendAs = async (uid: string) => (await world.send(uid, person(owner), "x")).status;
+    t.same([await sendAs(friend), await sendAs(stranger)], [200, 403]);
     await world.ok(ADD, { ...record, subscribers: [stranger] });
     await world.ok(REMOVE, { ...record, subscribers: [friend] });
-    t.same([await from(friend), await from(stranger)], [403, 200]);
+    t.same([await sendAs(friend), await sendAs(stranger)], [403, 200]);
   },
 );
 
@@ -385,7 +385,7 @@ t.test("channels, flags and members survive a restart [issue: Members survive]",
   const before = await startWorld(t, {}, folder);
   const open = await before.newGroup(["alice", "bob"]);
   const banned = await before.newGroup(["alice"], { ban: 1 });
-  const gone = await before.newGroup(["alice"], { disband: 1 });
+  const disbanded = await before.newGroup(["alice"], { disband: 1 });
   const remove = { ...wire(open), subscribers: ["bob"] };
   await before.ok(REMOVE, remove);
   await before.close();
@@ -395,5 +395,5 @@ t.test("channels, flags and members survive a restart [issue: Members survive]",
   t.equal(await code("alice", open), undefined);
   t.equal(await code("bob", open), "not_subscriber");
   t.equal(await code("alice", banned), "channel_banned");
-  t.equal(await code("alice", gone), "channel_disbanded");
+  t.equal(await code("alice", disbanded), "channel_disbanded");
 });

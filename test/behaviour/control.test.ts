@@ -1,7 +1,7 @@
-// What a backend sees and ends of its users' sessions, on whichever node they are.
+// How a backend lists and ends the sessions of its users, on whichever node they are.
 
 import { t } from "../support/suite.ts";
-import { eventually, farewell, startWorld } from "./world.ts";
+import { endingOf, eventually, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
@@ -18,7 +18,7 @@ const devicesOf = async (uid: string): Promise<Sessions> =>
   (await world.call(`/user/devices?uid=${uid}`)).body;
 
 t.test(
-  "GET /user/devices: registered classes and live sessions, whichever node answers [issue: user/devices]",
+  "GET /user/devices lists registered device classes and live sessions on every node [issue: user/devices]",
   async (t) => {
     const ann = world.name("ann");
     t.same(await devicesOf(ann), { devices: [], sessions: [] });
@@ -48,46 +48,46 @@ t.test(
 );
 
 t.test(
-  "POST /conn/kick: ends one session as kicked, the user's others stay [issue: conn/kick]",
+  "POST /conn/kick ends one session as kicked, and the user's other sessions stay [issue: conn/kick]",
   async (t) => {
     const ann = world.name("ann");
-    const one = await world.join(t, ann, { flag: 1 });
+    const kicked = await world.join(t, ann, { flag: 1 });
     const { sessions } = await devicesOf(ann);
-    const other = await world.join(t, ann, { flag: 2 });
+    const otherDevice = await world.join(t, ann, { flag: 2 });
     const [first] = sessions;
     const kick = { uid: ann, conn_id: first?.session_id };
     t.same(await world.ok("/conn/kick", { ...kick, conn_id: "none" }), {
       status: "ok",
     });
     await world.ok("/conn/kick", { ...kick, uid: world.name("bob") });
-    await other.ping();
-    await one.ping();
+    await otherDevice.ping();
+    await kicked.ping();
     await world.ok("/conn/kick", kick);
-    t.equal(await farewell(one), "kicked 4200");
+    t.equal(await endingOf(kicked), "kicked 4200");
     await world.ok("/conn/kick", kick);
-    await other.ping();
+    await otherDevice.ping();
     await world.connect(t, ann, { flag: 1 });
   },
 );
 
 t.test(
-  "GET /connz, GET /varz and GET /health: each node tells of its own [issue: connz; issue: varz; issue: health]",
+  "GET /connz, GET /varz and GET /health describe the node that responds [issue: connz; issue: varz; issue: health]",
   async (t) => {
     const ann = world.name("ann");
     await world.join(t, ann, { flag: 1, deviceId: "browser" });
-    let found: Record<string, unknown> | undefined;
+    let connection: Record<string, unknown> | undefined;
     await eventually(async () => {
       const { body } = await world.call(`/connz?uid=${ann}`);
-      [found] = body.connections;
-      return found !== undefined;
+      [connection] = body.connections;
+      return connection !== undefined;
     });
     const { sessions } = await devicesOf(ann);
-    t.match(found, {
+    t.match(connection, {
       ...{ uid: ann, device: "web", device_id: "browser", device_level: 0 },
       ...{ id: sessions[0]?.session_id, node_id: sessions[0]?.node_id },
       ...{ ip: "127.0.0.1", pending_bytes: 0 },
     });
-    t.ok(Number(found?.uptime) < 600);
+    t.ok(Number(connection?.uptime) < 600);
     const { body } = await world.call("/varz");
     t.match(body, { server_name: "Jindou", version: "test" });
     t.ok(body.connections >= body.sessions);

@@ -1,41 +1,42 @@
-// Conversations over HTTP: the list a backend hands its clients, clearing, setting and deleting,
-// and what the user's devices hear of it.
+// Conversations over HTTP: the list for a backend's clients, clearing, setting and deleting, and
+// the pushes to the user's devices.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
-import { startStage } from "./stages.ts";
+import { createFixture } from "./stream-fixture.ts";
 import { group, person, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 const RED = { header: { red_dot: 1 } };
-const names = (...words: string[]) =>
-  words.map((word) => world.name(word)) as [string, string, string];
+const names = (...prefixes: string[]) =>
+  prefixes.map((prefix) => world.name(prefix)) as [string, string, string];
 
-const sync = (uid: string, more: object = {}) => world.ok("/conversation/sync", { uid, ...more });
-const change = (call: string, uid: string, channel: ChannelRef, more: object = {}) =>
-  world.ok(`/conversations/${call}`, { uid, ...wire(channel), ...more });
+const sync = (uid: string, fields: object = {}) =>
+  world.ok("/conversation/sync", { uid, ...fields });
+const change = (call: string, uid: string, channel: ChannelRef, fields: object = {}) =>
+  world.ok(`/conversations/${call}`, { uid, ...wire(channel), ...fields });
 
-/** `id unread` of each. */
-const briefly = (list: readonly { channel_id: string; unread: number }[]) =>
+/** Returns `<channel id> <unread>` of each conversation. */
+const unreadOf = (list: readonly { channel_id: string; unread: number }[]) =>
   list.map(({ channel_id, unread }) => `${channel_id} ${unread}`);
 
 t.test(
-  "POST /conversation/sync: each conversation with its numbers, newest message first [issue: conversation/sync]",
+  "POST /conversation/sync lists each conversation with its seqs and unread count, newest first [issue: conversation/sync]",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const channel = await world.newGroup([alice, bob]);
     t.same(await sync(alice), []);
     await world.send(bob, channel, "all", { ...RED, client_msg_no: "g1" });
-    await world.send(carol, person(alice), "one", RED);
-    await world.send(carol, person(alice), "two", {
+    await world.send(carol, person(alice), "first", RED);
+    await world.send(carol, person(alice), "second", {
       ...RED,
       client_msg_no: "c2",
     });
     const list = await sync(alice);
-    t.same(briefly(list), [`${carol} 2`, `${channel.id} 1`]);
-    const [{ timestamp, version, ...rest }] = list;
-    t.same(rest, {
+    t.same(unreadOf(list), [`${carol} 2`, `${channel.id} 1`]);
+    const [{ timestamp, version, ...conversation }] = list;
+    t.same(conversation, {
       ...{ channel_id: carol, channel_type: 1, unread: 2 },
       ...{ last_msg_seq: 2, last_client_msg_no: "c2" },
       ...{ offset_msg_seq: 0, readed_to_msg_seq: 0, recents: [] },
@@ -46,12 +47,12 @@ t.test(
 );
 
 t.test(
-  "msg_count: so many recents of each, newest first; absent or 0 none, and still the conversations [issue: conversation/sync]",
+  "POST /conversation/sync returns the msg_count newest messages of each conversation, none if it is absent or 0 [issue: conversation/sync]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 5)) await world.send(bob, person(alice), `m${n}`, RED);
-    const recents = async (more: object) => {
-      const [{ recents }] = await sync(alice, more);
+    const recents = async (fields: object) => {
+      const [{ recents }] = await sync(alice, fields);
       return recents.map(
         ({
           message_seq,
@@ -76,83 +77,87 @@ t.test(
     t.same(
       await recents({ msg_count: 9, last_msg_seqs }),
       ["5 true", "4 true"],
-      "what lies behind",
+      "only messages after the last seq are returned",
     );
   },
 );
 
-t.test(
-  "last_msg_seqs is read right with ids that contain | and : [issue: conversation/sync]",
-  async (t) => {
-    const alice = world.name("alice");
-    const odd = [`a:1:2|b-${alice}`, `|:${alice}`];
-    for (const uid of odd)
-      for (const n of range(1, 3)) await world.send(uid, person(alice), `m${n}`);
-    const last_msg_seqs = odd.map((uid, at) => `${uid}:1:${at + 1}`).join("|");
-    const list = await sync(alice, { msg_count: 9, last_msg_seqs });
-    const seqs = Object.fromEntries(
-      list.map((one: { channel_id: string; recents: { message_seq: number }[] }) => [
-        one.channel_id,
-        one.recents.map(({ message_seq }) => message_seq),
-      ]),
-    );
-    t.same(seqs, { [odd[0] ?? ""]: [3, 2], [odd[1] ?? ""]: [3] });
-  },
-);
+t.test("last_msg_seqs may contain ids with | and : [issue: conversation/sync]", async (t) => {
+  const alice = world.name("alice");
+  const odd = [`a:1:2|b-${alice}`, `|:${alice}`];
+  for (const uid of odd) for (const n of range(1, 3)) await world.send(uid, person(alice), `m${n}`);
+  const last_msg_seqs = odd.map((uid, at) => `${uid}:1:${at + 1}`).join("|");
+  const list = await sync(alice, { msg_count: 9, last_msg_seqs });
+  const seqs = Object.fromEntries(
+    list.map((item: { channel_id: string; recents: { message_seq: number }[] }) => [
+      item.channel_id,
+      item.recents.map(({ message_seq }) => message_seq),
+    ]),
+  );
+  t.same(seqs, { [odd[0] ?? ""]: [3, 2], [odd[1] ?? ""]: [3] });
+});
 
 t.test(
-  "only_unread, exclude_channel_types, page and page_size choose among them [issue: conversation/sync]",
+  "only_unread, exclude_channel_types, page and page_size filter the conversation list [issue: conversation/sync]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const channel = await world.newGroup([alice, bob]);
     for (const n of range(1, 3)) await world.send(`${alice}-${n}`, person(alice), "x", RED);
     await world.send(bob, channel, "x", RED);
     await change("clearUnread", alice, person(`${alice}-2`));
-    const who = async (more: object) => {
-      const list: { channel_id: string }[] = await sync(alice, more);
+    const idsOf = async (fields: object) => {
+      const list: { channel_id: string }[] = await sync(alice, fields);
       return list.map(({ channel_id }) => channel_id.replace(`${alice}-`, ""));
     };
-    t.same(await who({}), [channel.id, "3", "2", "1"]);
-    t.same(await who({ only_unread: 1 }), [channel.id, "3", "1"]);
-    t.same(await who({ exclude_channel_types: [2] }), ["3", "2", "1"]);
-    t.same(await who({ exclude_channel_types: [1, 2] }), []);
-    t.same(await who({ page: 1, page_size: 3 }), [channel.id, "3", "2"]);
-    t.same(await who({ page: 2, page_size: 3 }), ["1"]);
-    t.same(await who({ page: 3, page_size: 3 }), []);
+    t.same(await idsOf({}), [channel.id, "3", "2", "1"]);
+    t.same(await idsOf({ only_unread: 1 }), [channel.id, "3", "1"]);
+    t.same(await idsOf({ exclude_channel_types: [2] }), ["3", "2", "1"]);
+    t.same(await idsOf({ exclude_channel_types: [1, 2] }), []);
+    t.same(await idsOf({ page: 1, page_size: 3 }), [channel.id, "3", "2"]);
+    t.same(await idsOf({ page: 2, page_size: 3 }), ["1"]);
+    t.same(await idsOf({ page: 3, page_size: 3 }), []);
   },
 );
 
 t.test(
-  "version: what changed since, by a message or by the user [issue: conversation/sync]",
+  "POST /conversation/sync with version returns what a message or the user has changed since [issue: conversation/sync]",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     for (const uid of [bob, carol]) await world.send(uid, person(alice), "x", RED);
     const all: { version: number; channel_id: string }[] = await sync(alice);
-    const version = Math.max(...all.map((one) => one.version)) + 1;
+    const version = Math.max(...all.map((conversation) => conversation.version)) + 1;
     t.same(await sync(alice, { version }), []);
     await new Promise((resolve) => setTimeout(resolve, 3)); // versions are milliseconds
     await change("clearUnread", alice, person(bob));
-    t.same(briefly(await sync(alice, { version })), [`${bob} 0`]);
+    t.same(unreadOf(await sync(alice, { version })), [`${bob} 0`]);
     await world.send(carol, person(alice), "y", RED);
-    t.same(briefly(await sync(alice, { version })), [`${carol} 2`, `${bob} 0`]);
+    t.same(unreadOf(await sync(alice, { version })), [`${carol} 2`, `${bob} 0`]);
   },
 );
 
-t.test("POST /conversations/clearUnread: everything is read [issue: clearUnread]", async (t) => {
-  const [alice, bob] = names("alice", "bob");
-  for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
-  t.same(await change("clearUnread", alice, person(bob)), { status: "ok" });
-  matchObject(t, await sync(alice), [{ unread: 0, readed_to_msg_seq: 3 }]);
-  await world.send(bob, person(alice), "4", RED);
-  matchObject(t, await sync(alice), [{ unread: 1, readed_to_msg_seq: 3 }], "it does not come back");
-});
+t.test(
+  "POST /conversations/clearUnread marks every message as read [issue: clearUnread]",
+  async (t) => {
+    const [alice, bob] = names("alice", "bob");
+    for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
+    t.same(await change("clearUnread", alice, person(bob)), { status: "ok" });
+    matchObject(t, await sync(alice), [{ unread: 0, readed_to_msg_seq: 3 }]);
+    await world.send(bob, person(alice), "4", RED);
+    matchObject(
+      t,
+      await sync(alice),
+      [{ unread: 1, readed_to_msg_seq: 3 }],
+      "only new messages are unread afterwards",
+    );
+  },
+);
 
 t.test(
-  "POST /conversations/setUnread: both ways, as far as there are messages [issue: setUnread]",
+  "POST /conversations/setUnread raises or lowers the unread count, up to the number of messages [issue: setUnread]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 5)) await world.send(bob, person(alice), String(n), RED);
-    for (const [unread, shown] of [
+    for (const [unread, expected] of [
       [2, 2],
       [4, 4],
       [0, 0],
@@ -162,36 +167,43 @@ t.test(
       t.same(await change("setUnread", alice, person(bob), { unread }), {
         status: "ok",
       });
-      matchObject(t, await sync(alice), [{ unread: shown, readed_to_msg_seq: 5 - (shown ?? 0) }]);
+      matchObject(t, await sync(alice), [
+        { unread: expected, readed_to_msg_seq: 5 - (expected ?? 0) },
+      ]);
     }
   },
 );
 
 t.test(
-  "POST /conversations/delete: hidden until a new message comes, without the old ones [issue: conversations/delete]",
+  "POST /conversations/delete hides a conversation and its messages until a new message arrives [issue: conversations/delete]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
     t.same(await change("delete", alice, person(bob)), { status: "ok" });
     t.same(await sync(alice), []);
-    matchObject(t, await sync(bob), [{ channel_id: alice, unread: 0 }], "the other's own");
+    matchObject(
+      t,
+      await sync(bob),
+      [{ channel_id: alice, unread: 0 }],
+      "the other user's conversation is unchanged",
+    );
     await world.send(bob, person(alice), "4", RED);
-    const [one, ...more] = await sync(alice, { msg_count: 9 });
-    t.same(more, []);
-    matchObject(t, one, { unread: 1, last_msg_seq: 4, offset_msg_seq: 3 });
+    const [conversation, ...others] = await sync(alice, { msg_count: 9 });
+    t.same(others, []);
+    matchObject(t, conversation, { unread: 1, last_msg_seq: 4, offset_msg_seq: 3 });
     t.same(
-      one.recents.map(({ message_seq }: { message_seq: number }) => message_seq),
+      conversation.recents.map(({ message_seq }: { message_seq: number }) => message_seq),
       [4],
     );
   },
 );
 
 t.test(
-  "every device of the user hears of a change over HTTP at once [issue: Told at once]",
+  "a change over HTTP is pushed to every device of the user at once [issue: Pushed at once]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const [phone, laptop] = [await world.join(t, alice), await world.join(t, alice, { flag: 2 })];
-    const other = await world.join(t, bob);
+    const peer = await world.join(t, bob);
     await world.send(bob, person(alice), "x", RED);
     await change("clearUnread", alice, person(bob));
     await change("setUnread", alice, person(bob), { unread: 1 });
@@ -204,18 +216,18 @@ t.test(
         { change: "delete", conversation: { last: undefined } },
       ]);
     }
-    await other.ping();
-    t.same(other.pushesOf("conversation"), []);
+    await peer.ping();
+    t.same(peer.pushesOf("conversation"), []);
   },
 );
 
 t.test(
-  "recents show a stream with its text so far [issue: conversation/sync; decisions: Stream and history]",
+  "the recents of a conversation contain a stream with its text so far [issue: conversation/sync; decisions: Stream and history]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    await stage.say("s1", "so far");
-    const [{ recents, last_client_msg_no }] = await sync(stage.bob.uid, {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await fixture.addText("s1", "so far");
+    const [{ recents, last_client_msg_no }] = await sync(fixture.bob.uid, {
       msg_count: 1,
     });
     t.equal(last_client_msg_no, "s1");
@@ -224,10 +236,10 @@ t.test(
 );
 
 t.test(
-  "what is missing, wrong or of a group one is not in is refused [issue: conversation/sync; issue: clearUnread; issue: setUnread; issue: conversations/delete]",
+  "a conversation call with a missing or invalid field, or for a foreign group, is refused [issue: conversation/sync; issue: clearUnread; issue: setUnread; issue: conversations/delete]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
-    const refused = (path: string, body: object) => world.refusal(path, body);
+    const refusal = (path: string, body: object) => world.refusal(path, body);
     for (const body of [
       {},
       { uid: "" },
@@ -237,19 +249,23 @@ t.test(
       { uid: alice, last_msg_seqs: 1 },
     ])
       t.match(
-        await refused("/conversation/sync", body),
+        await refusal("/conversation/sync", body),
         /^400 bad_(request|id)$/,
-        JSON.stringify(body),
+        `${JSON.stringify(body)} is refused`,
       );
-    const right = { uid: alice, ...wire(person(bob)), unread: 1 };
+    const valid = { uid: alice, ...wire(person(bob)), unread: 1 };
     for (const call of ["clearUnread", "setUnread", "delete"]) {
       const path = `/conversations/${call}`;
       for (const change of [{ uid: undefined }, { channel_id: undefined }, { channel_type: 3 }])
-        t.equal(await refused(path, { ...right, ...change }), "400 bad_request");
-      t.equal(await refused(path, { ...right, ...wire(group("none")) }), "404 not_in_channel");
-      t.equal((await world.call(path, right)).status, 200, "a conversation without a message");
+        t.equal(await refusal(path, { ...valid, ...change }), "400 bad_request");
+      t.equal(await refusal(path, { ...valid, ...wire(group("none")) }), "404 not_in_channel");
+      t.equal(
+        (await world.call(path, valid)).status,
+        200,
+        "a conversation without a message is accepted",
+      );
     }
     for (const unread of [undefined, -1, 1.5, "1"])
-      t.equal(await refused("/conversations/setUnread", { ...right, unread }), "400 bad_request");
+      t.equal(await refusal("/conversations/setUnread", { ...valid, unread }), "400 bad_request");
   },
 );

@@ -1,17 +1,17 @@
-// A user's conversations on the socket: newest first, unread, the read position both ways, what the
-// user's other devices are told.
+// A user's conversations on the socket: the list, unread counts, moving the read position, and the
+// pushes to the user's other devices.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { matchObject } from "../support/match-object.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
-import { startStage } from "./stages.ts";
+import { createFixture } from "./stream-fixture.ts";
 import { codeOf, eventually, person, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 const RED = { header: { red_dot: 1 } };
 
-/** `id unread last` of each, newest first. */
+/** Returns `<channel id> <unread> <last text>` of each conversation, newest first. */
 async function listOf(client: NativeClient, page = {}): Promise<readonly string[]> {
   const { conversations } = await client.conversations(page);
   return conversations.map(({ channel, unread, last }) => {
@@ -20,22 +20,24 @@ async function listOf(client: NativeClient, page = {}): Promise<readonly string[
   });
 }
 
-/** How one of them stands: `unread/readSeq/headSeq`. */
-async function standing(client: NativeClient, channel: ChannelRef): Promise<string> {
+/** Returns `<unread>/<readSeq>/<headSeq>` of one conversation. */
+async function positionOf(client: NativeClient, channel: ChannelRef): Promise<string> {
   const { conversations } = await client.conversations();
-  const found = conversations.find(({ channel: { id } }) => id === channel.id);
-  return found ? `${found.unread}/${found.readSeq}/${found.headSeq}` : "none";
+  const conversation = conversations.find(({ channel: { id } }) => id === channel.id);
+  return conversation
+    ? `${conversation.unread}/${conversation.readSeq}/${conversation.headSeq}`
+    : "none";
 }
 
-const names = (...words: string[]) =>
-  words.map((word) => world.name(word)) as [string, string, string];
-const write = (from: string, to: ChannelRef, text: string, more: object = RED) =>
-  world.send(from, to, text, more);
+const names = (...prefixes: string[]) =>
+  prefixes.map((prefix) => world.name(prefix)) as [string, string, string];
+const write = (from: string, channel: ChannelRef, text: string, fields: object = RED) =>
+  world.send(from, channel, text, fields);
 const read = (client: NativeClient, channel: ChannelRef, seq: number) =>
   client.changeConversation(channel, { kind: "read", seq });
 
 t.test(
-  "the list is newest first, each with its unread and last message, groups and users alike [issue: Conversation list]",
+  "the conversation list is sorted newest first, with unread count and last message of users and groups [issue: Conversation list]",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const channel = await world.newGroup([alice, bob]);
@@ -59,48 +61,51 @@ t.test(
 );
 
 t.test(
-  "a page of long messages ends early, the next one goes on behind it [issue: Conversation list]",
+  "a page of conversations with long messages ends early, and the next page continues after it [issue: Conversation list]",
   async (t) => {
     const alice = world.name("alice");
     const client = await world.join(t, alice);
     const count = 8;
     for (const n of range(1, count))
       await write(`${alice}-${n}`, person(alice), "x".repeat(40_000));
-    const found: string[] = [];
+    const ids: string[] = [];
     let pages = 0;
     for (let more = true; more; pages++) {
       const page = await client.conversations({
-        ...{ limit: 500, offset: found.length },
+        ...{ limit: 500, offset: ids.length },
       });
       t.ok(page.conversations.length > 0 && page.conversations.length < count);
-      found.push(...page.conversations.map(({ channel }) => channel.id));
+      ids.push(...page.conversations.map(({ channel }) => channel.id));
       more = page.more;
     }
     t.ok(pages > 1);
     t.same(
-      found,
+      ids,
       range(1, count).map((n) => `${alice}-${count + 1 - n}`),
     );
   },
 );
 
-t.test("a burst of lists is answered one after the other [issue: Conversation list]", async (t) => {
-  const unlimited = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
-  const world = await startWorld(t, unlimited); // lists of 200 kB each cost more than a client may ask for at once
-  const alice = world.name("alice");
-  const client = await world.join(t, alice);
-  for (const n of range(1, 4))
-    await world.send(`${alice}-${n}`, person(alice), "x".repeat(50_000), RED);
-  const asked = range(1, 300).map((n) => client.conversations({ limit: n }));
-  const counts = (await Promise.all(asked)).map(({ conversations }) => conversations.length);
-  t.same(
-    counts.map((listed) => Math.min(listed, 2)),
-    [1, ...Array(299).fill(2)],
-  );
-  t.match(await client.conversations({ limit: 1 }), { more: true });
-});
+t.test(
+  "a burst of conversation list requests is answered completely [issue: Conversation list]",
+  async (t) => {
+    const unlimited = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
+    const world = await startWorld(t, unlimited); // lists of 200 kB each would exceed a client's rate limit
+    const alice = world.name("alice");
+    const client = await world.join(t, alice);
+    for (const n of range(1, 4))
+      await world.send(`${alice}-${n}`, person(alice), "x".repeat(50_000), RED);
+    const requests = range(1, 300).map((n) => client.conversations({ limit: n }));
+    const counts = (await Promise.all(requests)).map(({ conversations }) => conversations.length);
+    t.same(
+      counts.map((count) => Math.min(count, 2)),
+      [1, ...Array(299).fill(2)],
+    );
+    t.match(await client.conversations({ limit: 1 }), { more: true });
+  },
+);
 
-t.test("the list comes in pages [issue: Conversation list]", async (t) => {
+t.test("the conversation list can be read in pages [issue: Conversation list]", async (t) => {
   const alice = world.name("alice");
   const client = await world.join(t, alice);
   for (const n of range(1, 7)) await write(`${alice}-${n}`, person(alice), "x");
@@ -120,23 +125,23 @@ t.test("the list comes in pages [issue: Conversation list]", async (t) => {
 });
 
 t.test(
-  "one's own messages are read, and whatever came before them; the other has them unread [issue: Unread]",
+  "a user's own message and all earlier ones count as read for that user, and are unread for the peer [issue: Unread]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
-    const [a, b] = [await world.join(t, alice), await world.join(t, bob)];
-    await write(bob, person(alice), "one");
-    await write(bob, person(alice), "two");
-    t.equal(await standing(a, person(bob)), "2/0/2");
-    await a.send(person(bob), "answer", { redDot: true });
-    t.equal(await standing(a, person(bob)), "0/3/3");
-    t.equal(await standing(b, person(alice)), "1/2/3");
-    await write(bob, person(alice), "three");
-    t.equal(await standing(a, person(bob)), "1/3/4");
+    const [aliceClient, bobClient] = [await world.join(t, alice), await world.join(t, bob)];
+    await write(bob, person(alice), "first");
+    await write(bob, person(alice), "second");
+    t.equal(await positionOf(aliceClient, person(bob)), "2/0/2");
+    await aliceClient.send(person(bob), "answer", { redDot: true });
+    t.equal(await positionOf(aliceClient, person(bob)), "0/3/3");
+    t.equal(await positionOf(bobClient, person(alice)), "1/2/3");
+    await write(bob, person(alice), "third");
+    t.equal(await positionOf(aliceClient, person(bob)), "1/3/4");
   },
 );
 
 t.test(
-  "red_dot 0 does not count as unread, and is shown as the last message [issue: Unread red_dot 0; spec: header red_dot]",
+  "a message with red_dot 0 does not count as unread and can be the last message [issue: Unread red_dot 0; spec: header red_dot]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
@@ -150,37 +155,41 @@ t.test(
 );
 
 t.test(
-  "the read position moves forward and back on request, and no further than there is [issue: Read position]",
+  "the read position can be moved forward and back within the existing messages [issue: Read position]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
     for (const n of range(1, 5)) await write(bob, person(alice), String(n));
-    const change = async (wish: Parameters<typeof client.changeConversation>[1]) => {
-      const { conversation } = await client.changeConversation(person(bob), wish);
+    const change = async (requested: Parameters<typeof client.changeConversation>[1]) => {
+      const { conversation } = await client.changeConversation(person(bob), requested);
       t.equal(
-        await standing(client, person(bob)),
+        await positionOf(client, person(bob)),
         `${conversation.unread}/${conversation.readSeq}/5`,
       );
       return `${conversation.unread}/${conversation.readSeq}`;
     };
     t.equal(await change({ kind: "read", seq: 3 }), "2/3");
-    t.equal(await change({ kind: "read", seq: 1 }), "4/1", "back");
+    t.equal(await change({ kind: "read", seq: 1 }), "4/1", "the position moves back");
     t.equal(await change({ kind: "read", seq: 99 }), "0/5");
-    t.equal(await change({ kind: "unread", unread: 2 }), "2/3", "marked unread");
+    t.equal(
+      await change({ kind: "unread", unread: 2 }),
+      "2/3",
+      "two messages are marked as unread",
+    );
     t.equal(await change({ kind: "unread", unread: 99 }), "5/0");
     t.equal(await change({ kind: "unread", unread: 0 }), "0/5");
   },
 );
 
 t.test(
-  "the user's other devices are told of a change at once, the one that asked gets the answer, nobody else hears [issue: Told at once]",
+  "a change on one device is pushed only to the user's other devices, at once [issue: Pushed at once]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const phone = await world.join(t, alice);
     const laptop = await world.join(t, alice, { flag: 2 });
-    const other = await world.join(t, bob);
-    await write(bob, person(alice), "one");
-    await write(bob, person(alice), "two");
+    const peer = await world.join(t, bob);
+    await write(bob, person(alice), "first");
+    await write(bob, person(alice), "second");
     await read(phone, person(bob), 1);
     await phone.changeConversation(person(bob), { kind: "unread", unread: 2 });
     await phone.changeConversation(person(bob), { kind: "delete" });
@@ -196,23 +205,23 @@ t.test(
         conversation: { deletedSeq: 2, unread: 0, last: undefined },
       },
     ]);
-    await Promise.all([phone.ping(), other.ping()]);
-    t.same([phone.pushesOf("conversation"), other.pushesOf("conversation")], [[], []]);
+    await Promise.all([phone.ping(), peer.ping()]);
+    t.same([phone.pushesOf("conversation"), peer.pushesOf("conversation")], [[], []]);
   },
 );
 
 t.test(
-  "a deleted conversation is hidden until a new message comes; older ones stay out of it [issue: Conversation delete]",
+  "a deleted conversation is hidden until a new message arrives, and its older messages stay hidden [issue: Conversation delete]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
-    const other = await world.join(t, bob);
-    for (const text of ["one", "two"]) await write(bob, person(alice), text);
+    const peer = await world.join(t, bob);
+    for (const text of ["first", "second"]) await write(bob, person(alice), text);
     await client.changeConversation(person(bob), { kind: "delete" });
     t.same(await listOf(client), []);
-    t.same(await listOf(other), [`${alice} 0 two`], "the other's own");
-    await write(bob, person(alice), "three");
-    t.same(await listOf(client), [`${bob} 1 three`]);
+    t.same(await listOf(peer), [`${alice} 0 second`], "the peer's list is unchanged");
+    await write(bob, person(alice), "third");
+    t.same(await listOf(client), [`${bob} 1 third`]);
     const { conversation } = await client.changeConversation(person(bob), {
       kind: "unread",
       unread: 9,
@@ -222,7 +231,7 @@ t.test(
 );
 
 t.test(
-  "who joins a group has what was before as read; who leaves has it no more [issue: Unread]",
+  "earlier messages count as read for a new member, and a removed member's list lacks the group [issue: Unread]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const channel = await world.newGroup([bob]);
@@ -231,25 +240,29 @@ t.test(
     const change = (call: string) =>
       world.ok(`/channel/${call}`, { ...wire(channel), subscribers: [alice] });
     await change("subscriber_add");
-    t.equal(await standing(client, channel), "0/1/1");
+    t.equal(await positionOf(client, channel), "0/1/1");
     await write(bob, channel, "since");
-    t.equal(await standing(client, channel), "1/1/2");
+    t.equal(await positionOf(client, channel), "1/1/2");
     await change("subscriber_remove");
     t.same(await listOf(client), []);
     t.equal(await codeOf(read(client, channel, 1)), "not_in_channel");
     await change("subscriber_add");
-    t.equal(await standing(client, channel), "0/2/2", "as new");
+    t.equal(
+      await positionOf(client, channel),
+      "0/2/2",
+      "a member who returns starts like a new member",
+    );
   },
 );
 
 t.test(
-  "a large group is listed and carries no unread [decisions: large; issue: Unread large]",
+  "a large group is listed with an unread count of 0 [decisions: large; issue: Unread large]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const channel = await world.newGroup([alice, bob], { large: 1 });
     const client = await world.join(t, alice);
-    for (const text of ["one", "two"]) await write(bob, channel, text);
-    t.same(await listOf(client), [`${channel.id} 0 two`]);
+    for (const text of ["first", "second"]) await write(bob, channel, text);
+    t.same(await listOf(client), [`${channel.id} 0 second`]);
     const { conversation } = await client.changeConversation(channel, {
       kind: "unread",
       unread: 2,
@@ -258,18 +271,21 @@ t.test(
   },
 );
 
-t.test("an expired message neither counts nor is last [issue: Unread; spec: expire]", async (t) => {
-  const [alice, bob] = names("alice", "bob");
-  const client = await world.join(t, alice);
-  await write(bob, person(alice), "stays");
-  await write(bob, person(alice), "goes", { ...RED, expire: 1 });
-  t.same(await listOf(client), [`${bob} 2 goes`]);
-  await eventually(async () => (await listOf(client)).join() === `${bob} 1 stays`, 100);
-  t.equal(await standing(client, person(bob)), "1/0/2");
-});
+t.test(
+  "an expired message is neither unread nor the last message [issue: Unread; spec: expire]",
+  async (t) => {
+    const [alice, bob] = names("alice", "bob");
+    const client = await world.join(t, alice);
+    await write(bob, person(alice), "stays");
+    await write(bob, person(alice), "goes", { ...RED, expire: 1 });
+    t.same(await listOf(client), [`${bob} 2 goes`]);
+    await eventually(async () => (await listOf(client)).join() === `${bob} 1 stays`, 100);
+    t.equal(await positionOf(client, person(bob)), "1/0/2");
+  },
+);
 
 t.test(
-  "what is not persisted, and commands, are no conversation [issue: Conversation list]",
+  "unstored messages, commands and events do not create a conversation [issue: Conversation list]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
@@ -290,48 +306,54 @@ t.test(
 );
 
 t.test(
-  "a stream is one unread message, and shows its text so far [issue: Unread; decisions: Stream and history]",
+  "a stream counts as one unread message and is listed with its text so far [issue: Unread; decisions: Stream and history]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const { alice, bob, channel } = stage;
-    await stage.start("s1");
-    await stage.say("s1", "so ");
-    await stage.say("s1", "far");
+    const fixture = await createFixture(t, world);
+    const { alice, bob, channel } = fixture;
+    await fixture.start("s1");
+    await fixture.addText("s1", "so ");
+    await fixture.addText("s1", "far");
     t.same(await listOf(bob), [`${channel.id} 1 so far`]);
-    t.same(await listOf(alice), [`${channel.id} 0 so far`], "her own");
+    t.same(await listOf(alice), [`${channel.id} 0 so far`], "the producer's own stream is read");
     const { conversations } = await bob.conversations();
     matchObject(t, conversations[0]?.last?.stream, { state: "active", nextIndex: 3 });
-    await stage.end("s1");
+    await fixture.end("s1");
     t.same(await listOf(bob), [`${channel.id} 1 so far`]);
   },
 );
 
-t.test("positions and unread outlive a restart [issue: Conversations survive]", async (t) => {
-  const before = await startWorld(t);
-  await before.register("alice");
-  for (const n of range(1, 4)) await before.send("bob", person("alice"), String(n), RED);
-  for (const n of range(1, 2)) await before.send("carol", person("alice"), String(n), RED);
-  const first = await before.connect(t, "alice");
-  await read(first, person("bob"), 3);
-  await first.changeConversation(person("carol"), { kind: "delete" });
-  await before.close();
-  const after = await startWorld(t, {}, before.dataPath);
-  const second = await after.connect(t, "alice");
-  t.same(await listOf(second), ["bob 1 4"]);
-  await after.send("carol", person("alice"), "3", RED);
-  t.same(await listOf(second), ["carol 1 3", "bob 1 4"]);
-});
+t.test(
+  "read positions and unread counts survive a restart [issue: Conversations survive]",
+  async (t) => {
+    const before = await startWorld(t);
+    await before.register("alice");
+    for (const n of range(1, 4)) await before.send("bob", person("alice"), String(n), RED);
+    for (const n of range(1, 2)) await before.send("carol", person("alice"), String(n), RED);
+    const first = await before.connect(t, "alice");
+    await read(first, person("bob"), 3);
+    await first.changeConversation(person("carol"), { kind: "delete" });
+    await before.close();
+    const after = await startWorld(t, {}, before.dataPath);
+    const second = await after.connect(t, "alice");
+    t.same(await listOf(second), ["bob 1 4"]);
+    await after.send("carol", person("alice"), "3", RED);
+    t.same(await listOf(second), ["carol 1 3", "bob 1 4"]);
+  },
+);
 
-t.test("what cannot be changed is refused [issue: Read position]", async (t) => {
-  const client = await world.join(t, world.name("alice"));
-  const none = { id: world.name("none"), type: 2 } as const;
-  t.equal(await codeOf(read(client, none, 1)), "not_in_channel");
-  t.equal(await codeOf(read(client, person("a@b"), 1)), "bad_id");
-  const { conversation } = await read(client, person(world.name("silent")), 5);
-  matchObject(
-    t,
-    conversation,
-    { headSeq: 0, readSeq: 0, unread: 0, last: undefined },
-    "nothing there yet",
-  );
-});
+t.test(
+  "a change of a conversation the user cannot read is refused [issue: Read position]",
+  async (t) => {
+    const client = await world.join(t, world.name("alice"));
+    const none = { id: world.name("none"), type: 2 } as const;
+    t.equal(await codeOf(read(client, none, 1)), "not_in_channel");
+    t.equal(await codeOf(read(client, person("a@b"), 1)), "bad_id");
+    const { conversation } = await read(client, person(world.name("silent")), 5);
+    matchObject(
+      t,
+      conversation,
+      { headSeq: 0, readSeq: 0, unread: 0, last: undefined },
+      "a conversation without messages is at 0",
+    );
+  },
+);

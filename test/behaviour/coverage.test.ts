@@ -1,5 +1,5 @@
-// Holds the list of rows and the titles of the behaviour tests together: no row is forgotten, and
-// no title names an unknown row.
+// Compares the list of rows with the titles of the behaviour tests: each row has a test, and each
+// row in a title is on the list.
 
 import { readdirSync, readFileSync } from "node:fs";
 import t from "tap";
@@ -8,7 +8,7 @@ import { SUITES } from "./suites.ts";
 
 const FOLDER = new URL("./", import.meta.url);
 
-/** In a title: `[spec: POST /channel 409; decisions: Create again]`. */
+/** Matches the rows in a title, such as `[spec: POST /channel 409; decisions: Create again]`. */
 const ROWS = /\[((?:spec|decisions|issue): [^\]]+)\]/g;
 
 const all = [
@@ -26,24 +26,27 @@ const named = new Set(
     .flatMap(([, rows = ""]) => rows.split("; ")),
 );
 
-t.test("every row has a test that names it", async (t) => {
+t.test("every row of the specification is covered by a behaviour test", async (t) => {
   t.ok(all.length > 100);
-  t.equal(new Set(all).size, all.length, "no row is listed twice");
-  const forgotten = all.filter((row) => !named.has(row));
-  t.same(forgotten, []);
+  t.equal(new Set(all).size, all.length, "each row is listed once");
+  const uncovered = all.filter((row) => !named.has(row));
+  t.same(uncovered, []);
 });
 
-t.test("every row that a title names is on the list", async (t) => {
-  const known = new Set(all);
-  const unknown = [...named].filter((row) => !known.has(row));
+t.test("every row in the title of a behaviour test is on the list of rows", async (t) => {
+  const listed = new Set(all);
+  const unknown = [...named].filter((row) => !listed.has(row));
   t.same(unknown, []);
 });
 
 t.test("every behaviour test runs on one node and on three", async (t) => {
   const listed = Object.values(SUITES).flat();
-  const runners = Object.keys(SUITES).flatMap((about) => [`embedded-${about}`, `three-${about}`]);
-  const there = readdirSync(FOLDER)
+  const runners = Object.keys(SUITES).flatMap((subject) => [
+    `embedded-${subject}`,
+    `three-${subject}`,
+  ]);
+  const files = readdirSync(FOLDER)
     .filter((name) => name.endsWith(".test.ts"))
     .map((name) => name.slice(0, -".test.ts".length));
-  t.same(there.sort(), [...listed, ...runners, "coverage"].sort());
+  t.same(files.sort(), [...listed, ...runners, "coverage"].sort());
 });

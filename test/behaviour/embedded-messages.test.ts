@@ -1,4 +1,4 @@
-// The behaviour tests about messages on one node with the embedded store.
+// Runs the behaviour tests about messages on one node with the embedded store.
 
 import t from "tap";
 import { runSuites } from "./suites.ts";

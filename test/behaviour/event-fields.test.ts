@@ -1,40 +1,45 @@
-// POST /event: each field, each refusal in its words and with its status, and who may post.
+// POST /event: each field, each refusal with its status and text, and which users may post.
 
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
-import { CONTENT, END, outcome, START, startStage } from "./stages.ts";
+import { CONTENT, createFixture, END, outcome, START } from "./stream-fixture.ts";
 import { person, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
 t.test(
-  "Event type cannot be empty: missing or empty, in these words, before anything else [spec: Event event.type; spec: Event type cannot be empty; decisions: Status of the four /event errors]",
+  'a missing or empty event type is refused first, with "Event type cannot be empty" [spec: Event event.type; spec: Event type cannot be empty; decisions: Status of the four /event errors]',
   async (t) => {
-    const stage = await startStage(t, world);
-    const sentence = {
+    const fixture = await createFixture(t, world);
+    const refusal = {
       error: "Event type cannot be empty",
       code: "event_type_empty",
       status: 400,
     };
     for (const event of [{ type: "" }, { type: undefined }, { type: "", data: 5 }]) {
-      const answer = await stage.post("s1", START, "", { event });
-      matchObject(t, [answer.status, answer.body], [400, sentence]);
+      const response = await fixture.post("s1", START, "", { event });
+      matchObject(t, [response.status, response.body], [400, refusal]);
     }
     const bare = await world.call("/event", { event: { type: "" } });
-    matchObject(t, [bare.status, bare.body], [400, sentence], "nothing else was looked at");
-    t.same(await stage.told(stage.bob), []);
+    matchObject(
+      t,
+      [bare.status, bare.body],
+      [400, refusal],
+      "the event type is checked before the other fields",
+    );
+    t.same(await fixture.eventsOf(fixture.bob), []);
   },
 );
 
 t.test(
-  "Stream already running in channel, in these words [spec: Stream already running in channel; decisions: Status of the four /event errors]",
+  'a second stream in a channel is refused with "Stream already running in channel" [spec: Stream already running in channel; decisions: Status of the four /event errors]',
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    const answer = await stage.start("s2");
-    t.equal(answer.status, 400);
-    matchObject(t, answer.body, {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    const response = await fixture.start("s2");
+    t.equal(response.status, 400);
+    matchObject(t, response.body, {
       error: "Stream already running in channel",
       code: "stream_running",
       status: 400,
@@ -43,13 +48,13 @@ t.test(
 );
 
 t.test(
-  "Stream does not exist, in these words, for content and end [spec: Stream does not exist; decisions: Status of the four /event errors]",
+  'content or an end without a start is refused with "Stream does not exist" [spec: Stream does not exist; decisions: Status of the four /event errors]',
   async (t) => {
-    const stage = await startStage(t, world);
+    const fixture = await createFixture(t, world);
     for (const type of [CONTENT, END]) {
-      const answer = await stage.post("s1", type, "x");
-      t.equal(answer.status, 400);
-      matchObject(t, answer.body, {
+      const response = await fixture.post("s1", type, "x");
+      t.equal(response.status, 400);
+      matchObject(t, response.body, {
         error: "Stream does not exist",
         code: "stream_not_found",
         status: 400,
@@ -59,14 +64,14 @@ t.test(
 );
 
 t.test(
-  "Stream is already closed, in these words [spec: Stream is already closed; decisions: Status of the four /event errors]",
+  'content of a closed stream is refused with "Stream is already closed" [spec: Stream is already closed; decisions: Status of the four /event errors]',
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    await stage.end("s1");
-    const answer = await stage.say("s1", "late");
-    t.equal(answer.status, 400);
-    matchObject(t, answer.body, {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await fixture.end("s1");
+    const response = await fixture.addText("s1", "late");
+    t.equal(response.status, 400);
+    matchObject(t, response.body, {
       error: "Stream is already closed",
       code: "stream_closed",
       status: 400,
@@ -75,9 +80,9 @@ t.test(
 );
 
 t.test(
-  "POST /event: a missing or wrong field is 400 and adds nothing [spec: POST /event 400; spec: Event client_msg_no; spec: Event channel_id; spec: Event channel_type; spec: Event event.type]",
+  "POST /event responds 400 to a missing or invalid field and pushes nothing [spec: POST /event 400; spec: Event client_msg_no; spec: Event channel_id; spec: Event channel_type; spec: Event event.type]",
   async (t) => {
-    const stage = await startStage(t, world);
+    const fixture = await createFixture(t, world);
     const long = "x".repeat(129);
     for (const body of [
       { client_msg_no: undefined },
@@ -93,167 +98,174 @@ t.test(
       { from_uid: 5 },
     ])
       t.equal(
-        outcome(await stage.post("s1", START, "", { body })),
+        outcome(await fixture.post("s1", START, "", { body })),
         "400 bad_request",
-        JSON.stringify(body).slice(0, 60),
+        `${JSON.stringify(body).slice(0, 60)} is refused`,
       );
     for (const body of [{ channel_id: "" }, { channel_id: "a@b" }, { from_uid: "a#b" }])
       t.equal(
-        outcome(await stage.post("s1", START, "", { body })),
+        outcome(await fixture.post("s1", START, "", { body })),
         "400 bad_id",
-        JSON.stringify(body),
+        `${JSON.stringify(body)} is refused`,
       );
     matchObject(t, await world.call("/event", [1]), { status: 400 });
-    t.same(await stage.told(stage.bob), []);
+    t.same(await fixture.eventsOf(fixture.bob), []);
   },
 );
 
 t.test(
-  "client_msg_no names the stream within its channel: the same one elsewhere is another stream [spec: Event client_msg_no]",
+  "streams of different channels may have the same client_msg_no [spec: Event client_msg_no]",
   async (t) => {
-    const [one, other] = [await startStage(t, world), await startStage(t, world)];
-    for (const stage of [one, other]) {
-      await stage.start("same");
-      await stage.say("same", stage.channel.id);
+    const [first, second] = [await createFixture(t, world), await createFixture(t, world)];
+    for (const fixture of [first, second]) {
+      await fixture.start("same");
+      await fixture.addText("same", fixture.channel.id);
     }
-    for (const stage of [one, other])
-      t.equal((await stage.seen(stage.bob, "same")).text, stage.channel.id);
+    for (const fixture of [first, second])
+      t.equal((await fixture.viewOf(fixture.bob, "same")).text, fixture.channel.id);
   },
 );
 
 t.test(
-  "from_uid: who is given is the sender; empty or absent is the system [spec: Event from_uid; decisions: System uid]",
+  "an event's sender is from_uid, or the system uid if it is empty or absent [spec: Event from_uid; decisions: System uid]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const { alice, bob } = stage;
-    await stage.post("s1", "mine", "");
+    const fixture = await createFixture(t, world);
+    const { alice, bob } = fixture;
+    await fixture.post("s1", "own", "");
     for (const from_uid of ["", undefined])
-      t.equal(outcome(await stage.post("s1", "system", "", { body: { from_uid } })), "200 -");
+      t.equal(outcome(await fixture.post("s1", "system", "", { body: { from_uid } })), "200 -");
     await bob.ping();
     t.same(
       bob.events.map(({ fromUid }) => fromUid),
       [alice.uid, SYSTEM_UID, SYSTEM_UID],
     );
     const body = { from_uid: "", ...wire(person(bob.uid)) };
-    await stage.post("s2", START, "", { body });
-    await stage.post("s2", CONTENT, "from the system", { body });
+    await fixture.post("s2", START, "", { body });
+    await fixture.post("s2", CONTENT, "from the system", { body });
     await bob.ping();
     t.equal(bob.view(person(SYSTEM_UID), "s2")?.text, "from the system");
   },
 );
 
 t.test(
-  "event.data: any string, absent as empty; anything else is 400, more than the limit 400 too_large [spec: Event event.data; decisions: Limits]",
+  "event.data may be any string up to the size limit or absent, and other values are refused with 400 [spec: Event event.data; decisions: Limits]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.post("s1", "status", "", { event: { data: undefined } });
-    await stage.post("s1", "status", "x".repeat(65_536));
+    const fixture = await createFixture(t, world);
+    await fixture.post("s1", "status", "", { event: { data: undefined } });
+    await fixture.post("s1", "status", "x".repeat(65_536));
     for (const data of [5, null, { a: 1 }, ["x"]])
       t.equal(
-        outcome(await stage.post("s1", "status", "", { event: { data } })),
+        outcome(await fixture.post("s1", "status", "", { event: { data } })),
         "400 bad_request",
       );
-    t.equal(outcome(await stage.post("s1", "status", "x".repeat(65_537))), "400 too_large");
+    t.equal(outcome(await fixture.post("s1", "status", "x".repeat(65_537))), "400 too_large");
     t.equal(
-      outcome(await stage.post("s1", "status", "é".repeat(32_769))),
+      outcome(await fixture.post("s1", "status", "é".repeat(32_769))),
       "400 too_large",
-      "bytes are counted",
+      "the limit counts bytes",
     );
-    await stage.bob.ping();
+    await fixture.bob.ping();
     t.same(
-      stage.bob.events.map(({ data }) => data.length),
+      fixture.bob.events.map(({ data }) => data.length),
       [0, 65_536],
     );
   },
 );
 
 t.test(
-  "event.timestamp: the producer's Unix milliseconds, else the time of acceptance [spec: Event event.timestamp]",
+  "an event's timestamp is event.timestamp in Unix milliseconds, or else the time of acceptance [spec: Event event.timestamp]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1", { event: { timestamp: 1_700_000_000_123 } });
-    await stage.say("s1", "x");
-    await stage.post("s1", "status", "", { event: { timestamp: 0 } });
-    await stage.bob.ping();
-    const [start, content, custom] = stage.bob.events.map(({ timestampMs }) => timestampMs);
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1", { event: { timestamp: 1_700_000_000_123 } });
+    await fixture.addText("s1", "x");
+    await fixture.post("s1", "status", "", { event: { timestamp: 0 } });
+    await fixture.bob.ping();
+    const [start, content, custom] = fixture.bob.events.map(({ timestampMs }) => timestampMs);
     t.equal(start, 1_700_000_000_123);
     t.equal(custom, 0);
     t.ok(Math.abs((content ?? 0) - Date.now()) < 60_000);
     for (const timestamp of ["now", 1.5, -1, "1700000000123"])
-      t.equal(outcome(await stage.say("s1", "y", { event: { timestamp } })), "400 bad_request");
+      t.equal(
+        outcome(await fixture.addText("s1", "y", { event: { timestamp } })),
+        "400 bad_request",
+      );
   },
 );
 
 t.test(
-  "event id: the caller's own, or one of the server's, unique in the stream [spec: Event event id; decisions: Event id]",
+  "an event's id is the given one, or a unique one that the server generates [spec: Event event id; decisions: Event id]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    await stage.say("s1", "x", { event: { id: "mine" } });
-    await stage.say("s1", "y");
-    await stage.post("s1", "___ToolCallStart", "z", {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await fixture.addText("s1", "x", { event: { id: "given" } });
+    await fixture.addText("s1", "y");
+    await fixture.post("s1", "___ToolCallStart", "z", {
       event: { id: "call-1" },
     });
-    await stage.post("s1", "status");
-    await stage.post("s1", "status", "", { event: { id: "own" } });
-    await stage.bob.ping();
-    const ids = stage.bob.events.map(({ eventId }) => eventId);
+    await fixture.post("s1", "status");
+    await fixture.post("s1", "status", "", { event: { id: "own" } });
+    await fixture.bob.ping();
+    const ids = fixture.bob.events.map(({ eventId }) => eventId);
     t.equal(ids.length, 6);
-    t.same([ids[1], ids[3], ids[5]], ["mine", "call-1", "own"]);
+    t.same([ids[1], ids[3], ids[5]], ["given", "call-1", "own"]);
     t.equal(new Set(ids).size, 6);
     t.notOk(ids.includes(""));
     for (const id of ["", "x".repeat(129), 5])
-      t.equal(outcome(await stage.say("s1", "z", { event: { id } })), "400 bad_request");
+      t.equal(outcome(await fixture.addText("s1", "z", { event: { id } })), "400 bad_request");
   },
 );
 
 t.test(
   "unknown fields of the body and of the event are ignored [decisions: Unknown body fields]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const more = { body: { other: 1 }, event: { other: [2], type: START } };
-    const body = { ...more.body, event: more.event };
-    t.equal(outcome(await stage.post("s1", START, "", { body })), "200 active");
+    const fixture = await createFixture(t, world);
+    const fields = { body: { other: 1 }, event: { other: [2], type: START } };
+    const body = { ...fields.body, event: fields.event };
+    t.equal(outcome(await fixture.post("s1", START, "", { body })), "200 active");
   },
 );
 
 t.test(
-  "events need the right to send: refused 403 with the reason, whatever the type, and nobody hears of them [decisions: Permission for events]",
+  "an event of any type by a user who may not send is refused with 403 and not pushed [decisions: Permission for events]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const { channel, eve } = stage;
+    const fixture = await createFixture(t, world);
+    const { channel, eve } = fixture;
     const types = [START, "___ToolCallStart", "status"];
-    const all = async (expected: string, body: object = {}) => {
+    const assertAll = async (expected: string, body: object = {}) => {
       for (const type of types)
-        t.equal(outcome(await stage.post("s1", type, "", { body })), expected, type);
+        t.equal(
+          outcome(await fixture.post("s1", type, "", { body })),
+          expected,
+          `an event of type ${type} is answered ${expected}`,
+        );
     };
-    await all("403 not_subscriber", { from_uid: eve.uid });
-    await all("403 not_subscriber", { channel_id: world.name("none") });
+    await assertAll("403 not_subscriber", { from_uid: eve.uid });
+    await assertAll("403 not_subscriber", { channel_id: world.name("none") });
     await world.ok("/channel/info", { ...wire(channel), send_ban: 1 });
-    await all("403 send_banned");
+    await assertAll("403 send_banned");
     await world.ok("/channel/info", { ...wire(channel), ban: 1 });
-    await all("403 channel_banned");
-    t.same(await stage.told(stage.bob), []);
+    await assertAll("403 channel_banned");
+    t.same(await fixture.eventsOf(fixture.bob), []);
     t.equal(
-      outcome(await stage.post("s1", START, "", { body: { from_uid: "" } })),
+      outcome(await fixture.post("s1", START, "", { body: { from_uid: "" } })),
       "200 active",
-      "not the system",
+      "an event of the system uid is accepted",
     );
     await world.ok("/channel/info", { ...wire(channel), disband: 1 });
-    await all("403 channel_disbanded");
+    await assertAll("403 channel_disbanded");
   },
 );
 
 t.test(
-  "events to a user who accepts no strangers are refused 403 [decisions: Permission for events]",
+  "an event to a user who accepts no strangers is refused with 403 [decisions: Permission for events]",
   async (t) => {
-    const stage = await startStage(t, world, "personal");
+    const fixture = await createFixture(t, world, "personal");
     await world.ok("/channel", {
-      ...wire(stage.channel),
-      subscribers: [stage.eve.uid],
+      ...wire(fixture.channel),
+      subscribers: [fixture.eve.uid],
     });
-    t.equal(outcome(await stage.start("s1")), "403 stranger_refused");
-    t.equal(outcome(await stage.post("s1", "status")), "403 stranger_refused");
-    t.same(await stage.told(stage.bob), []);
+    t.equal(outcome(await fixture.start("s1")), "403 stranger_refused");
+    t.equal(outcome(await fixture.post("s1", "status")), "403 stranger_refused");
+    t.same(await fixture.eventsOf(fixture.bob), []);
   },
 );

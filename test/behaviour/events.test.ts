@@ -1,8 +1,8 @@
-// POST /event: each event type over HTTP, with what viewers receive and a stranger does not.
+// POST /event: each event type over HTTP, and that viewers receive it and a stranger does not.
 
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
-import { CONTENT, END, KINDS, outcome, outcomeOf, START, startStage } from "./stages.ts";
+import { CONTENT, createFixture, END, KINDS, outcome, outcomeOf, START } from "./stream-fixture.ts";
 import { person, startWorld, textsOf, wire } from "./world.ts";
 
 const world = await startWorld(t);
@@ -16,16 +16,16 @@ const TOOL_CALL = [
 
 for (const kind of KINDS) {
   t.test(
-    `___TextMessageStart starts a stream in a ${kind} channel: the answer, its message, its event [spec: ___TextMessageStart; spec: POST /event 200]`,
+    `___TextMessageStart starts a stream and pushes its message and event in a ${kind} channel [spec: ___TextMessageStart; spec: POST /event 200]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      const { alice, bob, eve } = stage;
-      const answer = await stage.post("s1", START, "metadata");
-      t.equal(answer.status, 200);
-      t.same(answer.body, { status: "ok", stream: { state: "active" } });
+      const fixture = await createFixture(t, world, kind);
+      const { alice, bob, eve } = fixture;
+      const response = await fixture.post("s1", START, "metadata");
+      t.equal(response.status, 200);
+      t.same(response.body, { status: "ok", stream: { state: "active" } });
       for (const viewer of [alice, bob]) {
         await viewer.ping();
-        const channel = stage.channelOf(viewer.uid);
+        const channel = fixture.channelOf(viewer.uid);
         matchObject(t, viewer.pushes, [
           {
             kind: "message",
@@ -58,19 +58,20 @@ for (const kind of KINDS) {
         t.equal(viewer.pushes.length, 2);
       }
       await eve.ping();
-      t.same(eve.pushes, [], "a stranger gets nothing");
+      t.same(eve.pushes, [], "a stranger is pushed nothing");
     },
   );
 
   t.test(
-    `___TextMessageContent adds exactly its text, in a ${kind} channel [spec: ___TextMessageContent]`,
+    `___TextMessageContent appends exactly its text in a ${kind} channel [spec: ___TextMessageContent]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1");
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
       const chunks = ["Hé", "llo \n", "", '"👋" ', "中文", "\\u0000 \t", " "];
-      for (const chunk of chunks) t.equal(await outcomeOf(stage.say("s1", chunk)), "200 active");
-      for (const viewer of [stage.alice, stage.bob]) {
-        const view = await stage.seen(viewer, "s1");
+      for (const chunk of chunks)
+        t.equal(await outcomeOf(fixture.addText("s1", chunk)), "200 active");
+      for (const viewer of [fixture.alice, fixture.bob]) {
+        const view = await fixture.viewOf(viewer, "s1");
         t.equal(view.text, chunks.join(""));
         matchObject(t, view, {
           nextIndex: 1 + chunks.length,
@@ -79,64 +80,64 @@ for (const kind of KINDS) {
           merged: 0,
         });
       }
-      t.same(await stage.told(stage.eve), []);
-      const { body } = await stage.read("s1");
-      t.equal(body.text, chunks.join(""), "the stored one");
+      t.same(await fixture.eventsOf(fixture.eve), []);
+      const { body } = await fixture.read("s1");
+      t.equal(body.text, chunks.join(""), "the stored text is the same");
     },
   );
 
   t.test(
-    `___TextMessageEnd ends a stream, with its data, in a ${kind} channel [spec: ___TextMessageEnd]`,
+    `___TextMessageEnd closes a stream and keeps its data in a ${kind} channel [spec: ___TextMessageEnd]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
+      const fixture = await createFixture(t, world, kind);
       for (const [no, data] of [
         ["s1", ""],
         ["s2", "final words"],
       ] as const) {
-        await stage.start(no);
-        await stage.say(no, "text");
-        t.equal(outcome(await stage.post(no, END, data)), "200 closed");
-        for (const viewer of [stage.alice, stage.bob])
-          matchObject(t, await stage.seen(viewer, no), {
+        await fixture.start(no);
+        await fixture.addText(no, "text");
+        t.equal(outcome(await fixture.post(no, END, data)), "200 closed");
+        for (const viewer of [fixture.alice, fixture.bob])
+          matchObject(t, await fixture.viewOf(viewer, no), {
             state: "closed",
             text: "text",
             endData: data,
             nextIndex: 3,
             problems: [],
           });
-        matchObject(t, (await stage.read(no)).body, {
+        matchObject(t, (await fixture.read(no)).body, {
           state: "closed",
           text: "text",
           end_data: data,
         });
       }
-      t.same(await stage.told(stage.eve), []);
+      t.same(await fixture.eventsOf(fixture.eve), []);
     },
   );
 
   t.test(
-    `a tool call of an active stream comes in its place among the text, in a ${kind} channel [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
+    `a tool call during a stream keeps its position in the text in a ${kind} channel [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1");
-      await stage.say("s1", "before ");
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
+      await fixture.addText("s1", "before ");
       for (const [type, data] of TOOL_CALL)
-        t.equal(outcome(await stage.post("s1", type, data)), "200 active");
-      await stage.say("s1", "after");
-      const placed = TOOL_CALL.map(([type, data], at) => ({
+        t.equal(outcome(await fixture.post("s1", type, data)), "200 active");
+      await fixture.addText("s1", "after");
+      const expected = TOOL_CALL.map(([type, data], at) => ({
         index: 2 + at,
         textOffset: 7,
         type,
         data,
       }));
-      for (const viewer of [stage.alice, stage.bob]) {
-        const view = await stage.seen(viewer, "s1");
-        matchObject(t, view.notes, placed);
-        t.equal(viewer.events.length, 7, "each once");
+      for (const viewer of [fixture.alice, fixture.bob]) {
+        const view = await fixture.viewOf(viewer, "s1");
+        matchObject(t, view.notes, expected);
+        t.equal(viewer.events.length, 7, "each event is pushed once");
         matchObject(t, view, { text: "before after", nextIndex: 7, problems: [] });
       }
-      t.same(await stage.told(stage.eve), []);
-      const { body } = await stage.read("s1");
+      t.same(await fixture.eventsOf(fixture.eve), []);
+      const { body } = await fixture.read("s1");
       matchObject(
         t,
         body.events,
@@ -146,80 +147,80 @@ for (const kind of KINDS) {
           type,
           data,
         })),
-        "kept with the stream",
+        "the tool calls are stored with the stream",
       );
     },
   );
 
   t.test(
-    `a tool call outside a stream is pushed and not kept, in a ${kind} channel [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
+    `a tool call outside a stream is pushed and not stored in a ${kind} channel [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
+      const fixture = await createFixture(t, world, kind);
       for (const [type, data] of TOOL_CALL) {
-        const answer = await stage.post("c1", type, data);
-        t.same([answer.status, answer.body], [200, { status: "ok" }]);
+        const response = await fixture.post("c1", type, data);
+        t.same([response.status, response.body], [200, { status: "ok" }]);
       }
-      for (const viewer of [stage.alice, stage.bob]) {
+      for (const viewer of [fixture.alice, fixture.bob]) {
         t.same(
-          await stage.told(viewer),
-          TOOL_CALL.map((one) => one.join(" ")),
+          await fixture.eventsOf(viewer),
+          TOOL_CALL.map((event) => event.join(" ")),
         );
         t.ok(viewer.events.every(({ stream }) => stream === undefined));
       }
-      t.same(await stage.told(stage.eve), []);
-      t.equal((await stage.read("c1")).status, 404);
+      t.same(await fixture.eventsOf(fixture.eve), []);
+      t.equal((await fixture.read("c1")).status, 404);
     },
   );
 
   t.test(
-    `a custom event reaches who is online and is not stored, in a ${kind} channel [spec: custom event; decisions: Custom events]`,
+    `a custom event is pushed to online members and not stored in a ${kind} channel [spec: custom event; decisions: Custom events]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      const { alice, bob } = stage;
-      const told = [
+      const fixture = await createFixture(t, world, kind);
+      const { alice, bob } = fixture;
+      const events = [
         ["typing", ""],
         ["order.paid", '{"order":1,"note":"grüße"}'],
         ["__two_underscores", "x"],
       ] as const;
-      for (const [type, data] of told) {
-        const answer = await stage.post("c1", type, data);
-        t.same([answer.status, answer.body], [200, { status: "ok" }]);
+      for (const [type, data] of events) {
+        const response = await fixture.post("c1", type, data);
+        t.same([response.status, response.body], [200, { status: "ok" }]);
       }
       for (const viewer of [alice, bob]) {
         t.same(
-          await stage.told(viewer),
-          told.map((one) => one.join(" ")),
+          await fixture.eventsOf(viewer),
+          events.map((event) => event.join(" ")),
         );
         for (const { clientMsgNo, fromUid, stream } of viewer.events)
           t.same([clientMsgNo, fromUid, stream], ["c1", alice.uid, undefined]);
-        matchObject(t, viewer.pushes[0], { channel: stage.channelOf(viewer.uid) });
+        matchObject(t, viewer.pushes[0], { channel: fixture.channelOf(viewer.uid) });
       }
-      t.same(await stage.told(stage.eve), []);
-      const late = await stage.join(bob.uid);
-      t.same(await stage.told(late), []);
-      const { headSeq } = await bob.history(stage.channelOf(bob.uid));
+      t.same(await fixture.eventsOf(fixture.eve), []);
+      const late = await fixture.join(bob.uid);
+      t.same(await fixture.eventsOf(late), []);
+      const { headSeq } = await bob.history(fixture.channelOf(bob.uid));
       t.equal(headSeq, 0);
     },
   );
 }
 
 t.test(
-  "a custom event during a stream keeps its place among the stream's events [decisions: Custom events]",
+  "a custom event is pushed in order between the events of a stream [decisions: Custom events]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    await stage.say("s1", "a");
-    await stage.post("s1", "status", "thinking");
-    await stage.post("other", "status", "elsewhere");
-    await stage.say("s1", "b");
-    t.same(await stage.told(stage.bob), [
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await fixture.addText("s1", "a");
+    await fixture.post("s1", "status", "thinking");
+    await fixture.post("other", "status", "elsewhere");
+    await fixture.addText("s1", "b");
+    t.same(await fixture.eventsOf(fixture.bob), [
       `${START} `,
       `${CONTENT} a`,
       "status thinking",
       "status elsewhere",
       `${CONTENT} b`,
     ]);
-    matchObject(t, await stage.seen(stage.bob, "s1"), {
+    matchObject(t, await fixture.viewOf(fixture.bob, "s1"), {
       text: "ab",
       nextIndex: 3,
       problems: [],
@@ -228,49 +229,53 @@ t.test(
 );
 
 t.test(
-  "a type that begins with ___ and is not in the table is 400 [decisions: Reserved types]",
+  "an unknown event type that begins with ___ is refused with 400 [decisions: Reserved types]",
   async (t) => {
-    const stage = await startStage(t, world);
+    const fixture = await createFixture(t, world);
     for (const type of ["___Other", "___", "____system", "___textmessagestart"])
-      t.equal(outcome(await stage.post("s1", type, "x")), "400 bad_request", type);
-    t.same(await stage.told(stage.bob), []);
+      t.equal(
+        outcome(await fixture.post("s1", type, "x")),
+        "400 bad_request",
+        `${type} is refused`,
+      );
+    t.same(await fixture.eventsOf(fixture.bob), []);
   },
 );
 
 t.test(
-  "for a personal channel the events of either user are in one and the same channel [spec: POST /event person channel]",
+  "the events of both users of a personal channel belong to one channel [spec: POST /event person channel]",
   async (t) => {
-    const stage = await startStage(t, world, "personal");
-    const { alice, bob } = stage;
-    await stage.start("s1");
-    const back = { from_uid: bob.uid, ...wire(person(alice.uid)) };
-    const other = await stage.start("s2", { body: back });
-    t.equal(outcome(other), "400 stream_running", "one stream in their channel");
-    t.equal(await outcomeOf(stage.say("s1", "by bob", { body: back })), "200 active");
-    for (const viewer of [alice, bob]) t.equal((await stage.seen(viewer, "s1")).text, "by bob");
+    const fixture = await createFixture(t, world, "personal");
+    const { alice, bob } = fixture;
+    await fixture.start("s1");
+    const bobToAlice = { from_uid: bob.uid, ...wire(person(alice.uid)) };
+    const second = await fixture.start("s2", { body: bobToAlice });
+    t.equal(outcome(second), "400 stream_running", "the channel has one stream for both users");
+    t.equal(await outcomeOf(fixture.addText("s1", "by bob", { body: bobToAlice })), "200 active");
+    for (const viewer of [alice, bob]) t.equal((await fixture.viewOf(viewer, "s1")).text, "by bob");
     const texts = textsOf((await alice.history(person(bob.uid))).messages);
     t.same(texts, ["by bob"]);
   },
 );
 
 t.test(
-  "a member added during the evening sees events from then on, a removed one no more [decisions: After removal]",
+  "a new member is pushed events from then on, and a removed member none [decisions: After removal]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const { bob, eve, channel } = stage;
-    await stage.post("c1", "one");
+    const fixture = await createFixture(t, world);
+    const { bob, eve, channel } = fixture;
+    await fixture.post("c1", "first");
     const change = async (call: string, uid: string) => {
       await world.ok(`/channel/${call}`, {
         ...wire(channel),
         subscribers: [uid],
       });
-      await world.following();
+      await world.untilSubscribed();
     };
     await change("subscriber_add", eve.uid);
-    await stage.post("c1", "two");
+    await fixture.post("c1", "second");
     await change("subscriber_remove", bob.uid);
-    await stage.post("c1", "three");
-    t.same(await stage.told(bob), ["one ", "two "]);
-    t.same(await stage.told(eve), ["two ", "three "]);
+    await fixture.post("c1", "third");
+    t.same(await fixture.eventsOf(bob), ["first ", "second "]);
+    t.same(await fixture.eventsOf(eve), ["second ", "third "]);
   },
 );

@@ -1,11 +1,10 @@
-// A reader of a stream's server-sent events by fetch, as a page reads them. State: the events so
-// far.
+// A reader of a stream's server-sent events with `fetch`, as a page reads them.
 
 import type { Test } from "tap";
 import { eventually } from "./world.ts";
 
 export interface FeedEvent {
-  /** The index behind it. */
+  /** Index from which to continue after this event. */
   readonly id: string;
   readonly name: string;
   // biome-ignore lint/suspicious/noExplicitAny: bodies are looked into freely by tests
@@ -15,19 +14,19 @@ export interface FeedEvent {
 export interface Feed {
   readonly status: number;
   readonly headers: Headers;
-  /** So far, in order. */
+  /** Events so far, in order. */
   readonly events: readonly FeedEvent[];
-  /** The content among them. */
+  /** Returns the text of the content events. */
   text(): string;
-  /** Resolves once so many events are there. */
-  has(count: number): Promise<void>;
-  /** Resolves once the server has ended it. */
-  readonly over: Promise<void>;
-  /** Goes away without a word. */
+  /** Resolves when `count` events have arrived. */
+  untilEvents(count: number): Promise<void>;
+  /** Resolves when the server has ended the response. */
+  readonly ended: Promise<void>;
+  /** Aborts the request. */
   leave(): void;
 }
 
-/** Asks and resolves with the head of the reply. */
+/** Sends the request. Resolves with the head of the response. */
 export async function openFeed(
   t: Test,
   url: string,
@@ -40,26 +39,26 @@ export async function openFeed(
     signal: leaving.signal,
   });
   const events: FeedEvent[] = [];
-  const over = readAll(response, events);
-  over.catch(() => undefined); // who waits for it hears of it
+  const ended = readAll(response, events);
+  ended.catch(() => undefined); // a caller that awaits `ended` gets the error
   return {
-    ...{ status: response.status, headers: response.headers, events, over },
+    ...{ status: response.status, headers: response.headers, events, ended },
     text: () =>
       events
         .filter(({ name }) => name === "content")
         .map(({ data }) => data.data)
         .join(""),
-    has: (count) => eventually(() => events.length >= count, 5),
+    untilEvents: (count) => eventually(() => events.length >= count, 5),
     leave: () => leaving.abort(),
   };
 }
 
 async function readAll(response: Response, events: FeedEvent[]): Promise<void> {
   const decoder = new TextDecoder();
-  let rest = "";
+  let remainder = "";
   for await (const bytes of response.body ?? []) {
-    const blocks = (rest + decoder.decode(bytes, { stream: true })).split("\n\n");
-    rest = blocks.pop() ?? "";
+    const blocks = (remainder + decoder.decode(bytes, { stream: true })).split("\n\n");
+    remainder = blocks.pop() ?? "";
     for (const block of blocks) {
       const event = eventOf(block);
       if (event !== undefined) events.push(event);
@@ -67,7 +66,7 @@ async function readAll(response: Response, events: FeedEvent[]): Promise<void> {
   }
 }
 
-/** Undefined: a comment, or how long to wait before coming back. */
+/** Parses an event. Returns `undefined` for a comment or a `retry` field. */
 function eventOf(block: string): FeedEvent | undefined {
   const lines = block.split("\n");
   const field = (name: string) =>

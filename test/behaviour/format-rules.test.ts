@@ -1,13 +1,21 @@
-// The rules of the broker over every wire format: who may send, in which order messages come, to
-// which devices, and how large they may be.
+// Rules of the broker over every wire format: who may send, the order of messages, the devices they
+// are pushed to, and their size.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { t } from "../support/suite.ts";
 import type { FormatClient } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
-import { joinFormat, refusedAs } from "./formats/join.ts";
-import { group, person, range, receives, sendUntilOffline, startWorld, wire } from "./world.ts";
+import { joinFormat, refusalOf } from "./formats/join.ts";
+import {
+  group,
+  person,
+  range,
+  sendUntilOffline,
+  startWorld,
+  untilReceived,
+  wire,
+} from "./world.ts";
 
 const AUTH_FAILED = 2;
 const NOT_SUBSCRIBER = 3;
@@ -25,20 +33,20 @@ const EACH = 20;
 
 const world = await startWorld(t);
 
-/** A list call of the channel. */
+/** Calls a list endpoint of the channel. */
 const list = (call: string, channel: ChannelRef, uid: string) =>
   world.ok(`/channel/${call}`, { ...wire(channel), uids: [uid] });
 
 const reasonOf = async (client: FormatClient, channel: ChannelRef) =>
-  (await refusedAs(client.send(channel, "no"))).reason;
+  (await refusalOf(client.send(channel, "no"))).reason;
 
-/** The seqs of what a client whose connection is over had got. */
+/** Returns the seqs of the messages that a disconnected client has received and not read yet. */
 async function remaining(client: FormatClient): Promise<readonly number[]> {
-  const got: number[] = [];
+  const seqs: number[] = [];
   try {
-    for (;;) got.push((await client.nextMessage()).messageSeq);
+    for (;;) seqs.push((await client.nextMessage()).messageSeq);
   } catch {
-    return got; // there is no more
+    return seqs; // no more messages
   }
 }
 
@@ -47,56 +55,63 @@ for (const format of FORMATS) {
   const join = (t: Test, uid: string, options?: Parameters<typeof joinFormat>[4]) =>
     joinFormat(t, world, format, uid, options);
 
-  t.test(`${name}: each rule refuses a send with its reason`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const client = await join(t, ann);
-    for (const [flags, reason] of [
-      [{ ban: 1 }, BANNED],
-      [{ send_ban: 1 }, SEND_BANNED],
-      [{ disband: 1 }, DISBANDED],
-    ] as const) {
-      const channel = await world.newGroup([ann], flags);
-      t.equal(await reasonOf(client, channel), reason);
-    }
-    t.equal(
-      await reasonOf(client, group(world.name("none"))),
-      NOT_SUBSCRIBER,
-      "there is no such group",
-    );
-    const channel = await world.newGroup([ann, ben]);
-    await list("blacklist_add", channel, ann);
-    t.equal(await reasonOf(client, channel), ON_DENYLIST);
-    await list("blacklist_remove", channel, ann);
-    await list("whitelist_add", channel, ben);
-    t.equal(await reasonOf(client, channel), NOT_IN_ALLOWLIST);
-    await list("whitelist_add", channel, ann);
-    t.equal(await client.send(channel, "yes"), 1, "nothing else was stored");
+  t.test(
+    `a send that a permission rule forbids is refused with the rule's reason over ${name}`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const client = await join(t, ann);
+      for (const [flags, reason] of [
+        [{ ban: 1 }, BANNED],
+        [{ send_ban: 1 }, SEND_BANNED],
+        [{ disband: 1 }, DISBANDED],
+      ] as const) {
+        const channel = await world.newGroup([ann], flags);
+        t.equal(await reasonOf(client, channel), reason);
+      }
+      t.equal(
+        await reasonOf(client, group(world.name("none"))),
+        NOT_SUBSCRIBER,
+        "an unknown group has no members",
+      );
+      const channel = await world.newGroup([ann, ben]);
+      await list("blacklist_add", channel, ann);
+      t.equal(await reasonOf(client, channel), ON_DENYLIST);
+      await list("blacklist_remove", channel, ann);
+      await list("whitelist_add", channel, ben);
+      t.equal(await reasonOf(client, channel), NOT_IN_ALLOWLIST);
+      await list("whitelist_add", channel, ann);
+      t.equal(await client.send(channel, "yes"), 1, "none of the refused messages was stored");
 
-    await world.ok("/channel", {
-      ...{ ...wire(person(ben)), allow_stranger: 0, subscribers: ["eve"] },
-    });
-    t.equal(await reasonOf(client, person(ben)), NOT_IN_ALLOWLIST, "strange");
-  });
+      await world.ok("/channel", {
+        ...{ ...wire(person(ben)), allow_stranger: 0, subscribers: ["eve"] },
+      });
+      t.equal(await reasonOf(client, person(ben)), NOT_IN_ALLOWLIST, "a stranger is refused");
+    },
+  );
 
-  t.test(`${name}: membership holds at once, both ways`, async (t) => {
+  t.test(`adding and removing a member takes effect at once over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ben]);
     const members = { ...wire(channel), subscribers: [ann] };
     const client = await join(t, ann);
     await world.send(ben, channel, "before");
     await world.ok("/channel/subscriber_add", members);
-    await world.following();
+    await world.untilSubscribed();
     await world.send(ben, channel, "as a member");
     await world.ok("/channel/subscriber_remove", members);
-    await world.following();
+    await world.untilSubscribed();
     await world.send(ben, channel, "after");
     t.equal(await reasonOf(client, channel), NOT_SUBSCRIBER);
     await world.send(ben, person(ann), "in person");
     t.equal((await client.nextMessage()).text, "as a member");
-    t.equal((await client.nextMessage()).text, "in person", "and no other");
+    t.equal(
+      (await client.nextMessage()).text,
+      "in person",
+      "a message after the removal is not pushed",
+    );
   });
 
-  t.test(`${name}: sends that are under way keep their order`, async (t) => {
+  t.test(`sends in flight are stored in order over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
     const peer = await world.join(t, ben);
@@ -104,57 +119,64 @@ for (const format of FORMATS) {
     const texts = range(1, SENDS).map((number) => `text ${number}`);
     const seqs = await Promise.all(texts.map((text) => client.send(channel, text)));
     t.same(seqs, range(1, SENDS));
-    t.same(await receives(peer, SENDS), texts);
+    t.same(await untilReceived(peer, SENDS), texts);
   });
 
-  t.test(`${name}: a payload may be as large as its limit`, async (t) => {
+  t.test(`a payload up to the size limit is accepted over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
     const [client, peer] = [await join(t, ann), await join(t, ben)];
     const largest = "ü".repeat((MAX_PAYLOAD_BYTES - EMPTY_TEXT_BYTES) >> 1);
-    const refusal = await refusedAs(client.send(channel, `${largest}ü`));
+    const refusal = await refusalOf(client.send(channel, `${largest}ü`));
     t.equal(refusal.reason, PAYLOAD);
     t.equal(await client.send(channel, largest), 1);
-    t.ok((await peer.nextMessage()).text === largest, "arrives whole");
+    t.ok((await peer.nextMessage()).text === largest, "the complete text arrives");
   });
 
-  t.test(`${name}: a user's devices are side by side`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const phone = await join(t, ann, { deviceId: "phone" });
-    const tablet = await join(t, ann, { deviceId: "tablet" });
-    await phone.send(person(ben), "from the phone");
-    await world.send(ben, person(ann), "to both");
-    t.match(await tablet.nextMessage(), {
-      ...{ channel: person(ben), fromUid: ann, text: "from the phone" },
-    });
-    t.match(await tablet.nextMessage(), { fromUid: ben, text: "to both" });
-    t.match(await phone.nextMessage(), { fromUid: ben, text: "to both" });
+  t.test(
+    `several devices of a user receive messages, are replaced and logged out over ${name}`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const phone = await join(t, ann, { deviceId: "phone" });
+      const tablet = await join(t, ann, { deviceId: "tablet" });
+      await phone.send(person(ben), "from the phone");
+      await world.send(ben, person(ann), "to both");
+      t.match(await tablet.nextMessage(), {
+        ...{ channel: person(ben), fromUid: ann, text: "from the phone" },
+      });
+      t.match(await tablet.nextMessage(), { fromUid: ben, text: "to both" });
+      t.match(await phone.nextMessage(), { fromUid: ben, text: "to both" });
 
-    const again = await join(t, ann, { deviceId: "phone" });
-    t.match(await phone.closed, { code: 4202 }, "replaced by itself");
-    await world.send(ben, person(ann), "to the new one");
-    t.match(await again.nextMessage(), { text: "to the new one" });
+      const replacing = await join(t, ann, { deviceId: "phone" });
+      t.match(await phone.closed, { code: 4202 }, "the device's old session is replaced");
+      await world.send(ben, person(ann), "to the new one");
+      t.match(await replacing.nextMessage(), { text: "to the new one" });
 
-    await world.ok("/user/device_quit", { uid: ann, device_flag: 0 });
-    for (const one of [again, tablet]) t.match(await one.closed, { code: 4204 }, "logged out");
-    const refusal = await refusedAs(join(t, ann, { token: `token-${ann}` }));
-    t.equal(refusal.reason, AUTH_FAILED, "its token is worthless");
-  });
+      await world.ok("/user/device_quit", { uid: ann, device_flag: 0 });
+      for (const device of [replacing, tablet])
+        t.match(await device.closed, { code: 4204 }, "every device is logged out");
+      const refusal = await refusalOf(join(t, ann, { token: `token-${ann}` }));
+      t.equal(refusal.reason, AUTH_FAILED, "its token is revoked");
+    },
+  );
 
-  t.test(`${name}: a client that does not read is cut off, without a gap before`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const channel = await world.newGroup([ann, ben]);
-    const client = await join(t, ben);
-    client.pause();
-    await sendUntilOffline(world, { from: ann, to: ben, channel });
-    client.resume();
-    const { code } = await client.closed;
-    t.ok(code === 4001 || code === 1006, `closed with ${code}`);
-    const got = await remaining(client);
-    t.same(got, range(1, got.length));
-  });
+  t.test(
+    `a client that does not read is disconnected and has no gap in its messages over ${name}`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const channel = await world.newGroup([ann, ben]);
+      const client = await join(t, ben);
+      client.pause();
+      await sendUntilOffline(world, { from: ann, to: ben, channel });
+      client.resume();
+      const { code } = await client.closed;
+      t.ok(code === 4001 || code === 1006, `the close code is ${code}`);
+      const seqs = await remaining(client);
+      t.same(seqs, range(1, seqs.length));
+    },
+  );
 
-  t.test(`${name}: what is not stored comes without a seq`, async (t) => {
+  t.test(`an unstored message is pushed with seq 0 over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const client = await join(t, ann);
     const header = { no_persist: 1 };
@@ -165,26 +187,33 @@ for (const format of FORMATS) {
   });
 }
 
-t.test("members of all formats hear each other in one order", async (t) => {
-  const uids = FORMATS.map(() => world.name("ann"));
-  const channel = await world.newGroup(uids);
-  const clients = await Promise.all(
-    FORMATS.map((format, at) => joinFormat(t, world, format, uids[at] ?? "")),
-  );
-  const sent = await Promise.all(
-    clients.map((client) =>
-      Promise.all(range(1, EACH).map((number) => client.send(channel, `${number}`))),
-    ),
-  );
-  const all = range(1, EACH * clients.length);
-  t.same(
-    sent.flat().toSorted((a, b) => a - b),
-    all,
-  );
-  for (const [at, client] of clients.entries()) {
-    const others = all.filter((seq) => !sent[at]?.includes(seq));
-    const got: number[] = [];
-    for (const _ of others) got.push((await client.nextMessage()).messageSeq);
-    t.same(got, others, FORMATS[at]?.name ?? "");
-  }
-});
+t.test(
+  "members with different wire formats receive each other's messages in one order",
+  async (t) => {
+    const uids = FORMATS.map(() => world.name("ann"));
+    const channel = await world.newGroup(uids);
+    const clients = await Promise.all(
+      FORMATS.map((format, at) => joinFormat(t, world, format, uids[at] ?? "")),
+    );
+    const seqsOfClients = await Promise.all(
+      clients.map((client) =>
+        Promise.all(range(1, EACH).map((number) => client.send(channel, `${number}`))),
+      ),
+    );
+    const expected = range(1, EACH * clients.length);
+    t.same(
+      seqsOfClients.flat().toSorted((a, b) => a - b),
+      expected,
+    );
+    for (const [at, client] of clients.entries()) {
+      const others = expected.filter((seq) => !seqsOfClients[at]?.includes(seq));
+      const received: number[] = [];
+      for (const _ of others) received.push((await client.nextMessage()).messageSeq);
+      t.same(
+        received,
+        others,
+        `${FORMATS[at]?.name} receives every other member's message in order`,
+      );
+    }
+  },
+);

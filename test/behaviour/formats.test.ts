@@ -1,12 +1,12 @@
-// One scenario over every wire format, always with a native client at the other end: members of a
-// channel may speak all of them and understand each other.
+// One scenario over every wire format, always with a native client as the peer: members of a
+// channel can use different formats.
 
 import { DRIVER } from "../support/driver.ts";
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { FORMATS } from "./formats/formats.ts";
-import { joinFormat, refusedAs } from "./formats/join.ts";
-import { eventually, person, receives, seqs, startWorld, wire } from "./world.ts";
+import { joinFormat, refusalOf } from "./formats/join.ts";
+import { eventually, person, seqs, startWorld, untilReceived, wire } from "./world.ts";
 
 const AUTH_FAILED = 2;
 const NOT_SUBSCRIBER = 3;
@@ -21,63 +21,63 @@ const END = "___TextMessageEnd";
 for (const format of FORMATS) {
   const { name } = format;
 
-  t.test(`${name}: a wrong token is refused with a reason`, async (t) => {
+  t.test(`a connect with a wrong token is refused with a reason over ${name}`, async (t) => {
     const uid = world.name("ann");
     await world.register(uid);
-    const refusal = await refusedAs(joinFormat(t, world, format, uid, { token: "wrong" }));
-    t.equal(refusal.reason, AUTH_FAILED, "authentication failed");
-    t.equal(refusal.closed, 4201, "closed: do not reconnect");
+    const refusal = await refusalOf(joinFormat(t, world, format, uid, { token: "wrong" }));
+    t.equal(refusal.reason, AUTH_FAILED, "the reason is a failed authentication");
+    t.equal(refusal.closed, 4201, "the close code forbids a reconnect");
     t.match(await world.status(uid), { online: 0 });
   });
 
-  t.test(`${name}: messages go both ways in a conversation`, async (t) => {
+  t.test(`users can send to each other in a personal channel over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const client = await joinFormat(t, world, format, ann);
     const peer = await world.join(t, ben);
-    await world.following();
-    t.equal(await client.send(person(ben), "one"), 1);
-    t.same(await receives(peer, 1), ["one"]);
+    await world.untilSubscribed();
+    t.equal(await client.send(person(ben), "first"), 1);
+    t.same(await untilReceived(peer, 1), ["first"]);
     matchObject(t, peer.pushes[0], { channel: person(ann) });
-    await peer.send(person(ann), "two ü 🐂");
+    await peer.send(person(ann), "second ü 🐂");
     t.same(await client.nextMessage(), {
       channel: person(ben),
-      ...{ fromUid: ben, messageSeq: 2, text: "two ü 🐂" },
+      ...{ fromUid: ben, messageSeq: 2, text: "second ü 🐂" },
     });
     t.match(await world.status(ann), { online: 1 });
   });
 
-  t.test(`${name}: messages go both ways in a group`, async (t) => {
+  t.test(`members can send to each other in a group over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
-    const strange = await world.newGroup([ben]);
+    const foreign = await world.newGroup([ben]);
     const client = await joinFormat(t, world, format, ann);
     const peer = await world.join(t, ben);
-    await world.following();
-    t.equal(await client.send(channel, "one", { clientMsgNo: "c-1" }), 1);
-    t.same(await receives(peer, 1), ["one"]);
+    await world.untilSubscribed();
+    t.equal(await client.send(channel, "first", { clientMsgNo: "c-1" }), 1);
+    t.same(await untilReceived(peer, 1), ["first"]);
     t.equal(
-      await client.send(channel, "one", { clientMsgNo: "c-1" }),
+      await client.send(channel, "first", { clientMsgNo: "c-1" }),
       1,
-      "a repeated send has the first one's answer",
+      "a repeated send returns the first message",
     );
-    await peer.send(channel, "two");
+    await peer.send(channel, "second");
     t.same(await client.nextMessage(), {
       channel,
-      ...{ fromUid: ben, messageSeq: 2, text: "two" },
+      ...{ fromUid: ben, messageSeq: 2, text: "second" },
     });
-    const refusal = await refusedAs(client.send(strange, "no"));
-    t.equal(refusal.reason, NOT_SUBSCRIBER, "no member");
-    t.equal(await client.send(channel, "three"), 3, "and it goes on");
+    const refusal = await refusalOf(client.send(foreign, "no"));
+    t.equal(refusal.reason, NOT_SUBSCRIBER, "a user who is not a member is refused");
+    t.equal(await client.send(channel, "third"), 3, "the session continues");
   });
 
-  t.test(`${name}: what a backend sends is received`, async (t) => {
+  t.test(`messages, events and streams of a backend are received over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
     const client = await joinFormat(t, world, format, ann);
-    const event = (type: string, data: string, more: object = {}) =>
+    const event = (type: string, data: string, fields: object = {}) =>
       world.ok("/event", {
         ...{ ...wire(channel), from_uid: ben, client_msg_no: "s-1" },
-        event: { type, data, ...more },
+        event: { type, data, ...fields },
       });
     await world.send(ben, channel, "by HTTP");
     t.match(await client.nextMessage(), { fromUid: ben, text: "by HTTP" });
@@ -99,7 +99,7 @@ for (const format of FORMATS) {
       t.same(await client.nextEvent(), { id: "s-1", type, data });
   });
 
-  t.test(`${name}: a command comes until it is acknowledged`, async (t) => {
+  t.test(`a command is pushed until it is acknowledged over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const syncOnce = { header: { sync_once: 1 } };
     await world.register(ann);
@@ -109,62 +109,65 @@ for (const format of FORMATS) {
     await world.send(ben, person(ann), "late", syncOnce);
     t.equal(await client.nextCommand(), "late");
     await eventually(async () => {
-      const other = await world.connect(t, ann, { flag: 0 });
-      await other.ping();
-      const waiting = other.commands.length;
-      await other.close();
-      return waiting === 0;
+      const device = await world.connect(t, ann, { flag: 0 });
+      await device.ping();
+      const unacknowledged = device.commands.length;
+      await device.close();
+      return unacknowledged === 0;
     });
   });
 
-  t.test(`${name}: a kicked client is closed and nothing is taken`, async (t) => {
+  t.test(`a kicked client is closed, and its later sends are ignored over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const main = { level: 1 } as const;
-    const old = await joinFormat(t, world, format, ann, {
+    const older = await joinFormat(t, world, format, ann, {
       ...main,
       deviceId: "old",
     });
-    await old.send(person(ben), "before");
+    await older.send(person(ben), "before");
     const newer = await joinFormat(t, world, format, ann, {
       ...main,
       deviceId: "new",
     });
-    t.match(await old.closed, { code: 4200 }, "the socket is closed");
-    t.ok(old.isKicked(), "and it was said before that it is a kick");
-    old.sendBlindly(person(ben), "after");
+    t.match(await older.closed, { code: 4200 }, "the socket is closed");
+    t.ok(older.isKicked(), "the client gets the reason before the close");
+    older.sendWithoutReply(person(ben), "after");
     await newer.ping();
     const reader = await world.join(t, ben);
     const { messages } = await reader.history(person(ann));
-    t.same(seqs(messages), [1], "only what was sent before");
+    t.same(seqs(messages), [1], "only the message sent before the kick is stored");
   });
 
-  t.test(`${name}: a client that was cut off connects again`, async (t) => {
+  t.test(`a client can reconnect after its connection broke over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const device = { deviceId: "phone" };
     const first = await joinFormat(t, world, format, ann, device);
     const peer = await world.join(t, ben);
     first.kill();
     await world.offline(ann);
-    const again = await joinFormat(t, world, format, ann, device);
-    await peer.send(person(ann), "there again?");
-    t.match(await again.nextMessage(), { text: "there again?" });
-    t.equal(await again.send(person(ben), "yes"), 2);
-    t.same(await receives(peer, 1), ["yes"]);
+    const reconnected = await joinFormat(t, world, format, ann, device);
+    await peer.send(person(ann), "after the reconnect");
+    t.match(await reconnected.nextMessage(), { text: "after the reconnect" });
+    t.equal(await reconnected.send(person(ben), "yes"), 2);
+    t.same(await untilReceived(peer, 1), ["yes"]);
   });
 }
 
 if (DRIVER === "embedded")
-  t.test("with pings, a connection outlives the idle time-out in every format", async (t) => {
-    const short = await startWorld(t, {
-      JINDOU_CLIENT_IDLE_TIMEOUT_S: `${IDLE_S}`,
-    });
-    const clients = await Promise.all(
-      FORMATS.map((format) => joinFormat(t, short, format, short.name("ann"))),
-    );
-    const untilMs = performance.now() + (IDLE_S + 1) * 1000;
-    await eventually(async () => {
-      await Promise.all(clients.map((client) => client.ping()));
-      return performance.now() > untilMs;
-    }, 1000);
-    t.pass("each ping was answered");
-  });
+  t.test(
+    "a connection that sends pings stays open beyond the idle time-out in every wire format",
+    async (t) => {
+      const short = await startWorld(t, {
+        JINDOU_CLIENT_IDLE_TIMEOUT_S: `${IDLE_S}`,
+      });
+      const clients = await Promise.all(
+        FORMATS.map((format) => joinFormat(t, short, format, short.name("ann"))),
+      );
+      const untilMs = performance.now() + (IDLE_S + 1) * 1000;
+      await eventually(async () => {
+        await Promise.all(clients.map((client) => client.ping()));
+        return performance.now() > untilMs;
+      }, 1000);
+      t.pass("every ping is answered");
+    },
+  );

@@ -1,5 +1,5 @@
-// History, over HTTP and on the socket: ranges in both directions, limits, whose conversation it
-// is, and messages that expire.
+// History over HTTP and on the socket: ranges in both directions, limits, personal channels, and
+// messages that expire.
 
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import { textPayload } from "../support/broker.ts";
@@ -12,17 +12,17 @@ import {
   group,
   person,
   range,
-  received,
-  receives,
+  receivedTexts,
   seqs,
   startWorld,
+  untilReceived,
   type World,
   wire,
 } from "./world.ts";
 
 /**
- * It removes nothing in its lifetime: what has expired is hidden by reading alone, except in the test
- * of storage.
+ * This world never sweeps, so that only reads hide expired messages. The test of the storage uses
+ * its own world.
  */
 const world = await startWorld(t, {
   JINDOU_STORE_SWEEP_INTERVAL_MS: "3600000",
@@ -34,12 +34,12 @@ interface Page {
   readonly more: number;
 }
 
-function get(from: World, channel: ChannelRef, query: object = {}) {
-  const all = { ...wire(channel), ...query };
-  const text = Object.entries(all).map(
+function get(source: World, channel: ChannelRef, query: object = {}) {
+  const fields = { ...wire(channel), ...query };
+  const text = Object.entries(fields).map(
     ([name, value]) => `${name}=${encodeURIComponent(String(value))}`,
   );
-  return from.call(`/channel/messages?${text.join("&")}`);
+  return source.call(`/channel/messages?${text.join("&")}`);
 }
 
 async function page(channel: ChannelRef, query: object = {}): Promise<Page> {
@@ -48,14 +48,14 @@ async function page(channel: ChannelRef, query: object = {}): Promise<Page> {
   return body;
 }
 
-/** The seqs of a page, and whether there is more. */
+/** Returns the seqs of a page and its `more` field. */
 async function seqsOf(channel: ChannelRef, query: object) {
   const { messages, more } = await page(channel, query);
   return [messages.map((message) => message.message_seq), more];
 }
 
-/** A group of alice and bob with so many messages, "1" and up. */
-async function filled(count: number) {
+/** Creates a group of alice and bob with `count` messages "1", "2" and so on. */
+async function createFilledGroup(count: number) {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   const channel = await world.newGroup([alice, bob]);
   for (const n of range(1, count)) await world.send(alice, channel, String(n));
@@ -63,7 +63,7 @@ async function filled(count: number) {
 }
 
 t.test(
-  "GET /channel/messages: every field of a message comes back, with head_seq and more [issue: channel/messages; decisions: tag_key]",
+  "GET /channel/messages returns every field of a message, head_seq and more [issue: channel/messages; decisions: tag_key]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -74,9 +74,9 @@ t.test(
       tag_key: "label",
       expire: 3600,
     });
-    const found = await page(channel);
-    t.match(found, { head_seq: 1, more: 0 });
-    t.match(found.messages, [
+    const history = await page(channel);
+    t.match(history, { head_seq: 1, more: 0 });
+    t.match(history.messages, [
       {
         message_id: body.message_id,
         message_seq: 1,
@@ -90,50 +90,50 @@ t.test(
         payload: textPayload("hello"),
       },
     ]);
-    const time = Number(found.messages[0]?.timestamp_ms);
+    const time = Number(history.messages[0]?.timestamp_ms);
     t.ok(Math.abs(time - Date.now()) < 60_000);
   },
 );
 
 t.test(
-  "GET /channel/messages: ranges from both ends, inclusive, with limit and more [issue: History both directions]",
+  "GET /channel/messages reads inclusive ranges in both directions, with limit and more [issue: History both directions]",
   async (t) => {
-    const { channel } = await filled(10);
-    const of = (query: object) => seqsOf(channel, query);
-    t.same(await of({}), [range(1, 10), 0]);
-    t.same(await of({ from_seq: 3, to_seq: 5 }), [[3, 4, 5], 0]);
-    t.same(await of({ limit: 4 }), [[1, 2, 3, 4], 1]);
-    t.same(await of({ from_seq: 7, limit: 4 }), [[7, 8, 9, 10], 0]);
-    t.same(await of({ order: "desc", limit: 3 }), [[10, 9, 8], 1]);
-    t.same(await of({ order: "desc", to_seq: 3, limit: 3 }), [[3, 2, 1], 0]);
-    t.same(await of({ from_seq: 11 }), [[], 0]);
-    t.same(await of({ from_seq: 6, to_seq: 5 }), [[], 0]);
+    const { channel } = await createFilledGroup(10);
+    const read = (query: object) => seqsOf(channel, query);
+    t.same(await read({}), [range(1, 10), 0]);
+    t.same(await read({ from_seq: 3, to_seq: 5 }), [[3, 4, 5], 0]);
+    t.same(await read({ limit: 4 }), [[1, 2, 3, 4], 1]);
+    t.same(await read({ from_seq: 7, limit: 4 }), [[7, 8, 9, 10], 0]);
+    t.same(await read({ order: "desc", limit: 3 }), [[10, 9, 8], 1]);
+    t.same(await read({ order: "desc", to_seq: 3, limit: 3 }), [[3, 2, 1], 0]);
+    t.same(await read({ from_seq: 11 }), [[], 0]);
+    t.same(await read({ from_seq: 6, to_seq: 5 }), [[], 0]);
   },
 );
 
 t.test(
-  "history on the socket: ranges from both ends, inclusive, with limit and more [issue: History both directions]",
+  "a client can read inclusive ranges of history in both directions, with limit and more [issue: History both directions]",
   async (t) => {
-    const { bob, channel } = await filled(10);
+    const { bob, channel } = await createFilledGroup(10);
     const client = await world.join(t, bob);
-    const of = async (options: object) => {
+    const read = async (options: object) => {
       const reply = await client.history(channel, options);
       t.equal(reply.headSeq, 10);
       return [seqs(reply.messages), reply.more];
     };
-    t.same(await of({}), [range(1, 10), false]);
-    t.same(await of({ fromSeq: 3, toSeq: 5 }), [[3, 4, 5], false]);
-    t.same(await of({ limit: 4 }), [[1, 2, 3, 4], true]);
-    t.same(await of({ fromSeq: 7, limit: 4 }), [[7, 8, 9, 10], false]);
-    t.same(await of({ reverse: true, limit: 3 }), [[10, 9, 8], true]);
+    t.same(await read({}), [range(1, 10), false]);
+    t.same(await read({ fromSeq: 3, toSeq: 5 }), [[3, 4, 5], false]);
+    t.same(await read({ limit: 4 }), [[1, 2, 3, 4], true]);
+    t.same(await read({ fromSeq: 7, limit: 4 }), [[7, 8, 9, 10], false]);
+    t.same(await read({ reverse: true, limit: 3 }), [[10, 9, 8], true]);
     const last = { reverse: true, toSeq: 3, limit: 3 };
-    t.same(await of(last), [[3, 2, 1], false]);
-    t.same(await of({ fromSeq: 11 }), [[], false]);
+    t.same(await read(last), [[3, 2, 1], false]);
+    t.same(await read({ fromSeq: 11 }), [[], false]);
   },
 );
 
 t.test(
-  "a page ends after 500 messages, and paging on by seq reads them all once, both ways [issue: History limit]",
+  "a history page has at most 500 messages, and reading on by seq returns each message once [issue: History limit]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -141,39 +141,39 @@ t.test(
     const sends = range(1, 620).map((n) => client.send(channel, String(n)));
     await Promise.all(sends);
     t.same(await seqsOf(channel, { limit: 500 }), [range(1, 500), 1]);
-    const rest = { from_seq: 501, limit: 500 };
-    t.same(await seqsOf(channel, rest), [range(501, 620), 0]);
+    const secondPage = { from_seq: 501, limit: 500 };
+    t.same(await seqsOf(channel, secondPage), [range(501, 620), 0]);
     t.equal((await get(world, channel, { limit: 501 })).status, 400);
 
-    const read: number[] = [];
-    for (let toSeq = 0, more = true; more; toSeq = (read.at(-1) ?? 1) - 1) {
+    const readSeqs: number[] = [];
+    for (let toSeq = 0, more = true; more; toSeq = (readSeqs.at(-1) ?? 1) - 1) {
       const options = { toSeq, limit: 1000, reverse: true };
       const reply = await client.history(channel, options);
       t.ok(reply.messages.length <= 500);
-      read.push(...seqs(reply.messages));
+      readSeqs.push(...seqs(reply.messages));
       more = reply.more;
     }
-    t.same(read, range(620, 1));
+    t.same(readSeqs, range(620, 1));
   },
 );
 
 t.test(
-  "a personal conversation: both see the same messages, each naming the channel by the other [issue: channel/messages]",
+  "both users of a personal channel read the same messages, each by the other user's uid [issue: channel/messages]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.send(alice, person(bob), "ping");
     await world.send(bob, person(alice), "pong");
-    for (const [uid, other] of [
+    for (const [uid, peer] of [
       [alice, bob],
       [bob, alice],
     ] as const) {
-      const { messages } = await page(person(other), { uid });
+      const { messages } = await page(person(peer), { uid });
       t.match(messages, [
-        { message_seq: 1, from_uid: alice, channel_id: other },
-        { message_seq: 2, from_uid: bob, channel_id: other },
+        { message_seq: 1, from_uid: alice, channel_id: peer },
+        { message_seq: 2, from_uid: bob, channel_id: peer },
       ]);
       const client = await world.join(t, uid);
-      const reply = await client.history(person(other));
+      const reply = await client.history(person(peer));
       t.same(reply.messages.map(textOf), ["ping", "pong"]);
     }
     const eve = await world.join(t, world.name("eve"));
@@ -182,7 +182,7 @@ t.test(
 );
 
 t.test(
-  "GET /channel/messages: a personal channel needs uid; wrong parameters are 400 [issue: channel/messages]",
+  "GET /channel/messages responds 400 to invalid parameters, and to a personal channel without uid [issue: channel/messages]",
   async (t) => {
     const channel = group("g");
     t.equal((await world.call("/channel/messages")).status, 400);
@@ -205,30 +205,27 @@ t.test(
   },
 );
 
-t.test("history on the socket is for members only [issue: History]", async (t) => {
-  const { channel } = await filled(1);
+t.test("only members can read a group's history on the socket [issue: History]", async (t) => {
+  const { channel } = await createFilledGroup(1);
   const eve = await world.join(t, world.name("eve"));
   t.equal(await codeOf(eve.history(channel)), "not_in_channel");
   const none = group(world.name("none"));
   t.equal(await codeOf(eve.history(none)), "not_in_channel");
 });
 
-t.test(
-  "history survives a restart, and the sequence goes on [issue: Messages survive]",
-  async (t) => {
-    const before = await startWorld(t);
-    const channel = await before.newGroup(["alice"]);
-    for (const n of range(1, 5)) await before.send("alice", channel, `${n}`);
-    const { body } = await get(before, channel);
-    await before.close();
-    const after = await startWorld(t, {}, before.dataPath);
-    t.same((await get(after, channel)).body, body);
-    t.equal((await after.send("alice", channel, "6")).body.message_seq, 6);
-  },
-);
+t.test("history and the sequence survive a restart [issue: Messages survive]", async (t) => {
+  const before = await startWorld(t);
+  const channel = await before.newGroup(["alice"]);
+  for (const n of range(1, 5)) await before.send("alice", channel, `${n}`);
+  const { body } = await get(before, channel);
+  await before.close();
+  const after = await startWorld(t, {}, before.dataPath);
+  t.same((await get(after, channel)).body, body);
+  t.equal((await after.send("alice", channel, "6")).body.message_seq, 6);
+});
 
 t.test(
-  "expire: the message leaves history and resume after its seconds, others stay, its seq stays taken [spec: expire; spec: Limits expire; decisions: expire]",
+  "an expired message disappears from history and resume, and its seq is not reused [spec: expire; spec: Limits expire; decisions: expire]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -237,7 +234,7 @@ t.test(
     await world.send(alice, channel, "goes", { expire: 1 });
     await world.send(alice, channel, "stays too", { expire: 3600 });
     await world.send(alice, channel, "goes at the end", { expire: 1 });
-    t.equal((await received(online)).length, 4, "delivered live");
+    t.equal((await receivedTexts(online)).length, 4, "all messages are pushed live");
     await eventually(async () => (await page(channel)).messages.length === 2);
     t.same(await seqsOf(channel, {}), [[1, 3], 0]);
     t.same(await seqsOf(channel, { order: "desc" }), [[3, 1], 0]);
@@ -245,7 +242,7 @@ t.test(
     t.same([seqs(reply.messages), reply.headSeq], [[1, 3], 4]);
     const resume = [{ channel, lastSeq: 0 }];
     const late = await world.connect(t, bob, { resume });
-    t.same(await receives(late, 2), ["stays", "stays too"]);
+    t.same(await untilReceived(late, 2), ["stays", "stays too"]);
     const run = late.pushes.at(-1);
     t.match(run, { kind: "messages", afterSeq: 0, throughSeq: 4 });
     t.equal((await world.send(alice, channel, "x")).body.message_seq, 5);
@@ -253,7 +250,7 @@ t.test(
 );
 
 t.test(
-  "expire: storage is reclaimed, of messages and of their expiry alike [decisions: expire]",
+  "the storage of expired messages and of their expiry entries is reclaimed [decisions: expire]",
   async (t) => {
     const short = await startWorld(t, {
       JINDOU_STORE_SWEEP_INTERVAL_MS: "100",

@@ -1,52 +1,59 @@
-// What a user's command inbox gives its devices, read to its end. State: a counter that makes marks
-// unique.
+// Reads command inboxes in tests. Counts the marks that it sends, so that each mark is unique.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";
 import { person, type World } from "./world.ts";
 
-/** Sends a command whose content is `text`; `more` wins. */
-export async function command(
-  on: World,
+/** Sends a command whose content is `text`. `fields` replace fields of the body. */
+export async function sendCommand(
+  world: World,
   from: string,
   channel: ChannelRef,
   text: string,
-  more: object = {},
+  fields: object = {},
 ) {
   const content = { type: 99, cmd: "cmd", param: {}, content: text };
   const payload = Buffer.from(JSON.stringify(content)).toString("base64");
-  return on.send(from, channel, "", { payload, ...more });
+  return world.send(from, channel, "", { payload, ...fields });
 }
 
 const MARK = "mark ";
 let marks = 0;
 
-/** `inboxSeq text` of each command that came so far, marks left out. */
-function listed(client: NativeClient): readonly string[] {
+/** Returns `<inboxSeq> <text>` of each command pushed so far, without marks. */
+function commandTexts(client: NativeClient): readonly string[] {
   return client.commands
     .map(({ inboxSeq, message }) => `${inboxSeq} ${textOf(message)}`)
     .filter((line) => !line.includes(MARK));
 }
 
 /**
- * All that came, and all that was to come: a command of the user's own, which its sessions are told
- * of behind the inbox, marks the end.
+ * Returns every command of the inbox. A command of the user's own marks the end, because it is
+ * pushed to the user's sessions after the commands of the inbox.
  */
-export async function got(client: NativeClient, on: World): Promise<readonly string[]> {
+export async function commandsOf(client: NativeClient, world: World): Promise<readonly string[]> {
   marks += 1;
   const mark = `${MARK}${marks}`;
-  await command(on, client.uid, person("nobody"), mark);
+  await sendCommand(world, client.uid, person("nobody"), mark);
   await client.waitFor(() => client.commands.some(({ message }) => textOf(message) === mark), mark);
-  return listed(client);
+  return commandTexts(client);
 }
 
-export async function gets(client: NativeClient, count: number): Promise<readonly string[]> {
-  await client.waitFor(() => listed(client).length >= count, `${count} commands`);
-  return listed(client);
+/** Waits until `count` commands were pushed. Returns all commands. */
+export async function untilCommands(
+  client: NativeClient,
+  count: number,
+): Promise<readonly string[]> {
+  await client.waitFor(() => commandTexts(client).length >= count, `${count} commands`);
+  return commandTexts(client);
 }
 
-/** What a new device of `uid` is given. */
-export async function pulled(t: Test, uid: string, on: World): Promise<readonly string[]> {
-  return got(await on.connect(t, uid), on);
+/** Returns the commands that a new device of `uid` is pushed. */
+export async function pulledCommands(
+  t: Test,
+  uid: string,
+  world: World,
+): Promise<readonly string[]> {
+  return commandsOf(await world.connect(t, uid), world);
 }

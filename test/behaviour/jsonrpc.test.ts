@@ -1,5 +1,5 @@
-// JSON-RPC on a real broker: what WuKongIM's servers answered to real clients is answered here
-// (wire/jsonrpc-goldens.json), except where that is a defect; and what the extended form adds.
+// JSON-RPC on a real broker. The responses equal those that WuKongIM's servers gave to real clients
+// (wire/jsonrpc-goldens.json), except for their defects. The extended form adds resuming.
 
 import { readFileSync } from "node:fs";
 import type { Test } from "tap";
@@ -8,7 +8,7 @@ import { t } from "../support/suite.ts";
 import { base64 } from "./formats/jsonrpc.ts";
 import { group, person, startWorld, type World, wire } from "./world.ts";
 
-interface Golden {
+interface CapturedFrame {
   readonly dir: string;
   readonly text: string;
   readonly binary?: boolean;
@@ -16,13 +16,13 @@ interface Golden {
 
 const { sessions } = JSON.parse(
   readFileSync(new URL("../wire/jsonrpc-goldens.json", import.meta.url), "utf8"),
-) as { sessions: readonly { name: string; frames: readonly Golden[] }[] };
+) as { sessions: readonly { name: string; frames: readonly CapturedFrame[] }[] };
 
 const world = await startWorld(t);
 
-/** What is answered here to sessions that a server of WuKongIM answers otherwise. */
-const HERE: Readonly<Record<string, readonly string[]>> = {
-  // the faulty request is answered, and the connection goes on
+/** Responses that deliberately differ from those of WuKongIM's server, by captured session. */
+const DIFFERING_RESPONSES: Readonly<Record<string, readonly string[]>> = {
+  // The faulty request is answered, and the connection stays open.
   "bare-after-connect-unknown-method": ["c1 1", "x1 error", "after ok"],
   "bare-after-connect-not-base64": ["c1 1", "x1 error", "after ok"],
   "bare-after-connect-number-id": ["c1 1", "- error", "after ok"],
@@ -30,13 +30,13 @@ const HERE: Readonly<Record<string, readonly string[]>> = {
   "bare-after-connect-subscribe": ["c1 1", "x1 error", "after ok"],
   "bare-after-connect-missing-params": ["c1 1", "x1 error", "after ok"],
   "bare-after-connect-wrong-jsonrpc": ["c1 1", "x1 error", "after ok"],
-  // both forms of a payload are taken
+  // Both forms of a payload are accepted.
   "bare-after-connect-object-payload": ["c1 1", "x1 1", "after ok"],
-  // an acknowledgement with an id is one
+  // An acknowledgement with an id is accepted and not answered.
   "bare-after-connect-recvack-with-id": ["c1 1", "after ok"],
-  // a field that is missing is an error, not a channel without members
+  // A missing field is an error, not a channel without members.
   "bare-after-connect-snake-case": ["c1 1", "x1 error", "after ok"],
-  // refused with a reason, not in silence
+  // The connect is refused with a reason instead of silently.
   "bare-first-not-connect": ["x error"],
   "bare-connect-number-id": ["- error"],
   "bare-connect-bad-uid": ["c1 error"],
@@ -46,97 +46,107 @@ const HERE: Readonly<Record<string, readonly string[]>> = {
 };
 const CLOSES = /^bare-(first|connect|refused)/;
 
-/** Of an answer: whose it is, and its reason. */
-function gist(text: string): string {
+/** Returns the id of a response and its reason. */
+function summaryOf(text: string): string {
   const { id = "-", result, error } = JSON.parse(text);
   return `${id} ${error ? "error" : (result?.reasonCode ?? "ok")}`;
 }
 
-const isAnswer = (text: string) => !("method" in JSON.parse(text));
+const isResponse = (text: string) => !("method" in JSON.parse(text));
 
 for (const { name, frames } of sessions.filter(
   ({ name }) => name.startsWith("bare-") || name === "easysdk-ping",
 ))
-  t.test(`${name} is answered as by WuKongIM, or better`, async (t) => {
-    const expected =
-      HERE[name] ?? frames.filter(({ dir }) => dir === "s>c").map(({ text }) => gist(text));
-    const first: Json = JSON.parse(frames[0]?.text ?? "");
-    const { uid = "", deviceFlag: flag = 0 } = first.params;
-    if (/^\w+$/.test(uid)) await world.register(uid, { flag, token: `tok-${uid}` });
-    const client = await openJsonRpc(t, { port: world.clientPort });
-    const answers = () => client.texts.filter(isAnswer).map(gist);
-    let sent = 0;
-    for (const { text, binary } of frames.filter(({ dir }) => dir === "c>s")) {
-      client.raw(binary ? Buffer.from(text) : text);
-      sent += 1;
-      if (sent === 1) await client.waitFor(() => answers().length > 0); // as those clients did
-    }
-    await client.waitFor(() => answers().length >= expected.length);
-    t.same(answers().sort(), [...expected].sort());
-    if (CLOSES.test(name)) t.match(await client.closed, { code: /^(4201|4205)$/ }, "and it ends");
-  });
+  t.test(
+    `the captured session ${name} is answered as by WuKongIM's server, or with a clearer error`,
+    async (t) => {
+      const expected =
+        DIFFERING_RESPONSES[name] ??
+        frames.filter(({ dir }) => dir === "s>c").map(({ text }) => summaryOf(text));
+      const first: Json = JSON.parse(frames[0]?.text ?? "");
+      const { uid = "", deviceFlag: flag = 0 } = first.params;
+      if (/^\w+$/.test(uid)) await world.register(uid, { flag, token: `tok-${uid}` });
+      const client = await openJsonRpc(t, { port: world.clientPort });
+      const responses = () => client.texts.filter(isResponse).map(summaryOf);
+      let sentCount = 0;
+      for (const { text, binary } of frames.filter(({ dir }) => dir === "c>s")) {
+        client.raw(binary ? Buffer.from(text) : text);
+        sentCount += 1;
+        if (sentCount === 1) await client.waitFor(() => responses().length > 0); // like the captured clients
+      }
+      await client.waitFor(() => responses().length >= expected.length);
+      t.same(responses().sort(), [...expected].sort());
+      if (CLOSES.test(name))
+        t.match(await client.closed, { code: /^(4201|4205)$/ }, "the connection is closed");
+    },
+  );
 
-/** The sessions' clients, connected as they did. */
-async function replay(t: Test, at: World, names: readonly string[], level: 0 | 1 = 0) {
+/** Connects the clients of the captured sessions in the same way as they did. */
+async function replay(t: Test, target: World, names: readonly string[], level: 0 | 1 = 0) {
   const clients = [];
   for (const name of names) {
-    const frames = sessions.find((one) => one.name === name)?.frames ?? [];
+    const frames = sessions.find((session) => session.name === name)?.frames ?? [];
     const connect: Json = JSON.parse(frames[0]?.text ?? "");
     const { uid, token, deviceFlag: flag } = connect.params;
-    await at.register(uid, { flag, level, token });
-    const client = await openJsonRpc(t, { port: at.clientPort });
+    await target.register(uid, { flag, level, token });
+    const client = await openJsonRpc(t, { port: target.clientPort });
     const { result } = await client.exchange(connect.id, connect);
     t.equal(result.reasonCode, 1, `${uid} is connected`);
     clients.push({ client, frames });
   }
-  await at.following();
+  await target.untilSubscribed();
   return clients;
 }
 
-/** Left out are what each server chooses and what is said to differ. */
+/**
+ * Returns a notification without the fields that each server chooses and those that deliberately
+ * differ.
+ */
 function comparable({ method, params }: Json): Json {
   if (method === "event") {
     const { id, type, data } = params;
-    const isText = type.startsWith("___TextMessage"); // here the stream's name, always
+    const isText = type.startsWith("___TextMessage"); // this broker always sends the stream's client_msg_no
     return { id: isText ? "st-1" : id, type, data };
   }
-  const { messageId: _, timestamp: __, header = {}, ...rest } = params;
+  const { messageId: _, timestamp: __, header = {}, ...fields } = params;
   const { noPersist, syncOnce } = header;
-  const isOwnChoice = ["api-3", "st-1"].includes(rest.clientMsgNo); // redDot of copies and of streams, and a number of copies
-  if (isOwnChoice) return { ...rest, messageSeq: 0, noPersist, syncOnce };
-  return { ...rest, header };
+  // The red dot of copies and streams differs, and so does the seq of copies.
+  const isServerChoice = ["api-3", "st-1"].includes(fields.clientMsgNo);
+  if (isServerChoice) return { ...fields, messageSeq: 0, noPersist, syncOnce };
+  return { ...fields, header };
 }
 
-const notificationsIn = (frames: readonly Golden[], methods: RegExp) =>
+const notificationsIn = (frames: readonly CapturedFrame[], methods: RegExp) =>
   frames
     .filter(({ dir }) => dir === "s>c")
     .map(({ text }): Json => JSON.parse(text))
     .filter(({ method, params }) => methods.test(`${method} ${params?.type}`))
     .map(comparable);
 
-/** Each channel and each inbox has an order of its own. */
-const inAnyOrder = (all: readonly Json[]) => all.map((one) => JSON.stringify(one)).sort();
+/** Sorts notifications, because only those of one channel or inbox have an order. */
+const sorted = (notifications: readonly Json[]) =>
+  notifications.map((notification) => JSON.stringify(notification)).sort();
 
-async function hears(
+async function assertNotifications(
   t: Test,
-  { client, frames }: { client: JsonRpcClient; frames: readonly Golden[] },
+  { client, frames }: { client: JsonRpcClient; frames: readonly CapturedFrame[] },
   methods: RegExp,
 ): Promise<void> {
   const expected = notificationsIn(frames, methods);
-  const heard = () => client.notifications.filter(({ method }) => methods.test(`${method} `));
-  await client.waitFor(() => heard().length >= expected.length);
-  t.same(inAnyOrder(heard().map(comparable)), inAnyOrder(expected));
+  const received = () => client.notifications.filter(({ method }) => methods.test(`${method} `));
+  await client.waitFor(() => received().length >= expected.length);
+  t.same(sorted(received().map(comparable)), sorted(expected));
 }
 
-t.test("two clients of WuKongIM talk as at its server", async (t) => {
-  const at = await startWorld(t);
+t.test("two captured clients of WuKongIM send to each other as on its server", async (t) => {
+  const captured = await startWorld(t);
   const [g1, g2] = [group("g1"), group("g2")];
-  await at.ok("/channel", { ...wire(g1), subscribers: ["ann", "ben"] });
-  await at.ok("/channel", { ...wire(g2), subscribers: ["ben"] });
-  const both = await replay(t, at, ["easysdk-sender", "easysdk-receiver"]);
-  const [ann, ben] = both;
-  if (ann === undefined || ben === undefined) throw new Error("two sessions");
-  const sends = (frames: readonly Golden[]) =>
+  await captured.ok("/channel", { ...wire(g1), subscribers: ["ann", "ben"] });
+  await captured.ok("/channel", { ...wire(g2), subscribers: ["ben"] });
+  const participants = await replay(t, captured, ["easysdk-sender", "easysdk-receiver"]);
+  const [ann, ben] = participants;
+  if (ann === undefined || ben === undefined) throw new Error("expected two sessions");
+  const sends = (frames: readonly CapturedFrame[]) =>
     frames
       .filter(({ dir, text }) => dir === "c>s" && /"send"/.test(text))
       .map(({ text }): Json => JSON.parse(text));
@@ -148,11 +158,11 @@ t.test("two clients of WuKongIM talk as at its server", async (t) => {
     [ann, toOthers, { messageSeq: 0, reasonCode: 3 }],
   ] as const)
     t.match((await client.client.exchange(request.id, request)).result, result);
-  const send = (client_msg_no: string, payload: object, more: object) =>
-    at.ok("/message/send", {
+  const send = (client_msg_no: string, payload: object, fields: object) =>
+    captured.ok("/message/send", {
       client_msg_no,
       payload: base64(payload),
-      ...more,
+      ...fields,
     });
   const toPerson = { from_uid: "ann", ...wire(person("ben")) };
   const noFlags = { type: 1, content: "no flags" };
@@ -164,7 +174,7 @@ t.test("two clients of WuKongIM talk as at its server", async (t) => {
       ...{ ...wire(g1), from_uid: "____system" },
     },
   );
-  await at.ok("/event", {
+  await captured.ok("/event", {
     ...{ ...toPerson, client_msg_no: "st-1" },
     event: { type: "___TextMessageStart", data: "" },
   });
@@ -175,13 +185,13 @@ t.test("two clients of WuKongIM talk as at its server", async (t) => {
       ...{ ...toPerson, header: { sync_once: 1, red_dot: 1 } },
     },
   );
-  for (const one of both) await hears(t, one, /^recv/);
+  for (const participant of participants) await assertNotifications(t, participant, /^recv/);
 });
 
-t.test("events come as from WuKongIM 2.2.3", async (t) => {
-  const at = await startWorld(t);
+t.test("events are pushed as by WuKongIM 2.2.3", async (t) => {
+  const captured = await startWorld(t);
   const names = ["easysdk-events-2.2.3", "easysdk-events-2.2.3-from"];
-  const both = await replay(t, at, names);
+  const participants = await replay(t, captured, names);
   const content = '{"type":1,"content":""}';
   for (const [type, data, id] of [
     ["___TextMessageStart", content, "st-1-start"],
@@ -190,27 +200,28 @@ t.test("events come as from WuKongIM 2.2.3", async (t) => {
     ["___TextMessageEnd", "", ""],
     ["order.paid", '{"order":7}', "c-1"],
   ])
-    await at.ok("/event", {
+    await captured.ok("/event", {
       ...{ ...wire(person("ben")), from_uid: "ann", client_msg_no: "st-1" },
       event: { type, data, ...(id && { id }) },
     });
-  for (const one of both) await hears(t, one, /^(recv|event)/);
+  for (const participant of participants)
+    await assertNotifications(t, participant, /^(recv|event)/);
 });
 
-t.test("a new token of a main device is a kick, and a close", async (t) => {
+t.test("a new token of a main device kicks and closes its session", async (t) => {
   const [kim, lee] = ["easysdk-kick", "easysdk-kick-by-token"];
-  const at = await startWorld(t);
-  const [first, second] = await replay(t, at, [kim, lee], 1);
+  const captured = await startWorld(t);
+  const [first, second] = await replay(t, captured, [kim, lee], 1);
   const main = { flag: 1, level: 1 } as const;
-  await at.register("kim", { ...main, token: "other" });
-  await at.register("lee", { ...main, token: "other" });
-  for (const one of [first, second]) {
-    t.match(await one?.client.next("disconnect"), { reasonCode: 12 });
-    t.match(await one?.client.closed, { code: 4203 });
+  await captured.register("kim", { ...main, token: "other" });
+  await captured.register("lee", { ...main, token: "other" });
+  for (const participant of [first, second]) {
+    t.match(await participant?.client.next("disconnect"), { reasonCode: 12 });
+    t.match(await participant?.client.closed, { code: 4203 });
   }
 });
 
-t.test("a client of the extended form resumes where it was", async (t) => {
+t.test("a client of the extended form resumes from its last position", async (t) => {
   const [ann, ben] = [world.name("ann"), world.name("ben")];
   const channel = await world.newGroup([ann, ben]);
   const channelFields = { channelId: channel.id, channelType: channel.type };
@@ -218,25 +229,25 @@ t.test("a client of the extended form resumes where it was", async (t) => {
   const login = { protocol: 1, uid: ann, token: `token-${ann}` };
   const first = await openJsonRpc(t, { port: world.clientPort });
   const { sessionId } = await first.request("connect", login);
-  await world.following();
+  await world.untilSubscribed();
   await world.send(ben, channel, "1");
   const { messageSeq: lastSeq, messageId: lastId } = await first.next("message");
   first.kill();
   for (const text of ["2", "3"]) await world.send(ben, channel, text);
-  const again = await openJsonRpc(t, { port: world.clientPort });
-  const welcome = await again.request("connect", {
+  const resumed = await openJsonRpc(t, { port: world.clientPort });
+  const result = await resumed.request("connect", {
     ...{ ...login, session: sessionId },
     resume: [{ ...channelFields, lastSeq, lastId }],
   });
-  t.match(welcome.resume, [{ ...channelFields, status: "ok", headSeq: 3 }]);
-  await again.waitFor(() => again.all("messages").at(-1)?.throughSeq === 3);
+  t.match(result.resume, [{ ...channelFields, status: "ok", headSeq: 3 }]);
+  await resumed.waitFor(() => resumed.all("messages").at(-1)?.throughSeq === 3);
   t.same(
-    again
+    resumed
       .all("messages")
       .flatMap(({ messages }) => messages)
       .map(({ messageSeq }: Json) => messageSeq),
     [2, 3],
-    "each missed message once",
+    "each missed message is pushed once",
   );
-  t.same(again.all("message"), [], "and none as a live one");
+  t.same(resumed.all("message"), [], "no missed message is pushed as a live one");
 });

@@ -1,5 +1,5 @@
-// What all calls of the control plane have in common: error bodies, content types, unknown fields,
-// and the limits of bodies, ids and lists.
+// Rules of all calls of the control plane: error bodies, content types, unknown fields, and limits
+// of bodies, ids and lists.
 
 import { once } from "node:events";
 import { request } from "node:http";
@@ -8,25 +8,25 @@ import { person, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
-/** POSTs the text as it is; returns status and parsed body. */
+/** POSTs the text unchanged. Returns the status and the parsed body. */
 async function post(path: string, body: string, type?: string) {
   const headers: Record<string, string> = {};
   if (type !== undefined) headers["content-type"] = type;
   const url = `http://127.0.0.1:${world.apiPort}${path}`;
-  const bytes = new TextEncoder().encode(body); // a string would bring its own content type
+  const bytes = new TextEncoder().encode(body); // a string would set its own content type
   const response = await fetch(url, { method: "POST", body: bytes, headers });
   return { status: response.status, body: await response.json() };
 }
 
 t.test(
-  "error bodies have error, code and status; those of validation also details [decisions: Error body]",
+  "an error body has error, code and status, and a validation error also details [decisions: Error body]",
   async (t) => {
-    const wrong = await world.call("/user/token", { uid: 5 });
-    t.equal(wrong.status, 400);
-    const { error, details, ...rest } = wrong.body;
+    const invalid = await world.call("/user/token", { uid: 5 });
+    t.equal(invalid.status, 400);
+    const { error, details, ...fields } = invalid.body;
     t.type(error, "string");
-    t.same(rest, { code: "bad_request", status: 400 });
-    for (const one of details) t.same(Object.keys(one).sort(), ["message", "path"]);
+    t.same(fields, { code: "bad_request", status: 400 });
+    for (const detail of details) t.same(Object.keys(detail).sort(), ["message", "path"]);
     t.ok(details.some(({ path }: { path: string }) => path === "uid"));
     const missing = await world.call("/channel/info", {
       ...wire(person("none")),
@@ -36,7 +36,7 @@ t.test(
 );
 
 t.test(
-  "a content type that is not JSON is 415; a missing one, or one with parameters, is accepted [decisions: Other statuses 415]",
+  "a content type that is not JSON is answered 415, and a missing one or one with parameters is accepted [decisions: Other statuses 415]",
   async (t) => {
     const path = "/user/onlinestatus";
     for (const type of ["text/plain", "application/x-www-form-urlencoded"])
@@ -49,7 +49,7 @@ t.test(
   },
 );
 
-t.test("a body that is no JSON is 400 [decisions: Error body]", async (t) => {
+t.test("a body that is not JSON is answered 400 [decisions: Error body]", async (t) => {
   for (const body of ["", "{", "[}", "nul"])
     t.match(await post("/user/onlinestatus", body), {
       status: 400,
@@ -58,28 +58,28 @@ t.test("a body that is no JSON is 400 [decisions: Error body]", async (t) => {
 });
 
 t.test(
-  "a body over 1 MiB is 413, declared or streamed; one below is read [decisions: Other statuses 413; decisions: Limits]",
+  "a body over 1 MiB is answered 413, with or without Content-Length [decisions: Other statuses 413; decisions: Limits]",
   async (t) => {
     const body = (bytes: number) => `["${"x".repeat(bytes - 4)}"]`;
     const path = "/user/onlinestatus";
     const over = await post(path, body(1_048_577), "application/json");
     t.match(over, { status: 413, body: { code: "too_large", status: 413 } });
-    const most = await post(path, body(1_048_576), "application/json");
-    t.match(most, { status: 400, body: { code: "bad_id" } });
-    t.equal(await streamed(path, 1_048_577), 413);
+    const largest = await post(path, body(1_048_576), "application/json");
+    t.match(largest, { status: 400, body: { code: "bad_id" } });
+    t.equal(await postStreamed(path, 1_048_577), 413);
   },
 );
 
 /**
- * POSTs so many bytes without saying how many, and no end: all of it is read when the answer comes.
- * Resolves with the status.
+ * POSTs `bytes` bytes without Content-Length and without an end, so that all bytes are read before
+ * the response. Returns the status.
  */
-async function streamed(path: string, bytes: number): Promise<number> {
+async function postStreamed(path: string, bytes: number): Promise<number> {
   const { apiPort: port } = world;
   const call = request({ host: "127.0.0.1", port, path, method: "POST" });
   call.write("x".repeat(bytes));
   const [response] = await once(call, "response");
-  call.on("error", () => response.destroy()); // the server hangs up
+  call.on("error", () => response.destroy()); // the server closes the connection
   call.destroy();
   return response.statusCode;
 }
@@ -91,38 +91,41 @@ t.test(
     const body = { uid, token: "t", device_flag: 0, nonsense: { deep: [1] } };
     t.same(await world.ok("/user/token", body), { status: "ok" });
     const header = { no_persist: 0, nonsense: 1 };
-    const more = { header, nonsense: "x" };
-    t.equal((await world.send(uid, person("bob"), "x", more)).status, 200);
+    const fields = { header, nonsense: "x" };
+    t.equal((await world.send(uid, person("bob"), "x", fields)).status, 200);
   },
 );
 
 t.test(
-  "ids have 1 to 128 characters, no control characters, none of @ # & [decisions: Limits]",
+  "an id with 1 to 128 characters is accepted unless it has a control character, @, # or & [decisions: Limits]",
   async (t) => {
     const register = (uid: string) =>
       world.call("/user/token", { uid, token: "t", device_flag: 0 });
     for (const uid of ["x", "x".repeat(128), "用户-1 ü😀"])
-      t.equal((await register(uid)).status, 200, uid);
+      t.equal((await register(uid)).status, 200, `${uid} is accepted`);
     for (const uid of ["", "x".repeat(129), "a@", "#a", "a&b", "a\n", "\u007f"])
       t.match(await register(uid), { status: 400, body: { code: "bad_id" } });
   },
 );
 
-t.test("client_msg_no has 1 to 128 characters [decisions: Limits]", async (t) => {
-  const send = async (client_msg_no: string) => {
-    const bob = person(world.name("bob"));
-    return (await world.send("alice", bob, "x", { client_msg_no })).status;
-  };
-  t.equal(await send("@".repeat(128)), 200);
-  t.equal(await send("@".repeat(129)), 400);
-  t.equal(await send(""), 400);
-});
+t.test(
+  "a client_msg_no with 1 to 128 characters is accepted, and others are refused [decisions: Limits]",
+  async (t) => {
+    const send = async (client_msg_no: string) => {
+      const bob = person(world.name("bob"));
+      return (await world.send("alice", bob, "x", { client_msg_no })).status;
+    };
+    t.equal(await send("@".repeat(128)), 200);
+    t.equal(await send("@".repeat(129)), 400);
+    t.equal(await send(""), 400);
+  },
+);
 
 t.test(
-  "10000 subscribers in a call and 10000 uids in a status call are taken, one more is 400 [decisions: Limits]",
+  "a call accepts 10,000 subscribers or uids and responds 400 to one more [decisions: Limits]",
   async (t) => {
-    const most = Array.from({ length: 10_000 }, (_, i) => `u${i}`);
-    const over = [...most, "one-more"];
+    const maximum = Array.from({ length: 10_000 }, (_, i) => `u${i}`);
+    const over = [...maximum, "one-more"];
     const channel = { channel_id: world.name("group"), channel_type: 2 };
     const calls = [
       ["/channel", (subscribers: string[]) => ({ ...channel, subscribers })],
@@ -132,24 +135,27 @@ t.test(
     ] as const;
     for (const [path, bodyOf] of calls) {
       const refused = await world.refusal(path, bodyOf(over));
-      t.equal(refused, "400 bad_request", path);
-      await world.ok(path, bodyOf(most));
+      t.equal(refused, "400 bad_request", `${path} refuses one more`);
+      await world.ok(path, bodyOf(maximum));
     }
   },
 );
 
-t.test("limits are configurable [decisions: Limits]", async (t) => {
-  const small = await startWorld(t, {
-    JINDOU_API_MAX_SUBSCRIBERS_PER_CALL: "2",
-    JINDOU_API_MAX_BODY_BYTES: "8192",
-    JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",
-  });
-  const subscribers = ["a", "b", "c"];
-  const body = { channel_id: "g", channel_type: 2, subscribers };
-  t.equal(await small.refusal("/channel", body), "400 bad_request");
-  const path = "/user/onlinestatus";
-  const uid = "x".repeat(9000);
-  t.equal(await small.refusal(path, [uid]), "413 too_large");
-  const sent = await small.send("a", person("b"), "x".repeat(1024));
-  t.match(sent, { status: 400, body: { code: "too_large" } });
-});
+t.test(
+  "the limits of lists, bodies and payloads are configurable [decisions: Limits]",
+  async (t) => {
+    const small = await startWorld(t, {
+      JINDOU_API_MAX_SUBSCRIBERS_PER_CALL: "2",
+      JINDOU_API_MAX_BODY_BYTES: "8192",
+      JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",
+    });
+    const subscribers = ["a", "b", "c"];
+    const body = { channel_id: "g", channel_type: 2, subscribers };
+    t.equal(await small.refusal("/channel", body), "400 bad_request");
+    const path = "/user/onlinestatus";
+    const uid = "x".repeat(9000);
+    t.equal(await small.refusal(path, [uid]), "413 too_large");
+    const response = await small.send("a", person("b"), "x".repeat(1024));
+    t.match(response, { status: 400, body: { code: "too_large" } });
+  },
+);

@@ -1,5 +1,5 @@
-// Where a real node listens: TLS on either listener, one listener for both where the addresses are
-// equal, and who answers what on which port.
+// Listeners of a real node: TLS on each listener, one listener for API and clients if their
+// addresses are equal, and the calls that each port answers.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -13,7 +13,7 @@ import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
 import { freePort } from "../support/redis.ts";
 import { t } from "../support/suite.ts";
-import { codeOf, PATIENCE_MS, person, startWorld } from "./world.ts";
+import { codeOf, person, startWorld, TIMEOUT_MS } from "./world.ts";
 
 const file = (name: string) => fileURLToPath(new URL(`../support/tls/${name}`, import.meta.url));
 const certFile = file("cert.pem");
@@ -28,7 +28,7 @@ const CLIENT_TLS = {
   JINDOU_CLIENT_TLS_KEY_FILE: file("key.pem"),
 };
 
-/** POSTs JSON over HTTPS; returns the parsed body. */
+/** POSTs JSON over HTTPS. Returns the parsed body. */
 async function securePost(port: number, path: string, body: unknown) {
   const method = "POST";
   const call = request({ host: "127.0.0.1", port, path, method, ca });
@@ -43,7 +43,7 @@ async function secureClient(t: Test, port: number, uid: string) {
   const client = new NativeClient(socket, {
     uid,
     token,
-    timeoutMs: PATIENCE_MS,
+    timeoutMs: TIMEOUT_MS,
   });
   t.teardown(() => client.kill());
   await once(socket, "open");
@@ -51,40 +51,37 @@ async function secureClient(t: Test, port: number, uid: string) {
   return client;
 }
 
-const register = (uid: string) => ({
+const tokenBody = (uid: string) => ({
   uid,
   token: `token-${uid}`,
   device_flag: 0,
 });
 
 t.test(
-  "TLS on the API's listener only: HTTPS there, plain sockets for clients [issue: TLS]",
+  "the API can be served over HTTPS while clients connect without TLS [issue: TLS]",
   async (t) => {
     const world = await startWorld(t, API_TLS);
     const path = "/user/token";
-    const body = await securePost(world.apiPort, path, register("alice"));
+    const body = await securePost(world.apiPort, path, tokenBody("alice"));
     t.same(body, { status: "ok" });
-    await t.rejects(world.call("/healthz"), "plain HTTP is no longer spoken");
+    await t.rejects(world.call("/healthz"), "plain HTTP is refused");
     const client = await world.connect(t, "alice");
     t.equal((await client.ping()).kind, "pong");
   },
 );
 
-t.test(
-  "TLS on the clients' listener only: wss there, plain HTTP for the API [issue: TLS]",
-  async (t) => {
-    const world = await startWorld(t, CLIENT_TLS);
-    await world.register("alice");
-    const client = await secureClient(t, world.clientPort, "alice");
-    await world.send("bob", person("alice"), "hello");
-    t.equal((await client.nextMessage()).fromUid, "bob");
-    const plain = world.connect(t, "alice");
-    t.match(await codeOf(plain), /^closed_/);
-  },
-);
+t.test("clients can be served over wss while the API uses plain HTTP [issue: TLS]", async (t) => {
+  const world = await startWorld(t, CLIENT_TLS);
+  await world.register("alice");
+  const client = await secureClient(t, world.clientPort, "alice");
+  await world.send("bob", person("alice"), "hello");
+  t.equal((await client.nextMessage()).fromUid, "bob");
+  const plain = world.connect(t, "alice");
+  t.match(await codeOf(plain), /^closed_/);
+});
 
 t.test(
-  "equal addresses: one listener serves HTTP and sockets on one port [issue: One listener]",
+  "one listener serves the API and clients if their addresses are equal [issue: One listener]",
   async (t) => {
     const listen = `127.0.0.1:${await freePort()}`;
     const world = await startWorld(t, {
@@ -100,7 +97,7 @@ t.test(
 );
 
 t.test(
-  "equal addresses with TLS: HTTPS and wss on one port [issue: One listener; issue: TLS]",
+  "one listener serves HTTPS and wss if the addresses and TLS settings are equal [issue: One listener; issue: TLS]",
   async (t) => {
     const listen = `127.0.0.1:${await freePort()}`;
     const world = await startWorld(t, {
@@ -109,14 +106,14 @@ t.test(
       JINDOU_API_LISTEN: listen,
       JINDOU_CLIENT_LISTEN: listen,
     });
-    await securePost(world.apiPort, "/user/token", register("alice"));
+    await securePost(world.apiPort, "/user/token", tokenBody("alice"));
     const client = await secureClient(t, world.apiPort, "alice");
     t.equal((await client.ping()).kind, "pong");
   },
 );
 
 t.test(
-  "equal addresses with unequal TLS, or a certificate without its key, do not start [issue: One listener; issue: TLS]",
+  "a node with one address but different TLS settings, or a certificate without its key, does not start [issue: One listener; issue: TLS]",
   async (t) => {
     const listen = "127.0.0.1:5999";
     const both = {
@@ -130,7 +127,7 @@ t.test(
 );
 
 t.test(
-  "two listeners: the clients' answers no calls of the API, the API's upgrades no sockets [issue: Client sockets]",
+  "the client port answers no API calls and the API port upgrades no sockets if the addresses differ [issue: Client sockets]",
   async (t) => {
     const world = await startWorld(t);
     const url = `http://127.0.0.1:${world.clientPort}/user/onlinestatus`;

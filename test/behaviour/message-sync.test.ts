@@ -1,29 +1,30 @@
-// What a backend reads and sends for clients that fetch by themselves: ranges of messages, single
-// ones, commands, and one personal message to each of many.
+// Calls of a backend for clients that fetch messages by themselves: ranges of messages, single
+// messages, commands, and a personal message to each of many users.
 
 import { t } from "../support/suite.ts";
-import { command, got } from "./inboxes.ts";
-import { person, range, receives, startWorld, type World, wire } from "./world.ts";
+import { commandsOf, sendCommand } from "./inboxes.ts";
+import { person, range, startWorld, untilReceived, type World, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
-interface Synced {
+interface SyncedMessage {
   readonly message_seq: number;
   readonly message_id: number;
   readonly payload: string;
   readonly client_msg_no: string;
 }
 
-const seqsOf = (messages: readonly Synced[]) => messages.map(({ message_seq }) => message_seq);
+const seqsOf = (messages: readonly SyncedMessage[]) =>
+  messages.map(({ message_seq }) => message_seq);
 
 t.test(
-  "POST /channel/messagesync pages through a channel both ways [issue: channel/messagesync]",
+  "POST /channel/messagesync reads a channel in pages in both directions [issue: channel/messagesync]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     for (const channel of [await world.newGroup([alice]), person(bob)]) {
-      const at = { ...wire(channel), login_uid: alice };
+      const place = { ...wire(channel), login_uid: alice };
       for (const seq of range(1, 7)) await world.send(alice, channel, `${seq}`);
-      const page = (more: object) => world.ok("/channel/messagesync", { ...at, ...more });
+      const page = (fields: object) => world.ok("/channel/messagesync", { ...place, ...fields });
       const newest = await page({ limit: 3 });
       t.same(seqsOf(newest.messages), [5, 6, 7]);
       t.equal(newest.more, 1);
@@ -54,13 +55,13 @@ t.test(
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
-    const sent: Synced[] = [];
+    const sent: SyncedMessage[] = [];
     for (const seq of range(1, 20)) {
-      const more = seq % 2 === 0 ? { client_msg_no: `no ${seq}` } : {};
-      sent.push((await world.send(alice, channel, `${seq}`, more)).body);
+      const options = seq % 2 === 0 ? { client_msg_no: `no ${seq}` } : {};
+      sent.push((await world.send(alice, channel, `${seq}`, options)).body);
     }
-    const find = async (more: object) =>
-      seqsOf((await world.ok("/messages", { ...wire(channel), ...more })).messages);
+    const find = async (fields: object) =>
+      seqsOf((await world.ok("/messages", { ...wire(channel), ...fields })).messages);
     const ids = sent.map(({ message_id }) => message_id);
     t.same(await find({ message_seqs: [19, 3, 3, 99] }), [3, 19]);
     t.same(await find({ message_ids: ids }), range(1, 20));
@@ -74,29 +75,29 @@ t.test(
 );
 
 t.test(
-  "commands are listed until they are acknowledged, on the socket or here [issue: message/sync]",
+  "POST /message/sync lists commands until they are acknowledged on the socket or over HTTP [issue: message/sync]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
-    for (const text of ["one", "two"]) await command(world, alice, channel, text);
-    await command(world, alice, person(bob), "three");
-    t.same(await texts(world, bob), ["1 one", "2 two", "3 three"]);
-    t.same(await texts(world, bob, 2), ["1 one", "2 two"]);
+    for (const text of ["first", "second"]) await sendCommand(world, alice, channel, text);
+    await sendCommand(world, alice, person(bob), "third");
+    t.same(await textsOf(world, bob), ["1 first", "2 second", "3 third"]);
+    t.same(await textsOf(world, bob, 2), ["1 first", "2 second"]);
     const ack = { uid: bob, last_message_seq: 2 };
     await world.ok("/message/syncack", ack);
     await world.ok("/message/syncack", ack);
-    t.same(await texts(world, bob), ["3 three"]);
+    t.same(await textsOf(world, bob), ["3 third"]);
     const client = await world.join(t, bob);
-    t.same(await got(client, world), ["3 three"]);
+    t.same(await commandsOf(client, world), ["3 third"]);
     await client.acknowledge([3]);
-    t.same(await texts(world, bob), []);
+    t.same(await textsOf(world, bob), []);
     await world.ok("/message/syncack", { uid: bob, last_message_seq: 99 });
   },
 );
 
-async function texts(on: World, uid: string, limit = 0) {
+async function textsOf(source: World, uid: string, limit = 0) {
   const body = { uid, message_seq: 0, limit };
-  const commands: Synced[] = await on.ok("/message/sync", body);
+  const commands: SyncedMessage[] = await source.ok("/message/sync", body);
   return commands.map(({ message_seq, payload }) => {
     const { content } = JSON.parse(Buffer.from(payload, "base64").toString());
     return `${message_seq} ${content}`;
@@ -104,7 +105,7 @@ async function texts(on: World, uid: string, limit = 0) {
 }
 
 t.test(
-  "POST /message/sendbatch: every user gets a message of its own, and refusals are listed [issue: message/sendbatch]",
+  "POST /message/sendbatch sends a message to each user and lists the users who were refused [issue: message/sendbatch]",
   async (t) => {
     const [alice, bob, eve] = [world.name("alice"), world.name("bob"), world.name("eve")];
     const client = await world.join(t, bob);
@@ -118,7 +119,7 @@ t.test(
       fail_uids: [eve],
       reason: ["Nobody may speak in the channel"],
     });
-    t.same(await receives(client, 1), ["to all"]);
+    t.same(await untilReceived(client, 1), ["to all"]);
     t.match(client.messages[0], { fromUid: alice });
   },
 );

@@ -1,23 +1,32 @@
-// Messages from the send to the receiver's socket: what is answered, what is carried, who gets it,
-// and in which order.
+// Messages from the send to the receiver's socket: the response, the fields that are carried, the
+// devices that receive a message, and the order.
 
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
-import { group, person, range, received, receives, seqs, startWorld, wire } from "./world.ts";
+import {
+  group,
+  person,
+  range,
+  receivedTexts,
+  seqs,
+  startWorld,
+  untilReceived,
+  wire,
+} from "./world.ts";
 
 const world = await startWorld(t);
 const SEND = "/message/send";
 
 t.test(
-  "POST /message/send: answers message_id, message_seq and the client_msg_no of the request [spec: POST /message/send 200; spec: message_id; spec: message_seq; spec: client_msg_no; decisions: /message/send]",
+  "POST /message/send returns message_id, message_seq and the client_msg_no of the request [spec: POST /message/send 200; spec: message_id; spec: message_seq; spec: client_msg_no; decisions: /message/send]",
   async (t) => {
     const channel = person(world.name("bob"));
-    const more = { client_msg_no: "n-1" };
-    const answer = await world.send("alice", channel, "hello", more);
-    t.equal(answer.status, 200);
-    const { message_id, ...rest } = answer.body;
-    t.same(rest, { message_seq: 1, client_msg_no: "n-1" });
+    const options = { client_msg_no: "n-1" };
+    const response = await world.send("alice", channel, "hello", options);
+    t.equal(response.status, 200);
+    const { message_id, ...fields } = response.body;
+    t.same(fields, { message_seq: 1, client_msg_no: "n-1" });
     t.ok(Number.isSafeInteger(message_id) && message_id > 0);
     const second = await world.send("alice", channel, "hello");
     t.equal(second.body.message_seq, 2);
@@ -25,7 +34,7 @@ t.test(
 );
 
 t.test(
-  "without a client_msg_no each message has one of its own: the same in the answer, at every receiver, in history, conversations and a resumed session [spec: client_msg_no; decisions: /message/send]",
+  "a message without client_msg_no gets a unique one, which is the same in the response, pushes, history and conversations [spec: client_msg_no; decisions: /message/send]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -34,52 +43,54 @@ t.test(
       await world.join(t, bob),
       await world.join(t, bob, { flag: 2 }),
     ];
-    await world.following();
+    await world.untilSubscribed();
     const unstored = { header: { no_persist: 1 } };
     const sent: string[] = [];
-    for (const more of [{}, unstored, {}]) {
-      const { body } = await world.send(alice, channel, "x", more);
+    for (const options of [{}, unstored, {}]) {
+      const { body } = await world.send(alice, channel, "x", options);
       sent.push(body.client_msg_no);
     }
     const [phone] = clients;
-    if (phone === undefined) throw new Error("just joined");
+    if (phone === undefined) throw new Error("the clients are missing");
     sent.push((await phone.send(channel, "y")).clientMsgNo);
-    t.equal(new Set(sent).size, 4, "no two have one");
+    t.equal(new Set(sent).size, 4, "each client_msg_no is unique");
     for (const [at, client] of clients.entries()) {
-      const count = at === 0 ? 3 : 4; // the sending session gets no push
-      await receives(client, count);
-      const pushed = client.messages.map((one) => one.clientMsgNo);
+      const count = at === 0 ? 3 : 4; // the sending session is not pushed its message
+      await untilReceived(client, count);
+      const pushed = client.messages.map((message) => message.clientMsgNo);
       t.same(pushed, sent.slice(0, count));
     }
     const stored = sent.filter((_, at) => at !== 1);
     const later = await world.connect(t, bob, {
       resume: [{ channel, lastSeq: 0 }],
     });
-    await receives(later, 3);
+    await untilReceived(later, 3);
     const { messages } = await later.history(channel);
-    for (const found of [later.messages, messages])
+    for (const list of [later.messages, messages])
       t.same(
-        found.map((one) => one.clientMsgNo),
+        list.map((message) => message.clientMsgNo),
         stored,
       );
     const body = { uid: bob, msg_count: 10 };
     const [conversation] = await world.ok("/conversation/sync", body);
     t.equal(conversation.last_client_msg_no, stored.at(-1));
     t.same(
-      conversation.recents.map((one: { readonly client_msg_no: string }) => one.client_msg_no),
+      conversation.recents.map(
+        (message: { readonly client_msg_no: string }) => message.client_msg_no,
+      ),
       [...stored].reverse(),
     );
   },
 );
 
 t.test(
-  "a command without a client_msg_no has one of its own: the same in the answer, at a session and in the inbox [spec: client_msg_no]",
+  "a command without client_msg_no gets a unique one, which is the same in the response, a push and the inbox [spec: client_msg_no]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);
     const header = { sync_once: 1 };
     const sent: string[] = [];
-    for (const text of ["one", "two"]) {
+    for (const text of ["first", "second"]) {
       const { body } = await world.send(alice, person(bob), text, { header });
       sent.push(body.client_msg_no);
     }
@@ -96,12 +107,12 @@ t.test(
 );
 
 t.test(
-  "message_id: unique and growing across channels, ways in and a restart [decisions: message_id]",
+  "message ids are unique and increase across channels, HTTP and sockets, and a restart [decisions: message_id]",
   async (t) => {
     const before = await startWorld(t);
     const ids: number[] = [];
-    const post = async (from: typeof world, to: string) => {
-      const { body } = await from.send("alice", person(to), "x");
+    const post = async (source: typeof world, receiver: string) => {
+      const { body } = await source.send("alice", person(receiver), "x");
       ids.push(body.message_id);
     };
     await post(before, "bob");
@@ -118,10 +129,10 @@ t.test(
 );
 
 t.test(
-  "POST /message/send: a missing or wrong field is 400 and stores nothing [spec: POST /message/send 400]",
+  "POST /message/send responds 400 to a missing or invalid field and stores nothing [spec: POST /message/send 400]",
   async (t) => {
     const bob = world.name("bob");
-    const right = {
+    const valid = {
       from_uid: "alice",
       ...wire(person(bob)),
       payload: textPayload("x"),
@@ -145,35 +156,35 @@ t.test(
       { subscribers: [] },
     ])
       t.equal(
-        await world.refusal(SEND, { ...right, ...change }),
+        await world.refusal(SEND, { ...valid, ...change }),
         "400 bad_request",
-        JSON.stringify(change).slice(0, 80),
+        `${JSON.stringify(change).slice(0, 80)} is refused`,
       );
     for (const change of [{ from_uid: "a@b" }, { channel_id: "a\u0007" }])
-      t.equal(await world.refusal(SEND, { ...right, ...change }), "400 bad_id");
+      t.equal(await world.refusal(SEND, { ...valid, ...change }), "400 bad_id");
     const { body } = await world.send("alice", person(bob), "first");
     t.equal(body.message_seq, 1);
   },
 );
 
 t.test(
-  "a personal message reaches every device of the receiver and names the channel by the other's uid [spec: from_uid; spec: channel_id of a message; spec: payload]",
+  "a personal message is pushed to every device of the receiver, with the sender's uid as channel id [spec: from_uid; spec: channel_id of a message; spec: payload]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const phone = await world.join(t, bob);
     const laptop = await world.join(t, bob, { flag: 2 });
     const sender = await world.join(t, alice);
     const bytes = Buffer.from('{"type":1,"content":"héllo 👋"}');
-    const sent = await sender.send(person(bob), bytes);
+    const receipt = await sender.send(person(bob), bytes);
     for (const client of [phone, laptop]) {
       const push = await client.nextPush();
       if (push.kind !== "message") throw new Error(push.kind);
       t.same(push.channel, person(alice));
-      t.same(Buffer.from(push.message.payload), bytes, "the very bytes");
+      t.same(Buffer.from(push.message.payload), bytes, "the payload's bytes are unchanged");
       t.match(push.message, {
-        messageId: sent.messageId,
-        messageSeq: sent.messageSeq,
-        clientMsgNo: sent.clientMsgNo,
+        messageId: receipt.messageId,
+        messageSeq: receipt.messageSeq,
+        clientMsgNo: receipt.clientMsgNo,
         fromUid: alice,
       });
       t.ok(Math.abs(push.message.timestampMs - Date.now()) < 60_000);
@@ -182,7 +193,7 @@ t.test(
 );
 
 t.test(
-  "the sender's other devices get the message, the sending connection does not [issue: Sender's other devices]",
+  "a message is pushed to the sender's other devices and not to the sending connection [issue: Sender's other devices]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -191,60 +202,60 @@ t.test(
     const laptop = await world.join(t, alice, { flag: 2 });
     await phone.send(person(bob), "personal");
     await phone.send(channel, "group");
-    for (const other of [sibling, laptop]) {
-      // Channels are independent of each other: docs/protocol/native.md.
-      t.same([...(await receives(other, 2))].sort(), ["group", "personal"]);
-      const channels = other.pushesOf("message").map((push) => push.channel);
-      const named = new Set(channels.map(({ id }) => id));
-      t.same(named, new Set([bob, channel.id]), "as the sender names them");
+    for (const device of [sibling, laptop]) {
+      // The order between channels is not defined, see docs/protocol/native.md.
+      t.same([...(await untilReceived(device, 2))].sort(), ["group", "personal"]);
+      const channels = device.pushesOf("message").map((push) => push.channel);
+      const ids = new Set(channels.map(({ id }) => id));
+      t.same(ids, new Set([bob, channel.id]), "the channels are named as the sender names them");
     }
-    t.same(await received(phone), []);
+    t.same(await receivedTexts(phone), []);
   },
 );
 
 t.test(
-  "a message sent over HTTP reaches all devices of its sender too [issue: Sender's other devices]",
+  "a message sent over HTTP is also pushed to all devices of its sender [issue: Sender's other devices]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, alice);
     const channel = await world.newGroup([alice, bob]);
     await world.send(alice, person(bob), "personal");
     await world.send(alice, channel, "group");
-    t.same([...(await receives(client, 2))].sort(), ["group", "personal"]);
+    t.same([...(await untilReceived(client, 2))].sort(), ["group", "personal"]);
   },
 );
 
 t.test(
-  "a message to oneself comes once to each other device [issue: Sender's other devices]",
+  "a message to the sender's own uid is pushed once to each other device [issue: Sender's other devices]",
   async (t) => {
     const alice = world.name("alice");
     const phone = await world.join(t, alice);
     const laptop = await world.join(t, alice, { flag: 2 });
     await phone.send(person(alice), "note");
-    t.same(await receives(laptop, 1), ["note"]);
-    t.same(await received(phone), []);
+    t.same(await untilReceived(laptop, 1), ["note"]);
+    t.same(await receivedTexts(phone), []);
   },
 );
 
 t.test(
-  "message_seq: from 1 without gaps per channel; a personal conversation is one channel for both [spec: message_seq; decisions: Sequence]",
+  "message seqs of a channel begin at 1 without gaps, and both users of a personal channel share them [spec: message_seq; decisions: Sequence]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const a = await world.join(t, alice);
-    const b = await world.join(t, bob);
+    const aliceClient = await world.join(t, alice);
+    const bobClient = await world.join(t, bob);
     const channel = await world.newGroup([alice, bob]);
-    const seq = async (sent: ReturnType<typeof a.send>) => (await sent).messageSeq;
-    t.equal(await seq(a.send(person(bob), "1")), 1);
-    t.equal(await seq(b.send(person(alice), "2")), 2);
-    t.equal(await seq(a.send(channel, "1")), 1);
+    const seq = async (receipt: ReturnType<typeof aliceClient.send>) => (await receipt).messageSeq;
+    t.equal(await seq(aliceClient.send(person(bob), "1")), 1);
+    t.equal(await seq(bobClient.send(person(alice), "2")), 2);
+    t.equal(await seq(aliceClient.send(channel, "1")), 1);
     const { body } = await world.send(bob, person(alice), "3");
     t.equal(body.message_seq, 3);
-    t.same(await receives(a, 2), ["2", "3"]);
+    t.same(await untilReceived(aliceClient, 2), ["2", "3"]);
   },
 );
 
 t.test(
-  "sends of one connection keep their order, though many are under way [decisions: Sequence; issue: Order]",
+  "sends of one connection are stored in order, even if many are in flight [decisions: Sequence; issue: Order]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -252,39 +263,39 @@ t.test(
     const writer = await world.join(t, alice);
     const texts = range(1, 300).map(String);
     const acks = texts.map((text) => writer.send(channel, text));
-    const answered = (await Promise.all(acks)).map((ack) => ack.messageSeq);
-    t.same(answered, range(1, 300));
-    t.same(await receives(reader, 300), texts);
+    const stored = (await Promise.all(acks)).map((ack) => ack.messageSeq);
+    t.same(stored, range(1, 300));
+    t.same(await untilReceived(reader, 300), texts);
     t.same(seqs(reader.messages), range(1, 300));
   },
 );
 
 t.test(
-  "members see a group's messages of many senders in one order, that of the sequence [decisions: Sequence]",
+  "every member is pushed the messages of many senders in the order of their seqs [decisions: Sequence]",
   async (t) => {
-    const senders = ["a", "b", "c"].map((word) => world.name(word));
+    const senders = ["a", "b", "c"].map((name) => world.name(name));
     const watchers = [world.name("w"), world.name("w")];
     const channel = await world.newGroup([...senders, ...watchers]);
-    const reading = await Promise.all(watchers.map((uid) => world.join(t, uid)));
+    const watching = await Promise.all(watchers.map((uid) => world.join(t, uid)));
     await Promise.all(
       senders.flatMap((uid) => range(1, 20).map((n) => world.send(uid, channel, `${uid} ${n}`))),
     );
-    for (const client of reading) {
-      await receives(client, 60);
+    for (const client of watching) {
+      await untilReceived(client, 60);
       t.same(seqs(client.messages), range(1, 60));
     }
   },
 );
 
 t.test(
-  "no_persist 1: delivered to who is online, not stored, message_seq 0 [spec: header no_persist; decisions: /message/send]",
+  "a message with no_persist 1 is pushed to online members with message_seq 0 and not stored [spec: header no_persist; decisions: /message/send]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
     const online = await world.join(t, bob);
-    const more = { header: { no_persist: 1 } };
-    for (const to of [channel, person(bob)]) {
-      const { body } = await world.send(alice, to, "unstored", more);
+    const options = { header: { no_persist: 1 } };
+    for (const target of [channel, person(bob)]) {
+      const { body } = await world.send(alice, target, "unstored", options);
       t.equal(body.message_seq, 0);
       const message = await online.nextMessage();
       t.match(message, { messageSeq: 0, header: { noPersist: true } });
@@ -297,12 +308,12 @@ t.test(
     t.same([messages, headSeq], [[], 0]);
     const resume = [{ channel, lastSeq: 0 }];
     const late = await world.connect(t, bob, { resume });
-    t.same(await received(late), []);
+    t.same(await receivedTexts(late), []);
   },
 );
 
 t.test(
-  "red_dot, stream_no, tag_key and expire are carried to sockets and into history [spec: header red_dot; spec: stream_no; spec: expire; spec: tag_key; decisions: tag_key; decisions: stream_no]",
+  "red_dot, stream_no, tag_key and expire of a message are pushed and kept in history [spec: header red_dot; spec: stream_no; spec: expire; spec: tag_key; decisions: tag_key; decisions: stream_no]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);
@@ -312,27 +323,27 @@ t.test(
       tag_key: "label",
       expire: 3600,
     });
-    const carried = {
+    const expected = {
       header: { noPersist: false, redDot: true },
       streamNo: "stream-1",
       tagKey: "label",
       expireS: 3600,
     };
     const live = await client.nextMessage();
-    t.match(live, carried);
+    t.match(live, expected);
     const sender = await world.join(t, alice);
     const options = { redDot: true, streamNo: "stream-1", tagKey: "label" };
     await sender.send(person(bob), "socket", { ...options, expireS: 3600 });
-    t.match(await client.nextMessage(), carried);
+    t.match(await client.nextMessage(), expected);
     const { messages } = await client.history(person(alice));
     t.equal(messages.length, 2);
-    for (const message of messages) t.match(message, carried);
-    t.same(messages[0], live, "history shows what was pushed");
+    for (const message of messages) t.match(message, expected);
+    t.same(messages[0], live, "history equals what was pushed");
   },
 );
 
 t.test(
-  "fields that are absent come as nothing: no red dot, no labels, no expiry [spec: header red_dot; spec: expire]",
+  "a message without optional fields has no red dot, no labels and no expiry [spec: header red_dot; spec: expire]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);
@@ -347,7 +358,7 @@ t.test(
 );
 
 t.test(
-  "subscribers on a command: only the listed uids that belong to the channel get it [spec: subscribers of a message; decisions: subscribers on send]",
+  "a command with subscribers is pushed only to the listed members of the channel [spec: subscribers of a message; decisions: subscribers on send]",
   async (t) => {
     const [alice, bob, carol, eve] = [
       world.name("alice"),
@@ -367,28 +378,28 @@ t.test(
       subscribers: [bob, eve],
     });
     t.equal(status, 200);
-    const got = await Promise.all(
+    const texts = await Promise.all(
       clients.map(async (client) => {
         await client.ping();
         return client.commands.map(({ message }) => textOf(message));
       }),
     );
-    t.same(got, [["command"], [], []], "not carol, not listed; not eve");
+    t.same(texts, [["command"], [], []], "carol is not listed and eve is not a member");
   },
 );
 
 t.test(
-  "subscribers on a message that is no command is 400 [spec: subscribers of a message; decisions: subscribers on send]",
+  "a message with subscribers that is not a command is answered 400 [spec: subscribers of a message; decisions: subscribers on send]",
   async (t) => {
     const bob = world.name("bob");
-    const more = { subscribers: [bob] };
-    const answer = await world.send("alice", person(bob), "x", more);
-    t.match(answer, { status: 400, body: { code: "bad_request" } });
+    const options = { subscribers: [bob] };
+    const response = await world.send("alice", person(bob), "x", options);
+    t.match(response, { status: 400, body: { code: "bad_request" } });
   },
 );
 
 t.test(
-  "sends into a group that does not exist, or to an id that is none, are refused on the socket with a code and the connection goes on [issue: errors]",
+  "a send to an unknown group or invalid id is refused with a code, and the connection stays open [issue: errors]",
   async (t) => {
     const alice = await world.join(t, world.name("alice"));
     const none = group(world.name("none"));

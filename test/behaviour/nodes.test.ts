@@ -1,5 +1,5 @@
-// What backends are told of the nodes: which live, what they carry, where a client should connect.
-// The same of one node as of many.
+// Node information for backends: the live nodes, their load, and the address a client should
+// connect to. The same on one node and on many.
 
 import { t } from "../support/suite.ts";
 import { eventually, startWorld } from "./world.ts";
@@ -22,13 +22,13 @@ interface Node {
 
 const nodes = async (): Promise<Node[]> => (await world.call("/cluster/nodes")).body;
 
-/** What all nodes carry together. */
+/** Returns the number of sessions on all nodes together. */
 async function sessions(): Promise<number> {
   return (await nodes()).reduce((sum, node) => sum + node.sessions, 0);
 }
 
 t.test(
-  "GET /cluster/nodes: who lives, and how many sessions it serves [issue: cluster/nodes]",
+  "GET /cluster/nodes lists the live nodes with their sessions and load [issue: cluster/nodes]",
   async (t) => {
     t.equal((await world.call("/cluster/nodes")).status, 200);
     const all = await nodes();
@@ -49,7 +49,7 @@ t.test(
 );
 
 t.test(
-  "GET /route and POST /route/batch: where clients should connect [issue: route]",
+  "GET /route and POST /route/batch return the address that clients should connect to [issue: route]",
   async (t) => {
     const addresses = { tcp_addr: "", ws_addr: "", wss_addr: CLIENT_ADDRESS };
     t.same((await world.call("/route?uid=tom")).body, addresses);

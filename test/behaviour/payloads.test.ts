@@ -1,5 +1,5 @@
-// What a payload may be: the kinds of the specification arrive as they were sent, anything else is
-// refused, and each way of checking.
+// Payloads: those of the specification arrive unchanged, others are refused, and each validation
+// mode.
 
 import { t } from "../support/suite.ts";
 import { person, startWorld, type World } from "./world.ts";
@@ -8,7 +8,7 @@ const base64 = (text: string) => Buffer.from(text).toString("base64");
 const json = (content: unknown) => base64(JSON.stringify(content));
 const extra = [{ uid: "u1", name: "Alice" }];
 
-/** One payload of each kind, with all its fields. */
+/** One payload of each type with all its fields. */
 const KINDS: Readonly<Record<string, object>> = {
   "[spec: payload type 1]": {
     type: 1,
@@ -38,37 +38,37 @@ const opaque = await startWorld(t, {
   JINDOU_CONTENT_VALIDATION: "opaque",
 });
 
-/** How a payload fares: "200 undefined" or `<status> <code>`. */
-async function post(to: World, payload: string): Promise<string> {
-  const { status, body } = await to.send("alice", person("bob"), "", {
+/** Sends a payload. Returns `<status> <code>`, or `200 undefined` if it is accepted. */
+async function post(target: World, payload: string): Promise<string> {
+  const { status, body } = await target.send("alice", person("bob"), "", {
     payload,
   });
   return `${status} ${body.code}`;
 }
 
 for (const [row, content] of Object.entries(KINDS))
-  t.test(`a payload with all its fields arrives as sent ${row}`, async (t) => {
-    for (const to of [world, strict]) {
-      const bob = to.name("bob");
-      const client = await to.join(t, bob);
+  t.test(`a payload with all its fields arrives unchanged ${row}`, async (t) => {
+    for (const target of [world, strict]) {
+      const bob = target.name("bob");
+      const client = await target.join(t, bob);
       const payload = json(content);
-      await to.send("alice", person(bob), "", { payload });
+      await target.send("alice", person(bob), "", { payload });
       const message = await client.nextMessage();
       t.equal(Buffer.from(message.payload).toString("base64"), payload);
     }
   });
 
 t.test(
-  "a message that everyone is mentioned in has all 1 and no uids [spec: payload type 1]",
+  "a message that mentions everyone must have no uids if payloads are validated strictly [spec: payload type 1]",
   async (t) => {
-    const say = (mention: object) => post(strict, json({ type: 1, content: "x", mention }));
-    t.equal(await say({ all: 1, uids: [] }), "200 undefined");
-    t.equal(await say({ all: 1, uids: ["u1"] }), "400 bad_payload");
+    const sendMention = (mention: object) => post(strict, json({ type: 1, content: "x", mention }));
+    t.equal(await sendMention({ all: 1, uids: [] }), "200 undefined");
+    t.equal(await sendMention({ all: 1, uids: ["u1"] }), "400 bad_payload");
   },
 );
 
 t.test(
-  "a command, by its type or by sync_once, gets message_seq 0 and is in no channel's history [spec: payload type 99; spec: header sync_once; spec: System and command types]",
+  "a command, by type 99 or sync_once, is answered message_seq 0 and is not in history [spec: payload type 99; spec: header sync_once; spec: System and command types]",
   async (t) => {
     const bob = world.name("bob");
     const client = await world.join(t, bob);
@@ -77,9 +77,9 @@ t.test(
     const header = { no_persist: 0, red_dot: 0, sync_once: 1 };
     for (const content of [command, system]) {
       const payload = json(content);
-      const more = { payload, header };
-      const sent = await world.send("alice", person(bob), "", more);
-      t.match(sent, { status: 200, body: { message_seq: 0 } });
+      const options = { payload, header };
+      const response = await world.send("alice", person(bob), "", options);
+      t.match(response, { status: 200, body: { message_seq: 0 } });
       const push = await client.nextPush(({ kind }) => kind === "command");
       if (push.kind !== "command") throw new Error(push.kind);
       const bytes = Buffer.from(push.message.payload);
@@ -88,14 +88,14 @@ t.test(
     const bare = await world.send("alice", person(bob), "", {
       payload: json(command),
     });
-    t.equal(bare.body.message_seq, 0, "type 99 alone makes it one");
+    t.equal(bare.body.message_seq, 0, "type 99 alone makes a message a command");
     const { messages, headSeq } = await client.history(person("alice"));
     t.same([messages, headSeq], [[], 0]);
   },
 );
 
 t.test(
-  "a system message without sync_once is an ordinary one, with its red dot [spec: System and command types]",
+  "a system message without sync_once is stored like any message, with its red dot [spec: System and command types]",
   async (t) => {
     const bob = world.name("bob");
     const client = await world.join(t, bob);
@@ -110,30 +110,34 @@ t.test(
 );
 
 t.test(
-  "content.validation json, the default: base64 of a JSON object with an integer type, else 400 [decisions: payload]",
+  "a payload must be base64 of a JSON object with an integer type by default [decisions: payload]",
   async (t) => {
-    for (const [payload, what] of [
-      ["%%%", "no base64"],
+    for (const [payload, problem] of [
+      ["%%%", "not base64"],
       ["e30", "base64 without its padding"],
       [`${json({ type: 1 })}\n`, "base64 with a line break"],
-      [base64("hello"), "no JSON"],
+      [base64("hello"), "not JSON"],
       [json([1]), "an array"],
       [json("text"), "a string"],
       [json(null), "null"],
       [json({}), "no type"],
-      [json({ type: "1" }), "a type that is no integer"],
-      [json({ type: 1.5 }), "a type that is no integer"],
-      [Buffer.from([0x7b, 0xff, 0x7d]).toString("base64"), "no UTF-8"],
+      [json({ type: "1" }), "a type that is a string"],
+      [json({ type: 1.5 }), "a type that is not an integer"],
+      [Buffer.from([0x7b, 0xff, 0x7d]).toString("base64"), "not UTF-8"],
     ] as const)
-      t.equal(await post(world, payload), "400 bad_payload", what);
-    t.equal(await post(world, ""), "400 bad_request", "empty");
+      t.equal(
+        await post(world, payload),
+        "400 bad_payload",
+        `a payload with ${problem} is refused`,
+      );
+    t.equal(await post(world, ""), "400 bad_request", "an empty payload is refused");
     for (const content of [{ type: 1 }, { type: 77, anything: [] }])
       t.equal(await post(world, json(content)), "200 undefined");
   },
 );
 
 t.test(
-  "content.validation strict: the known types need their fields too [decisions: payload]",
+  "a payload of a known type must have its fields if content.validation is strict [decisions: payload]",
   async (t) => {
     for (const content of [
       { type: 1 },
@@ -145,20 +149,27 @@ t.test(
       { type: 1001 },
       { type: 1001, content: "c", extra: [{ uid: "u1" }] },
     ])
-      t.equal(await post(strict, json(content)), "400 bad_payload", JSON.stringify(content));
+      t.equal(
+        await post(strict, json(content)),
+        "400 bad_payload",
+        `${JSON.stringify(content)} is refused`,
+      );
     t.equal(await post(strict, json({ type: 77 })), "200 undefined");
     t.equal(await post(strict, json([1])), "400 bad_payload");
   },
 );
 
-t.test("content.validation opaque: any bytes, but base64 still [decisions: payload]", async (t) => {
-  const bytes = Buffer.from([0, 255, 1]).toString("base64");
-  t.equal(await post(opaque, bytes), "200 undefined");
-  t.equal(await post(opaque, "%%%"), "400 bad_payload");
-});
+t.test(
+  "a payload may be any bytes in base64 if content.validation is opaque [decisions: payload]",
+  async (t) => {
+    const bytes = Buffer.from([0, 255, 1]).toString("base64");
+    t.equal(await post(opaque, bytes), "200 undefined");
+    t.equal(await post(opaque, "%%%"), "400 bad_payload");
+  },
+);
 
 t.test(
-  "the payload limit counts decoded bytes: 65536 pass, one more is 400, on the socket too_large [decisions: Limits]",
+  "a payload of 65,536 decoded bytes is accepted, and a larger one is refused with too_large [decisions: Limits]",
   async (t) => {
     const ofSize = (bytes: number) => {
       const frame = JSON.stringify({ type: 1, content: "" }).length;

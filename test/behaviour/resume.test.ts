@@ -1,5 +1,5 @@
-// Coming back: a client names the last seq it has per channel and gets the rest, without a gap or a
-// repeat, and then everything live.
+// Resuming: a client names its last seq of each channel and gets the later messages without a gap
+// or repeat, and then every live message.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -11,19 +11,22 @@ import {
   group,
   person,
   range,
-  received,
-  receives,
+  receivedTexts,
   seqs,
   startWorld,
+  untilReceived,
   wire,
 } from "./world.ts";
 
-/** Most messages of one run. */
+/** Maximum number of messages in one run. */
 const RUN = 200;
 
 const world = await startWorld(t);
 
-/** Sends "<word> 1" and up into the channel over HTTP, one after the other. */
+/**
+ * Sends "<channel id> 1", "<channel id> 2" and so on into the channel over HTTP, one after the
+ * other.
+ */
 async function fill(from: string, channel: ChannelRef, count: number) {
   for (const n of range(1, count)) {
     const { status } = await world.send(from, channel, `${channel.id} ${n}`);
@@ -38,7 +41,7 @@ function runsOf(client: NativeClient, channel: ChannelRef) {
   );
 }
 
-/** The seqs of one channel in order of arrival, runs and live pushes alike. */
+/** Returns the seqs of one channel in order of arrival, of runs and live pushes. */
 function seqsIn(client: NativeClient, channel: ChannelRef): readonly number[] {
   return client.pushes.flatMap((push) => {
     if (push.kind !== "message" && push.kind !== "messages") return [];
@@ -48,18 +51,18 @@ function seqsIn(client: NativeClient, channel: ChannelRef): readonly number[] {
 }
 
 t.test(
-  "a named channel: what came after lastSeq as a run, then live messages [issue: resume]",
+  "a client that resumes a channel gets the messages after lastSeq as a run, and then live messages [issue: resume]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
     await fill(alice, channel, 5);
     const resume = [{ channel, lastSeq: 2 }];
     const client = await world.join(t, bob, { resume });
-    const level = { channel, status: "ok", headSeq: 5 };
-    t.same(client.connack.resume, [level]);
-    await receives(client, 3);
+    const result = { channel, status: "ok", headSeq: 5 };
+    t.same(client.connack.resume, [result]);
+    await untilReceived(client, 3);
     await world.send(alice, channel, "live");
-    await receives(client, 4);
+    await untilReceived(client, 4);
     t.same(seqsIn(client, channel), [3, 4, 5, 6]);
     t.match(runsOf(client, channel), [{ afterSeq: 2, throughSeq: 5 }]);
     t.equal(client.pushes.at(-1)?.kind, "message");
@@ -67,7 +70,7 @@ t.test(
 );
 
 t.test(
-  "personal and group channels in one connect, each from where it stands; results in the order of the names [issue: resume]",
+  "a connect can resume several channels from different positions, and its results are in the order of the request [issue: resume]",
   async (t) => {
     const [alice, bob, carol] = [world.name("alice"), world.name("bob"), world.name("carol")];
     const first = await world.newGroup([alice, bob]);
@@ -94,16 +97,16 @@ t.test(
       [first.id, "ok", 4],
       [carol, "ok", 2],
     ]);
-    await receives(client, 5);
+    await untilReceived(client, 5);
     t.same(seqsIn(client, second), [2, 3]);
     t.same(seqsIn(client, person(alice)), [1, 2]);
-    t.same(seqsIn(client, person(carol)), [2], "own messages too");
-    t.same(runsOf(client, first), [], "nothing to bring level");
+    t.same(seqsIn(client, person(carol)), [2], "a user's own messages are included");
+    t.same(runsOf(client, first), [], "a channel at its head has no run");
   },
 );
 
 t.test(
-  "channels that are not named start live, and those without messages too [issue: resume]",
+  "a channel that is not resumed, or has no messages, starts with live messages [issue: resume]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -112,74 +115,77 @@ t.test(
     const resume = [{ channel: empty, lastSeq: 0 }];
     const client = await world.join(t, bob, { resume });
     t.match(client.connack.resume, [{ status: "ok", headSeq: 0 }]);
-    t.same(await received(client), []);
-    for (const to of [channel, empty, person(bob)]) await world.send(alice, to, "live");
-    t.same(await receives(client, 3), ["live", "live", "live"]);
+    t.same(await receivedTexts(client), []);
+    for (const target of [channel, empty, person(bob)]) await world.send(alice, target, "live");
+    t.same(await untilReceived(client, 3), ["live", "live", "live"]);
   },
 );
 
 t.test(
-  "a channel the user is no member of is denied, and nothing of it comes; the others do [issue: resume denied]",
+  "a resume of a channel the user may not read is denied, and the other channels are resumed [issue: resume denied]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const foreign = await world.newGroup([alice]);
     const left = await world.newGroup([alice, bob]);
-    const mine = await world.newGroup([alice, bob]);
-    const gone = await world.newGroup([alice, bob]);
-    for (const channel of [foreign, left, mine, gone]) await fill(alice, channel, 2);
+    const joined = await world.newGroup([alice, bob]);
+    const disbanded = await world.newGroup([alice, bob]);
+    for (const channel of [foreign, left, joined, disbanded]) await fill(alice, channel, 2);
     const body = { ...wire(left), subscribers: [bob] };
     await world.ok("/channel/subscriber_remove", body);
-    await world.ok("/channel/info", { ...wire(gone), disband: 1 });
+    await world.ok("/channel/info", { ...wire(disbanded), disband: 1 });
     const none = group(world.name("none"));
-    const named = [foreign, left, mine, gone, none];
+    const named = [foreign, left, joined, disbanded, none];
     const resume = named.map((channel) => ({ channel, lastSeq: 0 }));
     const client = await world.join(t, bob, { resume });
     const statuses = client.connack.resume.map(({ status, headSeq }) => [status, headSeq]);
     const denied = ["denied", 0];
     t.same(statuses, [denied, denied, ["ok", 2], denied, denied]);
-    await receives(client, 2);
+    await untilReceived(client, 2);
     await world.send(alice, foreign, "secret");
-    t.same(await receives(client, 2), [`${mine.id} 1`, `${mine.id} 2`]);
+    t.same(await untilReceived(client, 2), [`${joined.id} 1`, `${joined.id} 2`]);
   },
 );
 
-t.test("a channel named twice counts once, as named last [issue: resume]", async (t) => {
-  const [alice, bob] = [world.name("alice"), world.name("bob")];
-  const channel = await world.newGroup([alice, bob]);
-  await fill(alice, channel, 4);
-  const resume = [
-    { channel, lastSeq: 0 },
-    { channel, lastSeq: 2 },
-  ];
-  const client = await world.join(t, bob, { resume });
-  await receives(client, 2);
-  await world.send(alice, channel, "live");
-  await receives(client, 3);
-  t.same(seqsIn(client, channel), [3, 4, 5]);
-});
+t.test(
+  "a channel named twice in a resume is resumed once, from the last position named [issue: resume]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    await fill(alice, channel, 4);
+    const resume = [
+      { channel, lastSeq: 0 },
+      { channel, lastSeq: 2 },
+    ];
+    const client = await world.join(t, bob, { resume });
+    await untilReceived(client, 2);
+    await world.send(alice, channel, "live");
+    await untilReceived(client, 3);
+    t.same(seqsIn(client, channel), [3, 4, 5]);
+  },
+);
 
 t.test(
-  "a large backlog comes in runs that join end to end, and live messages behind it [issue: resume large backlog]",
+  "a large backlog is pushed in consecutive runs, followed by live messages [issue: resume large backlog]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
     const writer = await world.join(t, alice);
     const send = (n: number) => writer.send(channel, `${n}`);
     await Promise.all(range(1, 800).map(send));
-    await fill(alice, person(bob), 220); // over HTTP: the socket may send 1000 at once
+    await fill(alice, person(bob), 220); // over HTTP, because a socket may have at most 1000 sends in flight
     const resume = [
       { channel, lastSeq: 10 },
       { channel: person(alice), lastSeq: 0 },
     ];
     const client = await world.join(t, bob, { resume });
     await Promise.all(range(801, 900).map(send));
-    await receives(client, 890 + 220);
+    await untilReceived(client, 890 + 220);
     t.same(seqsIn(client, channel), range(11, 900));
     t.same(seqsIn(client, person(alice)), range(1, 220));
-    for (const one of [channel, person(alice)]) {
-      const runs = runsOf(client, one);
+    for (const target of [channel, person(alice)]) {
+      const runs = runsOf(client, target);
       t.ok(runs.length > 1);
-      let at = one === channel ? 10 : 0;
+      let at = target === channel ? 10 : 0;
       for (const run of runs) {
         t.equal(run.afterSeq, at);
         t.ok(run.messages.length <= RUN);
@@ -190,20 +196,18 @@ t.test(
 );
 
 t.test(
-  "a client that comes and goes while others write has every message once and in order [issue: resume; decisions: Sequence]",
+  "a client that reconnects again and again while others send gets every message once and in order [issue: resume; decisions: Sequence]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
     await world.register(bob);
     const writer = await world.join(t, alice);
     const channels = [channel, person(alice)];
-    const last = new Map(channels.map((one) => [one.id, 0]));
+    const last = new Map(channels.map((item) => [item.id, 0]));
     let isDone = false;
     const writing = (async () => {
       for (const n of range(1, 150)) {
-        const to = [writer.send(channel, `${n}`)];
-        to.push(writer.send(person(bob), `${n}`));
-        await Promise.all(to);
+        await Promise.all([writer.send(channel, `${n}`), writer.send(person(bob), `${n}`)]);
       }
       isDone = true;
     })();
@@ -215,7 +219,8 @@ t.test(
 );
 
 /**
- * Connects, resumes from `last`, checks that nothing is missing, notes how far it came and goes.
+ * Connects and resumes from `last`, asserts that no message is missing, stores the new positions in
+ * `last` and disconnects.
  */
 async function visit(
   t: Test,
@@ -239,7 +244,7 @@ async function visit(
         const newest = seqsIn(client, channel).at(-1) ?? lastSeq;
         return newest >= Math.max(headSeq, until);
       }),
-    "being level",
+    "the channels up to their heads",
   );
   for (const { channel, lastSeq } of points) {
     const seen = seqsIn(client, channel);
@@ -250,40 +255,43 @@ async function visit(
   await client.close();
 }
 
-t.test("a channel joined while away is followed live on coming back [issue: resume]", async (t) => {
-  const [alice, bob] = [world.name("alice"), world.name("bob")];
-  const channel = await world.newGroup([alice]);
-  await fill(alice, channel, 3);
-  const away = await world.join(t, bob);
-  await away.close();
-  const body = { ...wire(channel), subscribers: [bob] };
-  await world.ok("/channel/subscriber_add", body);
-  const resume = [{ channel, lastSeq: 1 }];
-  const client = await world.connect(t, bob, { resume });
-  await receives(client, 2);
-  await world.send(alice, channel, "live");
-  await receives(client, 3);
-  t.same(seqsIn(client, channel), [2, 3, 4]);
-});
+t.test(
+  "a channel the user joined while offline is resumed and then live [issue: resume]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice]);
+    await fill(alice, channel, 3);
+    const device = await world.join(t, bob);
+    await device.close();
+    const body = { ...wire(channel), subscribers: [bob] };
+    await world.ok("/channel/subscriber_add", body);
+    const resume = [{ channel, lastSeq: 1 }];
+    const client = await world.connect(t, bob, { resume });
+    await untilReceived(client, 2);
+    await world.send(alice, channel, "live");
+    await untilReceived(client, 3);
+    t.same(seqsIn(client, channel), [2, 3, 4]);
+  },
+);
 
-t.test("resuming works across a restart of the node [issue: resume]", async (t) => {
+t.test("a client can resume after a restart of the node [issue: resume]", async (t) => {
   const before = await startWorld(t);
   const channel = await before.newGroup(["alice", "bob"]);
   const bob = await before.join(t, "bob");
   await before.send("alice", channel, "1");
   await before.send("alice", channel, "2");
-  t.same(await receives(bob, 2), ["1", "2"]);
+  t.same(await untilReceived(bob, 2), ["1", "2"]);
   await before.close();
-  t.match(await bob.closed, { code: 4000 }, "told to come back");
+  t.match(await bob.closed, { code: 4000 }, "the client is asked to reconnect");
   const after = await startWorld(t, {}, before.dataPath);
   await after.send("alice", channel, "3");
   const resume = [{ channel, lastSeq: 1 }];
-  const again = await after.connect(t, "bob", { resume });
-  t.same(await receives(again, 2), ["2", "3"]);
+  const resumed = await after.connect(t, "bob", { resume });
+  t.same(await untilReceived(resumed, 2), ["2", "3"]);
 });
 
 t.test(
-  "more channels than the configured bound are refused [issue: resume; decisions: Limits]",
+  "a resume of more channels than client.maxResumeChannels is refused [issue: resume; decisions: Limits]",
   async (t) => {
     const small = await startWorld(t, {
       JINDOU_CLIENT_MAX_RESUME_CHANNELS: "2",
@@ -300,7 +308,7 @@ t.test(
 );
 
 t.test(
-  "a group that is not named is live from the connack on, however long a named conversation takes [native: life of a connection]",
+  "a group that is not resumed is live from CONNACK on while a long conversation is still being resumed [native: life of a connection]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -308,19 +316,19 @@ t.test(
     const resume = [{ channel: person(alice), lastSeq: 0 }];
     const client = await world.join(t, bob, { resume });
     for (const n of range(1, 5)) await world.send(alice, channel, `live ${n}`);
-    await receives(client, 305);
+    await untilReceived(client, 305);
     t.same(seqsIn(client, channel), range(1, 5));
     t.same(seqsIn(client, person(alice)), range(1, 300));
   },
 );
 
-t.test("a client that remembers more than there is gets what is new", async (t) => {
+t.test("a client whose lastSeq is above the channel's head gets new messages", async (t) => {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   const channel = await world.newGroup([alice, bob]);
   await fill(alice, channel, 2);
   const resume = [{ channel, lastSeq: 50 }];
   const client = await world.join(t, bob, { resume });
   await world.send(alice, channel, "new");
-  await receives(client, 1);
+  await untilReceived(client, 1);
   t.same(seqsIn(client, channel), [3]);
 });

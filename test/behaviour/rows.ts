@@ -1,10 +1,9 @@
-// The rows of the specification's tables, of the decisions and of what the issues add, by the names
-// that titles of behaviour tests carry in brackets. A copy, because the documents themselves are
-// not in this repository. 500 is provoked where a part can be made to break:
-// test/api/endpoint.test.ts; merging for viewers that lag is at home in test/gateway and
-// test/acceptance.
+// Rows of the specification's tables, of the decisions and of the issues, by the names that titles
+// of the behaviour tests carry in brackets. The documents are not in this repository, so this is a
+// copy. The 500 response is tested in test/api/endpoint.test.ts, where a part can be made to fail,
+// and the merging of stream events for lagging viewers in test/gateway and test/acceptance.
 
-/** http-interface.md. */
+/** Rows of http-interface.md. */
 export const SPEC_ROWS = [
   // User and device registration
   "uid",
@@ -114,7 +113,7 @@ export const SPEC_ROWS = [
   "Limits login attempts",
 ] as const;
 
-/** decisions.md. */
+/** Rows of decisions.md. */
 export const DECISION_ROWS = [
   // Bodies, errors, authentication
   "Success body of writes",
@@ -178,7 +177,7 @@ export const DECISION_ROWS = [
   "Migration",
 ] as const;
 
-/** Issues 2 to 4, beyond both. */
+/** Rows of issues 2 to 4 that are in neither document. */
 export const ISSUE_ROWS = [
   // HTTP control plane
   "subscriber_add",
@@ -254,7 +253,7 @@ export const ISSUE_ROWS = [
   "Unread red_dot 0",
   "Unread large",
   "Read position",
-  "Told at once",
+  "Pushed at once",
   "Conversation delete",
   "conversation/sync",
   "clearUnread",

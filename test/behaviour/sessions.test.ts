@@ -1,26 +1,26 @@
-// Sessions as their owners see them: who ends whom, what a client is told and with which close
-// code, what stays. Also presence on the socket.
+// Sessions as their clients see them: which login ends which session, the reason and close code a
+// client gets, and which sessions stay. Also presence queries on the socket.
 
 import { t } from "../support/suite.ts";
-import { farewell, startWorld } from "./world.ts";
+import { endingOf, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
 t.test(
-  "main devices of one user and flag: the newer ends the older, which is told kicked and closed with 4200 [spec: Rule; decisions: Kick rule]",
+  "a newer main device of one user and flag kicks the older one with code 4200 [spec: Rule; decisions: Kick rule]",
   async (t) => {
     const uid = world.name("alice");
-    const old = await world.join(t, uid, { level: 1, deviceId: "phone" });
-    const fresh = await world.connect(t, uid, { deviceId: "tablet" });
-    t.equal(await farewell(old), "kicked 4200");
-    t.equal(old.pushes.at(-1)?.kind, "disconnect", "told before the close");
-    t.equal((await fresh.ping()).kind, "pong");
+    const older = await world.join(t, uid, { level: 1, deviceId: "phone" });
+    const newer = await world.connect(t, uid, { deviceId: "tablet" });
+    t.equal(await endingOf(older), "kicked 4200");
+    t.equal(older.pushes.at(-1)?.kind, "disconnect", "the reason is pushed before the close");
+    t.equal((await newer.ping()).kind, "pong");
     t.match(await world.status(uid), { online: 1, device_flag: 0 });
   },
 );
 
 t.test(
-  "secondary devices of one user and flag coexist, also beside a main one [spec: Rule; decisions: Kick rule]",
+  "secondary devices of one user and flag stay online together, also beside a main device [spec: Rule; decisions: Kick rule]",
   async (t) => {
     const uid = world.name("alice");
     const first = await world.join(t, uid, { level: 0 });
@@ -29,9 +29,9 @@ t.test(
     const main = await world.connect(t, uid, { deviceId: "c" });
     for (const client of [first, second, main]) t.equal((await client.ping()).kind, "pong");
     await world.connect(t, uid, { deviceId: "d" });
-    t.equal(await farewell(main), "kicked 4200");
+    t.equal(await endingOf(main), "kicked 4200");
     for (const client of [first, second])
-      t.equal((await client.ping()).kind, "pong", "secondary ones stay");
+      t.equal((await client.ping()).kind, "pong", "the secondary devices stay");
   },
 );
 
@@ -55,7 +55,7 @@ t.test("main devices of different users do not end each other [spec: Rule]", asy
 });
 
 t.test(
-  "of main devices that log in at once exactly one survives [decisions: Kick rule]",
+  "exactly one of several main devices that log in at once stays online [decisions: Kick rule]",
   async (t) => {
     const uid = world.name("alice");
     await world.register(uid, { level: 1 });
@@ -73,20 +73,20 @@ t.test(
 
 for (const level of [0, 1] as const)
   t.test(
-    `the same device id replaces its older session silently, level ${level}: no reason is told, 4202 [decisions: Kick rule]`,
+    `a new session with the same device id closes the older one with 4202 and without a reason, for level ${level} [decisions: Kick rule]`,
     async (t) => {
       const uid = world.name("alice");
       const device = { level, deviceId: "phone" };
-      const old = await world.join(t, uid, device);
-      const fresh = await world.connect(t, uid, device);
-      t.equal(await farewell(old), "silent 4202");
-      t.equal((await fresh.ping()).kind, "pong");
+      const older = await world.join(t, uid, device);
+      const newer = await world.connect(t, uid, device);
+      t.equal(await endingOf(older), "silent 4202");
+      t.equal((await newer.ping()).kind, "pong");
       t.match(await world.status(uid), { online: 1 });
     },
   );
 
 t.test(
-  "a device id means the same device only for one user and flag [decisions: Kick rule]",
+  "devices of different users or flags may have the same device id [decisions: Kick rule]",
   async (t) => {
     const uid = world.name("alice");
     const deviceId = "phone";
@@ -99,13 +99,13 @@ t.test(
 );
 
 t.test(
-  "a kicked session's close does not take its successor offline [issue: Online status]",
+  "a user stays online when a kicked session closes after its successor logged in [issue: Online status]",
   async (t) => {
     const uid = world.name("alice");
     let current = await world.join(t, uid, { level: 1 });
     for (let round = 0; round < 5; round++) {
       const next = await world.connect(t, uid);
-      t.equal(await farewell(current), "kicked 4200");
+      t.equal(await endingOf(current), "kicked 4200");
       t.match(await world.status(uid), { online: 1 });
       current = next;
     }
@@ -114,14 +114,14 @@ t.test(
   },
 );
 
-t.test("a client that says goodbye is closed with 4206 [issue: disconnect]", async (t) => {
+t.test("a client that disconnects is closed with 4206 [issue: disconnect]", async (t) => {
   const alice = await world.join(t, world.name("alice"));
   await alice.disconnect();
-  t.equal(await farewell(alice), "goodbye 4206");
+  t.equal(await endingOf(alice), "goodbye 4206");
 });
 
 t.test(
-  "presence on the socket: one record per uid in order, duplicates included, as over HTTP [issue: presence query; decisions: Online status]",
+  "a presence query on the socket returns one record per uid in request order, including duplicates [issue: presence query; decisions: Online status]",
   async (t) => {
     const [uid, nobody] = [world.name("alice"), world.name("nobody")];
     const alice = await world.join(t, uid, { flag: 2 });
@@ -135,18 +135,21 @@ t.test(
   },
 );
 
-t.test("the connack tells server time, session, node and limits [issue: connect]", async (t) => {
-  const uid = world.name("alice");
-  const { connack } = await world.join(t, uid);
-  const second = (await world.connect(t, uid)).connack;
-  t.ok(Math.abs(connack.serverTimeMs - Date.now()) < 60_000);
-  t.not(connack.sessionId, second.sessionId);
-  t.equal(connack.nodeId, second.nodeId);
-  t.match(connack, { version: 1, resume: [] });
-  t.same(connack.limits, {
-    maxFrameBytes: 131_072,
-    maxPayloadBytes: 65_536,
-    idleTimeoutS: 120,
-    maxFramesPerSecond: 500,
-  });
-});
+t.test(
+  "the CONNACK contains the server time, the session, the node and the limits [issue: connect]",
+  async (t) => {
+    const uid = world.name("alice");
+    const { connack } = await world.join(t, uid);
+    const second = (await world.connect(t, uid)).connack;
+    t.ok(Math.abs(connack.serverTimeMs - Date.now()) < 60_000);
+    t.not(connack.sessionId, second.sessionId);
+    t.equal(connack.nodeId, second.nodeId);
+    t.match(connack, { version: 1, resume: [] });
+    t.same(connack.limits, {
+      maxFrameBytes: 131_072,
+      maxPayloadBytes: 65_536,
+      idleTimeoutS: 120,
+      maxFramesPerSecond: 500,
+    });
+  },
+);

@@ -1,21 +1,20 @@
-// How streams live on and end without a word: names shared with messages, restarts, producers that
-// fall silent.
+// Names of streams and messages, streams across a restart, and streams whose producer is silent.
 
 import { matchObject } from "../support/match-object.ts";
 import { measureStalls } from "../support/stalls.ts";
 import { t } from "../support/suite.ts";
-import { CONTENT, END, outcomeOf, startStage } from "./stages.ts";
+import { CONTENT, createFixture, END, outcomeOf } from "./stream-fixture.ts";
 import { eventually, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 t.test(
-  "a stream's name is that of its message: a message cannot take it, nor it that of a message [decisions: Deduplication]",
+  "a stream cannot use the client_msg_no of a message, and a message that reuses a stream's number is new [decisions: Deduplication]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const { alice, channel } = stage;
+    const fixture = await createFixture(t, world);
+    const { alice, channel } = fixture;
     await world.send(alice.uid, channel, "text", { client_msg_no: "taken" });
-    t.equal(await outcomeOf(stage.start("taken")), "400 bad_request");
-    await stage.start("s1");
+    t.equal(await outcomeOf(fixture.start("taken")), "400 bad_request");
+    await fixture.start("s1");
     const { body } = await world.send(alice.uid, channel, "x", {
       client_msg_no: "s1",
     });
@@ -25,29 +24,31 @@ t.test(
 );
 
 t.test(
-  "stream_no of a message links it to the stream of that client_msg_no [decisions: stream_no]",
+  "a message with stream_no is linked to the stream of that client_msg_no [decisions: stream_no]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    await world.send(stage.alice.uid, stage.channel, "remark", {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await world.send(fixture.alice.uid, fixture.channel, "remark", {
       stream_no: "s1",
     });
     matchObject(
       t,
-      await stage.bob.nextPush((push) => push.kind === "message" && push.message.streamNo === "s1"),
+      await fixture.bob.nextPush(
+        (push) => push.kind === "message" && push.message.streamNo === "s1",
+      ),
       { message: { messageSeq: 2, stream: undefined } },
     );
   },
 );
 
 t.test(
-  "a stream outlives a restart: its producer goes on, viewers that come back have it all [issue: Streams survive]",
+  "a stream continues after a restart of the node, and viewers that reconnect have its complete text [issue: Streams survive]",
   async (t) => {
     const before = await startWorld(t);
-    const stage = await startStage(t, before);
-    const { alice, bob, channel } = stage;
-    await stage.start("s1", { event: { id: "e0" } });
-    await stage.say("s1", "before ", { event: { id: "e1" } });
+    const fixture = await createFixture(t, before);
+    const { alice, bob, channel } = fixture;
+    await fixture.start("s1", { event: { id: "e0" } });
+    await fixture.addText("s1", "before ", { event: { id: "e1" } });
     await before.close();
     const after = await startWorld(t, {}, before.dataPath);
     const late = await after.connect(t, bob.uid);
@@ -58,7 +59,7 @@ t.test(
           event: { type, data, id },
         }),
       );
-    t.equal(await post(CONTENT, "before ", "e1"), "200 active", "a retry");
+    t.equal(await post(CONTENT, "before ", "e1"), "200 active", "a retry is acknowledged");
     t.equal(await post(CONTENT, "after", "e2"), "200 active");
     t.equal(await post(END, "", "e3"), "200 closed");
     await late.waitFor(() => late.view(channel, "s1")?.ended === true, "the end");
@@ -71,32 +72,32 @@ t.test(
 );
 
 t.test(
-  "a producer that falls silent: viewers are told, the text is kept, a new stream can start [decisions: Producer dies]",
+  "a stream whose producer is silent is interrupted with its text kept, and a new stream can start [decisions: Producer dies]",
   async (t) => {
     const quick = await startWorld(t, {
       JINDOU_STREAMS_IDLE_TIMEOUT_MS: "300",
     });
-    const stage = await startStage(t, quick);
-    const { bob, channel } = stage;
-    await stage.start("s1");
+    const fixture = await createFixture(t, quick);
+    const { bob, channel } = fixture;
+    await fixture.start("s1");
     const stalls = measureStalls(t);
-    const silentMs = performance.now(); // it is silent since some time before the answer comes
-    await stage.say("s1", "so far");
+    const silentMs = performance.now(); // taken before the response, because the idle time begins when the event is stored
+    await fixture.addText("s1", "so far");
     await bob.waitFor(() => bob.view(channel, "s1")?.ended === true, "the end");
     const tookMs = performance.now() - silentMs;
-    t.ok(tookMs >= 290, `not before its time: ${tookMs} ms`);
-    t.ok(tookMs < 1300 + 10 * stalls.totalMs(), `${tookMs} ms`);
-    matchObject(t, await stage.seen(bob, "s1"), {
+    t.ok(tookMs >= 290, `the stream is not interrupted early: ${tookMs} ms`);
+    t.ok(tookMs < 1300 + 10 * stalls.totalMs(), `viewers are notified after ${tookMs} ms`);
+    matchObject(t, await fixture.viewOf(bob, "s1"), {
       state: "interrupted",
       text: "so far",
       problems: [],
     });
-    matchObject(t, (await stage.read("s1")).body, {
+    matchObject(t, (await fixture.read("s1")).body, {
       state: "interrupted",
       text: "so far",
     });
-    t.equal(await outcomeOf(stage.say("s1", "late")), "400 stream_closed");
-    t.equal(await outcomeOf(stage.start("s2")), "200 active");
-    await eventually(async () => (await stage.read("s2")).body.state === "interrupted");
+    t.equal(await outcomeOf(fixture.addText("s1", "late")), "400 stream_closed");
+    t.equal(await outcomeOf(fixture.start("s2")), "200 active");
+    await eventually(async () => (await fixture.read("s2")).body.state === "interrupted");
   },
 );

@@ -1,18 +1,18 @@
-// GET /stream: how a stream stands, and following it by server-sent events, for backends and for
-// viewers with a token of their own.
+// GET /stream: reading the state of a stream, and following it with server-sent events, for
+// backends and for viewers with their own token.
 
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { openFeed } from "./feed.ts";
-import { KINDS, type Stage, startStage } from "./stages.ts";
+import { createFixture, KINDS, type StreamFixture } from "./stream-fixture.ts";
 import { eventually, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
-/** The path of a stream as `uid` may ask for it; a group needs nobody. */
-function pathOf({ channel, kind, alice }: Stage, no: string, more = ""): string {
+/** Returns the path of a stream. For a personal channel it contains the uid of a member. */
+function pathOf({ channel, kind, alice }: StreamFixture, no: string, parameter = ""): string {
   const uid = kind === "personal" ? `uid=${alice.uid}` : "";
-  const query = [uid, more].filter((part) => part !== "").join("&");
+  const query = [uid, parameter].filter((part) => part !== "").join("&");
   return `/stream/${channel.type}/${channel.id}/${no}${query && `?${query}`}`;
 }
 
@@ -21,22 +21,22 @@ const urlOf = (...args: Parameters<typeof pathOf>) =>
 
 for (const kind of KINDS) {
   t.test(
-    `GET /stream tells how a stream stands, in a ${kind} channel [issue: GET /stream]`,
+    `GET /stream returns the state, text and events of a stream in a ${kind} channel [issue: GET /stream]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1", { event: { data: "meta" } });
-      await stage.say("s1", "text ");
-      await stage.post("s1", "___ToolCallStart", "search", {
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1", { event: { data: "meta" } });
+      await fixture.addText("s1", "text ");
+      await fixture.post("s1", "___ToolCallStart", "search", {
         event: { id: "c1", timestamp: 5 },
       });
-      const { status, body } = await world.call(pathOf(stage, "s1"));
+      const { status, body } = await world.call(pathOf(fixture, "s1"));
       t.equal(status, 200);
-      const { message_id, ...rest } = body;
+      const { message_id, ...fields } = body;
       t.ok(Number.isSafeInteger(message_id));
-      t.same(rest, {
+      t.same(fields, {
         ...{ state: "active", text: "text ", next_index: 3 },
         ...{ start_data: "meta", end_data: null },
-        ...{ client_msg_no: "s1", from_uid: stage.alice.uid, message_seq: 1 },
+        ...{ client_msg_no: "s1", from_uid: fixture.alice.uid, message_seq: 1 },
         events: [
           {
             index: 2,
@@ -48,8 +48,8 @@ for (const kind of KINDS) {
           },
         ],
       });
-      await stage.post("s1", "___TextMessageEnd", "bye");
-      matchObject(t, (await world.call(pathOf(stage, "s1"))).body, {
+      await fixture.post("s1", "___TextMessageEnd", "bye");
+      matchObject(t, (await world.call(pathOf(fixture, "s1"))).body, {
         state: "closed",
         next_index: 4,
         end_data: "bye",
@@ -58,20 +58,20 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `server-sent events: what there is, then live, then the end, in a ${kind} channel [issue: server-sent events]`,
+    `a reader of server-sent events gets the existing events, live events and the end in a ${kind} channel [issue: server-sent events]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1", { event: { data: "meta" } });
-      await stage.say("s1", "one ");
-      await stage.say("s1", "two ");
-      const feed = await openFeed(t, urlOf(stage, "s1"));
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1", { event: { data: "meta" } });
+      await fixture.addText("s1", "one ");
+      await fixture.addText("s1", "two ");
+      const feed = await openFeed(t, urlOf(fixture, "s1"));
       t.equal(feed.status, 200);
       t.match(feed.headers.get("content-type"), /^text\/event-stream/);
-      await feed.has(2);
-      await stage.post("s1", "___ToolCallStart", "search");
-      await stage.say("s1", "three");
-      await stage.end("s1");
-      await feed.over;
+      await feed.untilEvents(2);
+      await fixture.post("s1", "___ToolCallStart", "search");
+      await fixture.addText("s1", "three");
+      await fixture.end("s1");
+      await feed.ended;
       t.same(
         feed.events.map(({ name, id }) => `${name} ${id}`),
         ["start 1", "content 3", "tool 4", "content 5", "end 6"],
@@ -99,82 +99,86 @@ for (const kind of KINDS) {
 }
 
 t.test(
-  "GET /stream: what is not there is 404, a personal channel without its user 400 [issue: GET /stream]",
+  "GET /stream responds 404 for an unknown stream and 400 for a personal channel without a uid [issue: GET /stream]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const codes = async (path: string) => {
+    const fixture = await createFixture(t, world);
+    const codeOf = async (path: string) => {
       const { status, body } = await world.call(path);
       return `${status} ${body.code}`;
     };
-    t.equal(await codes(pathOf(stage, "none")), "404 stream_unknown");
-    t.equal(await codes("/stream/1/bob/s1"), "400 bad_request");
-    t.equal(await codes("/stream/3/bob/s1"), "400 bad_request");
-    await world.send(stage.alice.uid, stage.channel, "text", {
+    t.equal(await codeOf(pathOf(fixture, "none")), "404 stream_unknown");
+    t.equal(await codeOf("/stream/1/bob/s1"), "400 bad_request");
+    t.equal(await codeOf("/stream/3/bob/s1"), "400 bad_request");
+    await world.send(fixture.alice.uid, fixture.channel, "text", {
       client_msg_no: "m1",
     });
-    t.equal(await codes(pathOf(stage, "m1")), "404 stream_unknown", "a message is no stream");
-    const feed = await openFeed(t, urlOf(stage, "none"));
+    t.equal(await codeOf(pathOf(fixture, "m1")), "404 stream_unknown", "a message is not a stream");
+    const feed = await openFeed(t, urlOf(fixture, "none"));
     t.equal(feed.status, 404);
   },
 );
 
 t.test(
-  "from and Last-Event-ID: a reader goes on where it was, without a gap or a repeat [issue: Last-Event-ID]",
+  "a reader continues at `from` or Last-Event-ID without a gap or repeat [issue: Last-Event-ID]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    for (const n of range(1, 5)) await stage.say("s1", `${n} `);
-    const first = await openFeed(t, urlOf(stage, "s1", "from=3"));
-    await first.has(1);
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    for (const n of range(1, 5)) await fixture.addText("s1", `${n} `);
+    const first = await openFeed(t, urlOf(fixture, "s1", "from=3"));
+    await first.untilEvents(1);
     matchObject(t, first.events, [{ id: "6", data: { index: 3, text_offset: 4, data: "3 4 5 " } }]);
-    await stage.say("s1", "6 ");
-    await first.has(2);
+    await fixture.addText("s1", "6 ");
+    await first.untilEvents(2);
     first.leave();
-    await stage.say("s1", "7 ");
-    const again = await openFeed(t, urlOf(stage, "s1", "from=3"), {
+    await fixture.addText("s1", "7 ");
+    const continued = await openFeed(t, urlOf(fixture, "s1", "from=3"), {
       "last-event-id": first.events.at(-1)?.id ?? "",
     });
-    await again.has(1);
-    await stage.say("s1", "8");
-    await stage.end("s1");
-    await again.over;
-    t.equal(first.text() + again.text(), "3 4 5 6 7 8");
-    const level = await openFeed(t, urlOf(stage, "s1"), {
-      "last-event-id": again.events.at(-1)?.id ?? "",
+    await continued.untilEvents(1);
+    await fixture.addText("s1", "8");
+    await fixture.end("s1");
+    await continued.ended;
+    t.equal(first.text() + continued.text(), "3 4 5 6 7 8");
+    const complete = await openFeed(t, urlOf(fixture, "s1"), {
+      "last-event-id": continued.events.at(-1)?.id ?? "",
     });
-    t.equal(level.status, 204, "there is nothing more: an EventSource stays away");
-    const beyond = await openFeed(t, urlOf(stage, "s1", "from=11"));
+    t.equal(
+      complete.status,
+      204,
+      "a complete reader gets 204, so that an EventSource does not reconnect",
+    );
+    const beyond = await openFeed(t, urlOf(fixture, "s1", "from=11"));
     t.equal(beyond.status, 400);
   },
 );
 
 t.test(
-  "a followed stream that is stopped, replaced or read after its end closes with its state [issue: server-sent events]",
+  "a reader of a cancelled, replaced or ended stream gets the end with the stream's state [issue: server-sent events]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    const [stopped, personal] = [
-      await openFeed(t, urlOf(stage, "s1")),
-      await openFeed(t, urlOf(stage, "s1")),
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    const [first, second] = [
+      await openFeed(t, urlOf(fixture, "s1")),
+      await openFeed(t, urlOf(fixture, "s1")),
     ];
-    await stage.bob.cancel(stage.channel, "s1");
-    for (const feed of [stopped, personal]) {
-      await feed.over;
+    await fixture.bob.cancel(fixture.channel, "s1");
+    for (const feed of [first, second]) {
+      await feed.ended;
       matchObject(t, feed.events.at(-1), {
         name: "end",
         data: { state: "cancelled" },
       });
     }
-    await stage.start("s2");
-    const replaced = await openFeed(t, urlOf(stage, "s2"));
-    await stage.start("s3", { query: "?force=1" });
-    await replaced.over;
+    await fixture.start("s2");
+    const replaced = await openFeed(t, urlOf(fixture, "s2"));
+    await fixture.start("s3", { query: "?force=1" });
+    await replaced.ended;
     matchObject(t, replaced.events.at(-1), {
       name: "end",
       data: { state: "cancelled" },
     });
-    const late = await openFeed(t, urlOf(stage, "s1"));
-    await late.over;
+    const late = await openFeed(t, urlOf(fixture, "s1"));
+    await late.ended;
     t.same(
       late.events.map(({ name }) => name),
       ["start", "end"],
@@ -183,21 +187,21 @@ t.test(
 );
 
 t.test(
-  "many readers of one stream, coming at any time, each have its whole text [issue: server-sent events]",
+  "many readers that begin at any time each get the complete text of the stream [issue: server-sent events]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
     const opening: ReturnType<typeof openFeed>[] = [];
     let text = "";
     for (const n of range(1, 100)) {
       const word = `${n} grün 👋 `;
       text += word;
-      await stage.say("s1", word);
-      if (n % 10 === 0) opening.push(openFeed(t, urlOf(stage, "s1")));
+      await fixture.addText("s1", word);
+      if (n % 10 === 0) opening.push(openFeed(t, urlOf(fixture, "s1")));
     }
-    await stage.end("s1");
+    await fixture.end("s1");
     for (const feed of await Promise.all(opening)) {
-      await feed.over;
+      await feed.ended;
       t.equal(feed.text(), text);
       const gaps = feed.events.filter(
         ({ data }, at) => data.index !== (feed.events[at - 1]?.data.next_index ?? 0),
@@ -208,24 +212,24 @@ t.test(
 );
 
 t.test(
-  "a viewer with the token of a device reads the streams of its own channels and no others [issue: GET /stream]",
+  "a viewer with a device token can read only the streams of its own channels [issue: GET /stream]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const { bob, eve } = stage;
-    await stage.start("s1");
-    await stage.say("s1", "text");
-    const asks = (uid: string, token: string, flag = 0) =>
-      world.call(pathOf(stage, "s1", `uid=${uid}&token=${token}&device_flag=${flag}`));
-    matchObject(t, await asks(bob.uid, `token-${bob.uid}`), {
+    const fixture = await createFixture(t, world);
+    const { bob, eve } = fixture;
+    await fixture.start("s1");
+    await fixture.addText("s1", "text");
+    const readAs = (uid: string, token: string, flag = 0) =>
+      world.call(pathOf(fixture, "s1", `uid=${uid}&token=${token}&device_flag=${flag}`));
+    matchObject(t, await readAs(bob.uid, `token-${bob.uid}`), {
       status: 200,
       body: { text: "text" },
     });
-    matchObject(t, await asks(bob.uid, "wrong"), {
+    matchObject(t, await readAs(bob.uid, "wrong"), {
       status: 401,
       body: { code: "unauthorized" },
     });
-    matchObject(t, await asks(bob.uid, `token-${bob.uid}`, 2), { status: 401 });
-    matchObject(t, await asks(eve.uid, `token-${eve.uid}`), {
+    matchObject(t, await readAs(bob.uid, `token-${bob.uid}`, 2), { status: 401 });
+    matchObject(t, await readAs(eve.uid, `token-${eve.uid}`), {
       body: { code: "not_in_channel" },
     });
     const headers = {
@@ -233,44 +237,47 @@ t.test(
       "x-token": `token-${bob.uid}`,
       "x-device-flag": "0",
     };
-    matchObject(t, await world.call(pathOf(stage, "s1"), undefined, headers), {
+    matchObject(t, await world.call(pathOf(fixture, "s1"), undefined, headers), {
       status: 200,
     });
-    const feed = await openFeed(t, urlOf(stage, "s1"), {
+    const feed = await openFeed(t, urlOf(fixture, "s1"), {
       ...headers,
       origin: "https://app.example",
     });
     t.equal(feed.status, 200);
     t.equal(feed.headers.get("access-control-allow-origin"), "*");
-    await stage.end("s1");
-    await feed.over;
+    await fixture.end("s1");
+    await feed.ended;
     t.equal(feed.text(), "text");
   },
 );
 
-t.test("readers that follow end with the node, in order [issue: server-sent events]", async (t) => {
-  const short = await startWorld(t);
-  const stage = await startStage(t, short);
-  await stage.start("s1");
-  const url = `http://127.0.0.1:${short.apiPort}${pathOf(stage, "s1")}`;
-  const feed = await openFeed(t, url);
-  await feed.has(1);
-  await short.close();
-  await feed.over;
-  t.same(
-    feed.events.map(({ name }) => name),
-    ["start"],
-    "not the end of the stream",
-  );
-});
+t.test(
+  "a reader of server-sent events is closed in an orderly way when the node shuts down [issue: server-sent events]",
+  async (t) => {
+    const short = await startWorld(t);
+    const fixture = await createFixture(t, short);
+    await fixture.start("s1");
+    const url = `http://127.0.0.1:${short.apiPort}${pathOf(fixture, "s1")}`;
+    const feed = await openFeed(t, url);
+    await feed.untilEvents(1);
+    await short.close();
+    await feed.ended;
+    t.same(
+      feed.events.map(({ name }) => name),
+      ["start"],
+      "the reader does not get an end event",
+    );
+  },
+);
 
 t.test(
-  "more followers than allowed are refused 503, and places come free [issue: server-sent events]",
+  "a reader over api.maxFollowers is refused with 503 until another one leaves [issue: server-sent events]",
   async (t) => {
     const narrow = await startWorld(t, { JINDOU_API_MAX_FOLLOWERS: "1" });
-    const stage = await startStage(t, narrow);
-    await stage.start("s1");
-    const url = `http://127.0.0.1:${narrow.apiPort}${pathOf(stage, "s1")}`;
+    const fixture = await createFixture(t, narrow);
+    await fixture.start("s1");
+    const url = `http://127.0.0.1:${narrow.apiPort}${pathOf(fixture, "s1")}`;
     const first = await openFeed(t, url);
     t.equal(first.status, 200);
     t.equal((await openFeed(t, url)).status, 503);
@@ -282,53 +289,53 @@ t.test(
     });
     matchObject(
       t,
-      await narrow.call(pathOf(stage, "s1")),
+      await narrow.call(pathOf(fixture, "s1")),
       { status: 200 },
-      "reading is not following",
+      "reading without following is not limited",
     );
   },
 );
 
 t.test(
-  "following a stream of a group whose member was removed needs the management right, not membership [issue: GET /stream]",
+  "a backend can still read a group's stream after a member was removed, and the removed member cannot [issue: GET /stream]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
     await world.ok("/channel/subscriber_remove", {
-      ...wire(stage.channel),
-      subscribers: [stage.bob.uid],
+      ...wire(fixture.channel),
+      subscribers: [fixture.bob.uid],
     });
-    const token = `uid=${stage.bob.uid}&token=token-${stage.bob.uid}&device_flag=0`;
-    matchObject(t, await world.call(pathOf(stage, "s1", token)), {
+    const token = `uid=${fixture.bob.uid}&token=token-${fixture.bob.uid}&device_flag=0`;
+    matchObject(t, await world.call(pathOf(fixture, "s1", token)), {
       body: { code: "not_in_channel" },
     });
-    matchObject(t, await world.call(pathOf(stage, "s1")), { status: 200 });
+    matchObject(t, await world.call(pathOf(fixture, "s1")), { status: 200 });
   },
 );
 
 t.test(
-  "a viewer who is removed, or whose token is another one, gets nothing more [decisions: After removal; decisions: /user/token again]",
+  "a reader whose user is removed or gets a new token receives no further events [decisions: After removal; decisions: /user/token again]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const { alice, bob, channel } = stage;
-    await stage.start("s1");
+    const fixture = await createFixture(t, world);
+    const { alice, bob, channel } = fixture;
+    await fixture.start("s1");
     const feedOf = async (uid: string) => {
-      const known = `uid=${uid}&token=token-${uid}&device_flag=0`;
-      const feed = await openFeed(t, urlOf(stage, "s1", known));
-      await feed.has(1);
+      const query = `uid=${uid}&token=token-${uid}&device_flag=0`;
+      const feed = await openFeed(t, urlOf(fixture, "s1", query));
+      await feed.untilEvents(1);
       return feed;
     };
     const feeds = await Promise.all([alice, bob].map(({ uid }) => feedOf(uid)));
-    await stage.say("s1", "for members ");
+    await fixture.addText("s1", "for members ");
     await world.ok("/channel/subscriber_remove", {
       ...wire(channel),
       subscribers: [bob.uid],
     });
     const token = { token: "another", device_flag: 0, device_level: 0 };
     await world.ok("/user/token", { uid: alice.uid, ...token });
-    await stage.say("s1", "secret");
+    await fixture.addText("s1", "secret");
     for (const feed of feeds) {
-      await feed.over;
+      await feed.ended;
       t.equal(feed.text(), "for members ");
     }
   },

@@ -1,10 +1,10 @@
 // The streaming text session: every row of its state table and every decision about it, over HTTP
-// with what viewers receive.
+// and as viewers see it.
 
 import { matchObject } from "../support/match-object.ts";
 import { textOf } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
-import { CONTENT, END, KINDS, outcomeOf, START, startStage } from "./stages.ts";
+import { CONTENT, createFixture, END, KINDS, outcomeOf, START } from "./stream-fixture.ts";
 import { range, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
@@ -12,17 +12,17 @@ const FORCE = { query: "?force=1" };
 
 for (const kind of KINDS) {
   t.test(
-    `none + start, no other stream active: active, in a ${kind} channel [spec: Stream none start]`,
+    `a start makes a new stream active if no other stream is active in the ${kind} channel [spec: Stream none start]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      t.equal((await stage.read("s1")).status, 404, "none before");
-      t.equal(await outcomeOf(stage.start("s1")), "200 active");
-      matchObject(t, (await stage.read("s1")).body, {
+      const fixture = await createFixture(t, world, kind);
+      t.equal((await fixture.read("s1")).status, 404, "the stream does not exist before its start");
+      t.equal(await outcomeOf(fixture.start("s1")), "200 active");
+      matchObject(t, (await fixture.read("s1")).body, {
         state: "active",
         text: "",
         next_index: 1,
       });
-      matchObject(t, await stage.seen(stage.bob, "s1"), {
+      matchObject(t, await fixture.viewOf(fixture.bob, "s1"), {
         state: "active",
         nextIndex: 1,
       });
@@ -30,36 +30,44 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `none + start with another stream active: refused, the other goes on, in a ${kind} channel [spec: Stream none start refused; spec: Stream one per channel; spec: Limits one stream]`,
+    `a start is refused while another stream is active in the ${kind} channel [spec: Stream none start refused; spec: Stream one per channel; spec: Limits one stream]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1");
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
       for (const query of ["", "?force=0"])
-        t.equal(await outcomeOf(stage.start("s2", { query })), "400 stream_running");
-      t.equal(await outcomeOf(stage.say("s2", "x")), "400 stream_not_found", "still none");
-      t.equal(await outcomeOf(stage.say("s1", "goes on")), "200 active");
-      t.equal((await stage.seen(stage.bob, "s1")).text, "goes on");
-      t.equal(stage.bob.view(stage.channelOf(stage.bob.uid), "s2"), undefined);
-      await stage.end("s1");
-      t.equal(await outcomeOf(stage.start("s2")), "200 active", "free again");
+        t.equal(await outcomeOf(fixture.start("s2", { query })), "400 stream_running");
+      t.equal(
+        await outcomeOf(fixture.addText("s2", "x")),
+        "400 stream_not_found",
+        "the refused stream does not exist",
+      );
+      t.equal(await outcomeOf(fixture.addText("s1", "goes on")), "200 active");
+      t.equal((await fixture.viewOf(fixture.bob, "s1")).text, "goes on");
+      t.equal(fixture.bob.view(fixture.channelOf(fixture.bob.uid), "s2"), undefined);
+      await fixture.end("s1");
+      t.equal(
+        await outcomeOf(fixture.start("s2")),
+        "200 active",
+        "another stream can start after the end",
+      );
     },
   );
 
   t.test(
-    `none + start with force=1: the other ends cancelled first, viewers are told, its text is kept, in a ${kind} channel [spec: Stream none start force; spec: query force; decisions: force=1]`,
+    `a start with force=1 cancels the active stream and keeps its text in a ${kind} channel [spec: Stream none start force; spec: query force; decisions: force=1]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1");
-      await stage.say("s1", "kept");
-      t.equal(await outcomeOf(stage.start("s2", FORCE)), "200 active");
-      await stage.say("s2", "new");
-      for (const viewer of [stage.alice, stage.bob]) {
-        matchObject(t, await stage.seen(viewer, "s1"), {
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
+      await fixture.addText("s1", "kept");
+      t.equal(await outcomeOf(fixture.start("s2", FORCE)), "200 active");
+      await fixture.addText("s2", "new");
+      for (const viewer of [fixture.alice, fixture.bob]) {
+        matchObject(t, await fixture.viewOf(viewer, "s1"), {
           state: "cancelled",
           text: "kept",
           problems: [],
         });
-        matchObject(t, await stage.seen(viewer, "s2"), {
+        matchObject(t, await fixture.viewOf(viewer, "s2"), {
           state: "active",
           text: "new",
           problems: [],
@@ -73,158 +81,161 @@ for (const kind of KINDS) {
           `s2 ${CONTENT}`,
         ]);
       }
-      t.same(await stage.told(stage.eve), []);
-      matchObject(t, (await stage.read("s1")).body, {
+      t.same(await fixture.eventsOf(fixture.eve), []);
+      matchObject(t, (await fixture.read("s1")).body, {
         state: "cancelled",
         text: "kept",
       });
-      t.equal(await outcomeOf(stage.say("s1", "late")), "400 stream_closed");
+      t.equal(await outcomeOf(fixture.addText("s1", "late")), "400 stream_closed");
     },
   );
 
   t.test(
-    `active + content: active, a chunk is added, in a ${kind} channel [spec: Stream active content]`,
+    `content appends a chunk to an active stream in a ${kind} channel [spec: Stream active content]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1");
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
       for (const n of range(1, 20))
-        t.equal(await outcomeOf(stage.say("s1", `${n} `)), "200 active");
+        t.equal(await outcomeOf(fixture.addText("s1", `${n} `)), "200 active");
       const text = range(1, 20)
         .map((n) => `${n} `)
         .join("");
-      for (const viewer of [stage.alice, stage.bob])
-        matchObject(t, await stage.seen(viewer, "s1"), {
+      for (const viewer of [fixture.alice, fixture.bob])
+        matchObject(t, await fixture.viewOf(viewer, "s1"), {
           state: "active",
           text,
           nextIndex: 21,
           problems: [],
           merged: 0,
         });
-      t.same(await stage.told(stage.eve), []);
+      t.same(await fixture.eventsOf(fixture.eve), []);
     },
   );
 
-  t.test(`active + end: closed, in a ${kind} channel [spec: Stream active end]`, async (t) => {
-    const stage = await startStage(t, world, kind);
-    await stage.start("s1");
-    await stage.say("s1", "done");
-    t.equal(await outcomeOf(stage.end("s1")), "200 closed");
-    for (const viewer of [stage.alice, stage.bob])
-      matchObject(t, await stage.seen(viewer, "s1"), {
+  t.test(
+    `an end closes an active stream in a ${kind} channel [spec: Stream active end]`,
+    async (t) => {
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
+      await fixture.addText("s1", "done");
+      t.equal(await outcomeOf(fixture.end("s1")), "200 closed");
+      for (const viewer of [fixture.alice, fixture.bob])
+        matchObject(t, await fixture.viewOf(viewer, "s1"), {
+          state: "closed",
+          text: "done",
+          nextIndex: 3,
+          problems: [],
+        });
+      matchObject(t, (await fixture.read("s1")).body, {
         state: "closed",
         text: "done",
-        nextIndex: 3,
-        problems: [],
       });
-    matchObject(t, (await stage.read("s1")).body, {
-      state: "closed",
-      text: "done",
-    });
-  });
-
-  t.test(
-    `none + content or end: none, refused, nobody hears of it, in a ${kind} channel [spec: Stream none content or end]`,
-    async (t) => {
-      const stage = await startStage(t, world, kind);
-      t.equal(await outcomeOf(stage.say("s1", "x")), "400 stream_not_found");
-      t.equal(await outcomeOf(stage.end("s1")), "400 stream_not_found");
-      t.equal((await stage.read("s1")).status, 404);
-      t.same(await stage.told(stage.bob), []);
     },
   );
 
   t.test(
-    `closed + content: closed, refused, the text stays, in a ${kind} channel [spec: Stream closed content]`,
+    `content or an end without a start is refused and not pushed in a ${kind} channel [spec: Stream none content or end]`,
     async (t) => {
-      const stage = await startStage(t, world, kind);
-      await stage.start("s1");
-      await stage.say("s1", "text");
-      await stage.end("s1");
-      t.equal(await outcomeOf(stage.say("s1", "late")), "400 stream_closed");
-      matchObject(t, await stage.seen(stage.bob, "s1"), {
+      const fixture = await createFixture(t, world, kind);
+      t.equal(await outcomeOf(fixture.addText("s1", "x")), "400 stream_not_found");
+      t.equal(await outcomeOf(fixture.end("s1")), "400 stream_not_found");
+      t.equal((await fixture.read("s1")).status, 404);
+      t.same(await fixture.eventsOf(fixture.bob), []);
+    },
+  );
+
+  t.test(
+    `content of a closed stream is refused and its text unchanged in a ${kind} channel [spec: Stream closed content]`,
+    async (t) => {
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
+      await fixture.addText("s1", "text");
+      await fixture.end("s1");
+      t.equal(await outcomeOf(fixture.addText("s1", "late")), "400 stream_closed");
+      matchObject(t, await fixture.viewOf(fixture.bob, "s1"), {
         state: "closed",
         text: "text",
         nextIndex: 3,
       });
-      matchObject(t, (await stage.read("s1")).body, {
+      matchObject(t, (await fixture.read("s1")).body, {
         state: "closed",
         text: "text",
       });
-      t.equal(await outcomeOf(stage.start("s2")), "200 active", "a new stream may start");
+      t.equal(await outcomeOf(fixture.start("s2")), "200 active", "a new stream can start");
     },
   );
 }
 
 t.test(
-  "starting again: an active stream goes on, a closed one is refused [decisions: Stream start again]",
+  "a repeated start is acknowledged for an active stream and refused for a closed one [decisions: Stream start again]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    await stage.say("s1", "text");
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await fixture.addText("s1", "text");
     for (const options of [{}, FORCE])
-      t.equal(await outcomeOf(stage.start("s1", options)), "200 active");
-    matchObject(t, await stage.seen(stage.bob, "s1"), {
+      t.equal(await outcomeOf(fixture.start("s1", options)), "200 active");
+    matchObject(t, await fixture.viewOf(fixture.bob, "s1"), {
       nextIndex: 2,
       text: "text",
       repeated: 0,
     });
-    t.equal(stage.bob.messages.length, 1, "one place in the channel");
-    await stage.end("s1");
+    t.equal(fixture.bob.messages.length, 1, "the stream has one message in the channel");
+    await fixture.end("s1");
     for (const options of [{}, FORCE])
-      t.equal(await outcomeOf(stage.start("s1", options)), "400 stream_closed");
+      t.equal(await outcomeOf(fixture.start("s1", options)), "400 stream_closed");
   },
 );
 
 t.test(
-  "ending again is answered and nothing happens [decisions: End of a closed stream]",
+  "a repeated end is acknowledged and has no effect [decisions: End of a closed stream]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
-    await stage.end("s1");
-    t.equal(await outcomeOf(stage.post("s1", END, "again")), "200 closed");
-    matchObject(t, await stage.seen(stage.bob, "s1"), { endData: "", nextIndex: 2 });
-    t.equal((await stage.told(stage.bob)).length, 2);
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await fixture.end("s1");
+    t.equal(await outcomeOf(fixture.post("s1", END, "again")), "200 closed");
+    matchObject(t, await fixture.viewOf(fixture.bob, "s1"), { endData: "", nextIndex: 2 });
+    t.equal((await fixture.eventsOf(fixture.bob)).length, 2);
   },
 );
 
 t.test(
-  "start, content, tool call and end with the same event id are applied once, also when they come at once [decisions: Event id]",
+  "events with the same event id are applied once, also if they are sent at the same time [decisions: Event id]",
   async (t) => {
-    const stage = await startStage(t, world);
+    const fixture = await createFixture(t, world);
     const id = (id: string) => ({ event: { id } });
-    const thrice = (post: () => Promise<{ status: number }>) =>
+    const sendThrice = (post: () => Promise<{ status: number }>) =>
       Promise.all([post(), post(), post()]);
-    const answers = [
-      ...(await thrice(() => stage.start("s1", id("e0")))),
-      ...(await thrice(() => stage.say("s1", "one ", id("e1")))),
-      ...(await thrice(() => stage.post("s1", "___ToolCallStart", "t", id("e2")))),
-      ...(await thrice(() => stage.say("s1", "two", id("e3")))),
-      ...(await thrice(() => stage.end("s1", id("e4")))),
-      await stage.say("s1", "two", id("e3")),
+    const responses = [
+      ...(await sendThrice(() => fixture.start("s1", id("e0")))),
+      ...(await sendThrice(() => fixture.addText("s1", "one ", id("e1")))),
+      ...(await sendThrice(() => fixture.post("s1", "___ToolCallStart", "t", id("e2")))),
+      ...(await sendThrice(() => fixture.addText("s1", "two", id("e3")))),
+      ...(await sendThrice(() => fixture.end("s1", id("e4")))),
+      await fixture.addText("s1", "two", id("e3")),
     ];
-    t.ok(answers.every(({ status }) => status === 200));
-    matchObject(t, await stage.seen(stage.bob, "s1"), {
+    t.ok(responses.every(({ status }) => status === 200));
+    matchObject(t, await fixture.viewOf(fixture.bob, "s1"), {
       text: "one two",
       nextIndex: 5,
       problems: [],
       repeated: 0,
     });
-    t.equal(stage.bob.events.length, 5);
-    matchObject(t, (await stage.read("s1")).body, { text: "one two", next_index: 5 });
+    t.equal(fixture.bob.events.length, 5);
+    matchObject(t, (await fixture.read("s1")).body, { text: "one two", next_index: 5 });
   },
 );
 
 t.test(
-  "chunks of one producer that are under way at once are each added once, viewers agree with the store [decisions: Event id]",
+  "chunks that a producer sends in parallel are each added once, and viewers see the stored order [decisions: Event id]",
   async (t) => {
-    const stage = await startStage(t, world);
-    await stage.start("s1");
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
     const words = range(1, 100).map((n) => `<${n}>`);
-    await Promise.all(words.map((word) => stage.say("s1", word)));
-    const { text } = (await stage.read("s1")).body;
+    await Promise.all(words.map((word) => fixture.addText("s1", word)));
+    const { text } = (await fixture.read("s1")).body;
     t.same([...text.matchAll(/<\d+>/g)].map(([word]) => word).sort(), [...words].sort());
-    for (const viewer of [stage.alice, stage.bob])
-      matchObject(t, await stage.seen(viewer, "s1"), {
+    for (const viewer of [fixture.alice, fixture.bob])
+      matchObject(t, await fixture.viewOf(viewer, "s1"), {
         text,
         nextIndex: 101,
         problems: [],
@@ -233,21 +244,21 @@ t.test(
 );
 
 t.test(
-  "the stream's message stands in its place in history, its text so far, then as a finished text message [decisions: Stream and history]",
+  "history contains the stream's message with its text so far, and later as a finished text message [decisions: Stream and history]",
   async (t) => {
-    const stage = await startStage(t, world);
-    const { bob, alice, channel } = stage;
+    const fixture = await createFixture(t, world);
+    const { bob, alice, channel } = fixture;
     await world.send(alice.uid, channel, "before");
-    await stage.start("s1", { event: { data: "meta" } });
-    await stage.say("s1", "half ");
+    await fixture.start("s1", { event: { data: "meta" } });
+    await fixture.addText("s1", "half ");
     await world.send(alice.uid, channel, "after");
     const texts = async () => {
       const { messages } = await bob.history(channel);
       return messages.map(textOf);
     };
     t.same(await texts(), ["before", "half ", "after"]);
-    await stage.say("s1", "and whole");
-    await stage.post("s1", END, "bye");
+    await fixture.addText("s1", "and whole");
+    await fixture.post("s1", END, "bye");
     t.same(await texts(), ["before", "half and whole", "after"]);
     const { messages } = await bob.history(channel);
     matchObject(t, messages[1], {

@@ -1,6 +1,6 @@
-// The behaviour tests by what they are about, and how each runs again, unchanged, where the broker
-// is something else: three nodes on one Redis that sessions and calls are spread over, where every
-// other session speaks JSON-RPC. What is about one node runs on one there (driver.ts).
+// The behaviour tests by subject, and how to run them again, unchanged, on three nodes on one
+// Redis. There, sessions and calls are spread over the nodes and every other session speaks
+// JSON-RPC. Tests about a single node run on one node there as well (driver.ts).
 
 import { basename } from "node:path";
 import type { Test } from "tap";
@@ -51,7 +51,7 @@ export async function runSuites(
   driver: Driver,
   about: keyof typeof SUITES,
 ): Promise<void> {
-  process.env.JINDOU_TEST_DRIVER = driver; // read when the files are loaded
+  process.env.JINDOU_TEST_DRIVER = driver; // read when the test files are loaded
   if (driver === "three") process.env.JINDOU_TEST_FORMAT ??= "mixed";
   const files = SUITES[about].map((name) => new URL(`./${name}.test.ts`, import.meta.url));
   await runFiles(t, files, ({ pathname }) => `${basename(pathname, ".test.ts")}, ${driver}`);

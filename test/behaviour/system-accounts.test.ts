@@ -1,36 +1,37 @@
-// System accounts: users that a backend exempts from the rules of sending, on every node.
+// System accounts: users that a backend exempts from the permission rules of sending, on every
+// node.
 
 import { t } from "../support/suite.ts";
-import { command, gets } from "./inboxes.ts";
-import { eventually, person, receives, startWorld, wire } from "./world.ts";
+import { sendCommand, untilCommands } from "./inboxes.ts";
+import { eventually, person, startWorld, untilReceived, wire } from "./world.ts";
 
 const world = await startWorld(t);
 const ADD = "/user/systemuids_add";
 const REMOVE = "/user/systemuids_remove";
 
-const listed = async (uid: string): Promise<boolean> =>
+const isListed = async (uid: string): Promise<boolean> =>
   (await world.call("/user/systemuids")).body.includes(uid);
 
 t.test(
-  "a system account sends into every group, messages, commands and events alike [issue: user/systemuids]",
+  "a system account can send messages, commands and events to every group that is not disbanded [issue: user/systemuids]",
   async (t) => {
     const [bot, bob] = [world.name("bot"), world.name("bob")];
     const channel = await world.newGroup([bob], { ban: 1 });
     const client = await world.join(t, bob);
-    const say = async () => (await world.send(bot, channel, "hello")).status;
-    t.equal(await say(), 403);
+    const send = async () => (await world.send(bot, channel, "hello")).status;
+    t.equal(await send(), 403);
     t.same(await world.ok(ADD, { uids: [bot] }), { status: "ok" });
-    t.ok(await listed(bot));
-    let sent = 0;
+    t.ok(await isListed(bot));
+    let accepted = 0;
     await eventually(async () => {
-      const status = await say();
-      if (status === 200) sent += 1;
-      else sent = 0;
-      return sent >= 12; // every node has the change
+      const status = await send();
+      if (status === 200) accepted += 1;
+      else accepted = 0;
+      return accepted >= 12; // then every node has the change
     });
-    t.match(await receives(client, 12), /hello/);
-    t.equal((await command(world, bot, channel, "now")).status, 200);
-    t.same(await gets(client, 1), ["1 now"]);
+    t.match(await untilReceived(client, 12), /hello/);
+    t.equal((await sendCommand(world, bot, channel, "now")).status, 200);
+    t.same(await untilCommands(client, 1), ["1 now"]);
     const event = { client_msg_no: "s", from_uid: bot, ...wire(channel) };
     const start = { ...event, event: { type: "___TextMessageStart" } };
     t.equal((await world.call("/event", start)).status, 200);
@@ -40,7 +41,7 @@ t.test(
       body: { code: "channel_disbanded" },
     });
     await world.ok(REMOVE, { uids: [bot, world.name("other")] });
-    t.notOk(await listed(bot));
+    t.notOk(await isListed(bot));
     const open = await world.newGroup([bob]);
     let refused = 0;
     await eventually(async () => {
@@ -52,23 +53,23 @@ t.test(
 );
 
 t.test(
-  "everyone may write to a system account, unless the sender may not send [issue: user/systemuids]",
+  "every user without a send ban can write to a system account [issue: user/systemuids]",
   async (t) => {
     const [help, bob, mute] = [world.name("help"), world.name("bob"), world.name("mute")];
     await world.ok("/channel", { ...wire(person(help)), subscribers: [mute] });
     await world.ok("/channel", { ...wire(person(mute)), send_ban: 1 });
-    const ask = async (from: string) => {
+    const sendAs = async (from: string) => {
       const { status, body } = await world.send(from, person(help), "help");
       return `${status} ${body.code ?? "ok"}`;
     };
-    t.equal(await ask(bob), "403 stranger_refused");
+    t.equal(await sendAs(bob), "403 stranger_refused");
     await world.ok(ADD, { uids: [help] });
-    let asked = 0;
+    let accepted = 0;
     await eventually(async () => {
-      asked = (await ask(bob)) === "200 ok" ? asked + 1 : 0;
-      return asked >= 12;
+      accepted = (await sendAs(bob)) === "200 ok" ? accepted + 1 : 0;
+      return accepted >= 12;
     });
-    t.equal(await ask(mute), "403 send_banned");
+    t.equal(await sendAs(mute), "403 send_banned");
     const client = await world.join(t, help);
     t.ok((await client.history(person(bob))).messages.length >= 12);
     await world.ok(REMOVE, { uids: [help] });
@@ -76,7 +77,7 @@ t.test(
 );
 
 t.test(
-  "the system's own uid is no system account to add, and ids are checked [issue: user/systemuids]",
+  "the system uid, an invalid uid and more than 1,000 uids are refused as system accounts [issue: user/systemuids]",
   async (t) => {
     const refusal = (uids: unknown) => world.refusal(ADD, { uids });
     t.equal(await refusal(["____system"]), "400 reserved_uid");

@@ -1,14 +1,14 @@
-// What a node says of itself: health, readiness, metrics that move, its OpenAPI document,
-// migration, and what there is not.
+// Information of a node about itself: health, readiness, metrics, the OpenAPI document, migration,
+// and unknown paths and methods.
 
 import type { Test } from "tap";
 import { connectNative } from "../support/native-client.ts";
 import { t } from "../support/suite.ts";
-import { eventually, farewell, person, startWorld } from "./world.ts";
+import { endingOf, eventually, person, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
-/** Every endpoint, as a client of them would list them. */
+/** Every endpoint of the API. */
 const ENDPOINTS = [
   "POST /user/token",
   "POST /user/device_quit",
@@ -60,17 +60,17 @@ const ENDPOINTS = [
   "GET /openapi.json",
 ];
 
-/** The value of one sample; 0 where it is not there. */
+/** Returns the value of one sample, 0 if the metric has none. */
 async function metric(name: string): Promise<number> {
   const { body } = await world.call("/metrics");
   const line = String(body)
     .split("\n")
-    .find((one) => one.startsWith(`${name} `));
+    .find((text) => text.startsWith(`${name} `));
   return Number(line?.slice(name.length) ?? 0);
 }
 
-/** Runs `act` and waits until the sample grew by exactly so much. */
-async function moves(
+/** Runs `act` and waits until each sample has grown by exactly the expected value. */
+async function assertIncrease(
   t: Test,
   expected: Readonly<Record<string, number>>,
   act: () => Promise<unknown>,
@@ -79,14 +79,14 @@ async function moves(
   const before = await Promise.all(names.map(metric));
   await act();
   for (const [at, name] of names.entries()) {
-    const wanted = (before[at] ?? 0) + (expected[name] ?? 0);
-    await eventually(async () => (await metric(name)) === wanted);
-    t.pass(`${name} ${expected[name]}`);
+    const target = (before[at] ?? 0) + (expected[name] ?? 0);
+    await eventually(async () => (await metric(name)) === target);
+    t.pass(`${name} grows by ${expected[name]}`);
   }
 }
 
 t.test(
-  "GET /migrate/result: migrated, there being nothing to migrate [spec: GET /migrate/result 200; spec: Migration result; decisions: Migration]",
+  "GET /migrate/result returns `migrated` if there is nothing to migrate [spec: GET /migrate/result 200; spec: Migration result; decisions: Migration]",
   async (t) => {
     const { status, body } = await world.call("/migrate/result");
     t.equal(status, 200);
@@ -96,7 +96,7 @@ t.test(
 );
 
 t.test(
-  "GET /healthz and GET /readyz: 200 while the node serves [issue: healthz; issue: readyz]",
+  "GET /healthz and GET /readyz respond 200 while the node serves [issue: healthz; issue: readyz]",
   async (t) => {
     for (const path of ["/healthz", "/readyz"]) t.equal((await world.call(path)).status, 200);
     t.same((await world.call("/readyz")).body, { status: "ready" });
@@ -104,7 +104,7 @@ t.test(
 );
 
 t.test(
-  "GET /readyz: 503 with Retry-After while the node drains, and sessions are told to reconnect [issue: readyz; decisions: Other statuses 503]",
+  "GET /readyz responds 503 with Retry-After during the drain, and sessions are closed with code 4000 [issue: readyz; decisions: Other statuses 503]",
   async (t) => {
     const node = await startWorld(t, { JINDOU_DRAIN_TIMEOUT_MS: "2000" });
     const clients = await Promise.all(["a", "b", "c", "d"].map((uid) => node.join(t, uid)));
@@ -112,23 +112,23 @@ t.test(
     const { status, body, headers } = await node.call("/readyz");
     t.match({ status, body }, { status: 503, body: { code: "unavailable" } });
     t.ok(Number(headers.get("retry-after")) >= 1);
-    t.equal((await node.call("/healthz")).status, 200, "it lives");
+    t.equal((await node.call("/healthz")).status, 200, "the node is healthy");
     const late = connectNative(t, { port: node.clientPort, uid: "a" });
     await t.rejects(late, { code: "http_503" });
-    for (const client of clients) t.equal(await farewell(client), "draining 4000");
+    for (const client of clients) t.equal(await endingOf(client), "draining 4000");
     await closing;
   },
 );
 
 t.test(
-  "GET /metrics: Prometheus text that moves when things happen [issue: metrics]",
+  "GET /metrics counts connections, sessions, messages and deliveries in Prometheus text format [issue: metrics]",
   async (t) => {
     const { status, headers } = await world.call("/metrics");
     t.equal(status, 200);
     t.match(headers.get("content-type"), /^text\/plain/);
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
-    await moves(
+    await assertIncrease(
       t,
       {
         jindou_connections: 2,
@@ -141,8 +141,8 @@ t.test(
         await world.join(t, bob, { flag: 2 });
       },
     );
-    const no = { client_msg_no: "n-1" };
-    await moves(
+    const number = { client_msg_no: "n-1" };
+    await assertIncrease(
       t,
       {
         'jindou_messages_accepted_total{channel_type="group",source="http"}': 2,
@@ -153,25 +153,25 @@ t.test(
         'jindou_http_requests_total{route="/message/send",status="200"}': 2,
       },
       async () => {
-        await world.send(alice, channel, "x", no);
-        await world.send(alice, channel, "x", no);
+        await world.send(alice, channel, "x", number);
+        await world.send(alice, channel, "x", number);
       },
     );
   },
 );
 
 t.test(
-  "GET /metrics: what is refused, ended, acknowledged and logged in is counted too [issue: metrics]",
+  "GET /metrics counts refused requests, acknowledgements, ended connections and manager logins [issue: metrics]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, alice, { level: 1 });
-    const sent = 'source="socket"';
-    await moves(
+    const source = 'source="socket"';
+    await assertIncrease(
       t,
       {
-        [`jindou_messages_accepted_total{channel_type="person",${sent}}`]: 1,
-        [`jindou_requests_refused_total{code="bad_id",${sent}}`]: 1,
-        [`jindou_send_duration_seconds_count{${sent}}`]: 1,
+        [`jindou_messages_accepted_total{channel_type="person",${source}}`]: 1,
+        [`jindou_requests_refused_total{code="bad_id",${source}}`]: 1,
+        [`jindou_send_duration_seconds_count{${source}}`]: 1,
         jindou_recvack_delay_seconds_count: 1,
         jindou_frames_received_total: 3,
       },
@@ -181,31 +181,28 @@ t.test(
         client.recvack(person(bob), ack);
       },
     );
-    await moves(t, { 'jindou_connections_ended_total{reason="kicked"}': 1 }, () =>
+    await assertIncrease(t, { 'jindou_connections_ended_total{reason="kicked"}': 1 }, () =>
       world.connect(t, alice),
     );
     const login = { username: "admin", password: world.passwords[0] };
-    await moves(t, { 'jindou_manager_logins_total{outcome="ok"}': 1 }, () =>
+    await assertIncrease(t, { 'jindou_manager_logins_total{outcome="ok"}': 1 }, () =>
       world.ok("/manager/login", login),
     );
   },
 );
 
-t.test(
-  "GET /openapi.json: 3.1, and describes exactly the endpoints there are [issue: openapi]",
-  async (t) => {
-    const { status, body } = await world.call("/openapi.json");
-    t.equal(status, 200);
-    t.match(body.openapi, /^3\.1\./);
-    const described = Object.entries<object>(body.paths).flatMap(([path, methods]) =>
-      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
-    );
-    t.same(described.sort(), [...ENDPOINTS].sort());
-  },
-);
+t.test("GET /openapi.json describes every endpoint in OpenAPI 3.1 [issue: openapi]", async (t) => {
+  const { status, body } = await world.call("/openapi.json");
+  t.equal(status, 200);
+  t.match(body.openapi, /^3\.1\./);
+  const described = Object.entries<object>(body.paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  t.same(described.sort(), [...ENDPOINTS].sort());
+});
 
 t.test(
-  "an unknown path is 404, a wrong method 405 with Allow, on every endpoint [decisions: Other statuses 404; decisions: Other statuses 405]",
+  "an unknown path is answered 404, and a wrong method 405 with Allow on every endpoint [decisions: Other statuses 404; decisions: Other statuses 405]",
   async (t) => {
     for (const path of ["/nothing", "/user", "/user/token/x"]) {
       const { status, body } = await world.call(path, {});
@@ -214,9 +211,9 @@ t.test(
     for (const endpoint of ENDPOINTS) {
       const [method = "", path = ""] = endpoint.split(" ");
       const other = method === "POST" ? undefined : {};
-      const answer = await world.call(path, other);
-      t.match(answer, { status: 405, body: { code: "method_not_allowed" } });
-      t.equal(answer.headers.get("allow")?.includes(method), true, endpoint);
+      const response = await world.call(path, other);
+      t.match(response, { status: 405, body: { code: "method_not_allowed" } });
+      t.equal(response.headers.get("allow")?.includes(method), true, `${endpoint} is in Allow`);
     }
   },
 );

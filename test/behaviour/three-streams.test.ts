@@ -1,4 +1,4 @@
-// The behaviour tests about streams on three nodes on one Redis.
+// Runs the behaviour tests about streams on three nodes on one Redis.
 
 import t from "tap";
 import { runSuites } from "./suites.ts";

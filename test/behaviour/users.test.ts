@@ -1,31 +1,31 @@
-// Users as a backend keeps them: tokens per device class, logging devices out, online status.
-// Against a real broker and real sockets.
+// Users as a backend manages them: tokens per device class, logging devices out, and the online
+// status. Uses a real broker and real sockets.
 
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { tempFolder } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
-import { codeOf, farewell, received, startWorld } from "./world.ts";
+import { codeOf, endingOf, receivedTexts, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
 t.test(
-  "POST /user/token: answers status ok, and the client connects with uid and token [spec: POST /user/token 200; spec: uid; spec: token; decisions: Success body of writes]",
+  "POST /user/token registers a token with which the client can connect [spec: POST /user/token 200; spec: uid; spec: token; decisions: Success body of writes]",
   async (t) => {
     const uid = world.name("alice");
     const body = { uid, token: "secret", device_flag: 0, device_level: 1 };
-    const answer = await world.call("/user/token", body);
-    t.equal(answer.status, 200);
-    t.same(answer.body, { status: "ok" });
+    const response = await world.call("/user/token", body);
+    t.equal(response.status, 200);
+    t.same(response.body, { status: "ok" });
     const alice = await world.connect(t, uid, { token: "secret" });
     t.equal((await alice.ping()).kind, "pong");
   },
 );
 
 t.test(
-  "POST /user/token: a missing or wrong uid, token, flag or level is 400 and registers nothing [spec: POST /user/token 400]",
+  "POST /user/token responds 400 to a missing or invalid field and registers nothing [spec: POST /user/token 400]",
   async (t) => {
     const uid = world.name("alice");
-    const right = { uid, token: "secret", device_flag: 0 };
+    const valid = { uid, token: "secret", device_flag: 0 };
     for (const change of [
       { uid: undefined },
       { token: undefined },
@@ -35,11 +35,11 @@ t.test(
       { device_flag: "0" },
       { device_level: 2 },
     ]) {
-      const body = { ...right, ...change };
+      const body = { ...valid, ...change };
       const code = await world.refusal("/user/token", body);
-      t.equal(code, "400 bad_request", JSON.stringify(change));
+      t.equal(code, "400 bad_request", `${JSON.stringify(change)} is refused`);
     }
-    const bad = { ...right, uid: "a@b" };
+    const bad = { ...valid, uid: "a@b" };
     t.equal(await world.refusal("/user/token", bad), "400 bad_id");
     const login = world.connect(t, uid, { token: "secret" });
     t.equal(await codeOf(login), "unauthorized");
@@ -47,7 +47,7 @@ t.test(
 );
 
 t.test(
-  "device_flag: a token opens only the device class it is registered for [spec: device_flag; decisions: Client authentication]",
+  "a token is valid only for the device_flag it was registered with [spec: device_flag; decisions: Client authentication]",
   async (t) => {
     const uid = world.name("alice");
     await world.register(uid, { flag: 2 });
@@ -60,7 +60,7 @@ t.test(
 );
 
 t.test(
-  "device_level: absent is secondary, so two such devices stay side by side [decisions: device_level absent; spec: device_level]",
+  "a device registered without device_level is secondary, so two of them stay online together [decisions: device_level absent; spec: device_level]",
   async (t) => {
     const uid = world.name("alice");
     await world.ok("/user/token", { uid, token: "t", device_flag: 0 });
@@ -71,34 +71,34 @@ t.test(
 );
 
 t.test(
-  "device_level: the registered one counts, whatever the client says [decisions: Which level counts]",
+  "the registered device_level counts, not the level a client names [decisions: Which level counts]",
   async (t) => {
     const uid = world.name("alice");
     const first = await world.join(t, uid, { level: 0 });
     await world.connect(t, uid, { level: 1 });
-    t.equal((await first.ping()).kind, "pong", "no main session came");
+    t.equal((await first.ping()).kind, "pong", "the new session is not a main session");
 
     const main = world.name("bob");
-    const old = await world.join(t, main, { level: 1 });
+    const older = await world.join(t, main, { level: 1 });
     await world.connect(t, main, { level: 0 });
-    t.equal(await farewell(old), "kicked 4200");
+    t.equal(await endingOf(older), "kicked 4200");
   },
 );
 
 t.test(
-  "auth.clients none: any token will do, and the client names its own level [decisions: Client authentication]",
+  "any token is accepted and the client chooses its device level if auth.clients is none [decisions: Client authentication]",
   async (t) => {
     const open = await startWorld(t, { JINDOU_AUTH_CLIENTS: "none" });
     const first = await open.connect(t, "alice", { token: "", level: 1 });
     const second = await open.connect(t, "alice", { token: "x", level: 0 });
     await open.connect(t, "alice", { token: "y", level: 1 });
-    t.equal(await farewell(first), "kicked 4200");
+    t.equal(await endingOf(first), "kicked 4200");
     t.equal((await second.ping()).kind, "pong");
   },
 );
 
 t.test(
-  "POST /user/token again: the new token holds at once and the old one no more [decisions: /user/token again]",
+  "a second POST /user/token makes the new token valid and the old one invalid at once [decisions: /user/token again]",
   async (t) => {
     const uid = world.name("alice");
     await world.register(uid, { token: "old" });
@@ -110,22 +110,22 @@ t.test(
 );
 
 t.test(
-  "POST /user/token again: a changed token ends the main session of that flag only; an equal one changes nothing [decisions: /user/token again]",
+  "a changed token ends only the main session of its device flag, and an unchanged token ends none [decisions: /user/token again]",
   async (t) => {
     const uid = world.name("alice");
     const app = await world.join(t, uid, { flag: 0, level: 1 });
     const web = await world.join(t, uid, { flag: 1, level: 1 });
     await world.register(uid, { flag: 0, level: 1 });
-    t.equal((await app.ping()).kind, "pong", "an equal token");
+    t.equal((await app.ping()).kind, "pong", "an unchanged token does not end the session");
     await world.register(uid, { flag: 0, level: 1, token: "changed" });
-    t.equal(await farewell(app), "token_changed 4203");
-    t.equal((await web.ping()).kind, "pong", "another flag");
+    t.equal(await endingOf(app), "token_changed 4203");
+    t.equal((await web.ping()).kind, "pong", "a session of another flag stays online");
     t.match(await world.status(uid), { online: 1, device_flag: 1 });
   },
 );
 
 t.test(
-  "POST /user/token again: a changed token leaves live secondary sessions alone [decisions: /user/token again]",
+  "a changed token does not end live secondary sessions [decisions: /user/token again]",
   async (t) => {
     const uid = world.name("alice");
     const app = await world.join(t, uid, { level: 0 });
@@ -134,52 +134,49 @@ t.test(
   },
 );
 
-t.test(
-  "the system uid neither registers a token nor connects [decisions: System uid]",
-  async (t) => {
-    const body = { uid: SYSTEM_UID, token: "t", device_flag: 0 };
-    t.equal(await world.refusal("/user/token", body), "400 reserved_uid");
-    const login = world.connect(t, SYSTEM_UID, { token: "t" });
-    t.equal(await codeOf(login), "reserved_uid");
-    const open = await startWorld(t, { JINDOU_AUTH_CLIENTS: "none" });
-    t.equal(await codeOf(open.connect(t, SYSTEM_UID)), "reserved_uid");
-  },
-);
+t.test("the system uid cannot register a token or connect [decisions: System uid]", async (t) => {
+  const body = { uid: SYSTEM_UID, token: "t", device_flag: 0 };
+  t.equal(await world.refusal("/user/token", body), "400 reserved_uid");
+  const login = world.connect(t, SYSTEM_UID, { token: "t" });
+  t.equal(await codeOf(login), "reserved_uid");
+  const open = await startWorld(t, { JINDOU_AUTH_CLIENTS: "none" });
+  t.equal(await codeOf(open.connect(t, SYSTEM_UID)), "reserved_uid");
+});
 
 t.test(
-  "POST /user/onlinestatus: one record per uid in request order, duplicates included [spec: POST /user/onlinestatus 200; spec: Online status record; decisions: Online status]",
+  "POST /user/onlinestatus returns one record per uid in request order, including duplicates [spec: POST /user/onlinestatus 200; spec: Online status record; decisions: Online status]",
   async (t) => {
     const [on, off] = [world.name("on"), world.name("off")];
     await world.join(t, on, { flag: 2 });
     const offline = { uid: off, online: 0, device_flag: 0 };
     const online = { uid: on, online: 1, device_flag: 2 };
-    const answer = await world.call("/user/onlinestatus", [off, on, off, on]);
-    t.equal(answer.status, 200);
-    t.same(answer.body, [offline, online, offline, online]);
+    const response = await world.call("/user/onlinestatus", [off, on, off, on]);
+    t.equal(response.status, 200);
+    t.same(response.body, [offline, online, offline, online]);
     t.same(await world.ok("/user/onlinestatus", []), []);
   },
 );
 
 t.test(
-  "POST /user/onlinestatus: the flag is the main session's, else the lowest [decisions: Online status]",
+  "POST /user/onlinestatus returns the flag of the main session, or else the lowest flag [decisions: Online status]",
   async (t) => {
     const uid = world.name("alice");
     const flags: number[] = [];
-    const note = async () => {
+    const recordFlag = async () => {
       flags.push((await world.status(uid)).device_flag);
     };
     const desktop = await world.join(t, uid, { flag: 2, level: 1 });
-    await note();
+    await recordFlag();
     await world.join(t, uid, { flag: 0 });
-    await note();
+    await recordFlag();
     await desktop.disconnect();
-    await note();
+    await recordFlag();
     t.same(flags, [2, 2, 0]);
   },
 );
 
 t.test(
-  "POST /user/onlinestatus: what is no array of ids is 400 [spec: POST /user/onlinestatus 400]",
+  "POST /user/onlinestatus responds 400 to a body that is not an array of valid ids [spec: POST /user/onlinestatus 400]",
   async (t) => {
     const path = "/user/onlinestatus";
     t.equal(await world.refusal(path, { uids: ["a"] }), "400 bad_request");
@@ -189,13 +186,13 @@ t.test(
 );
 
 t.test(
-  "a user is offline as soon as the last session is gone, however it went [issue: Online status]",
+  "a user is offline as soon as the last session has disconnected, closed or vanished [issue: Online status]",
   async (t) => {
     const uid = world.name("alice");
-    const said = await world.join(t, uid);
+    const disconnected = await world.join(t, uid);
     const closed = await world.connect(t, uid);
     const vanished = await world.connect(t, uid);
-    await said.disconnect();
+    await disconnected.disconnect();
     await closed.close();
     t.match(await world.status(uid), { online: 1 });
     vanished.kill();
@@ -205,23 +202,23 @@ t.test(
 );
 
 t.test(
-  "POST /user/device_quit: ends the class's sessions and makes its token worthless, others stay [issue: device_quit]",
+  "POST /user/device_quit ends the sessions of a device class and revokes its token, and other classes stay [issue: device_quit]",
   async (t) => {
     const uid = world.name("alice");
     const app = await world.join(t, uid, { flag: 0, level: 1 });
     const web = await world.join(t, uid, { flag: 1 });
     const quit = { uid, device_flag: 0 };
     t.same(await world.ok("/user/device_quit", quit), { status: "ok" });
-    t.equal(await farewell(app), "logged_out 4204");
+    t.equal(await endingOf(app), "logged_out 4204");
     t.equal(await codeOf(world.connect(t, uid)), "unauthorized");
-    t.same(await received(web), []);
+    t.same(await receivedTexts(web), []);
     await world.register(uid, { flag: 0, level: 1 });
-    t.equal(await codeOf(world.connect(t, uid)), "ok", "registered anew");
+    t.equal(await codeOf(world.connect(t, uid)), "ok", "a new token is accepted");
   },
 );
 
 t.test(
-  "POST /user/device_quit: -1 logs out every class, and a user without devices is no error [issue: device_quit]",
+  "POST /user/device_quit with -1 logs out every class, and succeeds for a user without devices [issue: device_quit]",
   async (t) => {
     const uid = world.name("alice");
     const clients = [
@@ -230,7 +227,7 @@ t.test(
       await world.join(t, uid, { flag: 2 }),
     ];
     await world.ok("/user/device_quit", { uid, device_flag: -1 });
-    for (const client of clients) t.equal(await farewell(client), "logged_out 4204");
+    for (const client of clients) t.equal(await endingOf(client), "logged_out 4204");
     for (const flag of [0, 1, 2] as const)
       t.equal(await codeOf(world.connect(t, uid, { flag })), "unauthorized");
     t.match(await world.status(uid), { online: 0 });
@@ -246,20 +243,17 @@ t.test(
   },
 );
 
-t.test(
-  "tokens, and that a device was logged out, survive a restart [issue: Tokens survive]",
-  async (t) => {
-    const folder = await tempFolder(t);
-    const before = await startWorld(t, {}, folder);
-    await before.register("alice", { flag: 0, level: 1 });
-    await before.register("alice", { flag: 1 });
-    await before.ok("/user/device_quit", { uid: "alice", device_flag: 1 });
-    await before.close();
-    const after = await startWorld(t, {}, folder);
-    const old = await after.connect(t, "alice", { flag: 0 });
-    const web = after.connect(t, "alice", { flag: 1 });
-    t.equal(await codeOf(web), "unauthorized");
-    await after.connect(t, "alice", { flag: 0 });
-    t.equal(await farewell(old), "kicked 4200", "it is still a main device");
-  },
-);
+t.test("tokens and device logouts survive a restart [issue: Tokens survive]", async (t) => {
+  const folder = await tempFolder(t);
+  const before = await startWorld(t, {}, folder);
+  await before.register("alice", { flag: 0, level: 1 });
+  await before.register("alice", { flag: 1 });
+  await before.ok("/user/device_quit", { uid: "alice", device_flag: 1 });
+  await before.close();
+  const after = await startWorld(t, {}, folder);
+  const first = await after.connect(t, "alice", { flag: 0 });
+  const web = after.connect(t, "alice", { flag: 1 });
+  t.equal(await codeOf(web), "unauthorized");
+  await after.connect(t, "alice", { flag: 0 });
+  t.equal(await endingOf(first), "kicked 4200", "the device is still a main device");
+});

@@ -1,5 +1,5 @@
-// WKProto on a real broker, as the clients of WuKongIM speak it: what each protocol version gets,
-// what is refused and how, and captured sessions played again.
+// WKProto on a real broker, as WuKongIM's clients use it: the behaviour of each protocol version,
+// refused packets, and captured sessions that are replayed.
 
 import { readFileSync } from "node:fs";
 import { t } from "../support/suite.ts";
@@ -10,7 +10,7 @@ import {
   type WkprotoOptions,
 } from "../support/wkproto-client.ts";
 import type { Fields } from "../support/wkproto-packets.ts";
-import { group, person, receives, startWorld, type World, wire } from "./world.ts";
+import { group, person, startWorld, untilReceived, type World, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
@@ -25,87 +25,101 @@ const SYNC_ONCE = 4;
 
 const text = (content: string) => ({ type: 1, content });
 
-/** Registers the device and opens a socket that has said nothing. */
+/** Registers the device and opens a socket without sending CONNECT. */
 async function open(
   uid: string,
   options: Partial<WkprotoOptions> & { readonly level?: 0 | 1 } = {},
-  to: World = world,
+  target: World = world,
 ): Promise<WkprotoClient> {
-  const { level = 0, ...rest } = options;
-  await to.register(uid, { flag: 1, level });
-  return openWkproto(t, { port: to.clientPort, uid, ...rest });
+  const { level = 0, ...clientOptions } = options;
+  await target.register(uid, { flag: 1, level });
+  return openWkproto(t, { port: target.clientPort, uid, ...clientOptions });
 }
 
 async function join(
   uid: string,
   options: Parameters<typeof open>[1] = {},
-  to: World = world,
+  target: World = world,
 ): Promise<WkprotoClient> {
-  const client = await open(uid, options, to);
-  t.match(await client.connect(), { reasonCode: SUCCESS }, `${uid} is in`);
-  await to.following();
+  const client = await open(uid, options, target);
+  t.match(await client.connect(), { reasonCode: SUCCESS }, `${uid} is connected`);
+  await target.untilSubscribed();
   return client;
 }
 
 for (const version of VERSIONS)
-  t.test(`version ${version} talks with a native client both ways`, async (t) => {
-    const [wk, nat] = [world.name("wk"), world.name("nat")];
-    const channel = await world.newGroup([wk, nat]);
-    const native = await world.join(t, nat);
-    const client = await join(wk, { version });
-    const [connack] = client.received;
-    t.equal(connack?.flags, version >= 4 ? 1 : 0, "the CONNACK's flag");
-    t.equal(
-      connack?.fields.serverVersion,
-      version >= 4 ? version : undefined,
-      "the server's version",
-    );
-    t.match(String(connack?.fields.salt), /^[0-9a-zA-Z]{16}$/, "the salt");
+  t.test(
+    `clients of WKProto version ${version} and of the native protocol can send to each other`,
+    async (t) => {
+      const [wk, nat] = [world.name("wk"), world.name("nat")];
+      const channel = await world.newGroup([wk, nat]);
+      const native = await world.join(t, nat);
+      const client = await join(wk, { version });
+      const [connack] = client.received;
+      t.equal(connack?.flags, version >= 4 ? 1 : 0, "the CONNACK has the flag of its version");
+      t.equal(
+        connack?.fields.serverVersion,
+        version >= 4 ? version : undefined,
+        "the CONNACK has the server version from version 4 on",
+      );
+      t.match(String(connack?.fields.salt), /^[0-9a-zA-Z]{16}$/, "the salt has 16 characters");
 
-    const ack = await client.send(person(nat), text("to a person"));
-    t.match(ack, { reasonCode: SUCCESS, messageSeq: 1 }, "the first message");
-    t.match(await client.send(channel, text("to the group")), {
-      ...{ reasonCode: SUCCESS, messageSeq: 1 },
-    });
-    t.same(
-      (await receives(native, 2)).toSorted(),
-      ["to a person", "to the group"],
-      "what the native client got",
-    );
+      const ack = await client.send(person(nat), text("to a person"));
+      t.match(
+        ack,
+        { reasonCode: SUCCESS, messageSeq: 1 },
+        "the message is the first of its channel",
+      );
+      t.match(await client.send(channel, text("to the group")), {
+        ...{ reasonCode: SUCCESS, messageSeq: 1 },
+      });
+      t.same(
+        (await untilReceived(native, 2)).toSorted(),
+        ["to a person", "to the group"],
+        "the native client gets both messages",
+      );
 
-    await world.send(nat, person(wk), "from a person");
-    const fromPerson = await client.text("from a person");
-    t.match(fromPerson.fields, {
-      ...{ channelId: nat, channelType: 1, fromUid: nat, messageSeq: 2 },
-      ...{ setting: 0 },
-    });
-    t.equal(fromPerson.fields.expire, version >= 3 ? 0 : undefined, "expire");
-    await world.send(nat, channel, "你好 🐒", { header: { red_dot: 1 } });
-    const fromGroup = await client.text("你好 🐒");
-    t.match(fromGroup.fields, {
-      ...{
-        channelId: channel.id,
-        channelType: 2,
-        fromUid: nat,
-        messageSeq: 2,
-      },
-    });
-    t.equal(fromGroup.flags, RED_DOT, "flags");
-    client.recvack(fromGroup);
-    await client.ping();
-    t.equal(client.closeCode, undefined, "still open");
-  });
+      await world.send(nat, person(wk), "from a person");
+      const fromPerson = await client.text("from a person");
+      t.match(fromPerson.fields, {
+        ...{ channelId: nat, channelType: 1, fromUid: nat, messageSeq: 2 },
+        ...{ setting: 0 },
+      });
+      t.equal(
+        fromPerson.fields.expire,
+        version >= 3 ? 0 : undefined,
+        "expire is sent from version 3 on",
+      );
+      await world.send(nat, channel, "你好 🐒", { header: { red_dot: 1 } });
+      const fromGroup = await client.text("你好 🐒");
+      t.match(fromGroup.fields, {
+        ...{
+          channelId: channel.id,
+          channelType: 2,
+          fromUid: nat,
+          messageSeq: 2,
+        },
+      });
+      t.equal(fromGroup.flags, RED_DOT, "the message has a red dot");
+      client.recvack(fromGroup);
+      await client.ping();
+      t.equal(client.closeCode, undefined, "the connection stays open");
+    },
+  );
 
-t.test("a version above 5 is answered in 5, and 0 as below 4", async (t) => {
-  const newer = await open(world.name("wk"), { version: 9 });
-  t.match(await newer.connect(), { reasonCode: SUCCESS, serverVersion: 5 });
-  const oldest = await open(world.name("wk"), { version: 0 });
-  const connack = await oldest.connect();
-  t.match(connack, { reasonCode: SUCCESS });
-  t.equal(connack.serverVersion, undefined, "no version of the server");
-});
+t.test(
+  "a client version above 5 is served as version 5, and version 0 like a version below 4",
+  async (t) => {
+    const newer = await open(world.name("wk"), { version: 9 });
+    t.match(await newer.connect(), { reasonCode: SUCCESS, serverVersion: 5 });
+    const oldest = await open(world.name("wk"), { version: 0 });
+    const connack = await oldest.connect();
+    t.match(connack, { reasonCode: SUCCESS });
+    t.equal(connack.serverVersion, undefined, "the CONNACK has no server version");
+  },
+);
 
-t.test("a refused login is told why, and closed", async (t) => {
+t.test("a refused login gets a CONNACK with a reason code and is closed", async (t) => {
   const lowOrder = Buffer.alloc(32).toString("base64");
   const cases: Readonly<Record<string, Partial<WkprotoOptions>>> = {
     "a wrong token": { token: "wrong" },
@@ -119,7 +133,7 @@ t.test("a refused login is told why, and closed", async (t) => {
     "the system's uid": { uid: "____system" },
     "an unknown device flag": { deviceFlag: 99 },
   };
-  for (const [what, options] of Object.entries(cases))
+  for (const [name, options] of Object.entries(cases))
     for (const version of [2, 5]) {
       const uid = world.name("wk");
       await world.register(uid, { flag: 1 });
@@ -128,106 +142,116 @@ t.test("a refused login is told why, and closed", async (t) => {
       t.match(
         await client.connect(),
         { reasonCode: REFUSED, serverKey: "", salt: "" },
-        `${what}, version ${version}`,
+        `${name} is refused in version ${version}`,
       );
-      t.ok((await client.closed()) >= 4200, "a final close");
-      t.equal(client.received.length, 1, "nothing but the CONNACK");
+      t.ok((await client.closed()) >= 4200, "the close code forbids a reconnect");
+      t.equal(client.received.length, 1, "only the CONNACK is sent");
     }
 });
 
-t.test("packets may be cut anywhere, and several share a message", async (t) => {
-  const uid = world.name("wk");
-  const client = await join(uid);
-  const sends = ["one", "two", "three"].map((content, i) =>
-    client.encode("SEND", {
-      ...{ clientSeq: 101 + i, clientMsgNo: `${uid}-${content}` },
-      ...{ channelId: "bob", channelType: 1 },
-      plain: JSON.stringify(text(content)),
-    }),
-  );
-  const bytes = Buffer.concat([...sends, client.encode("PING")]);
-  client.writeBytes(bytes.subarray(0, 50));
-  client.writeBytes(bytes.subarray(50, 51));
-  client.writeBytes(bytes.subarray(51));
-  await client.next("PONG");
-  const seqs = [];
-  for (const seq of [101, 102, 103])
-    seqs.push((await client.next("SENDACK", ({ clientSeq }) => clientSeq === seq)).messageSeq);
-  t.same(seqs, [1, 2, 3], "in the order of the packets");
-});
+t.test(
+  "packets can be split at any byte, and several can share one WebSocket message",
+  async (t) => {
+    const uid = world.name("wk");
+    const client = await join(uid);
+    const sends = ["first", "second", "third"].map((content, i) =>
+      client.encode("SEND", {
+        ...{ clientSeq: 101 + i, clientMsgNo: `${uid}-${content}` },
+        ...{ channelId: "bob", channelType: 1 },
+        plain: JSON.stringify(text(content)),
+      }),
+    );
+    const bytes = Buffer.concat([...sends, client.encode("PING")]);
+    client.writeBytes(bytes.subarray(0, 50));
+    client.writeBytes(bytes.subarray(50, 51));
+    client.writeBytes(bytes.subarray(51));
+    await client.next("PONG");
+    const seqs = [];
+    for (const seq of [101, 102, 103])
+      seqs.push((await client.next("SENDACK", ({ clientSeq }) => clientSeq === seq)).messageSeq);
+    t.same(seqs, [1, 2, 3], "the messages are stored in the order of their packets");
+  },
+);
 
-t.test("a SEND is refused by its own SENDACK, with its flags", async (t) => {
+t.test("a refused SEND is answered by a SENDACK with its flags", async (t) => {
   const client = await join(world.name("wk"));
-  const flags = 11; // dup is repeated as well
+  const flags = 11; // includes the dup flag, which is echoed as well
   const cases: readonly (readonly [string, Fields, number])[] = [
     ["a wrong msgKey", { msgKey: "0".repeat(32) }, UNREADABLE],
-    ["no base64", { payload: "!!!not base64" }, UNREADABLE],
+    ["a payload that is not base64", { payload: "!!!not base64" }, UNREADABLE],
     ["five bytes of junk", { payload: "AAECAwQ=" }, UNREADABLE],
     ["a block of junk", { payload: `${"A".repeat(22)}==` }, UNREADABLE],
-    ["no JSON", { plain: "hello" }, UNREADABLE],
+    ["a payload that is not JSON", { plain: "hello" }, UNREADABLE],
     ["a bad channel id", { channelId: "a@b" }, 16],
   ];
-  for (const [what, fields, reasonCode] of cases) {
+  for (const [name, fields, reasonCode] of cases) {
     const ack = await client.send(person("bob"), text("x"), {
       ...fields,
       flags,
     });
-    t.match(ack, { reasonCode, messageSeq: 0 }, what);
+    t.match(ack, { reasonCode, messageSeq: 0 }, `${name} is refused`);
   }
   const acks = client.received.filter(({ packet }) => packet === "SENDACK");
   t.ok(
     acks.every((ack) => ack.flags === flags),
-    "the flags are repeated",
+    "each SENDACK echoes the flags",
   );
   const outside = await world.newGroup([]);
-  t.match(await client.send(outside, text("x")), { reasonCode: 3 }, "a stranger");
+  t.match(
+    await client.send(outside, text("x")),
+    { reasonCode: 3 },
+    "a send to a group without membership is refused",
+  );
   t.match(await client.send(person("bob"), text("x")), { reasonCode: SUCCESS });
 });
 
-t.test("a kick is a DISCONNECT with reason 12 and a close", async (t) => {
+t.test("a kicked client gets DISCONNECT with reason 12 and is closed", async (t) => {
   const uid = world.name("wk");
-  const old = await join(uid, { level: 1, deviceId: "first" });
+  const older = await join(uid, { level: 1, deviceId: "first" });
   const next = await join(uid, { level: 1, deviceId: "second" });
-  t.match(await old.next("DISCONNECT"), { reasonCode: KICKED });
-  t.equal(await old.closed(), 4200, "the close");
+  t.match(await older.next("DISCONNECT"), { reasonCode: KICKED });
+  t.equal(await older.closed(), 4200, "the close code is that of a kick");
   await world.ok("/user/device_quit", { uid, device_flag: 1 });
   t.match(await next.next("DISCONNECT"), { reasonCode: KICKED });
-  t.equal(await next.closed(), 4204, "the close after a device quit");
+  t.equal(await next.closed(), 4204, "the close code is that of a device quit");
 });
 
-t.test("one's own message comes to the other device without a red dot", async (t) => {
-  const [uid, other] = [world.name("wk"), world.name("wk")];
-  const channel = await world.newGroup([uid, other]);
+t.test("a user's own message is pushed to the user's other device without a red dot", async (t) => {
+  const [uid, peerUid] = [world.name("wk"), world.name("wk")];
+  const channel = await world.newGroup([uid, peerUid]);
   const phone = await join(uid, { deviceId: "phone" });
   const web = await join(uid, { deviceId: "web" });
-  const peer = await join(other);
-  for (const to of [channel, person(other)]) {
-    const content = `to ${to.id}`;
-    await phone.send(to, text(content));
+  const peer = await join(peerUid);
+  for (const target of [channel, person(peerUid)]) {
+    const content = `to ${target.id}`;
+    await phone.send(target, text(content));
     const copy = await web.text(content);
-    t.match(copy.fields, { channelId: to.id, fromUid: uid });
-    t.equal(copy.flags, 0, "no red dot on the own copy");
-    t.equal((await peer.text(content)).flags, RED_DOT, "a red dot for the peer");
+    t.match(copy.fields, { channelId: target.id, fromUid: uid });
+    t.equal(copy.flags, 0, "the user's own copy has no red dot");
+    t.equal((await peer.text(content)).flags, RED_DOT, "the peer's copy has a red dot");
   }
-  t.same(phone.texts, [], "nothing comes to the device that sent");
+  t.same(phone.texts, [], "the sending device gets no copy");
 });
 
-t.test("a message of the system has no sender, but a channel", async (t) => {
-  const uid = world.name("wk");
-  const client = await join(uid);
-  await world.send("____system", person(uid), "notice");
-  const { fields } = await client.text("notice");
-  t.match(fields, { fromUid: "", channelId: "____system", channelType: 1 });
-});
+t.test(
+  "a message of the system uid has an empty sender and the channel id ____system",
+  async (t) => {
+    const uid = world.name("wk");
+    const client = await join(uid);
+    await world.send("____system", person(uid), "notice");
+    const { fields } = await client.text("notice");
+    t.match(fields, { fromUid: "", channelId: "____system", channelType: 1 });
+  },
+);
 
-t.test("a command is acknowledged by its RECVACK", async (t) => {
+t.test("a RECVACK acknowledges a command", async (t) => {
   const uid = world.name("wk");
   const first = await join(uid, { deviceId: "first" });
   const header = { sync_once: 1 };
   await world.send("bob", person(uid), "do", { header });
   const command = await first.text("do");
-  t.equal(command.flags & SYNC_ONCE, SYNC_ONCE, "flags");
-  t.equal(command.fields.messageSeq, 1, "its place in the inbox");
+  t.equal(command.flags & SYNC_ONCE, SYNC_ONCE, "the command has the sync_once flag");
+  t.equal(command.fields.messageSeq, 1, "the messageSeq is the command's inbox seq");
   first.kill();
   await world.offline(uid);
   const second = await join(uid, { deviceId: "second" });
@@ -238,10 +262,10 @@ t.test("a command is acknowledged by its RECVACK", async (t) => {
   await world.send("bob", person(uid), "next", { header });
   const third = await join(uid, { deviceId: "third" });
   await third.text("next");
-  t.same(third.texts, ["next"], "the acknowledged one does not come again");
+  t.same(third.texts, ["next"], "the acknowledged command is not pushed again");
 });
 
-t.test("events go to version 5 only", async (t) => {
+t.test("only clients of version 5 receive events", async (t) => {
   const channel = await world.newGroup(["v5", "v4", "bob"]);
   const v5 = await join("v5", { version: 5 });
   const v4 = await join("v4", { version: 4 });
@@ -261,7 +285,7 @@ t.test("events go to version 5 only", async (t) => {
   t.match(
     await v5.next("EVENT", ({ data }) => data === "ld"),
     { id: "stream-1", type: "___TextMessageContent" },
-    "found by the clientMsgNo of the stream",
+    "the event id is the clientMsgNo of the stream",
   );
   await event("___TextMessageEnd", "", "end");
   await v5.next("EVENT", ({ type }) => type === "___TextMessageEnd");
@@ -270,11 +294,11 @@ t.test("events go to version 5 only", async (t) => {
   await v4.ping();
   t.notOk(
     v4.received.some(({ packet }) => packet === "EVENT"),
-    "version 4 gets none",
+    "a client of version 4 gets no event",
   );
 });
 
-t.test("the receipt bit and the topic arrive in each version", async (t) => {
+t.test("the receipt bit and the topic of a message are delivered to every version", async (t) => {
   const names = VERSIONS.map(() => world.name("wk"));
   const channel = await world.newGroup(names);
   const clients: WkprotoClient[] = [];
@@ -290,12 +314,12 @@ t.test("the receipt bit and the topic arrive in each version", async (t) => {
         t.match(
           (await client.text(content)).fields,
           { setting, topic: "tp" },
-          `${content}, seen in version ${client.version}`,
+          `a message ${content} is delivered to version ${client.version}`,
         );
   }
 });
 
-t.test("what is not stored has no seq", async (t) => {
+t.test("a message that is not stored has seq 0", async (t) => {
   const uid = world.name("wk");
   const client = await join(uid);
   const peer = await join(world.name("wk"));
@@ -303,49 +327,57 @@ t.test("what is not stored has no seq", async (t) => {
   const ack = await client.send(person(peer.uid), text("live"), { flags });
   t.match(ack, { reasonCode: SUCCESS, messageSeq: 0 });
   const live = await peer.text("live");
-  t.equal(live.flags, flags, "flags");
-  t.equal(live.fields.messageSeq, 0, "seq");
+  t.equal(live.flags, flags, "the flags are kept");
+  t.equal(live.fields.messageSeq, 0, "the seq is 0");
 });
 
-t.test("packets that a client should not send are ignored", async (t) => {
+t.test("unexpected packets of a client are ignored", async (t) => {
   const client = await join(world.name("wk"));
   client.write("CONNECT", { version: 5, uid: "other", clientKey: "" });
   client.write("SUB", { channelId: "demo", channelType: 7, param: "{}" });
   client.writeBytes(Buffer.from([0x80]));
   client.writeBytes(Buffer.from("c003000000", "hex"));
   await client.ping();
-  t.equal(client.closeCode, undefined, "the connection goes on");
+  t.equal(client.closeCode, undefined, "the connection stays open");
   client.write("DISCONNECT", { reasonCode: 0, reason: "" });
-  t.equal(await client.closed(), 4206, "a DISCONNECT ends it");
+  t.equal(await client.closed(), 4206, "a DISCONNECT ends the connection");
 });
 
-t.test("a packet that cannot be read ends the connection", async (t) => {
+t.test("a malformed packet is answered with reason 9 and ends the connection", async (t) => {
   const cases: Readonly<Record<string, string>> = {
     "type 0": "00",
     "type 13": "d001aa",
     "an endless varint": "30ffffffffff",
-    "a lying length": "30ffffff7f",
+    "a length beyond the packet": "30ffffff7f",
     "an empty packet": "3000",
-    "a cut SEND": "32050000000001",
+    "a truncated SEND": "32050000000001",
     "a short RECVACK": "600400000000",
-    "a text that is no UTF-8": "320b00000000010002ffff000101",
+    "a text that is not UTF-8": "320b00000000010002ffff000101",
   };
-  for (const [what, hex] of Object.entries(cases)) {
+  for (const [name, hex] of Object.entries(cases)) {
     const client = await join(world.name("wk"));
     client.writeBytes(Buffer.from(hex, "hex"));
-    t.equal(await client.closed(), 4205, what);
-    t.match(await client.next("DISCONNECT"), { reasonCode: UNREADABLE }, what);
+    t.equal(await client.closed(), 4205, `${name} closes the connection`);
+    t.match(
+      await client.next("DISCONNECT"),
+      { reasonCode: UNREADABLE },
+      `${name} is answered with DISCONNECT`,
+    );
   }
   const uid = world.name("wk");
   const early = await openWkproto(t, { port: world.clientPort, uid });
   early.writeBytes(Buffer.from("1003050100", "hex"));
-  t.match(await early.next("CONNACK"), { reasonCode: UNREADABLE }, "CONNECT");
-  t.equal(await early.closed(), 4205, "the close");
+  t.match(
+    await early.next("CONNACK"),
+    { reasonCode: UNREADABLE },
+    "a malformed CONNECT is answered with CONNACK",
+  );
+  t.equal(await early.closed(), 4205, "a malformed CONNECT closes the connection");
 });
 
 // --- Captured sessions ---
 
-interface Golden {
+interface CapturedSession {
   readonly name: string;
   readonly version: number;
   readonly frames: readonly {
@@ -357,22 +389,22 @@ interface Golden {
 }
 
 /**
- * What the client said in a captured session is said again, and the answers compared: all but ids,
- * seqs (the capture had other traffic between) and keys. What backends did to the sessions is in the
- * tests above.
+ * Replays the packets of the client in each captured session and compares the responses, except
+ * ids, seqs and keys: the capture contains other traffic. Actions of a backend on the sessions are
+ * tested above.
  */
-t.test("captured sessions have the same answers here", async (t) => {
+t.test("captured WKProto sessions get the captured responses", async (t) => {
   const { sessions } = JSON.parse(
     readFileSync(new URL("../wire/goldens/wkproto.json", import.meta.url), "utf8"),
-  ) as { readonly sessions: readonly Golden[] };
+  ) as { readonly sessions: readonly CapturedSession[] };
   await world.ok("/channel", {
     ...wire(group("g1")),
     subscribers: ["ann", "ben"],
   });
   await world.ok("/channel", { ...wire(group("g2")), subscribers: [] });
   for (const { name, version, frames } of sessions) {
-    const said = frames.filter(({ dir }) => dir === "c>s");
-    const [connect] = said;
+    const clientFrames = frames.filter(({ dir }) => dir === "c>s");
+    const [connect] = clientFrames;
     if (connect?.packet !== "CONNECT") throw new Error(`${name} has no CONNECT`);
     const { uid, token, deviceFlag } = connect.fields;
     await world.register(String(uid), {
@@ -385,32 +417,38 @@ t.test("captured sessions have the same answers here", async (t) => {
     });
     const connack = await client.connect();
     if (name === "v5-refused") {
-      t.equal(connack.reasonCode, REFUSED, "told, where the reference is silent");
+      t.equal(connack.reasonCode, REFUSED, "a refused login is answered, unlike by WuKongIM");
       continue;
     }
-    const answers = frames.filter(({ packet }) => /^(CONNACK|SENDACK|PONG)$/.test(packet));
-    for (const { packet, flags, fields } of said) {
+    const expected = frames.filter(({ packet }) => /^(CONNACK|SENDACK|PONG)$/.test(packet));
+    for (const { packet, flags, fields } of clientFrames) {
       if (packet === "PING") await client.ping();
       if (packet === "RECVACK") client.write(packet, fields, flags);
       if (packet !== "SEND") continue;
-      client.write(packet, resigned(fields), flags);
+      client.write(packet, reencrypted(fields), flags);
       const { clientSeq } = fields;
       await client.next("SENDACK", (ack) => ack.clientSeq === clientSeq);
     }
-    const heard = client.received.filter(({ packet }) => /^(CONNACK|SENDACK|PONG)$/.test(packet));
-    t.same(heard.map(essence), answers.map(essence), name);
+    const responses = client.received.filter(({ packet }) =>
+      /^(CONNACK|SENDACK|PONG)$/.test(packet),
+    );
+    t.same(
+      responses.map(comparableFields),
+      expected.map(comparableFields),
+      `${name} gets the captured responses`,
+    );
     client.kill();
   }
 });
 
-/** Under the keys of this connection, unless the capture's msgKey was wrong. */
-function resigned({ msgKey, ...fields }: Fields): Fields {
+/** Drops the captured key, so that the packet gets one of this connection, unless it was wrong. */
+function reencrypted({ msgKey, ...fields }: Fields): Fields {
   return String(fields.clientMsgNo).startsWith("bad-") && fields.plain
     ? { ...fields, msgKey: "0".repeat(32) }
     : fields;
 }
 
-function essence({
+function comparableFields({
   packet,
   flags,
   fields,
@@ -425,7 +463,7 @@ function essence({
   return { packet, flags, serverVersion, reasonCode, clientSeq, hasSeq, shape };
 }
 
-t.test("without encryption the packets are plain, and shared", async (t) => {
+t.test("packets are sent as plain text if WKProto encryption is disabled", async (t) => {
   const plain = await startWorld(t, {
     JINDOU_PROTOCOL_WKPROTO_ENCRYPTION: "false",
   });
@@ -434,16 +472,16 @@ t.test("without encryption the packets are plain, and shared", async (t) => {
   const clients = [];
   for (const [i, uid] of uids.entries())
     clients.push(await join(uid, { version: 3 + i, clientKey: "" }, plain));
-  const [first, ...others] = clients;
-  t.match(first?.received[0]?.fields, { serverKey: "", salt: "" }, "no keys");
+  const [first, ...receivers] = clients;
+  t.match(first?.received[0]?.fields, { serverKey: "", salt: "" }, "the CONNACK has no keys");
   t.match(await first?.send(channel, text("plain")), { reasonCode: SUCCESS });
-  for (const client of others) {
+  for (const client of receivers) {
     const { fields } = await client.text("plain");
-    t.match(fields, { msgKey: "", fromUid: "a" }, client.uid);
+    t.match(fields, { msgKey: "", fromUid: "a" }, `${client.uid} gets a plain message`);
   }
   t.equal(
     (await connectWkproto(t, { port: plain.clientPort, uid: "a" })).keys,
     undefined,
-    "nothing to decrypt with",
+    "the client has no key",
   );
 });

@@ -1,6 +1,6 @@
-// What the behaviour tests share: a real broker with short words for what backends and clients do
-// to it. State: a counter that makes names unique within one world, so that tests of one file share
-// a broker without meeting.
+// Shared by the behaviour tests: a real broker with short functions for the calls of backends and
+// clients. Each world counts the names it has given out, so that the tests of one file can share a
+// broker.
 
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag, DeviceLevel, Message } from "../../src/broker/model.ts";
@@ -17,7 +17,7 @@ import { type NativeClient, NativeClientError, textOf } from "../support/native-
 import { nativeWire, type Wire } from "../support/wire.ts";
 
 /** Long enough for a machine that is busy with other tests. */
-export const PATIENCE_MS = 120_000;
+export const TIMEOUT_MS = 120_000;
 
 export const person = (uid: string): ChannelRef => ({ id: uid, type: 1 });
 export const group = (id: string): ChannelRef => ({ id, type: 2 });
@@ -31,28 +31,28 @@ export interface DeviceOptions {
 export type ConnectOptions = Partial<Omit<NativeClientOptions, "uid" | "port">>;
 
 export interface World extends Broker {
-  /** A name no other test of this world has. */
-  name(word: string): string;
-  /** POSTs a body that must be accepted and returns the answer's body. */
+  /** Returns a name that no other test of this world uses. */
+  name(prefix: string): string;
+  /** POSTs a body that must be accepted. Returns the body of the response. */
   ok(path: string, body: unknown): Promise<ApiResponse["body"]>;
-  /** POSTs a body and returns `<status> <code>`. */
+  /** POSTs a body. Returns `<status> <code>`. */
   refusal(path: string, body: unknown): Promise<string>;
-  /** Registers a device class; the token is `token-<uid>` unless told. */
+  /** Registers a device class. Its token is `token-<uid>` unless `device` names one. */
   register(uid: string, device?: DeviceOptions): Promise<void>;
-  /** Connects with the token `register` gives unless told. */
+  /** Connects with the token `token-<uid>` unless `options` names one. */
   connect(t: Test, uid: string, options?: ConnectOptions): Promise<NativeClient>;
   /** Registers a device class and connects it. */
   join(t: Test, uid: string, options?: ConnectOptions & DeviceOptions): Promise<NativeClient>;
-  /** A new group with these members. */
+  /** Creates a group with these members. */
   newGroup(members: readonly string[], flags?: object): Promise<ChannelRef>;
-  /** Sends a text message over HTTP; `more` wins over its fields. */
-  send(from: string, channel: ChannelRef, text: string, more?: object): Promise<ApiResponse>;
+  /** Sends a text message over HTTP. `fields` replace fields of the body. */
+  send(from: string, channel: ChannelRef, text: string, fields?: object): Promise<ApiResponse>;
   /**
-   * Resolves once the sessions follow the groups their users are members of; what is not stored and
-   * told before does not come.
+   * Resolves when every session receives the groups its user is a member of. An unstored message
+   * sent before that may be missed.
    */
-  following(): Promise<void>;
-  /** Online status of one user. */
+  untilSubscribed(): Promise<void>;
+  /** Returns the online status of one user. */
   status(uid: string): Promise<{ online: number; device_flag: number }>;
   /** Waits until the user is offline. */
   offline(uid: string): Promise<void>;
@@ -76,20 +76,20 @@ export function worldOf(broker: Broker): World {
     get clientPort() {
       return broker.clientPort;
     },
-    name(word) {
+    name(prefix) {
       names += 1;
-      return `${word}-${names}`;
+      return `${prefix}-${names}`;
     },
 
     async ok(path, body) {
-      const answer = await broker.call(path, body);
-      if (answer.status !== 200) throw new Error(`${path}: ${JSON.stringify(answer.body)}`);
-      return answer.body;
+      const { status, body: response } = await broker.call(path, body);
+      if (status !== 200) throw new Error(`${path}: ${JSON.stringify(response)}`);
+      return response;
     },
 
     async refusal(path, body) {
-      const answer = await broker.call(path, body);
-      return `${answer.status} ${answer.body.code}`;
+      const { status, body: response } = await broker.call(path, body);
+      return `${status} ${response.code}`;
     },
 
     async register(uid, { flag = 0, level = 0, token } = {}) {
@@ -105,7 +105,7 @@ export function worldOf(broker: Broker): World {
       const port = broker.clientPort;
       const client = await connectNative(t, {
         token: `token-${uid}`,
-        timeoutMs: PATIENCE_MS,
+        timeoutMs: TIMEOUT_MS,
         wire: nextWire(uid),
         ...options,
         uid,
@@ -130,15 +130,15 @@ export function worldOf(broker: Broker): World {
       return channel;
     },
 
-    send: (from, channel, text, more = {}) =>
+    send: (from, channel, text, fields = {}) =>
       broker.call("/message/send", {
         from_uid: from,
         ...wire(channel),
         payload: textPayload(text),
-        ...more,
+        ...fields,
       }),
 
-    async following() {
+    async untilSubscribed() {
       await broker.publicationsDelivered?.();
       await broker.sessionsCaughtUp?.();
     },
@@ -153,24 +153,24 @@ export function worldOf(broker: Broker): World {
   return world;
 }
 
-/** A channel as HTTP bodies name it. */
+/** Returns the fields of a channel for HTTP bodies. */
 export function wire(channel: ChannelRef) {
   return { channel_id: channel.id, channel_type: channel.type };
 }
 
-/** Tries `holds` until it is true; rejects when it never is. */
+/** Calls `holds` until it returns true. Rejects after `TIMEOUT_MS`. */
 export async function eventually(
   holds: () => boolean | Promise<boolean>,
   everyMs = 25,
 ): Promise<void> {
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + TIMEOUT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error("it never came true");
+    if (performance.now() > deadline) throw new Error("the condition did not become true in time");
     await new Promise((resolve) => setTimeout(resolve, everyMs));
   }
 }
 
-/** The code a client's request, or connect, is refused with; "ok" when it is not. */
+/** Returns the error code of a client's request or connect, `ok` if it succeeds. */
 export async function codeOf(request: Promise<unknown>): Promise<string> {
   try {
     await request;
@@ -182,21 +182,27 @@ export async function codeOf(request: Promise<unknown>): Promise<string> {
 }
 
 /**
- * The texts of all messages pushed to the client so far. A `ping` before makes that everything
- * published before it.
+ * Returns the texts of all messages pushed to the client so far. The `ping` ensures that everything
+ * published before has arrived.
  */
-export async function received(client: NativeClient): Promise<readonly string[]> {
+export async function receivedTexts(client: NativeClient): Promise<readonly string[]> {
   await client.ping();
   return client.messages.map(textOf);
 }
 
-/** Resolves once the client has so many messages, with their texts. */
-export async function receives(client: NativeClient, count: number): Promise<readonly string[]> {
+/** Waits until the client has `count` messages. Returns the texts of all its messages. */
+export async function untilReceived(
+  client: NativeClient,
+  count: number,
+): Promise<readonly string[]> {
   await client.waitFor(() => client.messages.length >= count, `${count} messages`);
-  return received(client);
+  return receivedTexts(client);
 }
 
-/** Sends large messages until a user who does not read is cut off; resolves with how many. */
+/**
+ * Sends large messages until a user who does not read is disconnected. Returns the number of
+ * messages sent.
+ */
 export async function sendUntilOffline(
   world: World,
   users: {
@@ -209,27 +215,30 @@ export async function sendUntilOffline(
   const bulk = "x".repeat(60_000);
   let sent = 0;
   while ((await world.status(to)).online === 1) {
-    if (sent > 1000) throw new Error("60 MB unread and still online");
+    if (sent > 1000) throw new Error("the user is still online with 60 MB of unread messages");
     await Promise.all(range(1, 20).map(() => world.send(from, channel, bulk)));
     sent += 20;
   }
   return sent;
 }
 
-/** How a connection ended: the reason it was told, and the close code. */
-export async function farewell(client: NativeClient): Promise<string> {
+/**
+ * Returns how a connection ended: the reason of the disconnect frame, or `silent`, and the close
+ * code.
+ */
+export async function endingOf(client: NativeClient): Promise<string> {
   const { code } = await client.closed;
-  const told = client.pushes.find((push) => push.kind === "disconnect");
-  return `${told?.kind === "disconnect" ? told.reason : "silent"} ${code}`;
+  const disconnect = client.pushes.find((push) => push.kind === "disconnect");
+  return `${disconnect?.kind === "disconnect" ? disconnect.reason : "silent"} ${code}`;
 }
 
-/** The contents of text messages. */
+/** Returns the texts of messages. */
 export const textsOf = (messages: readonly Message[]): readonly string[] => messages.map(textOf);
 
 export const seqs = (messages: readonly Message[]): readonly number[] =>
   messages.map((message) => message.messageSeq);
 
-/** The whole numbers from `first` to `last`, downwards when `last` is the smaller one. */
+/** Returns the integers from `first` to `last`, in descending order if `last` is smaller. */
 export function range(first: number, last: number): readonly number[] {
   const step = last < first ? -1 : 1;
   return Array.from({ length: Math.abs(last - first) + 1 }, (_, i) => first + i * step);
@@ -237,7 +246,10 @@ export function range(first: number, last: number): readonly number[] {
 
 let sessions = 0;
 
-/** Of the next session: JINDOU_TEST_FORMAT = `native` (default), `jsonrpc`, or `mixed`, both in turn. */
+/**
+ * Returns the wire format of the next session, by JINDOU_TEST_FORMAT: `native` (default),
+ * `jsonrpc`, or `mixed` for both in turn.
+ */
 function nextWire(uid: string): Wire {
   const format = process.env.JINDOU_TEST_FORMAT ?? "native";
   sessions += 1;

@@ -1,6 +1,6 @@
-// An app on WuKongIM's JavaScript SDK, for tests: bundled with the SDK for a browser's page, or for
-// Node, where each evaluation of the bundle is a copy of its own. State: the SDK's, and what its
-// listeners heard.
+// An app on WuKongIM's JavaScript SDK, for tests. It is bundled with the SDK for a browser page or
+// for Node, where each evaluation of the bundle is a separate copy. Keeps the state of the SDK and
+// what its listeners received.
 
 import { WKSDK } from "wukongimjssdk/lib/sdk.js";
 
@@ -11,17 +11,17 @@ export interface Start {
   readonly heartbeatInterval: number;
 }
 
-/** What the listeners heard so far. */
-export interface Heard {
+/** Everything the listeners have received so far. */
+export interface ListenerLog {
   readonly statuses: readonly number[];
-  readonly messages: readonly Received[];
+  readonly messages: readonly ReceivedMessage[];
   readonly commands: readonly string[];
   readonly acks: readonly { readonly seq: number; readonly reason: number }[];
-  /** The SDK connects again by itself when its socket closes. */
+  /** True if the SDK reconnects by itself when its socket closes. */
   readonly reconnects: boolean;
 }
 
-interface Received {
+interface ReceivedMessage {
   readonly text: string;
   readonly from: string;
   readonly channel: string;
@@ -30,28 +30,28 @@ interface Received {
 }
 
 const statuses: number[] = [];
-const messages: Received[] = [];
+const messages: ReceivedMessage[] = [];
 const commands: string[] = [];
 const acks: { seq: number; reason: number }[] = [];
 
-/** The parts of the SDK that its types hide. */
-interface Inside {
+/** Members of the SDK's connection manager that its types hide. */
+interface ConnectionInternals {
   readonly needReconnect: boolean;
   readonly ws: { readonly ws: WebSocket } | undefined;
   sendPing(): void;
 }
 
 const sdk = WKSDK.shared();
-const inside = (): Inside => sdk.connectManager as unknown as Inside;
+const internals = (): ConnectionInternals => sdk.connectManager as unknown as ConnectionInternals;
 
 export function start({ addr, uid, token, heartbeatInterval }: Start): void {
   Object.assign(sdk.config, { addr, uid, token, heartbeatInterval });
-  outlivePings();
+  ignorePingsWhileConnecting();
   sdk.connectManager.addConnectStatusListener((status: number) => {
     statuses.push(status);
   });
   sdk.chatManager.addMessageListener((message) => {
-    if (!message.messageSeq) return; // one's own, before it is sent
+    if (!message.messageSeq) return; // the user's own message before it was sent
     messages.push({
       text: (message.content as { text?: string }).text ?? "",
       from: message.fromUID,
@@ -70,11 +70,11 @@ export function start({ addr, uid, token, heartbeatInterval }: Start): void {
 }
 
 /**
- * The SDK's heartbeat goes on while it connects again, and throws when it falls between the new
- * socket and its opening: that would end Node, and is an error of the page.
+ * The SDK's heartbeat continues during a reconnect and throws if it falls between the creation and
+ * the opening of the new socket. The error would end Node, and would be reported by the page.
  */
-function outlivePings(): void {
-  const manager = inside();
+function ignorePingsWhileConnecting(): void {
+  const manager = internals();
   const sendPing = manager.sendPing.bind(manager);
   manager.sendPing = () => {
     try {
@@ -85,8 +85,8 @@ function outlivePings(): void {
   };
 }
 
-export function heard(): Heard {
-  const reconnects = inside().needReconnect;
+export function listenerLog(): ListenerLog {
+  const reconnects = internals().needReconnect;
   return { statuses, messages, commands, acks, reconnects };
 }
 
@@ -94,9 +94,9 @@ export function send(id: string, type: number, text: string): void {
   sdk.chatManager.send(sdk.newMessageText(text), sdk.newChannel(id, type));
 }
 
-/** The connection is lost. */
+/** Closes the socket, as if the connection were lost. */
 export function drop(): void {
-  inside().ws?.ws.close();
+  internals().ws?.ws.close();
 }
 
 export function stop(): void {

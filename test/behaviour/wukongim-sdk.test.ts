@@ -1,5 +1,5 @@
-// WuKongIM's own JavaScript SDK (npm 1.0.4) as an app uses it, with a native client at the other
-// end: in Node, and in headless Chromium.
+// WuKongIM's own JavaScript SDK (npm 1.0.4) as an app uses it, with a native client as the peer, in
+// Node and in headless Chromium.
 
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -8,7 +8,7 @@ import { WebSocket } from "ws";
 import { launchBrowser, openPage } from "../client/browser.ts";
 import { DRIVER } from "../support/driver.ts";
 import { t } from "../support/suite.ts";
-import { eventually, person, receives, startWorld, type World } from "./world.ts";
+import { eventually, person, startWorld, untilReceived, type World } from "./world.ts";
 import type * as Agent from "./wukongim-agent.ts";
 
 const AGENT = fileURLToPath(new URL("wukongim-agent.ts", import.meta.url));
@@ -18,7 +18,7 @@ const KICKED = 4;
 const IDLE_S = 8;
 const HEARTBEAT_MS = 1000;
 
-/** An app with a copy of the SDK. */
+/** An app with its own copy of the SDK. */
 interface App {
   call<K extends keyof typeof Agent>(
     name: K,
@@ -26,12 +26,12 @@ interface App {
   ): Promise<ReturnType<(typeof Agent)[K]>>;
 }
 
-type Launch = (t: Test) => Promise<App>;
+type AppLauncher = (t: Test) => Promise<App>;
 
 let script: Promise<string> | undefined;
 
-/** Silent: what the SDK logs is no TAP. */
-const inNode: Launch = async (t) => {
+/** Runs the SDK in Node, without its log, which is not TAP. */
+const inNode: AppLauncher = async (t) => {
   script ??= build({
     ...{ entryPoints: [AGENT], bundle: true, write: false },
     ...{ platform: "browser", format: "iife", globalName: "bundled" },
@@ -40,7 +40,7 @@ const inNode: Launch = async (t) => {
     ...["WebSocket", "console", "setInterval", "setTimeout"],
     `${await script}; return bundled;`,
   );
-  const timers = unheld();
+  const timers = clearableTimers();
   const agent: typeof Agent = make(
     ...[WebSocket, { log: () => undefined }, timers.interval, timers.timeout],
   );
@@ -56,18 +56,18 @@ const inNode: Launch = async (t) => {
   };
 };
 
-/** Timers of a copy: after a kick the SDK keeps its heartbeat, and in the end connects again. */
-function unheld() {
+/** Timers for a copy of the SDK, which keeps its heartbeat and reconnects even after a kick. */
+function clearableTimers() {
   const handles: NodeJS.Timeout[] = [];
   let isOver = false;
-  const keep = (handle: NodeJS.Timeout): NodeJS.Timeout => {
+  const register = (handle: NodeJS.Timeout): NodeJS.Timeout => {
     handles.push(handle);
     if (isOver) clearTimeout(handle);
     return handle;
   };
   return {
-    interval: (run: () => void, ms: number) => keep(setInterval(run, ms)),
-    timeout: (run: () => void, ms: number) => keep(setTimeout(run, ms)),
+    interval: (run: () => void, ms: number) => register(setInterval(run, ms)),
+    timeout: (run: () => void, ms: number) => register(setTimeout(run, ms)),
     clear() {
       isOver = true;
       for (const handle of handles) clearTimeout(handle);
@@ -82,29 +82,32 @@ const world = await startWorld(t, {
 async function start(
   app: App,
   uid: string,
-  { token = `token-${uid}`, level = 0 as 0 | 1, to = world as World } = {},
+  { token = `token-${uid}`, level = 0 as 0 | 1, target = world as World } = {},
 ): Promise<void> {
-  await to.register(uid, { flag: 1, level });
-  const addr = `ws://127.0.0.1:${to.clientPort}`;
+  await target.register(uid, { flag: 1, level });
+  const addr = `ws://127.0.0.1:${target.clientPort}`;
   await app.call("start", {
     ...{ addr, uid, token },
     heartbeatInterval: HEARTBEAT_MS,
   });
 }
 
-/** Waits for what the app's listeners heard. */
-async function hears(app: App, holds: (heard: Agent.Heard) => boolean): Promise<Agent.Heard> {
-  let heard = await app.call("heard");
+/** Waits until the log of the app's listeners satisfies `holds`. Returns the log. */
+async function untilLogged(
+  app: App,
+  holds: (log: Agent.ListenerLog) => boolean,
+): Promise<Agent.ListenerLog> {
+  let log = await app.call("listenerLog");
   await eventually(async () => {
-    heard = await app.call("heard");
-    return holds(heard);
+    log = await app.call("listenerLog");
+    return holds(log);
   });
-  return heard;
+  return log;
 }
 
-const isConnected = ({ statuses }: Agent.Heard) => statuses.at(-1) === CONNECTED;
+const isConnected = ({ statuses }: Agent.ListenerLog) => statuses.at(-1) === CONNECTED;
 
-async function talks(t: Test, launch: Launch): Promise<void> {
+async function assertTalks(t: Test, launch: AppLauncher): Promise<void> {
   const startedMs = performance.now();
   const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
   const channel = await world.newGroup([ann, ben]);
@@ -112,28 +115,28 @@ async function talks(t: Test, launch: Launch): Promise<void> {
   const native = await world.join(t, ben);
   const app = await launch(t);
   await start(app, ann);
-  await hears(app, isConnected);
-  await world.following();
+  await untilLogged(app, isConnected);
+  await world.untilSubscribed();
 
   await app.call("send", ben, 1, "to a person ü");
   await app.call("send", channel.id, 2, "to the group");
   await app.call("send", closed.id, 2, "to strangers");
   t.same(
-    (await receives(native, 2)).toSorted(),
+    (await untilReceived(native, 2)).toSorted(),
     ["to a person ü", "to the group"],
-    "what the native client got",
+    "the native client gets both messages",
   );
-  const { acks } = await hears(app, ({ acks }) => acks.length === 3);
+  const { acks } = await untilLogged(app, ({ acks }) => acks.length === 3);
   t.same(
     acks.map(({ reason }) => reason).toSorted(),
     [1, 1, 3],
-    "two are taken, one is refused with a reason",
+    "two messages are accepted, and one is refused with a reason",
   );
 
   await native.send(person(ann), "from a person 🐒");
   await native.send(channel, "from the group");
   await world.send(eve, person(ann), "by HTTP");
-  const { messages } = await hears(app, (one) => one.messages.length >= 3);
+  const { messages } = await untilLogged(app, (log) => log.messages.length >= 3);
   t.same(
     messages.toSorted((a, b) => a.text.localeCompare(b.text)),
     [
@@ -147,7 +150,7 @@ async function talks(t: Test, launch: Launch): Promise<void> {
         seq: 2,
       },
     ],
-    "what the app got",
+    "the app gets the messages",
   );
 
   const payload = { type: 99, cmd: "typing", param: {} };
@@ -155,52 +158,52 @@ async function talks(t: Test, launch: Launch): Promise<void> {
     payload: Buffer.from(JSON.stringify(payload)).toString("base64"),
     header: { sync_once: 1 },
   });
-  await hears(app, ({ commands }) => commands.includes("typing"));
+  await untilLogged(app, ({ commands }) => commands.includes("typing"));
   await world.ok("/event", {
     ...{ channel_id: channel.id, channel_type: 2, from_uid: ben },
     client_msg_no: "e-1",
     event: { type: "order.paid", data: "{}", id: "ev-1" },
-  }); // would break this version of the SDK
+  }); // an EVENT packet would break this version of the SDK
 
   if (DRIVER === "embedded")
     await eventually(async () => performance.now() > startedMs + (IDLE_S + 1) * 1000, 1000);
   t.same(
-    (await app.call("heard")).statuses,
+    (await app.call("listenerLog")).statuses,
     [CONNECTED],
-    "its pings keep it connected beyond the idle time-out",
+    "the SDK's pings keep it connected beyond the idle time-out",
   );
 
   await app.call("drop");
-  await hears(app, ({ statuses }) => statuses.length > 1);
-  await hears(app, isConnected);
-  await native.send(person(ann), "there again?");
-  await hears(app, ({ messages }) => messages.at(-1)?.text === "there again?");
+  await untilLogged(app, ({ statuses }) => statuses.length > 1);
+  await untilLogged(app, isConnected);
+  await native.send(person(ann), "after the reconnect");
+  await untilLogged(app, ({ messages }) => messages.at(-1)?.text === "after the reconnect");
 }
 
-async function isRefused(t: Test, launch: Launch): Promise<void> {
+async function assertRefused(t: Test, launch: AppLauncher): Promise<void> {
   const uid = world.name("ann");
   const app = await launch(t);
   await start(app, uid, { token: "wrong" });
-  const { statuses, reconnects } = await hears(app, (one) => one.statuses.includes(FAILED));
-  t.equal(statuses[0], FAILED, "told that the connect failed");
-  t.equal(reconnects, false, "and not to come again");
+  const { statuses, reconnects } = await untilLogged(app, (log) => log.statuses.includes(FAILED));
+  t.equal(statuses[0], FAILED, "the app is notified that the connect failed");
+  t.equal(reconnects, false, "the app does not reconnect");
 }
 
-async function isKicked(t: Test, launch: Launch): Promise<void> {
+async function assertKicked(t: Test, launch: AppLauncher): Promise<void> {
   const uid = world.name("ann");
   const [first, second] = [await launch(t), await launch(t)];
   await start(first, uid, { level: 1 });
-  await hears(first, isConnected);
+  await untilLogged(first, isConnected);
   await start(second, uid, { level: 1 });
-  await hears(second, isConnected);
-  const { reconnects } = await hears(first, ({ statuses }) => statuses.includes(KICKED));
-  t.equal(reconnects, false, "a kicked app does not come again by itself");
+  await untilLogged(second, isConnected);
+  const { reconnects } = await untilLogged(first, ({ statuses }) => statuses.includes(KICKED));
+  t.equal(reconnects, false, "a kicked app does not reconnect by itself");
 }
 
 const browser = DRIVER === "embedded" ? launchBrowser(t) : undefined;
-browser?.catch(() => undefined); // each test that needs it fails with it
+browser?.catch(() => undefined); // each test that uses the browser reports the failure
 
-const inChromium: Launch = async (t) => {
+const inChromium: AppLauncher = async (t) => {
   if (browser === undefined) throw new Error("there is no browser");
   const page = await openPage(t, await browser, AGENT);
   return {
@@ -217,18 +220,30 @@ const inChromium: Launch = async (t) => {
   };
 };
 
-const PLACES: readonly (readonly [string, Launch])[] = [
+const PLACES: readonly (readonly [string, AppLauncher])[] = [
   ["Node", inNode],
   ...(browser === undefined ? [] : [["Chromium", inChromium] as const]),
 ];
 
-const everywhere = (check: (t: Test, launch: Launch) => Promise<void>) =>
+const everywhere = (check: (t: Test, launch: AppLauncher) => Promise<void>) =>
   async function run(t: Test): Promise<void> {
     await Promise.all(PLACES.map(([, launch]) => check(t, launch)));
   };
 
 const where = PLACES.map(([place]) => place).join(" and ");
 const options = { timeout: 300_000 };
-t.test(`${where}: a wrong token is refused once`, options, everywhere(isRefused));
-t.test(`${where}: a kick is final`, options, everywhere(isKicked));
-t.test(`${where}: the SDK talks both ways, pings and comes back`, options, everywhere(talks));
+t.test(
+  `WuKongIM's SDK does not reconnect after a wrong token in ${where}`,
+  options,
+  everywhere(assertRefused),
+);
+t.test(
+  `WuKongIM's SDK does not reconnect after a kick in ${where}`,
+  options,
+  everywhere(assertKicked),
+);
+t.test(
+  `WuKongIM's SDK sends, untilReceived, pings and reconnects in ${where}`,
+  options,
+  everywhere(assertTalks),
+);

@@ -1,19 +1,19 @@
-// What a backend written for WuKongIM meets in its dialect: calls that change the channel that is
-// there, and replies it can read.
+// The dialect of WuKongIM for backends: calls that change an existing channel, and replies in
+// WuKongIM's form.
 
 import { t } from "../support/suite.ts";
-import { group, receives, startWorld, wire } from "./world.ts";
+import { group, startWorld, untilReceived, wire } from "./world.ts";
 
 const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
 const DONE = { status: 200 };
 
 t.test(
-  "POST /channel creates a channel, then changes it, and reset replaces its members",
+  "POST /channel creates or changes a channel, and `reset` replaces its members",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const channel = group(world.name("group"));
     const member = await world.join(t, bob);
-    const put = (more: object) => world.call("/channel", { ...wire(channel), ...more });
+    const put = (fields: object) => world.call("/channel", { ...wire(channel), ...fields });
     t.same((await put({ ban: 1, subscribers: [ann] })).body, DONE);
     const banned = await world.send(ann, channel, "no");
     t.match(banned, {
@@ -21,12 +21,12 @@ t.test(
       body: { msg: "Nobody may speak in the channel", status: 400 },
     });
     t.same((await put({ subscribers: [bob] })).body, DONE);
-    const sent = await world.send(ann, channel, "hello");
-    t.match(sent.body, {
+    const response = await world.send(ann, channel, "hello");
+    t.match(response.body, {
       status: 200,
       data: { message_id: Number, message_seq: 1, client_msg_no: String },
     });
-    t.same(await receives(member, 1), ["hello"]);
+    t.same(await untilReceived(member, 1), ["hello"]);
     t.same((await put({ reset: 1, subscribers: [bob] })).body, DONE);
     t.equal((await world.send(ann, channel, "gone")).status, 400);
     t.equal((await world.send(bob, channel, "here")).status, 200);
@@ -39,7 +39,7 @@ t.test(
 );
 
 t.test(
-  "members come to a channel that was never created, and strangers are removed without an error",
+  "members can be added to a channel that was never created, and removing a user who is not a member succeeds",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const channel = group(world.name("group"));
@@ -54,16 +54,16 @@ t.test(
       ...{ channel_id, channel_type: 0, subscribers: [ann, bob] },
     });
     t.same(added.body, DONE);
-    t.same((await remove(["nobody", ann, "no one"])).body, DONE);
+    t.same((await remove(["nobody", ann, "stranger"])).body, DONE);
     t.equal((await world.send(ann, channel, "gone")).status, 400);
     t.equal((await world.send(bob, channel, "here")).status, 200);
   },
 );
 
-t.test("online status has a record for each live session", async (t) => {
+t.test("the online status has one record for each live session", async (t) => {
   const [ann, bob] = [world.name("ann"), world.name("bob")];
-  await world.join(t, ann, { flag: 1, deviceId: "one" });
-  await world.connect(t, ann, { flag: 1, deviceId: "two" });
+  await world.join(t, ann, { flag: 1, deviceId: "first" });
+  await world.connect(t, ann, { flag: 1, deviceId: "second" });
   const { body } = await world.call("/user/onlinestatus", [bob, ann]);
   const record = { uid: ann, device_flag: 1, online: 1 };
   t.same(body, [record, record]);

@@ -4,7 +4,7 @@
 import type { Redis } from "ioredis";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { type Client, connect } from "../../src/client/index.ts";
-import { person, receives, startWorld } from "../behaviour/world.ts";
+import { person, startWorld, untilReceived } from "../behaviour/world.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { startRedis } from "../support/redis.ts";
 import { t } from "../support/suite.ts";
@@ -75,7 +75,7 @@ t.test("messages that took the seqs of lost ones are resumed", async (t) => {
   const bob = await world.connect(t, "bob", { resume: points });
   const heads = bob.connack.resume.map(({ headSeq }) => headSeq);
   t.same(heads, [3, 3, 3, 3, 3], "it has no more of what is there now");
-  await receives(bob, 2 + 3 + 5 + 4);
+  await untilReceived(bob, 2 + 3 + 5 + 4);
   for (const [at, channel] of channels.entries()) {
     t.same(idsIn(bob, channel), found[at], "all of them, once");
     const [first] = bob.pushesOf("messages").filter((run) => run.channel.id === channel.id);
@@ -90,9 +90,9 @@ t.test("messages that took the seqs of lost ones are resumed", async (t) => {
   const numbered = points.map(({ channel, lastSeq }) => ({ channel, lastSeq }));
   const older = await world.connect(t, "bob", { resume: numbered });
   const live = await send(person("bob"), 1);
-  await receives(again, 1);
+  await untilReceived(again, 1);
   t.same(idsIn(again, person("alice")), live, "nothing else is missing");
-  await receives(older, 3 + live.length); // behind seq 6
+  await untilReceived(older, 3 + live.length); // behind seq 6
 });
 
 /** Carol's app; `until` waits for what it saw. */
@@ -116,7 +116,7 @@ t.test("the SDK is given them, from one client to the next", async (t) => {
   const channel = await world.newGroup(["alice", "carol"]);
   const first = open([{ channel, lastSeq: 0 }]);
   await first.client.ready();
-  await world.following();
+  await world.untilSubscribed();
   const kept = await send(channel, 3);
   const setBack = await snapshot(admin);
   const lost = await send(channel, 3);
@@ -138,7 +138,7 @@ t.test("also when its own message is stored before they come", async (t) => {
   const channel = await world.newGroup(["alice", "carol"]);
   const first = open([{ channel, lastSeq: 0 }]);
   await first.client.ready();
-  await world.following();
+  await world.untilSubscribed();
   await send(channel, 3);
   const setBack = await snapshot(admin);
   await send(channel, 3);

@@ -1,5 +1,6 @@
-// What a test client of any wire format can do: a few verbs, so that one scenario runs over all
-// formats. A refusal is the reason code of WuKongIM's protocols, which each format's error has.
+// Operations of a test client that every wire format has, so that one scenario runs over all
+// formats. A refusal has the reason code of WuKongIM's protocols, which can be derived from each
+// format's error.
 
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag } from "../../../src/broker/model.ts";
@@ -12,15 +13,18 @@ export interface FormatConnect {
   readonly deviceId?: string;
 }
 
-/** A message as the client got it. */
-export interface Received {
+/** A message as a client received it. */
+export interface ReceivedMessage {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   readonly messageSeq: number;
   readonly text: string;
 }
 
-/** An event as the client got it; `id`: the stream's name for the events of a stream's text. */
+/**
+ * An event as a client received it. `id` is the stream's `client_msg_no` for the text events of a
+ * stream.
+ */
 export interface ReceivedEvent {
   readonly id: string;
   readonly type: string;
@@ -28,25 +32,25 @@ export interface ReceivedEvent {
 }
 
 export interface FormatClient {
-  /** The seq; rejects with FormatRefusal. */
+  /** Returns the message's seq. Rejects with `FormatRefusal`. */
   send(
     channel: ChannelRef,
     text: string,
     options?: { readonly clientMsgNo?: string },
   ): Promise<number>;
-  /** Each message once, in order of arrival; rejects when the connection ends before. */
-  nextMessage(): Promise<Received>;
-  /** Each event once. */
+  /** Returns each message once, in order of arrival. Rejects if the connection has ended. */
+  nextMessage(): Promise<ReceivedMessage>;
+  /** Returns each event once, in order of arrival. */
   nextEvent(): Promise<ReceivedEvent>;
-  /** The content of the next command, which is acknowledged. */
+  /** Acknowledges the next command and returns its content. */
   nextCommand(): Promise<string>;
   ping(): Promise<void>;
-  /** Sends without waiting for an answer; harmless when the connection is over. */
-  sendBlindly(channel: ChannelRef, text: string): void;
-  /** Whether the server said before the close that the client must not reconnect. */
+  /** Sends without waiting for a reply. Does nothing after the end of the connection. */
+  sendWithoutReply(channel: ChannelRef, text: string): void;
+  /** True if the server announced before the close that the client must not reconnect. */
   isKicked(): boolean;
   readonly closed: Promise<{ readonly code: number }>;
-  /** Stops reading, until `resume`. */
+  /** Stops reading until `resume`. */
   pause(): void;
   resume(): void;
   /** Destroys the connection. */
@@ -55,25 +59,25 @@ export interface FormatClient {
 
 export interface Format {
   readonly name: string;
-  /** Opens a socket and connects; rejects with FormatRefusal. */
+  /** Opens a socket and connects. Rejects with `FormatRefusal`. */
   connect(t: Test, options: FormatConnect): Promise<FormatClient>;
 }
 
-/** A connect or send that was refused. */
+/** A refused connect or send. */
 export class FormatRefusal extends Error {
   readonly reason: number;
-  /** The close code of a refused connect. */
+  /** Close code of a refused connect. */
   readonly closed: number | undefined;
 
   constructor(reason: number, closed?: number) {
-    super(`refused for reason ${reason}`);
+    super(`the request was refused with reason ${reason}`);
     this.name = "FormatRefusal";
     this.reason = reason;
     this.closed = closed;
   }
 }
 
-/** The text of a payload as tests send it. */
+/** Returns the text of a payload that a test has sent. */
 export function textOfPayload(payload: Uint8Array): string {
   return JSON.parse(new TextDecoder().decode(payload)).content;
 }

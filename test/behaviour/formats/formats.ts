@@ -1,4 +1,4 @@
-// The wire formats that the scenarios run over.
+// Wire formats that the scenarios run over.
 
 import type { Format } from "./format.ts";
 import { EXTENDED_JSONRPC, WUKONGIM_JSONRPC } from "./jsonrpc.ts";

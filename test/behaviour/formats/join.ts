@@ -1,10 +1,10 @@
-// A user of the format scenarios logs in, and is refused.
+// Connects a user of the format scenarios, and inspects refusals.
 
 import type { Test } from "tap";
 import type { World } from "../world.ts";
 import { type Format, type FormatClient, type FormatConnect, FormatRefusal } from "./format.ts";
 
-/** Registers the user, unless a token is given, and connects it. */
+/** Connects a user. Registers the user first unless a token is given. */
 export async function joinFormat(
   t: Test,
   world: World,
@@ -17,16 +17,16 @@ export async function joinFormat(
   const token = `token-${uid}`;
   const port = world.clientPort;
   const client = await format.connect(t, { token, ...connect, uid, port });
-  await world.following();
+  await world.untilSubscribed();
   return client;
 }
 
-/** How a connect or a send is refused; rejects when it is not. */
-export async function refusedAs(request: Promise<unknown>): Promise<FormatRefusal> {
+/** Returns the refusal of a connect or send. Rejects if it is not refused. */
+export async function refusalOf(request: Promise<unknown>): Promise<FormatRefusal> {
   const error = await request.then(
     () => undefined,
     (refusal: unknown) => refusal,
   );
   if (error instanceof FormatRefusal) return error;
-  throw error ?? new Error("it was not refused");
+  throw error ?? new Error("the request was not refused");
 }

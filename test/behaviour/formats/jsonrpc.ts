@@ -1,5 +1,4 @@
-// JSON-RPC behind the verbs of the format scenarios, in both forms: as WuKongIM's clients speak it,
-// and extended.
+// JSON-RPC as a test format, in both forms: as WuKongIM's clients use it, and extended.
 
 import type { ChannelRef } from "../../../src/broker/model.ts";
 import { type Json, JsonRpcError, openJsonRpc } from "../../support/jsonrpc-client.ts";
@@ -8,8 +7,8 @@ import { type Format, FormatRefusal, textOfPayload } from "./format.ts";
 const SUCCESS = 1;
 const KICKED = 12;
 
-export const WUKONGIM_JSONRPC = jsonRpc("jsonrpc as WuKongIM's clients", false);
-export const EXTENDED_JSONRPC = jsonRpc("jsonrpc extended", true);
+export const WUKONGIM_JSONRPC = jsonRpc("WuKongIM's JSON-RPC", false);
+export const EXTENDED_JSONRPC = jsonRpc("extended JSON-RPC", true);
 
 function jsonRpc(name: string, isExtended: boolean): Format {
   return {
@@ -35,7 +34,7 @@ function jsonRpc(name: string, isExtended: boolean): Format {
         payload: base64({ type: 1, content: text }),
         header: { redDot: true },
       });
-      let commandsTaken = 0;
+      let readCommands = 0;
       return {
         async send(channel, text, options = {}) {
           try {
@@ -68,31 +67,31 @@ function jsonRpc(name: string, isExtended: boolean): Format {
           return { id: isText ? event.clientMsgNo : event.eventId, type, data };
         },
         async nextCommand() {
-          const all = () =>
+          const commands = () =>
             isExtended
               ? client.all("command")
               : client.all("recv").filter(({ header }) => header.syncOnce);
-          await client.waitFor(() => all().length > commandsTaken, "a command");
-          const params = all()[commandsTaken];
-          commandsTaken += 1;
+          await client.waitFor(() => commands().length > readCommands, "a command");
+          const params = commands()[readCommands];
+          readCommands += 1;
           if (isExtended)
             await client.request("commandack", {
               inboxSeqs: [params.inboxSeq],
             });
-          else await client.request("ping"); // behind the recvack
+          else await client.request("ping"); // the response follows the handling of the recvack
           return contentOf(params);
         },
         async ping() {
           await client.request("ping");
         },
-        sendBlindly(channel, text) {
+        sendWithoutReply(channel, text) {
           const params = paramsOf(channel, text);
-          client.raw(JSON.stringify({ method: "send", params, id: "blind" }));
+          client.raw(JSON.stringify({ method: "send", params, id: "ignored" }));
         },
         isKicked: () =>
           client
             .all("disconnect")
-            .some((one) => (isExtended ? one.name === "kicked" : one.reasonCode === KICKED)),
+            .some((push) => (isExtended ? push.name === "kicked" : push.reasonCode === KICKED)),
         closed: client.closed,
         pause: () => client.pause(),
         resume: () => client.resume(),

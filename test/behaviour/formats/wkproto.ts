@@ -1,4 +1,4 @@
-// WKProto behind the verbs of the format scenarios, in its newest version.
+// The newest version of WKProto as a test format.
 
 import { openWkproto, type WkprotoClient } from "../../support/wkproto-client.ts";
 import type { WkPacket } from "../../support/wkproto-packets.ts";
@@ -9,7 +9,7 @@ const KICKED = 12;
 const SYNC_ONCE = 4;
 
 export const WKPROTO: Format = {
-  name: "wkproto",
+  name: "WKProto",
 
   async connect(t, { port, uid, token, flag = 0, deviceId }) {
     const client = await openWkproto(t, {
@@ -18,9 +18,9 @@ export const WKPROTO: Format = {
     });
     const { reasonCode } = await client.connect();
     if (reasonCode !== SUCCESS) throw new FormatRefusal(Number(reasonCode), await client.closed());
-    const messages = inOrder(client, isRecv(false));
-    const commands = inOrder(client, isRecv(true));
-    const events = inOrder(client, ({ packet }) => packet === "EVENT");
+    const messages = packetReader(client, isRecv(false));
+    const commands = packetReader(client, isRecv(true));
+    const events = packetReader(client, ({ packet }) => packet === "EVENT");
     const text = (content: string) => ({ type: 1, content });
     return {
       async send(channel, content, options = {}) {
@@ -50,8 +50,8 @@ export const WKPROTO: Format = {
         return contentOf(packet);
       },
       ping: () => client.ping(),
-      sendBlindly(channel, content) {
-        client.send(channel, text(content)).catch(() => undefined); // nobody waits
+      sendWithoutReply(channel, content) {
+        client.send(channel, text(content)).catch(() => undefined); // the result is not needed
       },
       isKicked: () =>
         client.received.some(
@@ -65,15 +65,15 @@ export const WKPROTO: Format = {
   },
 };
 
-/** A function that waits for the next packet of the kind. */
-function inOrder(
+/** Returns a function that waits for the next packet that matches. */
+function packetReader(
   client: WkprotoClient,
-  isOne: (packet: WkPacket) => boolean,
+  matches: (packet: WkPacket) => boolean,
 ): () => Promise<WkPacket> {
-  let taken = 0;
+  let count = 0;
   return async () => {
-    taken += 1;
-    return client.nth(taken, isOne);
+    count += 1;
+    return client.nth(count, matches);
   };
 }
 

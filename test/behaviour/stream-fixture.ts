@@ -1,5 +1,5 @@
-// Where events are played before viewers: a channel of two members, one of them the producer's uid,
-// and a stranger, all online. State: that of the world it stands on.
+// A channel in which events are tested: two members, of which one is the producer's uid, and a
+// stranger. All three are online.
 
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag } from "../../src/broker/model.ts";
@@ -15,44 +15,48 @@ export const END = "___TextMessageEnd";
 export const KINDS = ["group", "personal"] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** What differs from alice's event of the stage's channel. */
+/** Differences from alice's default event. */
 export interface PostOptions {
-  /** Fields of the body that win. */
+  /** Fields of the body that replace the defaults. */
   readonly body?: object;
-  /** Fields of `event` that win. */
+  /** Fields of `event` that replace the defaults. */
   readonly event?: object;
-  /** With its question mark. */
+  /** Query string with its question mark. */
   readonly query?: string;
 }
 
-export interface Stage {
+export interface StreamFixture {
   readonly kind: Kind;
-  /** The channel as its producer names it. */
+  /** The channel as its producer addresses it. */
   readonly channel: ChannelRef;
-  /** The producer's uid, online. */
+  /** Client of the producer's uid. */
   readonly alice: NativeClient;
   readonly bob: NativeClient;
-  /** Online, in another channel. */
+  /** Client of a user outside the channel. */
   readonly eve: NativeClient;
-  /** As a user names it; a client by its uid. */
+  /** Returns the channel as a user addresses it. */
   channelOf(uid: string): ChannelRef;
-  /** Posts one event of alice's stream `no`. */
+  /** Posts an event of alice's stream with the client message number `no`. */
   post(no: string, type: string, data?: string, options?: PostOptions): Promise<ApiResponse>;
   start(no: string, options?: PostOptions): Promise<ApiResponse>;
-  say(no: string, text: string, options?: PostOptions): Promise<ApiResponse>;
+  addText(no: string, text: string, options?: PostOptions): Promise<ApiResponse>;
   end(no: string, options?: PostOptions): Promise<ApiResponse>;
-  /** The stream as `client` sees it, once everything posted before has come. */
-  seen(client: NativeClient, no: string): Promise<StreamView>;
-  /** `type data` of each event that came to the client, in order. */
-  told(client: NativeClient): Promise<readonly string[]>;
-  /** Another device of a member, or of anybody. */
+  /** Returns the client's view of the stream after everything posted before has arrived. */
+  viewOf(client: NativeClient, no: string): Promise<StreamView>;
+  /** Returns `<type> <data>` of each event that was pushed to the client, in order. */
+  eventsOf(client: NativeClient): Promise<readonly string[]>;
+  /** Connects another device of a user. */
   join(uid: string, flag?: DeviceFlag): Promise<NativeClient>;
-  /** `GET /stream` as a backend asks it. */
+  /** Calls `GET /stream` as a backend. */
   read(no: string): Promise<ApiResponse>;
 }
 
-export async function startStage(t: Test, world: World, kind: Kind = "group"): Promise<Stage> {
-  const names = ["alice", "bob", "eve"].map((word) => world.name(word));
+export async function createFixture(
+  t: Test,
+  world: World,
+  kind: Kind = "group",
+): Promise<StreamFixture> {
+  const names = ["alice", "bob", "eve"].map((name) => world.name(name));
   const [alice = "", bob = "", eve = ""] = names;
   const channel = kind === "group" ? await world.newGroup([alice, bob]) : person(bob);
   const [first, second, stranger] = await Promise.all([
@@ -60,7 +64,7 @@ export async function startStage(t: Test, world: World, kind: Kind = "group"): P
     world.join(t, bob),
     world.join(t, eve),
   ]);
-  const post: Stage["post"] = (no, type, data = "", options = {}) =>
+  const post: StreamFixture["post"] = (no, type, data = "", options = {}) =>
     world.call(`/event${options.query ?? ""}`, {
       ...{ client_msg_no: no, from_uid: alice, ...wire(channel) },
       event: { type, data, ...options.event },
@@ -71,17 +75,17 @@ export async function startStage(t: Test, world: World, kind: Kind = "group"): P
     ...{ kind, channel, post, channelOf },
     ...{ alice: first, bob: second, eve: stranger },
     start: (no, options) => post(no, START, "", options),
-    say: (no, text, options) => post(no, CONTENT, text, options),
+    addText: (no, text, options) => post(no, CONTENT, text, options),
     end: (no, options) => post(no, END, "", options),
 
-    async seen(client, no) {
+    async viewOf(client, no) {
       await client.ping();
       const view = client.view(channelOf(client.uid), no);
-      if (view === undefined) throw new Error(`${client.uid} heard nothing`);
+      if (view === undefined) throw new Error(`${client.uid} was not pushed the stream`);
       return view;
     },
 
-    async told(client) {
+    async eventsOf(client) {
       await client.ping();
       return client.events.map(({ type, data }) => `${type} ${data}`);
     },
@@ -98,11 +102,14 @@ export async function startStage(t: Test, world: World, kind: Kind = "group"): P
   };
 }
 
-/** `<status> <state of the stream>`; `200 -` without a stream, `400 <code>` when refused. */
+/**
+ * Returns `<status> <state of the stream>`, `200 -` without a stream, or `400 <code>` if the event
+ * was refused.
+ */
 export function outcome({ status, body }: ApiResponse): string {
   return `${status} ${body.code ?? body.stream?.state ?? "-"}`;
 }
 
-export async function outcomeOf(answer: Promise<ApiResponse>): Promise<string> {
-  return outcome(await answer);
+export async function outcomeOf(response: Promise<ApiResponse>): Promise<string> {
+  return outcome(await response);
 }
