@@ -211,9 +211,9 @@ t.test(
       for (const loss of LOSSES)
         scenarios.push(new Scenario(loss, await newUser(), await newUser()));
       await Promise.all(scenarios.map((scenario) => scenario.open()));
-      proxy.delay(DELAY_MS);
+      proxy.delaySubscribers(DELAY_MS);
       const leaks = await Promise.all(scenarios.map((scenario) => scenario.play()));
-      proxy.delay(0);
+      proxy.delaySubscribers(0);
       t.same(leaks.flat(), [], `no forbidden text is shown in round ${round + 1}`);
       for (const scenario of scenarios) scenario.close();
       await nodes.untilReady();
@@ -256,7 +256,7 @@ const isLast = (text: string) => text.includes('"last"');
 t.test(
   "a node notices a last publication that was lost with its subscriber connection",
   async (t) => {
-    await assertNoticed(t, () => proxy.silence());
+    await assertNoticed(t, () => proxy.silenceSubscribers());
   },
 );
 

@@ -1,5 +1,5 @@
-// Real brokers for tests: one in this process (quick), or one as a child process (for kill -9 and
-// signals). Each has its own folder and free ports, and goes away with the test.
+// Starts real brokers for tests: in the test process (fast), or as a child process (for kill -9 and
+// signals). Each broker has its own folder and free ports, and is stopped at the end of the test.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -15,26 +15,28 @@ import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
 import { combineNodes } from "./combine-nodes.ts";
 import { DRIVER, driverSettings, nodeCount } from "./driver.ts";
 
-/** Settings as environment variables, the way an operator gives them. */
+/** Environment variables that configure a broker, or headers of a request. */
 export type Settings = Readonly<Record<string, string>>;
 
 export interface Broker {
-  /** Of one of its nodes; with several, of another one each time it is asked. */
+  /** API port of one node. With several nodes, each read returns the port of the next node. */
   readonly apiPort: number;
+  /** Client port of one node. With several nodes, each read returns the port of the next node. */
   readonly clientPort: number;
   readonly dataPath: string;
-  /** Passwords shown to the operator. */
+  /** Passwords that the broker has printed for the operator. */
   readonly passwords: readonly string[];
-  /** POSTs JSON (GETs without a body) and returns status and parsed body. */
+  /** Sends a POST with a JSON body, or a GET if there is no body, and parses the response. */
   call(path: string, body?: unknown, headers?: Settings): Promise<ApiResponse>;
   /**
-   * Resolves once everything published before has reached all nodes; undefined: it has when the
-   * call is answered.
+   * Resolves when everything published so far has reached all nodes. `undefined` with one node on
+   * the embedded store, where a publication is delivered before its call is answered.
    */
   readonly publicationsDelivered?: (() => Promise<void>) | undefined;
   /**
-   * Resolves once the sessions that were opened before, at that port or at all, are level;
-   * undefined: they are with their connack.
+   * Resolves when the sessions opened so far have caught up: those of the node with this client
+   * port, or all sessions. `undefined` with one node on the embedded store, where a session has
+   * caught up when it receives its CONNACK.
    */
   readonly sessionsCaughtUp?: ((clientPort?: number) => Promise<void>) | undefined;
   close(): Promise<void>;
@@ -43,7 +45,8 @@ export interface Broker {
 export interface ApiResponse {
   readonly status: number;
   readonly headers: Headers;
-  // biome-ignore lint/suspicious/noExplicitAny: bodies are looked into freely by tests
+  /** Parsed JSON, or the text of a body that is not JSON. */
+  // biome-ignore lint/suspicious/noExplicitAny: tests read any field of a body without a schema
   readonly body: any;
 }
 
@@ -54,8 +57,8 @@ export async function tempFolder(t: Test): Promise<string> {
 }
 
 /**
- * Both listeners on free loopback ports, quiet, any number of clients from this one address;
- * `settings` wins.
+ * Returns the environment of a test broker: both listeners on free loopback ports, only errors
+ * logged, and no limit on unauthenticated clients from one address. `settings` overrides all of it.
  */
 function environment(dataPath: string, settings: Settings): Settings {
   return {
@@ -69,17 +72,15 @@ function environment(dataPath: string, settings: Settings): Settings {
   };
 }
 
-/**
- * A broker in this process: of one node or several, on what the environment says (see `driver.ts`).
- */
+/** Starts a broker in this process. `driver.ts` chooses the store and the number of nodes. */
 export async function startBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
 ): Promise<Broker> {
   const path = dataPath ?? (await tempFolder(t));
-  const given = { ...(await driverSettings(path)), ...settings };
-  const config = loadConfig({ env: environment(path, given) });
+  const merged = { ...(await driverSettings(path)), ...settings };
+  const config = loadConfig({ env: environment(path, merged) });
   const passwords: string[] = [];
   const servers = Array.from({ length: nodeCount(settings) }, () =>
     createServer(config, {
@@ -87,7 +88,7 @@ export async function startBroker(
       version: "test",
       announcePassword: (_username, password) => passwords.push(password),
       onUnfit(error) {
-        throw error; // nothing is moved
+        throw error; // never happens: these brokers do not migrate or lose their data folder
       },
     }),
   );
@@ -96,57 +97,61 @@ export async function startBroker(
   };
   t.teardown(close);
   const nodes = await Promise.all(servers.map((server) => server.start()));
-  const [only, ...others] = nodes.map((ports) => ({
+  const [first, ...others] = nodes.map((ports) => ({
     ...ports,
     call: caller(ports.apiPort),
   }));
-  if (only === undefined) throw new Error("no node");
+  if (first === undefined) throw new Error("the broker has no node");
   const broker = { dataPath: path, passwords, close };
-  if (DRIVER === "embedded") return { ...only, ...broker };
-  return { ...broker, ...combineNodes([only, ...others]), close };
+  if (DRIVER === "embedded") return { ...first, ...broker };
+  return { ...broker, ...combineNodes([first, ...others]), close };
 }
 
-/** The built binary as its own process (`npm test` builds it first), ready or not. */
+/** The built program (`npm test` builds it first) as a process, which may not be ready yet. */
 export interface BrokerProcess {
   readonly process: ChildProcess;
   readonly dataPath: string;
-  /** Everything it has written so far: log lines and what it says to the operator. */
+  /** Returns everything the process has written to stdout and stderr so far. */
   output(): string;
-  /** Resolves when it listens; rejects when it ends before. */
+  /** Resolves when the broker listens. Rejects if the process ends first. */
   ready(): Promise<ChildBroker>;
-  /** kill -9, and waits until it is gone. */
+  /** Sends SIGKILL and waits until the process has ended. */
   kill(): Promise<void>;
-  /** Sends the signal; resolves with how the process ended. */
+  /** Sends the signal and resolves with the exit of the process. */
   stop(signal: NodeJS.Signals): Promise<Exit>;
-  /** How it ended, once it has. */
+  /** Resolves when the process has ended. */
   readonly exited: Promise<Exit>;
 }
 
+/** How a process ended. */
 export interface Exit {
-  /** Null when a signal ended it. */
+  /** `null` if a signal ended the process. */
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
 
 export interface ChildBroker extends Broker, Omit<BrokerProcess, "ready"> {
-  /** SIGTERM; resolves with the exit code. */
+  /** Sends SIGTERM and resolves with the exit code. */
   terminate(): Promise<number | null>;
 }
 
-/** How the process is started, where not as an operator does it. */
+/** How the start of a broker process differs from a normal start. */
 export interface LaunchOptions {
-  /** Its limit of open files (Linux). */
+  /** Maximum number of open files (RLIMIT_NOFILE, Linux only). */
   readonly maxFiles?: number;
-  /** What Node.js runs instead of the binary. */
+  /** Arguments for Node.js. Default: the built program and its `start` command. */
   readonly program?: readonly string[];
 }
 
-/** Kills of it fall into flushes and the deletion of segments. */
+/**
+ * Starts a broker whose store flushes and deletes segments all the time, so that a kill is likely
+ * to interrupt one of these.
+ */
 export const BUSY_STORE: LaunchOptions = {
   program: [...TYPESCRIPT_ARGS, fileURLToPath(new URL("busy-broker.ts", import.meta.url))],
 };
 
-/** Starts the binary and does not wait for it, for tests of what happens before it is ready. */
+/** Starts the built program without waiting until it is ready. */
 export async function launchBroker(
   t: Test,
   settings: Settings = {},
@@ -159,10 +164,12 @@ export async function launchBroker(
     ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
   }).map(([name, value]) => `${name}=${value}`);
   const command = [...variables, process.execPath, ...program];
-  const bare = ["-i", ...command];
-  const [first, args] =
-    maxFiles === undefined ? ["env", bare] : ["prlimit", [`--nofile=${maxFiles}`, "env", ...bare]];
-  const child = spawn(...tieToParent(first, args), {
+  const envArgs = ["-i", ...command];
+  const [launcher, args] =
+    maxFiles === undefined
+      ? ["env", envArgs]
+      : ["prlimit", [`--nofile=${maxFiles}`, "env", ...envArgs]];
+  const child = spawn(...tieToParent(launcher, args), {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     stdio: ["ignore", "pipe", "pipe"],
   });
@@ -208,7 +215,7 @@ export async function launchBroker(
   };
 }
 
-/** The built binary as its own process, ready. */
+/** Starts the built program and waits until it is ready. */
 export async function spawnBroker(
   t: Test,
   settings: Settings = {},
@@ -219,21 +226,21 @@ export async function spawnBroker(
   return launched.ready();
 }
 
-/** The ports are in the log line that says the node is ready. */
+/** Reads the two ports from the log line of a node that is ready. */
 function readPorts(
   running: Omit<BrokerProcess, "ready">,
 ): Promise<{ apiPort: number; clientPort: number }> {
   return new Promise((resolve, reject) => {
-    const look = () => {
+    const findPorts = () => {
       const api = /"apiPort":(\d+)/.exec(running.output());
       const client = /"clientPort":(\d+)/.exec(running.output());
       if (!api || !client) return;
       resolve({ apiPort: Number(api[1]), clientPort: Number(client[1]) });
     };
-    running.process.stdout?.on("data", look);
-    look();
+    running.process.stdout?.on("data", findPorts);
+    findPorts();
     void running.exited.then(({ code }) =>
-      reject(new Error(`the broker exited with ${code}: ${running.output()}`)),
+      reject(new Error(`the broker exited with code ${code}: ${running.output()}`)),
     );
   });
 }
@@ -258,7 +265,7 @@ function isJson(response: Response): boolean {
   return response.headers.get("content-type")?.includes("json") ?? false;
 }
 
-/** The Base64 payload of a text message [spec: type 1]. */
+/** Returns the Base64 payload of a text message [spec: type 1]. */
 export function textPayload(content: string): string {
   return Buffer.from(JSON.stringify({ type: 1, content })).toString("base64");
 }

@@ -1,5 +1,5 @@
-// A test process that ends without its teardown, killed or timed out, leaves no process behind.
-// Seen from outside: a process in the place of a test file.
+// A test process that is killed before its teardown leaves no child process running. The test runs
+// orphans.ts in the role of a test file and kills it.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -9,10 +9,10 @@ import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
 import { t } from "./suite.ts";
 
 const FILE = fileURLToPath(new URL("orphans.ts", import.meta.url));
-const skip = process.platform === "linux" ? false : "elsewhere nothing kills them";
+const skip = process.platform === "linux" ? false : "tieToParent works on Linux only";
 
-/** One that nobody has waited for yet is gone as well. */
-function lives(pid: number): boolean {
+/** A zombie (state Z or X in /proc) counts as ended. */
+function isRunning(pid: number): boolean {
   try {
     return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
   } catch {
@@ -20,21 +20,21 @@ function lives(pid: number): boolean {
   }
 }
 
-t.test("brokers, Redis servers and shells end with it", { skip }, async (t) => {
+t.test("brokers, Redis servers and shells end with the test process", { skip }, async (t) => {
   const args = [...TYPESCRIPT_ARGS, FILE];
   const child = spawn(...tieToParent(process.execPath, args), {
     stdio: ["ignore", "pipe", "inherit"],
   });
   t.teardown(() => child.kill("SIGKILL"));
-  let said = "";
-  const found = () => /^\{"pids":(.*)\}$/m.exec(said)?.[1];
+  let output = "";
+  const pidList = () => /^\{"pids":(.*)\}$/m.exec(output)?.[1];
   child.stdout.on("data", (text) => {
-    said += text;
+    output += text;
   });
-  while (found() === undefined) await once(child.stdout, "data");
-  const pids = JSON.parse(found() ?? "") as readonly number[];
-  t.equal(pids.filter(lives).length, 4, "all live");
+  while (pidList() === undefined) await once(child.stdout, "data");
+  const pids = JSON.parse(pidList() ?? "") as readonly number[];
+  t.equal(pids.filter(isRunning).length, 4, "all four processes run before the kill");
   child.kill("SIGKILL");
-  while (pids.some(lives)) await new Promise((go) => setTimeout(go, 10));
-  t.pass("none lives");
+  while (pids.some(isRunning)) await new Promise((go) => setTimeout(go, 10));
+  t.pass("all four processes end after the kill");
 });

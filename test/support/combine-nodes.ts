@@ -1,70 +1,72 @@
-// Several nodes as one broker: each call and each socket goes to the next node. State: whose turn
-// it is.
+// Presents several nodes as one broker: each call and each socket goes to the next node in turn.
+// Owns the two turn counters, and the numbers of sessions that never catch up.
 
 import type { ApiResponse, Broker } from "./broker.ts";
 
 export type NodePorts = Pick<Broker, "apiPort" | "clientPort" | "call">;
 
 const JOINING = /^jindou_sessions_joining (\d+)$/m;
-/** Longest that a session is waited for; what takes nothing for so long is not waited for again. */
-const MOST_LEVELLING_MS = 15_000;
+/**
+ * Maximum time that sessions are waited for. Sessions that have not caught up by then are not
+ * waited for again, because a test may leave a client that reads nothing.
+ */
+const MAX_WAIT_MS = 15_000;
 
-/** An API behind TLS is not asked so. */
+/** Ignores the error of a call to an API that is served over TLS. */
 const ignore = (): void => {};
 
-/** What is asked of all nodes is put together: metrics are summed. */
+/** Combines the nodes. The metrics of the combination are the sums over all nodes. */
 export function combineNodes(
   nodes: readonly [NodePorts, ...NodePorts[]],
 ): NodePorts & Pick<Broker, "publicationsDelivered" | "sessionsCaughtUp"> {
   let calls = 0;
   let sockets = 1;
-  const at = (turn: number): NodePorts => nodes[turn % nodes.length] ?? nodes[0];
-  const all = (path: string) => Promise.all(nodes.map(({ call }) => call(path)));
-  /** Sessions that do not get level. */
-  const stuck = new Map<NodePorts, number>();
-  const joining = async ({ call }: NodePorts) => {
+  const nodeAt = (turn: number): NodePorts => nodes[turn % nodes.length] ?? nodes[0];
+  const callAll = (path: string) => Promise.all(nodes.map(({ call }) => call(path)));
+  /** Number of sessions per node that did not catch up in time. */
+  const stuckCounts = new Map<NodePorts, number>();
+  const countJoining = async ({ call }: NodePorts) => {
     const { body } = await call("/metrics").catch(() => ({ body: "" }));
     return Number(JOINING.exec(String(body))?.[1] ?? 0);
   };
-  const levelled = async (node: NodePorts) => {
-    const deadline = performance.now() + MOST_LEVELLING_MS;
+  const waitUntilCaughtUp = async (node: NodePorts) => {
+    const deadline = performance.now() + MAX_WAIT_MS;
     for (let waitMs = 2; ; waitMs = Math.min(2 * waitMs, 20)) {
-      const count = await joining(node);
-      const isLate = performance.now() > deadline;
-      if (isLate) stuck.set(node, count);
-      if (isLate || count <= (stuck.get(node) ?? 0)) return;
+      const count = await countJoining(node);
+      const isOverdue = performance.now() > deadline;
+      if (isOverdue) stuckCounts.set(node, count);
+      if (isOverdue || count <= (stuckCounts.get(node) ?? 0)) return;
       await new Promise((go) => setTimeout(go, waitMs));
     }
   };
   return {
     get apiPort() {
-      return at(calls++).apiPort;
+      return nodeAt(calls++).apiPort;
     },
     get clientPort() {
-      return at(sockets++).clientPort;
+      return nodeAt(sockets++).clientPort;
     },
     call: async (path, body, headers) =>
       path === "/metrics" && body === undefined
-        ? sumOf(await Promise.all(nodes.map((one) => one.call(path, body, headers))))
-        : at(calls++).call(path, body, headers),
+        ? sumMetrics(await Promise.all(nodes.map((node) => node.call(path, body, headers))))
+        : nodeAt(calls++).call(path, body, headers),
 
-    /** A node is ready when what is published comes back to it. */
+    /** A node reports that it is ready only after it has received its own publication. */
     async publicationsDelivered() {
-      await all("/readyz").catch(ignore);
+      await callAll("/readyz").catch(ignore);
     },
 
-    /** As far as the nodes tell: a client that takes nothing is not waited for. */
     async sessionsCaughtUp(port) {
-      const asked = nodes.filter((one) => (port ?? one.clientPort) === one.clientPort);
-      await Promise.all(asked.map(levelled));
+      const selected = nodes.filter((node) => (port ?? node.clientPort) === node.clientPort);
+      await Promise.all(selected.map(waitUntilCaughtUp));
     },
   };
 }
 
-/** The first answer, with each sample the sum of all nodes'. */
-function sumOf(answers: readonly ApiResponse[]): ApiResponse {
+/** Returns the first response, with each metric replaced by its sum over all nodes. */
+function sumMetrics(answers: readonly ApiResponse[]): ApiResponse {
   const [first] = answers;
-  if (first === undefined) throw new Error("no node");
+  if (first === undefined) throw new Error("there is no node to sum up");
   if (first.status !== 200) return first;
   const sums = new Map<string, number>();
   for (const { body } of answers)

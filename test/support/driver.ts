@@ -1,6 +1,6 @@
-// What brokers in the process of a test run on: JINDOU_TEST_DRIVER = `embedded` (default), `redis`
-// (one node on a Redis) or `three` (three nodes on one Redis, sessions and calls spread over them).
-// State: the Redis of this process, started when first asked for.
+// Chooses the store of brokers that run in the test process, from JINDOU_TEST_DRIVER: `embedded`
+// (the default), `redis` (one node on Redis) or `three` (three nodes on one Redis, which share the
+// sessions and calls). Owns the Redis server of this process, which is started on first use.
 
 import { crc32 } from "../../src/lib/crc32.ts";
 import type { Settings } from "./broker.ts";
@@ -10,8 +10,8 @@ export type Driver = "embedded" | "redis" | "three";
 
 export const DRIVER = readDriver();
 
-/** What is about one node: with these set it is asked alone. */
-const ABOUT_ONE_NODE = [
+/** Settings whose effect only shows on a single node. A broker with one of them has one node. */
+const SINGLE_NODE_SETTINGS = [
   "JINDOU_API_LISTEN",
   "JINDOU_DRAIN_TIMEOUT_MS",
   "JINDOU_CLIENT_MAX_CONNECTIONS",
@@ -19,15 +19,15 @@ const ABOUT_ONE_NODE = [
   "JINDOU_API_MAX_FOLLOWERS",
 ];
 
-/** How many nodes make the broker with these settings. */
+/** Returns the number of nodes of a broker with these settings. */
 export function nodeCount(settings: Settings): number {
-  const isAboutOne = ABOUT_ONE_NODE.some((name) => name in settings);
-  return DRIVER === "three" && !isAboutOne ? 3 : 1;
+  const needsSingleNode = SINGLE_NODE_SETTINGS.some((name) => name in settings);
+  return DRIVER === "three" && !needsSingleNode ? 3 : 1;
 }
 
 let redis: Promise<RedisServer> | undefined;
 
-/** The Redis of this process; goes with it. */
+/** Returns the Redis server shared by the tests of this process. It ends with the process. */
 export function sharedRedis(): Promise<RedisServer> {
   redis ??= (async () => {
     const [{ default: root }, { startRedis }] = await Promise.all([
@@ -39,24 +39,26 @@ export function sharedRedis(): Promise<RedisServer> {
   return redis;
 }
 
-/** The prefix of the keys of brokers with that folder. */
+/** Returns the prefix of all Redis keys of the broker with this data folder. */
 export function redisPrefixOf(dataPath: string): string {
   return `t${crc32(Buffer.from(dataPath)).toString(36)}`;
 }
 
-/** What the driver adds to the settings of a broker: one folder, one set of keys. */
+/** Returns the settings that the driver adds. Each data folder has its own prefix of Redis keys. */
 export async function driverSettings(dataPath: string): Promise<Settings> {
   if (DRIVER === "embedded") return {};
   const { url } = await sharedRedis();
   return {
     JINDOU_REDIS_URL: url,
     JINDOU_REDIS_PREFIX: redisPrefixOf(dataPath),
-    JINDOU_CLUSTER_DEAD_AFTER_MS: "20000", // that the machine is busy is no fault here: a node that was still for longer delivers channels as they are judged
+    // A node on a busy machine can stall for seconds. With a shorter limit it would fence itself
+    // and check memberships again before it delivers, which these tests do not expect.
+    JINDOU_CLUSTER_DEAD_AFTER_MS: "20000",
   };
 }
 
 function readDriver(): Driver {
   const name = process.env.JINDOU_TEST_DRIVER ?? "embedded";
   if (name === "embedded" || name === "redis" || name === "three") return name;
-  throw new Error(`JINDOU_TEST_DRIVER is ${name}`);
+  throw new Error(`JINDOU_TEST_DRIVER is ${name}. Set it to embedded, redis or three.`);
 }

@@ -1,8 +1,7 @@
-// The network between nodes and their Redis, for tests of what it does to them: what Redis
-// publishes to a node may be lost, come twice or late; a node's subscriptions may be cut, kept
-// away, or fall silent without an end; its commands may wait or never arrive. Real sockets; bytes
-// are passed on as they are, whole replies at a time. A node is known by its id in the names that
-// it gives its connections. State: the connections, the faults.
+// A network between nodes and their Redis that tests can break. It can drop, repeat or delay
+// publications to one node, hold or close the node's connections, and leave connections open that
+// carry nothing. Bytes pass unchanged, one whole reply at a time. A node is recognised by its id,
+// which is part of the names of its connections. Owns the connections and the active faults.
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import type { Test } from "tap";
@@ -14,182 +13,184 @@ import {
 } from "./redis.ts";
 
 export interface FaultyNetwork {
-  /** For `redis.url`. */
+  /** Addresses inside the network, for `redis.url`. */
   readonly url: string;
-  /** The servers behind: the one, or the primaries. */
+  /** The Redis server, or the primaries of the Redis Cluster, on the other side. */
   readonly servers: readonly RedisServer[];
-  /**
-   * The next publication to the node that contains the text is not passed on. Resolves when it was
-   * to come.
-   */
+  /** Drops the next publication to the node that contains the text. Resolves when it has. */
   dropPublication(nodeId: string, text: string): Promise<void>;
-  /** ... comes twice. Resolves then. */
+  /** Sends the next publication to the node that contains the text twice. Resolves when it has. */
   duplicatePublication(nodeId: string, text: string): Promise<void>;
-  /** ... waits, while later ones come, until the returned function is called. */
-  delayPublication(nodeId: string, text: string): { arrived: Promise<void>; release(): void };
-  /** Resolves when the next publication to the node that contains the text was passed on. */
-  publicationPassed(nodeId: string, text: string): Promise<void>;
   /**
-   * All that Redis says to the node's subscriptions waits until the returned function is called.
+   * Delays the next publication to the node that contains the text until `release` is called. Later
+   * publications overtake it. `arrived` resolves when Redis has sent it.
    */
+  delayPublication(nodeId: string, text: string): { arrived: Promise<void>; release(): void };
+  /** Resolves when a publication that contains the text has been sent to the node. */
+  publicationPassed(nodeId: string, text: string): Promise<void>;
+  /** Holds everything that Redis sends to the node's subscribers. Returns a function to release. */
   holdPublications(nodeId: string): () => void;
-  /** The same of the answers to its commands. */
+  /** Holds the replies to the node's commands. Returns a function to release them. */
   holdReplies(nodeId: string): () => void;
   /**
-   * The connection on which the node sends the next command that contains all these texts ends
-   * before Redis gets it. Resolves then.
+   * Closes the connection on which the node sends the next command that contains all these texts,
+   * before Redis receives the command. Resolves when it has.
    */
   dropCommand(nodeId: string, texts: readonly string[]): Promise<void>;
-  /** Ends the node's subscriptions. */
+  /** Closes the node's subscriber connections. The node may connect again. */
   cutSubscriptions(nodeId: string): void;
-  /** Ends them, and each that it makes, until the returned function is called. */
+  /** Closes the node's subscriber connections, and new ones until the function is called. */
   blockSubscriptions(nodeId: string): () => void;
-  /** The node's subscriptions of now carry nothing any more, and neither end is told. */
+  /** Drops all bytes on the node's current subscriber connections, but leaves them open. */
   silenceSubscriptions(nodeId: string): void;
 }
 
-type Fate = "lost" | "twice" | "late" | "noted";
+type Action = "drop" | "repeat" | "delay" | "watch";
 
-interface Rule {
+/** What to do with the next publication to a node that contains a text. */
+interface PublicationRule {
   readonly nodeId: string;
   readonly text: string;
-  readonly fate: Fate;
-  /** `pass`: passes on what is held. */
-  happened(pass: () => void): void;
+  readonly action: Action;
+  /** Called when the publication arrives. `send` passes a delayed one on. */
+  onMatch(send: () => void): void;
+}
+
+/** The next command of a node that must not reach Redis. */
+interface CommandRule {
+  readonly nodeId: string;
+  readonly texts: readonly string[];
+  onMatch(): void;
 }
 
 interface Connection {
   readonly node: Socket;
   readonly redis: Socket;
-  /** As the node calls it. */
+  /** Name that the node has given the connection, empty before that. */
   name: string;
   subscribes: boolean;
   isSilent: boolean;
-  /** Of what Redis said, the beginning of a reply. */
-  rest: Buffer;
-  /** Whole replies that wait. */
-  held: Buffer[];
+  /** Beginning of a reply of Redis that is not complete yet. */
+  partial: Buffer;
+  /** Complete replies that are held back. */
+  heldReplies: Buffer[];
 }
 
-type Kind = "publications" | "answers";
-
-interface Drop {
-  readonly nodeId: string;
-  readonly texts: readonly string[];
-  done(): void;
-}
+type Traffic = "publications" | "replies";
 
 const HOST = "127.0.0.1";
 const SETNAME = /setname\r\n\$\d+\r\n([^\r]+)\r\n/i;
 const PUBLICATION = Buffer.from("*3\r\n$8\r\nsmessage\r\n");
 const NOTHING = Buffer.alloc(0);
-const ANNOUNCED_MS = 120_000;
+const ANNOUNCE_TIMEOUT_MS = 120_000;
 
-/** One server behind a wire. */
+/** Starts one Redis server with a network in front of it. */
 export async function startFaultyRedis(
   t: Test,
   args: readonly string[] = [],
 ): Promise<FaultyNetwork> {
   const server = await startRedis(t, args);
-  const net = new Net(t);
-  const port = await net.open(server.port);
-  return net.api(`redis://${HOST}:${port}`, [server]);
+  const network = new NetworkState(t);
+  const port = await network.open(server.port);
+  return network.controls(`redis://${HOST}:${port}`, [server]);
 }
 
-/** A Cluster of three primaries that tell everybody to come by their wires. */
+/** Starts a Redis Cluster of three primaries that announce their ports inside the network. */
 export async function startFaultyRedisCluster(t: Test): Promise<FaultyNetwork> {
   const servers = await startRedisCluster(t);
-  const net = new Net(t);
+  const network = new NetworkState(t);
   const { primaries } = servers;
-  const ports = await Promise.all(primaries.map(({ port }) => net.open(port)));
+  const ports = await Promise.all(primaries.map(({ port }) => network.open(port)));
   for (const [at, { client }] of primaries.entries())
     await client().config("SET", "cluster-announce-port", `${ports[at]}`);
-  await announced(servers, ports);
+  await waitUntilAnnounced(servers, ports);
   const urls = ports.map((port) => `redis://${HOST}:${port}`);
-  return net.api(urls.join(","), primaries);
+  return network.controls(urls.join(","), primaries);
 }
 
-/** Every server says so of every other. */
-async function announced(
+/** Waits until every server reports the network's port of every other server. */
+async function waitUntilAnnounced(
   { primaries }: RedisClusterServers,
   ports: readonly number[],
 ): Promise<void> {
-  const deadline = Date.now() + ANNOUNCED_MS;
+  const deadline = Date.now() + ANNOUNCE_TIMEOUT_MS;
   for (const { client } of primaries) {
     const redis = client();
     for (;;) {
       const ranges = await redis.cluster("SLOTS");
-      const found = ranges.flatMap(([, , primary]) => primary?.[1] ?? []);
-      if (ports.every((port) => found.includes(port))) break;
-      if (Date.now() > deadline) throw new Error("the wires are not announced");
+      const announced = ranges.flatMap(([, , primary]) => primary?.[1] ?? []);
+      if (ports.every((port) => announced.includes(port))) break;
+      if (Date.now() > deadline)
+        throw new Error("the Redis Cluster did not announce the network's ports in time");
       await new Promise((go) => setTimeout(go, 50));
     }
   }
 }
 
-class Net {
+class NetworkState {
   readonly #t: Test;
   readonly #connections = new Set<Connection>();
-  readonly #rules = new Set<Rule>();
-  readonly #drops = new Set<Drop>();
-  readonly #away = new Set<string>();
-  readonly #holds = new Set<{ nodeId: string; kind: Kind }>();
+  readonly #publicationRules = new Set<PublicationRule>();
+  readonly #commandRules = new Set<CommandRule>();
+  readonly #blockedNodes = new Set<string>();
+  readonly #holds = new Set<{ nodeId: string; traffic: Traffic }>();
 
   constructor(t: Test) {
     this.#t = t;
   }
 
-  /** A port that leads to the server's. */
+  /** Opens a port that leads to the server's port. */
   async open(port: number): Promise<number> {
     const server = createServer((node) => this.#connect(node, port));
     await new Promise<void>((resolve) => server.listen(0, HOST, resolve));
     this.#t.teardown(() => {
       server.close();
-      for (const one of this.#connections) end(one);
+      for (const connection of this.#connections) destroy(connection);
     });
     const address = server.address();
-    if (address === null || typeof address === "string") throw new Error("no port");
+    if (address === null || typeof address === "string")
+      throw new Error("the network does not listen on a port");
     return address.port;
   }
 
-  api(url: string, servers: readonly RedisServer[]): FaultyNetwork {
-    const rule = (nodeId: string, text: string, fate: Fate) =>
+  controls(url: string, servers: readonly RedisServer[]): FaultyNetwork {
+    const addRule = (nodeId: string, text: string, action: Action) =>
       new Promise<() => void>((resolve) => {
-        this.#rules.add({ nodeId, text, fate, happened: resolve });
+        this.#publicationRules.add({ nodeId, text, action, onMatch: resolve });
       });
-    const once = async (...asked: Parameters<typeof rule>) => {
-      await rule(...asked);
+    const matched = async (...rule: Parameters<typeof addRule>) => {
+      await addRule(...rule);
     };
     return {
       ...{ url, servers },
-      dropPublication: (nodeId, text) => once(nodeId, text, "lost"),
-      duplicatePublication: (nodeId, text) => once(nodeId, text, "twice"),
-      publicationPassed: (nodeId, text) => once(nodeId, text, "noted"),
+      dropPublication: (nodeId, text) => matched(nodeId, text, "drop"),
+      duplicatePublication: (nodeId, text) => matched(nodeId, text, "repeat"),
+      publicationPassed: (nodeId, text) => matched(nodeId, text, "watch"),
       delayPublication: (nodeId, text) => {
-        const held = rule(nodeId, text, "late");
+        const delayed = addRule(nodeId, text, "delay");
         return {
-          arrived: held.then(() => {}),
-          release: () => void held.then((pass) => pass()),
+          arrived: delayed.then(() => {}),
+          release: () => void delayed.then((send) => send()),
         };
       },
       holdPublications: (nodeId) => this.#hold(nodeId, "publications"),
-      holdReplies: (nodeId) => this.#hold(nodeId, "answers"),
+      holdReplies: (nodeId) => this.#hold(nodeId, "replies"),
       dropCommand: (nodeId, texts) =>
-        new Promise((done) => {
-          this.#drops.add({ nodeId, texts, done });
+        new Promise((onMatch) => {
+          this.#commandRules.add({ nodeId, texts, onMatch });
         }),
       cutSubscriptions: (nodeId) => {
-        for (const one of this.#subscriptions(nodeId)) end(one);
+        for (const connection of this.#subscriptions(nodeId)) destroy(connection);
       },
       blockSubscriptions: (nodeId) => {
-        this.#away.add(nodeId);
-        for (const one of this.#subscriptions(nodeId)) end(one);
+        this.#blockedNodes.add(nodeId);
+        for (const connection of this.#subscriptions(nodeId)) destroy(connection);
         return () => {
-          this.#away.delete(nodeId);
+          this.#blockedNodes.delete(nodeId);
         };
       },
       silenceSubscriptions: (nodeId) => {
-        for (const one of this.#subscriptions(nodeId)) one.isSilent = true;
+        for (const connection of this.#subscriptions(nodeId)) connection.isSilent = true;
       },
     };
   }
@@ -200,115 +201,118 @@ class Net {
     );
   }
 
-  #hold(nodeId: string, kind: Kind): () => void {
-    const hold = { nodeId, kind };
+  #hold(nodeId: string, traffic: Traffic): () => void {
+    const hold = { nodeId, traffic };
     this.#holds.add(hold);
     return () => {
       this.#holds.delete(hold);
-      for (const one of this.#connections) {
-        if (this.#isHeld(one)) continue;
-        const { held } = one;
-        one.held = [];
-        for (const reply of held) one.node.write(reply);
+      for (const connection of this.#connections) {
+        if (this.#isHeld(connection)) continue;
+        const { heldReplies } = connection;
+        connection.heldReplies = [];
+        for (const reply of heldReplies) connection.node.write(reply);
       }
     };
   }
 
   #isHeld({ name, subscribes }: Connection): boolean {
-    const is = subscribes ? "publications" : "answers";
-    return [...this.#holds].some(({ nodeId, kind }) => kind === is && name.includes(nodeId));
+    const carried = subscribes ? "publications" : "replies";
+    return [...this.#holds].some(
+      ({ nodeId, traffic }) => traffic === carried && name.includes(nodeId),
+    );
   }
 
   #connect(node: Socket, port: number): void {
-    const one: Connection = {
+    const connection: Connection = {
       ...{ node, redis: tcp(port, HOST), name: "", subscribes: false },
-      ...{ isSilent: false, rest: NOTHING, held: [] },
+      ...{ isSilent: false, partial: NOTHING, heldReplies: [] },
     };
-    this.#connections.add(one);
-    node.on("data", (bytes) => this.#asks(one, bytes));
-    one.redis.on("data", (bytes) => this.#says(one, bytes));
-    for (const socket of [node, one.redis]) {
-      socket.on("error", () => {}); // its other end is gone
+    this.#connections.add(connection);
+    node.on("data", (bytes) => this.#fromNode(connection, bytes));
+    connection.redis.on("data", (bytes) => this.#fromRedis(connection, bytes));
+    for (const socket of [node, connection.redis]) {
+      socket.on("error", () => {}); // the other end was closed; "close" follows
       socket.on("close", () => {
-        end(one);
-        this.#connections.delete(one);
+        destroy(connection);
+        this.#connections.delete(connection);
       });
     }
   }
 
-  #asks(one: Connection, bytes: Buffer): void {
-    if (one.isSilent) return;
+  #fromNode(connection: Connection, bytes: Buffer): void {
+    if (connection.isSilent) return;
     const text = bytes.toString("latin1");
-    one.name = SETNAME.exec(text)?.[1] ?? one.name;
-    one.subscribes = one.name.endsWith("-subscriber");
-    if (one.subscribes && this.#isAway(one)) return end(one);
-    for (const drop of this.#drops) {
-      if (!one.name.includes(drop.nodeId)) continue;
-      if (!drop.texts.every((part) => text.includes(part))) continue;
-      this.#drops.delete(drop);
-      drop.done();
-      return end(one);
+    connection.name = SETNAME.exec(text)?.[1] ?? connection.name;
+    connection.subscribes = connection.name.endsWith("-subscriber");
+    if (connection.subscribes && this.#isBlocked(connection)) return destroy(connection);
+    for (const rule of this.#commandRules) {
+      if (!connection.name.includes(rule.nodeId)) continue;
+      if (!rule.texts.every((part) => text.includes(part))) continue;
+      this.#commandRules.delete(rule);
+      rule.onMatch();
+      return destroy(connection);
     }
-    one.redis.write(bytes);
+    connection.redis.write(bytes);
   }
 
-  #isAway({ name }: Connection): boolean {
-    return [...this.#away].some((nodeId) => name.includes(nodeId));
+  #isBlocked({ name }: Connection): boolean {
+    return [...this.#blockedNodes].some((nodeId) => name.includes(nodeId));
   }
 
-  #says(one: Connection, bytes: Buffer): void {
-    if (one.isSilent) return;
-    const all = one.rest.length > 0 ? Buffer.concat([one.rest, bytes]) : bytes;
-    let at = 0;
-    for (let to = endOf(all, at); to > 0; to = endOf(all, at)) {
-      this.#reply(one, all.subarray(at, to));
-      at = to;
+  #fromRedis(connection: Connection, bytes: Buffer): void {
+    if (connection.isSilent) return;
+    const { partial } = connection;
+    const buffer = partial.length > 0 ? Buffer.concat([partial, bytes]) : bytes;
+    let start = 0;
+    for (let end = endOfReply(buffer, start); end > 0; end = endOfReply(buffer, start)) {
+      this.#handleReply(connection, buffer.subarray(start, end));
+      start = end;
     }
-    one.rest = all.subarray(at);
+    connection.partial = buffer.subarray(start);
   }
 
-  #reply(one: Connection, reply: Buffer): void {
+  #handleReply(connection: Connection, reply: Buffer): void {
     const isPublication = reply.subarray(0, PUBLICATION.length).equals(PUBLICATION);
-    const rule = isPublication ? this.#ruleOf(one, reply) : undefined;
-    if (rule === undefined) return this.#pass(one, reply);
-    this.#rules.delete(rule);
-    const later = Buffer.from(reply);
-    if (rule.fate === "noted" || rule.fate === "twice") this.#pass(one, reply);
-    if (rule.fate === "twice") this.#pass(one, later);
-    rule.happened(() => this.#pass(one, later));
+    const rule = isPublication ? this.#findRule(connection, reply) : undefined;
+    if (rule === undefined) return this.#forward(connection, reply);
+    this.#publicationRules.delete(rule);
+    const copy = Buffer.from(reply);
+    if (rule.action === "watch" || rule.action === "repeat") this.#forward(connection, reply);
+    if (rule.action === "repeat") this.#forward(connection, copy);
+    rule.onMatch(() => this.#forward(connection, copy));
   }
 
-  #ruleOf({ name }: Connection, reply: Buffer): Rule | undefined {
-    for (const rule of this.#rules)
+  #findRule({ name }: Connection, reply: Buffer): PublicationRule | undefined {
+    for (const rule of this.#publicationRules)
       if (name.includes(rule.nodeId) && reply.includes(rule.text)) return rule;
     return undefined;
   }
 
-  #pass(one: Connection, reply: Buffer): void {
-    if (this.#isHeld(one)) one.held.push(Buffer.from(reply));
-    else one.node.write(reply);
+  #forward(connection: Connection, reply: Buffer): void {
+    if (this.#isHeld(connection)) connection.heldReplies.push(Buffer.from(reply));
+    else connection.node.write(reply);
   }
 }
 
-function end({ node, redis }: Connection): void {
+function destroy({ node, redis }: Connection): void {
   node.destroy();
   redis.destroy();
 }
 
-/** Where the reply that begins there ends; 0: it is not whole. */
-function endOf(bytes: Buffer, at: number): number {
-  const line = bytes.indexOf("\r\n", at);
-  if (line < 0) return 0;
-  const after = line + 2;
-  const type = String.fromCharCode(bytes[at] ?? 0);
-  if (type !== "$" && type !== "*") return after;
-  const size = Number(bytes.toString("latin1", at + 1, line));
-  if (size < 0) return after; // null
+/** Returns the end of the reply that begins at `start`, 0 if the reply is not complete yet. */
+function endOfReply(bytes: Buffer, start: number): number {
+  const lineEnd = bytes.indexOf("\r\n", start);
+  if (lineEnd < 0) return 0;
+  const bodyStart = lineEnd + 2;
+  const type = String.fromCharCode(bytes[start] ?? 0);
+  if (type !== "$" && type !== "*") return bodyStart;
+  const size = Number(bytes.toString("latin1", start + 1, lineEnd));
+  if (size < 0) return bodyStart; // null
   if (type === "$") {
-    const to = after + size + 2;
-    return to <= bytes.length ? to : 0;
+    const end = bodyStart + size + 2;
+    return end <= bytes.length ? end : 0;
   }
-  let to = after;
-  for (let items = 0; items < size && to > 0; items++) to = endOf(bytes, to);
-  return to;
+  let end = bodyStart;
+  for (let items = 0; items < size && end > 0; items++) end = endOfReply(bytes, end);
+  return end;
 }

@@ -1,17 +1,17 @@
-// Judges a broker by what its users can know: what they sent, what was acknowledged, what history
-// and pushes showed. State: every message sent, and the problems found. It never asks the broker
-// anything, and never explains a problem away.
+// Checks a broker from its users' view: compares the messages they sent and the acknowledgements
+// they received with what history and pushes show. Owns the record of every message sent and the
+// problems found. Never calls the broker, and never excuses a problem.
 
 import type { ChannelKey } from "../../src/broker/model.ts";
 
-/** A message as its sender sends it, again with every retry. */
+/** A message as its sender sends it. Every retry sends the same values. */
 export interface SentMessage {
   readonly key: ChannelKey;
   readonly fromUid: string;
   readonly clientMsgNo: string;
   readonly text: string;
   readonly noPersist: boolean;
-  /** Seconds; 0 = never. */
+  /** Seconds after which the message expires. 0 means never. */
   readonly expireS: number;
 }
 
@@ -28,54 +28,56 @@ export interface ObservedMessage extends Acknowledgement {
 }
 
 /**
- * Messages in the order they were shown: all there is of the channel after `afterSeq` through
- * `throughSeq`.
+ * All messages of a channel with a seq above `afterSeq` and up to `throughSeq`, in the order in
+ * which history or a push showed them.
  */
 export interface ObservedRange {
   readonly afterSeq: number;
   readonly throughSeq: number;
   readonly messages: readonly ObservedMessage[];
   /**
-   * Unix milliseconds, not before the run was read: what could have expired by then may be missing.
+   * Unix milliseconds when the read had ended, or later. A message that may have expired by then
+   * may be missing.
    */
   readonly readEndedAtMs: number;
   /**
-   * Unix milliseconds, not after it was read: what had expired by then must be missing. Undefined:
-   * not known.
+   * Unix milliseconds when the read started, or earlier. A message that had expired by then must be
+   * missing. `undefined` if the time is unknown.
    */
   readonly readStartedAtMs?: number;
 }
 
 /**
- * The run of one message that was pushed live: nothing stored may lie between it and the message
- * before.
+ * Returns the range of one message that was pushed live. Its seq must directly follow the last
+ * range of the reader, because live pushes skip no stored message.
  */
-export function liveRange(message: ObservedMessage, atMs: number): ObservedRange {
+export function liveRange(message: ObservedMessage, readEndedAtMs: number): ObservedRange {
   const { messageSeq } = message;
   const bounds = { afterSeq: messageSeq - 1, throughSeq: messageSeq };
-  return { ...bounds, messages: [message], readEndedAtMs: atMs };
+  return { ...bounds, messages: [message], readEndedAtMs };
 }
 
 export type ProblemKind =
   /** An acknowledged message is missing. */
   | "lost"
   /**
-   * A place that no acknowledgement accounts for is empty, or a run does not follow the one before.
+   * No message was shown at a seq for which there was no acknowledgement, or a range does not
+   * follow the previous range of its reader.
    */
   | "gap"
-  /** A message or a place came twice. */
+  /** A message was shown twice, or a seq was acknowledged twice. */
   | "repeat"
-  /** An earlier message came after a later one, or a smaller id after a greater one. */
+  /** A lower seq was shown after a higher seq, or a higher seq has a lower message id. */
   | "reorder"
   /** Id, seq or content differ from what was acknowledged or sent. */
   | "changed"
-  /** One clientMsgNo has two places. */
+  /** A message was shown at another seq than the acknowledged one. */
   | "duplicate"
-  /** Nobody sent it. */
+  /** Nobody sent the message. */
   | "unknown"
-  /** It was to be gone. */
+  /** The message was shown after it had expired. */
   | "expired"
-  /** It was not to be stored. */
+  /** The message was stored although its sender set `noPersist`. */
   | "unstored";
 
 export interface Problem {
@@ -84,11 +86,11 @@ export interface Problem {
   readonly what: string;
 }
 
-/** One who reads a channel from its start on: how far it is, and what it was shown. */
+/** One reader of a channel: its position, and the messages it was shown. */
 export class Reader {
   readonly name: string;
   readonly key: ChannelKey;
-  /** Everything through this seq was shown, or accounted for. */
+  /** Seq up to which every message was shown, or was checked as missing. */
   cursor: number;
   last: Acknowledgement = { messageId: 0, messageSeq: 0 };
   readonly seqs = new Set<number>();
@@ -101,16 +103,17 @@ export class Reader {
   }
 }
 
+/** A message that was sent, and its first acknowledgement. */
 interface Entry {
-  readonly sending: SentMessage;
+  readonly message: SentMessage;
   readonly sentAtMs: number;
   ack: (Acknowledgement & { readonly atMs: number }) | undefined;
 }
 
 export class HistoryChecker {
   readonly #entries = new Map<string, Entry>();
-  readonly #places = new Map<ChannelKey, Map<number, Entry>>();
-  readonly #unanswered = new Set<Entry>();
+  readonly #entriesBySeq = new Map<ChannelKey, Map<number, Entry>>();
+  readonly #unacknowledged = new Set<Entry>();
   readonly #problems: Problem[] = [];
 
   get problems(): readonly Problem[] {
@@ -118,77 +121,78 @@ export class HistoryChecker {
   }
 
   get acknowledgedCount(): number {
-    return this.#entries.size - this.#unanswered.size;
+    return this.#entries.size - this.#unacknowledged.size;
   }
 
-  /** What was sent and not acknowledged yet, oldest first: to be sent again. */
+  /** Messages that were sent and not yet acknowledged, oldest first. Their senders must retry. */
   get unacknowledged(): readonly SentMessage[] {
-    return [...this.#unanswered].map(({ sending }) => sending);
+    return [...this.#unacknowledged].map(({ message }) => message);
   }
 
-  /** To be called before the message leaves. Harmless for a retry. */
-  recordSend(sending: SentMessage, nowMs: number): void {
-    const name = nameOf(sending);
+  /** Records a message. Must be called before it is sent. Has no effect for a retry. */
+  recordSend(message: SentMessage, nowMs: number): void {
+    const name = nameOf(message);
     if (this.#entries.has(name)) return;
-    const entry = { sending, sentAtMs: nowMs, ack: undefined };
+    const entry = { message, sentAtMs: nowMs, ack: undefined };
     this.#entries.set(name, entry);
-    this.#unanswered.add(entry);
+    this.#unacknowledged.add(entry);
   }
 
-  /** To be called with every acknowledgement, of retries too. */
-  recordAcknowledgement(sending: SentMessage, ack: Acknowledgement, nowMs: number): void {
-    const entry = this.#entries.get(nameOf(sending));
-    if (entry === undefined) throw new Error("acknowledged and never sent");
+  /** Records an acknowledgement. Must be called for every one, also those of retries. */
+  recordAcknowledgement(message: SentMessage, ack: Acknowledgement, nowMs: number): void {
+    const entry = this.#entries.get(nameOf(message));
+    if (entry === undefined)
+      throw new Error("a message was acknowledged that was never recorded as sent");
     if (entry.ack !== undefined) {
-      if (!isSame(entry.ack, ack)) this.#add("changed", "ack", `${show(ack)} of ${show(entry)}`);
+      if (!isSame(entry.ack, ack)) this.#add("changed", "ack", `${show(ack)} for ${show(entry)}`);
       return;
     }
     entry.ack = { ...ack, atMs: nowMs };
-    this.#unanswered.delete(entry);
-    if (sending.noPersist !== (ack.messageSeq === 0))
+    this.#unacknowledged.delete(entry);
+    if (message.noPersist !== (ack.messageSeq === 0))
       this.#add("changed", "ack", `seq ${ack.messageSeq} for ${show(entry)}`);
-    if (!sending.noPersist) this.#takePlace(entry, ack.messageSeq);
+    if (!message.noPersist) this.#assignSeq(entry, ack.messageSeq);
   }
 
   /**
-   * Judges the next run of a reader. To be called when everything sent before the run was read is
-   * acknowledged.
+   * Checks the next range of a reader. Must be called only after every message sent before the read
+   * has been acknowledged.
    */
-  checkRange(reader: Reader, run: ObservedRange): void {
+  checkRange(reader: Reader, range: ObservedRange): void {
     const where = `${reader.name} of ${reader.key}`;
-    if (run.afterSeq > reader.cursor)
-      this.#add("gap", where, `jumps from ${reader.cursor} to ${run.afterSeq}`);
-    const stored = run.messages.filter(({ messageSeq }) => messageSeq > 0);
-    for (const shown of run.messages) this.#checkShown(reader, run, shown);
+    if (range.afterSeq > reader.cursor)
+      this.#add("gap", where, `jumps from seq ${reader.cursor} to ${range.afterSeq}`);
+    const stored = range.messages.filter(({ messageSeq }) => messageSeq > 0);
+    for (const shown of range.messages) this.#checkShown(reader, range, shown);
     const shownSeqs = new Set(stored.map(({ messageSeq }) => messageSeq));
-    const from = Math.max(run.afterSeq, reader.cursor);
-    for (let seq = from + 1; seq <= run.throughSeq; seq++)
-      if (!shownSeqs.has(seq)) this.#checkMissing(reader, seq, run.readEndedAtMs);
-    reader.cursor = Math.max(reader.cursor, run.throughSeq);
+    const from = Math.max(range.afterSeq, reader.cursor);
+    for (let seq = from + 1; seq <= range.throughSeq; seq++)
+      if (!shownSeqs.has(seq)) this.#checkMissing(reader, seq, range.readEndedAtMs);
+    reader.cursor = Math.max(reader.cursor, range.throughSeq);
   }
 
-  /** Judges whether the reader, having read to the end, was shown all there is. */
+  /** Checks that a reader that has read to the end of the channel was shown every message. */
   checkEnd(reader: Reader): void {
-    const places = this.#places.get(reader.key);
-    const end = Math.max(reader.cursor, greatest(places?.keys()));
+    const entriesBySeq = this.#entriesBySeq.get(reader.key);
+    const end = Math.max(reader.cursor, highestSeq(entriesBySeq?.keys()));
     for (let seq = reader.cursor + 1; seq <= end; seq++)
       this.#checkMissing(reader, seq, Number.NEGATIVE_INFINITY);
   }
 
-  #checkShown(reader: Reader, run: ObservedRange, shown: ObservedMessage): void {
+  #checkShown(reader: Reader, range: ObservedRange, shown: ObservedMessage): void {
     const where = `${reader.name} of ${reader.key}`;
     const { key } = reader;
     const entry = this.#entries.get(nameOf({ ...shown, key }));
     if (entry === undefined) return this.#add("unknown", where, show(shown));
     this.#checkOrder(reader, shown, entry);
-    const { ack, sending } = entry;
-    if (ack === undefined) throw new Error(`${show(entry)} is unanswered`);
-    if (shown.messageSeq > 0 && sending.noPersist) this.#add("unstored", where, show(shown));
+    const { ack, message } = entry;
+    if (ack === undefined) throw new Error(`${show(entry)} was not acknowledged before the check`);
+    if (shown.messageSeq > 0 && message.noPersist) this.#add("unstored", where, show(shown));
     else if (shown.messageSeq !== ack.messageSeq)
-      this.#add("duplicate", where, `${show(shown)} is ${show(entry)}`);
-    else if (!isSame(shown, ack) || shown.text !== sending.text)
-      this.#add("changed", where, `${show(shown)} was ${show(entry)}`);
-    if (isGone(entry, run)) this.#add("expired", where, show(shown));
+      this.#add("duplicate", where, `${show(shown)} instead of ${show(entry)}`);
+    else if (!isSame(shown, ack) || shown.text !== message.text)
+      this.#add("changed", where, `${show(shown)} instead of ${show(entry)}`);
+    if (isExpired(entry, range)) this.#add("expired", where, show(shown));
   }
 
   #checkOrder(reader: Reader, shown: ObservedMessage, entry: Entry): void {
@@ -211,18 +215,19 @@ export class HistoryChecker {
 
   #checkMissing(reader: Reader, seq: number, atMs: number): void {
     const where = `${reader.name} of ${reader.key}`;
-    const entry = this.#places.get(reader.key)?.get(seq);
-    if (entry === undefined) this.#add("gap", where, `nothing at ${seq}`);
-    else if (!mayBeGone(entry, atMs)) this.#add("lost", where, show(entry));
+    const entry = this.#entriesBySeq.get(reader.key)?.get(seq);
+    if (entry === undefined) this.#add("gap", where, `no message at seq ${seq}`);
+    else if (!mayBeExpired(entry, atMs)) this.#add("lost", where, show(entry));
   }
 
-  #takePlace(entry: Entry, seq: number): void {
-    const { key } = entry.sending;
-    const places = this.#places.get(key) ?? new Map<number, Entry>();
-    this.#places.set(key, places);
-    const other = places.get(seq);
-    if (other !== undefined) this.#add("repeat", `ack of ${key}`, `${show(other)}, ${show(entry)}`);
-    places.set(seq, entry);
+  #assignSeq(entry: Entry, seq: number): void {
+    const { key } = entry.message;
+    const entriesBySeq = this.#entriesBySeq.get(key) ?? new Map<number, Entry>();
+    this.#entriesBySeq.set(key, entriesBySeq);
+    const previous = entriesBySeq.get(seq);
+    if (previous !== undefined)
+      this.#add("repeat", `ack of ${key}`, `${show(previous)}, ${show(entry)}`);
+    entriesBySeq.set(seq, entry);
   }
 
   #add(kind: ProblemKind, where: string, what: string): void {
@@ -234,35 +239,36 @@ function nameOf(message: Pick<SentMessage, "key" | "fromUid" | "clientMsgNo">): 
   return `${message.key}\n${message.fromUid}\n${message.clientMsgNo}`;
 }
 
-function greatest(seqs: Iterable<number> = []): number {
-  let found = 0;
-  for (const seq of seqs) found = Math.max(found, seq);
-  return found;
+function highestSeq(seqs: Iterable<number> = []): number {
+  let highest = 0;
+  for (const seq of seqs) highest = Math.max(highest, seq);
+  return highest;
 }
 
-function isSame(one: Acknowledgement, other: Acknowledgement): boolean {
-  return one.messageId === other.messageId && one.messageSeq === other.messageSeq;
+function isSame(ack: Acknowledgement, other: Acknowledgement): boolean {
+  return ack.messageId === other.messageId && ack.messageSeq === other.messageSeq;
 }
 
 /**
- * It was accepted after it was sent and before it was acknowledged: its end lies between these two
- * plus its life.
+ * True if the message may have expired by `atMs`. The broker accepted it between the send and the
+ * acknowledgement, so the earliest possible expiry counts from the send.
  */
-function mayBeGone({ sending, sentAtMs }: Entry, atMs: number): boolean {
-  return sending.expireS > 0 && atMs >= sentAtMs + sending.expireS * 1000;
+function mayBeExpired({ message, sentAtMs }: Entry, atMs: number): boolean {
+  return message.expireS > 0 && atMs >= sentAtMs + message.expireS * 1000;
 }
 
-function isGone({ sending, ack }: Entry, { readStartedAtMs = 0 }: ObservedRange): boolean {
-  if (ack === undefined || sending.expireS === 0) return false;
-  return readStartedAtMs >= ack.atMs + sending.expireS * 1000;
+/** True if the message had certainly expired when the read started. */
+function isExpired({ message, ack }: Entry, { readStartedAtMs = 0 }: ObservedRange): boolean {
+  if (ack === undefined || message.expireS === 0) return false;
+  return readStartedAtMs >= ack.atMs + message.expireS * 1000;
 }
 
-function show(one: Entry | ObservedMessage | Acknowledgement): string {
-  if ("sending" in one) {
-    const { fromUid, clientMsgNo } = one.sending;
-    return `${fromUid}/${clientMsgNo} (${one.ack ? show(one.ack) : "no ack"})`;
+function show(item: Entry | ObservedMessage | Acknowledgement): string {
+  if ("message" in item) {
+    const { fromUid, clientMsgNo } = item.message;
+    return `${fromUid}/${clientMsgNo} (${item.ack ? show(item.ack) : "no ack"})`;
   }
-  const { messageId, messageSeq } = one;
-  const name = "fromUid" in one ? `${one.fromUid}/${one.clientMsgNo} ` : "";
+  const { messageId, messageSeq } = item;
+  const name = "fromUid" in item ? `${item.fromUid}/${item.clientMsgNo} ` : "";
   return `${name}seq ${messageSeq} id ${messageId}`;
 }

@@ -1,20 +1,20 @@
-// A small real client for JSON-RPC over one `ws` socket, for tests, written from what WuKongIM's
-// clients do: string ids, `recvack` after each `recv`. It keeps every notification, in order, never
-// reconnects, and fails loudly: what such a client could not read ends the connection.
+// A small JSON-RPC client on one `ws` socket, for tests. It behaves like WuKongIM's clients: ids are
+// strings, and each `recv` is answered with `recvack`. It keeps every notification in order and
+// never reconnects. A message that WuKongIM's clients could not read ends the connection.
 
 import { randomUUID } from "node:crypto";
 import { WebSocket } from "ws";
 import type { TeardownHost } from "./native-client.ts";
 import { Waiters } from "./waiters.ts";
 
-/** Looked into freely by tests. */
+/** JSON from the server. Tests read any field of it without a schema. */
 // biome-ignore lint/suspicious/noExplicitAny: results and params have many forms
 export type Json = any;
 
 export interface JsonRpcSocket {
   readonly port: number;
   readonly subprotocols?: readonly string[];
-  /** For every wait. Default: two minutes. */
+  /** Timeout of every wait. Default: two minutes. */
   readonly timeoutMs?: number;
 }
 
@@ -23,7 +23,7 @@ export interface Notification {
   readonly params: Json;
 }
 
-/** An error in place of a result, or a connection that ended before. */
+/** An error response, or a connection that ended before the response. */
 export class JsonRpcError extends Error {
   readonly code: number;
   readonly data: Json;
@@ -37,17 +37,18 @@ export class JsonRpcError extends Error {
 }
 
 export class JsonRpcClient {
-  /** All so far, in order of arrival. */
+  /** Every notification so far, in order of arrival. */
   readonly notifications: Notification[] = [];
-  /** All messages so far as they came. */
+  /** Unparsed text of every message so far. */
   readonly texts: string[] = [];
-  /** Errors that name no request. */
+  /** Error responses without an id. */
   readonly strayErrors: Json[] = [];
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
   readonly #socket: WebSocket;
   readonly #waiters: Waiters;
-  readonly #requests = new Map<string, (answer: Json) => void>();
-  readonly #taken = new Map<string, number>();
+  readonly #requests = new Map<string, (response: Json) => void>();
+  /** Number of notifications that `next` has returned, by method. */
+  readonly #nextIndexes = new Map<string, number>();
   #ended: JsonRpcError | undefined;
 
   constructor(socket: WebSocket, timeoutMs: number) {
@@ -56,7 +57,7 @@ export class JsonRpcClient {
     socket.on("message", (data, isBinary) => {
       try {
         if (isBinary) throw new Error("the server sent a binary message");
-        this.#take(String(data));
+        this.#receive(String(data));
       } catch (error) {
         this.#end(1006, String(error));
         socket.terminate();
@@ -76,7 +77,7 @@ export class JsonRpcClient {
     return this.#socket.protocol;
   }
 
-  /** Resolves with the result; rejects with JsonRpcError. */
+  /** Sends a request and resolves with its result. Rejects with JsonRpcError. */
   async request(method: string, params: Json = {}): Promise<Json> {
     const id = randomUUID();
     const { result, error } = await this.exchange(id, { method, params, id });
@@ -86,43 +87,51 @@ export class JsonRpcClient {
 
   /** Sends the message and resolves with the response to `id`. */
   async exchange(id: string, message: Json): Promise<Json> {
-    let answer: Json = this.#ended && { error: this.#ended };
-    this.#requests.set(id, (given) => {
-      answer = given;
+    let response: Json = this.#ended && { error: this.#ended };
+    this.#requests.set(id, (message) => {
+      response = message;
     });
     this.raw(typeof message === "string" ? message : JSON.stringify(message));
-    await this.#waiters.until(`an answer to ${id}`, () => answer !== undefined);
-    return answer;
+    await this.#waiters.until(`the response to ${id}`, () => response !== undefined);
+    return response;
   }
 
   notify(method: string, params: Json = {}): void {
     this.raw(JSON.stringify({ method, params }));
   }
 
-  /** The next notification of the method, each once; rejects when the connection ends before. */
+  /**
+   * Resolves with the params of the method's next notification. Each notification is returned once.
+   * Rejects if the connection ends first.
+   */
   async next(method: string): Promise<Json> {
-    const at = this.#taken.get(method) ?? 0;
+    const at = this.#nextIndexes.get(method) ?? 0;
     await this.waitFor(() => this.all(method).length > at, `a ${method}`);
-    this.#taken.set(method, at + 1);
+    this.#nextIndexes.set(method, at + 1);
     return this.all(method)[at];
   }
 
-  /** The params of all notifications of the method so far. */
+  /** Returns the params of all notifications of the method so far. */
   all(method: string): readonly Json[] {
-    return this.notifications.filter((one) => one.method === method).map(({ params }) => params);
+    return this.notifications
+      .filter((notification) => notification.method === method)
+      .map(({ params }) => params);
   }
 
-  async waitFor(predicate: (client: this) => boolean, what = "the condition"): Promise<void> {
-    await this.#waiters.until(what, () => predicate(this) || this.#ended !== undefined);
+  async waitFor(
+    predicate: (client: this) => boolean,
+    description = "the condition",
+  ): Promise<void> {
+    await this.#waiters.until(description, () => predicate(this) || this.#ended !== undefined);
     if (!predicate(this) && this.#ended !== undefined) throw this.#ended;
   }
 
-  /** A text message, or a binary one. Harmless when closed. */
+  /** Sends a text or binary message. Does nothing if the socket is closed. */
   raw(data: string | Uint8Array): void {
     if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(data);
   }
 
-  /** Stops reading: the server's buffers fill up. */
+  /** Stops reading, so that the server's buffers fill up. */
   pause(): void {
     this.#socket.pause();
   }
@@ -136,24 +145,24 @@ export class JsonRpcClient {
     this.#socket.terminate();
   }
 
-  #take(text: string): void {
+  #receive(text: string): void {
     this.texts.push(text);
     const message: Json = JSON.parse(text);
-    if (message.jsonrpc !== "2.0") throw new Error(`not JSON-RPC: ${text}`);
+    if (message.jsonrpc !== "2.0") throw new Error(`not a JSON-RPC 2.0 message: ${text}`);
     if ("method" in message) {
-      if ("id" in message) throw new Error(`a notification with id: ${text}`);
+      if ("id" in message) throw new Error(`a notification has an id: ${text}`);
       this.notifications.push(message);
       if (message.method === "recv") this.#acknowledge(message.params);
       return;
     }
     if ("result" in message === "error" in message)
-      throw new Error(`neither a result nor an error: ${text}`);
+      throw new Error(`a response needs either a result or an error: ${text}`);
     if (!("id" in message)) this.strayErrors.push(message.error);
     this.#requests.get(message.id)?.(message);
     this.#requests.delete(message.id);
   }
 
-  /** As easyjssdk does, for every `recv`. */
+  /** Sends `recvack` for a `recv`, as WuKongIM's easyjssdk does. */
   #acknowledge({ header, messageId, messageSeq }: Json): void {
     this.notify("recvack", { header, messageId, messageSeq });
   }
@@ -167,7 +176,7 @@ export class JsonRpcClient {
   }
 }
 
-/** Opens a socket and says nothing. */
+/** Opens a socket and sends nothing on it. */
 export async function openJsonRpc(
   t: TeardownHost,
   { port, subprotocols = [], timeoutMs = 120_000 }: JsonRpcSocket,

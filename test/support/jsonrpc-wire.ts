@@ -1,6 +1,6 @@
-// The extended JSON-RPC in place of the native protocol, for the behaviour tests: a client's
-// operation → text, a server's text → the reply or push that native would have decoded. Written
-// from docs/protocol/jsonrpc.md. State: which request each id is.
+// Lets the native test client speak the extended JSON-RPC: encodes its operations as text, and
+// decodes the server's text to the reply or push that the native protocol would have sent. Written
+// from docs/protocol/jsonrpc.md. Owns the kind of each request that has no reply yet.
 
 import {
   type ChannelEvent,
@@ -19,19 +19,19 @@ import type { Operation, OperationKind, Push, Reply } from "../../src/protocol/p
 import type { Json } from "./jsonrpc-client.ts";
 import type { Wire } from "./wire.ts";
 
-/** `uid`: of the client. */
+/** Returns the JSON-RPC wire format of one connection of the user `uid`. */
 export function jsonRpcWire(uid: string): Wire {
-  const asked = new Map<number, OperationKind>();
+  const kindsByRef = new Map<number, OperationKind>();
   return {
     subprotocol: "jindou.jsonrpc.v1",
 
     encode(operation) {
       const { kind, ref } = operation;
-      const hasAnswer = kind !== "recvack" && kind !== "disconnect";
-      if (hasAnswer) asked.set(ref, kind);
+      const hasReply = kind !== "recvack" && kind !== "disconnect";
+      if (hasReply) kindsByRef.set(ref, kind);
       return JSON.stringify({
         ...{ jsonrpc: "2.0", method: kind, params: paramsOf(operation) },
-        ...(hasAnswer && { id: String(ref) }),
+        ...(hasReply && { id: String(ref) }),
       });
     },
 
@@ -41,9 +41,9 @@ export function jsonRpcWire(uid: string): Wire {
       if (message.method !== undefined) return pushOf(uid, message.method, message.params);
       const ref = Number(message.id ?? 0);
       if (message.error !== undefined) return errorOf(ref, message.error);
-      const kind = asked.get(ref);
-      asked.delete(ref);
-      if (kind === undefined) throw new Error(`an answer to ${message.id}`);
+      const kind = kindsByRef.get(ref);
+      kindsByRef.delete(ref);
+      if (kind === undefined) throw new Error(`a reply to ${message.id}, which is not a request`);
       return replyOf(uid, kind, { ...message.result, ref });
     },
   };
@@ -57,7 +57,7 @@ function paramsOf(operation: Operation): object {
         ...{ protocol: version, uid, token, session },
         ...{ deviceFlag: flag, deviceId, deviceLevel: level },
         resume: resume.map(({ channel, lastSeq, lastId }) => ({
-          ...named(channel),
+          ...channelFields(channel),
           ...{ lastSeq, lastId },
         })),
       };
@@ -65,11 +65,11 @@ function paramsOf(operation: Operation): object {
     case "send": {
       const { channel, payload, kind: _, ref: __, ...rest } = operation;
       const bytes = Buffer.from(payload).toString("base64");
-      return { ...named(channel), ...rest, payload: bytes };
+      return { ...channelFields(channel), ...rest, payload: bytes };
     }
     case "conversation":
       return {
-        ...named(operation.channel),
+        ...channelFields(operation.channel),
         ...operation.change,
         change: operation.change.kind,
       };
@@ -77,12 +77,12 @@ function paramsOf(operation: Operation): object {
       const { kind: _, ref: __, ...rest } = operation;
       if (!("channel" in rest)) return rest;
       const { channel, ...others } = rest;
-      return { ...(channel && named(channel)), ...others };
+      return { ...(channel && channelFields(channel)), ...others };
     }
   }
 }
 
-function named({ id, type }: ChannelRef) {
+function channelFields({ id, type }: ChannelRef) {
   return { channelId: id, channelType: type };
 }
 
@@ -99,9 +99,9 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
         ...result,
         kind: "connack",
         version: result.protocol,
-        resume: result.resume.map((one: Json) => ({
-          channel: channelOf(one),
-          ...{ status: one.status, headSeq: one.headSeq },
+        resume: result.resume.map((channel: Json) => ({
+          channel: channelOf(channel),
+          ...{ status: channel.status, headSeq: channel.headSeq },
         })),
       };
     case "send":
@@ -112,7 +112,7 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
       return {
         ...{ kind, ref, channel: channelOf(result) },
         ...{ headSeq: result.headSeq, more: result.more },
-        messages: result.messages.map((one: Json) => messageOf(uid, one)),
+        messages: result.messages.map((message: Json) => messageOf(uid, message)),
       };
     case "presence":
     case "watch":
@@ -126,7 +126,7 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
     case "conversations":
       return {
         ...{ kind, ref, more: result.more },
-        conversations: result.conversations.map((one: Json) => conversationOf(uid, one)),
+        conversations: result.conversations.map((fields: Json) => conversationOf(uid, fields)),
       };
     case "conversation":
       return { kind, ref, conversation: conversationOf(uid, result) };
@@ -134,7 +134,7 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
       return { kind, ref, count: result.count };
     case "recvack":
     case "disconnect":
-      throw new Error(`a reply to ${kind}`);
+      throw new Error(`a reply to ${kind}, which has none`);
   }
 }
 
@@ -149,7 +149,7 @@ function pushOf(uid: string, method: string, params: Json): Push {
       return {
         ...{ kind: "messages", channel: channelOf(params) },
         ...{ afterSeq: params.afterSeq, throughSeq: params.throughSeq },
-        messages: params.messages.map((one: Json) => messageOf(uid, one)),
+        messages: params.messages.map((message: Json) => messageOf(uid, message)),
       };
     case "event":
       return {
@@ -177,7 +177,7 @@ function pushOf(uid: string, method: string, params: Json): Push {
     case "disconnect":
       return { kind: "disconnect", reason: params.name };
     default:
-      throw new Error(`a notification ${method}`);
+      throw new Error(`an unknown notification ${method}`);
   }
 }
 
@@ -185,8 +185,11 @@ function channelOf({ channelId: id, channelType: type }: Json): ChannelRef {
   return { id, type };
 }
 
-/** What all that was sent in a channel has: its key, and its channel as the sender named it. */
-function ownerOf(uid: string, fields: Json) {
+/**
+ * Returns the fields that messages, events and streams have in common. In a personal channel each
+ * side names the other, so for a received one the sender's name of the channel is the user itself.
+ */
+function originOf(uid: string, fields: Json) {
   const { fromUid, clientMsgNo } = fields;
   const channel = channelOf(fields);
   const isAsSent = channel.type === GROUP_CHANNEL || fromUid === uid;
@@ -199,14 +202,14 @@ function ownerOf(uid: string, fields: Json) {
 
 function messageOf(uid: string, fields: Json): Message {
   const { messageId, messageSeq, timestampMs, header, expireS } = fields;
-  const owner = ownerOf(uid, fields);
+  const origin = originOf(uid, fields);
   const payload = Uint8Array.from(Buffer.from(fields.payload, "base64"));
   const { stream } = fields;
   return {
-    ...{ messageId, messageSeq, ...owner, timestampMs, header, expireS },
+    ...{ messageId, messageSeq, ...origin, timestampMs, header, expireS },
     ...{ streamNo: fields.streamNo, tagKey: fields.tagKey, payload },
     stream: stream && {
-      ...{ ...owner, messageId, messageSeq, ...stream },
+      ...{ ...origin, messageId, messageSeq, ...stream },
       text: JSON.parse(new TextDecoder().decode(payload)).content,
       endData: stream.endData,
     },
@@ -216,7 +219,7 @@ function messageOf(uid: string, fields: Json): Message {
 function snapshotOf(uid: string, fields: Json): StreamSnapshot {
   const { messageId, messageSeq, text, stream } = fields;
   return {
-    ...{ ...ownerOf(uid, fields), messageId, messageSeq, text, ...stream },
+    ...{ ...originOf(uid, fields), messageId, messageSeq, text, ...stream },
     endData: stream.endData,
   };
 }
@@ -224,7 +227,7 @@ function snapshotOf(uid: string, fields: Json): StreamSnapshot {
 function eventOf(uid: string, fields: Json): ChannelEvent {
   const { eventId, type, data, timestampMs, stream } = fields;
   return {
-    ...ownerOf(uid, fields),
+    ...originOf(uid, fields),
     ...{ eventId, type, data, timestampMs, stream },
   };
 }

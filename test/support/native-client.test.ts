@@ -1,4 +1,4 @@
-// The test client itself, against a WebSocket server that plays a broker with the real codec.
+// The native test client, against a WebSocket server that plays a broker with the real codec.
 
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
@@ -23,8 +23,11 @@ interface Peer {
   readonly socket: WebSocket;
 }
 
-/** Answers every operation with `serve`; returns the port. */
-async function play(t: Test, serve: (operation: Operation, peer: Peer) => void): Promise<number> {
+/** Starts a server that passes every operation to `serve`. Returns its port. */
+async function startServer(
+  t: Test,
+  serve: (operation: Operation, peer: Peer) => void,
+): Promise<number> {
   const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
   t.teardown(() => server.close());
   server.on("connection", (socket) => {
@@ -63,9 +66,9 @@ const message = (messageSeq: number): Push => ({
   message: { ...PERSONAL, messageSeq },
 });
 
-t.test("connects, sends and gets the answer of its own request", async (t) => {
+t.test("each send resolves with the reply to its own request, in any order", async (t) => {
   const held: Reply[] = [];
-  const port = await play(t, (operation, peer) => {
+  const port = await startServer(t, (operation, peer) => {
     if (operation.kind === "connect") peer.reply(connack(operation.ref));
     if (operation.kind !== "send") return;
     const { ref, clientMsgNo } = operation;
@@ -87,8 +90,8 @@ t.test("connects, sends and gets the answer of its own request", async (t) => {
   t.match(await bob.closed, { code: 1000 });
 });
 
-t.test("an ERROR rejects its request and the session goes on", async (t) => {
-  const port = await play(t, ({ kind, ref }, peer) => {
+t.test("an ERROR rejects its request, and the session stays open", async (t) => {
+  const port = await startServer(t, ({ kind, ref }, peer) => {
     if (kind === "connect") peer.reply(connack(ref));
     if (kind === "ping") peer.reply({ kind: "pong", ref, serverTimeMs: 5 });
     const refusal = { code: "not_subscriber", message: "no" } as const;
@@ -101,8 +104,8 @@ t.test("an ERROR rejects its request and the session goes on", async (t) => {
   t.match(await bob.ping(), { serverTimeMs: 5 });
 });
 
-t.test("a refused connect rejects with the ERROR's code", async (t) => {
-  const port = await play(t, ({ ref }, { reply, push, socket }) => {
+t.test("a refused login rejects with the code of the ERROR", async (t) => {
+  const port = await startServer(t, ({ ref }, { reply, push, socket }) => {
     const refusal = { code: "unauthorized", message: "no" } as const;
     reply({ kind: "error", ref, retryAfterMs: 0, ...refusal });
     push({ kind: "disconnect", reason: "auth_failed" });
@@ -113,8 +116,8 @@ t.test("a refused connect rejects with the ERROR's code", async (t) => {
   });
 });
 
-t.test("a close without an ERROR rejects with the close code", async (t) => {
-  const port = await play(t, (_operation, { socket }) => socket.close(4102));
+t.test("a connection that is closed without an ERROR rejects with the close code", async (t) => {
+  const port = await startServer(t, (_operation, { socket }) => socket.close(4102));
   await t.rejects(connectNative(t, { port, uid: "bob" }), {
     code: "closed_4102",
   });
@@ -132,8 +135,8 @@ t.test("a refused upgrade rejects with its HTTP status", async (t) => {
   await t.rejects(openNative(t, { port, uid: "bob" }), { code: "http_503" });
 });
 
-t.test("pushes are kept in order and taken one by one", async (t) => {
-  const port = await play(t, ({ kind, ref }, peer) => {
+t.test("pushes are kept in order and returned one by one", async (t) => {
+  const port = await startServer(t, ({ kind, ref }, peer) => {
     if (kind === "connect") peer.reply(connack(ref));
     if (kind === "ping") for (const seq of [1, 2, 3]) peer.push(message(seq));
   });
@@ -157,24 +160,24 @@ t.test("pushes are kept in order and taken one by one", async (t) => {
   await t.rejects(bob.nextPush(), { code: "closed_1006" });
 });
 
-t.test("a wait that never comes true rejects", async (t) => {
-  const port = await play(t, ({ ref }, peer) => peer.reply(connack(ref)));
+t.test("a wait whose condition never becomes true rejects after its timeout", async (t) => {
+  const port = await startServer(t, ({ ref }, peer) => peer.reply(connack(ref)));
   const bob = await connectNative(t, { port, uid: "bob", timeoutMs: 20 });
   await t.rejects(bob.nextPush(), /timed out waiting for a push \(bob\)/);
 });
 
-t.test("a paused client gets nothing until it resumes", async (t) => {
+t.test("a paused client receives no push until it resumes", async (t) => {
   const peers: Peer[] = [];
-  const port = await play(t, ({ kind, ref }, peer) => {
+  const port = await startServer(t, ({ kind, ref }, peer) => {
     if (kind === "connect") peer.reply(connack(ref));
     if (kind === "recvack") peers.push(peer);
   });
   const bob = await connectNative(t, { port, uid: "bob" });
   bob.pause();
   bob.recvack(TEAM, PERSONAL);
-  const other = await connectNative(t, { port, uid: "carol" });
-  other.recvack(TEAM, PERSONAL);
-  const carolIsServed = other.nextPush();
+  const carol = await connectNative(t, { port, uid: "carol" });
+  carol.recvack(TEAM, PERSONAL);
+  const carolIsServed = carol.nextPush();
   while (peers.length < 2) await new Promise((next) => setImmediate(next));
   for (const peer of peers) peer.push(message(1));
   await carolIsServed;
@@ -186,17 +189,15 @@ t.test("a paused client gets nothing until it resumes", async (t) => {
   t.match(await bob.closed, { code: 1000 });
 });
 
-t.test("what is no server frame ends the connection", async (t) => {
-  const port = await play(t, (_operation, { socket }) => socket.send("hello"));
+t.test("a frame that no server sends ends the connection", async (t) => {
+  const port = await startServer(t, (_operation, { socket }) => socket.send("hello"));
   await t.rejects(connectNative(t, { port, uid: "bob" }), {
     code: "bad_server_frame",
   });
 });
 
-/**
- * What a broker says to each of the operations about streams, commands, conversations and presence.
- */
-function answerTo(operation: Operation): Reply | undefined {
+/** Returns a broker's reply to an operation on streams, commands, conversations or presence. */
+function replyTo(operation: Operation): Reply | undefined {
   const { ref } = operation;
   const presence = [{ uid: "alice", online: true, flag: 0 }] as const;
   switch (operation.kind) {
@@ -219,11 +220,11 @@ function answerTo(operation: Operation): Reply | undefined {
   }
 }
 
-t.test("every kind of request gets its reply", async (t) => {
-  const asked: Operation[] = [];
-  const port = await play(t, (operation, peer) => {
-    asked.push(operation);
-    const reply = answerTo(operation);
+t.test("every kind of request resolves with its reply", async (t) => {
+  const operations: Operation[] = [];
+  const port = await startServer(t, (operation, peer) => {
+    operations.push(operation);
+    const reply = replyTo(operation);
     if (reply !== undefined) peer.reply(reply);
   });
   const bob = await connectNative(t, { port, uid: "bob" });
@@ -237,7 +238,7 @@ t.test("every kind of request gets its reply", async (t) => {
   t.same(changed.conversation, TALK);
   t.match(await bob.acknowledge([4, 5]), { count: 2 });
   t.match(await bob.watch(["alice"]), { presence: [{ uid: "alice" }] });
-  t.match(asked.slice(1), [
+  t.match(operations.slice(1), [
     { kind: "stream", channel: ALICE, clientMsgNo: "s-1" },
     { kind: "cancel", channel: ALICE, clientMsgNo: "s-1" },
     { kind: "conversations", limit: 100, offset: 3 },
@@ -247,32 +248,32 @@ t.test("every kind of request gets its reply", async (t) => {
   ]);
 });
 
-t.test("pushes are kept by kind, and streams as they grow", async (t) => {
+t.test("pushes can be read by kind, and the text of a stream grows with its events", async (t) => {
   const more = { messageSeq: 8, index: 4, nextIndex: 6, textOffset: 4 };
   const stream = { ...more, state: "active" } as const;
-  const grown = { ...CHUNK, type: STREAM_CONTENT, data: "!", stream };
+  const event = { ...CHUNK, type: STREAM_CONTENT, data: "!", stream };
   const presence = [{ uid: "alice", online: false, flag: 0 }] as const;
   const pushes: readonly Push[] = [
     { kind: "message", channel: ALICE, message: STREAMED },
-    { kind: "event", channel: ALICE, event: grown },
+    { kind: "event", channel: ALICE, event: event },
     { kind: "command", channel: ALICE, inboxSeq: 3, message: PERSONAL },
     { kind: "conversation", change: "read", conversation: TALK },
     { kind: "presence", presence },
   ];
-  const port = await play(t, ({ kind, ref }, peer) => {
+  const port = await startServer(t, ({ kind, ref }, peer) => {
     if (kind === "connect") peer.reply(connack(ref));
     if (kind === "ping") for (const push of pushes) peer.push(push);
   });
   const bob = await connectNative(t, { port, uid: "bob" });
-  bob.ping().catch(() => undefined); // is answered with pushes only
+  bob.ping().catch(() => undefined); // this server sends pushes and no PONG
   await bob.waitFor((client) => client.pushes.length === pushes.length);
   t.same(bob.pushes, pushes);
-  t.same(bob.events, [grown]);
+  t.same(bob.events, [event]);
   t.match(bob.commands, [{ inboxSeq: 3, message: { messageSeq: 7 } }]);
   t.match(bob.pushesOf("presence"), [{ presence }]);
   const view = bob.view(ALICE, "s-1");
   t.match(view, { text: `${RUNNING.text}!`, merged: 1, problems: [] });
   const { streams } = bob;
-  const again = await connectNative(t, { port, uid: "bob", streams });
-  t.equal(again.view(ALICE, "s-1"), view, "it outlives the connection");
+  const nextClient = await connectNative(t, { port, uid: "bob", streams });
+  t.equal(nextClient.view(ALICE, "s-1"), view, "a stream's view is kept for the next connection");
 });

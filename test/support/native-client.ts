@@ -1,5 +1,5 @@
-// Connecting a native test client: `connectNative` for a session, `openNative` for a bare socket.
-// The client itself is NativeClient.
+// Opens connections of the native test client: `connectNative` logs in, `openNative` only opens the
+// socket. Both return a NativeClient.
 
 import { WebSocket } from "ws";
 import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";
@@ -11,17 +11,17 @@ export interface NativeClientOptions extends NativeSessionOptions {
   readonly host?: string;
   /** Default: "/" */
   readonly path?: string;
-  /** Subprotocols to offer. Default: the native one. */
+  /** Subprotocols to offer. Default: the native subprotocol. */
   readonly subprotocols?: readonly string[];
   readonly headers?: Readonly<Record<string, string>>;
-  /** The address it comes from. */
+  /** Local address of the client's socket. */
   readonly localAddress?: string;
 }
 
-/** The part of tap's `t` that is used; undefined: the caller closes the client. */
+/** The part of tap's `t` that closes the client. With `undefined`, the caller closes it. */
 export type TeardownHost = { teardown(clean: () => unknown): unknown } | undefined;
 
-/** Opens a socket and says CONNECT. Rejects with NativeClientError when it is refused. */
+/** Opens a socket and sends CONNECT. Rejects with NativeClientError if the login is refused. */
 export async function connectNative(
   t: TeardownHost,
   options: NativeClientOptions,
@@ -36,7 +36,7 @@ export async function connectNative(
   }
 }
 
-/** Opens a socket and says nothing, for tests of what happens before or instead of CONNECT. */
+/** Opens a socket and sends nothing on it. */
 export async function openNative(
   t: TeardownHost,
   options: NativeClientOptions,
@@ -60,11 +60,16 @@ export async function openNative(
     socket.once("open", resolve);
     socket.once("unexpected-response", (_request, response) => {
       response.resume();
-      reject(new NativeClientError(`http_${response.statusCode}`, "the upgrade was refused"));
+      reject(
+        new NativeClientError(
+          `http_${response.statusCode}`,
+          "the server refused the WebSocket upgrade",
+        ),
+      );
       socket.terminate();
     });
     socket.once("close", (code: number) =>
-      reject(new NativeClientError(`closed_${code}`, "could not connect")),
+      reject(new NativeClientError(`closed_${code}`, "the connection closed before it was open")),
     );
   });
   return client;

@@ -1,15 +1,16 @@
-// What a test client asks for, as operations with the defaults tests want. Pure.
+// Builds the operations of the native test client, with defaults for the fields that most tests do
+// not set.
 
 import type { ChannelRef, MessageHeader } from "../../src/broker/model.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
 
-/** Of each member of a union. */
+/** Removes `ref` from each member of a union. `Omit` alone would merge the members. */
 type WithoutRef<T> = T extends { readonly ref: number } ? Omit<T, "ref"> : T;
-/** An operation before the client numbers it. */
+/** An operation without its `ref`, which the client assigns. */
 export type Request = WithoutRef<Operation>;
 
 export interface SendOptions extends Partial<MessageHeader> {
-  /** Default: empty, the server makes one. */
+  /** Default: empty, so that the server generates one. */
   readonly clientMsgNo?: string;
   readonly syncOnce?: boolean;
   readonly expireS?: number;
@@ -24,7 +25,10 @@ export interface HistoryOptions {
   readonly reverse?: boolean;
 }
 
-/** A text becomes `{type: 1, content}`, an object its JSON; bytes stay as they are. */
+/**
+ * Payload of a message. A string is sent as `{type: 1, content}`, an object as its JSON, and bytes
+ * unchanged.
+ */
 export type PayloadInput = string | Uint8Array | object;
 
 export function sendRequest(
@@ -48,7 +52,7 @@ export function sendRequest(
   };
 }
 
-/** Default: the oldest 100 of the channel. */
+/** Returns a request for history. Default: the oldest 100 messages of the channel. */
 export function historyRequest(channel: ChannelRef, options: HistoryOptions): Request {
   const range = { fromSeq: 0, toSeq: 0, limit: 100, reverse: false };
   return { kind: "history", channel, ...range, ...options };

@@ -1,6 +1,6 @@
-// A small real client of the native protocol over one `ws` socket, for tests. It keeps everything
-// it was pushed, in order, and what streams come to, never reconnects, and fails loudly: what a
-// server should not send ends the connection and rejects whoever waits.
+// A small client of the native protocol on one `ws` socket, for tests. It keeps every push in order
+// and the state of every stream, and never reconnects. A frame that a server must not send ends the
+// connection and rejects all waiting calls.
 
 import { WebSocket } from "ws";
 import type {
@@ -31,7 +31,7 @@ import { type StreamView, StreamViews } from "./stream-view.ts";
 import { Waiters } from "./waiters.ts";
 import { nativeWire, type Wire } from "./wire.ts";
 
-/** Whom a client connects as, and how patient it is. */
+/** Login of a client, its wire format and its timeout. */
 export interface NativeSessionOptions {
   readonly uid: string;
   /** Default: empty. */
@@ -39,24 +39,24 @@ export interface NativeSessionOptions {
   /** Default: 0, app. */
   readonly flag?: DeviceFlag;
   readonly deviceId?: string;
-  /** Of its uid. Default: the native one. */
+  /** Wire format for the same uid. Default: native. */
   readonly wire?: Wire;
   readonly level?: DeviceLevel;
   readonly resume?: readonly ResumePoint[];
-  /** The session it continues. Default: none, it logs in. */
+  /** Session to continue. Default: none, so that CONNECT is a new login. */
   readonly session?: string;
-  /** What is held of streams already, by an earlier connection. Default: nothing. */
+  /** Streams that an earlier connection of the user has received. Default: none. */
   readonly streams?: StreamViews;
-  /** For every wait. Default: 5000. */
+  /** Timeout of every wait. Default: 60,000. */
   readonly timeoutMs?: number;
   /**
-   * Resolves once everything published before has reached the client's node. Default: that node
-   * published it.
+   * Resolves when everything published so far has reached the client's node. Default: nothing to
+   * wait for, because the same node published it.
    */
   readonly publicationsDelivered?: (() => Promise<void>) | undefined;
 }
 
-/** A request that was refused, or could not be answered because the connection ended. */
+/** A request that the server refused, or that has no reply because the connection ended. */
 export class NativeClientError extends Error {
   /** A code of the ERROR frame, `http_<status>`, or `closed_<close code>`. */
   readonly code: string;
@@ -75,13 +75,13 @@ type PushOf<K extends Push["kind"]> = Extract<Push, { kind: K }>;
 
 export class NativeClient {
   readonly uid: string;
-  /** Everything pushed so far, in order of arrival. */
+  /** Every push so far, in order of arrival. */
   readonly pushes: Push[] = [];
-  /** Every ERROR frame so far, also those that rejected a request. */
+  /** Every ERROR frame so far, including those that rejected a request. */
   readonly errors: ReplyOf<"error">[] = [];
-  /** What the pushes make of each stream. */
+  /** State of each stream as received so far. */
   readonly streams: StreamViews;
-  /** Settles when the connection is over, however it ended. */
+  /** Resolves when the connection has ended, for any reason. */
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
   readonly #socket: WebSocket;
   readonly #options: NativeSessionOptions;
@@ -91,7 +91,7 @@ export class NativeClient {
   #ended: NativeClientError | undefined;
   #connack: ReplyOf<"connack"> | undefined;
   #nextRef = 1;
-  #pushesTaken = 0;
+  #nextPush = 0;
 
   constructor(socket: WebSocket, options: NativeSessionOptions) {
     this.uid = options.uid;
@@ -100,7 +100,7 @@ export class NativeClient {
     this.#options = options;
     this.#wire = options.wire ?? nativeWire(options.uid);
     this.#waiters = new Waiters(options.timeoutMs ?? 60_000);
-    socket.on("message", (data: Buffer, isBinary) => this.#received(data, isBinary));
+    socket.on("message", (data: Buffer, isBinary) => this.#receive(data, isBinary));
     socket.on("error", (error) => this.#end("closed_1006", error.message));
     this.closed = new Promise((resolve) => {
       socket.once("close", (code, reason) => {
@@ -110,18 +110,18 @@ export class NativeClient {
     });
   }
 
-  /** What the server said to CONNECT. Throws before that. */
+  /** The CONNACK. Throws before it has arrived. */
   get connack(): ReplyOf<"connack"> {
     if (this.#connack === undefined) throw new Error("not connected yet");
     return this.#connack;
   }
 
-  /** The subprotocol the server chose; "" for none. */
+  /** Subprotocol that the server selected, empty if it selected none. */
   get subprotocol(): string {
     return this.#socket.protocol;
   }
 
-  /** All messages pushed so far, of live pushes and resume runs alike, in order of arrival. */
+  /** Messages of all live pushes and catch-up pushes so far, in order of arrival. */
   get messages(): readonly Message[] {
     return this.pushes.flatMap((push) => {
       if (push.kind === "message") return [push.message];
@@ -129,29 +129,29 @@ export class NativeClient {
     });
   }
 
-  /** All events pushed so far, in order of arrival. */
+  /** Events pushed so far, in order of arrival. */
   get events(): readonly ChannelEvent[] {
     return this.pushesOf("event").map(({ event }) => event);
   }
 
-  /** All commands pushed so far, repeated ones included, in order of arrival. */
+  /** Commands pushed so far, including repeated ones, in order of arrival. */
   get commands(): readonly PushOf<"command">[] {
     return this.pushesOf("command");
   }
 
-  /** All pushes of one kind so far. */
+  /** Returns all pushes of one kind so far. */
   pushesOf<K extends Push["kind"]>(kind: K): readonly PushOf<K>[] {
     return this.pushes.filter(
-      (push): push is PushOf<K> => push.kind === kind, // a generic does not narrow by itself
+      (push): push is PushOf<K> => push.kind === kind, // the compiler does not narrow by a generic kind
     );
   }
 
-  /** How a stream stands for this viewer; undefined: it heard nothing of it. */
+  /** Returns the stream as this client has received it, `undefined` if it received none of it. */
   view(channel: ChannelRef, clientMsgNo: string): StreamView | undefined {
     return this.streams.of(channel, clientMsgNo);
   }
 
-  /** Says CONNECT as the options tell, with what differs in `changes`. */
+  /** Sends CONNECT with the client's options. `changes` overrides them. */
   async connect(changes: { readonly version?: number } = {}): Promise<ReplyOf<"connack">> {
     const { uid, token, flag, deviceId, level, resume, session } = this.#options;
     this.#connack = await this.request("connack", {
@@ -176,7 +176,7 @@ export class NativeClient {
     return this.request("sendack", sendRequest(channel, payload, options));
   }
 
-  /** Default: the oldest 100 of the channel. */
+  /** Reads history. Default: the oldest 100 messages of the channel. */
   history(channel: ChannelRef, options: HistoryOptions = {}): Promise<ReplyOf<"history">> {
     return this.request("history", historyRequest(channel, options));
   }
@@ -185,17 +185,17 @@ export class NativeClient {
     return this.request("presence", { kind: "presence", uids });
   }
 
-  /** What it answers is also taken into `streams`. */
+  /** Reads a stream. Its snapshot is also applied to `streams`. */
   stream(channel: ChannelRef, clientMsgNo: string): Promise<ReplyOf<"stream">> {
     return this.request("stream", { kind: "stream", channel, clientMsgNo });
   }
 
-  /** The stop button. */
+  /** Cancels a running stream. */
   cancel(channel: ChannelRef, clientMsgNo: string): Promise<ReplyOf<"cancel">> {
     return this.request("cancel", { kind: "cancel", channel, clientMsgNo });
   }
 
-  /** Default: the newest 100. */
+  /** Lists conversations. Default: the newest 100. */
   conversations(
     page: { readonly limit?: number; readonly offset?: number } = {},
   ): Promise<ReplyOf<"conversations">> {
@@ -226,14 +226,14 @@ export class NativeClient {
     return this.request("watch", { kind: "watch", uids });
   }
 
-  /** Answered behind everything that was published before. */
+  /** Sends PING. Its PONG arrives after the pushes of everything published before. */
   async ping(): Promise<ReplyOf<"pong">> {
     if (this.#options.publicationsDelivered !== undefined)
       await this.#options.publicationsDelivered();
     return this.request("pong", { kind: "ping" });
   }
 
-  /** Has no answer. */
+  /** Acknowledges a message. The server sends no reply. */
   recvack(channel: ChannelRef, message: Pick<Message, "messageSeq" | "messageId">): void {
     const { messageSeq, messageId } = message;
     const operation = { kind: "recvack", ref: 0, channel } as const;
@@ -241,8 +241,8 @@ export class NativeClient {
   }
 
   /**
-   * Sends any operation and resolves with its reply of the given kind; rejects on an ERROR, another
-   * kind, a close, a time-out.
+   * Sends an operation and resolves with its reply. Rejects on an ERROR, on a reply of another
+   * kind, when the connection ends, and after the timeout.
    */
   request<K extends Reply["kind"]>(kind: K, operation: Request): Promise<ReplyOf<K>> {
     const ref = this.#nextRef++;
@@ -250,52 +250,58 @@ export class NativeClient {
     this.#requests.set(ref, (outcome) => {
       reply = outcome;
     });
-    this.raw(this.#wire.encode({ ...operation, ref } as Operation)); // spreading a union loses which member it was
+    this.raw(this.#wire.encode({ ...operation, ref } as Operation)); // a spread union loses the relation of `kind` to the other fields
     const done = this.#waiters
-      .until(`a ${kind} to request ${ref}`, () => reply !== undefined)
-      .then(() => answerOf(kind, reply));
-    done.catch(() => undefined); // a test may drop a request on purpose; who awaits it still gets the rejection
+      .until(`the ${kind} for request ${ref}`, () => reply !== undefined)
+      .then(() => replyOrThrow(kind, reply));
+    done.catch(() => undefined); // no unhandled rejection if a test ignores the request
     return done;
   }
 
-  /** The next push that satisfies `filter`, those seen by earlier calls left out; waits for one. */
+  /**
+   * Waits for the next push that satisfies `filter` and returns it. The next call starts after that
+   * push, so pushes that were skipped are not returned later.
+   */
   async nextPush(filter: (push: Push) => boolean = () => true): Promise<Push> {
     let index = -1;
     await this.waitFor(() => {
-      index = this.pushes.findIndex((push, i) => i >= this.#pushesTaken && filter(push));
+      index = this.pushes.findIndex((push, i) => i >= this.#nextPush && filter(push));
       return index >= 0;
     }, "a push");
-    this.#pushesTaken = index + 1;
+    this.#nextPush = index + 1;
     const push = this.pushes[index];
-    if (push === undefined) throw new Error("a found push must exist");
+    if (push === undefined) throw new Error("the push that was waited for is missing");
     return push;
   }
 
-  /** The next pushed live message; rejects like `waitFor`. */
+  /** Waits for the next live message and returns it. Rejects like `waitFor`. */
   async nextMessage(): Promise<Message> {
     const push = await this.nextPush(({ kind }) => kind === "message");
-    if (push.kind !== "message") throw new Error("filtered");
+    if (push.kind !== "message") throw new Error("nextPush returned a push of another kind");
     return push.message;
   }
 
   /**
-   * Resolves when `predicate` holds, tried after every frame. Rejects when the connection ends
-   * without it, or after the time-out.
+   * Resolves when `predicate` returns true. It is evaluated after every frame. Rejects if the
+   * connection ends first, or after the timeout.
    */
-  async waitFor(predicate: (client: this) => boolean, what = "the condition"): Promise<void> {
+  async waitFor(
+    predicate: (client: this) => boolean,
+    description = "the condition",
+  ): Promise<void> {
     await this.#waiters.until(
-      `${what} (${this.uid})`,
+      `${description} (${this.uid})`,
       () => predicate(this) || this.#ended !== undefined,
     );
     if (!predicate(this) && this.#ended !== undefined) throw this.#ended;
   }
 
-  /** Any bytes as a binary frame, any string as a text frame. Harmless when closed. */
+  /** Sends bytes as a binary frame, or a string as a text frame. Does nothing if closed. */
   raw(data: Uint8Array | string): void {
     if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(data);
   }
 
-  /** Stops reading: the server's buffers fill up. */
+  /** Stops reading, so that the server's buffers fill up. */
   pause(): void {
     this.#socket.pause();
   }
@@ -304,19 +310,19 @@ export class NativeClient {
     this.#socket.resume();
   }
 
-  /** Says DISCONNECT and resolves when the server closed. */
+  /** Sends DISCONNECT and resolves when the server has closed the connection. */
   async disconnect(): Promise<{ readonly code: number; readonly reason: string }> {
     this.raw(this.#wire.encode({ kind: "disconnect", ref: this.#nextRef++ }));
     return this.closed;
   }
 
-  /** Closes the WebSocket in order. */
+  /** Closes the WebSocket with a close frame. Terminates the socket after one second. */
   async close(): Promise<void> {
-    this.#socket.resume(); // a paused socket never sees the answer
+    this.#socket.resume(); // a paused socket never receives the server's close frame
     this.#socket.close(1000);
-    const impatience = setTimeout(() => this.#socket.terminate(), 1000);
+    const timer = setTimeout(() => this.#socket.terminate(), 1000);
     await this.closed;
-    clearTimeout(impatience);
+    clearTimeout(timer);
   }
 
   /** Destroys the TCP connection without a close frame. */
@@ -324,9 +330,9 @@ export class NativeClient {
     this.#socket.terminate();
   }
 
-  #received(data: Buffer, isBinary: boolean): void {
+  #receive(data: Buffer, isBinary: boolean): void {
     try {
-      this.#take(this.#wire.decode(data, isBinary));
+      this.#handleFrame(this.#wire.decode(data, isBinary));
     } catch (error) {
       this.#end("bad_server_frame", String(error));
       this.#socket.terminate();
@@ -334,7 +340,7 @@ export class NativeClient {
     this.#waiters.check();
   }
 
-  #take(frame: ServerFrame): void {
+  #handleFrame(frame: ServerFrame): void {
     this.streams.applyFrame(frame);
     if (!("ref" in frame)) {
       this.pushes.push(frame);
@@ -355,16 +361,19 @@ export class NativeClient {
   }
 }
 
-/** The content of a text message. */
+/** Returns the content of a text message. */
 export function textOf(message: Pick<Message, "payload">): string {
   const { content } = JSON.parse(new TextDecoder().decode(message.payload));
   return content;
 }
 
-function answerOf<K extends Reply["kind"]>(kind: K, reply: Reply | Error | undefined): ReplyOf<K> {
+function replyOrThrow<K extends Reply["kind"]>(
+  kind: K,
+  reply: Reply | Error | undefined,
+): ReplyOf<K> {
   if (reply === undefined || reply instanceof Error) throw reply;
   if (reply.kind === "error")
     throw new NativeClientError(reply.code, reply.message, reply.retryAfterMs);
   if (reply.kind !== kind) throw new NativeClientError("bad_reply", `${reply.kind} to a ${kind}`);
-  return reply as ReplyOf<K>; // the kind was just compared, which a generic cannot narrow by
+  return reply as ReplyOf<K>; // the compiler does not narrow by a generic kind
 }

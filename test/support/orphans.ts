@@ -1,5 +1,5 @@
-// A test process that is killed before any teardown, for child.test.ts: starts one of each kind of
-// child and says their process ids.
+// Plays a test file for child.test.ts: starts a Redis server, a broker and a shell with a job,
+// prints their process ids, and then runs until it is killed.
 
 import { fileURLToPath } from "node:url";
 import t from "tap";
@@ -7,7 +7,7 @@ import { openTerminal } from "../docs/terminal.ts";
 import { spawnBroker } from "./broker.ts";
 import { startRedis } from "./redis.ts";
 
-t.test("started", async (t) => {
+t.test("a test file starts child processes", async (t) => {
   const redis = await startRedis(t);
   const info = await redis.client().info("server");
   const broker = await spawnBroker(t);

@@ -1,7 +1,10 @@
-// Seeded random values for tests: the same seed gives the same values on every machine. State: the
-// generator's 32 bits.
+// Seeded random values for tests. The same seed produces the same values on every machine. Owns the
+// 32-bit state of the generator.
 
-/** From one to four UTF-8 bytes each, none of them a control character or `@ # &`. */
+/**
+ * Characters of one to four UTF-8 bytes, without control characters and `@ # &`. The first 44 are
+ * ASCII.
+ */
 const ALPHABET = [..."abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_. éßЖ群中€😀"];
 
 export class Random {
@@ -11,7 +14,7 @@ export class Random {
     this.#state = seed;
   }
 
-  /** An integer from 0 below `end`. */
+  /** Returns an integer from 0 to `end` - 1. */
   below(end: number): number {
     return Math.floor(this.#fraction() * end);
   }
@@ -21,9 +24,10 @@ export class Random {
   }
 
   pick<const T>(from: readonly T[]): T {
-    const found = from[this.below(from.length)];
-    if (found === undefined && !from.includes(found as T)) throw new Error("nothing to pick from");
-    return found as T; // in range, so it is a T even when T includes undefined
+    const item = from[this.below(from.length)];
+    if (item === undefined && !from.includes(item as T))
+      throw new Error("cannot pick from an empty array");
+    return item as T; // the index is in range, so this is a T even if T includes undefined
   }
 
   maybe<T>(make: () => T): T | undefined {
@@ -31,7 +35,8 @@ export class Random {
   }
 
   /**
-   * An integer of up to `bits` bits (at most 53), every size of it as likely, the largest included.
+   * Returns an integer of 0 to `bits` bits (at most 53). Every number of bits is equally likely, and
+   * the largest integer of that size is chosen once in eight times.
    */
   uint(bits: number): number {
     const size = this.below(bits + 1);
@@ -39,16 +44,16 @@ export class Random {
     return this.below(2 ** size);
   }
 
-  /** Up to `maxLength` UTF-16 units. */
+  /** Returns a text of at most `maxLength` UTF-16 code units. */
   text(maxLength: number): string {
     const isAscii = this.flip();
-    const wanted = this.below(maxLength + 1);
+    const length = this.below(maxLength + 1);
     let text = "";
-    while (text.length < wanted - 1) text += this.pick(isAscii ? ALPHABET.slice(0, 44) : ALPHABET);
+    while (text.length < length - 1) text += this.pick(isAscii ? ALPHABET.slice(0, 44) : ALPHABET);
     return text;
   }
 
-  /** A valid id. */
+  /** Returns a valid uid or channel id. */
   id(): string {
     return `i${this.text(127)}`;
   }
@@ -61,7 +66,7 @@ export class Random {
     return Array.from({ length: this.below(maxLength + 1) }, make);
   }
 
-  /** mulberry32: small, and good enough to spread test values. */
+  /** Returns the next fraction from 0 to 1 of the generator mulberry32. */
   #fraction(): number {
     this.#state = (this.#state + 0x6d2b79f5) | 0;
     let mixed = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);

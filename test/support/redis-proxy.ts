@@ -1,5 +1,6 @@
-// Carries bytes between nodes and Redis. What Redis says to connections that subscribe can be
-// delayed, held, or lost; commands can be put in between. State: the connections.
+// A TCP proxy between nodes and one Redis server, for tests. It can delay, hold or drop what Redis
+// sends to the nodes' subscriber connections, and can unsubscribe a node without its knowledge.
+// Owns the connections.
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import type { Test } from "tap";
@@ -8,25 +9,25 @@ interface Pair {
   readonly node: Socket;
   readonly redis: Socket;
   subscribes: boolean;
-  /** Bytes for the node that wait, in order. */
+  /** Resolves when all earlier delayed bytes have been sent to the node. */
   waiting: Promise<void>;
 }
 
 export interface RedisProxy {
   readonly port: number;
-  /** From now on what Redis says to subscribers comes so much later, in order. */
-  delay(ms: number): void;
-  /** What Redis says to subscribers waits. */
-  hold(isHeld: boolean): void;
-  /** Subscribers neither hear Redis nor reach it any more; their connections stay open. */
-  silence(): void;
-  /** Ends subscriptions at Redis behind the nodes' backs. */
+  /** Delays everything that Redis sends to subscribers from now on, in order. 0 ends the delay. */
+  delaySubscribers(ms: number): void;
+  /** Holds everything that Redis sends to subscribers (`true`), or releases it (`false`). */
+  holdSubscribers(isHeld: boolean): void;
+  /** Drops all bytes on the current subscriber connections, both ways, but leaves them open. */
+  silenceSubscribers(): void;
+  /** Sends SUNSUBSCRIBE on the nodes' connections, which the nodes do not notice. */
   unsubscribe(name: string): void;
-  /** The next publication of a node that goes through. */
-  published(): Promise<void>;
+  /** Resolves when a node publishes for the next time. */
+  nextPublication(): Promise<void>;
 }
 
-/** `port`: Redis'. */
+/** Starts a proxy to the Redis server at `port`. */
 export async function startRedisProxy(
   t: Pick<Test, "teardown">,
   port: number,
@@ -35,21 +36,21 @@ export async function startRedisProxy(
   const silent = new WeakSet<Pair>();
   let delayMs = 0;
   let release: (() => void) | undefined;
-  let held: Promise<void> | undefined;
-  let published: (() => void) | undefined;
+  let hold: Promise<void> | undefined;
+  let onPublication: (() => void) | undefined;
 
-  const toNode = (pair: Pair, bytes: Buffer): void => {
+  const sendToNode = (pair: Pair, bytes: Buffer): void => {
     const { node, subscribes } = pair;
     if (silent.has(pair)) return;
-    if (!subscribes || (delayMs === 0 && held === undefined)) {
+    if (!subscribes || (delayMs === 0 && hold === undefined)) {
       node.write(bytes);
       return;
     }
-    const [gate, dueMs] = [held, performance.now() + delayMs];
+    const [gate, dueMs] = [hold, performance.now() + delayMs];
     pair.waiting = pair.waiting.then(async () => {
       await gate;
-      const leftMs = dueMs - performance.now();
-      if (leftMs > 0) await new Promise((go) => setTimeout(go, leftMs));
+      const waitMs = dueMs - performance.now();
+      if (waitMs > 0) await new Promise((go) => setTimeout(go, waitMs));
       if (!node.destroyed) node.write(bytes);
     });
   };
@@ -61,16 +62,16 @@ export async function startRedisProxy(
     pairs.add(pair);
     node.on("data", (bytes) => {
       if (bytes.includes("ssubscribe")) pair.subscribes = true;
-      if (bytes.includes("spublish")) published?.();
+      if (bytes.includes("spublish")) onPublication?.();
       if (!silent.has(pair)) redis.write(bytes);
     });
-    redis.on("data", (bytes) => toNode(pair, bytes));
+    redis.on("data", (bytes) => sendToNode(pair, bytes));
     const end = (): void => {
       pairs.delete(pair);
       node.destroy();
       redis.destroy();
     };
-    for (const one of [node, redis]) one.on("error", end).on("close", end);
+    for (const socket of [node, redis]) socket.on("error", end).on("close", end);
   });
   await new Promise<void>((go) => server.listen(0, "127.0.0.1", go));
   t.teardown(() => {
@@ -78,32 +79,32 @@ export async function startRedisProxy(
     for (const { node } of pairs) node.destroy();
     server.close();
   });
-  const subscribers = () => [...pairs].filter((one) => one.subscribes);
+  const subscribers = () => [...pairs].filter((pair) => pair.subscribes);
   const address = server.address();
   if (address === null || typeof address === "string") throw new Error("the proxy does not listen");
   return {
     port: address.port,
-    delay(ms) {
+    delaySubscribers(ms) {
       delayMs = ms;
     },
-    hold(isHeld) {
+    holdSubscribers(isHeld) {
       release?.();
-      held = undefined;
+      hold = undefined;
       if (!isHeld) return;
-      held = new Promise((go) => {
+      hold = new Promise((go) => {
         release = go;
       });
     },
-    silence() {
+    silenceSubscribers() {
       for (const pair of subscribers()) silent.add(pair);
     },
     unsubscribe(name) {
       for (const { redis } of subscribers())
         redis.write(`*2\r\n$12\r\nSUNSUBSCRIBE\r\n$${Buffer.byteLength(name)}\r\n${name}\r\n`);
     },
-    published: () =>
+    nextPublication: () =>
       new Promise((go) => {
-        published = go;
+        onPublication = go;
       }),
   };
 }

@@ -1,5 +1,5 @@
-// Private Redis servers for tests: real processes on free ports, each with a folder of its own,
-// ended with the test. Never one that runs already.
+// Starts Redis servers for tests: real processes on free ports, each with its own folder, stopped at
+// the end of the test. Never connects to a server that was already running.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,54 +14,54 @@ import { tieToParent } from "./child.ts";
 const HOST = "127.0.0.1";
 const SLOTS = 16_384;
 const START_MS = 120_000;
-/** A server that takes longer is asked again. */
-const ANSWER_MS = 5000;
-/** Between looking for a free port and the start of a server another process may take it. */
-const PORTS_TRIED = 5;
+/** Time after which an unanswered PING to a starting server is sent again. */
+const PING_TIMEOUT_MS = 5000;
+/** Maximum number of ports tried. Another process may bind a free port before the server does. */
+const MAX_PORT_ATTEMPTS = 5;
 
 export interface RedisServer {
   readonly port: number;
   readonly url: string;
-  /** A connection of the test's own; ended with the test. */
+  /** Opens a connection, which is closed at the end of the test. */
   client(): Redis;
-  /** Sends the process a signal: SIGKILL, SIGSTOP, SIGCONT. */
+  /** Sends a signal to the process, for example SIGSTOP or SIGCONT. */
   signal(name: NodeJS.Signals): void;
   /**
-   * Ends the process (`SIGTERM` saves nothing but what the AOF has; `SIGKILL` is a crash) and waits
-   * for it.
+   * Ends the process and waits for its end. `SIGTERM` (the default) writes the AOF but no snapshot,
+   * `SIGKILL` is a crash.
    */
-  stop(how?: "SIGTERM" | "SIGKILL"): Promise<void>;
-  /** Starts it again on the same port and folder. */
+  stop(signal?: "SIGTERM" | "SIGKILL"): Promise<void>;
+  /** Stops the process and starts it again with the same port and folder. */
   restart(): Promise<void>;
 }
 
-/** Settings of the configuration for a Redis at `url`. */
-export function redisSettings(url: string, over: Partial<RedisSettings> = {}): RedisSettings {
+/** Returns the `redis` section of a configuration for the server at `url`. */
+export function redisSettings(url: string, overrides: Partial<RedisSettings> = {}): RedisSettings {
   return {
     ...{ url, cluster: false, sentinelName: "", sentinelPassword: "" },
     ...{ caFile: "", prefix: "jd", minReplicas: 0 },
     ...{ timeoutMs: 3000, maxInFlight: 20_000 },
-    ...over,
+    ...overrides,
   };
 }
 
 /**
- * Below the ports that the system gives to connections: one of those may take the port between two
- * starts of a node.
+ * Lowest port for servers. All ports lie below the range of outgoing connections, because such a
+ * connection could occupy the port while a server is restarted.
  */
 const FIRST_PORT = 10_000;
-const PORTS = 22_000;
+const PORT_COUNT = 22_000;
 
 /**
- * A file for each port that a test process was given, with its process id: what it starts there may
- * take seconds to listen.
+ * Folder with one file for each reserved port, which contains the process id of the owner. Without
+ * it two test processes could choose the same port, because a new server needs seconds to listen.
  */
-const RESERVED = join(tmpdir(), `jindou-ports-${process.getuid?.() ?? 0}`);
+const RESERVED_PORTS = join(tmpdir(), `jindou-ports-${process.getuid?.() ?? 0}`);
 
-/** A port that nobody listens on now, and that no test process that lives was given before. */
+/** Returns a port on which no process listens and which no running test process has reserved. */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = FIRST_PORT + Math.floor(Math.random() * PORTS);
+    const port = FIRST_PORT + Math.floor(Math.random() * PORT_COUNT);
     if (!reserve(port)) continue;
     const server = createServer();
     const isFree = await new Promise<boolean>((resolve) => {
@@ -75,20 +75,20 @@ export async function freePort(): Promise<number> {
 }
 
 function reserve(port: number): boolean {
-  const file = join(RESERVED, `${port}`);
-  mkdirSync(RESERVED, { recursive: true });
+  const file = join(RESERVED_PORTS, `${port}`);
+  mkdirSync(RESERVED_PORTS, { recursive: true });
   try {
     writeFileSync(file, `${process.pid}`, { flag: "wx" });
     return true;
   } catch {
-    if (!isForsaken(file)) return false;
-    rmSync(file, { force: true }); // another port is tried now, this one is free for the next
+    if (!isAbandoned(file)) return false;
+    rmSync(file, { force: true }); // a later call may reserve this port; this call tries another
     return false;
   }
 }
 
-/** The process that was given the port is over. */
-function isForsaken(file: string): boolean {
+/** True if the process that reserved the port has ended. */
+function isAbandoned(file: string): boolean {
   try {
     process.kill(Number(readFileSync(file, "utf8")) || process.pid, 0);
     return false;
@@ -100,22 +100,23 @@ function isForsaken(file: string): boolean {
 type Args = readonly string[];
 
 /**
- * Starts a server of its own; `args` follow its options, e.g. `["--appendonly", "yes"]`, made anew
- * for each port that is tried.
+ * Starts a server. `args` are added to its command line, e.g. `["--appendonly", "yes"]`. A function
+ * is called again for each port that is tried.
  */
 export async function startRedis(
   t: Pick<Test, "teardown">,
   args: Args | (() => Promise<Args>) = [],
 ): Promise<RedisServer> {
-  for (let tried = 1; ; tried++) {
-    const own = typeof args === "function" ? await args() : args;
-    const server = await startOnce(t, own);
+  for (let attempt = 1; ; attempt++) {
+    const extraArgs = typeof args === "function" ? await args() : args;
+    const server = await startOnce(t, extraArgs);
     if (server !== undefined) return server;
-    if (tried === PORTS_TRIED) throw new Error("redis-server does not start");
+    if (attempt === MAX_PORT_ATTEMPTS)
+      throw new Error(`redis-server did not start on any of ${MAX_PORT_ATTEMPTS} ports`);
   }
 }
 
-/** Undefined: it ended at once. */
+/** Starts a server on a free port. Returns `undefined` if its process ended at once. */
 async function startOnce(t: Pick<Test, "teardown">, args: Args): Promise<RedisServer | undefined> {
   const folder = mkdtempSync(join(tmpdir(), "jindou-redis-"));
   const port = await freePort();
@@ -126,18 +127,18 @@ async function startOnce(t: Pick<Test, "teardown">, args: Args): Promise<RedisSe
 
   async function start(): Promise<boolean> {
     assertInstalled();
-    const all = [...options, ...quiet, ...args];
-    child = spawn(...tieToParent("redis-server", all), { stdio: "ignore" });
-    return answers(port, child);
+    const serverArgs = [...options, ...quiet, ...args];
+    child = spawn(...tieToParent("redis-server", serverArgs), { stdio: "ignore" });
+    return isReachable(port, child);
   }
-  async function stop(how: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
+  async function stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const running = child;
     child = undefined;
     if (running === undefined || running.exitCode !== null) return;
-    if (running.signalCode !== null) return; // it ended by a signal that was not ours
+    if (running.signalCode !== null) return; // another signal has already ended the process
     const ended = new Promise((resolve) => running.once("exit", resolve));
     running.kill("SIGCONT");
-    running.kill(how);
+    running.kill(signal);
     await ended;
   }
   t.teardown(async () => {
@@ -158,29 +159,29 @@ async function startOnce(t: Pick<Test, "teardown">, args: Args): Promise<RedisSe
     stop,
     restart: async () => {
       await stop();
-      if (!(await start())) throw new Error("redis-server ended at its start");
+      if (!(await start())) throw new Error("redis-server ended while it was starting again");
     },
   };
 }
 
 export interface RedisClusterServers {
-  /** Of all primaries, for `redis.url`. */
+  /** Addresses of all primaries, for `redis.url`. */
   readonly url: string;
   readonly primaries: readonly RedisServer[];
-  /** One of each primary, in their order; none without `replicas`. */
+  /** One replica of each primary, in the order of the primaries. Empty without `replicas`. */
   readonly replicas: readonly RedisServer[];
 }
 
-/** Three primaries with all slots, each with a replica if asked. */
+/** Starts a Redis Cluster of three primaries, which own all slots. `replicas` adds one to each. */
 export async function startRedisCluster(
   t: Pick<Test, "teardown">,
   { replicas = false }: { readonly replicas?: boolean } = {},
 ): Promise<RedisClusterServers> {
-  const all = await Promise.all(
+  const servers = await Promise.all(
     Array.from({ length: replicas ? 6 : 3 }, () => startClusterNode(t, replicas)),
   );
-  const [primaries, followers] = [all.slice(0, 3), all.slice(3)];
-  const clients = all.map((one) => one.client());
+  const [primaries, followers] = [servers.slice(0, 3), servers.slice(3)];
+  const clients = servers.map((server) => server.client());
   const share = Math.ceil(SLOTS / 3);
   for (const [at, client] of clients.slice(0, 3).entries())
     await client.call(
@@ -189,15 +190,15 @@ export async function startRedisCluster(
     );
   for (const [at, client] of clients.entries())
     await client.call("CLUSTER", "SET-CONFIG-EPOCH", `${at + 1}`);
-  for (const { port, busPort } of all.slice(1))
+  for (const { port, busPort } of servers.slice(1))
     await clients[0]?.call("CLUSTER", "MEET", HOST, `${port}`, `${busPort}`);
-  for (const client of clients) await clusterIsOk(client, all.length);
+  for (const client of clients) await waitForCluster(client, servers.length);
   for (const [at] of followers.entries()) {
     const id = await clients[at]?.call("CLUSTER", "MYID");
     await clients[at + 3]?.call("CLUSTER", "REPLICATE", String(id));
   }
   for (const [at] of followers.entries()) await waitForReplication(clients[at], clients[at + 3]);
-  for (const client of clients) client.disconnect(); // a server that is killed later is no news to them
+  for (const client of clients) client.disconnect(); // no errors when a test kills a server later
   return {
     url: primaries.map(({ url }) => url).join(","),
     primaries,
@@ -206,14 +207,15 @@ export async function startRedisCluster(
 }
 
 /**
- * `failsOver`: one that is away is replaced soon; else a busy machine is given time before servers
- * think each other dead.
+ * Starts one server of a Redis Cluster. With replicas the node timeout is short, so that a dead
+ * primary is replaced soon. Without replicas it is long, because servers on a busy machine would
+ * otherwise consider each other dead.
  */
 async function startClusterNode(
   t: Pick<Test, "teardown">,
-  failsOver: boolean,
+  hasReplicas: boolean,
 ): Promise<RedisServer & { readonly busPort: number }> {
-  const timeoutMs = failsOver ? "1500" : "10000";
+  const timeoutMs = hasReplicas ? "1500" : "10000";
   let busPort = 0;
   const server = await startRedis(t, async () => {
     busPort = await freePort();
@@ -227,48 +229,49 @@ async function startClusterNode(
   return { ...server, busPort };
 }
 
-async function clusterIsOk(client: Redis, nodes: number): Promise<void> {
+async function waitForCluster(client: Redis, nodes: number): Promise<void> {
   await until(async () => {
     const info = String(await client.call("CLUSTER", "INFO"));
     return (
       info.includes("cluster_state:ok") &&
-      info.includes(`cluster_slots_assigned:${SLOTS}`) && // a part is enough for "ok" here
+      info.includes(`cluster_slots_assigned:${SLOTS}`) && // the state is "ok" without all slots
       info.includes(`cluster_known_nodes:${nodes}`)
     );
   });
 }
 
-/** Longer than Redis tries a manual fail-over. */
-const TAKE_OVER_MS = 6000;
+/** Time until CLUSTER FAILOVER is sent again. Redis gives up a manual fail-over earlier. */
+const FAILOVER_RETRY_MS = 6000;
 
 /**
- * Makes the replica of a Redis Cluster the primary. Redis answers before it tries, and gives up on
- * a busy machine: it is asked again.
+ * Makes the replica the primary. Redis replies to CLUSTER FAILOVER before the fail-over, which may
+ * fail on a busy machine, so the command is repeated until the role has changed.
  */
 export async function failOverTo(replica: RedisServer): Promise<void> {
   const client = replica.client();
   const isPrimary = async () => (await client.info("replication")).includes("role:master");
-  let askedAt = 0;
+  let failoverAtMs = 0;
   await until(async () => {
     if (await isPrimary()) return true;
-    if (Date.now() - askedAt < TAKE_OVER_MS) return false;
-    askedAt = Date.now();
+    if (Date.now() - failoverAtMs < FAILOVER_RETRY_MS) return false;
+    failoverAtMs = Date.now();
     await client.call("CLUSTER", "FAILOVER");
     return false;
   });
 }
 
 /**
- * Resolves when the replica follows and its primary counts it: only then is it waited for by WAIT.
+ * Waits until the replica is connected and its primary lists it as online. WAIT does not count the
+ * replica before that.
  */
 export async function waitForReplication(
   primary: Redis | undefined,
   replica: Redis | undefined,
 ): Promise<void> {
-  const isSeen = async (client: Redis | undefined, what: RegExp) =>
-    what.test((await client?.info("replication")) ?? "");
-  await until(() => isSeen(replica, /master_link_status:up/));
-  await until(() => isSeen(primary, /slave\d+:.*state=online/));
+  const reports = async (client: Redis | undefined, pattern: RegExp) =>
+    pattern.test((await client?.info("replication")) ?? "");
+  await until(() => reports(replica, /master_link_status:up/));
+  await until(() => reports(primary, /slave\d+:.*state=online/));
 }
 
 let isInstalled = false;
@@ -280,44 +283,47 @@ function assertInstalled(): void {
     isInstalled = true;
   } catch (cause) {
     throw new Error(
-      "redis-server is not installed: npm test installs it as root or with sudo; else: apt-get install redis-server",
+      "redis-server is not installed. Run npm test as root or with sudo, which installs it, or run apt-get install redis-server.",
       { cause },
     );
   }
 }
 
-/** False: the process ended; who answers at the port is another one. */
-async function answers(port: number, child: ChildProcess): Promise<boolean> {
+/**
+ * Waits until the server responds to PING. Returns false if the process ended. Another process may
+ * then be responding at the port.
+ */
+async function isReachable(port: number, child: ChildProcess): Promise<boolean> {
   const client = new Redis(port, HOST, {
     ...{ protocol: 2, retryStrategy: () => 20 },
-    ...{ maxRetriesPerRequest: 1, commandTimeout: ANSWER_MS },
+    ...{ maxRetriesPerRequest: 1, commandTimeout: PING_TIMEOUT_MS },
   });
-  client.on("error", () => {}); // it is not there yet: that is what we wait for
-  const isOver = () => child.exitCode !== null || child.signalCode !== null;
+  client.on("error", () => {}); // connections are refused until the server listens
+  const hasEnded = () => child.exitCode !== null || child.signalCode !== null;
   try {
-    await until(async () => isOver() || (await client.ping()) === "PONG");
-    return !isOver();
+    await until(async () => hasEnded() || (await client.ping()) === "PONG");
+    return !hasEnded();
   } finally {
     client.disconnect();
   }
 }
 
-async function until(holds: () => Promise<boolean>): Promise<void> {
+async function until(condition: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + START_MS;
   for (;;) {
-    if (await holds().catch(() => false)) return;
-    if (Date.now() > deadline) throw new Error("Redis did not come up in time");
+    if (await condition().catch(() => false)) return;
+    if (Date.now() > deadline) throw new Error(`Redis was not ready within ${START_MS} ms`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 
-/** How often clients, and scripts, ran the command since the server's statistics were reset. */
+/** Returns how often clients and scripts have run the command since the statistics were reset. */
 export async function commandCalls(client: Redis, command: string): Promise<number> {
   return commandCallsIn(await client.info("commandstats"), command);
 }
 
-/** The same in what `INFO commandstats` answered. */
+/** Returns how often the command was run according to the reply to `INFO commandstats`. */
 export function commandCallsIn(stats: string, command: string): number {
-  const found = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats);
-  return Number(found?.[1] ?? 0);
+  const match = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats);
+  return Number(match?.[1] ?? 0);
 }

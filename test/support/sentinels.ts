@@ -1,5 +1,5 @@
-// A private Redis with replicas and a Sentinel that fails it over, for tests: real processes on
-// free ports, ended with the test. State: none beyond them.
+// Starts a Redis primary with replicas and a Sentinel that fails it over: real processes on free
+// ports, stopped at the end of the test.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,64 +14,69 @@ const HOST = "127.0.0.1";
 const START_MS = 120_000;
 
 export interface SentinelServers {
-  /** Of the Sentinel, for `redis.url`. */
+  /** Address of the Sentinel, for `redis.url`. */
   readonly url: string;
-  /** What the Sentinel calls the primary, for `redis.sentinelName`. */
+  /** Name of the primary at the Sentinel, for `redis.sentinelName`. */
   readonly name: string;
-  /** Of the Sentinel itself. */
+  /** Password of the Sentinel, for `redis.sentinelPassword`. */
   readonly password: string;
   readonly primary: RedisServer;
   readonly replicas: readonly RedisServer[];
 }
 
-/** The certificate and key of a server. */
+/** Paths of a server's certificate and private key. */
 export interface TlsFiles {
   readonly cert: string;
   readonly key: string;
 }
 
 interface SentinelOptions extends Pick<SentinelServers, "name" | "password"> {
-  /** Of the primary. */
+  /** Port of the primary. */
   readonly port: number;
+  /** Number of replicas that the Sentinel must find before it is ready. */
   readonly replicas: number;
   readonly tls?: TlsFiles;
 }
 
 /**
- * A primary and `replicas` of it under one Sentinel: several may take long to agree on who acts.
+ * Starts a primary with the given number of replicas and one Sentinel. One is enough here, and
+ * several Sentinels can need a long time to elect a leader.
  */
 export async function startSentinels(
   t: Pick<Test, "teardown">,
   replicas: number,
 ): Promise<SentinelServers> {
-  const durable = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];
-  const primary = await startRedis(t, durable);
-  const follow = ["--replicaof", HOST, `${primary.port}`, ...durable];
+  const durableArgs = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];
+  const primary = await startRedis(t, durableArgs);
+  const followArgs = ["--replicaof", HOST, `${primary.port}`, ...durableArgs];
   const followers = await Promise.all(
-    Array.from({ length: replicas }, () => startRedis(t, follow)),
+    Array.from({ length: replicas }, () => startRedis(t, followArgs)),
   );
   const admin = primary.client();
-  // A replica is "online" before it has loaded: a Sentinel that chose it then would lose what the
-  // others have.
-  await until("replicas follow", async () => {
+  // A replica counts as online before it has loaded the data. A Sentinel that promoted it then
+  // would lose writes, so wait until every replica has confirmed one.
+  await until("the replicas did not confirm a write", async () => {
     await admin.multi().set("follow", "").del("follow").exec();
     return (await admin.wait(replicas, 1000)) === replicas;
   });
-  admin.disconnect(); // its server goes away
-  const watched = { name: "chat", password: "sentinels-only" };
+  admin.disconnect(); // no errors when a test kills the server later
+  const primaryOptions = { name: "chat", password: "sentinels-only" };
   const port = await startSentinel(t, {
-    ...{ ...watched, port: primary.port, replicas },
+    ...{ ...primaryOptions, port: primary.port, replicas },
   });
   const url = `redis://${HOST}:${port}`;
-  return { ...watched, url, primary, replicas: followers };
+  return { ...primaryOptions, url, primary, replicas: followers };
 }
 
-/** One Sentinel; its port. With `tls` it and the primary's port speak nothing else. */
+/**
+ * Starts one Sentinel and returns its port. With `tls`, the Sentinel accepts only TLS and expects
+ * TLS at the primary's port.
+ */
 export async function startSentinel(
   t: Pick<Test, "teardown">,
-  watching: SentinelOptions,
+  options: SentinelOptions,
 ): Promise<number> {
-  const { name, password, tls } = watching;
+  const { name, password, tls } = options;
   const folder = mkdtempSync(join(tmpdir(), "jindou-sentinel-"));
   const port = await freePort();
   const file = join(folder, "sentinel.conf");
@@ -79,7 +84,7 @@ export async function startSentinel(
     ...(tls === undefined ? [`port ${port}`] : tlsLines(port, tls)),
     ...[`bind ${HOST}`, `dir ${folder}`, "logfile sentinel.log"],
     ...[`requirepass ${password}`, `sentinel sentinel-pass ${password}`],
-    `sentinel monitor ${name} ${HOST} ${watching.port} 1`,
+    `sentinel monitor ${name} ${HOST} ${options.port} 1`,
     `sentinel down-after-milliseconds ${name} 500`,
     `sentinel failover-timeout ${name} 3000`,
   ];
@@ -88,7 +93,7 @@ export async function startSentinel(
     stdio: "ignore",
   });
   t.teardown(() => end(child, folder));
-  await knowsReplicas(port, watching);
+  await waitForReplicas(port, options);
   return port;
 }
 
@@ -100,7 +105,7 @@ function tlsLines(port: number, { cert, key }: TlsFiles): readonly string[] {
   ];
 }
 
-async function knowsReplicas(
+async function waitForReplicas(
   port: number,
   { name, password, replicas, tls }: SentinelOptions,
 ): Promise<void> {
@@ -109,11 +114,11 @@ async function knowsReplicas(
     maxRetriesPerRequest: null,
     ...(tls === undefined ? {} : { tls: { ca: readFileSync(tls.cert) } }),
   });
-  sentinel.on("error", () => {}); // it is not there yet: that is what we wait for
+  sentinel.on("error", () => {}); // connections are refused until the Sentinel listens
   try {
-    await until("the Sentinel knows the replicas", async () => {
-      const known = await sentinel.call("SENTINEL", "REPLICAS", name);
-      return Array.isArray(known) && known.length === replicas;
+    await until("the Sentinel did not find the replicas", async () => {
+      const replicaList = await sentinel.call("SENTINEL", "REPLICAS", name);
+      return Array.isArray(replicaList) && replicaList.length === replicas;
     });
   } finally {
     sentinel.disconnect();
@@ -129,10 +134,10 @@ async function end(child: ChildProcess, folder: string): Promise<void> {
   rmSync(folder, { recursive: true, force: true });
 }
 
-async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
+async function until(failure: string, condition: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + START_MS;
-  while (!(await holds().catch(() => false))) {
-    if (Date.now() > deadline) throw new Error(`${what}: not in time`);
+  while (!(await condition().catch(() => false))) {
+    if (Date.now() > deadline) throw new Error(`${failure} within ${START_MS} ms`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }

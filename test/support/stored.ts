@@ -1,5 +1,5 @@
-// What a broker's storage holds of a channel, whatever it is kept in: for tests that storage is
-// given back.
+// Counts the records that a broker stores for a channel, in the embedded store or in Redis. Tests
+// use it to check that storage is freed.
 
 import { join } from "node:path";
 import type { Test } from "tap";
@@ -8,15 +8,15 @@ import { Keys } from "../../src/redis/keys.ts";
 import { openTables } from "../../src/store/embedded/engine/tables.ts";
 import { DRIVER, redisPrefixOf, sharedRedis } from "./driver.ts";
 
-/** Records of messages, and notes of when they expire. */
+/** Number of stored messages, and of entries in the index of expiry times. */
 export interface StoredCounts {
   readonly messages: number;
   readonly expiries: number;
 }
 
 /**
- * Tells what is there now each time it is asked. Of all channels where that is how it is counted:
- * let the channel be the only one.
+ * Returns a function that counts the records of the channel. On the embedded store it counts those
+ * of all channels, so the test must use no other channel.
  */
 export async function countStored(
   t: Test,

@@ -1,4 +1,4 @@
-// What a test's viewer makes of pushes: the text they spell, and every promise they break.
+// The stream viewer of tests builds the text from frames and reports every broken promise.
 
 import {
   type ChannelEvent,
@@ -15,7 +15,7 @@ import { t } from "./suite.ts";
 
 const NAME = RUNNING.clientMsgNo;
 
-/** An event push of one index, unless `place` says more. */
+/** Returns a push of one event. It covers one index unless `place` has a `nextIndex`. */
 function event(
   type: string,
   data: string,
@@ -28,8 +28,8 @@ function event(
     ...place,
     nextIndex,
   } as const;
-  const told: ChannelEvent = { ...CHUNK, type, data, stream };
-  return { kind: "event", channel: ALICE, event: told };
+  const pushed: ChannelEvent = { ...CHUNK, type, data, stream };
+  return { kind: "event", channel: ALICE, event: pushed };
 }
 
 const start = event(STREAM_START, "{}", { index: 0, textOffset: 0 });
@@ -57,7 +57,7 @@ function viewAfter(...frames: readonly (Push | Reply)[]) {
   return view;
 }
 
-t.test("events from the start spell the text", async (t) => {
+t.test("events from the start build the text", async (t) => {
   const view = viewAfter(
     start,
     chunk(1, 0, "Hé"),
@@ -76,13 +76,13 @@ t.test("events from the start spell the text", async (t) => {
   t.same(view.problems, []);
 });
 
-t.test("a late viewer goes on from a snapshot", async (t) => {
+t.test("a viewer that joins late continues from a snapshot", async (t) => {
   const view = viewAfter(push({}), chunk(4, 4, "!"));
   t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, snapshots: 1 });
   t.same(view.problems, []);
 });
 
-t.test("a stream's message is a snapshot too", async (t) => {
+t.test("the message of a stream counts as a snapshot", async (t) => {
   const message: Push = { kind: "message", channel: ALICE, message: STREAMED };
   const run: Push = {
     kind: "messages",
@@ -97,7 +97,7 @@ t.test("a stream's message is a snapshot too", async (t) => {
   }
 });
 
-t.test("so is the newest message of a conversation", async (t) => {
+t.test("the newest message of a conversation counts as a snapshot", async (t) => {
   const read = { headSeq: 8, readSeq: 8, unread: 0, deletedSeq: 0 };
   const about = { ...read, changedAtMs: 0, last: STREAMED };
   const conversation = { channel: ALICE, ...about };
@@ -117,7 +117,7 @@ t.test("so is the newest message of a conversation", async (t) => {
   }
 });
 
-t.test("of merged content that began before, the new part is taken", async (t) => {
+t.test("merged content that begins before the next index adds only its new part", async (t) => {
   const merged = (data: string, textOffset: number) =>
     event(STREAM_CONTENT, data, { index: 3, nextIndex: 6, textOffset });
   const more = RUNNING.text.slice(2);
@@ -137,18 +137,18 @@ t.test("merged content is applied and counted", async (t) => {
   t.same(view.problems, []);
 });
 
-t.test("what is there already is counted and not applied", async (t) => {
+t.test("a repeated event is counted and not applied", async (t) => {
   const view = viewAfter(start, chunk(1, 0, "a"), start, chunk(1, 0, "a"));
   t.match(view, { text: "a", nextIndex: 2, repeated: 2 });
 });
 
-t.test("an answer that knows less than the events is left out", async (t) => {
-  const older = { text: "", nextIndex: 1, notes: [] };
-  const view = viewAfter(start, chunk(1, 0, "a"), reply(older));
+t.test("a reply with an older state than the events is ignored", async (t) => {
+  const staleState = { text: "", nextIndex: 1, notes: [] };
+  const view = viewAfter(start, chunk(1, 0, "a"), reply(staleState));
   t.match(view, { text: "a", nextIndex: 2, snapshots: 0, problems: [] });
 });
 
-t.test("a push goes back, with the events after it to come", async (t) => {
+t.test("a pushed snapshot may go back, and the events after it follow", async (t) => {
   const view = viewAfter(
     reply({}),
     push({ nextIndex: 3, text: "Hé" }),
@@ -158,20 +158,23 @@ t.test("a push goes back, with the events after it to come", async (t) => {
   t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, problems: [] });
 });
 
-t.test("broken promises are problems", async (t) => {
+t.test("every frame that breaks a promise of the server is a problem", async (t) => {
   const broken = {
     "a gap": [start, chunk(2, 0, "a")],
-    "an unknown stream's middle": [chunk(7, 20, "a")],
-    "a wrong place in the text": [start, chunk(1, 3, "a")],
-    "another text": [start, chunk(1, 0, "a"), push({ text: "b" })],
-    "a push that lags behind its events": [
+    "the middle of an unknown stream": [chunk(7, 20, "a")],
+    "a wrong text offset": [start, chunk(1, 3, "a")],
+    "a snapshot with a different text": [start, chunk(1, 0, "a"), push({ text: "b" })],
+    "a pushed snapshot that misses events": [
       push({}),
       push({ nextIndex: 3, text: "H" }),
       chunk(4, 4, "a"),
     ],
     "content after the end": [push({ state: "cancelled" }), chunk(4, 4, "a")],
-    "an end that does not end": [start, event(STREAM_END, "", { index: 1, textOffset: 0 })],
-    "an end that is none": [
+    "an End event with the state active": [
+      start,
+      event(STREAM_END, "", { index: 1, textOffset: 0 }),
+    ],
+    "a content event with the state closed": [
       start,
       event(STREAM_CONTENT, "", { index: 1, textOffset: 0, state: "closed" }),
     ],
@@ -180,7 +183,7 @@ t.test("broken promises are problems", async (t) => {
     t.not(viewAfter(...frames).problems.length, 0, what);
 });
 
-t.test("events of no stream make no view", async (t) => {
+t.test("an event that belongs to no stream creates no view", async (t) => {
   const views = new StreamViews();
   const custom = { ...CHUNK, stream: undefined };
   views.applyFrame({ kind: "event", channel: ALICE, event: custom });

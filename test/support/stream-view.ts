@@ -1,6 +1,6 @@
-// What a viewer holds of streams, by the rules of docs/protocol/native.md, for tests. State: one
-// view per stream. It is stricter than a client has to be: whatever breaks the server's promise (a
-// gap, a wrong place, a text that changes) is kept as a problem, none is repaired.
+// Builds the state of streams from received frames by the rules of docs/protocol/native.md, for
+// tests. Owns one view per stream. It is stricter than a client needs to be: a gap, a wrong
+// position or a changed text is recorded as a problem and never repaired.
 
 import {
   type ChannelEvent,
@@ -17,35 +17,38 @@ import {
 } from "../../src/broker/model.ts";
 import type { Push, Reply } from "../../src/protocol/protocol.ts";
 
-/** One stream as a viewer sees it. */
+/** State of one stream as a viewer has received it. */
 export class StreamView {
   text = "";
-  /** Index of the event to come. */
+  /** Index of the next event. */
   nextIndex = 0;
   state: StreamState = "active";
   startData = "";
-  /** Undefined while active. */
+  /** Data of the End event, `undefined` while the stream is active. */
   endData: string | undefined;
   notes: readonly StreamNote[] = [];
-  /** How many events were applied that stood for several. */
+  /** Number of applied events into which the server had merged several. */
   merged = 0;
-  /** How many events came that were there already. */
+  /** Number of events that were ignored because they had been received before. */
   repeated = 0;
-  /** How many snapshots were taken. */
+  /** Number of applied snapshots. */
   snapshots = 0;
-  /** What the server should not have sent. */
+  /** Descriptions of frames that the server must not send. */
   readonly problems: string[] = [];
 
   get ended(): boolean {
     return this.state !== "active";
   }
 
-  /** `mayBeOld`: it did not come in turn with the events, so it may know less than they did. */
+  /**
+   * Applies a snapshot. With `mayBeOld` it was not pushed in order with the events, so an older
+   * snapshot than the present state is ignored.
+   */
   applySnapshot(snapshot: StreamSnapshot, mayBeOld: boolean): void {
-    const isBehind = snapshot.nextIndex < this.nextIndex;
-    if (isBehind && mayBeOld) return;
-    const [less, more] = isBehind ? [snapshot, this] : [this, snapshot];
-    if (!more.text.startsWith(less.text)) this.#problem("another text");
+    const isOlder = snapshot.nextIndex < this.nextIndex;
+    if (isOlder && mayBeOld) return;
+    const [shorter, longer] = isOlder ? [snapshot, this] : [this, snapshot];
+    if (!longer.text.startsWith(shorter.text)) this.#problem("a snapshot with a different text");
     const { text, nextIndex, state, startData, endData, notes } = snapshot;
     Object.assign(this, { text, nextIndex, state, startData, endData, notes });
     this.snapshots += 1;
@@ -56,11 +59,11 @@ export class StreamView {
       this.repeated += 1;
       return;
     }
-    if (place.index > this.nextIndex) this.#problem(`a gap to ${place.index}`);
-    if (this.ended) this.#problem(`${place.index} after the end`);
-    const known = this.text.length - place.textOffset;
-    if (place.index < this.nextIndex ? known < 0 : known !== 0)
-      this.#problem(`${place.index} at ${place.textOffset}`);
+    if (place.index > this.nextIndex) this.#problem(`a gap before index ${place.index}`);
+    if (this.ended) this.#problem(`index ${place.index} after the end`);
+    const knownLength = this.text.length - place.textOffset;
+    if (place.index < this.nextIndex ? knownLength < 0 : knownLength !== 0)
+      this.#problem(`index ${place.index} at the wrong text offset ${place.textOffset}`);
     if (place.nextIndex > place.index + 1) this.merged += 1;
     this.nextIndex = place.nextIndex;
     this.state = place.state;
@@ -77,19 +80,20 @@ export class StreamView {
       const note = { index, textOffset, eventId, type, data, timestampMs };
       this.notes = [...this.notes, note];
     }
-    if ((type === STREAM_END) !== this.ended) this.#problem(`${type} leaves it ${this.state}`);
+    if ((type === STREAM_END) !== this.ended)
+      this.#problem(`the state ${this.state} after ${type}`);
   }
 
-  #problem(what: string): void {
-    this.problems.push(`${what}, when ${this.nextIndex} was to come`);
+  #problem(description: string): void {
+    this.problems.push(`${description}; the next index is ${this.nextIndex}`);
   }
 }
 
-/** The streams of one user's client; may outlive its connections. */
+/** Streams that one user has received, possibly on several connections. */
 export class StreamViews {
   readonly #views = new Map<string, StreamView>();
 
-  /** Undefined: nothing was heard of it. */
+  /** Returns the view of a stream, `undefined` if no frame of the stream has been received. */
   of(channel: ChannelRef, clientMsgNo: string): StreamView | undefined {
     return this.#views.get(nameOf(channel, clientMsgNo));
   }
@@ -98,7 +102,7 @@ export class StreamViews {
     return [...this.#views.values()];
   }
 
-  /** Any frame, as it comes. */
+  /** Applies a received frame. Frames that have nothing to do with streams are ignored. */
   applyFrame(frame: Push | Reply): void {
     switch (frame.kind) {
       case "message":
@@ -114,7 +118,7 @@ export class StreamViews {
       case "conversation":
         return this.#conversation(frame.conversation);
       case "conversations":
-        for (const one of frame.conversations) this.#conversation(one);
+        for (const conversation of frame.conversations) this.#conversation(conversation);
         return;
       case "event": {
         const { channel, event } = frame;

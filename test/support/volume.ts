@@ -1,11 +1,14 @@
-// How much of the same a test does: a fifth by default, all of it with JINDOU_TEST_VOLUME=full
-// (`npm run test:full`). State: none.
+// Reduces the number of repetitions in tests: one fifth by default, all of them with
+// JINDOU_TEST_VOLUME=full (`npm run test:full`).
 
 const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
 
-/** `full` or a fifth of it, or what the environment variable `name` says; at least 1, in whole. */
+/**
+ * Returns the number of repetitions: the environment variable `name` if it is set, otherwise `full`
+ * or one fifth of it, rounded and at least 1.
+ */
 export function volume(full: number, name?: string): number {
-  const given = name === undefined ? undefined : process.env[name];
-  if (given !== undefined) return Number(given);
+  const override = name === undefined ? undefined : process.env[name];
+  if (override !== undefined) return Number(override);
   return IS_FULL ? full : Math.max(1, Math.round(full / 5));
 }

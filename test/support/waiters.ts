@@ -1,50 +1,50 @@
-// Waiting for conditions instead of sleeping, for tests. State: the conditions waited for, tried
-// whenever their owner says something changed.
+// Lets tests wait for conditions instead of sleeping. Owns the conditions that are being waited for
+// and evaluates them when the owner calls `check` after a change.
 
 interface Waiter {
-  readonly holds: () => boolean;
+  readonly condition: () => boolean;
   settle(error?: unknown): void;
 }
 
 export class Waiters {
   readonly #timeoutMs: number;
-  readonly #waiting = new Set<Waiter>();
+  readonly #waiters = new Set<Waiter>();
 
   constructor(timeoutMs: number) {
     this.#timeoutMs = timeoutMs;
   }
 
   /**
-   * Resolves once `holds()` is true, at once if it is already; rejects with what it throws, or
-   * after the time-out, naming `what`.
+   * Resolves when `condition` returns true, which may be at once. Rejects with the error that it
+   * throws, or after the timeout with an error that contains the description.
    */
-  until(what: string, holds: () => boolean): Promise<void> {
-    const asked = new Error(`timed out waiting for ${what}`); // here, for a stack that shows who waits
+  until(description: string, condition: () => boolean): Promise<void> {
+    const timeout = new Error(`timed out waiting for ${description}`); // created here so that its stack shows the caller
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => waiter.settle(asked), this.#timeoutMs);
+      const timer = setTimeout(() => waiter.settle(timeout), this.#timeoutMs);
       const waiter: Waiter = {
-        holds,
+        condition: condition,
         settle: (error) => {
           clearTimeout(timer);
-          this.#waiting.delete(waiter);
+          this.#waiters.delete(waiter);
           if (error === undefined) resolve();
           else reject(error);
         },
       };
-      this.#waiting.add(waiter);
-      tryOne(waiter);
+      this.#waiters.add(waiter);
+      evaluate(waiter);
     });
   }
 
-  /** Tries every condition again. */
+  /** Evaluates every condition again. */
   check(): void {
-    for (const waiter of [...this.#waiting]) tryOne(waiter);
+    for (const waiter of [...this.#waiters]) evaluate(waiter);
   }
 }
 
-function tryOne(waiter: Waiter): void {
+function evaluate(waiter: Waiter): void {
   try {
-    if (waiter.holds()) waiter.settle();
+    if (waiter.condition()) waiter.settle();
   } catch (error) {
     waiter.settle(error);
   }

@@ -1,20 +1,20 @@
-// How a test client writes its requests and reads what the server sends: the seam between the
-// client of the behaviour tests and the wire formats it can speak.
+// Interface between the test client of the behaviour tests and the wire formats it can speak, and
+// the native format.
 
 import { decodeServerFrame, type ServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
 
-/** One connection's. */
+/** Wire format of one connection: encodes its operations and decodes the server's frames. */
 export interface Wire {
   readonly subprotocol: string;
   encode(operation: Operation): Uint8Array | string;
-  /** Throws for what a server should not send. */
+  /** Throws if a server must not send such data. */
   decode(data: Buffer, isBinary: boolean): ServerFrame;
 }
 
-/** `uid`: of the client. */
+/** Returns the native wire format of one connection of the user `uid`. */
 export function nativeWire(uid: string): Wire {
   return {
     subprotocol: NATIVE_SUBPROTOCOL,

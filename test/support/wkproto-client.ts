@@ -1,5 +1,5 @@
-// A WKProto client for tests, of any protocol version: one socket, packets in, packets out. It
-// acknowledges nothing and never reconnects, so that tests see what the server does.
+// A WKProto client for tests, for any protocol version, on one socket. It acknowledges nothing by
+// itself and never reconnects.
 
 import { once } from "node:events";
 import { WebSocket } from "ws";
@@ -27,20 +27,20 @@ export interface WkprotoOptions {
   readonly clientKey?: string;
 }
 
-/** Longest that a packet is waited for. */
-const PATIENCE_MS = 120_000;
+/** Timeout of every wait for a packet. */
+const TIMEOUT_MS = 120_000;
 
 export class WkprotoClient {
   readonly uid: string;
   readonly version: number;
-  /** All that came, oldest first, each from a message of its own. */
+  /** Every received packet, oldest first. Each must be the only one in its WebSocket message. */
   readonly received: WkPacket[] = [];
-  /** The code of the close; undefined: open. */
+  /** Close code of the socket, `undefined` while it is open. */
   closeCode: number | undefined;
   readonly #options: WkprotoOptions;
   readonly #socket: WebSocket;
-  readonly #own = newKeys();
-  readonly #waiters = new Waiters(PATIENCE_MS);
+  readonly #keyPair = newKeys();
+  readonly #waiters = new Waiters(TIMEOUT_MS);
   #keys: WkKeys | undefined;
   #clientSeq = 0;
 
@@ -50,22 +50,22 @@ export class WkprotoClient {
     this.#options = options;
     this.#socket = socket;
     socket.on("message", (data: Buffer, isBinary: boolean) => {
-      if (!isBinary) throw new Error(`a text frame came: ${data}`);
+      if (!isBinary) throw new Error(`the server sent a text frame: ${data}`);
       this.#receive(data);
     });
     socket.on("close", (code: number) => {
       this.closeCode = code;
       this.#waiters.check();
     });
-    socket.on("error", () => undefined); // its close follows
+    socket.on("error", () => undefined); // "close" follows
   }
 
-  /** Undefined: the server does not encrypt. */
+  /** Keys of the session, `undefined` if the server does not encrypt. */
   get keys(): WkKeys | undefined {
     return this.#keys;
   }
 
-  /** Resolves with the CONNACK, whatever it says. */
+  /** Sends CONNECT and resolves with the CONNACK, also if it refuses the login. */
   async connect(): Promise<Fields> {
     const { token = `token-${this.uid}` } = this.#options;
     this.write("CONNECT", {
@@ -75,18 +75,18 @@ export class WkprotoClient {
       uid: this.uid,
       token,
       clientTimestamp: Date.now(),
-      clientKey: this.#options.clientKey ?? this.#own.clientKey,
+      clientKey: this.#options.clientKey ?? this.#keyPair.clientKey,
     });
     return this.next("CONNACK");
   }
 
-  /** Sends a payload, as an object or as text, and resolves with the SENDACK. */
+  /** Sends a payload (text, or an object as JSON) and resolves with the SENDACK. */
   async send(
     channel: { readonly id: string; readonly type: number },
     payload: object | string,
-    more: Fields & { readonly flags?: number } = {},
+    options: Fields & { readonly flags?: number } = {},
   ): Promise<Fields> {
-    const { flags = 2, ...fields } = more;
+    const { flags = 2, ...fields } = options;
     this.#clientSeq += 1;
     const clientSeq = this.#clientSeq;
     this.write(
@@ -108,7 +108,7 @@ export class WkprotoClient {
     this.write("RECVACK", { messageId, messageSeq }, flags);
   }
 
-  /** Resolves with the PONG: all that was asked and pushed before has come. */
+  /** Sends PING and waits for PONG. All earlier replies and pushes have arrived by then. */
   async ping(): Promise<void> {
     const before = this.#count("PONG");
     this.write("PING");
@@ -124,44 +124,47 @@ export class WkprotoClient {
     return encodeClientPacket({ packet, flags, fields }, version, this.#keys);
   }
 
-  /** One message of the socket. */
+  /** Sends bytes as one WebSocket message. */
   writeBytes(bytes: Uint8Array): void {
     this.#socket.send(bytes, { binary: true });
   }
 
-  /** The first packet of the kind, among all that came, that is as asked. Waits for it. */
+  /**
+   * Returns the fields of the first packet of this kind that passes the filter, among all packets
+   * received so far. Waits for it if there is none.
+   */
   async next(
     kind: string,
-    isIt: (fields: Fields, flags: number) => boolean = () => true,
+    filter: (fields: Fields, flags: number) => boolean = () => true,
   ): Promise<Fields> {
-    const found = await this.nth(
+    const packet = await this.nth(
       1,
-      ({ packet, flags, fields }) => packet === kind && isIt(fields, flags),
+      ({ packet, flags, fields }) => packet === kind && filter(fields, flags),
     );
-    return found.fields;
+    return packet.fields;
   }
 
-  /** The packet of that number, from 1, among those of the kind. Waits for it. */
-  async nth(number: number, isOne: (packet: WkPacket) => boolean): Promise<WkPacket> {
-    const find = () => this.received.filter(isOne)[number - 1];
+  /** Waits for the packet with this number, counted from 1, among those that pass the filter. */
+  async nth(number: number, filter: (packet: WkPacket) => boolean): Promise<WkPacket> {
+    const match = () => this.received.filter(filter)[number - 1];
     await this.#waiters.until(`packet ${number} for ${this.uid}`, () => {
-      if (find() === undefined && this.closeCode !== undefined)
+      if (match() === undefined && this.closeCode !== undefined)
         throw new Error(`closed with ${this.closeCode} before packet ${number}`);
-      return find() !== undefined;
+      return match() !== undefined;
     });
-    const found = find();
-    if (found === undefined) throw new Error("it was there");
-    return found;
+    const packet = match();
+    if (packet === undefined) throw new Error("the packet that was waited for is missing");
+    return packet;
   }
 
-  /** Texts of the messages that came, oldest first. */
+  /** Texts of the received messages, oldest first. */
   get texts(): readonly string[] {
     return this.received
       .filter(({ packet }) => packet === "RECV")
       .map(({ fields }) => JSON.parse(String(fields.plain)).content);
   }
 
-  /** Waits for the message with this text. */
+  /** Waits for a message with this text. */
   text(content: string): Promise<WkPacket> {
     return this.nth(
       1,
@@ -170,13 +173,13 @@ export class WkprotoClient {
     );
   }
 
-  /** Resolves with the code of the close. */
+  /** Waits until the socket is closed and returns the close code. */
   async closed(): Promise<number> {
     await this.#waiters.until(`the close of ${this.uid}`, () => this.closeCode !== undefined);
     return this.closeCode ?? 0;
   }
 
-  /** Stops reading: the server's buffers fill up. */
+  /** Stops reading, so that the server's buffers fill up. */
   pause(): void {
     this.#socket.pause();
   }
@@ -185,7 +188,7 @@ export class WkprotoClient {
     this.#socket.resume();
   }
 
-  /** Without a word. */
+  /** Destroys the TCP connection without a close frame. */
   kill(): void {
     this.#socket.terminate();
   }
@@ -195,7 +198,7 @@ export class WkprotoClient {
     this.received.push(packet);
     const { serverKey, salt } = packet.fields;
     if (packet.packet === "CONNACK" && serverKey)
-      this.#keys = deriveKeys(this.#own.privateKey, String(serverKey), String(salt));
+      this.#keys = deriveKeys(this.#keyPair.privateKey, String(serverKey), String(salt));
     this.#waiters.check();
   }
 
@@ -204,7 +207,7 @@ export class WkprotoClient {
   }
 }
 
-/** Opens a socket and says nothing. */
+/** Opens a socket and sends nothing on it. */
 export async function openWkproto(
   t: TeardownHost,
   options: WkprotoOptions,
@@ -218,13 +221,13 @@ export async function openWkproto(
   return client;
 }
 
-/** Opens a socket and connects. Throws when the login is refused. */
+/** Opens a socket and logs in. Throws if the login is refused. */
 export async function connectWkproto(
   t: TeardownHost,
   options: WkprotoOptions,
 ): Promise<WkprotoClient> {
   const client = await openWkproto(t, options);
   const { reasonCode } = await client.connect();
-  if (reasonCode !== 1) throw new Error(`refused with reason ${reasonCode}`);
+  if (reasonCode !== 1) throw new Error(`the login was refused with reason code ${reasonCode}`);
   return client;
 }

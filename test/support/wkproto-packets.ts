@@ -1,6 +1,6 @@
-// WKProto from the client's side, written from the reference and not from our own codec: a client's
-// packets → bytes, a server's bytes → fields, and the client's keys. Fields have the names of the
-// captured sessions (test/wire/goldens); 64-bit numbers are strings.
+// Encodes a client's WKProto packets, decodes a server's, and derives the client's keys. Written
+// from the reference and not from our codec, so that tests compare two implementations. Fields have
+// the names of the captured sessions (test/wire/goldens), and 64-bit integers are strings.
 
 import {
   createCipheriv,
@@ -21,7 +21,7 @@ export interface WkPacket {
   readonly fields: Fields;
 }
 
-/** As text, both of 16 characters; undefined: nothing is encrypted. */
+/** AES key and initialisation vector of a session, each as a text of 16 characters. */
 export interface WkKeys {
   readonly aesKey: string;
   readonly iv: string;
@@ -36,7 +36,7 @@ const STREAM = 2;
 
 // --- Keys ---
 
-/** A client's key pair: `private` in DER, `clientKey` in base64. */
+/** Creates the key pair of a client. `clientKey` is the raw public key in Base64. */
 export function newKeys(): {
   readonly privateKey: KeyObject;
   readonly clientKey: string;
@@ -49,13 +49,14 @@ export function newKeys(): {
   };
 }
 
-/** Of the raw 32 bytes. */
+/** Returns the private key with these 32 raw bytes. */
 export function privateKeyOf(raw: Buffer): KeyObject {
   const prefix = Buffer.from("302e020100300506032b656e04220420", "hex");
   const key = Buffer.concat([prefix, raw]);
   return createPrivateKey({ key, format: "der", type: "pkcs8" });
 }
 
+/** Derives the keys of a session. `serverKey` is the server's raw public key in Base64. */
 export function deriveKeys(privateKey: KeyObject, serverKey: string, iv: string): WkKeys {
   const x = Buffer.from(serverKey, "base64").toString("base64url");
   const jwk = { kty: "OKP", crv: "X25519", x };
@@ -66,7 +67,7 @@ export function deriveKeys(privateKey: KeyObject, serverKey: string, iv: string)
 
 const md5 = (text: string) => createHash("md5").update(text).digest("hex");
 
-/** Base64. */
+/** Encrypts a text. Returns Base64. */
 export function encrypt({ aesKey, iv }: WkKeys, text: string | Buffer): string {
   const cipher = createCipheriv("aes-128-cbc", aesKey, iv);
   const plain = Buffer.from(text);
@@ -79,7 +80,7 @@ export function decrypt({ aesKey, iv }: WkKeys, base64: string): Buffer {
   return Buffer.concat([decipher.update(encrypted), decipher.final()]);
 }
 
-/** The msgKey of a text. */
+/** Returns the msgKey (signature) of a text. */
 export const msgKeyOf = (keys: WkKeys, text: string) => md5(encrypt(keys, text));
 
 // --- Bytes of a client ---
@@ -105,20 +106,20 @@ function text(value: unknown): Buffer {
   return Buffer.concat([length, bytes]);
 }
 
-/** A packet with its fixed header. */
+/** Returns a packet: the fixed header with type, flags and length, then the body. */
 export function encodePacket(type: number, flags: number, body: Buffer): Buffer {
-  const head = [(type << 4) | flags];
-  let rest = body.length;
+  const header = [(type << 4) | flags];
+  let remaining = body.length;
   do {
-    head.push((rest & 127) | (rest > 127 ? 128 : 0));
-    rest >>= 7;
-  } while (rest > 0);
-  return Buffer.concat([Buffer.from(head), body]);
+    header.push((remaining & 127) | (remaining > 127 ? 128 : 0));
+    remaining >>= 7;
+  } while (remaining > 0);
+  return Buffer.concat([Buffer.from(header), body]);
 }
 
 /**
- * SEND takes `payload`, the field as it is, or `plain`, which is encrypted; a `msgKey` that is not
- * given is made.
+ * Encodes a packet. SEND accepts either `payload`, which is sent unchanged, or `plain`, which is
+ * encrypted first. Without `msgKey` the correct one is computed.
  */
 export function encodeClientPacket(
   { packet, flags, fields }: WkPacket,
@@ -126,7 +127,7 @@ export function encodeClientPacket(
   keys?: WkKeys,
 ): Buffer {
   const type = NAMES.indexOf(packet);
-  const body = (...parts: readonly Buffer[]) => encodePacket(type, flags, Buffer.concat(parts));
+  const body = (...buffers: readonly Buffer[]) => encodePacket(type, flags, Buffer.concat(buffers));
   switch (packet) {
     case "CONNECT":
       return body(
@@ -137,7 +138,7 @@ export function encodeClientPacket(
         text(fields.clientKey),
       );
     case "SEND":
-      return body(...sendParts(fields, version, keys));
+      return body(...sendFields(fields, version, keys));
     case "RECVACK":
       return body(i64(fields.messageId), u32(fields.messageSeq));
     case "DISCONNECT":
@@ -153,11 +154,11 @@ export function encodeClientPacket(
     case "PING":
       return Buffer.from([0x70]);
     default:
-      throw new Error(`a client sends no ${packet}`);
+      throw new Error(`${packet} is not a packet of a client`);
   }
 }
 
-function sendParts(fields: Fields, version: number, keys: WkKeys | undefined): readonly Buffer[] {
+function sendFields(fields: Fields, version: number, keys: WkKeys | undefined): readonly Buffer[] {
   const setting = Number(fields.setting ?? 0);
   const { clientSeq, clientMsgNo = "", channelId, channelType } = fields;
   const plain = String(fields.plain ?? "");
@@ -198,21 +199,21 @@ class Reader {
     return this.bytes.toString("utf8", at, at + length);
   };
 
-  rest = () => this.bytes.toString("utf8", this.#skip(this.left));
+  remainingText = () => this.bytes.toString("utf8", this.#skip(this.remaining));
 
-  get left(): number {
+  get remaining(): number {
     return this.bytes.length - this.at;
   }
 
   #skip(bytes: number): number {
     const at = this.at;
-    if (at + bytes > this.bytes.length) throw new Error("the packet is cut");
+    if (at + bytes > this.bytes.length) throw new Error("the packet ends in the middle of a field");
     this.at += bytes;
     return at;
   }
 }
 
-/** One whole packet, as a server puts it in a message of its own. */
+/** Decodes one complete packet, which must be the only one in its WebSocket message. */
 export function decodeServerPacket(bytes: Buffer, version: number, keys?: WkKeys): WkPacket {
   const first = bytes.readUInt8(0);
   const packet = NAMES[first >> 4] ?? "";
@@ -225,9 +226,11 @@ export function decodeServerPacket(bytes: Buffer, version: number, keys?: WkKeys
     length += (byte & 127) * 128 ** (at - 1);
   }
   const reader = new Reader(bytes.subarray(at));
-  if (reader.left !== length) throw new Error(`${length} bytes announced, ${reader.left} there`);
+  if (reader.remaining !== length)
+    throw new Error(`the packet has ${reader.remaining} bytes, its header announces ${length}`);
   const fields = readFields(packet, flags, reader, version, keys);
-  if (reader.left > 0) throw new Error(`${packet} has too many bytes`);
+  if (reader.remaining > 0)
+    throw new Error(`${packet} has ${reader.remaining} bytes after its last field`);
   return { packet, flags, fields };
 }
 
@@ -264,10 +267,10 @@ function readFields(
         id: reader.text(),
         type: reader.text(),
         timestamp: reader.i64(),
-        data: reader.rest(),
+        data: reader.remainingText(),
       };
     default:
-      throw new Error(`a server sends no ${packet}`);
+      throw new Error(`${packet} is not a packet of a server`);
   }
 }
 
@@ -292,11 +295,11 @@ function readRecv(reader: Reader, version: number, keys: WkKeys | undefined): Fi
     timestamp: reader.u32(),
     ...((setting & TOPIC) !== 0 && { topic: reader.text() }),
   };
-  const payload = reader.rest();
+  const payload = reader.remainingText();
   if (keys === undefined) return { ...head, plain: payload };
   const { messageId, messageSeq, clientMsgNo, timestamp } = head;
   const { fromUid, channelId, channelType } = head;
   const signed = `${messageId}${messageSeq}${clientMsgNo}${timestamp}${fromUid}${channelId}${channelType}${payload}`;
-  if (msgKeyOf(keys, signed) !== head.msgKey) throw new Error("the msgKey is wrong");
+  if (msgKeyOf(keys, signed) !== head.msgKey) throw new Error("the msgKey of the message is wrong");
   return { ...head, plain: decrypt(keys, payload).toString() };
 }

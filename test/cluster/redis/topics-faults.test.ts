@@ -73,7 +73,7 @@ t.test("a connection that falls silent is given up", async (t) => {
   await one.topics.listen(groupTopic("g"));
   await one.topics.listen(userTopic("b"));
   await sender.send(group("g"), "a");
-  proxy.silence();
+  proxy.silenceSubscribers();
   for (const _ of range(1, 10)) {
     await sender.send(group("g"), "a");
     await sender.send(person("b"), "a");
@@ -101,12 +101,12 @@ t.test("a node that stood still keeps its connection", async (t) => {
     },
   });
   await one.topics.listen(groupTopic("g"));
-  proxy.hold(true);
+  proxy.holdSubscribers(true);
   const barrier = one.topics.barrier();
-  await proxy.published(); // from then on it waits to be heard
+  await proxy.nextPublication(); // from then on it waits to be heard
   await one.link.ping();
   standStill(2300);
-  proxy.hold(false);
+  proxy.holdSubscribers(false);
   await barrier;
   await one.send(group("g"), "a");
   await one.topics.barrier();
