@@ -1,5 +1,6 @@
-// Reads a request's JSON body or query string into a checked value, or into the reply that refuses
-// it. State: compiled validators. A hostile body never costs more than reading it once.
+// Parses and validates the JSON body or the query string of a request. The result is the value, or
+// the error reply. State: compiled validators. The cost of a hostile body must stay linear in its
+// size.
 
 import { type Static, type TSchema, Type } from "typebox";
 import { Compile, type Validator } from "typebox/compile";
@@ -14,25 +15,30 @@ import {
 } from "./fields.ts";
 
 /**
- * A checked value, or the reply that refuses it. `ignored`: the body's fields unknown to the
- * schema.
+ * A valid value or an error reply. `ignored` lists the fields of the body that the schema does not
+ * know, as the value of a header. It is `undefined` if there are none.
  */
-export type Read<T> =
+export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refused: HttpReply };
-export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => Read<T>;
+export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => ReadResult<T>;
 
-/** A parsed JSON body as the schemas of the table describe it. */
+/** Converts a parsed JSON body of another dialect to the form that the schemas describe. */
 export type Adapt = (body: unknown) => unknown;
 
-/** A check before the schema's: the reply that refuses the body, or undefined. */
+/**
+ * A check that runs before the schema. Returns an error reply, or `undefined` if the body passes.
+ */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
-/** A byte order mark stays, so that JSON.parse refuses it. */
+/** Keeps a byte order mark, so that JSON.parse rejects it. */
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** A reader of JSON bodies: content type, UTF-8, JSON, `adapt`, `first`, then the schema. */
-export function jsonReader<S extends TSchema>(schema: S, first?: BodyCheck): Reader<Static<S>> {
+/**
+ * Returns a reader of JSON bodies. It checks the content type, UTF-8 and JSON, applies `adapt`,
+ * runs `precheck`, and then validates the schema.
+ */
+export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const fields = fieldsOf(schema);
   return (request, adapt) => {
@@ -48,70 +54,76 @@ export function jsonReader<S extends TSchema>(schema: S, first?: BodyCheck): Rea
     try {
       value = JSON.parse(text);
     } catch {
-      return refuse("The body is not valid JSON"); // the parser's message would echo the body
+      return refuse("The body is not valid JSON"); // the message of the parser would quote the body
     }
     if (adapt !== undefined) value = adapt(value);
-    const refused = first?.(value);
-    if (refused !== undefined) return { refused };
-    const checked = check<Static<S>>(schema, validator, value);
-    if ("refused" in checked) return checked;
+    const refusal = precheck?.(value);
+    if (refusal !== undefined) return { refused: refusal };
+    const result = validate<Static<S>>(schema, validator, value);
+    if ("refused" in result) return result;
     const ignored = ignoredFields(fields, value);
-    return ignored === undefined ? checked : { ...checked, ignored };
+    return ignored === undefined ? result : { ...result, ignored };
   };
 }
 
+/** Maximum number of ignored fields that a reply names. Further ones are only counted. */
 const MAX_IGNORED = 8;
-/** Field names that are safe in a header; others are only counted. */
+/** Matches field names that are safe in a header. Other names are only counted. */
 const HEADER_SAFE = /^[\w.-]{1,64}$/;
 
-/** A schema's fields, with those of nested objects; null: not an object. */
+/** Fields of an object schema, including those of nested objects. `null` for other schemas. */
 type Fields = ReadonlyMap<string, Fields | null>;
 
+/** Returns the fields of a schema, `null` if it is not an object schema. */
 function fieldsOf(schema: TSchema): Fields | null {
   if (!Type.IsObject(schema)) return null;
   const properties = Object.entries(schema.properties);
   return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
 }
 
-/** The fields of a checked `value` unknown to its schema, as a header's value; undefined: none. */
+/**
+ * Returns the fields of a valid `value` that its schema does not know, as the value of a header, or
+ * `undefined` if there are none.
+ */
 function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
-  const found: string[] = [];
-  if (fields !== null) collectIgnored(fields, value as object, "", found);
-  if (found.length === 0) return undefined;
-  const names = found.filter((name) => HEADER_SAFE.test(name)).slice(0, MAX_IGNORED);
-  const more = found.length - names.length;
-  return [...names, ...(more > 0 ? [`${more} more`] : [])].join(", ");
+  const ignored: string[] = [];
+  if (fields !== null) collectIgnored(fields, value as object, "", ignored);
+  if (ignored.length === 0) return undefined;
+  const names = ignored.filter((name) => HEADER_SAFE.test(name)).slice(0, MAX_IGNORED);
+  const unnamed = ignored.length - names.length;
+  return [...names, ...(unnamed > 0 ? [`${unnamed} more`] : [])].join(", ");
 }
 
-function collectIgnored(fields: Fields, value: object, path: string, found: string[]): void {
+function collectIgnored(fields: Fields, value: object, path: string, ignored: string[]): void {
   for (const name in value) {
     const inner = fields.get(name);
-    if (inner === undefined) found.push(path + name);
+    if (inner === undefined) ignored.push(path + name);
     else if (inner !== null)
-      collectIgnored(inner, Reflect.get(value, name), `${path}${name}.`, found);
+      collectIgnored(inner, Reflect.get(value, name), `${path}${name}.`, ignored);
   }
 }
 
-/** Values from elsewhere in the request, which override those of the query string. */
-type MoreValues = (request: HttpRequest) => Readonly<Record<string, string>>;
+/** Returns values from the path or the headers, which override those of the query string. */
+type OverridingValues = (request: HttpRequest) => Readonly<Record<string, string>>;
 
-const NO_VALUES: MoreValues = () => ({});
+const NO_VALUES: OverridingValues = () => ({});
 
-/** POST /event, which is hot, has no query as a rule. */
+/** Avoids an allocation for `POST /event`, a hot path whose calls usually have no query string. */
 const NO_PAIRS: readonly string[] = [];
 
 /**
- * A reader of query strings: the schema's parameters, integers as numbers; the last of equal names.
+ * Returns a reader of query strings. It reads only the parameters of the schema and converts
+ * integers to numbers. If a parameter occurs several times, the last value is used.
  */
 export function queryReader<S extends Type.TObject>(
   schema: S,
-  more = NO_VALUES,
+  overridingValues = NO_VALUES,
 ): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const properties = schema.properties as Readonly<Record<string, { readonly type?: string }>>;
   return (request) => {
     const value: Record<string, unknown> = {};
-    const take = (name: string, text: string) => {
+    const setValue = (name: string, text: string) => {
       const type = Object.hasOwn(properties, name) ? properties[name]?.type : undefined;
       if (type !== undefined) value[name] = type === "integer" ? toInteger(text) : text;
     };
@@ -119,17 +131,17 @@ export function queryReader<S extends Type.TObject>(
     for (const pair of pairs) {
       const [name, text] = splitPair(pair);
       if (text === undefined) return refuse("The query string is not valid percent-encoding");
-      take(name, text);
+      setValue(name, text);
     }
-    for (const [name, text] of Object.entries(more(request))) take(name, text);
-    return check<Static<S>>(schema, validator, value);
+    for (const [name, text] of Object.entries(overridingValues(request))) setValue(name, text);
+    return validate<Static<S>>(schema, validator, value);
   };
 }
 
-function check<T>(schema: TSchema, validator: Validator, value: unknown): Read<T> {
-  // The check proves the cast; the validator's own type is too deep to pass through a generic.
+function validate<T>(schema: TSchema, validator: Validator, value: unknown): ReadResult<T> {
+  // The cast is safe after Check. The validator's own type is too deep to pass through a generic.
   if (validator.Check(value)) return { value: value as T };
-  const details = tooLong(schema, value) ?? explain(validator, value);
+  const details = arrayOverLimit(schema, value) ?? explain(validator, value);
   const [first] = details;
   const isOnlyIds = details.every(
     ({ message }) => message === ID_MESSAGE || message === OPTIONAL_ID_MESSAGE,
@@ -142,14 +154,19 @@ function check<T>(schema: TSchema, validator: Validator, value: unknown): Read<T
   };
 }
 
-function refuse(message: string): Read<never> {
+function refuse(message: string): ReadResult<never> {
   return { refused: errorReply("bad_request", { message }) };
 }
 
 /**
- * Arrays over their limit, found without their items: explaining 500,000 bad items takes a second.
+ * Returns the error of an array over its limit, or `undefined` if there is none. Runs before the
+ * items are validated, because explaining 500,000 invalid items takes a second.
  */
-function tooLong(schema: TSchema, value: unknown, path = ""): readonly ErrorDetail[] | undefined {
+function arrayOverLimit(
+  schema: TSchema,
+  value: unknown,
+  path = "",
+): readonly ErrorDetail[] | undefined {
   if (Type.IsArray(schema) && Array.isArray(value)) {
     const maxItems = "maxItems" in schema ? Number(schema.maxItems) : Infinity;
     return value.length > maxItems
@@ -158,8 +175,8 @@ function tooLong(schema: TSchema, value: unknown, path = ""): readonly ErrorDeta
   }
   if (!Type.IsObject(schema) || typeof value !== "object" || value === null) return undefined;
   for (const [name, property] of Object.entries(schema.properties)) {
-    const found = tooLong(property, Reflect.get(value, name), name);
-    if (found !== undefined) return found;
+    const details = arrayOverLimit(property, Reflect.get(value, name), name);
+    if (details !== undefined) return details;
   }
   return undefined;
 }
@@ -167,6 +184,7 @@ function tooLong(schema: TSchema, value: unknown, path = ""): readonly ErrorDeta
 const ID_MESSAGE = "must have 1 to 128 characters, no control characters and none of @ # &";
 const OPTIONAL_ID_MESSAGE =
   "must have at most 128 characters, no control characters and none of @ # &";
+/** Message for each pattern of `fields.ts`. */
 const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [ID_PATTERN, ID_MESSAGE],
   [OPTIONAL_ID_PATTERN, OPTIONAL_ID_MESSAGE],
@@ -174,10 +192,13 @@ const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [OPTIONAL_LABEL_PATTERN, "must have at most 128 characters"],
 ]);
 
-/** The first wrong places, one sentence each: the expected value, never the one sent. */
+/**
+ * Returns the first problem of each invalid field. A message describes the expected value and never
+ * quotes the value in the request.
+ */
 function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
   const details = new Map<string, string>();
-  const note = (path: string, message: string) => {
+  const addDetail = (path: string, message: string) => {
     if (!details.has(path)) details.set(path, message);
   };
   for (const error of validator.Errors(value)) {
@@ -185,21 +206,21 @@ function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
     switch (error.keyword) {
       case "required":
         for (const name of error.params.requiredProperties)
-          note(path === "" ? name : `${path}.${name}`, "is required");
+          addDetail(path === "" ? name : `${path}.${name}`, "is required");
         break;
       case "type":
-        note(path, `must be ${withArticle(String(error.params.type))}`);
+        addDetail(path, `must be ${withArticle(String(error.params.type))}`);
         break;
       case "enum":
-        note(path, `must be one of ${error.params.allowedValues.join(", ")}`);
+        addDetail(path, `must be one of ${error.params.allowedValues.join(", ")}`);
         break;
       case "pattern": {
         const pattern = String(error.params.pattern);
-        note(path, PATTERN_MESSAGES.get(pattern) ?? error.message);
+        addDetail(path, PATTERN_MESSAGES.get(pattern) ?? error.message);
         break;
       }
       default:
-        note(path, error.message);
+        addDetail(path, error.message);
     }
   }
   return [...details].map(([path, message]) => ({ path, message }));
@@ -209,13 +230,17 @@ function withArticle(type: string): string {
   return /^[aeiou]/.test(type) ? `an ${type}` : `a ${type}`;
 }
 
-/** A missing content type is accepted [decisions: Other statuses]. */
+/** True for JSON content types, and if the content type is missing. */
 function isJson(contentType: string): boolean {
   if (contentType === "application/json" || contentType === "") return true;
   const mediaType = contentType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   return mediaType === "application/json" || /^application\/.+\+json$/.test(mediaType);
 }
 
+/**
+ * Splits a pair of a query string into its decoded name and value. The value is `undefined` if the
+ * pair is not valid percent-encoding.
+ */
 function splitPair(pair: string): readonly [string, string | undefined] {
   const at = pair.indexOf("=");
   const decode = (text: string) => decodeURIComponent(text.replaceAll("+", " "));
@@ -226,7 +251,7 @@ function splitPair(pair: string): readonly [string, string | undefined] {
   }
 }
 
-/** The number; text that is no number is returned as it is, and the schema refuses it. */
+/** Converts an integer to a number. Returns other text unchanged, so that the schema rejects it. */
 function toInteger(text: string): number | string {
   return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
 }

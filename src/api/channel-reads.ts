@@ -1,5 +1,5 @@
-// What backends read back: a channel, its members and lists, the groups of a user; in pages by id.
-// State: none.
+// Calls that read channels: the state of a channel, its members and lists, and the groups of a
+// user. Lists are returned in pages, ordered by id.
 
 import { type Static, Type } from "typebox";
 import type { Channels, Page, PageBounds } from "../broker/channels.ts";
@@ -8,18 +8,19 @@ import { LISTS } from "./channels.ts";
 import { channelId, channelType, id, OPTIONAL_ID_PATTERN } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 
-const LIMIT = 1000;
+/** Default number of ids in a page. */
+const PAGE_SIZE = 1000;
 
 const channel = { channel_id: channelId, channel_type: channelType };
 
-/** `maxUids`: the most that one call may name, and a page may hold. */
+/** Returns the schemas of the queries. `maxUids` is the maximum number of uids in one page. */
 export const channelQueries = (maxUids: number) => {
   const page = {
     limit: Type.Optional(
       Type.Integer({
         minimum: 1,
         maximum: maxUids,
-        default: Math.min(LIMIT, maxUids),
+        default: Math.min(PAGE_SIZE, maxUids),
         description: "Most ids to return",
       }),
     ),
@@ -58,7 +59,7 @@ export function createChannelReads(channels: Channels, maxUids: number) {
     readonly cursor?: string | undefined;
   }): PageBounds => ({
     after: query.cursor ?? "",
-    limit: query.limit ?? Math.min(LIMIT, maxUids),
+    limit: query.limit ?? Math.min(PAGE_SIZE, maxUids),
   });
 
   return {
@@ -82,12 +83,12 @@ export function createChannelReads(channels: Channels, maxUids: number) {
 
     async members(query: Query<"members">) {
       const { channel_id: id, channel_type: type, list = "subscribers" } = query;
-      const of = list === "subscribers" ? "members" : LISTS[list];
-      const page = await channels.uids({ id, type }, of, boundsOf(query));
+      const listName = list === "subscribers" ? "members" : LISTS[list];
+      const page = await channels.uids({ id, type }, listName, boundsOf(query));
       return jsonReply(JSON.stringify({ uids: page.ids, ...cursorOf(page) }));
     },
 
-    /** WuKongIM's shape, without pages: the first users of the list. */
+    /** Returns the first `maxUids` users of the allowlist, in the shape of WuKongIM. */
     async allowed({ channel_id: id, channel_type: type }: Query<"allowed">) {
       const bounds = { after: "", limit: maxUids };
       const { ids } = await channels.uids({ id, type }, "allowlist", bounds);
@@ -96,16 +97,16 @@ export function createChannelReads(channels: Channels, maxUids: number) {
 
     async groups(query: Query<"groups">) {
       const page = await channels.groupsOf(query.uid, boundsOf(query));
-      const found = page.ids.map((channel_id) => ({
+      const groups = page.ids.map((channel_id) => ({
         ...{ channel_id, channel_type: GROUP_CHANNEL },
       }));
-      const body = { channels: found, ...cursorOf(page) };
+      const body = { channels: groups, ...cursorOf(page) };
       return jsonReply(JSON.stringify(body));
     },
   };
 }
 
-/** "": it is the last page. */
+/** Returns the cursor of the next page, an empty string after the last page. */
 function cursorOf({ ids, more }: Page): { readonly cursor: string } {
   return { cursor: more ? (ids.at(-1) ?? "") : "" };
 }

@@ -1,5 +1,6 @@
-// Channels, their subscribers, and their lists, which are WuKongIM's blacklist and whitelist on the
-// wire. State: none. What an absent flag means is decided here only.
+// Calls that create and change channels, their subscribers and their lists. The lists are named
+// blacklist and whitelist on the wire, as in WuKongIM. Only this file decides what an absent flag
+// means.
 
 import { type Static, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
@@ -96,7 +97,7 @@ export const channelBodies = (maxSubscribers: number) => ({
   ),
 });
 
-/** A list by its name on the wire. */
+/** Lists of a channel, by their names on the wire. */
 export const LISTS = {
   blacklist: "denylist",
   whitelist: "allowlist",
@@ -105,20 +106,20 @@ export const LISTS = {
 type Bodies = ReturnType<typeof channelBodies>;
 type Body<Name extends keyof Bodies> = Static<Bodies[Name]>;
 
-/** The calls on one list. */
+/** Creates the calls that change one list. */
 export function createListCalls(channels: Channels, list: ChannelList) {
-  const changing =
+  const changeWith =
     (kind: ListChange["kind"]) =>
     (body: Body<"target"> & { readonly uids?: readonly string[] }): Outcome => {
       const { uids = [] } = body;
       return channels.changeList(toRef(body), list, { kind, uids }).then(okReply);
     };
   return {
-    add: changing("add"),
-    remove: changing("remove"),
-    set: changing("replace"),
+    add: changeWith("add"),
+    remove: changeWith("remove"),
+    set: changeWith("replace"),
     clear: ({ channel_id, channel_type }: Body<"target">): Outcome =>
-      changing("replace")({ channel_id, channel_type }),
+      changeWith("replace")({ channel_id, channel_type }),
   };
 }
 
@@ -137,7 +138,7 @@ export function createChannelCalls(channels: Channels) {
     },
 
     update(body: Body<"update">): Outcome {
-      return channels.update(toRef(body), givenFlags(body)).then(okReply);
+      return channels.update(toRef(body), flagsIn(body)).then(okReply);
     },
 
     addSubscribers(body: Body<"addSubscribers">): Outcome {
@@ -163,7 +164,9 @@ export function createChannelCalls(channels: Channels) {
       return channels.removeAllSubscribers(toRef(body)).then(okReply);
     },
 
-    /** A group's; the rules of a user are changed, not deleted. */
+    /**
+     * Disbands a group. Rejects a personal channel: the rules of a user are changed, not deleted.
+     */
     remove(body: Body<"target">): Outcome {
       if (body.channel_type !== GROUP_CHANNEL)
         return errorReply("bad_request", {
@@ -175,8 +178,8 @@ export function createChannelCalls(channels: Channels) {
   };
 }
 
-/** Only the flags in the body: the others stay as they are. */
-function givenFlags(body: Body<"update">): ChannelFlags {
+/** Returns the flags that the body contains. The other flags of the channel stay unchanged. */
+function flagsIn(body: Body<"update">): ChannelFlags {
   const { ban, disband, send_ban, allow_stranger, large } = body;
   return {
     ...(ban === undefined ? {} : { ban: ban === 1 }),

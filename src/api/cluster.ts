@@ -1,4 +1,4 @@
-// The nodes of the cluster, and the node a client should connect to. State: none.
+// Calls about the nodes of the cluster, and about the node to which a client should connect.
 
 import { Type } from "typebox";
 import { BrokerError } from "../broker/errors.ts";
@@ -26,10 +26,10 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
     async nodes() {
       const nodes = await cluster.nodes();
       const nowMs = clock();
-      return jsonReply(JSON.stringify(nodes.map((one) => nodeJson(one, nowMs))));
+      return jsonReply(JSON.stringify(nodes.map((node) => nodeJson(node, nowMs))));
     },
 
-    /** The addresses `uid` should connect to; without one, those for any client. */
+    /** Returns the addresses to which the client of `uid`, or any client, should connect. */
     async route({ uid = "" }: { readonly uid?: string }) {
       const node = requireNode(await cluster.nodes(), uid);
       return jsonReply(JSON.stringify(addressJson(node)));
@@ -53,6 +53,7 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
   };
 }
 
+/** Returns the node for `uid`. Throws `unavailable` if no node accepts sessions. */
 function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   const node = chooseNode(nodes, uid);
   if (node === undefined)
@@ -62,31 +63,36 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   return node;
 }
 
-/** Nodes within these tolerances count as equally loaded: their figures are a heartbeat old. */
+/**
+ * Nodes count as equally loaded within these tolerances, because their figures are up to a
+ * heartbeat old.
+ */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
 /**
- * The least loaded node that takes sessions and has an address; among equally loaded nodes the uid
- * decides, so that many uids are spread. If no node has an address, any node. Undefined: no node
- * takes sessions.
+ * Returns the least loaded node that accepts sessions and has an address, or one without an address
+ * if no node has one. The uid selects one of several equally loaded nodes, so that many uids are
+ * spread over them. Returns `undefined` if no node accepts sessions.
  */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
-  const open = nodes.filter((node) => !node.isDraining);
-  const reachable = open.filter((node) => node.clientAddress !== "");
-  const least = leastLoaded(reachable.length > 0 ? reachable : open);
-  return least[crc32(Buffer.from(uid)) % Math.max(1, least.length)];
+  const accepting = nodes.filter((node) => !node.isDraining);
+  const reachable = accepting.filter((node) => node.clientAddress !== "");
+  const candidates = leastLoaded(reachable.length > 0 ? reachable : accepting);
+  return candidates[crc32(Buffer.from(uid)) % Math.max(1, candidates.length)];
 }
 
-/** Ordered by id, so that every node answers alike. */
+/**
+ * Returns the least loaded nodes, ordered by id, so that every node of the cluster chooses alike.
+ */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
-  const load = Math.min(...nodes.map((node) => node.load));
-  const idle = nodes.filter((node) => node.load <= load + LOAD_TOLERANCE);
-  const fewest = Math.min(...idle.map((node) => node.sessions));
-  const most = fewest * (1 + SESSIONS_TOLERANCE) + SESSIONS_SLACK;
+  const minLoad = Math.min(...nodes.map((node) => node.load));
+  const idle = nodes.filter((node) => node.load <= minLoad + LOAD_TOLERANCE);
+  const minSessions = Math.min(...idle.map((node) => node.sessions));
+  const maxSessions = minSessions * (1 + SESSIONS_TOLERANCE) + SESSIONS_SLACK;
   return idle
-    .filter((node) => node.sessions <= most)
+    .filter((node) => node.sessions <= maxSessions)
     .sort((a, b) => (a.nodeId < b.nodeId ? -1 : 1));
 }
 
@@ -102,12 +108,12 @@ function nodeJson(node: NodeInfo, nowMs: number) {
   };
 }
 
-/** An address is `wss://…`, `ws://…`, or `host:port`, which means `ws://host:port`. */
+/** Returns the addresses of a node as JSON. An address without a scheme means `ws://host:port`. */
 function addressJson({ clientAddress: address }: NodeInfo) {
   const isSecure = address.startsWith("wss://");
   const hasScheme = address === "" || address.startsWith("ws://");
   return {
-    tcp_addr: "", // no node takes clients on plain TCP
+    tcp_addr: "", // no node accepts clients on plain TCP
     ws_addr: isSecure ? "" : hasScheme ? address : `ws://${address}`,
     wss_addr: isSecure ? address : "",
   };

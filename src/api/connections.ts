@@ -1,5 +1,5 @@
-// The sessions that clients hold: ending one, on whichever node, and a page of this node's. State:
-// none.
+// Calls about sessions: ending a session on any node, and listing the sessions of this node in
+// pages.
 
 import { type Static, Type } from "typebox";
 import type { DeviceFlag, SessionRecord } from "../broker/model.ts";
@@ -13,24 +13,27 @@ import type { Outcome } from "./route.ts";
 /** A session that this node serves. */
 export interface LocalSession {
   readonly uid: string;
-  /** Undefined: it is ending. */
+  /** Returns the connection, or `undefined` if the session is ending. */
   connection(): LocalConnection | undefined;
 }
 
+/** The connection of a session of this node. */
 export interface LocalConnection {
   readonly session: SessionRecord;
-  /** Unix milliseconds. */
+  /** Time of the login in Unix milliseconds. */
   readonly sinceMs: number;
   readonly address: string;
-  /** The wire format, and the version of its protocol. */
+  /** Wire format. */
   readonly format: string;
+  /** Version of the protocol of the wire format. */
   readonly version: number;
-  /** Sent and not yet read by the client. */
+  /** Returns the number of bytes that the client has not read yet. */
   pendingBytes(): number;
 }
 
-const PAGE = 20;
-const MAX_PAGE = 1000;
+/** Default number of sessions in a page. */
+const PAGE_SIZE = 20;
+const MAX_PAGE_SIZE = 1000;
 const MAX_OFFSET = 10_000_000;
 const SORTS = ["id", "idDesc", "uptime", "uptimeDesc"] as const;
 type Sort = (typeof SORTS)[number];
@@ -59,45 +62,49 @@ export const connzQuery = Type.Object({
     }),
   ),
   offset: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_OFFSET, default: 0 })),
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_PAGE, default: PAGE })),
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_PAGE_SIZE, default: PAGE_SIZE })),
 });
 
-export interface ConnectionParts {
+/** Ports of the calls about sessions. */
+export interface ConnectionPorts {
   readonly users: Pick<Users, "kick">;
-  /** Of this node, in no order. Sessions may begin and end while it is iterated over. */
+  /**
+   * Returns the sessions of this node in no particular order. Sessions may begin and end during the
+   * iteration.
+   */
   readonly localSessions: () => Iterable<LocalSession>;
   readonly clock: Clock;
 }
 
-export function createConnectionCalls(parts: ConnectionParts) {
-  const { users, localSessions, clock } = parts;
+export function createConnectionCalls(ports: ConnectionPorts) {
+  const { users, localSessions, clock } = ports;
   return {
     kick({ uid, conn_id }: Static<typeof kickBody>): Outcome {
       return users.kick(uid, conn_id).then(okReply);
     },
 
     async connz(query: Static<typeof connzQuery>) {
-      const { uid = "", sort = "id", offset = 0, limit = PAGE } = query;
+      const { uid = "", sort = "id", offset = 0, limit = PAGE_SIZE } = query;
       const slice = new TimeSlice();
-      const first = new First(offset + limit, ORDERS[sort]);
+      const first = new FirstConnections(offset + limit, ORDERS[sort]);
       let total = 0;
       for (const session of localSessions()) {
         if (slice.isUsedUp()) await slice.rest();
         if (!session.uid.includes(uid)) continue;
-        const one = session.connection();
-        if (one === undefined) continue;
+        const connection = session.connection();
+        if (connection === undefined) continue;
         total += 1;
-        first.add(one);
+        first.add(connection);
       }
       const page: LocalConnection[] = [];
       while (first.size > offset) {
         if (slice.isUsedUp()) await slice.rest();
-        const one = first.takeLast();
-        if (one !== undefined) page.push(one);
+        const connection = first.takeLast();
+        if (connection !== undefined) page.push(connection);
       }
       const nowMs = clock();
       const body = {
-        connections: page.reverse().map((one) => connectionJson(one, nowMs)),
+        connections: page.reverse().map((connection) => connectionJson(connection, nowMs)),
         now: new Date(nowMs).toISOString(),
         total,
         offset,
@@ -108,9 +115,9 @@ export function createConnectionCalls(parts: ConnectionParts) {
   };
 }
 
-type Order = (one: LocalConnection, other: LocalConnection) => number;
+type Order = (a: LocalConnection, b: LocalConnection) => number;
 
-/** Ids of a node count up: a longer one is later. */
+/** Orders by id. The ids of a node are increasing numbers, so a longer id is later. */
 const byId: Order = ({ session: a }, { session: b }) =>
   a.sessionId.length - b.sessionId.length || (a.sessionId < b.sessionId ? -1 : 1);
 const byUptime: Order = (a, b) => b.sinceMs - a.sinceMs || byId(a, b);
@@ -122,8 +129,8 @@ const ORDERS: Readonly<Record<Sort, Order>> = {
   uptimeDesc: (a, b) => byUptime(b, a),
 };
 
-/** The first `count` connections in an order: a heap with the last of them on top. */
-class First {
+/** The first `count` connections in an order. They form a heap whose top is the last of them. */
+class FirstConnections {
   readonly #count: number;
   readonly #order: Order;
   readonly #heap: LocalConnection[] = [];
@@ -137,24 +144,25 @@ class First {
     return this.#heap.length;
   }
 
-  add(one: LocalConnection): void {
+  add(connection: LocalConnection): void {
     const heap = this.#heap;
     const [last] = heap;
     if (heap.length >= this.#count) {
-      if (last === undefined || this.#order(one, last) > 0) return;
+      if (last === undefined || this.#order(connection, last) > 0) return;
       this.takeLast();
     }
     let at = heap.length;
     while (at > 0) {
       const parent = (at - 1) >> 1;
       const above = heap[parent];
-      if (above === undefined || this.#order(above, one) > 0) break;
+      if (above === undefined || this.#order(above, connection) > 0) break;
       heap[at] = above;
       at = parent;
     }
-    heap[at] = one;
+    heap[at] = connection;
   }
 
+  /** Removes and returns the last connection, `undefined` if there is none. */
   takeLast(): LocalConnection | undefined {
     const heap = this.#heap;
     const [last] = heap;
@@ -172,11 +180,12 @@ class First {
     return last;
   }
 
+  /** Returns the index of the child of `at` that is later in the order. */
   #laterChild(at: number): number {
-    const [left, right] = [2 * at + 1, 2 * at + 2];
-    const [one, other] = [this.#heap[left], this.#heap[right]];
-    if (one === undefined || other === undefined) return left;
-    return this.#order(one, other) > 0 ? left : right;
+    const [leftIndex, rightIndex] = [2 * at + 1, 2 * at + 2];
+    const [left, right] = [this.#heap[leftIndex], this.#heap[rightIndex]];
+    if (left === undefined || right === undefined) return leftIndex;
+    return this.#order(left, right) > 0 ? leftIndex : rightIndex;
   }
 }
 
@@ -186,20 +195,20 @@ const DEVICES: Readonly<Record<DeviceFlag, string>> = {
   2: "desktop",
 };
 
-function connectionJson(one: LocalConnection, nowMs: number) {
-  const { session } = one;
+function connectionJson(connection: LocalConnection, nowMs: number) {
+  const { session } = connection;
   return {
     id: session.sessionId,
     uid: session.uid,
-    ip: one.address,
-    uptime: Math.max(0, Math.floor((nowMs - one.sinceMs) / 1000)),
-    pending_bytes: one.pendingBytes(),
+    ip: connection.address,
+    uptime: Math.max(0, Math.floor((nowMs - connection.sinceMs) / 1000)),
+    pending_bytes: connection.pendingBytes(),
     device: DEVICES[session.flag],
     device_flag: session.flag,
     device_level: session.level,
     device_id: session.deviceId,
-    format: one.format,
-    version: one.version,
+    format: connection.format,
+    version: connection.version,
     node_id: session.nodeId,
   };
 }

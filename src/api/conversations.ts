@@ -1,5 +1,6 @@
-// A user's conversations, for backends that answer their clients' lists; shapes are WuKongIM's.
-// State: none. A page with recent messages yields to the event loop as it grows.
+// Calls about the conversations of a user, for backends that serve conversation lists to their
+// clients. The shapes are those of WuKongIM. Building a long page yields to the event loop from
+// time to time.
 
 import { type Static, Type } from "typebox";
 import type { Conversations } from "../broker/conversations.ts";
@@ -16,7 +17,10 @@ const PAGE_SIZE = 100;
 const MAX_PAGE_SIZE = 500;
 const MAX_RECENTS = 200;
 const MAX_SEQS_LENGTH = 131_072;
-/** Checks the last entry only: ids may contain `|` and `:`, so the others have no visible end. */
+/**
+ * Pattern of `last_msg_seqs`. It checks only the last entry: ids may contain `|` and `:`, so a
+ * pattern cannot find the ends of the other entries.
+ */
 const SEQS_PATTERN = "^(?:[^@#&\\p{Cc}\\p{Cs}]+:\\d{1,3}:\\d{1,16}\\|?)?$";
 
 const target = {
@@ -107,7 +111,7 @@ export const conversationBodies = {
 
 type Body<Name extends keyof typeof conversationBodies> = Static<(typeof conversationBodies)[Name]>;
 
-/** Beyond every sequence number: clipped to the channel's newest. */
+/** Seq that means the newest message of the channel. */
 const NEWEST = Number.MAX_SAFE_INTEGER;
 
 type Change = Parameters<Conversations["change"]>[2];
@@ -116,99 +120,103 @@ export function createConversationCalls(
   conversations: Conversations,
   messages: Pick<Messages, "history">,
 ) {
-  function change(body: Body<"target">, wish: Change): Outcome {
+  function applyChange(body: Body<"target">, change: Change): Outcome {
     const { uid, channel_id: id, channel_type: type } = body;
     const by = { uid, origin: undefined };
-    return conversations.change(by, { id, type }, wish).then(okReply);
+    return conversations.change(by, { id, type }, change).then(okReply);
   }
 
   return {
     async sync(body: Body<"sync">) {
       const { uid, page_size: size = PAGE_SIZE, msg_count: limit = 0 } = body;
-      const all = await conversations.heads(uid);
+      const heads = await conversations.heads(uid);
       const from = ((body.page || 1) - 1) * size;
-      const page = all.filter(wantedBy(body)).slice(from, from + size);
-      const channels = all.map(({ channel }) => channel);
+      const page = heads.filter(filterOf(body)).slice(from, from + size);
+      const channels = heads.map(({ channel }) => channel);
       const lastSeqs = readLastSeqs(body.last_msg_seqs ?? "", channels);
       const recents = { uid, limit, lastSeqs };
       return jsonReply(await pageJson(messages, page, recents));
     },
 
-    clearUnread: (body: Body<"target">) => change(body, { kind: "read", seq: NEWEST }),
-    setUnread: (body: Body<"unread">) => change(body, { kind: "unread", unread: body.unread }),
-    remove: (body: Body<"target">) => change(body, { kind: "delete" }),
+    clearUnread: (body: Body<"target">) => applyChange(body, { kind: "read", seq: NEWEST }),
+    setUnread: (body: Body<"unread">) => applyChange(body, { kind: "unread", unread: body.unread }),
+    remove: (body: Body<"target">) => applyChange(body, { kind: "delete" }),
   };
 }
 
-/** Conversations changed in the millisecond of `version` are sent again: it may have held more. */
-function wantedBy({
+/**
+ * Returns the filter that the body describes. It includes conversations that changed in the
+ * millisecond of `version`, because further changes may have followed in that millisecond.
+ */
+function filterOf({
   version = 0,
   only_unread,
   exclude_channel_types: excluded = [],
-}: Body<"sync">): (one: ConversationHead) => boolean {
+}: Body<"sync">): (head: ConversationHead) => boolean {
   return ({ changedAtMs, unread, channel }) =>
     changedAtMs >= version && (only_unread !== 1 || unread > 0) && !excluded.includes(channel.type);
 }
 
-/** Characters of all recents in one reply; further conversations have empty recents. */
-const RECENTS_LENGTH = 8 * 1024 * 1024;
-/** Characters written before the event loop gets a turn. */
+/** Maximum number of characters of recent messages in a reply. Further conversations have none. */
+const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
+/** Number of characters written before the function yields to the event loop. */
 const STRETCH_LENGTH = 256 * 1024;
 
+/** Which recent messages a page contains. */
 interface Recents {
   readonly uid: string;
-  /** Most messages of each conversation. */
+  /** Maximum number of messages for each conversation. */
   readonly limit: number;
-  /** What the caller has: recents begin after it. */
+  /** Last seq that the caller already has in each channel. Only later messages are returned. */
   readonly lastSeqs: LastSeqs;
 }
 
-/** The page as JSON text, each conversation with its newest messages. */
+/** Returns the page as JSON text. Each conversation contains its newest messages. */
 async function pageJson(
   messages: Pick<Messages, "history">,
   page: readonly ConversationHead[],
   { uid, limit, lastSeqs }: Recents,
 ): Promise<string> {
-  /** Newest first, as JSON text. */
-  async function recentsOf(one: ConversationHead, maxBytes: number) {
-    const { channel, last } = one;
-    const fromSeq = Math.max(one.deletedSeq, lastSeqs(channel)) + 1;
+  /** Returns the newest messages of a conversation as JSON text, newest first. */
+  async function recentsOf(head: ConversationHead, maxBytes: number) {
+    const { channel, last } = head;
+    const fromSeq = Math.max(head.deletedSeq, lastSeqs(channel)) + 1;
     if (limit === 0 || maxBytes <= 0 || last.messageSeq < fromSeq) return "[]";
     const toSeq = Number.MAX_SAFE_INTEGER;
     const range = { fromSeq, toSeq, limit, maxBytes, reverse: true };
-    const found = await messages.history({ channel, uid }, range);
-    const ofUser = (message: Message) => messageJson(message, uid);
-    return JSON.stringify(found.messages.map(ofUser));
+    const history = await messages.history({ channel, uid }, range);
+    const toJson = (message: Message) => messageJson(message, uid);
+    return JSON.stringify(history.messages.map(toJson));
   }
 
-  const written: string[] = [];
-  let maxBytes = RECENTS_LENGTH;
+  const conversations: string[] = [];
+  let maxBytes = MAX_RECENTS_LENGTH;
   let stretch = 0;
-  for (const one of page) {
-    const recents = await recentsOf(one, maxBytes);
+  for (const head of page) {
+    const recents = await recentsOf(head, maxBytes);
     maxBytes -= recents.length;
-    written.push(conversationJson(one, recents));
+    conversations.push(conversationJson(head, recents));
     stretch += recents.length;
     if (stretch < STRETCH_LENGTH) continue;
     stretch = 0;
-    await new Promise((next) => setImmediate(next));
+    await new Promise((resolve) => setImmediate(resolve));
   }
-  return `[${written.join()}]`;
+  return `[${conversations.join()}]`;
 }
 
-/** `recents`: JSON text. */
-function conversationJson(one: ConversationHead, recents: string): string {
-  const { channel, last } = one;
+/** Returns a conversation as JSON text. `recents` is JSON text, too. */
+function conversationJson(head: ConversationHead, recents: string): string {
+  const { channel, last } = head;
   const fields = JSON.stringify({
     channel_id: channel.id,
     channel_type: channel.type,
-    unread: one.unread,
+    unread: head.unread,
     timestamp: Math.floor(last.timestampMs / 1000),
     last_msg_seq: last.messageSeq,
     last_client_msg_no: last.clientMsgNo,
-    offset_msg_seq: one.deletedSeq,
-    readed_to_msg_seq: one.readSeq,
-    version: one.changedAtMs,
+    offset_msg_seq: head.deletedSeq,
+    readed_to_msg_seq: head.readSeq,
+    version: head.changedAtMs,
   });
   return `${fields.slice(0, -1)},"recents":${recents}}`;
 }

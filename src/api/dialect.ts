@@ -1,5 +1,5 @@
-// What a dialect of the control plane decides, at the edge only: the rows of the table, what bodies
-// mean, and the shape of every reply. `jindou` is the table as it is. State: none.
+// A dialect of the control plane. It may replace rows of the route table, convert request bodies
+// and change the shape of replies. The dialect `jindou` changes nothing. Keeps no state.
 
 import type { TSchema } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -9,20 +9,21 @@ import { HTTP_STATUS } from "./errors.ts";
 import { errorBody } from "./reply-schemas.ts";
 import type { ApiRoute } from "./route.ts";
 
+/** Differences between a dialect and the route table. */
 export interface Dialect {
-  /** The rows in place of those of the table. */
+  /** Returns the rows to serve instead of those of the table. */
   rows(table: readonly ApiRoute[]): readonly ApiRoute[];
-  /** Applied to the body of each call of the row; undefined: bodies stay as they are. */
+  /** Returns the conversion of the row's bodies, or `undefined` if they stay unchanged. */
   adaptOf(row: ApiRoute): Adapt | undefined;
-  /** The reply as the caller gets it; `row` undefined: the call reached none. */
+  /** Returns the reply in this dialect. `row` is `undefined` if the request did not reach a row. */
   reply(reply: HttpReply, row?: ApiRoute): HttpReply;
-  /** Of every error. */
+  /** Schema of the body of all error replies. */
   readonly errorBody: TSchema;
-  /** The HTTP status of an error code. */
+  /** Returns the HTTP status of an error code. */
   statusOf(code: ErrorCode): number;
 }
 
-/** The interface as specified. */
+/** The dialect of the specification. */
 export const JINDOU: Dialect = {
   rows: (table) => table,
   adaptOf: () => undefined,

@@ -1,81 +1,85 @@
-// The two HTTP endpoints: the control plane, which is the route table with each row behind the
-// guard, and what a listener for client sockets serves beside them: streams for viewers. State:
-// none.
+// Creates the two HTTP endpoints. The control plane serves the route table, with the guard in front
+// of each row. The listener for client sockets serves only streams for viewers. Keeps no state.
 
 import type { ApiMetrics } from "../observe/metrics.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest } from "../transport/types.ts";
 import { type Dialect, JINDOU } from "./dialect.ts";
-import { edgeReply, errorReply, NO_ROOM } from "./errors.ts";
+import { BODY_MEMORY_FULL, edgeReply, errorReply } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
 import { openApiRoute } from "./openapi.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
-import { createRoutes, type RouteParts } from "./routes.ts";
+import { createRoutes, type RoutePorts } from "./routes.ts";
 import { type ApiLog, createServe } from "./serve.ts";
 import { VIEWER_HEADERS } from "./stream-request.ts";
-import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
+import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createWukongimDialect } from "./wukongim.ts";
 
+/** Settings of the control plane. */
 export interface ApiSettings {
-  /** See `credentialRule` in protected-mode.ts. */
+  /** True if calls need a credential (see `credentialRule` in protected-mode.ts). */
   readonly requiresCredential: boolean;
-  /** "" = none. */
+  /** Static API token, empty if there is none. */
   readonly staticToken: string;
   readonly maxBodyBytes: number;
   readonly maxSubscribersPerCall: number;
   readonly dialect: "jindou" | "wukongim";
-  /** Of the product, for the OpenAPI document. */
+  /** Version of the product, for the OpenAPI document. */
   readonly version: string;
 }
 
-export interface ApiParts extends RouteParts {
+/** Settings of the control plane and the ports that it uses. */
+export interface ApiPorts extends RoutePorts {
   readonly settings: ApiSettings;
   readonly log: ApiLog;
   readonly observe?: ApiMetrics["request"];
 }
 
-/** The control plane. Its managers must be started before the listener is. */
-export function createHttpEndpoint(parts: ApiParts): HttpEndpoint {
-  const { settings, managers, log, observe } = parts;
+/** Creates the control plane. Its managers must be started before the listener. */
+export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
+  const { settings, managers, log, observe } = ports;
   const guard = createGuard({ ...settings, managers });
   const limit = settings.maxSubscribersPerCall;
-  const dialect = settings.dialect === "wukongim" ? createWukongimDialect(parts, limit) : JINDOU;
+  const dialect = settings.dialect === "wukongim" ? createWukongimDialect(ports, limit) : JINDOU;
   const serve = createServe({ guard, dialect, log, observe });
-  const routes = dialect.rows(createRoutes(parts, limit));
+  const routes = dialect.rows(createRoutes(ports, limit));
   return {
-    ...refusals(dialect),
+    ...errorHandlers(dialect),
     routes: [...routes, openApiRoute(routes, settings, dialect)].map(serve),
     headers: [...CREDENTIAL_HEADERS, "content-type"],
     maxBodyBytes: settings.maxBodyBytes,
   };
 }
 
-/** On a listener for client sockets: streams, for viewers with a token of their own. */
+/**
+ * Creates the endpoint of a listener for client sockets: streams for viewers with a client token.
+ */
 export function createViewerEndpoint(
-  parts: StreamRouteParts & Pick<ApiParts, "log" | "observe">,
+  ports: StreamRoutePorts & Pick<ApiPorts, "log" | "observe">,
 ): HttpEndpoint {
-  const { log, observe } = parts;
-  const guard = () => errorReply("unauthorized"); // the row admits viewers itself
+  const { log, observe } = ports;
+  const guard = () => errorReply("unauthorized"); // the row itself checks viewers
   const serve = createServe({ guard, dialect: JINDOU, log, observe });
   return {
-    ...refusals(JINDOU),
-    routes: [serve(createStreamRoute(parts, "viewers"))],
+    ...errorHandlers(JINDOU),
+    routes: [serve(createStreamRoute(ports, "viewers"))],
     headers: ["origin"],
     maxBodyBytes: 0,
     notFound: () => SOCKETS_ONLY,
   };
 }
 
-/** Of calls that reach no row. */
-function refusals({ reply }: Pick<Dialect, "reply">) {
+/** Returns the handlers of requests that do not reach a row. */
+function errorHandlers({ reply }: Pick<Dialect, "reply">) {
   return {
     notFound: () => reply(edgeReply("not_found")),
     wrongMethod: (request: HttpRequest, allow: string) => reply(refuseMethod(request, allow)),
     tooLarge: () => reply(edgeReply("body_too_large")),
     malformed: (message: string) => reply(errorReply("bad_request", { message })),
-    busy: () => reply(errorReply("overloaded", NO_ROOM)),
+    busy: () => reply(errorReply("overloaded", BODY_MEMORY_FULL)),
   };
 }
 
+/** Reply to other HTTP requests on a listener for client sockets. */
 const SOCKETS_ONLY: HttpReply = Object.freeze({
   status: 426,
   headers: Object.freeze({
@@ -85,6 +89,7 @@ const SOCKETS_ONLY: HttpReply = Object.freeze({
   body: "This address serves WebSocket connections, and streams at /stream.\n",
 });
 
+/** Reply to a CORS preflight request for a stream. */
 const PREFLIGHT: HttpReply = Object.freeze({
   status: 204,
   headers: Object.freeze({
@@ -98,7 +103,11 @@ const PREFLIGHT: HttpReply = Object.freeze({
   body: "",
 });
 
-/** A page that sends a viewer's token in a header makes its browser send a preflight. */
+/**
+ * Returns the reply to a wrong method. A browser sends a preflight request with OPTIONS before a
+ * web page may send a viewer's token in a header, so OPTIONS on a stream is answered with the
+ * preflight.
+ */
 function refuseMethod(request: HttpRequest, allow: string): HttpReply {
   const isStream = request.path.startsWith("/stream/");
   if (request.method === "OPTIONS" && isStream) return PREFLIGHT;

@@ -1,11 +1,11 @@
-// Error replies: the HTTP status of each error code and the one shape of an error body [decisions:
-// Error body, Other statuses]. State: none. Never shows the message of an unexpected exception.
+// Error replies: the HTTP status of each error code, and the JSON body that all errors share. Must
+// never show the message of an unexpected exception.
 
 import { BrokerError, ERRORS, type ErrorCode, type ErrorDetail } from "../broker/errors.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { JSON_HEADERS } from "./reply.ts";
 
-/** `too_large` is 413 only for the HTTP body itself; every other limit answers 400. */
+/** HTTP status of each error code. `too_large` is 413 only if the HTTP body itself is too large. */
 export const HTTP_STATUS = {
   bad_request: 400,
   bad_id: 400,
@@ -40,7 +40,7 @@ export const HTTP_STATUS = {
   unavailable: 503,
 } as const satisfies Record<ErrorCode, number>;
 
-/** Refusals that exist only in HTTP. */
+/** Errors that exist only in HTTP and therefore have no code in the broker. */
 export const EDGE_ERRORS = {
   not_found: {
     status: 404,
@@ -59,23 +59,24 @@ export const EDGE_ERRORS = {
 
 type EdgeCode = keyof typeof EDGE_ERRORS;
 
-interface Particulars {
+/** Replaces or extends the standard contents of an error reply. */
+interface ErrorReplyOptions {
   readonly message?: string | undefined;
   readonly details?: readonly ErrorDetail[] | undefined;
   readonly retryAfterS?: number | undefined;
 }
 
-/** Of a body for which there is no memory. */
-export const NO_ROOM = {
+/** Error for a request body for which no memory is free. */
+export const BODY_MEMORY_FULL = {
   message: "Too many request bodies are being received at once",
-} as const satisfies Particulars;
+} as const satisfies ErrorReplyOptions;
 
-/** The reply for an error code; `particulars` may replace its message. */
-export function errorReply(code: ErrorCode, particulars: Particulars = {}): HttpReply {
+/** Returns the reply for an error code. `options.message` replaces the standard message. */
+export function errorReply(code: ErrorCode, options: ErrorReplyOptions = {}): HttpReply {
   const status = HTTP_STATUS[code];
-  const { message = ERRORS[code].message, details } = particulars;
+  const { message = ERRORS[code].message, details } = options;
   const body = { error: message, code, status, details };
-  const headers = extraHeaders(status, particulars.retryAfterS);
+  const headers = extraHeaders(status, options.retryAfterS);
   return {
     status,
     headers: headers === undefined ? JSON_HEADERS : { ...JSON_HEADERS, ...headers },
@@ -83,7 +84,7 @@ export function errorReply(code: ErrorCode, particulars: Particulars = {}): Http
   };
 }
 
-/** The reply for a refusal that exists only in HTTP. */
+/** Returns the reply for an error that exists only in HTTP. */
 export function edgeReply(
   edge: EdgeCode,
   headers: Readonly<Record<string, string>> = {},
@@ -97,7 +98,7 @@ export function edgeReply(
   };
 }
 
-/** The reply for anything a use case threw. */
+/** Returns the reply for an exception of a use case. */
 export function thrownReply(thrown: unknown): HttpReply {
   if (!(thrown instanceof BrokerError) || thrown.code === "internal") return errorReply("internal");
   return errorReply(thrown.code, thrown);

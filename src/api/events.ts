@@ -1,4 +1,5 @@
-// Posting an event: a hot path, since an AI backend makes one call per chunk of text. State: none.
+// The call that posts an event. It is a hot path, because an AI backend makes one call for each
+// chunk of text.
 
 import { type Static, Type } from "typebox";
 import type { StreamState } from "../broker/model.ts";
@@ -17,7 +18,7 @@ import {
 import { jsonReply, OK_REPLY } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
-/** The shape only: reserved types and the size of `data` are checked by the broker. */
+/** Shape of an event. The broker checks reserved types and the size of `data`. */
 const event = Type.Object({
   type: Type.String({
     minLength: 1,
@@ -82,7 +83,7 @@ const TYPE_EMPTY = {
   details: [{ path: "event.type", message: "is required" }],
 };
 
-/** By the state of the stream after an accepted event. */
+/** Reply to an accepted event, by the state of the stream after it. */
 const STREAM_REPLIES: Readonly<Record<StreamState, HttpReply>> = Object.freeze({
   active: streamReply("active"),
   closed: streamReply("closed"),
@@ -102,12 +103,15 @@ export function createPostEvent(
       .then(({ state }) => (state === undefined ? OK_REPLY : STREAM_REPLIES[state]));
 }
 
-/** Refuses an event without a type before anything else [spec: Error messages of /event]. */
+/**
+ * Returns the error for an event without a type, or `undefined` if there is a type. This error
+ * takes precedence over all others.
+ */
 export function refuseUntyped(body: unknown): HttpReply | undefined {
   return isUntyped(body) ? errorReply("event_type_empty", TYPE_EMPTY) : undefined;
 }
 
-/** A body whose event has no type, or that has no event. */
+/** True if the body has no event, or an event without a type. */
 function isUntyped(body: unknown): boolean {
   if (!isRecord(body)) return false;
   const { event } = body;

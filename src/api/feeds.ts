@@ -1,34 +1,35 @@
-// Readers of streams by server-sent events [WHATWG HTML: Server-sent events]. State: `Feeds` has
-// the open feeds in the slots of a timer wheel, and its timer; a `StreamFeed` its body once open,
-// its following, and the text written before. A feed takes no events while its connection is full;
-// the broker then merges them.
+// Replies that follow a stream by server-sent events [WHATWG HTML: Server-sent events]. While the
+// connection of a feed is full, the feed is paused, and the broker merges its events. State:
+// `Feeds` holds the open feeds in the slots of a timer wheel, and its timer. A `StreamFeed` holds
+// the body of its reply, the handle of its subscription, and text that waits for the body.
 
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
 import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
 import type { HttpBody, HttpStream } from "../transport/types.ts";
 import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
 
-/** One slot is visited per tick, so that thousands of feeds are not visited at once. */
+/** Number of slots. One slot is visited per tick, so that not all feeds are visited at once. */
 const SLOTS = 15;
 const KEEP_ALIVE_MS = 15_000;
 
-/** Whether the reader may go on; asked at each visit. Must not reject. */
+/** Returns whether the reader may continue. Called at each visit of the feed. Must not reject. */
 export type MayStay = () => Promise<boolean>;
 
+/** All open feeds of a listener. Sends keep-alives and checks whether the readers may continue. */
 export class Feeds {
   readonly #eventText = createEventText();
   readonly #slots = Array.from({ length: SLOTS }, () => new Map<StreamFeed, MayStay>());
   readonly #tickMs: number;
   #count = 0;
-  #next = 0;
+  #visitedSlot = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  /** Each feed is visited every `keepAliveMs`. */
+  /** `keepAliveMs` is the interval between two visits of a feed. */
   constructor(keepAliveMs: number = KEEP_ALIVE_MS) {
     this.#tickMs = keepAliveMs / SLOTS;
   }
 
-  /** A feed of the events `follow` passes to its sink. Rejects with the error of `follow`. */
+  /** Opens a feed of the events that `follow` passes to its sink. Rejects if `follow` rejects. */
   async open(
     follow: (sink: StreamSink) => Promise<FollowHandle>,
     mayStay: MayStay,
@@ -43,8 +44,8 @@ export class Feeds {
   }
 
   #tick(): void {
-    this.#next = (this.#next + 1) % SLOTS;
-    for (const [feed, mayStay] of this.#slots[this.#next] ?? []) {
+    this.#visitedSlot = (this.#visitedSlot + 1) % SLOTS;
+    for (const [feed, mayStay] of this.#slots[this.#visitedSlot] ?? []) {
       feed.keepAlive();
       void endUnless(mayStay, feed);
     }
@@ -66,16 +67,20 @@ const HEADERS = Object.freeze({
   ...JSON_HEADERS,
   ...OPEN_TO_PAGES,
   "content-type": "text/event-stream; charset=utf-8",
-  "x-accel-buffering": "no", // nginx would hold events back
+  "x-accel-buffering": "no", // otherwise nginx buffers the events
 });
 
-/** Readers that lose a node reconnect over this span of time, not all at once. */
+/**
+ * Range of the reconnect delay that feeds send to their readers. It is random, so that not all
+ * readers of a lost node reconnect at once.
+ */
 const MIN_RETRY_MS = 1000;
 const RETRY_SPREAD_MS = 2000;
 
-/** A comment: no event, but bytes that keep proxies from closing the connection. */
+/** A comment, which is not an event. Its bytes keep proxies from closing the connection. */
 const COMMENT = ":\n\n";
 
+/** Reply that sends the events of one stream to one reader. */
 class StreamFeed implements HttpStream, StreamSink {
   readonly status = 200;
   readonly headers = HEADERS;
@@ -83,8 +88,9 @@ class StreamFeed implements HttpStream, StreamSink {
   readonly #eventText: (event: ChannelEvent) => string;
   readonly #onClosed: () => void;
   #body: HttpBody | undefined;
-  #following: FollowHandle | undefined;
-  #early = "";
+  #subscription: FollowHandle | undefined;
+  /** Events that were pushed before the body was open. */
+  #pendingText = "";
   #isPaused = false;
   #isOver = false;
 
@@ -93,22 +99,24 @@ class StreamFeed implements HttpStream, StreamSink {
     this.#onClosed = onClosed;
   }
 
-  /** The following to resume and stop. Must precede the transport's `opened`. */
-  attach(following: FollowHandle): void {
-    this.#following = following;
+  /** Sets the subscription. Must be called before the transport calls `opened`. */
+  attach(subscription: FollowHandle): void {
+    this.#subscription = subscription;
   }
 
-  /** Writes a comment, except to a full connection, where it would only queue. */
+  /**
+   * Writes a comment, unless the connection is full, in which case the comment would only queue.
+   */
   keepAlive(): void {
     if (!this.#isPaused) this.#body?.write(COMMENT);
   }
 
-  // --- For the broker ----------------------------------------------------------------------------
+  // --- StreamSink, called by the broker ----------------------------------------------------------
 
   push(event: ChannelEvent): boolean {
     const text = this.#eventText(event);
     if (this.#body === undefined) {
-      this.#early += text;
+      this.#pendingText += text;
       this.#isPaused = true;
     } else this.#isPaused = !this.#body.write(text);
     return !this.#isPaused;
@@ -119,13 +127,13 @@ class StreamFeed implements HttpStream, StreamSink {
     this.#body?.end();
   }
 
-  // --- For the transport -------------------------------------------------------------------------
+  // --- HttpStream, called by the transport -------------------------------------------------------
 
   opened(body: HttpBody): void {
     const retryMs = MIN_RETRY_MS + Math.floor(Math.random() * RETRY_SPREAD_MS);
     this.#body = body;
-    body.write(`retry: ${retryMs}\n\n${this.#early}`);
-    this.#early = "";
+    body.write(`retry: ${retryMs}\n\n${this.#pendingText}`);
+    this.#pendingText = "";
     if (this.#isOver) body.end();
     else this.#resume();
   }
@@ -135,18 +143,21 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 
   closed(): void {
-    this.#following?.stop();
+    this.#subscription?.stop();
     this.#onClosed();
   }
 
   #resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
-    this.#following?.resume();
+    this.#subscription?.resume();
   }
 }
 
-/** Writes events; an event for many readers in a row is written once. */
+/**
+ * Returns a function that converts an event to text. It keeps the last text, because an event is
+ * usually sent to many readers in a row.
+ */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";
@@ -160,10 +171,11 @@ function createEventText(): (event: ChannelEvent) => string {
 }
 
 /**
- * The id is the index behind the event: a reader that reconnects sends it as Last-Event-ID and goes
- * on there. JSON has no line break, so one `data` line holds it.
+ * Returns the text of an event. Its id is the index of the next event: a reader that reconnects
+ * sends the id as Last-Event-ID and continues there. JSON has no line breaks, so one `data` line is
+ * enough.
  */
-function eventText({ eventId, type, data, stream, ...rest }: ChannelEvent) {
+function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   if (stream === undefined) return "";
   const body = {
     index: stream.index,
@@ -172,7 +184,7 @@ function eventText({ eventId, type, data, stream, ...rest }: ChannelEvent) {
     id: eventId,
     type,
     data,
-    timestamp: rest.timestampMs,
+    timestamp: event.timestampMs,
     state: stream.state,
   };
   return `id: ${stream.nextIndex}\nevent: ${nameOf(type)}\ndata: ${JSON.stringify(body)}\n\n`;

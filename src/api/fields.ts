@@ -1,22 +1,25 @@
-// Schemas of the fields that many calls share: ids, labels, flags, channels. State: none.
+// Schemas of the fields that many calls share: ids, labels, flags and channels.
 
 import { Type } from "typebox";
 
-/** As in `broker/ids`; patterns have the `u` flag, so a lone surrogate is refused. */
+/**
+ * Pattern of an id, equal to the rule in `broker/ids`. Patterns have the `u` flag, so that lone
+ * surrogates are rejected.
+ */
 export const ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}$";
-/** client_msg_no: any 1 to 128 characters. */
+/** Pattern of a label such as `client_msg_no`: any 1 to 128 characters. */
 export const LABEL_PATTERN = "^\\P{Cs}{1,128}$";
-/** from_uid of an event: "" is the system. */
+/** Pattern of an id that may be empty, for example the `from_uid` of an event by the system. */
 export const OPTIONAL_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{0,128}$";
-/** A label whose "" means the same as its absence. */
+/** Pattern of a label that may be empty. An empty label has the same meaning as a missing one. */
 export const OPTIONAL_LABEL_PATTERN = "^\\P{Cs}{0,128}$";
 
-/** Most uids one call may look up; more need further calls. */
+/** Maximum number of uids that one call may look up. */
 export const MAX_LOOKUP_UIDS = 10_000;
-/** The latest time a Date can hold. */
+/** Latest time that a `Date` can represent, in Unix milliseconds. */
 export const MAX_TIME_MS = 8_640_000_000_000_000;
 
-/** The channel of examples. */
+/** Channel in the examples of the OpenAPI document. */
 export const LOBBY = { channel_id: "lobby", channel_type: 2 };
 
 export const id = (description: string) => Type.String({ pattern: ID_PATTERN, description });

@@ -1,5 +1,6 @@
-// Authorizes calls: the static token, or a manager's access token with the permission. State: the
-// hash of the static token, and whether the last Host is local. Compares secrets in constant time.
+// Authorizes calls by the static token, or by the access token of a manager with the permission.
+// State: the hash of the static token, and whether the last Host header was local. Secrets must be
+// compared in constant time.
 
 import { allows, type Permission } from "../broker/manager-accounts.ts";
 import type { Managers } from "../broker/managers.ts";
@@ -9,50 +10,58 @@ import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 
 /**
- * What a call needs: `public` nothing; `login` not to come from a web page where no credential is
- * required (it carries its own); `credential` any valid one; `bearer` an access token in any mode;
- * or one of these permissions.
+ * Credential that a call needs:
+ *
+ * - `public`: none.
+ * - `login`: none, because the call itself contains a password. If the control plane requires no
+ *   credential, calls from web pages are rejected.
+ * - `credential`: any valid credential.
+ * - `bearer`: an access token, even if the control plane requires no credential.
+ * - a list: a credential with at least one of these permissions.
  */
 export type Access = "public" | "login" | "credential" | "bearer" | readonly Permission[];
 
-/** The reply that refuses the call; undefined admits it. */
+/** Returns an error reply, or `undefined` if the caller is authorized. */
 export type Guard = (
   request: HttpRequest,
   access: Access,
 ) => HttpReply | undefined | Promise<HttpReply | undefined>;
 
-const NEEDED =
+const CREDENTIAL_NEEDED =
   "A valid credential is needed: Authorization: Bearer <token from /manager/login>, or the static token in the header token";
 
 const NOT_FROM_PAGES =
   "Without a credential, web pages and foreign host names are refused: call 127.0.0.1 or localhost, or present a credential";
 
-/** Request headers that `createGuard` reads. */
+/** Request headers that the guard reads. */
 export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host"];
 
-/** Also where none is required, an invalid credential is 401, one without the permission 403. */
-export function createGuard(parts: {
+/**
+ * Creates the guard. An invalid credential is rejected with 401, and a credential without the
+ * permission with 403, even if the control plane requires no credential.
+ */
+export function createGuard(options: {
   readonly managers: Pick<Managers, "authenticate">;
-  /** "" = none. */
+  /** Static API token, empty if there is none. */
   readonly staticToken: string;
   readonly requiresCredential: boolean;
 }): Guard {
-  const { managers, staticToken, requiresCredential } = parts;
+  const { managers, staticToken, requiresCredential } = options;
   const isFromPage = createPageCheck();
-  const expected = staticToken === "" ? undefined : hashToken(staticToken);
+  const expectedHash = staticToken === "" ? undefined : hashToken(staticToken);
 
   function staticTokenOf(request: HttpRequest): "absent" | "right" | "wrong" {
     const { token = "" } = request.headers;
-    if (expected === undefined || token === "") return "absent";
-    // Hashing first makes the lengths equal.
-    return hashesEqual(hashToken(token), expected) ? "right" : "wrong";
+    if (expectedHash === undefined || token === "") return "absent";
+    // The hashes have equal lengths, as the comparison in constant time requires.
+    return hashesEqual(hashToken(token), expectedHash) ? "right" : "wrong";
   }
 
-  function notFromPage(request: HttpRequest): HttpReply | undefined {
+  function refusePage(request: HttpRequest): HttpReply | undefined {
     return isFromPage(request) ? errorReply("forbidden", { message: NOT_FROM_PAGES }) : undefined;
   }
 
-  async function judge(bearer: string, access: Access): Promise<HttpReply | undefined> {
+  async function authorizeBearer(bearer: string, access: Access): Promise<HttpReply | undefined> {
     const account = await managers.authenticate(bearer);
     if (account === undefined) return unauthorized();
     if (typeof access === "string") return undefined;
@@ -63,24 +72,25 @@ export function createGuard(parts: {
 
   return (request, access) => {
     if (access === "public") return undefined;
-    if (access === "login") return requiresCredential ? undefined : notFromPage(request);
+    if (access === "login") return requiresCredential ? undefined : refusePage(request);
     const token = access === "bearer" ? "absent" : staticTokenOf(request);
     if (token === "right") return undefined;
     const bearer = bearerToken(request);
-    if (bearer !== undefined) return judge(bearer, access);
-    const mayGoOn = !requiresCredential && token === "absent" && access !== "bearer";
-    if (!mayGoOn) return unauthorized();
-    return notFromPage(request);
+    if (bearer !== undefined) return authorizeBearer(bearer, access);
+    const isAnonymousAllowed = !requiresCredential && token === "absent" && access !== "bearer";
+    if (!isAnonymousAllowed) return unauthorized();
+    return refusePage(request);
   };
 }
 
 /**
- * Whether a call comes from a web page in a browser on this machine: it has an Origin, or a Host
- * that is not this machine (DNS rebinding). The user who opened the page did not mean to let it
+ * Returns a function that returns true if a call comes from a web page in a browser on this
+ * machine. Such a call has an Origin header, or a Host header that is not this machine (DNS
+ * rebinding). It must be rejected, because the user who opened the page did not intend to let it
  * manage the broker.
  */
 function createPageCheck(): (request: HttpRequest) => boolean {
-  let lastHost = ""; // mostly the same in every call
+  let lastHost = ""; // most calls have the same Host
   let isLastLocal = false;
   return ({ headers }) => {
     const { origin = "", host = "" } = headers;
@@ -94,10 +104,10 @@ function createPageCheck(): (request: HttpRequest) => boolean {
 }
 
 function unauthorized(): HttpReply {
-  return errorReply("unauthorized", { message: NEEDED });
+  return errorReply("unauthorized", { message: CREDENTIAL_NEEDED });
 }
 
-/** The token of `Authorization: Bearer <token>`; undefined without one. */
+/** Returns the token of `Authorization: Bearer <token>`, or `undefined` without that header. */
 export function bearerToken(request: HttpRequest): string | undefined {
   const { authorization = "" } = request.headers;
   return /^bearer( |$)/i.test(authorization)

@@ -1,64 +1,71 @@
-// Parses `last_msg_seqs` of /conversation/sync: `channel_id:channel_type:seq`, joined by `|`. Pure.
-// Ids may contain both separators, so the list is parsed with the user's conversations at hand:
-// where an entry can be read in several ways, the longest known id counts.
+// Parses the field `last_msg_seqs` of /conversation/sync: entries `channel_id:channel_type:seq`,
+// joined by `|`. Ids may contain both separators, so parsing needs the channels of the user's
+// conversations: if an entry can be read in several ways, the longest id of a known channel is
+// used. Only pure functions.
 
 import type { ChannelRef } from "../broker/model.ts";
 
-/** Distinguishes equal ids of different types. */
+/** Returns a name that is unique for an id and a channel type. */
 const nameOf = ({ type, id }: { type: number | string; id: string }) => `${type}:${id}`;
 
-/** Longer than any id can be: 128 characters of two units each. */
+/** Maximum length of an id in UTF-16 code units: 128 characters of up to two units. */
 const MAX_ID_UNITS = 256;
-/** The part of an entry after its id. */
+/** Matches the part of an entry after its id. */
 const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 
-/** The seq the caller has of a channel; 0: none. */
+/** Returns the last seq of a channel that the caller has, 0 if it has none. */
 export type LastSeqs = (channel: ChannelRef) => number;
 
-export function readLastSeqs(text: string, known: readonly ChannelRef[]): LastSeqs {
-  const names = new Names(known);
+/** Parses the list. Entries of channels that are not in `channels` are ignored. */
+export function readLastSeqs(text: string, channels: readonly ChannelRef[]): LastSeqs {
+  const names = new ChannelNames(channels);
   const ends = endsIn(text);
   const seqs = new Map<string, number>();
   let at = 0;
-  let next = 0;
+  let firstEnd = 0;
   while (at < text.length) {
-    while ((ends[next]?.idEnd ?? text.length) < at) next += 1;
-    const entry = longestKnown({ text, at, ends, next }, names);
+    while ((ends[firstEnd]?.idEnd ?? text.length) < at) firstEnd += 1;
+    const entry = longestEntry({ text, at, ends, next: firstEnd }, names);
     if (entry !== undefined) seqs.set(entry.name, entry.seq);
     at = (entry?.end ?? barFrom(text, at)) + 1;
   }
   return (channel) => seqs.get(nameOf(channel)) ?? 0;
 }
 
-/** A place where an entry may end. */
+/** A position at which an entry may end. */
 interface EntryEnd {
+  /** Offset of the end of the id. */
   readonly idEnd: number;
   readonly type: number;
   readonly seq: number;
-  /** End of its text. */
+  /** Offset of the end of the entry. */
   readonly end: number;
 }
 
+/** Returns all positions at which an entry may end, in order. */
 function endsIn(text: string): readonly EntryEnd[] {
   const ends: EntryEnd[] = [];
-  for (const { 0: whole, 1: type, 2: seq, index } of text.matchAll(ENTRY_END))
+  for (const { 0: match, 1: type, 2: seq, index } of text.matchAll(ENTRY_END))
     ends.push({
       idEnd: index,
       type: Number(type),
       seq: Number(seq),
-      end: index + whole.length,
+      end: index + match.length,
     });
   return ends;
 }
 
-/** The known names, and the lengths of their ids: most candidates are rejected by length. */
-class Names {
+/**
+ * The names of the known channels and the lengths of their ids. The lengths reject most candidates
+ * without a look-up.
+ */
+class ChannelNames {
   readonly #names: ReadonlySet<string>;
   readonly #lengths: ReadonlySet<number>;
 
-  constructor(known: readonly ChannelRef[]) {
-    this.#names = new Set(known.map(nameOf));
-    this.#lengths = new Set(known.map(({ id }) => id.length));
+  constructor(channels: readonly ChannelRef[]) {
+    this.#names = new Set(channels.map(nameOf));
+    this.#lengths = new Set(channels.map(({ id }) => id.length));
   }
 
   hasLength(units: number): boolean {
@@ -70,30 +77,33 @@ class Names {
   }
 }
 
-/** The entry that begins at `at`; `next` is the first of its possible ends. */
-function longestKnown(
-  place: {
+/**
+ * Returns the longest entry of a known channel that begins at `at`, or `undefined` if there is
+ * none. `next` is the index of the first end after `at`.
+ */
+function longestEntry(
+  input: {
     readonly text: string;
     readonly at: number;
     readonly ends: readonly EntryEnd[];
     readonly next: number;
   },
-  names: Names,
+  names: ChannelNames,
 ): { readonly name: string; readonly seq: number; readonly end: number } | undefined {
-  const { text, at, ends, next } = place;
+  const { text, at, ends, next } = input;
   let last = next;
   while ((ends[last]?.idEnd ?? Number.POSITIVE_INFINITY) <= at + MAX_ID_UNITS) last += 1;
   for (let i = last - 1; i >= next; i--) {
-    const one = ends[i];
-    if (one === undefined || !names.hasLength(one.idEnd - at)) continue;
-    const { type, seq, idEnd, end } = one;
+    const entryEnd = ends[i];
+    if (entryEnd === undefined || !names.hasLength(entryEnd.idEnd - at)) continue;
+    const { type, seq, idEnd, end } = entryEnd;
     const name = nameOf({ type, id: text.slice(at, idEnd) });
     if (names.has(name)) return { name, seq, end };
   }
   return undefined;
 }
 
-/** The next `|`, or the end of the text. */
+/** Returns the offset of the next `|`, or the length of the text if there is none. */
 function barFrom(text: string, from: number): number {
   const at = text.indexOf("|", from);
   return at < 0 ? text.length : at;

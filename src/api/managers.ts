@@ -1,4 +1,4 @@
-// Managers logging in and out. State: none. Never logs or echoes a password.
+// Login and logout of managers. Must never log or return a password.
 
 import { type Static, Type } from "typebox";
 import type { Managers } from "../broker/managers.ts";
@@ -36,7 +36,7 @@ export function createManagerCalls(managers: Pick<Managers, "login" | "logout">)
     },
 
     logout(request: HttpRequest): Outcome {
-      // The guard admits a valid access token only.
+      // The guard has checked that the call has a valid access token.
       return managers.logout(bearerToken(request) ?? "").then(okReply);
     },
   };

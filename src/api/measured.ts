@@ -1,5 +1,5 @@
-// The use cases of the control plane with metrics around them. State: none; the caller owns the
-// metrics.
+// Wraps the use cases of the control plane so that their calls are counted. Keeps no state; the
+// caller owns the metrics.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Managers } from "../broker/managers.ts";
@@ -7,15 +7,16 @@ import type { Messages } from "../broker/messages.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
 
+/** Counts and times sends, and counts rejected ones by error code. */
 export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messages {
   return {
     ...messages,
     async send(input) {
       const startedMs = performance.now();
       try {
-        const sent = await messages.send(input);
+        const result = await messages.send(input);
         metrics.sent(input.channel.type, performance.now() - startedMs);
-        return sent;
+        return result;
       } catch (error) {
         if (error instanceof BrokerError) metrics.refused(error.code);
         throw error;
@@ -24,7 +25,7 @@ export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messa
   };
 }
 
-/** Counts refusals only: calls are counted and timed by the endpoint. */
+/** Counts only rejected events, because the endpoint counts and times all calls. */
 export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams {
   return {
     ...streams,
@@ -39,6 +40,7 @@ export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams 
   };
 }
 
+/** Counts logins by outcome. */
 export function measuredManagers(managers: Managers, metrics: ApiMetrics): Managers {
   return {
     ...managers,

@@ -1,4 +1,4 @@
-// One personal message to each of many users: /message/sendbatch. State: none.
+// The call /message/sendbatch, which sends one personal message to each of many users.
 
 import { type Static, Type } from "typebox";
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
@@ -9,10 +9,12 @@ import { decodeBase64, header, notBase64, toHeader } from "./messages.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
-/** Messages under way. */
-const SENT_AT_ONCE = 200;
-/** They say the same of every user, and before anything is sent. */
-const OF_ALL: ReadonlySet<ErrorCode> = new Set(["bad_payload", "too_large", "bad_request"]);
+/** Maximum number of messages that are sent at the same time. */
+const MAX_CONCURRENT_SENDS = 200;
+/**
+ * Errors of the message itself. They are the same for all users and occur before anything is sent.
+ */
+const MESSAGE_ERRORS: ReadonlySet<ErrorCode> = new Set(["bad_payload", "too_large", "bad_request"]);
 
 export const sendBatchBody = (maxSubscribers: number) =>
   Type.Object(
@@ -42,7 +44,7 @@ export const sendBatchBody = (maxSubscribers: number) =>
     },
   );
 
-/** The users that it was not sent to, each with the reason. */
+/** Users to whom the message was not sent, and the reason for each of them. */
 interface Failures {
   readonly fail_uids: string[];
   readonly reason: string[];
@@ -68,29 +70,32 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
   };
 }
 
-/** Throws what concerns the message itself; a refusal of one user does not stop the others. */
+/**
+ * Sends the message to each user. Throws errors of the message itself. If one user cannot receive
+ * it, the message is still sent to the others.
+ */
 async function sendToEach(
   messages: Pick<Messages, "send">,
   uids: readonly string[],
   message: Omit<SendInput, "channel">,
 ): Promise<Failures> {
   const failures: Failures = { fail_uids: [], reason: [] };
-  const all = [...new Set(uids)];
-  for (let at = 0; at < all.length; at += SENT_AT_ONCE) {
-    const some = all.slice(at, at + SENT_AT_ONCE);
-    const sent = await Promise.allSettled(
-      some.map((uid) =>
+  const recipients = [...new Set(uids)];
+  for (let at = 0; at < recipients.length; at += MAX_CONCURRENT_SENDS) {
+    const batch = recipients.slice(at, at + MAX_CONCURRENT_SENDS);
+    const results = await Promise.allSettled(
+      batch.map((uid) =>
         messages.send({
           ...message,
           channel: { id: uid, type: PERSON_CHANNEL },
         }),
       ),
     );
-    for (const [place, result] of sent.entries()) {
+    for (const [index, result] of results.entries()) {
       if (result.status === "fulfilled") continue;
       const { reason: error } = result;
-      if (!(error instanceof BrokerError) || OF_ALL.has(error.code)) throw error;
-      failures.fail_uids.push(some[place] ?? "");
+      if (!(error instanceof BrokerError) || MESSAGE_ERRORS.has(error.code)) throw error;
+      failures.fail_uids.push(batch[index] ?? "");
       failures.reason.push(error.message);
     }
   }

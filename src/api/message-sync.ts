@@ -1,5 +1,5 @@
-// What a backend reads for clients that fetch their messages and commands by themselves: ranges,
-// single messages and unread commands, in WuKongIM's shapes. State: none.
+// Calls of backends whose clients fetch their messages and commands from the backend: ranges of
+// history, single messages and unread commands, in the shapes of WuKongIM.
 
 import { type Static, Type } from "typebox";
 import { BrokerError } from "../broker/errors.ts";
@@ -17,13 +17,17 @@ import { messageJson } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
 
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
-const PAGE = 100;
-/** Accepted; a page is cut by the limits of history. */
-const MAX_PAGE = 10_000;
+/** Default number of messages in a page. */
+const PAGE_SIZE = 100;
+/** Highest `limit` that is accepted. The limits of history may return fewer messages. */
+const MAX_PAGE_SIZE = 10_000;
+/** Default number of commands in a reply. */
 const COMMANDS = 200;
 const MAX_COMMANDS = 1000;
-const MAX_WANTED = 100;
-const PAGE_BYTES = 8 * 1024 * 1024;
+/** Maximum number of single messages that one field of a call may name. */
+const MAX_LOOKUPS = 100;
+const MAX_PAGE_BYTES = 8 * 1024 * 1024;
+/** Value of `pull_mode` that reads towards older messages. */
 const OLDER = 0;
 
 const loginUid = Type.Optional(
@@ -47,8 +51,8 @@ export const syncBodies = {
       limit: Type.Optional(
         Type.Integer({
           minimum: 0,
-          maximum: MAX_PAGE,
-          default: PAGE,
+          maximum: MAX_PAGE_SIZE,
+          default: PAGE_SIZE,
           description: "Most messages to return; 0: 100",
         }),
       ),
@@ -70,11 +74,11 @@ export const syncBodies = {
       login_uid: loginUid,
       channel_id: channelId,
       channel_type: channelType,
-      message_seqs: Type.Optional(Type.Array(seq("A sequence number"), { maxItems: MAX_WANTED })),
-      message_ids: Type.Optional(Type.Array(seq("A message id"), { maxItems: MAX_WANTED })),
+      message_seqs: Type.Optional(Type.Array(seq("A sequence number"), { maxItems: MAX_LOOKUPS })),
+      message_ids: Type.Optional(Type.Array(seq("A message id"), { maxItems: MAX_LOOKUPS })),
       client_msg_nos: Type.Optional(
         Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
-          maxItems: MAX_WANTED,
+          maxItems: MAX_LOOKUPS,
           description: `Looked for among the newest ${MAX_SEARCHED_MESSAGES} messages, in ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
         }),
       ),
@@ -126,7 +130,7 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
   return {
     async messages(body: Body<"messages">) {
       const { start_message_seq: start = 0, end_message_seq: end = 0 } = body;
-      const limit = body.limit || PAGE;
+      const limit = body.limit || PAGE_SIZE;
       const range = rangeOf(start, end, body.pull_mode ?? OLDER);
       const view = viewOf(body);
       const page =
@@ -135,11 +139,11 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
           : await messages.history(view, {
               ...range,
               limit,
-              maxBytes: PAGE_BYTES,
+              maxBytes: MAX_PAGE_BYTES,
             });
-      const found = [...page.messages];
-      if (range.reverse) found.reverse();
-      return pageReply(found, { start, end, more: page.more });
+      const ascending = [...page.messages];
+      if (range.reverse) ascending.reverse();
+      return pageReply(ascending, { start, end, more: page.more });
     },
 
     async maxSeq(query: Static<typeof maxSeqQuery>) {
@@ -148,25 +152,25 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
     },
 
     async find(body: Body<"find">) {
-      const { messages: found, more } = await messages.find(viewOf(body), {
+      const { messages: matches, more } = await messages.find(viewOf(body), {
         seqs: body.message_seqs ?? [],
         ids: body.message_ids ?? [],
         clientMsgNos: body.client_msg_nos ?? [],
-        maxBytes: PAGE_BYTES,
+        maxBytes: MAX_PAGE_BYTES,
       });
-      const start = found[0]?.messageSeq ?? 0;
-      const end = found.at(-1)?.messageSeq ?? 0;
-      return pageReply(found, { start, end, more });
+      const start = matches[0]?.messageSeq ?? 0;
+      const end = matches.at(-1)?.messageSeq ?? 0;
+      return pageReply(matches, { start, end, more });
     },
 
     async commands({ uid, limit }: Body<"commands">) {
       const unread = await inboxes.unread(uid, limit || COMMANDS);
-      const all = unread.map(({ message, inboxSeq }) => {
+      const commands = unread.map(({ message, inboxSeq }) => {
         const json = syncedJson(message);
         const header = { ...json.header, sync_once: 1 };
         return { ...json, header, message_seq: inboxSeq };
       });
-      return jsonReply(JSON.stringify(all));
+      return jsonReply(JSON.stringify(commands));
     },
 
     commandsRead: ({ uid, last_message_seq: last }: Body<"commandsRead">) =>
@@ -174,7 +178,7 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
   };
 }
 
-/** Inclusive bounds of a page that begins at `start` and ends before `end`. */
+/** Returns the inclusive bounds of a page that begins at `start` and ends before `end`. */
 function rangeOf(start: number, end: number, mode: 0 | 1) {
   if (start === 0 && end === 0) return { fromSeq: 1, toSeq: MAX_SEQ, reverse: true };
   return mode === OLDER
@@ -186,6 +190,7 @@ function rangeOf(start: number, end: number, mode: 0 | 1) {
       };
 }
 
+/** Returns the channel as the user sees it. Throws if a personal channel has no user. */
 function viewOf(body: Static<typeof maxSeqQuery>) {
   const { channel_id: id, channel_type: type, login_uid: uid = "" } = body;
   if (type === PERSON_CHANNEL && uid === "")
@@ -198,27 +203,30 @@ function viewOf(body: Static<typeof maxSeqQuery>) {
 
 function pageReply(
   messages: readonly Message[],
-  at: { readonly start: number; readonly end: number; readonly more: boolean },
+  bounds: { readonly start: number; readonly end: number; readonly more: boolean },
 ) {
   return jsonReply(
     JSON.stringify({
-      start_message_seq: at.start,
-      end_message_seq: at.end,
-      more: at.more ? 1 : 0,
+      start_message_seq: bounds.start,
+      end_message_seq: bounds.end,
+      more: bounds.more ? 1 : 0,
       messages: messages.map(syncedJson),
     }),
   );
 }
 
-/** Bits of WuKongIM's setting that follow from the message. */
+/** Bits of WuKongIM's field `setting` that are derived from the message. */
 const SETTINGS = { topic: 8, stream: 2 } as const;
-/** Absent: it goes on, or ended as its producer meant it. */
+/** Reason of the end of a stream. An active stream, or one that its producer ended, has none. */
 const END_REASONS: Partial<Record<StreamState, number>> = {
   interrupted: 1,
   cancelled: 3,
 };
 
-/** A message, its channel as the sender named it; its stream as WuKongIM shows one. */
+/**
+ * Returns a message as JSON. The channel is the one the sender used. A stream is shown in the shape
+ * of WuKongIM.
+ */
 function syncedJson(message: Message) {
   const { stream, topic, ...json } = messageJson(message, undefined);
   const setting =

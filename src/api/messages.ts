@@ -1,4 +1,4 @@
-// Messages: sending, which is the hot path of the control plane, and reading history. State: none.
+// Calls that send a message, which is the hot path of the control plane, and that read history.
 
 import { type Static, Type } from "typebox";
 import type { Messages, SendInput, SendResult } from "../broker/messages.ts";
@@ -23,8 +23,8 @@ const MAX_EXPIRE_S = 4_294_967_295;
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 const MAX_HISTORY = 500;
 const HISTORY_LIMIT = 50;
-/** Payload bytes in one page of history: bounds the memory of one call, whatever its limit. */
-const HISTORY_BYTES = 8 * 1024 * 1024;
+/** Maximum number of payload bytes in one page of history. It limits the memory of one call. */
+const MAX_HISTORY_BYTES = 8 * 1024 * 1024;
 
 export const header = Type.Object(
   {
@@ -177,11 +177,11 @@ function toInput(body: SendBody, payload: Uint8Array): SendInput {
   };
 }
 
-export function toHeader(given: Static<typeof header> | undefined) {
+export function toHeader(flags: Static<typeof header> | undefined) {
   return {
-    noPersist: given?.no_persist === 1,
-    redDot: given?.red_dot === 1,
-    syncOnce: given?.sync_once === 1,
+    noPersist: flags?.no_persist === 1,
+    redDot: flags?.red_dot === 1,
+    syncOnce: flags?.sync_once === 1,
   };
 }
 
@@ -191,18 +191,18 @@ function toRange(query: HistoryQuery): Parameters<Messages["history"]>[1] {
     toSeq: query.to_seq || Number.MAX_SAFE_INTEGER,
     limit: query.limit ?? HISTORY_LIMIT,
     reverse: query.order === "desc",
-    maxBytes: HISTORY_BYTES,
+    maxBytes: MAX_HISTORY_BYTES,
   };
 }
 
-/** Exactly the three fields of the specification. */
+/** Returns the reply with the three fields of the specification and no others. */
 function sentReply({ messageId, messageSeq, clientMsgNo }: SendResult) {
   return jsonReply(
     `{"message_id":${messageId},"message_seq":${messageSeq},"client_msg_no":${JSON.stringify(clientMsgNo)}}`,
   );
 }
 
-/** Refuses a payload that is not base64. */
+/** Returns the error for a payload that is not base64. */
 export function notBase64(): HttpReply {
   return errorReply("bad_payload", {
     message: "payload must be standard base64 with padding",
@@ -211,15 +211,18 @@ export function notBase64(): HttpReply {
 }
 
 /**
- * The bytes, or undefined unless `text` is canonical standard base64: Buffer skips invalid
- * characters, so the bytes are encoded again and compared.
+ * Returns the bytes, or `undefined` if `text` is not canonical standard base64. `Buffer` skips
+ * invalid characters, so the bytes are encoded again and compared with the text.
  */
 export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/** A message of history, its channel as `uid` names it; undefined: as the sender named it. */
+/**
+ * Returns a message of history as JSON. The channel is the one that `uid` sees, or the one the
+ * sender used if `uid` is `undefined`.
+ */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;
@@ -237,7 +240,7 @@ export function messageJson(message: Message, uid: string | undefined) {
     header: {
       no_persist: message.header.noPersist ? 1 : 0,
       red_dot: message.header.redDot ? 1 : 0,
-      sync_once: 0, // no channel's history has commands
+      sync_once: 0, // history contains no commands
     },
     expire: message.expireS,
     stream_no: message.streamNo ?? "",

@@ -1,5 +1,4 @@
-// The OpenAPI 3.1 document, made from the route table and the schemas that check the calls. State:
-// none.
+// Makes the OpenAPI 3.1 document from the route table and from the schemas that validate the calls.
 
 import type { Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -18,14 +17,22 @@ const ERROR_CONTENT = {
 
 type Errors = Pick<Dialect, "errorBody" | "statusOf">;
 
-interface About {
-  /** Of the product. */
+/** Facts about the product that the document contains. */
+interface ProductInfo {
+  /** Version of the product. */
   readonly version: string;
   readonly requiresCredential: boolean;
 }
 
-/** The row that serves the document of `routes` and itself; the text is made at the first call. */
-export function openApiRoute(routes: readonly ApiRoute[], about: About, dialect: Errors): ApiRoute {
+/**
+ * Returns the row that serves the document. The document describes `routes` and this row. It is
+ * made at the first call.
+ */
+export function openApiRoute(
+  routes: readonly ApiRoute[],
+  info: ProductInfo,
+  dialect: Errors,
+): ApiRoute {
   let text: string | undefined;
   const row = plainRoute({
     method: "GET",
@@ -36,33 +43,33 @@ export function openApiRoute(routes: readonly ApiRoute[], about: About, dialect:
     success: { description: "The document", body: undefined },
     errors: [],
     handle() {
-      const all = [...routes, row];
-      text ??= JSON.stringify(openApiDocument(all, about, dialect));
+      const allRoutes = [...routes, row];
+      text ??= JSON.stringify(openApiDocument(allRoutes, info, dialect));
       return jsonReply(text);
     },
   });
   return row;
 }
 
-/** The document as a value that JSON.stringify turns into it. */
-function openApiDocument(routes: readonly ApiRoute[], about: About, dialect: Errors): Json {
+/** Returns the document as a JSON value. */
+function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect: Errors): Json {
   const paths: Record<string, Json> = {};
   for (const route of routes)
     paths[templateOf(route)] = {
       ...paths[templateOf(route)],
-      [route.method.toLowerCase()]: operation(route, about, dialect),
+      [route.method.toLowerCase()]: operation(route, info, dialect),
     };
   const schemas: Record<string, unknown> = {};
-  named(dialect.errorBody, schemas);
+  withReferences(dialect.errorBody, schemas);
   return {
     openapi: "3.1.0",
     info: {
       title: "Jindou control plane",
-      version: about.version,
+      version: info.version,
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
     servers: [{ url: "/" }],
-    paths: named(paths, schemas),
+    paths: withReferences(paths, schemas),
     components: {
       schemas,
       securitySchemes: {
@@ -89,66 +96,74 @@ function openApiDocument(routes: readonly ApiRoute[], about: About, dialect: Err
   };
 }
 
-/** Values of these keywords are data, not schemas. */
-const DATA = new Set(["examples", "default", "enum"]);
+/** Keywords whose values are data, not schemas. */
+const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);
 
-/** `schema` with references to its titled schemas, which are put into `schemas` by title. */
-function named(schema: unknown, schemas: Record<string, unknown>): unknown {
+/**
+ * Returns `schema` with references in place of the schemas that have a title. Adds these to
+ * `schemas`, by title.
+ */
+function withReferences(schema: unknown, schemas: Record<string, unknown>): unknown {
   if (typeof schema !== "object" || schema === null) return schema;
-  if (Array.isArray(schema)) return schema.map((item) => named(item, schemas));
-  const { title, ...rest } = schema as { readonly title?: unknown };
-  if (typeof title !== "string") return mapped(schema, schemas);
-  const content = mapped(rest, schemas);
-  const known = schemas[title];
-  if (known !== undefined && JSON.stringify(known) !== JSON.stringify(content))
+  if (Array.isArray(schema)) return schema.map((item) => withReferences(item, schemas));
+  const { title, ...untitled } = schema as { readonly title?: unknown };
+  if (typeof title !== "string") return mapValues(schema, schemas);
+  const content = mapValues(untitled, schemas);
+  const existing = schemas[title];
+  if (existing !== undefined && JSON.stringify(existing) !== JSON.stringify(content))
     throw new Error(`Two schemas have the title ${title}`);
   schemas[title] = content;
   return { $ref: `#/components/schemas/${title}` };
 }
 
-function mapped(schema: object, schemas: Record<string, unknown>): Json {
+/** Applies `withReferences` to all values of an object. */
+function mapValues(schema: object, schemas: Record<string, unknown>): Json {
   return Object.fromEntries(
     Object.entries(schema).map(([key, child]) => {
-      if (DATA.has(key)) return [key, child];
-      // names of properties, of which one may be `title`
-      return [key, key === "properties" ? mapped(child, schemas) : named(child, schemas)];
+      if (DATA_KEYWORDS.has(key)) return [key, child];
+      // The keys of `properties` are names of properties. One of them may be `title`.
+      return [
+        key,
+        key === "properties" ? mapValues(child, schemas) : withReferences(child, schemas),
+      ];
     }),
   );
 }
 
-/** `/conversations/clearUnread` → `conversationsClearUnread`, without parameters. */
+/** Returns the operation id, `conversationsClearUnread` for `/conversations/clearUnread`. */
 function operationId({ path }: Pick<ApiRoute, "path">): string {
   const words = path
     .split("/")
-    .filter((part) => !part.startsWith(":"))
-    .flatMap((part) => part.split(/[^A-Za-z0-9]+/))
+    .filter((segment) => !segment.startsWith(":"))
+    .flatMap((segment) => segment.split(/[^A-Za-z0-9]+/))
     .filter((word) => word !== "");
   return words
     .map((word, at) => (at === 0 ? word : `${word.charAt(0).toUpperCase()}${word.slice(1)}`))
     .join("");
 }
 
-/** The row's path with its parameters in braces. */
+/** Returns the path of the row with its parameters in braces. */
 function templateOf({ path }: Pick<ApiRoute, "path">): string {
   return path.replaceAll(/:(\w+)/g, "{$1}");
 }
 
-/** Every status a row may answer with, beside 200, with the codes behind it. */
+/** Returns the error statuses that a row may return, with the error codes of each status. */
 function documentedErrors(
   route: ApiRoute,
   { statusOf }: Errors,
 ): ReadonlyMap<number, ReadonlySet<string>> {
-  const found = new Map<number, Set<string>>();
+  const codesByStatus = new Map<number, Set<string>>();
   const add = (status: number, code: string) => {
-    const codes = found.get(status) ?? new Set<string>();
-    found.set(status, codes.add(code));
+    const codes = codesByStatus.get(status) ?? new Set<string>();
+    codesByStatus.set(status, codes.add(code));
   };
   for (const code of [...route.errors, ...commonErrors(route)]) add(statusOf(code), code);
   if (route.method === "POST") add(413, "too_large");
   if (route.body !== undefined) add(415, "unsupported_media_type");
-  return new Map([...found].sort(([a], [b]) => a - b));
+  return new Map([...codesByStatus].sort(([a], [b]) => a - b));
 }
 
+/** Returns the error codes that a row may return because of its access, body and query. */
 function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal", "bad_request"];
   if (route.body !== undefined || route.query !== undefined) codes.push("unavailable");
@@ -159,7 +174,7 @@ function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   return codes;
 }
 
-function operation(route: ApiRoute, { requiresCredential }: About, dialect: Errors): Json {
+function operation(route: ApiRoute, { requiresCredential }: ProductInfo, dialect: Errors): Json {
   const { access, body, query } = route;
   return {
     operationId: operationId(route),
@@ -180,7 +195,7 @@ function operation(route: ApiRoute, { requiresCredential }: About, dialect: Erro
   };
 }
 
-/** An empty object among the alternatives means that none is required. */
+/** Returns the accepted credentials. An empty object means that a call needs no credential. */
 function security({ access, admit }: ApiRoute, required: boolean): readonly Json[] {
   if (access === "public" || access === "login") return [];
   if (access === "bearer") return [BEARER];
@@ -203,7 +218,7 @@ function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {
 function responses(route: ApiRoute, dialect: Errors): Json {
   const { success } = route;
   const type = success.contentType ?? "application/json";
-  const all: Record<string, Json> = {
+  const replies: Record<string, Json> = {
     200: {
       description: success.description,
       content: {
@@ -212,14 +227,14 @@ function responses(route: ApiRoute, dialect: Errors): Json {
       },
     },
   };
-  if (success.nothing !== undefined) all[204] = { description: success.nothing };
+  if (success.nothing !== undefined) replies[204] = { description: success.nothing };
   for (const [status, codes] of documentedErrors(route, dialect))
-    all[status] = {
+    replies[status] = {
       description: [...codes].join(", "),
       content: ERROR_CONTENT,
       ...headersOf(status),
     };
-  return all;
+  return replies;
 }
 
 function eventStream(description: string | undefined): Json {

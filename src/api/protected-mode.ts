@@ -1,25 +1,26 @@
-// Protected mode: when calls need a credential, and when the process must not start [decisions: Who
-// needs it]. Pure.
+// Protected mode: decides whether calls need a credential, and whether the process may start. Only
+// pure functions.
 
 /**
- * Calls need a credential if the API is reachable beyond this machine, a static token is set, or
- * the configuration says so. Manager accounts alone do not matter.
+ * Returns true if calls need a credential: the API is reachable from other machines, a static token
+ * is set, or the configuration requires it. Manager accounts alone do not make a credential
+ * necessary.
  */
 export function credentialRule(facts: {
   readonly listensBeyondLoopback: boolean;
-  /** "" = none. */
+  /** Static API token, empty if there is none. */
   readonly staticToken: string;
   readonly authApi: "auto" | "required";
 }): boolean {
   return facts.listensBeyondLoopback || facts.staticToken !== "" || facts.authApi === "required";
 }
 
-/** The reason why the process must not start, with the keys to set; undefined: it may. */
+/** Returns why the process must not start and which keys to set, or `undefined` if it may start. */
 export function refusalToStart(facts: {
   readonly listensBeyondLoopback: boolean;
   readonly staticToken: string;
   readonly adminPassword: string;
-  /** How many manager accounts are configured. */
+  /** Number of configured manager accounts. */
   readonly managers: number;
 }): string | undefined {
   const hasCredential =

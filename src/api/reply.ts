@@ -1,20 +1,20 @@
-// Success replies: JSON with the headers every reply of the control plane has. State: none.
+// Replies of successful calls, and the headers that all replies of the control plane share.
 
 import type { HttpReply } from "../transport/types.ts";
 
-/** Headers of every JSON reply: never cached, never sniffed. */
+/** Headers of every JSON reply. They forbid caching and MIME sniffing. */
 export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "content-type": "application/json; charset=utf-8",
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
 });
 
-/** Lets pages of any origin read the reply. */
+/** Header that lets web pages of any origin read the reply. */
 export const OPEN_TO_PAGES: Readonly<Record<string, string>> = Object.freeze({
   "access-control-allow-origin": "*",
 });
 
-/** 204: a stream has ended, and the reader has all of it. */
+/** Reply with 204 to a reader that already has all events of an ended stream. */
 export const NOTHING_REPLY: HttpReply = Object.freeze({
   status: 204,
   headers: Object.freeze({
@@ -24,13 +24,13 @@ export const NOTHING_REPLY: HttpReply = Object.freeze({
   body: "",
 });
 
-/** 200; `body` is JSON text. */
+/** Returns a reply with 200. `body` is JSON text. */
 export function jsonReply(body: string): HttpReply {
   return { status: 200, headers: JSON_HEADERS, body };
 }
 
-/** `{"status":"ok"}`: the success body of writes [decisions: Success body]. */
+/** Reply to a successful write, `{"status":"ok"}`. */
 export const OK_REPLY: HttpReply = Object.freeze(jsonReply('{"status":"ok"}'));
 
-/** For `.then` of a use case without a result. */
+/** Returns `OK_REPLY`. Used as the callback of `then` after a use case without a result. */
 export const okReply = (): HttpReply => OK_REPLY;

@@ -1,5 +1,5 @@
-// A row of the route table; the functions that make one give it the reader of its body or query.
-// State: none.
+// The type of a row of the route table, and the functions that create rows. They add the reader of
+// the body or the query string to a row.
 
 import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -7,42 +7,45 @@ import type { HttpReply, HttpRequest, HttpStream } from "../transport/types.ts";
 import { type Adapt, type BodyCheck, jsonReader, queryReader, type Reader } from "./body.ts";
 import type { Access, Guard } from "./guard.ts";
 
-export type Answered = HttpReply | HttpStream;
-export type Outcome = Answered | Promise<Answered>;
+/** A complete reply, or a reply that is sent in pieces. */
+export type RouteReply = HttpReply | HttpStream;
+export type Outcome = RouteReply | Promise<RouteReply>;
 
-/** The replies of success. */
+/** Description of the successful replies of a row, for the OpenAPI document. */
 interface Success {
   readonly description: string;
-  /** Undefined: not JSON, or without a fixed shape. */
+  /** Schema of the body. `undefined` if the body is not JSON or has no fixed shape. */
   readonly body: TSchema | undefined;
-  /** Absent: JSON. */
+  /** Content type of the body. Absent means JSON. */
   readonly contentType?: string;
-  /** The events sent to a caller that accepts server-sent events. */
+  /** Description of the events for a caller that accepts server-sent events. */
   readonly eventStream?: string;
-  /** The meaning of 204; absent: 204 is never answered. */
+  /** Meaning of a reply with 204. Absent if the row never returns 204. */
   readonly nothing?: string;
 }
 
-/** The documentation and access rule of a row. */
+/** Documentation and access rule of a row. */
 interface RowDocs {
   readonly path: string;
   readonly access: Access;
   readonly tag: string;
   readonly summary: string;
   readonly success: Success;
-  /** Error codes of the use case, beyond those of every call. */
+  /** Error codes of the use case, in addition to those of every call. */
   readonly errors: readonly ErrorCode[];
-  /** Request headers it reads beside those of every call, lower case. */
+  /** Request headers that the row reads in addition to those of every call, in lower case. */
   readonly headers?: readonly string[];
   /**
-   * Replaces the guard's check of `access`. Such a row also serves viewers and pages of any origin.
+   * Check that replaces the guard's check of `access`. A row with this check also serves viewers,
+   * and web pages of any origin may read its replies.
    */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
 /**
- * A row, ready to serve. `run` may throw or reject; a reply that goes on rechecks by `guard`;
- * `adapt` is applied to the body before it is checked.
+ * A complete row of the route table. `run` may throw or reject. It applies `adapt` to the body
+ * before validation. A reply in pieces uses `guard` to check again whether the caller is still
+ * authorized.
  */
 export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST";
@@ -51,7 +54,7 @@ export interface ApiRoute extends RowDocs {
   readonly run: (request: HttpRequest, guard: Guard, adapt?: Adapt) => Outcome;
 }
 
-/** POST with a JSON body. */
+/** Creates a row for POST with a JSON body. */
 export function postRoute<S extends TSchema>(
   row: RowDocs & {
     readonly body: S;
@@ -59,11 +62,14 @@ export function postRoute<S extends TSchema>(
   },
 ): ApiRoute {
   const { handle, ...docs } = row;
-  const run = reading(jsonReader(row.body), handle);
+  const run = runWith(jsonReader(row.body), handle);
   return { ...docs, method: "POST", query: undefined, run };
 }
 
-/** POST with a JSON body and a query string. `first` checks the body before its schema. */
+/**
+ * Creates a row for POST with a JSON body and a query string. `first` checks the body before the
+ * schema is validated.
+ */
 export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
   row: RowDocs & {
     readonly body: S;
@@ -80,12 +86,12 @@ export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
     if ("refused" in body) return body.refused;
     const query = readQuery(request);
     if ("refused" in query) return query.refused;
-    return naming(body.ignored, handle(body.value, query.value));
+    return withIgnoredFields(body.ignored, handle(body.value, query.value));
   };
   return { ...docs, method: "POST", run };
 }
 
-/** GET with a query string. */
+/** Creates a row for GET with a query string. */
 export function queryRoute<S extends Type.TObject>(
   row: RowDocs & {
     readonly query: S;
@@ -93,11 +99,11 @@ export function queryRoute<S extends Type.TObject>(
   },
 ): ApiRoute {
   const { handle, ...docs } = row;
-  const run = reading(queryReader(row.query), handle);
+  const run = runWith(queryReader(row.query), handle);
   return { ...docs, method: "GET", body: undefined, run };
 }
 
-/** A call that reads neither body nor query. */
+/** Creates a row for a call that reads neither a body nor a query string. */
 export function plainRoute(
   row: RowDocs & {
     readonly method: "GET" | "POST";
@@ -108,26 +114,27 @@ export function plainRoute(
   return { ...docs, body: undefined, query: undefined, run: handle };
 }
 
-function reading<T>(
+/** Returns a `run` function that reads the input and calls `handle` with the value. */
+function runWith<T>(
   read: Reader<T>,
   handle: (value: T, request: HttpRequest) => Outcome,
 ): ApiRoute["run"] {
   return (request, _guard, adapt) => {
     const input = read(request, adapt);
     if ("refused" in input) return input.refused;
-    return naming(input.ignored, handle(input.value, request));
+    return withIgnoredFields(input.ignored, handle(input.value, request));
   };
 }
 
-/** Adds a header that names the body's ignored fields [decisions: Unknown body fields]. */
-function naming(ignored: string | undefined, outcome: Outcome): Outcome {
+/** Adds a header that names the ignored fields of the body, if there are any. */
+function withIgnoredFields(ignored: string | undefined, outcome: Outcome): Outcome {
   if (ignored === undefined) return outcome;
-  const add = (reply: Answered): Answered =>
+  const addHeader = (reply: RouteReply): RouteReply =>
     "opened" in reply
       ? reply
       : {
           ...reply,
           headers: { ...reply.headers, "jindou-ignored-fields": ignored },
         };
-  return outcome instanceof Promise ? outcome.then(add) : add(outcome);
+  return outcome instanceof Promise ? outcome.then(addHeader) : addHeader(outcome);
 }

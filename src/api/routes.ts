@@ -1,5 +1,6 @@
-// The route table of the control plane: method, path, access, input, replies, handler. The listener
-// and the OpenAPI document are both made from it. State: none.
+// The route table of the control plane. Each row has a method, a path, an access rule, the schemas
+// of its input and replies, and a handler. The listener and the OpenAPI document are made from this
+// table.
 
 import type { Channels } from "../broker/channels.ts";
 import type { Conversations } from "../broker/conversations.ts";
@@ -13,7 +14,7 @@ import { channelQueries, createChannelReads } from "./channel-reads.ts";
 import { channelBodies, createChannelCalls, createListCalls, LISTS } from "./channels.ts";
 import { createClusterCalls, routeBatchBody, routeQuery } from "./cluster.ts";
 import {
-  type ConnectionParts,
+  type ConnectionPorts,
   connzQuery,
   createConnectionCalls,
   kickBody,
@@ -26,12 +27,12 @@ import { createSyncCalls, maxSeqQuery, syncBodies } from "./message-sync.ts";
 import { createMessageCalls, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
-import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
-import { createSystemCalls, type SystemParts } from "./system.ts";
+import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
+import { createSystemCalls, type SystemPorts } from "./system.ts";
 import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
 
-/** The use cases the rows call. */
-export interface RouteParts extends StreamRouteParts, SystemParts, ConnectionParts {
+/** Use cases that the rows call. */
+export interface RoutePorts extends StreamRoutePorts, SystemPorts, ConnectionPorts {
   readonly users: Users;
   readonly systemAccounts: SystemUids;
   readonly channels: Channels;
@@ -56,25 +57,25 @@ const SEND_REFUSALS = [
   "channel_disbanded",
 ] as const;
 
-/** All rows except /openapi.json, which is made from them. */
-export function createRoutes(parts: RouteParts, maxSubscribers: number): readonly ApiRoute[] {
+/** Creates all rows except `/openapi.json`, which is made from the other rows. */
+export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonly ApiRoute[] {
   return [
-    ...userRoutes(parts),
-    ...channelRoutes(parts.channels, maxSubscribers),
-    ...messageRoutes(parts.messages, maxSubscribers),
-    ...syncRoutes(parts),
-    eventRoute(parts.streams),
-    createStreamRoute(parts, "all"),
-    ...conversationRoutes(parts),
-    ...managerRoutes(parts.managers),
-    ...clusterRoutes(parts),
-    ...connectionRoutes(parts),
-    ...systemRoutes(parts),
+    ...userRoutes(ports),
+    ...channelRoutes(ports.channels, maxSubscribers),
+    ...messageRoutes(ports.messages, maxSubscribers),
+    ...syncRoutes(ports),
+    eventRoute(ports.streams),
+    createStreamRoute(ports, "all"),
+    ...conversationRoutes(ports),
+    ...managerRoutes(ports.managers),
+    ...clusterRoutes(ports),
+    ...connectionRoutes(ports),
+    ...systemRoutes(ports),
   ];
 }
 
-function userRoutes(parts: RouteParts): readonly ApiRoute[] {
-  const users = createUserCalls(parts.users, parts.systemAccounts);
+function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
+  const users = createUserCalls(ports.users, ports.systemAccounts);
   return [
     postRoute({
       path: "/user/token",
@@ -264,7 +265,7 @@ function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly
   ];
 }
 
-/** What each list does, for the document. */
+/** Meaning of each list, for the OpenAPI document. */
 const LIST_MEANINGS = {
   blacklist: "the users who may not send",
   whitelist: "the users who alone may send",
@@ -352,7 +353,7 @@ function messageRoutes(useCases: Messages, maxSubscribers: number): readonly Api
   ];
 }
 
-function syncRoutes({ messages, inboxes }: RouteParts): readonly ApiRoute[] {
+function syncRoutes({ messages, inboxes }: RoutePorts): readonly ApiRoute[] {
   const sync = createSyncCalls(messages, inboxes);
   const common = {
     access: ["messages:write"],
@@ -428,8 +429,8 @@ function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
   });
 }
 
-function conversationRoutes(parts: RouteParts): readonly ApiRoute[] {
-  const conversations = createConversationCalls(parts.conversations, parts.messages);
+function conversationRoutes(ports: RoutePorts): readonly ApiRoute[] {
+  const conversations = createConversationCalls(ports.conversations, ports.messages);
   const common = {
     access: ["messages:write"],
     tag: "conversations",
@@ -500,8 +501,8 @@ function managerRoutes(useCases: Managers): readonly ApiRoute[] {
   ];
 }
 
-function clusterRoutes(parts: RouteParts): readonly ApiRoute[] {
-  const cluster = createClusterCalls(parts.cluster, parts.clock);
+function clusterRoutes(ports: RoutePorts): readonly ApiRoute[] {
+  const cluster = createClusterCalls(ports.cluster, ports.clock);
   const common = { access: ["system:read"], tag: "cluster" } as const;
   return [
     plainRoute({
@@ -534,8 +535,8 @@ function clusterRoutes(parts: RouteParts): readonly ApiRoute[] {
   ];
 }
 
-function connectionRoutes(parts: ConnectionParts): readonly ApiRoute[] {
-  const connections = createConnectionCalls(parts);
+function connectionRoutes(ports: ConnectionPorts): readonly ApiRoute[] {
+  const connections = createConnectionCalls(ports);
   return [
     postRoute({
       path: "/conn/kick",
@@ -560,8 +561,8 @@ function connectionRoutes(parts: ConnectionParts): readonly ApiRoute[] {
   ];
 }
 
-function systemRoutes(parts: SystemParts): readonly ApiRoute[] {
-  const system = createSystemCalls(parts);
+function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
+  const system = createSystemCalls(ports);
   return [
     plainRoute({
       method: "GET",

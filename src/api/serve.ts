@@ -1,6 +1,7 @@
-// A row of the table as a route of the listener: guard (before the body is received), run, map
-// errors to replies and replies to the dialect, log our own errors, count. State: the time of the last log line about an
-// outage. Never throws, and never logs a body, a token or a password.
+// Turns a row of the route table into a route of the listener: checks the guard before the body is
+// received, runs the row, maps errors to replies and replies to the dialect, logs errors of the
+// server, and counts calls. State: the time of the next log line about an outage. Routes never
+// throw, and must never log a body, a token or a password.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
@@ -9,18 +10,19 @@ import type { Dialect } from "./dialect.ts";
 import { HTTP_STATUS, thrownReply } from "./errors.ts";
 import type { Guard } from "./guard.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
-import type { Answered, ApiRoute } from "./route.ts";
+import type { ApiRoute, RouteReply } from "./route.ts";
 
 export interface ApiLog {
   error(fields: object, message: string): void;
   warn(fields: object, message: string): void;
 }
 
+/** Minimum time between two log lines about an outage. */
 const OUTAGE_LOG_MS = 1000;
-/** Fits a login with the longest name and password, every character escaped. */
+/** Maximum body of a public call: a login with the longest name and password, all escaped. */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
-/** The routes it makes neither throw nor reject. */
+/** Returns a function that turns a row into a route. The routes neither throw nor reject. */
 export function createServe({
   guard,
   dialect,
@@ -40,16 +42,17 @@ export function createServe({
       report(route, thrown);
       return thrownReply(thrown);
     };
-    const judge = route.admit;
-    const say = (reply: HttpReply) => dialect.reply(reply, route);
+    const admitCaller = route.admit;
+    const translate = (reply: HttpReply) => dialect.reply(reply, route);
     const adapt = dialect.adaptOf(route);
-    const serving = { fail, say, path, observe };
-    const admit = served(
-      (request) => (judge === undefined ? guard(request, access) : judge(request, guard)),
-      serving,
+    const context = { fail, say: translate, path, observe };
+    const admit = guarded(
+      (request) =>
+        admitCaller === undefined ? guard(request, access) : admitCaller(request, guard),
+      context,
     );
-    const handle = served((request) => route.run(request, guard, adapt), serving);
-    const isForPages = judge !== undefined;
+    const handle = guarded((request) => route.run(request, guard, adapt), context);
+    const isForPages = admitCaller !== undefined;
     return {
       method,
       path,
@@ -65,14 +68,15 @@ export function createServe({
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
 /**
- * The step, with what it throws or rejects turned into a reply, in the dialect. Its reply is counted
- * and timed; without one a later step counts.
+ * Returns the step with its exceptions and rejections turned into replies, and all replies
+ * translated to the dialect. A reply is counted and timed. A step without a reply is not counted,
+ * because a later step will reply.
  */
-function served<Result extends Answered | undefined>(
+function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
   {
     fail,
-    say,
+    say: translate,
     path,
     observe,
   }: {
@@ -84,36 +88,42 @@ function served<Result extends Answered | undefined>(
 ): Step<Result | HttpReply> {
   return (request) => {
     const startMs = performance.now();
-    const done = (found: Result | HttpReply): Result | HttpReply => {
-      if (found === undefined) return found;
-      const reply = "opened" in found ? found : say(found);
+    const finish = (result: Result | HttpReply): Result | HttpReply => {
+      if (result === undefined) return result;
+      const reply = "opened" in result ? result : translate(result);
       observe?.(path, reply.status, performance.now() - startMs);
       return reply;
     };
-    const failed = (thrown: unknown) => done(fail(thrown));
+    const finishFailed = (thrown: unknown) => finish(fail(thrown));
     let outcome: Result | Promise<Result>;
     try {
       outcome = step(request);
     } catch (thrown) {
-      return failed(thrown);
+      return finishFailed(thrown);
     }
-    return outcome instanceof Promise ? outcome.then(done, failed) : done(outcome);
+    return outcome instanceof Promise ? outcome.then(finish, finishFailed) : finish(outcome);
   };
 }
 
-/** Pages of any origin may read all replies: the calls carry a credential that no browser adds. */
-function openToPages<Result extends Answered | undefined>(step: Step<Result>): Step<Result> {
-  const open = (reply: Result): Result =>
-    reply === undefined || "opened" in reply // has the header already
+/**
+ * Lets web pages of any origin read all replies of the step. This is safe because a browser does
+ * not add the credential of these calls by itself.
+ */
+function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
+  const addHeader = (reply: Result): Result =>
+    reply === undefined || "opened" in reply // a reply in pieces already has the header
       ? reply
       : { ...reply, headers: { ...reply.headers, ...OPEN_TO_PAGES } };
   return (request) => {
     const outcome = step(request);
-    return outcome instanceof Promise ? outcome.then(open) : open(outcome);
+    return outcome instanceof Promise ? outcome.then(addHeader) : addHeader(outcome);
   };
 }
 
-/** Logs bugs, and an outage at most once a second; errors caused by callers are not logged. */
+/**
+ * Returns a function that logs bugs, and outages at most once a second. It does not log errors
+ * caused by callers.
+ */
 function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
   let nextOutageMs = 0;
   return (route, thrown) => {

@@ -1,20 +1,21 @@
-// The request of a stream's reader, taken from path, query and headers: read once to judge the call
-// and once to answer it. State: none.
+// Parses the request of a stream reader from the path, the query string and the headers. It is
+// parsed twice: to authorize the call, and to reply to it.
 
 import { type Static, Type } from "typebox";
 import { type ChannelRef, type DeviceFlag, GROUP_CHANNEL } from "../broker/model.ts";
 import { hashToken } from "../broker/tokens.ts";
 import type { HttpRequest } from "../transport/types.ts";
-import { queryReader, type Read, type Reader } from "./body.ts";
+import { queryReader, type Reader, type ReadResult } from "./body.ts";
 import { errorReply } from "./errors.ts";
 import { channelId, channelType, personUid, streamName } from "./fields.ts";
 
 export const STREAM_PATH = "/stream/:channel_type/:channel_id/:client_msg_no";
 
-/** Headers a viewer may use, so that its token is in no URL. */
+/** Headers in which a viewer can send its credential, so that no URL contains the token. */
 export const VIEWER_HEADERS = ["x-uid", "x-token", "x-device-flag"];
 export const STREAM_HEADERS = ["accept", "last-event-id", ...VIEWER_HEADERS];
 
+/** Default device flag: a web browser. */
 const WEB = 1;
 
 export const streamQuery = Type.Object({
@@ -47,22 +48,23 @@ export const streamQuery = Type.Object({
   ),
 });
 
-/** The callers a listener takes: backends and viewers, or viewers only. */
+/** Callers that a listener accepts: backends and viewers, or only viewers. */
 export type Audience = "all" | "viewers";
 
+/** A parsed request to read or follow a stream. */
 export interface StreamRequest {
   readonly channel: ChannelRef;
-  /** Whose conversation a personal channel is. */
+  /** User who sees the channel. `undefined` only for a group. */
   readonly uid: string | undefined;
   readonly clientMsgNo: string;
   readonly fromIndex: number;
-  /** By server-sent events. */
+  /** True if the caller follows the stream by server-sent events. */
   readonly follows: boolean;
-  /** Undefined: the caller needs a credential of the control plane. */
+  /** Viewer who calls. `undefined` if the caller needs a credential of the control plane. */
   readonly viewer: Viewer | undefined;
 }
 
-/** A user that reads a stream with the token of one of its devices. */
+/** A user who reads a stream with the token of one of their devices. */
 export interface Viewer {
   readonly uid: string;
   readonly flag: DeviceFlag;
@@ -70,54 +72,60 @@ export interface Viewer {
   readonly tokenHash: Uint8Array;
 }
 
-/** For `viewers` every call is a viewer's, for `all` a call with a token is. */
+/**
+ * Returns the parser of requests. If the audience is `viewers`, every caller is a viewer. If it is
+ * `all`, a caller with a client token is a viewer.
+ */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
-  const read = queryReader(streamQuery, beside);
+  const read = queryReader(streamQuery, valuesOf);
   return (request) => {
-    const asked = read(request);
-    return "refused" in asked ? asked : toRequest(asked.value, request, audience);
+    const result = read(request);
+    return "refused" in result ? result : toRequest(result.value, request, audience);
   };
 }
 
-/** Whether a call that cannot be read is a viewer's. */
+/**
+ * True if a request that could not be parsed comes from a viewer, because it has a client token.
+ */
 export function presentsToken({ query, headers }: HttpRequest): boolean {
   return headers["x-token"] !== "" || new URLSearchParams(query).has("token");
 }
 
-/** Values of the path and of headers, which override the query string. */
-function beside({ params, headers }: HttpRequest): Record<string, string> {
+/** Returns the values in the path and in the headers, which override the query string. */
+function valuesOf({ params, headers }: HttpRequest): Record<string, string> {
   const [type = "", id = "", clientMsgNo = ""] = params;
   const values: Record<string, string> = {
     channel_type: type,
     channel_id: id,
     client_msg_no: clientMsgNo,
   };
-  const said = {
+  const headerValues = {
     from: headers["last-event-id"],
     uid: headers["x-uid"],
     token: headers["x-token"],
     device_flag: headers["x-device-flag"],
   };
-  for (const [name, text = ""] of Object.entries(said)) if (text !== "") values[name] = text;
+  for (const [name, text = ""] of Object.entries(headerValues))
+    if (text !== "") values[name] = text;
   return values;
 }
 
 function toRequest(
-  asked: Static<typeof streamQuery>,
+  query: Static<typeof streamQuery>,
   { headers }: HttpRequest,
   audience: Audience,
-): Read<StreamRequest> {
-  const { uid, token, device_flag: flag = WEB } = asked;
+): ReadResult<StreamRequest> {
+  const { uid, token, device_flag: flag = WEB } = query;
   const isViewer = audience === "viewers" || token !== undefined;
-  const channel = { id: asked.channel_id, type: asked.channel_type };
+  const channel = { id: query.channel_id, type: query.channel_type };
   if (uid === undefined && (isViewer || channel.type !== GROUP_CHANNEL))
     return { refused: uidMissing(isViewer) };
   return {
     value: {
       channel,
       uid,
-      clientMsgNo: asked.client_msg_no,
-      fromIndex: asked.from ?? 0,
+      clientMsgNo: query.client_msg_no,
+      fromIndex: query.from ?? 0,
       follows: acceptsEvents(headers.accept ?? ""),
       viewer:
         isViewer && uid !== undefined
@@ -127,6 +135,7 @@ function toRequest(
   };
 }
 
+/** Returns the error for a missing uid. */
 function uidMissing(isViewer: boolean) {
   return errorReply("bad_request", {
     message: isViewer

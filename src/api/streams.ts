@@ -1,5 +1,5 @@
-// The row that reads a stream: its state now, or event by event until its end. On the clients'
-// listener it is the only row. State: the open feeds.
+// The row that reads a stream: its current state, or its events until the end. The listener for
+// clients serves only this row. State: the open feeds.
 
 import type { StreamNote, StreamSnapshot } from "../broker/model.ts";
 import type { StreamFollowers } from "../broker/stream-followers.ts";
@@ -7,7 +7,7 @@ import type { Streams } from "../broker/streams.ts";
 import { Feeds, type MayStay } from "./feeds.ts";
 import { jsonReply, NOTHING_REPLY } from "./reply.ts";
 import { streamBody } from "./reply-schemas.ts";
-import type { Answered, ApiRoute } from "./route.ts";
+import type { ApiRoute, RouteReply } from "./route.ts";
 import {
   type Audience,
   createStreamReader,
@@ -16,31 +16,32 @@ import {
   type StreamRequest,
   streamQuery,
 } from "./stream-request.ts";
-import { type AdmissionParts, createStreamAdmission, STREAM_ACCESS } from "./viewers.ts";
+import { type AdmissionPorts, createStreamAdmission, STREAM_ACCESS } from "./viewers.ts";
 
-export interface StreamRouteParts extends AdmissionParts {
+/** Ports of the row that reads a stream. */
+export interface StreamRoutePorts extends AdmissionPorts {
   readonly streams: Pick<Streams, "read">;
   readonly followers: Pick<StreamFollowers, "follow">;
-  /** Interval of keep-alive comments and of checks that a reader may stay. Absent: 15 s. */
+  /** Interval of keep-alive comments and of checks whether a reader may continue. Default: 15 s. */
   readonly keepAliveMs?: number;
 }
 
-export function createStreamRoute(parts: StreamRouteParts, audience: Audience): ApiRoute {
-  const { streams, followers } = parts;
+export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): ApiRoute {
+  const { streams, followers } = ports;
   const read = createStreamReader(audience);
-  const admission = createStreamAdmission(parts, audience);
-  const feeds = new Feeds(parts.keepAliveMs);
+  const admission = createStreamAdmission(ports, audience);
+  const feeds = new Feeds(ports.keepAliveMs);
 
-  async function answer(asked: StreamRequest, mayStay: MayStay): Promise<Answered> {
-    const { channel, uid, clientMsgNo, fromIndex } = asked;
+  async function reply(target: StreamRequest, mayStay: MayStay): Promise<RouteReply> {
+    const { channel, uid, clientMsgNo, fromIndex } = target;
     const view = { channel, uid };
     const stream = await streams.read(view, clientMsgNo);
-    if (!asked.follows) return jsonReply(JSON.stringify(streamReplyJson(stream)));
-    // A browser's EventSource reconnects after the end; 204 stops it.
+    if (!target.follows) return jsonReply(JSON.stringify(streamReplyJson(stream)));
+    // The EventSource of a browser reconnects after the end of the events. 204 makes it stop.
     if (stream.state !== "active" && fromIndex === stream.nextIndex) return NOTHING_REPLY;
-    const viewer = asked.viewer && { uid: asked.viewer.uid, mayStay };
-    const target = { view, clientMsgNo, fromIndex, viewer };
-    return feeds.open((sink) => followers.follow(target, sink), mayStay);
+    const viewer = target.viewer && { uid: target.viewer.uid, mayStay };
+    const subscription = { view, clientMsgNo, fromIndex, viewer };
+    return feeds.open((sink) => followers.follow(subscription, sink), mayStay);
   }
 
   return {
@@ -63,15 +64,15 @@ export function createStreamRoute(parts: StreamRouteParts, audience: Audience): 
     },
     errors: ["bad_id", "stream_unknown", "not_in_channel", "rate_limited"],
     run(request, guard) {
-      const asked = read(request);
-      if ("refused" in asked) return asked.refused;
+      const result = read(request);
+      if ("refused" in result) return result.refused;
       const mayStay = () => admission.stillAdmits(request, guard);
-      return answer(asked.value, mayStay);
+      return reply(result.value, mayStay);
     },
   };
 }
 
-/** A stream as history shows it with its message. */
+/** Returns a stream as JSON, in the shape that history shows with a stream's message. */
 export function streamJson(stream: StreamSnapshot) {
   return {
     state: stream.state,

@@ -1,10 +1,10 @@
-// The process itself: alive, ready, metrics, migration. State: none.
+// Calls about the process itself: health, readiness, metrics and migration.
 
 import type { Clock } from "../broker/ports.ts";
 import { errorReply } from "./errors.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 
-/** Progress of the move of the data from another store [spec: Migration result]. */
+/** Progress of the move of data from another store. */
 interface MigrationResult {
   readonly status: "running" | "completed" | "migrated" | "failed";
   readonly step: string;
@@ -12,32 +12,33 @@ interface MigrationResult {
   readonly tryCount: number;
 }
 
-/** Whether the node takes work now; if not, `reason` is a sentence for people. */
+/** Whether the node is ready for work. If it is not, `reason` is a sentence for the operator. */
 interface Readiness {
   readonly ready: boolean;
   readonly reason: string;
 }
 
-/** The metrics page in Prometheus' text format; a prom-client Registry is one. */
+/** Source of the metrics page in the Prometheus text format, for example a prom-client Registry. */
 interface MetricsPage {
   readonly contentType: string;
   metrics(): Promise<string>;
 }
 
-/** What this process is and does. */
+/** Identity and current figures of this process. */
 interface Vitals {
   readonly nodeId: string;
   readonly version: string;
   readonly startedAtMs: number;
-  /** Given to clients; "": none is. */
+  /** Address at which clients reach the node, empty if none is configured. */
   readonly clientAddress: string;
   readonly connections: number;
   readonly sessions: number;
-  /** Pushes to sessions since the start. */
+  /** Number of pushes to sessions since the start. */
   readonly deliveries: number;
 }
 
-export interface SystemParts {
+/** Ports of the calls about the process. */
+export interface SystemPorts {
   readonly vitals: () => Vitals;
   readonly clock: Clock;
   readonly migration: () => MigrationResult;
@@ -47,23 +48,23 @@ export interface SystemParts {
 
 const READY = jsonReply('{"status":"ready"}');
 
-export function createSystemCalls(parts: SystemParts) {
+export function createSystemCalls(ports: SystemPorts) {
   return {
     healthz: () => OK_REPLY,
 
     async readyz() {
-      const { ready, reason } = await parts.readiness();
+      const { ready, reason } = await ports.readiness();
       return ready ? READY : errorReply("unavailable", { message: reason });
     },
 
     async health() {
-      const { ready, reason } = await parts.readiness();
+      const { ready, reason } = await ports.readiness();
       return ready ? OK_REPLY : errorReply("unavailable", { message: reason });
     },
 
     varz() {
-      const vitals = parts.vitals();
-      const uptimeMs = parts.clock() - vitals.startedAtMs;
+      const vitals = ports.vitals();
+      const uptimeMs = ports.clock() - vitals.startedAtMs;
       const body = {
         server_id: vitals.nodeId,
         server_name: "Jindou",
@@ -79,16 +80,16 @@ export function createSystemCalls(parts: SystemParts) {
     },
 
     async metrics() {
-      const body = await parts.metrics.metrics();
+      const body = await ports.metrics.metrics();
       const headers = {
         ...JSON_HEADERS,
-        "content-type": parts.metrics.contentType,
+        "content-type": ports.metrics.contentType,
       };
       return { status: 200, headers, body };
     },
 
     migration() {
-      const { status, step, lastErr, tryCount } = parts.migration();
+      const { status, step, lastErr, tryCount } = ports.migration();
       return jsonReply(
         JSON.stringify({
           status,

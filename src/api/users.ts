@@ -1,4 +1,4 @@
-// Users: device tokens, logging devices out, online status. State: none.
+// Calls about users: device tokens, logout of devices, and online status.
 
 import { type Static, Type } from "typebox";
 import { DEVICE_FLAGS } from "../broker/model.ts";
@@ -9,6 +9,7 @@ import { flag, id, MAX_LOOKUP_UIDS, uids } from "./fields.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
+/** Value of `device_flag` that means all device flags. */
 const ALL_FLAGS = -1;
 
 export const userBodies = {
@@ -80,12 +81,12 @@ export function createUserCalls(users: Users, accounts: SystemUids) {
           device_level: level,
           has_token: tokenHash.length > 0 ? 1 : 0,
         })),
-        sessions: sessions.map((one) => ({
-          session_id: one.sessionId,
-          node_id: one.nodeId,
-          device_flag: one.flag,
-          device_level: one.level,
-          device_id: one.deviceId,
+        sessions: sessions.map((session) => ({
+          session_id: session.sessionId,
+          node_id: session.nodeId,
+          device_flag: session.flag,
+          device_level: session.level,
+          device_id: session.deviceId,
         })),
       };
       return jsonReply(JSON.stringify(body));

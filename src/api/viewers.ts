@@ -1,5 +1,5 @@
-// The readers of a stream that are admitted: a viewer, that is a user in the channel with the token
-// of one of its devices, or a caller the guard admits. State: none.
+// Decides who may read a stream: a viewer, who is a user of the channel with the token of one of
+// their devices, or a caller whom the guard authorizes. Keeps no state.
 
 import { BrokerError } from "../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
@@ -12,29 +12,31 @@ import type { Access, Guard } from "./guard.ts";
 import type { ApiLog } from "./serve.ts";
 import { type Audience, createStreamReader, presentsToken, type Viewer } from "./stream-request.ts";
 
+/** Checks of viewers. */
 export interface Viewers {
-  /** Whether pages of `origin` may act for a viewer; "" is no page. */
+  /** Returns whether web pages of `origin` may act for a viewer. Empty means not a web page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Resolves if the viewer may see the channel. Throws `unauthorized`, `not_in_channel`,
-   * `unavailable`, and `rate_limited` if `address` is in a network that guesses tokens. Only the
-   * call that presents a token first has an `address`.
+   * Resolves if the viewer may see the channel. Throws `unauthorized`, `not_in_channel` or
+   * `unavailable`. Throws `rate_limited` if too many wrong tokens came from the network of
+   * `address`. Only the first check of a call has an `address`; later checks of an open feed have
+   * none.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }
 
-interface ViewerParts {
+interface ViewerPorts {
   readonly store: Pick<UserStore, "device"> & Pick<ChannelStore, "groupFacts">;
-  /** `none`: any token is accepted. */
+  /** Whether the token is checked. `none` means that any token is accepted. */
   readonly clientAuth: "token" | "none";
   readonly allowsOrigin: (origin: string) => boolean;
   readonly tokens: Pick<TokenGate, "attempt">;
 }
 
-export function createViewers(parts: ViewerParts): Viewers {
-  const { store, clientAuth, allowsOrigin, tokens } = parts;
+export function createViewers(ports: ViewerPorts): Viewers {
+  const { store, clientAuth, allowsOrigin, tokens } = ports;
 
-  async function assertKnown({ uid, flag, tokenHash }: Viewer): Promise<void> {
+  async function authenticate({ uid, flag, tokenHash }: Viewer): Promise<void> {
     if (uid !== SYSTEM_UID) {
       if (clientAuth === "none") return;
       const device = await store.device(uid, flag);
@@ -50,8 +52,8 @@ export function createViewers(parts: ViewerParts): Viewers {
 
     async admit(viewer, channel, address) {
       const { uid } = viewer;
-      if (address === undefined) await assertKnown(viewer);
-      else await tokens.attempt({ address, uid }, () => assertKnown(viewer));
+      if (address === undefined) await authenticate(viewer);
+      else await tokens.attempt({ address, uid }, () => authenticate(viewer));
       if (channel.type !== GROUP_CHANNEL) return; // the viewer's own conversation
       const facts = await store.groupFacts(channel.id, uid);
       if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
@@ -59,15 +61,17 @@ export function createViewers(parts: ViewerParts): Viewers {
   };
 }
 
-/** A stream is history, which needs the permission to write messages. */
+/** Permissions to read a stream. A stream is part of history, which requires `messages:write`. */
 export const STREAM_ACCESS = ["messages:write", "events:write"] as const satisfies Access;
 
-export interface AdmissionParts {
+/** Ports of the check of stream readers. */
+export interface AdmissionPorts {
   readonly viewers: Viewers;
   readonly log: Pick<ApiLog, "error">;
 }
 
-export function createStreamAdmission({ viewers, log }: AdmissionParts, audience: Audience) {
+/** Creates the checks of stream readers for a listener with this audience. */
+export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience: Audience) {
   const read = createStreamReader(audience);
 
   async function admitViewer(
@@ -83,14 +87,15 @@ export function createStreamAdmission({ viewers, log }: AdmissionParts, audience
     return undefined;
   }
 
-  function judge(request: HttpRequest, guard: Guard, isFirst: boolean): ReturnType<Guard> {
-    const asked = read(request);
-    // A request that cannot be read gets its 400 from `run`, but only if viewers may call.
-    if ("refused" in asked)
+  function check(request: HttpRequest, guard: Guard, isFirst: boolean): ReturnType<Guard> {
+    const result = read(request);
+    // `run` replies with 400 to a request that cannot be parsed. Without a client token, the caller
+    // must be authorized first.
+    if ("refused" in result)
       return audience === "viewers" || presentsToken(request)
         ? undefined
         : guard(request, STREAM_ACCESS);
-    const { viewer, channel } = asked.value;
+    const { viewer, channel } = result.value;
     if (viewer === undefined) return guard(request, STREAM_ACCESS);
     const { origin = "" } = request.headers;
     return admitViewer(
@@ -101,15 +106,17 @@ export function createStreamAdmission({ viewers, log }: AdmissionParts, audience
   }
 
   return {
-    /** The reply that refuses the call, or undefined. */
-    admit: (request: HttpRequest, guard: Guard) => judge(request, guard, true),
+    /** Returns an error reply, or `undefined` if the caller may read the stream. */
+    admit: (request: HttpRequest, guard: Guard) => check(request, guard, true),
 
-    /** Whether an admitted caller would be admitted now. Does not reject. */
+    /**
+     * Returns whether a caller who was admitted earlier may still read the stream. Never rejects.
+     */
     async stillAdmits(request: HttpRequest, guard: Guard): Promise<boolean> {
       try {
-        return (await judge(request, guard, false)) === undefined;
+        return (await check(request, guard, false)) === undefined;
       } catch (error) {
-        // If the check fails the reader is ended too: it reconnects and is checked anew.
+        // A failed check ends the feed, too. The reader reconnects and is checked again.
         if (!(error instanceof BrokerError))
           log.error({ err: error }, "A reader of a stream could not be checked");
         return false;

@@ -1,6 +1,6 @@
-// The dialect of backends written for WuKongIM: success `{"status":200}`, errors `{msg,status}`,
-// channels created or changed by one call, and bodies read with its tolerance. What it decides is
-// said in docs/http.md. State: none.
+// The dialect for backends written for WuKongIM: success is `{"status":200}`, errors are
+// `{msg,status}`, one call creates or changes a channel, and bodies are read as tolerantly as
+// WuKongIM does. docs/http.md describes all differences. Keeps no state.
 
 import { type Static, type TSchema, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
@@ -21,31 +21,31 @@ import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, type Outcome, postRoute } from "./route.ts";
 import { userBodies } from "./users.ts";
 
-interface WukongimParts {
+interface WukongimPorts {
   readonly users: Pick<Users, "liveSessions">;
   readonly messages: Messages;
   readonly channels: Channels;
   readonly clock: Clock;
 }
 
-export function createWukongimDialect(parts: WukongimParts, maxSubscribers: number): Dialect {
+export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: number): Dialect {
   return {
     rows(table) {
-      const own = [
-        ...channelRows(parts.channels, maxSubscribers, table),
-        sendRow(parts.messages, maxSubscribers, table),
-        onlineStatusRow(parts.users, table),
+      const ownRows = [
+        ...channelRows(ports.channels, maxSubscribers, table),
+        sendRow(ports.messages, maxSubscribers, table),
+        onlineStatusRow(ports.users, table),
       ];
       const ownOf = (row: ApiRoute) =>
-        own.find(({ path }) => path === row.path) ??
-        (REMOVALS.has(row.path) ? toleratingNone(row) : row);
+        ownRows.find(({ path }) => path === row.path) ??
+        (REMOVALS.has(row.path) ? ignoringMissingChannel(row) : row);
       return table.map(ownOf).map(withOwnBody);
     },
-    adaptOf: ({ method, path }) => (method === "POST" ? (body) => adapted(path, body) : undefined),
+    adaptOf: ({ method, path }) => (method === "POST" ? (body) => adapt(path, body) : undefined),
     reply: (reply, row) =>
       reply.status >= 400
-        ? refusalReply(reply)
-        : (SUCCESSES.get(row?.path ?? "")?.(reply, parts.clock()) ?? successReply(reply, row)),
+        ? errorReplyOf(reply)
+        : (SUCCESSES.get(row?.path ?? "")?.(reply, ports.clock()) ?? successReply(reply, row)),
     errorBody,
     statusOf,
   };
@@ -53,56 +53,63 @@ export function createWukongimDialect(parts: WukongimParts, maxSubscribers: numb
 
 // --- Replies -------------------------------------------------------------------------------------
 
-const KEPT: ReadonlySet<number> = new Set([400, 401, 429, 500, 503]);
+/** Statuses of the broker's errors that this dialect does not change. */
+const KEPT_STATUSES: ReadonlySet<number> = new Set([400, 401, 429, 500, 503]);
 
-/** Other refusals of a use case are 400; what concerns HTTP itself keeps its status. */
+/** Returns the HTTP status of an error code of the broker: one of `KEPT_STATUSES`, or 400. */
 function statusOf(code: ErrorCode): number {
   const status = HTTP_STATUS[code];
-  return KEPT.has(status) ? status : 400;
+  return KEPT_STATUSES.has(status) ? status : 400;
 }
 
-const NO_BODY: readonly number[] = [401];
+/** Statuses whose replies have no body. */
+const STATUSES_WITHOUT_BODY: readonly number[] = [401];
 
-/** `{msg,status}`; a caller without a valid credential gets no body. */
-function refusalReply({ status, headers = {}, body }: HttpReply): HttpReply {
-  if (NO_BODY.includes(status)) return { status, headers, body: "" };
-  const { error, code } = JSON.parse(String(body)); // of errors.ts
-  const isBrokers = code in HTTP_STATUS && status !== 413;
+/**
+ * Returns the error reply as `{msg,status}`, or without a body if the caller has no valid
+ * credential. Errors of HTTP itself, such as 404, keep their status.
+ */
+function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
+  if (STATUSES_WITHOUT_BODY.includes(status)) return { status, headers, body: "" };
+  const { error, code } = JSON.parse(String(body)); // written by errors.ts
+  const isBrokerError = code in HTTP_STATUS && status !== 413;
   return {
-    status: isBrokers ? statusOf(code) : status,
+    status: isBrokerError ? statusOf(code) : status,
     headers,
-    // The status in the body names a refused permission.
+    // The status in the body is 403 if a permission is missing.
     body: JSON.stringify({
       msg: error,
-      status: isBrokers && code !== "forbidden" ? statusOf(code) : status,
+      status: isBrokerError && code !== "forbidden" ? statusOf(code) : status,
     }),
   };
 }
 
-const OK = '{"status":"ok"';
+/** Beginning of a successful reply of the table. */
+const TABLE_SUCCESS = '{"status":"ok"';
+/** Beginning of a successful reply of this dialect. */
 const SUCCESS = '{"status":200';
 
-/** `"ok"` is the number 200 in the reply of a write; other replies have the shape of the table. */
+/** Replaces the status `"ok"` of a write with the number 200. Other replies are not changed. */
 function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
   const { body } = reply;
-  return row?.method === "POST" && typeof body === "string" && body.startsWith(OK)
-    ? { ...reply, body: SUCCESS + body.slice(OK.length) }
+  return row?.method === "POST" && typeof body === "string" && body.startsWith(TABLE_SUCCESS)
+    ? { ...reply, body: SUCCESS + body.slice(TABLE_SUCCESS.length) }
     : reply;
 }
 
 type Shape = (reply: HttpReply, nowMs: number) => HttpReply;
 
-/** Replies of another shape, by path. */
+/** Conversions of successful replies with another shape, by path. */
 const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
   ["/message/send", (reply) => ({ ...reply, body: `${SUCCESS},"data":${reply.body}}` })],
   [
     "/manager/login",
     (reply, nowMs) => {
-      const { token, expire, user } = JSON.parse(String(reply.body)); // of managers.ts
+      const { token, expire, user } = JSON.parse(String(reply.body)); // written by managers.ts
       const { username, permissions } = user;
       const exp = Math.floor(nowMs / 1000) + expire;
-      const joined = permissions.join(",");
-      const body = { username, token, exp, permissions: joined };
+      const permissionList = permissions.join(",");
+      const body = { username, token, exp, permissions: permissionList };
       return { ...reply, body: JSON.stringify(body) };
     },
   ],
@@ -119,6 +126,7 @@ const errorBody = Type.Object(
 );
 
 const status = Type.Literal(200);
+/** Schemas of reply bodies in this dialect, by the schema in the table. */
 const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | undefined, TSchema>([
   [replies.statusBody, Type.Object({ status }, { title: "Done", examples: [{ status: 200 }] })],
   [
@@ -156,7 +164,7 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
   ],
 ]);
 
-/** For the OpenAPI document. */
+/** Returns the row with the schema of this dialect's reply, for the OpenAPI document. */
 function withOwnBody(row: ApiRoute): ApiRoute {
   const body = BODIES.get(row.success.body);
   return row.method === "GET" || body === undefined
@@ -168,7 +176,7 @@ function withOwnBody(row: ApiRoute): ApiRoute {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** 1 is set, any other integer is not. */
+/** Fields that are flags. The integer 1 means set, every other integer means not set. */
 const FLAGS: ReadonlySet<string> = new Set([
   "ban",
   "disband",
@@ -183,13 +191,17 @@ const FLAGS: ReadonlySet<string> = new Set([
   "sync_once",
 ]);
 
-/** Null means absent, and a missing field what it means in WuKongIM. */
-function adapted(path: string, body: unknown): unknown {
+/**
+ * Converts a body to the form of the table. `null` means absent, and a missing field has the
+ * default of WuKongIM.
+ */
+function adapt(path: string, body: unknown): unknown {
   if (!isRecord(body)) return body;
-  const given = tolerant(body);
-  return MEANINGS.get(path)?.(given) ?? given;
+  const fields = tolerant(body);
+  return DEFAULTS.get(path)?.(fields) ?? fields;
 }
 
+/** Removes fields that are `null` and converts flags to 0 or 1. */
 function tolerant(body: Fields): Fields {
   const fields: (readonly [string, unknown])[] = [];
   for (const [name, value] of Object.entries(body)) {
@@ -201,7 +213,8 @@ function tolerant(body: Fields): Fields {
   return Object.fromEntries(fields);
 }
 
-const MEANINGS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
+/** Functions that add the defaults of WuKongIM to a body, by path. */
+const DEFAULTS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
   string,
   (body: Fields) => Fields
 >([
@@ -251,6 +264,7 @@ function isEmpty(value: unknown): boolean {
 
 // --- Rows ----------------------------------------------------------------------------------------
 
+/** Flags of a channel that a body does not set. `disband` is missing because it is permanent. */
 const NO_FLAGS = { ban: 0, send_ban: 0, allow_stranger: 0, large: 0 } as const;
 
 function channelRows(
@@ -268,7 +282,10 @@ function channelRows(
     { title: "ChannelRequest" },
   );
 
-  /** Creates the channel, or gives it these flags, absent ones 0, and these subscribers too. */
+  /**
+   * Creates the channel. If it already exists, sets its flags (absent flags to 0) and adds the
+   * subscribers.
+   */
   async function upsert(body: Static<typeof create>) {
     try {
       return await calls.create(body);
@@ -279,12 +296,12 @@ function channelRows(
     await channels.addSubscribers(channel, body.subscribers ?? [], {
       membership: "permanent",
       reset: body.reset === 1,
-    }); // refuses a disbanded channel
+    }); // throws if the channel is disbanded
     return calls.update({ ...NO_FLAGS, ...body });
   }
 
-  /** Creates a missing channel, and calls again. */
-  async function creating(
+  /** Runs `call`. If the channel does not exist, creates it and runs `call` again. */
+  async function withChannel(
     { channel_id, channel_type }: Static<typeof bodies.target>,
     call: () => Outcome,
   ) {
@@ -296,7 +313,7 @@ function channelRows(
     try {
       await calls.create({ channel_id, channel_type });
     } catch (error) {
-      if (!hasCode(error, "channel_exists")) throw error; // its creator's flags stay
+      if (!hasCode(error, "channel_exists")) throw error; // another call created it with its own flags
     }
     return call();
   }
@@ -312,14 +329,17 @@ function channelRows(
       ...docsOf("/channel/info", table),
       summary: "Sets all flags, absent ones to 0; creates a missing channel",
       body: bodies.update,
-      handle: (body) => upsert({ ...body, subscribers: [], reset: 0 }), // it may have fields that are ignored
+      // Overrides `subscribers` and `reset`, which the body may contain as unknown fields.
+      handle: (body) => upsert({ ...body, subscribers: [], reset: 0 }),
     }),
     postRoute({
       ...docsOf("/channel/subscriber_add", table),
       summary: "Adds subscribers; creates a missing channel",
       body: bodies.addSubscribers,
       handle: ({ channel_type = GROUP_CHANNEL, ...body }) =>
-        creating({ ...body, channel_type }, () => calls.addSubscribers({ ...body, channel_type })),
+        withChannel({ ...body, channel_type }, () =>
+          calls.addSubscribers({ ...body, channel_type }),
+        ),
     }),
     postRoute({
       ...docsOf("/channel/subscriber_remove", table),
@@ -343,20 +363,20 @@ function channelRows(
           ...docsOf(`/channel/${wire}_add`, table),
           summary: `Adds to the ${wire}; creates a missing channel`,
           body: bodies.listed,
-          handle: (body) => creating(body, () => list.add(body)),
+          handle: (body) => withChannel(body, () => list.add(body)),
         }),
         postRoute({
           ...docsOf(`/channel/${wire}_set`, table),
           summary: `Replaces the ${wire}; creates a missing channel`,
           body: bodies.list,
-          handle: (body) => creating(body, () => list.set(body)),
+          handle: (body) => withChannel(body, () => list.set(body)),
         }),
       ];
     }),
   ];
 }
 
-/** Calls that remove something, which of a missing channel is not there. */
+/** Paths of calls that remove something. They succeed if the channel does not exist. */
 const REMOVALS: ReadonlySet<string> = new Set([
   "/channel/delete",
   "/channel/subscriber_remove_all",
@@ -366,12 +386,13 @@ const REMOVALS: ReadonlySet<string> = new Set([
   ]),
 ]);
 
-function toleratingNone(row: ApiRoute): ApiRoute {
+/** Returns the row, which succeeds if the channel does not exist. */
+function ignoringMissingChannel(row: ApiRoute): ApiRoute {
   return {
     ...row,
-    async run(...asked) {
+    async run(...args) {
       try {
-        return await row.run(...asked);
+        return await row.run(...args);
       } catch (error) {
         if (!hasCode(error, "channel_not_found")) throw error;
         return okReply();
@@ -380,7 +401,10 @@ function toleratingNone(row: ApiRoute): ApiRoute {
   };
 }
 
-/** A command to users without a channel is a personal one to each of them. */
+/**
+ * Returns the row of `/message/send`. A command with subscribers and without a channel is sent to
+ * each subscriber as a personal message.
+ */
 function sendRow(messages: Messages, maxSubscribers: number, table: readonly ApiRoute[]): ApiRoute {
   const { send } = createMessageCalls(messages);
   const sendBatch = createSendBatch(messages);
@@ -437,9 +461,9 @@ function onlineStatusRow(users: Pick<Users, "liveSessions">, table: readonly Api
   });
 }
 
-/** What the table says of a row. */
+/** Returns the documentation and access rule of the table's row with this path. */
 function docsOf(path: string, table: readonly ApiRoute[]) {
-  const row = table.find((one) => one.path === path);
+  const row = table.find((candidate) => candidate.path === path);
   if (row === undefined) throw new Error(`No row has the path ${path}`); // a bug
   const { access, tag, success, errors } = row;
   return { path, access, tag, success, errors };

@@ -5,7 +5,7 @@
 import { scryptSync } from "node:crypto";
 import pino from "pino";
 import type { LocalConnection } from "../../src/api/connections.ts";
-import { type ApiParts, type ApiSettings, createHttpEndpoint } from "../../src/api/endpoint.ts";
+import { type ApiPorts, type ApiSettings, createHttpEndpoint } from "../../src/api/endpoint.ts";
 import type { ChannelState, Page } from "../../src/broker/channels.ts";
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
 import type { ManagersPorts } from "../../src/broker/managers.ts";
@@ -101,7 +101,7 @@ export const IDLE_NODE: NodeInfo = {
 export async function startApi(
   settings: Partial<ApiSettings> = {},
   managerParts: Partial<Omit<ManagersPorts, "clock">> = {},
-  parts: Partial<ApiParts> = {},
+  parts: Partial<ApiPorts> = {},
 ): Promise<TestApi> {
   const stage: Backstage = {
     asked: [],
@@ -162,7 +162,7 @@ const ACCOUNTS: readonly AccountConfig[] = [
   { username: "view", passwordHash: cheapHash("p"), role: "viewer" },
 ];
 
-function useCases(stage: Backstage): Omit<ApiParts, "managers" | "settings" | "log"> {
+function useCases(stage: Backstage): Omit<ApiPorts, "managers" | "settings" | "log"> {
   const note =
     <T>(call: string, answer: () => T) =>
     async (...args: unknown[]): Promise<T> => {
