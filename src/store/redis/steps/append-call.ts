@@ -1,5 +1,5 @@
-// One message for the step that appends (`lua/append.lua`): what the step is given of it, and what
-// the step's reply says became of it. No state.
+// One call of `append`: encodes a message for the append script (`lua/append.lua`) and decodes its
+// result from the script's reply. No state.
 
 import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -11,62 +11,78 @@ import type { ChannelNames } from "./channel-names.ts";
 import { dedupeKey } from "./channel-names.ts";
 import { codeOf, refusalOf } from "./permission-tables.ts";
 
-// What became of a message, in the step's reply.
+// Results of a message in the script's reply.
 const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
-/** Of each message in the reply; behind all of them the ids of messages before, if it has them. */
-const ANSWER_BYTES = 26;
+/**
+ * Bytes of one result in the reply. After the results follow the ids of the messages before, if
+ * there are any.
+ */
+const RESULT_BYTES = 26;
 const ID_BYTES = 8;
+/** Maximum value of `expire`, in seconds. */
 const MAX_EXPIRE_S = 0xffff_ffff;
-/** Counted for a message beside its record. */
-const CALL_BYTES = 300;
+/** Bytes that a call counts in addition to its record and extra. */
+const CALL_OVERHEAD_BYTES = 300;
 const NOTHING = Buffer.alloc(0);
 
-/** What became of a message. */
-export type Outcome = Placed | { readonly refused: SendRefusal };
+/** Result of an append: the position of the message, or the refusal of its sender. */
+export type Outcome = Placement | { readonly refused: SendRefusal };
 
-export interface Placed {
+/** Position of an appended message, or of the first message if this one is a retry. */
+export interface Placement {
   readonly refused?: undefined;
   readonly messageId: number;
-  /** 0: not kept. */
+  /** 0 if the message is not stored. */
   readonly messageSeq: number;
-  /** 0: it repeats a command. */
+  /** 0 if the message is a retry of a command. */
   readonly publicationSeq: number;
-  /** These are of the first message. */
+  /** True if the message is a retry. Then these are the values of the first message. */
   readonly isRetry: boolean;
-  /** When it was accepted, Unix milliseconds. */
+  /** Time at which the message was accepted, Unix milliseconds. */
   readonly atMs: number;
   /**
-   * Of a personal channel whose users are in other slots the id of the message before it; 0: not
-   * known.
+   * Id of the channel's message before this one, 0 if it is unknown. Only meaningful for a personal
+   * channel whose users are in other slots.
    */
   readonly idBefore: number;
   readonly record: Buffer;
-  /** Rejects `unavailable`; undefined: it is durable. */
+  /**
+   * Resolves when the message is durable, or rejects with `unavailable`. `undefined` if it is
+   * durable already.
+   */
   readonly durable: Promise<void> | undefined;
 }
 
+/** One message that waits to be appended or is being appended. */
 export class AppendCall {
+  /** Names of the channel's keys. */
   readonly names: ChannelNames;
+  /** Approximate memory of the call. */
   readonly bytes: number;
-  /** Calls of one origin into one channel keep their order; undefined: it has none to keep. */
+  /**
+   * Name of the order that this call must keep: calls with the same name are stored in the order in
+   * which they were made. `undefined` if the call has no order to keep.
+   */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
-  /** When it began to wait, by `performance.now()`. */
+  /** Start of the wait, by `performance.now()`. */
   readonly sinceMs = performance.now();
   readonly #fromUid: string;
-  /** Where a retry finds it; "": it is not looked up. */
+  /** Key of the dedupe record, "" if retries are not recognised. */
   readonly #dedupeKey: string;
+  /** Bytes for the packed numbers of the script. */
   readonly #numbers: readonly number[];
   readonly #atMs: number;
+  /** Time at which the message expires, 0 if it does not. */
   readonly #endsAtMs: number;
   readonly #record: Buffer;
   readonly #extra: Buffer;
   #resolve: (outcome: Outcome) => void = ignore;
   #reject: (error: unknown) => void = ignore;
 
-  /** Throws `bad_request`. */
+  /** Throws `bad_request` if `expire` is invalid. */
   constructor(
     names: ChannelNames,
     draft: MessageDraft,
@@ -77,11 +93,11 @@ export class AppendCall {
     this.#fromUid = fromUid;
     this.#dedupeKey = draft.clientMsgNo === "" ? "" : dedupeKey(keys, draft);
     this.#atMs = atMs;
-    this.#endsAtMs = endOf(draft, atMs);
+    this.#endsAtMs = expiryOf(draft, atMs);
     this.#numbers = numbersOf(draft, this.#endsAtMs !== 0);
     this.#record = encodeRecord(draft, atMs);
     this.#extra = encodeExtra(draft);
-    this.bytes = this.#record.length + this.#extra.length + CALL_BYTES;
+    this.bytes = this.#record.length + this.#extra.length + CALL_OVERHEAD_BYTES;
     this.order = origin === undefined ? undefined : `${origin} ${key}`;
     this.outcome = new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -89,7 +105,7 @@ export class AppendCall {
     });
   }
 
-  /** Adds what the step is given of it: arguments, and bytes among the numbers in front of them. */
+  /** Adds the arguments of this message, and its bytes in the packed numbers. */
   putArgs(args: Arg[], numbers: number[]): void {
     args.push(this.#fromUid, this.#record, this.#extra);
     if (this.#dedupeKey !== "") args.push(this.#dedupeKey);
@@ -97,23 +113,30 @@ export class AppendCall {
     numbers.push(...this.#numbers);
   }
 
-  /** Answers by its bytes in the step's reply; false: it failed. */
-  settle({ answers, idsBefore }: Reply, at: number, durable: Promise<void> | undefined): boolean {
-    const first = at * ANSWER_BYTES;
-    const what = answers[first + 1];
-    const publicationSeq = answers.readDoubleBE(first + 2);
-    if (what === REFUSED) {
+  /**
+   * Resolves `outcome` from the result at index `at` of the script's reply. Returns false if the
+   * script failed for this message; the caller then calls `fail`.
+   */
+  settle(
+    { answers, idsBefore }: AppendReply,
+    at: number,
+    durable: Promise<void> | undefined,
+  ): boolean {
+    const offset = at * RESULT_BYTES;
+    const result = answers[offset + 1];
+    const publicationSeq = answers.readDoubleBE(offset + 2);
+    if (result === REFUSED) {
       const refused = refusalOf(publicationSeq);
       if (refused !== undefined) this.#resolve({ refused });
       return refused !== undefined;
     }
-    if (what !== APPENDED && what !== RETRY) return false;
+    if (result !== APPENDED && result !== RETRY) return false;
     this.#resolve({
-      messageId: answers.readDoubleBE(first + 10),
-      messageSeq: answers.readDoubleBE(first + 18),
+      messageId: answers.readDoubleBE(offset + 10),
+      messageSeq: answers.readDoubleBE(offset + 18),
       publicationSeq,
       idBefore: idsBefore.length > 0 ? idsBefore.readDoubleBE(at * ID_BYTES) : 0,
-      isRetry: what === RETRY,
+      isRetry: result === RETRY,
       atMs: this.#atMs,
       record: this.#record,
       durable,
@@ -121,24 +144,29 @@ export class AppendCall {
     return true;
   }
 
+  /** Rejects `outcome`. */
   fail(error: unknown): void {
     this.#reject(asBrokerError(error));
   }
 }
 
-/** The step's reply: an answer for each message, and the errors of those that failed, in order. */
-export interface Reply {
+/**
+ * Reply of the append script: one result for each message, and the errors of the failed ones in
+ * order.
+ */
+export interface AppendReply {
   readonly answers: Buffer;
-  /** Of each message, or empty. */
+  /** One id for each message, or empty. */
   readonly idsBefore: Buffer;
   readonly errors: readonly BrokerError[];
 }
 
-/** Of so many messages. */
-export function readReply(reply: unknown, messages: number): Reply {
-  const [bytes = NOTHING, ...texts] = (Array.isArray(reply) ? reply : [reply]) as Buffer[]; // as its header says
+/** Decodes the reply to a call with this number of messages. */
+export function readReply(reply: unknown, messages: number): AppendReply {
+  // As the header of `append.lua` specifies.
+  const [bytes = NOTHING, ...texts] = (Array.isArray(reply) ? reply : [reply]) as Buffer[];
   const errors = texts.map((text) => errorOfReply(String(text)));
-  const end = messages * ANSWER_BYTES;
+  const end = messages * RESULT_BYTES;
   return {
     answers: bytes.subarray(0, end),
     idsBefore: bytes.subarray(end),
@@ -146,20 +174,24 @@ export function readReply(reply: unknown, messages: number): Reply {
   };
 }
 
-/** Whether something of the call is stored, so that its answer waits until that is durable. */
+/**
+ * Returns true if a message of the call was appended or is a retry, so that its result must wait
+ * until the server's writes are durable.
+ */
 export function isAnyStored(answers: Buffer): boolean {
-  for (let at = 1; at < answers.length; at += ANSWER_BYTES) {
-    const what = answers[at];
-    if (what === APPENDED || what === RETRY) return true;
+  for (let at = 1; at < answers.length; at += RESULT_BYTES) {
+    const result = answers[at];
+    if (result === APPENDED || result === RETRY) return true;
   }
   return false;
 }
 
+/** Returns the bytes of a message in the packed numbers of the script. */
 function numbersOf(
   { header, clientMsgNo, permission }: MessageDraft,
   expires: boolean,
 ): readonly number[] {
-  const [check, refused] = judgementOf(permission);
+  const [check, refused] = checkOf(permission);
   return [
     header.noPersist ? 0 : 1,
     header.redDot ? 1 : 0,
@@ -170,8 +202,11 @@ function numbersOf(
   ];
 }
 
-/** Whether the step judges, and the refusal that was decided on. */
-function judgementOf(
+/**
+ * Returns the check that the script must do (0 for none), and the refusal that the caller decided
+ * on (0 for none).
+ */
+function checkOf(
   permission: MessageDraft["permission"],
 ): readonly [check: number, refused: number] {
   switch (permission) {
@@ -190,8 +225,8 @@ function judgementOf(
   }
 }
 
-/** Unix milliseconds; 0: never. */
-function endOf({ expireS }: MessageDraft, atMs: number): number {
+/** Returns the time at which the message expires in Unix milliseconds, 0 if it does not expire. */
+function expiryOf({ expireS }: MessageDraft, atMs: number): number {
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     throw new BrokerError("bad_request", {
       message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,

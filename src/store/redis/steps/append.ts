@@ -1,14 +1,21 @@
-// Messages on their way into Redis: what one turn of the event loop appends on one server (of a
-// Redis Cluster: in one bucket) is one call of the step, and what comes while it is under way is
-// the next, which goes at once when it is full. Owns the queues; every message in them has a place
-// among the link's calls in flight. Must never let a message of one origin into one channel
-// overtake an earlier one, whatever becomes of a call. Hot: no timer, no await per message.
+// Queues for messages that are about to be appended. All messages that one turn of the event loop
+// appends on one server (in a Redis Cluster: in one bucket) form one batch, which is one call of
+// the script. Messages that arrive while a batch is in flight form the next one, which is sent
+// early if it is full. State: the queues. Each message in them counts as a call in flight of the
+// link. A message of one origin must never overtake an earlier one in the same channel, whatever
+// becomes of a call. On the hot path: no timer and no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import type { RedisStorePorts } from "../ports.ts";
-import { AppendCall, isAnyStored, type Outcome, type Reply, readReply } from "./append-call.ts";
+import {
+  AppendCall,
+  type AppendReply,
+  isAnyStored,
+  type Outcome,
+  readReply,
+} from "./append-call.ts";
 import type { ChannelNames } from "./channel-names.ts";
 import { permissionTables } from "./permission-tables.ts";
 
@@ -19,47 +26,52 @@ const APPEND = loadScript(
   ...["channel_record", "permission", "dedupe", "place"].map(lua),
 );
 
-/** Of one call. One message may be larger. */
+/** Limits of one batch. A single message may be larger. */
 const MAX_MESSAGES = 32;
 const MAX_BYTES = 256 * 1024;
-const MAX_UNDER_WAY = 2;
-/** Of messages that wait or are under way; then further ones are refused. */
-const MAX_BYTES_TAKEN = 64 * 1024 * 1024;
+/** Maximum number of batches of one queue in flight. */
+const MAX_BATCHES_IN_FLIGHT = 2;
+/** Number of bytes of queued and in-flight messages above which further messages are rejected. */
+const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 
+/** The messages of one call of the script. */
 interface Batch {
   readonly calls: readonly AppendCall[];
-  /** The orders that its calls keep. */
+  /** Orders that its calls keep (`AppendCall.order`). */
   readonly orders: ReadonlySet<string>;
 }
 
+/** The messages for one server or bucket. */
 interface Queue {
   waiting: AppendCall[];
   readonly underWay: Set<Batch>;
 }
 
-type AppendsParts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "written">;
+type AppendsPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "written">;
 
+/** Appends messages in batches. */
 export class Appends {
-  readonly #parts: AppendsParts;
-  /** By bucket; one server has one. */
+  readonly #ports: AppendsPorts;
+  /** Queues by bucket. A single server has one queue, under 0. */
   readonly #queues = new Map<number, Queue>();
+  /** Queues to look at in the next turn of the event loop. */
   readonly #ready = new Set<Queue>();
-  /** Of messages that are not answered yet. */
+  /** Bytes of all queued and in-flight messages. */
   #bytes = 0;
   #turn: NodeJS.Immediate | undefined;
 
-  constructor(parts: AppendsParts) {
-    this.#parts = parts;
+  constructor(ports: AppendsPorts) {
+    this.#ports = ports;
   }
 
   /**
-   * Throws `bad_request`, `overloaded`, `unavailable`, and `internal` where Redis holds what cannot
-   * be read.
+   * Appends a message. Throws `bad_request`, `overloaded`, `unavailable`, and `internal` if Redis
+   * holds data that cannot be decoded.
    */
   append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
-    if (this.#bytes >= MAX_BYTES_TAKEN) throw new BrokerError("overloaded");
-    this.#parts.link.admit();
-    const call = this.#begin(names, draft);
+    if (this.#bytes >= MAX_PENDING_BYTES) throw new BrokerError("overloaded");
+    this.#ports.link.admit();
+    const call = this.#createCall(names, draft);
     this.#bytes += call.bytes;
     const queue = this.#queueOf(names);
     queue.waiting.push(call);
@@ -67,18 +79,18 @@ export class Appends {
     return call.outcome;
   }
 
-  #begin(names: ChannelNames, draft: MessageDraft): AppendCall {
+  #createCall(names: ChannelNames, draft: MessageDraft): AppendCall {
     try {
-      const { link, clock } = this.#parts;
+      const { link, clock } = this.#ports;
       return new AppendCall(names, draft, { keys: link.keys, atMs: clock() });
     } catch (error) {
-      this.#parts.link.release();
+      this.#ports.link.release();
       throw error;
     }
   }
 
   #queueOf({ bucket }: ChannelNames): Queue {
-    const name = this.#parts.link.isCluster ? bucket : 0;
+    const name = this.#ports.link.isCluster ? bucket : 0;
     let queue = this.#queues.get(name);
     if (queue === undefined) {
       queue = { waiting: [], underWay: new Set() };
@@ -97,8 +109,8 @@ export class Appends {
     const queues = [...this.#ready];
     this.#ready.clear();
     for (const queue of queues) {
-      this.#refuseLate(queue);
-      while (queue.underWay.size < MAX_UNDER_WAY) {
+      this.#rejectLate(queue);
+      while (queue.underWay.size < MAX_BATCHES_IN_FLIGHT) {
         const batch = takeBatch(queue);
         if (batch === undefined) break;
         queue.underWay.add(batch);
@@ -108,22 +120,27 @@ export class Appends {
   };
 
   /**
-   * What waited for half of its time is not sent any more: a slow server is given no more than it
-   * can do, and has the other half to answer.
+   * Rejects messages that have waited in the queue for half of the timeout. A slow server thus
+   * receives only as much as it can handle, and has the other half of the timeout to reply. Also
+   * rejects the messages that must keep their order with a rejected one.
    */
-  #refuseLate(queue: Queue): void {
-    const lastMs = performance.now() - this.#parts.link.settings.timeoutMs / 2;
+  #rejectLate(queue: Queue): void {
+    const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
     const isLate = ({ sinceMs }: AppendCall) => sinceMs < lastMs;
     const [first] = queue.waiting;
-    if (first === undefined || !isLate(first)) return; // in the order of the calls
-    const late = queue.waiting.filter(isLate);
-    queue.waiting = queue.waiting.slice(late.length);
+    if (first === undefined || !isLate(first)) return; // the queue is sorted by time
+    const lateCalls = queue.waiting.filter(isLate);
+    queue.waiting = queue.waiting.slice(lateCalls.length);
     const error = new BrokerError("unavailable");
-    this.#fail(late, error);
-    const orders = new Set(late.flatMap(({ order }) => order ?? []));
+    this.#fail(lateCalls, error);
+    const orders = new Set(lateCalls.flatMap(({ order }) => order ?? []));
     this.#fail(takeFollowers(queue, orders), error);
   }
 
+  /**
+   * Sends a batch. If the call fails, also rejects the queued messages that must not overtake a
+   * message of the batch.
+   */
   async #send(queue: Queue, batch: Batch): Promise<void> {
     const { calls } = batch;
     try {
@@ -139,10 +156,11 @@ export class Appends {
     if (queue.waiting.length > 0) this.#wake(queue);
   }
 
-  /** The step's reply has the calls in the order that they are given in. */
-  async #run(channels: readonly (readonly AppendCall[])[], messages: number): Promise<Reply> {
-    const { link, clock, limits } = this.#parts;
-    const ids = channels[0]?.[0]?.names.ids; // of all: they are of one bucket, or on one server
+  /** Calls the script. Its reply contains the results in the order of the calls in `channels`. */
+  async #run(channels: readonly (readonly AppendCall[])[], messages: number): Promise<AppendReply> {
+    const { link, clock, limits } = this.#ports;
+    // The same for all calls: they are in one bucket or on one server.
+    const ids = channels[0]?.[0]?.names.ids;
     const bytes: number[] = [link.isCluster ? 1 : 0];
     const args: Arg[] = [];
     for (const calls of channels) {
@@ -167,31 +185,31 @@ export class Appends {
   }
 
   /**
-   * The messages of a call wait for `redis.timeoutMs` in all, in the queue and for the answer. Its
-   * first channel's first one came first.
+   * Returns the time left for the reply: a message waits for `redis.timeoutMs` in total, in the
+   * queue and for the reply. The first message of the first channel is the oldest.
    */
-  #timeLeft([first]: readonly AppendCall[]): number {
-    const { timeoutMs } = this.#parts.link.settings;
-    if (first === undefined) return timeoutMs;
-    return first.sinceMs + timeoutMs - performance.now();
+  #timeLeft([oldest]: readonly AppendCall[]): number {
+    const { timeoutMs } = this.#ports.link.settings;
+    if (oldest === undefined) return timeoutMs;
+    return oldest.sinceMs + timeoutMs - performance.now();
   }
 
-  #settle(calls: readonly AppendCall[], reply: Reply): void {
+  #settle(calls: readonly AppendCall[], reply: AppendReply): void {
     const { answers, errors } = reply;
-    const durable = isAnyStored(answers) ? this.#parts.written(calls[0]?.names.head) : undefined;
-    durable?.catch(ignore); // each caller hears of it
-    let failed = 0;
+    const durable = isAnyStored(answers) ? this.#ports.written(calls[0]?.names.head) : undefined;
+    durable?.catch(ignore); // each caller gets the rejection
+    let errorIndex = 0;
     for (const [at, call] of calls.entries()) {
       this.#release(call);
       if (call.settle(reply, at, durable)) continue;
-      call.fail(errors[failed] ?? new BrokerError("internal"));
-      failed += 1;
+      call.fail(errors[errorIndex] ?? new BrokerError("internal"));
+      errorIndex += 1;
     }
   }
 
   #release({ bytes }: AppendCall): void {
     this.#bytes -= bytes;
-    this.#parts.link.release();
+    this.#ports.link.release();
   }
 
   #fail(calls: readonly AppendCall[], error: unknown): void {
@@ -203,36 +221,37 @@ export class Appends {
 }
 
 /**
- * Calls of a channel together, in their order. By name: of one channel there may be several
- * `ChannelNames`, and the step opens each once.
+ * Groups the calls by channel, in their order. Channels are compared by name, because several
+ * `ChannelNames` may exist for one channel and the script must open each channel only once.
  */
 function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();
   for (const call of calls) {
     const { head } = call.names;
-    const others = channels.get(head);
-    if (others === undefined) channels.set(head, [call]);
-    else others.push(call);
+    const channelCalls = channels.get(head);
+    if (channelCalls === undefined) channels.set(head, [call]);
+    else channelCalls.push(call);
   }
   return [...channels.values()];
 }
 
 /**
- * The next calls, as many as fit; while a batch is under way only as many: each call costs both
- * sides more than the messages in it do. One whose order has an earlier one under way waits, and
- * holds up no other.
+ * Removes the next batch from a queue. While another batch is in flight, only a full batch is
+ * returned, because each call costs both sides more than the messages in it. A call whose order has
+ * an earlier call in flight stays in the queue but does not delay other calls. Returns `undefined`
+ * if there is no batch to send.
  */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, underWay } = queue;
   const calls: AppendCall[] = [];
-  const held: AppendCall[] = [];
+  const blocked: AppendCall[] = [];
   const orders = new Set<string>();
   let bytes = 0;
-  let seen = 0;
+  let inspected = 0;
   let isFull = false;
   for (const call of waiting) {
     const { order } = call;
-    if (order !== undefined && isUnderWay(underWay, order)) held.push(call);
+    if (order !== undefined && isInFlight(underWay, order)) blocked.push(call);
     else if (calls.length > 0 && bytes + call.bytes > MAX_BYTES) {
       isFull = true;
       break;
@@ -241,23 +260,23 @@ function takeBatch(queue: Queue): Batch | undefined {
       calls.push(call);
       bytes += call.bytes;
     }
-    seen += 1;
+    inspected += 1;
     isFull = calls.length === MAX_MESSAGES || bytes >= MAX_BYTES;
     if (isFull) break;
   }
   if (calls.length === 0 || (underWay.size > 0 && !isFull)) return undefined;
-  queue.waiting = [...held, ...waiting.slice(seen)];
+  queue.waiting = [...blocked, ...waiting.slice(inspected)];
   return { calls, orders };
 }
 
-function isUnderWay(batches: ReadonlySet<Batch>, order: string): boolean {
+function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
   for (const { orders } of batches) if (orders.has(order)) return true;
   return false;
 }
 
 /**
- * Takes out what waits in these orders, of which a call failed: it must not come in before that one
- * is repeated.
+ * Removes the queued calls that keep one of these orders, in which an earlier call failed. They
+ * must not be stored before that call is repeated.
  */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];

@@ -1,7 +1,7 @@
-// The names of a channel's keys and where its publications go, made once per channel: every message
-// needs them. On one server all channels share a counter of message ids, so that a call that stores
-// into many of them reads one; on a Redis Cluster a step reaches its bucket only, which has a
-// counter of its own (`redis/lua/shared.lua` is the other half). State: the names of the channels
+// Names of a channel's keys and topics, built once per channel because every message needs them. A
+// single server has one counter of message ids for all channels, so that a call that stores into
+// many channels reads one counter. In a Redis Cluster a script reaches only its own bucket, so each
+// bucket has a counter (`redis/lua/shared.lua` assigns the ids). State: the names of the channels
 // used lately.
 
 import { type ChannelKey, PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -9,59 +9,65 @@ import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { BUCKETS, bucketOf, type Keys, usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 
+/** Maximum number of channels whose names are cached. */
 const MAX_CHANNELS = 20_000;
-/** What the steps take for the name of a bucket: ids of one server name none. */
+/** Bucket number for scripts on a single server, whose message ids contain no bucket. */
 const WHOLE_SERVER = -1;
 
-type Place = Pick<RedisLink, "keys" | "isCluster">;
+/** The prefix of the keys, and whether they are on a Redis Cluster. */
+type Location = Pick<RedisLink, "keys" | "isCluster">;
 
+/** A counter of message ids. */
 interface IdCounter {
   readonly key: string;
-  /** As the steps are given it. */
+  /** Number of the bucket as scripts expect it. */
   readonly bucket: number;
 }
 
+/** Names of the keys and topics of one channel. */
 export interface ChannelNames {
   readonly bucket: number;
   readonly head: string;
   readonly log: string;
-  /** The counter of its messages' ids. */
+  /** Counter of the channel's message ids. */
   readonly ids: IdCounter;
-  /** The bucket's. */
+  /** Key `due` of the bucket. */
   readonly due: string;
   /**
-   * Its users are in other slots: `publishToUsers` reaches them, and `topics`, `peerKeys` and
-   * `peers` are empty.
+   * True if the channel's users are in other slots. Then `publishToUsers` publishes to them, and
+   * `topics`, `peerKeys` and `peers` are empty.
    */
   readonly isApart: boolean;
-  /** What the step that appends is given of the channel (`lua/append.lua`). */
+  /** Arguments of the append script for the channel (`lua/append.lua`). */
   readonly step: readonly string[];
-  /** How many users are in it. */
+  /** Number of users in `step`. */
   readonly users: number;
-  /** Where its own scripts publish. */
+  /** Topics on which the channel's own scripts publish. */
   readonly topics: readonly string[];
-  /** `peers` of the users of a personal channel, and whom to enter into each. */
+  /** Keys `peers` of the users of a personal channel. */
   readonly peerKeys: readonly string[];
+  /** Uid to add to each of `peerKeys`. */
   readonly peers: readonly string[];
 }
 
+/** Cache of channel names. */
 export class ChannelNamesOf {
-  readonly #link: Place;
-  readonly #known = new BoundedMap<ChannelKey, ChannelNames>(MAX_CHANNELS);
+  readonly #link: Location;
+  readonly #cache = new BoundedMap<ChannelKey, ChannelNames>(MAX_CHANNELS);
 
-  constructor(link: Place) {
+  constructor(link: Location) {
     this.#link = link;
   }
 
   get(key: ChannelKey): ChannelNames {
-    const known = this.#known.get(key);
-    if (known !== undefined) return known;
-    const names = this.#make(key);
-    this.#known.set(key, names);
+    const cached = this.#cache.get(key);
+    if (cached !== undefined) return cached;
+    const names = this.#create(key);
+    this.#cache.set(key, names);
     return names;
   }
 
-  #make(key: ChannelKey): ChannelNames {
+  #create(key: ChannelKey): ChannelNames {
     const { keys } = this.#link;
     const bucket = bucketOf(key);
     const isApart = areUsersApart(this.#link, key);
@@ -90,7 +96,7 @@ export class ChannelNamesOf {
   }
 }
 
-/** A personal channel whose users are in other slots than the channel. */
+/** Returns true if this is a personal channel whose users are in other slots than the channel. */
 export function areUsersApart(
   { isCluster }: Pick<RedisLink, "isCluster">,
   key: ChannelKey,
@@ -98,27 +104,30 @@ export function areUsersApart(
   return isCluster && key.startsWith("1:");
 }
 
-/** With whom `uid` has a personal channel of these users: the other one, or itself. */
+/**
+ * Returns the user with whom `uid` has the personal channel of these users: the other user, or
+ * `uid` itself.
+ */
 export function otherUser(users: readonly string[], uid: string): string {
-  return users.find((one) => one !== uid) ?? uid;
+  return users.find((user) => user !== uid) ?? uid;
 }
 
-/** The counter of a bucket's channels. */
-export function idCounterOf({ keys, isCluster }: Place, bucket: number): IdCounter {
+/** Returns the counter of message ids for the channels of a bucket. */
+export function idCounterOf({ keys, isCluster }: Location, bucket: number): IdCounter {
   return isCluster
     ? { key: keys.bucket("messageIds", bucket), bucket }
     : { key: keys.shared("messageIds"), bucket: WHOLE_SERVER };
 }
 
-/** The keys of all counters. */
-export function idCounterKeys(link: Place): readonly string[] {
+/** Returns the keys of all counters of message ids. */
+export function idCounterKeys(link: Location): readonly string[] {
   const buckets = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
   return [...new Set(buckets.map((bucket) => idCounterOf(link, bucket).key))];
 }
 
 /**
- * Where (key, fromUid, clientMsgNo) is remembered: in the slot of the channel (`lua/dedupe.lua` has
- * what is kept there).
+ * Returns the key of the dedupe record of (key, fromUid, clientMsgNo), in the channel's slot
+ * (`lua/dedupe.lua` describes the record).
  */
 export function dedupeKey(
   keys: Keys,

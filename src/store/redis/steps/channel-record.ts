@@ -1,5 +1,5 @@
-// A channel's record in Redis: one number, as kept in the channel's head and as answered by the
-// steps (`lua/channel_record.lua` is the other half). Pure.
+// Encodes and decodes channel records: one number in the channel's head, and in the replies of
+// scripts (`lua/channel_record.lua` is the Lua counterpart). Pure.
 
 import type { ChannelFlags, ChannelInfo, ChannelKey, ChannelRef } from "../../../broker/model.ts";
 
@@ -12,10 +12,11 @@ const DISBAND = 2;
 const SEND_BAN = 4;
 const ALLOW_STRANGER = 8;
 const LARGE = 16;
-/** A step adds these to its answer. */
+/** Bits that scripts add in their replies. */
 const MEMBER = 32;
 const HAS_MEMBERS = 64;
 
+/** Flags that can be set and cleared, and their bits. */
 const CHANGEABLE = [
   ["ban", BAN],
   ["sendBan", SEND_BAN],
@@ -23,22 +24,22 @@ const CHANGEABLE = [
   ["large", LARGE],
 ] as const;
 
-/** Bits of the lists that are not empty, in the head's field `lists`. */
+/** Bits of the lists in the field `lists` of the head. */
 export const LIST_BITS = { denylist: 1, allowlist: 2 } as const;
-/** Bits of a sender in the lists, as a step answers. */
+/** Bits that scripts reply about a sender's entries in the lists. */
 const DENIED = 1;
 const HAS_ALLOWLIST = 2;
 const ALLOWED = 4;
 
 /**
- * Under what name a channel's record and members are kept; a user's rules and contacts are no
- * conversation, so their name has no `@`.
+ * Returns the channel key under which a channel's record and members are stored. A user's rules and
+ * contacts are not a conversation, so their key has no `@`.
  */
 export function recordKey({ type, id }: ChannelRef): ChannelKey {
   return `${type}:${id}`;
 }
 
-/** The record that a step answered; undefined: no such channel. */
+/** Decodes the record in a script's reply, `undefined` if the channel does not exist. */
 export function infoOf({ id, type }: ChannelRef, bits: number): ChannelInfo | undefined {
   if (bits < 0) return undefined;
   return {
@@ -52,17 +53,20 @@ export function infoOf({ id, type }: ChannelRef, bits: number): ChannelInfo | un
   };
 }
 
-/** The uid that was asked about is a member. */
+/** Returns true if the reply contains that the uid is a member. */
 export function isMember(bits: number): boolean {
   return bits >= 0 && (bits & MEMBER) !== 0;
 }
 
-/** There are members at all, where the step was asked for that. */
+/**
+ * Returns true if the reply contains that the channel has members. Requires that the script was
+ * asked for it.
+ */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;
 }
 
-/** Where the uid that was asked about stands in the lists. */
+/** Decodes a sender's entries in the lists from a script's reply. */
 export function listFactsOf(lists: number) {
   return {
     isDenied: (lists & DENIED) !== 0,
@@ -71,32 +75,30 @@ export function listFactsOf(lists: number) {
   };
 }
 
-/** Members may be added. */
+/** Returns true if members may be added to the channel. */
 export function isOpen(bits: number): boolean {
   return bits >= 0 && (bits & DISBAND) === 0;
 }
 
-/**
- * Bits that change the record: those to set, and those to take away; nothing takes `disband` back.
- */
-export function changeOf(flags: ChannelFlags): readonly [set: number, take: number] {
+/** Returns the bits of a record to set and to clear. `disband` is never cleared. */
+export function changeOf(flags: ChannelFlags): readonly [set: number, clear: number] {
   let set = flags.disband === true ? DISBAND : 0;
-  let take = 0;
+  let clear = 0;
   for (const [name, bit] of CHANGEABLE)
     if (flags[name] === true) set |= bit;
-    else if (flags[name] === false) take |= bit;
-  return [set, take];
+    else if (flags[name] === false) clear |= bit;
+  return [set, clear];
 }
 
 /**
- * The field of a channel's head that has the seq of the user's newest message: no uid and no other
- * field has an `@`.
+ * Returns the field of a channel's head that contains the seq of the user's newest message. No uid
+ * and no other field contains an `@`.
  */
 export function ownField(uid: string): string {
   return `@${uid}`;
 }
 
-/** What a channel's head keeps of a record (field `info`). */
+/** Encodes a record for the field `info` of a channel's head. */
 export function encodeInfo(flags: ChannelFlags): string {
   const [bits] = changeOf(flags);
   return `${FORMAT * FORMAT_UNIT + bits}`;

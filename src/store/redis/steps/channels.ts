@@ -1,7 +1,8 @@
-// Channels in Redis: their records, their members of both kinds, their lists, and what deciding on a send needs
-// to know. Each change is one script in the channel's slot, behind the entries in the indexes of
-// new members' groups; it takes as long as the list it is given, and notifies the group's nodes of
-// removed members. No state but the indexes' repairs.
+// Channels in Redis: records, members of both kinds, lists, and the facts that decide whether a
+// user may send. Each change is one script in the channel's slot. A script that adds members to a
+// group runs after the group was added to their group indexes. A script that removes members
+// publishes that to the group's nodes. The time of a script grows with the list it is passed.
+// State: only the pending repairs of the group indexes.
 
 import {
   type ChannelRef,
@@ -38,67 +39,76 @@ const SIZES = loadScript(lua("channel_sizes"));
 const CHANGE_LIST = loadScript(lua("list_change"), ...MEMBERS);
 const SINCE = loadScript(lua("members_since"), ...MEMBERS);
 
-/** Members read in one step; more are read in pages, others between them. */
+/**
+ * Maximum number of members that are read by one script. More members are read in pages, so that
+ * other calls run in between.
+ */
 const MAX_FEW = 5000;
+/** Number of uids in one page. */
 const PAGE = 1000;
-/** Members of a replaced list looked at in one script: about a millisecond. */
+/** Number of uids of a replaced list that one script cleans up, which takes about a millisecond. */
 const PIECE = 1000;
+/** Argument of `channel_facts.lua`: find out also whether there are members at all. */
 const WITH_ANY = "1";
 
 type Membership = "permanent" | "temporary";
 const PERMANENT: Membership = "permanent";
 const TEMPORARY: Membership = "temporary";
-/** Keys of every script on members, behind `head` and the sets of both kinds. */
 /** Keys of `channel_facts.lua`. */
-const OF_FACTS = ["head", "permanent", "temporary", "denylist", "allowlist"];
-const OF_MEMBERS = ["joinSeqs", "positions", "replaced"];
+const FACTS_KEYS = ["head", "permanent", "temporary", "denylist", "allowlist"];
+/** Keys of every script on members, after `head` and the sets of both kinds. */
+const MEMBERS_KEYS = ["joinSeqs", "positions", "replaced"];
 
-/** What `members_remove.lua` answers first. */
+/** First values of the reply of `members_remove.lua`. */
 const NO_CHANNEL = 0;
 const DISBANDED = 1;
 const NOT_MEMBERS = 2;
-/** What `members_since.lua` answers. */
-const NO_MEMBER = -1;
+/** Reply of `members_since.lua` for a uid that is not a member. */
+const NOT_A_MEMBER = -1;
 
+/** The channels of a store on Redis. */
 interface RedisChannels extends ChannelStore {
   /**
-   * Repairs indexes of users' groups that a fail-over may have taken entries from. To be called now
-   * and then.
+   * Repairs group indexes that may have lost entries in a fail-over. Must be called periodically.
    */
   repairIndexes(isStopped: () => boolean): Promise<void>;
 }
 
 /**
- * The channels of a store on Redis. A write that is refused as `unavailable` may have happened:
- * doing it again is harmless.
+ * Creates the channels of a store on Redis. A write that is rejected with `unavailable` may have
+ * happened. Repeating it has no further effect.
  */
-export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
-  const { link, written } = parts;
-  const groups = new UserGroups(parts);
+export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
+  const { link, written } = ports;
+  const groups = new UserGroups(ports);
   const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
     names.map((name) => link.keys.channel(name, recordKey(channel)));
 
-  /** Of every script on members, of one kind where it is about one. */
+  /**
+   * Returns the keys of a script on members. With `membership`, the script is about that kind of
+   * members.
+   */
   const memberKeys = (channel: ChannelRef, membership = PERMANENT) =>
-    keysOf(channel, "head", ...kindsOf(membership), ...OF_MEMBERS);
+    keysOf(channel, "head", ...kindsOf(membership), ...MEMBERS_KEYS);
 
   /**
-   * What a script needs to notify a group's nodes: its topic and id. Of what is no group nothing.
+   * Returns the first arguments of every script that changes members: topic and id of a group, or
+   * empty strings for another channel.
    */
   const groupArgs = ({ type, id }: ChannelRef): readonly [string, string] =>
     type === GROUP_CHANNEL ? [link.keys.topic(groupTopic(id)), id] : ["", ""];
 
   /**
-   * What `channel_facts.lua` replies: bits of the channel, of the uid in its lists and, in the same
-   * slot, of a second record.
+   * Returns the reply of `channel_facts.lua`: bits of the channel, bits of the uid's entries in its
+   * lists, and bits of a second record in the same slot.
    */
   async function facts(
     channel: ChannelRef,
     args: readonly string[],
-    more: readonly string[] = [],
+    otherHead: readonly string[] = [],
   ): Promise<readonly number[]> {
-    const keys = [...keysOf(channel, ...OF_FACTS), ...more];
-    return (await link.run(FACTS, keys, args)) as number[]; // as its header says
+    const keys = [...keysOf(channel, ...FACTS_KEYS), ...otherHead];
+    return (await link.run(FACTS, keys, args)) as number[]; // as the header of `channel_facts.lua` specifies
   }
 
   async function recordBits(channel: ChannelRef): Promise<number> {
@@ -106,8 +116,10 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
     return bits;
   }
 
-  /** Runs a script that may make the users members; its reply once that is durable. */
-  async function admit(
+  /**
+   * Runs a script that may make users members, and returns its reply when the changes are durable.
+   */
+  async function addMembers(
     channel: ChannelRef,
     uids: readonly string[],
     script: () => Promise<unknown>,
@@ -115,7 +127,7 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
     const { id, type } = channel;
     if (type === GROUP_CHANNEL) {
       const reply = await groups.behind(id, uids, script);
-      await written(); // the indexes are in other slots
+      await written(); // the group indexes are in other slots
       return reply;
     }
     const reply = await script();
@@ -124,8 +136,8 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
   }
 
   /**
-   * What a group keeps of removed members goes too. Cut off, the rest is left to the next call that
-   * adds members.
+   * Removes everything that is kept for the members a replaced list had. If this is interrupted,
+   * the next call that adds members continues.
    */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
@@ -147,14 +159,14 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
     async createChannel(info, subscribers) {
       const uids = [...new Set(subscribers)];
       if (infoOf(info, await recordBits(info)) !== undefined) {
-        // A fail-over may have lost what the call before it entered.
+        // A fail-over may have lost the index entries of the call that created the group.
         if (info.type === GROUP_CHANNEL) await groups.add(info.id, await membersAmong(info, uids));
         return false;
       }
       const [bits] = changeOf(info);
       const args = [...groupArgs(info), JSON.stringify(uids), bits];
       const create = () => link.run(CREATE, memberKeys(info), args);
-      return (await admit(info, uids, create)) === 1;
+      return (await addMembers(info, uids, create)) === 1;
     },
 
     async updateChannel(channel, flags) {
@@ -165,14 +177,16 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
-      if (!isOpen(await recordBits(channel))) return false; // nothing is entered that cannot be
+      // No index entries for members that cannot be added.
+      if (!isOpen(await recordBits(channel))) return false;
       const unique = [...new Set(uids)];
       const list = JSON.stringify(unique);
       const args = [...groupArgs(channel), list, reset ? 1 : 0];
-      const reply = await admit(channel, unique, async () => {
-        const left = await link.run(ADD, memberKeys(channel, membership), args);
-        if (Number(left) > 0) await forgetReplaced(channel); // of no channel it is null
-        return left;
+      const reply = await addMembers(channel, unique, async () => {
+        const remaining = await link.run(ADD, memberKeys(channel, membership), args);
+        // Null if the channel does not exist.
+        if (Number(remaining) > 0) await forgetReplaced(channel);
+        return remaining;
       });
       return reply !== null;
     },
@@ -183,7 +197,7 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
       const args = [...groupArgs(channel), JSON.stringify(unique)];
       const reply = await link.run(REMOVE, keys, args);
       await written(keys[0]);
-      const [verdict, positions] = reply as readonly [number, unknown]; // as its header says
+      const [verdict, positions] = reply as readonly [number, unknown]; // as its header specifies
       if (verdict === NO_CHANNEL) return { kind: "no_channel" };
       if (verdict === DISBANDED) return { kind: "disbanded" };
       return verdict === NOT_MEMBERS
@@ -202,9 +216,9 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
     },
 
     async channelSizes(channel) {
-      const keys = keysOf(channel, ...OF_FACTS).slice(1);
+      const keys = keysOf(channel, ...FACTS_KEYS).slice(1);
       const reply = await link.run(SIZES, keys, []);
-      const [members, denylist, allowlist] = reply as [number, number, number]; // as its header says
+      const [members, denylist, allowlist] = reply as [number, number, number]; // as its header specifies
       return { members, denylist, allowlist };
     },
 
@@ -221,7 +235,7 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
     async personFacts(fromUid, toUid) {
       const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
       const from: ChannelRef = { id: fromUid, type: PERSON_CHANNEL };
-      const [[bits = -1, lists = 0, same = -1], apart] = await Promise.all([
+      const [[bits = -1, lists = 0, senderHere = -1], senderElsewhere] = await Promise.all([
         facts(to, [fromUid, WITH_ANY], link.isCluster ? [] : keysOf(from, "head")),
         link.isCluster ? recordBits(from) : undefined,
       ]);
@@ -229,14 +243,14 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
         receiver: infoOf(to, bits),
         receiverHasContacts: hasMembers(bits),
         isContact: isMember(bits),
-        sender: infoOf(from, apart ?? same),
+        sender: infoOf(from, senderElsewhere ?? senderHere),
         ...listFactsOf(lists),
       };
     },
 
     async members(channel) {
-      const few = await link.run(FEW, memberKeys(channel), [MAX_FEW]);
-      if (few !== null) return texts(few);
+      const uids = await link.run(FEW, memberKeys(channel), [MAX_FEW]);
+      if (uids !== null) return texts(uids);
       return scanned(link, keysOf(channel, ...kindsOf(PERMANENT)));
     },
 
@@ -250,24 +264,24 @@ export function createRedisChannels(parts: RedisStorePorts): RedisChannels {
         pieces.push(link.run(SINCE, keys, [piece]));
       }
       const replies = await Promise.all(pieces);
-      const seqs = replies.flat() as readonly number[]; // as its header says
-      return seqs.map((seq) => (seq === NO_MEMBER ? undefined : seq));
+      const seqs = replies.flat() as readonly number[]; // as its header specifies
+      return seqs.map((seq) => (seq === NOT_A_MEMBER ? undefined : seq));
     },
 
     groupsOf: (uid) => groups.of(uid),
-    groupsAmong: (...asked) => groups.amongOf(...asked),
+    groupsAmong: (...args) => groups.amongOf(...args),
     repairIndexes: (isStopped) => groups.sweep(isStopped),
   };
 }
 
-/** The set of this kind, then that of the other. */
+/** Returns the key of this kind of members, then the key of the other kind. */
 function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
 /**
- * The uids of sets, page by page: one that is in all the time is there, one that comes or goes
- * meanwhile may be.
+ * Returns the uids of sets, read page by page. A uid that is in a set all the time is included. A
+ * uid that is added or removed meanwhile may be.
  */
 async function scanned(
   link: RedisStorePorts["link"],
@@ -278,19 +292,19 @@ async function scanned(
     let cursor = "0";
     do {
       const page = await link.call("sscan", key, cursor, "COUNT", PAGE);
-      const [next, some] = page as readonly [Buffer, unknown]; // SSCAN's reply
-      for (const uid of texts(some)) uids.add(uid);
+      const [next, members] = page as readonly [Buffer, unknown]; // the reply of SSCAN
+      for (const uid of texts(members)) uids.add(uid);
       cursor = next.toString();
     } while (cursor !== "0");
   }
   return [...uids];
 }
 
-/** The items at the positions, counted from 1, that a step answered. */
+/** Returns the items at positions, counted from 1, from a script's reply. */
 function at(items: readonly string[], positions: unknown): readonly string[] {
   return (positions as readonly number[]).flatMap((position) => items[position - 1] ?? []);
 }
 
 function texts(reply: unknown): string[] {
-  return (reply as readonly Buffer[]).map((one) => one.toString());
+  return (reply as readonly Buffer[]).map((text) => text.toString());
 }

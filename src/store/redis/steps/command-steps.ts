@@ -1,5 +1,5 @@
-// The steps in Lua that a command takes, and the note that is kept of it in its channel's slot
-// until each recipient has a copy: from there any node can finish it. No state.
+// Scripts for commands. A command whose copies are not all in inboxes yet has an entry in the
+// pending copies of its bucket (stream `commands`), from which any node can complete it. No state.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, expiresAtMs } from "../../../broker/model.ts";
@@ -15,54 +15,55 @@ const ACCEPT = loadScript(lua("command"), lua("dedupe"), lua("inbox"));
 const PUT = loadScript(lua("command_put"), lua("inbox"));
 const SWEEP = loadScript(lua("command_sweep"));
 
-/** Notes read at once. */
-export const NOTES = 10;
+/** Number of pending entries that are read at once. */
+export const PENDING_PAGE = 10;
 
-/** A command, or what is left to do of it. */
+/** A command, or the part of it that remains to be done. */
 export interface Command {
-  /** 0: it has none yet. */
+  /** 0 if it has no id yet. */
   readonly messageId: number;
   readonly key: ChannelKey;
   readonly record: Buffer;
   readonly payloadBytes: number;
-  /** When its copies leave the inboxes, Unix milliseconds. */
+  /** Time at which its copies expire, Unix milliseconds. */
   readonly endMs: number;
-  /** Before others of its time do. */
+  /** True if its copies expire before older copies do. */
   readonly endsEarly: boolean;
   readonly recipients: readonly string[];
   readonly pushOnlyRecipients: readonly string[];
   readonly origin: string | undefined;
 }
 
-/** What a step did. */
+/** Result of putting copies into inboxes. */
 interface CopiesPut {
-  /** Older copies that left full inboxes. */
+  /** Number of older copies that full inboxes dropped. */
   readonly dropped: number;
-  /** Why a recipient could not be given its copy. */
+  /** Error of the first recipient whose copy could not be put, `undefined` if there was none. */
   readonly failure: BrokerError | undefined;
 }
 
-export type Accepted =
+/** Result of accepting a command. A retry has the ids of the first command or message. */
+export type Acceptance =
   | (CopiesPut & {
       readonly kind: "new";
       readonly messageId: number;
-      /** Some recipients have no copy. */
+      /** True if some recipients have no copy yet. */
       readonly isNoted: boolean;
     })
   | {
       readonly kind: "retry";
       readonly messageId: number;
       readonly messageSeq: number;
-      /** 0: it repeats a command. */
+      /** 0 if it is a retry of a command. */
       readonly publicationSeq: number;
-      /** That command, where some recipients may not have it. */
+      /** The first command if some recipients may lack their copy, else `undefined`. */
       readonly unfinished: Command | undefined;
     };
 
-type StepParts = Pick<RedisStorePorts, "link" | "clock" | "limits">;
+type CommandPorts = Pick<RedisStorePorts, "link" | "clock" | "limits">;
 
-/** The command of a draft accepted now. */
-export function newCommand({ clock, limits }: StepParts, draft: CommandDraft): Command {
+/** Returns the command of a draft that is accepted now. */
+export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft): Command {
   const { key, payload, recipients, pushOnlyRecipients, origin, expireS } = draft;
   const nowMs = clock();
   const ttlEndMs = nowMs + limits.inboxTtlS * 1000;
@@ -84,82 +85,86 @@ export function newCommand({ clock, limits }: StepParts, draft: CommandDraft): C
 }
 
 /**
- * Sends at once: calls for one channel get their ids in the order of the calls. The first `count`
- * recipients get their copies by the same step, and on one server all of `pushOnlyRecipients` are
- * notified. Throws as the link does.
+ * Accepts a command. Sends synchronously, so that commands of one channel get their ids in the
+ * order of the calls. The same script puts the copies of the first `count` recipients and, on a
+ * single server, notifies all of `pushOnlyRecipients`. Throws as the link does.
  */
 export async function accept(
-  parts: StepParts,
+  ports: CommandPorts,
   command: Command,
   { draft, count }: { readonly draft: CommandDraft; readonly count: number },
-): Promise<Accepted> {
-  const { link, limits } = parts;
+): Promise<Acceptance> {
+  const { link, limits } = ports;
   const { keys, isCluster } = link;
   const { key, recipients, pushOnlyRecipients } = command;
   const ids = idCounterOf(link, bucketOf(key));
-  const now = recipients.slice(0, count);
-  const later = recipients.slice(count);
-  const isForNobody = recipients.length + pushOnlyRecipients.length === 0;
-  const sent = isForNobody ? { ...command, record: NONE } : command;
-  const isLeft = later.length > 0 || (isCluster && pushOnlyRecipients.length > 0);
+  const direct = recipients.slice(0, count);
+  const pending = recipients.slice(count);
+  const hasNoUsers = recipients.length + pushOnlyRecipients.length === 0;
+  const stored = hasNoUsers ? { ...command, record: EMPTY } : command;
+  const hasPending = pending.length > 0 || (isCluster && pushOnlyRecipients.length > 0);
   const reply = await link.run(
     ACCEPT,
-    [...[dedupeKey(keys, draft), ids.key, notesOf(keys, key)], ...inboxKeys(keys, now, NUMBERED)],
     [
-      ...[...copyArgs(parts, sent), ids.bucket],
+      ...[dedupeKey(keys, draft), ids.key, pendingCopiesOf(keys, key)],
+      ...inboxKeys(keys, direct, INBOX_KEYS),
+    ],
+    [
+      ...[...copyArgs(ports, stored), ids.bucket],
       draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
-      ...[headOf(command), isLeft ? packr.pack(later) : "", now.length],
-      ...usersOf(keys, isCluster ? now : [...now, ...pushOnlyRecipients]),
+      ...[headOf(command), hasPending ? packr.pack(pending) : "", direct.length],
+      ...usersOf(keys, isCluster ? direct : [...direct, ...pushOnlyRecipients]),
     ],
   );
-  const answer = reply as AcceptReply;
-  const [, messageId] = answer;
-  if (answer[0] === 0) {
-    const [, , dropped, cause, isNoted] = answer;
+  const result = reply as AcceptReply;
+  const [, messageId] = result;
+  if (result[0] === 0) {
+    const [, , dropped, cause, isNoted] = result;
     const failure = failureOf(cause);
     return { kind: "new", messageId, dropped, failure, isNoted: isNoted === 1 };
   }
-  const [, , messageSeq, publicationSeq, note] = answer;
-  const unfinished = note ? noted(messageId, note) : undefined;
+  const [, , messageSeq, publicationSeq, pendingEntry] = result;
+  const unfinished = pendingEntry ? decodePending(messageId, pendingEntry) : undefined;
   return { kind: "retry", messageId, messageSeq, publicationSeq, unfinished };
 }
 
-/** As the step's header says. */
+/** Reply of `command.lua`, as its header specifies. */
 type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
 /**
- * Gives those of `uids` who have none a copy of a noted command; on a Cluster it is one. Throws as
- * the link does.
+ * Puts the copies of a pending command for those of `uids` that have none. On a Cluster, `uids` has
+ * one element. Throws as the link does.
  */
 export async function put(
-  parts: StepParts,
+  ports: CommandPorts,
   command: Command,
   uids: readonly string[],
 ): Promise<CopiesPut> {
-  const { keys } = parts.link;
-  const reply = await parts.link.run(PUT, inboxKeys(keys, uids, [...NUMBERED, "inboxIds"]), [
-    ...[...copyArgs(parts, command), command.messageId],
+  const { keys } = ports.link;
+  const reply = await ports.link.run(PUT, inboxKeys(keys, uids, [...INBOX_KEYS, "inboxIds"]), [
+    ...[...copyArgs(ports, command), command.messageId],
     ...usersOf(keys, uids),
   ]);
-  const [dropped, cause] = reply as [number, Buffer]; // as its header says
+  // As the header of `command_put.lua` specifies.
+  const [dropped, cause] = reply as [number, Buffer];
   return { dropped, failure: failureOf(cause) };
 }
 
-/** Where the unfinished commands of a channel's bucket are noted. */
-export function notesOf(keys: Keys, key: ChannelKey): string {
+/** Returns the key of the pending copies for the bucket of a channel. */
+export function pendingCopiesOf(keys: Keys, key: ChannelKey): string {
   return keys.bucket("commands", bucketOf(key));
 }
 
-/** The command of an entry of the notes. Throws `internal` on a newer format. */
-export function noted(messageId: number, fields: readonly Buffer[]): Command {
-  const [, head = NONE, , record = NONE, , recipients = NONE] = fields;
+/** Decodes an entry of the pending copies. Throws `internal` if it has a newer format. */
+export function decodePending(messageId: number, fields: readonly Buffer[]): Command {
+  const [, head = EMPTY, , record = EMPTY, , recipients = EMPTY] = fields;
   const facts = unpackVersioned(head);
   const [, key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin] = facts;
   return {
     messageId,
-    key: key as ChannelKey, // as `headOf` wrote it, here or at a node of this format
+    key: key as ChannelKey, // as `headOf` of this or another node wrote it
     record,
     payloadBytes: payloadBytes as number,
     endMs: endMs as number,
@@ -170,51 +175,54 @@ export function noted(messageId: number, fields: readonly Buffer[]): Command {
   };
 }
 
-/** As Redis replies to XRANGE. */
-export type Notes = readonly (readonly [Buffer, readonly Buffer[]])[];
+/** Entries of the pending copies, as XRANGE replies them. */
+export type PendingEntries = readonly (readonly [Buffer, readonly Buffer[]])[];
 
-/** Of message ids. */
-interface SweptNotes {
-  /** Notes below it have ended. */
+/** Range of message ids of a sweep. */
+interface SweepRange {
+  /** All copies of commands with lower ids have expired. */
   readonly endedId: number;
-  /** The first, or `(` and the last of the page before. */
+  /** First id, or `(` and the last id of the previous page. */
   readonly from: string;
   readonly untilId: number;
 }
 
 /**
- * A page of a bucket's notes; none while another node goes through them. The last one has less than
- * `NOTES`. Throws as the link does.
+ * Returns a page of a bucket's pending copies, empty while another node sweeps them. The last page
+ * has fewer than `PENDING_PAGE` entries. Throws as the link does.
  */
-export async function notesToSweep(
-  { link, clock }: StepParts,
+export async function readPendingCopies(
+  { link, clock }: CommandPorts,
   bucket: number,
-  { endedId, from, untilId }: SweptNotes,
-): Promise<Notes> {
+  { endedId, from, untilId }: SweepRange,
+): Promise<PendingEntries> {
   const reply = await link.run(
     SWEEP,
     [link.keys.bucket("commands", bucket), leaseOf(link.keys, bucket)],
-    [clock(), endedId, from, untilId, NOTES],
+    [clock(), endedId, from, untilId, PENDING_PAGE],
   );
-  return reply as Notes;
+  return reply as PendingEntries;
 }
 
-/** What says that a node goes through the notes of a bucket. */
+/** Returns the key that records that a node sweeps the pending copies of a bucket. */
 export function leaseOf(keys: Keys, bucket: number): string {
   return keys.bucket("commandSweep", bucket);
 }
 
-const NONE = Buffer.alloc(0);
-const NUMBERED = ["inboxSeq", "inbox", "inboxExpiry"];
+const EMPTY = Buffer.alloc(0);
+/** Keys of an inbox that every copy needs. */
+const INBOX_KEYS = ["inboxSeq", "inbox", "inboxExpiry"];
 
+/** Encodes the fields of a command for the head of its pending entry. */
 function headOf(command: Command): Buffer {
   const { key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin } = command;
   const facts = [key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin ?? null];
   return packr.pack([WIRE_VERSION, ...facts]);
 }
 
+/** Returns the arguments of `put_copy` (`lua/inbox.lua`). */
 function copyArgs(
-  { clock, limits }: StepParts,
+  { clock, limits }: CommandPorts,
   { endMs, endsEarly, payloadBytes, record, origin = "" }: Command,
 ): readonly Arg[] {
   const ends = [endMs, endsEarly ? 1 : 0];
@@ -224,9 +232,9 @@ function copyArgs(
 function inboxKeys(
   keys: Keys,
   uids: readonly string[],
-  parts: readonly string[],
+  names: readonly string[],
 ): readonly string[] {
-  return uids.flatMap((uid) => parts.map((part) => keys.user(part, uid)));
+  return uids.flatMap((uid) => names.map((name) => keys.user(name, uid)));
 }
 
 function usersOf(keys: Keys, uids: readonly string[]): readonly string[] {

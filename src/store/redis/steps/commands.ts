@@ -1,8 +1,9 @@
-// Commands on their way into inboxes. One that fits one step on one server is done with it. Others
-// are noted in their channel's slot and put into each recipient's inbox by steps of their own,
-// behind which the note is removed: a retry at any node, or for an hour a sweep, finishes what a
-// dead one left. State: the order of each channel's commands, the groups of recipients in flight,
-// how much is held in memory, counts.
+// Puts commands into inboxes. A command that fits into one script on a single server is complete
+// after that script. Any other command is recorded as pending in its channel's slot, its copies are
+// put into the inboxes by further scripts, and then the record is removed. If the node dies in
+// between, a retry at any node completes the command, and for an hour a sweep does. State: the
+// queue of each channel's commands, the groups of recipients in flight, the bytes held in memory,
+// and counters.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
@@ -14,75 +15,83 @@ import { BUCKETS } from "../../../redis/keys.ts";
 import { commandFrame } from "../../../redis/wire.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import {
-  type Accepted,
+  type Acceptance,
   accept,
   type Command,
+  decodePending,
   leaseOf,
-  NOTES,
-  type Notes,
   newCommand,
-  noted,
-  notesOf,
-  notesToSweep,
+  PENDING_PAGE,
+  type PendingEntries,
+  pendingCopiesOf,
   put,
+  readPendingCopies,
 } from "./command-steps.ts";
 
-/** Of commands that are not answered yet. */
+/** Maximum number of bytes of all commands in progress. */
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
+/** Bytes counted for a command in addition to its payload. */
 const COMMAND_BYTES = 1000;
+/** Bytes counted for each recipient of a command. */
 const RECIPIENT_BYTES = 100;
 /**
- * Recipients of one step on one server: well under a millisecond of Redis. On a Cluster each is in
- * a slot of its own.
+ * Maximum number of recipients of one script on a single server. Such a script takes well under a
+ * millisecond. On a Cluster each recipient is in a slot of its own and needs a script of its own.
  */
-const TOGETHER = 64;
+const RECIPIENTS_PER_CALL = 64;
 /**
- * Recipients of a group, which is one stretch of the event loop, and groups in flight: they take a
- * quarter of what may be at most.
+ * Number of recipients in a group, which is processed without a pause of the event loop, and
+ * maximum number of groups in flight. Together they may use at most IN_FLIGHT_SHARE of the link's calls in
+ * flight.
  */
-const GROUP = 128;
-const GROUPS = 16;
-const SHARE = 1 / 4;
+const GROUP_SIZE = 128;
+const MAX_GROUPS = 16;
+const IN_FLIGHT_SHARE = 1 / 4;
 /**
- * What is not finished so long after it began is nobody's; so long after, sweeps leave it to a
- * retry: inboxes forget what they were given.
+ * Age at which a pending command has no node any more that works on it, and age at which sweeps
+ * leave it to a retry, because inboxes do not remember older commands.
  */
 const STALE_MS = 60_000;
 const GIVEN_UP_MS = 3_600_000;
-/** Buckets that a sweep is at at once. */
+/** Number of buckets that a sweep processes in parallel. */
 const BUCKETS_AT_ONCE = 8;
 
-/** Servers that gave no answer to a call or a sweep: it does not ask them again. */
-type Silent = Set<unknown>;
+/**
+ * Servers that did not reply during a call or a sweep. They are not contacted again by the same
+ * call or sweep.
+ */
+type SilentServers = Set<unknown>;
 
+/** Puts the commands of one node into inboxes. */
 export class Commands {
-  readonly #parts: RedisStorePorts;
-  /** Recipients of one step. */
-  readonly #together: number;
-  /** How many get their copies by the step that accepts the command. */
-  readonly #atFirst: number;
-  readonly #group: number;
+  readonly #ports: RedisStorePorts;
+  /** Maximum number of recipients of one script. */
+  readonly #perCall: number;
+  /** Number of recipients whose copies are put by the script that accepts the command. */
+  readonly #direct: number;
+  readonly #groupSize: number;
   readonly #groups: Semaphore;
-  readonly #lanes = new KeyedLock();
+  readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
-  /** By sender: one may hold as much as is free, so that others find room. */
-  readonly #heldBytesOf = new Map<string, number>();
   /**
-   * Since the start: new commands, retries of them, copies that left because their inbox was full.
+   * Held bytes by sender. A sender that holds bytes already may use only what is free, so that
+   * other senders find room.
    */
+  readonly #heldBytesOf = new Map<string, number>();
+  /** Counters since the start: new commands, retries, and copies that full inboxes dropped. */
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
-  constructor(parts: RedisStorePorts) {
-    this.#parts = parts;
-    const { isCluster, settings } = parts.link;
-    this.#together = isCluster ? 1 : TOGETHER;
-    this.#atFirst = isCluster ? 0 : TOGETHER;
-    const most = Math.floor(settings.maxInFlight * SHARE) * this.#together;
-    this.#group = Math.min(GROUP, most);
-    this.#groups = new Semaphore(Math.min(GROUPS, Math.floor(most / this.#group)));
+  constructor(ports: RedisStorePorts) {
+    this.#ports = ports;
+    const { isCluster, settings } = ports.link;
+    this.#perCall = isCluster ? 1 : RECIPIENTS_PER_CALL;
+    this.#direct = isCluster ? 0 : RECIPIENTS_PER_CALL;
+    const maxRecipients = Math.floor(settings.maxInFlight * IN_FLIGHT_SHARE) * this.#perCall;
+    this.#groupSize = Math.min(GROUP_SIZE, maxRecipients);
+    this.#groups = new Semaphore(Math.min(MAX_GROUPS, Math.floor(maxRecipients / this.#groupSize)));
   }
 
-  /** The port's `appendCommand`, of a draft that fits. */
+  /** Implements `appendCommand` of the port for a draft that was checked. */
   async append(draft: CommandDraft): Promise<AppendResult> {
     const bytes = sizeOf(draft);
     const { fromUid } = draft;
@@ -98,6 +107,7 @@ export class Commands {
     }
   }
 
+  /** Adds to the held bytes, or subtracts from them if `bytes` is negative. */
   #hold(fromUid: string, bytes: number): void {
     const own = (this.#heldBytesOf.get(fromUid) ?? 0) + bytes;
     this.#heldBytes += bytes;
@@ -106,29 +116,33 @@ export class Commands {
   }
 
   async #append(draft: CommandDraft): Promise<AppendResult> {
-    const command = newCommand(this.#parts, draft);
+    const command = newCommand(this.#ports, draft);
     const { accepting, spreading } = await this.#begin(command, draft);
     const accepted = await accepting;
-    if (accepted.kind === "retry") return this.#again(draft.key, accepted);
+    if (accepted.kind === "retry") return this.#answerRetry(draft.key, accepted);
     const { messageId, isNoted, dropped, failure } = accepted;
     this.counts.dropped += dropped;
     await spreading;
     if (failure !== undefined) throw failure;
-    await this.#parts.written();
+    await this.#ports.written();
     if (isNoted) void this.#forget({ ...command, messageId });
     this.counts.commands += 1;
     return { messageId, messageSeq: 0, duplicate: false };
   }
 
-  /** Ends when all its steps are on their way: the channel's next command follows. */
-  #begin(command: Command, draft: CommandDraft): Promise<Begun> {
+  /**
+   * Sends the scripts of a command, after those of the channel's previous command. Resolves when
+   * all of them have been sent.
+   */
+  #begin(command: Command, draft: CommandDraft): Promise<SentCommand> {
     const { key, recipients } = command;
-    const { isCluster } = this.#parts.link;
-    const count = this.#atFirst;
-    const send = () => caught(accept(this.#parts, command, { draft, count }));
-    const sent = isCluster ? send() : undefined; // it puts no copies, and need not wait for those of others
-    return this.#lanes.run(key, async () => {
-      const accepting = sent ?? send();
+    const { isCluster } = this.#ports.link;
+    const count = this.#direct;
+    const send = () => caught(accept(this.#ports, command, { draft, count }));
+    // On a Cluster it puts no copies, so it need not wait for those of earlier commands.
+    const early = isCluster ? send() : undefined;
+    return this.#channelQueues.run(key, async () => {
+      const accepting = early ?? send();
       if (!isCluster && recipients.length <= count) return { accepting };
       const { kind, messageId } = await accepting;
       if (kind === "retry") return { accepting };
@@ -143,12 +157,12 @@ export class Commands {
     });
   }
 
-  /** Answers a retry once what it repeats is done. */
-  async #again(
+  /** Returns the result of a retry after the first command or message is complete. */
+  async #answerRetry(
     key: ChannelKey,
-    retry: Extract<Accepted, { kind: "retry" }>,
+    retry: Extract<Acceptance, { kind: "retry" }>,
   ): Promise<AppendResult> {
-    const { link, written } = this.#parts;
+    const { link, written } = this.#ports;
     const { messageId, messageSeq, publicationSeq, unfinished } = retry;
     this.counts.duplicates += 1;
     if (publicationSeq === 0) await this.#settle(unfinished);
@@ -157,55 +171,60 @@ export class Commands {
   }
 
   /**
-   * To be awaited before a retry is answered with a first one whose `publicationSeq` is 0, which
-   * may be a command: finishes it if some recipients may not have it. Throws as the link does.
+   * Completes the command with this id if some recipients may lack their copies. Must be awaited
+   * before the result of a retry is returned whose first result has the `publicationSeq` 0, because
+   * that one may be a command. Throws as the link does.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
-    const { link } = this.#parts;
-    const notes = notesOf(link.keys, key);
-    const found = await link.call("xrange", notes, messageId, messageId);
-    const [entry] = found as Notes;
-    await this.#settle(entry && noted(messageId, entry[1]));
+    const { link } = this.#ports;
+    const pendingKey = pendingCopiesOf(link.keys, key);
+    const entries = await link.call("xrange", pendingKey, messageId, messageId);
+    const [entry] = entries as PendingEntries;
+    await this.#settle(entry && decodePending(messageId, entry[1]));
   }
 
   async #settle(unfinished: Command | undefined): Promise<void> {
     if (unfinished !== undefined) await this.#complete(unfinished, new Set());
-    await this.#parts.written();
+    await this.#ports.written();
     if (unfinished !== undefined) void this.#forget(unfinished);
   }
 
-  /** Resolves when all recipients have it. */
-  async #complete(command: Command, silent: Silent): Promise<void> {
-    if (command.endMs <= this.#parts.clock()) return; // a copy would never be read
+  /** Puts all copies that are missing, and resolves when they are put. */
+  async #complete(command: Command, silent: SilentServers): Promise<void> {
+    if (command.endMs <= this.#ports.clock()) return; // its copies have expired
     const spread = () => this.#spread(command, silent);
-    const { spreading } = await this.#lanes.run(command.key, spread);
+    const { spreading } = await this.#channelQueues.run(command.key, spread);
     await spreading;
   }
 
   /**
-   * Each recipient has it: nobody need finish it. Where that cannot be noted, a sweep finds nothing
-   * left to do.
+   * Removes the pending entry of a command whose copies are all put. If that fails, a sweep removes
+   * it later.
    */
   async #forget({ key, messageId }: Command): Promise<void> {
-    const { link, onError } = this.#parts;
+    const { link, onError } = this.#ports;
     try {
-      await link.call("xdel", notesOf(link.keys, key), messageId);
+      await link.call("xdel", pendingCopiesOf(link.keys, key), messageId);
     } catch (error) {
       onError(error, "A finished command could not be marked as done");
     }
   }
 
   /**
-   * Ends when the last group is on its way, whatever became of others. `spreading` throws the first
-   * failure, when nothing is on its way any more.
+   * Sends the scripts for all recipients, group by group. Resolves when the last group has been
+   * sent, even if others failed. `spreading` settles when no script is in flight any more, and
+   * throws the first failure.
    */
-  async #spread(command: Command, silent: Silent): Promise<{ readonly spreading: Promise<void> }> {
+  async #spread(
+    command: Command,
+    silent: SilentServers,
+  ): Promise<{ readonly spreading: Promise<void> }> {
     const { recipients } = command;
     const notified = caught(this.#notify(command, silent));
     const groups: Promise<void>[] = [notified];
-    for (let at = 0; at < recipients.length; at += this.#group) {
-      if (at > 0) await groups.at(-1)?.catch(() => undefined); // thrown below
-      const group = recipients.slice(at, at + this.#group);
+    for (let at = 0; at < recipients.length; at += this.#groupSize) {
+      if (at > 0) await groups.at(-1)?.catch(() => undefined); // rethrown below
+      const group = recipients.slice(at, at + this.#groupSize);
       await new Promise<void>((begun) => {
         const steps = () => {
           begun();
@@ -217,13 +236,14 @@ export class Commands {
     return { spreading: caught(allOf(groups)) };
   }
 
-  async #put(command: Command, group: readonly string[], silent: Silent): Promise<void> {
-    const { keys } = this.#parts.link;
+  /** Puts the copies of one group of recipients. */
+  async #put(command: Command, group: readonly string[], silent: SilentServers): Promise<void> {
+    const { keys } = this.#ports.link;
     const steps: Promise<void>[] = [];
-    for (let at = 0; at < group.length; at += this.#together) {
-      const uids = group.slice(at, at + this.#together);
+    for (let at = 0; at < group.length; at += this.#perCall) {
+      const uids = group.slice(at, at + this.#perCall);
       const key = keys.user("inbox", uids[0] ?? "");
-      const step = this.#ask(silent, key, () => put(this.#parts, command, uids));
+      const step = this.#callServer(silent, key, () => put(this.#ports, command, uids));
       steps.push(
         step.then(({ dropped, failure }) => {
           this.counts.dropped += dropped;
@@ -234,18 +254,20 @@ export class Commands {
     await allOf(steps);
   }
 
-  async #notify(command: Command, silent: Silent): Promise<void> {
-    const { link } = this.#parts;
+  /** Publishes the command to the users that get no stored copy. */
+  async #notify(command: Command, silent: SilentServers): Promise<void> {
+    const { link } = this.#ports;
     const notified = command.pushOnlyRecipients.map((uid) => {
       const topic = link.keys.user("topic", uid);
       const frame = commandFrame({ ...command, copy: { uid, inboxSeq: 0 } });
-      return this.#ask(silent, topic, () => link.call("spublish", topic, frame));
+      return this.#callServer(silent, topic, () => link.call("spublish", topic, frame));
     });
     await allOf(notified);
   }
 
-  async #ask<T>(silent: Silent, key: string, send: () => Promise<T>): Promise<T> {
-    const server = this.#parts.link.primaryOf(key);
+  /** Calls a server unless it is silent, and records it as silent if it does not reply. */
+  async #callServer<T>(silent: SilentServers, key: string, send: () => Promise<T>): Promise<T> {
+    const server = this.#ports.link.primaryOf(key);
     if (silent.has(server)) throw new BrokerError("unavailable");
     try {
       return await send();
@@ -256,78 +278,83 @@ export class Commands {
   }
 
   /**
-   * Finishes what dead nodes left half done, as far as it can be reached. To be called now and then
-   * by any node.
+   * Completes commands that dead nodes left incomplete, as far as their servers can be reached. Any
+   * node may call this periodically.
    */
   async sweep(isStopped = () => false): Promise<void> {
-    const { onError } = this.#parts;
+    const { onError } = this.#ports;
     let isAwayReported = false;
     const failed = (error: unknown) => {
       if (!isTransient(error) || !isAwayReported)
-        onError(error, "A command could not be given to all its recipients"); // the others go on
+        // The other commands continue.
+        onError(error, "A command could not be given to all its recipients");
       isAwayReported ||= isTransient(error);
     };
-    const how = { silent: new Set(), isStopped, failed };
+    const context = { silent: new Set(), isStopped, failed };
     const semaphore = new Semaphore(BUCKETS_AT_ONCE);
     const sweeps = Array.from({ length: BUCKETS }, (_, bucket) =>
-      semaphore.run(() => this.#sweepBucket(bucket, how).catch(failed)),
+      semaphore.run(() => this.#sweepBucket(bucket, context).catch(failed)),
     );
     await Promise.all(sweeps);
   }
 
   /**
-   * Finishes the commands noted there that are nobody's, but those that were given up; removes
-   * those that ended. Where some could not be finished, no node tries again for a minute.
+   * Completes the pending commands of a bucket on which no node works any more, except those left
+   * to a retry, and removes those that have expired. If some could not be completed, no node tries
+   * again for a minute.
    */
-  async #sweepBucket(bucket: number, how: Sweeping): Promise<void> {
-    const { link, clock, limits, written } = this.#parts;
-    const notes = link.keys.bucket("commands", bucket);
+  async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
+    const { link, clock, limits, written } = this.#ports;
+    const pendingKey = link.keys.bucket("commands", bucket);
     const idAt = (ageMs: number) => firstMessageId(clock() - ageMs);
     const endedId = idAt(limits.inboxTtlS * 1000);
     const untilId = idAt(STALE_MS);
-    const isOver = () => how.isStopped() || !link.isUp;
+    const isOver = () => context.isStopped() || !link.isUp;
     let from = `${idAt(GIVEN_UP_MS)}`;
     let isHeld = false;
-    let isEachDone = true;
+    let allDone = true;
     for (;;) {
       const range = { endedId, from, untilId };
-      const page = await notesToSweep(this.#parts, bucket, range);
+      const page = await readPendingCopies(this.#ports, bucket, range);
       isHeld ||= page.length > 0;
       const done: Buffer[] = [];
-      for (const [at, fields] of page) {
+      for (const [entryId, fields] of page) {
         if (isOver()) break;
-        from = `(${String(at)}`;
+        from = `(${String(entryId)}`;
         try {
-          await this.#complete(noted(idOf(at), fields), how.silent);
-          done.push(at);
+          await this.#complete(decodePending(idOf(entryId), fields), context.silent);
+          done.push(entryId);
         } catch (error) {
-          isEachDone = false;
-          how.failed(error);
+          allDone = false;
+          context.failed(error);
         }
       }
       if (done.length > 0) {
         await written();
-        await link.call("xdel", notes, ...done);
+        await link.call("xdel", pendingKey, ...done);
       }
-      if (page.length < NOTES || isOver()) break;
+      if (page.length < PENDING_PAGE || isOver()) break;
     }
-    if (isHeld && isEachDone) await link.call("del", leaseOf(link.keys, bucket));
+    if (isHeld && allDone) await link.call("del", leaseOf(link.keys, bucket));
   }
 }
 
-interface Begun {
-  readonly accepting: Promise<Accepted>;
-  /** Of what the first step did not do. */
+/** The scripts of one command that were sent. */
+interface SentCommand {
+  readonly accepting: Promise<Acceptance>;
+  /** Settles when the scripts after the first one are done. Absent if there are none. */
   readonly spreading?: Promise<void>;
 }
 
-interface Sweeping {
-  readonly silent: Silent;
+/** What the sweeps of all buckets share. */
+interface SweepContext {
+  readonly silent: SilentServers;
   readonly isStopped: () => boolean;
   readonly failed: (error: unknown) => void;
 }
 
-const idOf = (at: Buffer): number => Number.parseInt(String(at), 10);
+/** Returns the message id in the ID of a pending entry. */
+const idOf = (entryId: Buffer): number => Number.parseInt(String(entryId), 10);
 
 function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): number {
   const users = recipients.length + pushOnlyRecipients.length;
@@ -335,15 +362,15 @@ function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): numb
 }
 
 /**
- * Also where one fails, none is on its way any more when it is reported: one slot of the semaphore
- * stands for all of them.
+ * Waits until all calls are settled, and then throws the first failure. No call is in flight any
+ * more at that time, because one slot of the semaphore stands for all of them.
  */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);
   for (const result of results) if (result.status === "rejected") throw result.reason;
 }
 
-/** It may fail before it is awaited. */
+/** Marks a promise as handled, because it may reject before it is awaited. */
 function caught<T>(call: Promise<T>): Promise<T> {
   call.catch(() => undefined);
   return call;

@@ -1,8 +1,8 @@
-// The port's conversations on Redis: the state of a user in a channel is computed when asked, by
-// one step on the channel's slot; a list takes many at once. With whom a user has personal channels
-// is the user's `peers`, kept by the steps that store messages: it may name too many, never too
-// few. No state. Nothing is awaited before a step is issued: calls for one channel take effect in
-// their order.
+// The port's conversations on Redis. The state of a user in a channel is computed when it is read,
+// by one script in the channel's slot; a list runs many of these scripts at once. The users with
+// whom a user has personal channels are in the key `peers`, which the scripts that store messages
+// maintain. It may contain too many users but never too few. No state. Nothing is awaited before a
+// script is sent, so that calls for one channel take effect in their order.
 
 import {
   type ChannelRef,
@@ -25,121 +25,134 @@ import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { messageOf, type Taken } from "./history.ts";
+import { type MessageRow, messageOf } from "./history.ts";
 
 const STATE = loadScript(lua("conversation"), ...["channel_record", "entry", "snapshot"].map(lua));
 const DROP = loadScript(lua("drop_peer"));
 
-/** Steps of one list on their way at once: other calls of the node take turns with them. */
-const STEPS_AT_ONCE = 64;
-/** Whole conversations read at once, each with up to all that a message holds. */
-const WHOLE_AT_ONCE = 16;
+/**
+ * Maximum number of scripts of one list in flight, so that other calls of the node are not delayed.
+ */
+const STATES_IN_FLIGHT = 64;
+/**
+ * Maximum number of whole conversations read at once. Each has up to everything that a message
+ * contains.
+ */
+const WHOLE_IN_FLIGHT = 16;
 
-/** The keys of the step, in their order. */
-const PERSON_PARTS = ["head", "log", "redDots", "positions"];
-const GROUP_PARTS = [...PERSON_PARTS, "joinSeqs", "permanent", "temporary"];
+/** Keys of `conversation.lua`, in their order. */
+const PERSON_KEYS = ["head", "log", "redDots", "positions"];
+const GROUP_KEYS = [...PERSON_KEYS, "joinSeqs", "permanent", "temporary"];
 
 /**
- * The places in a reply of the head, how much the log has, and of where to look on; behind FACTS
- * comes the newest message.
+ * Positions in the reply: the newest seq, the number of entries in the log, and the seq at which
+ * the search continues. The newest message follows the first FACT_COUNT values.
  */
-const HEAD = 0;
-const LOGGED = 5;
+const HEAD_SEQ = 0;
+const LOG_LENGTH = 5;
 const LOOK_ON = 6;
-const FACTS = 7;
+const FACT_COUNT = 7;
 
-type Reply = readonly (number | Buffer | readonly unknown[] | null)[];
+/** Reply of `conversation.lua`. */
+type StateReply = readonly (number | Buffer | readonly unknown[] | null)[];
 
+/** A user with whom another one has a personal channel. */
 interface Peer {
   readonly uid: string;
-  /** About when the newest message came, Unix milliseconds, as Redis writes it. */
+  /** Approximate time of the newest message, Unix milliseconds, as Redis writes scores. */
   readonly score: string;
 }
 
 /**
- * Every call throws `unavailable` or `overloaded` as the link does. How many lists at once is the
- * caller's. `groupsOf`: the groups a user is a member of, as the port's.
+ * Creates the conversations of a store on Redis. Every call throws `unavailable` or `overloaded` as
+ * the link does. The caller limits the number of lists that are read at once. `groupsOf` returns
+ * the groups of a user, as in the port.
  */
 export function createRedisConversations(
-  parts: RedisStorePorts,
+  ports: RedisStorePorts,
   groupsOf: (uid: string) => Promise<readonly string[]>,
 ): ConversationStore & Pick<ChannelFeed, "personalChannelsSince"> {
-  const { link, clock, limits, onError, unreadable, written } = parts;
+  const { link, clock, limits, onError, unreadable, written } = ports;
 
   /**
-   * Steps until one shows the newest message that can be read, or the channel has no such message.
-   * Undefined: a group the user is no member of.
+   * Calls the script until a reply contains the newest message that can be decoded, or the channel
+   * has no such message. Returns `undefined` if the channel is a group and the user is not a
+   * member.
    */
   async function readState(
     uid: string,
     channel: ChannelRef,
-    [isWhole, ...asked]: readonly [isWhole: 0 | 1, ...Arg[]],
-  ): Promise<{ readonly reply: Reply; readonly last?: Message } | undefined> {
+    [isWhole, ...change]: readonly [isWhole: 0 | 1, ...Arg[]],
+  ): Promise<{ readonly reply: StateReply; readonly last?: Message } | undefined> {
     const { type } = channel;
     const key = channelKey(channel, uid);
-    const names = type === GROUP_CHANNEL ? GROUP_PARTS : PERSON_PARTS;
+    const names = type === GROUP_CHANNEL ? GROUP_KEYS : PERSON_KEYS;
     const keys = names.map((part) => link.keys.channel(part, key));
-    let more: readonly Arg[] = asked;
+    let request: readonly Arg[] = change;
     for (;;) {
-      const facts = [uid, clock(), limits.retentionS * 1000, type, isWhole];
-      const found = await link.run(STATE, keys, [...facts, ...more]);
-      if (found === null) return undefined;
-      const reply = found as Reply; // as its header says
-      const shown = reply.slice(FACTS);
-      const isShown = isWhole === 1 && shown.length > 0;
-      const taken = isShown ? [shown as unknown as Taken] : []; // as its header says
-      const [last] = unreadable.leaveOut(taken, messageOf);
+      const args = [uid, clock(), limits.retentionS * 1000, type, isWhole];
+      const rawReply = await link.run(STATE, keys, [...args, ...request]);
+      if (rawReply === null) return undefined;
+      const reply = rawReply as StateReply; // as the header of `conversation.lua` specifies
+      const row = reply.slice(FACT_COUNT);
+      const hasRow = isWhole === 1 && row.length > 0;
+      const rows = hasRow ? [row as unknown as MessageRow] : []; // as the script's header specifies
+      const [last] = unreadable.leaveOut(rows, messageOf);
       if (last !== undefined) return { reply, last };
-      const through = isShown ? Number(shown[1]) - 1 : Number(reply[LOOK_ON]);
+      const through = hasRow ? Number(row[1]) - 1 : Number(reply[LOOK_ON]);
       if (through === 0) return { reply };
-      more = ["look_on", through, Number(reply[HEAD])];
+      request = ["look_on", through, Number(reply[HEAD_SEQ])];
     }
   }
 
   /**
-   * As a list needs it, without what the message holds; `isEmpty`: the channel has no message any
-   * more, for nobody.
+   * Reads a conversation as a list needs it, without the content of the newest message. `isEmpty`
+   * is true if the channel has no messages left for any user.
    */
-  async function glance(
+  async function readHead(
     uid: string,
     channel: ChannelRef,
   ): Promise<{ readonly head?: ConversationHead; readonly isEmpty: boolean }> {
-    const found = await readState(uid, channel, [0, ""]);
-    if (found === undefined) return { isEmpty: false };
-    const { reply } = found;
-    const isEmpty = reply[LOGGED] === 0;
-    const last = lastHead(reply.slice(FACTS));
+    const state = await readState(uid, channel, [0, ""]);
+    if (state === undefined) return { isEmpty: false };
+    const { reply } = state;
+    const isEmpty = reply[LOG_LENGTH] === 0;
+    const last = lastHead(reply.slice(FACT_COUNT));
     if (last === undefined) return { isEmpty };
     return { head: { ...factsOf(channel, reply), last }, isEmpty };
   }
 
-  /** Behind a change if there is one: its kind, and its seq or count. */
-  async function whole(
+  /**
+   * Reads a whole conversation, after applying a change if `change` contains its kind and its seq
+   * or count.
+   */
+  async function readWhole(
     uid: string,
     channel: ChannelRef,
-    asked: readonly Arg[] = [""],
+    change: readonly Arg[] = [""],
   ): Promise<Conversation | undefined> {
-    const found = await readState(uid, channel, [1, ...asked]);
-    if (found === undefined) return undefined;
-    return { ...factsOf(channel, found.reply), last: found.last };
+    const state = await readState(uid, channel, [1, ...change]);
+    if (state === undefined) return undefined;
+    return { ...factsOf(channel, state.reply), last: state.last };
   }
 
+  /** Reads a range of a user's `peers`. */
   const peers = async (uid: string, ...range: readonly string[]) =>
     (await link.call(
       ...(["zrange", link.keys.user("peers", uid), ...range] as const),
-    )) as readonly Buffer[]; // members, with scores if asked
+    )) as readonly Buffer[]; // members, with scores if `range` ends with WITHSCORES
 
   /**
-   * Takes out a peer whose channel was found empty, unless a message came since the list was read.
-   * A peer too many does a list no harm.
+   * Removes a peer whose channel is empty, unless a message arrived since the list was read. A
+   * failure only leaves a peer too many.
    */
-  async function drop(uid: string, peer: Peer): Promise<void> {
+  async function removePeer(uid: string, peer: Peer): Promise<void> {
     const key = link.keys.user("peers", uid);
     try {
-      const taken = await link.run(DROP, [key], [peer.uid, peer.score]);
-      if (taken === 0) return;
-      // One of the same time may have come: a clock may be behind.
-      const { isEmpty } = await glance(uid, channelWith(peer));
+      const removed = await link.run(DROP, [key], [peer.uid, peer.score]);
+      if (removed === 0) return;
+      // A message with the same time may have arrived, because a clock may lag.
+      const { isEmpty } = await readHead(uid, channelWith(peer));
       if (!isEmpty) await link.call("zadd", key, "GT", peer.score, peer.uid);
     } catch (error) {
       onError(error, "An empty conversation could not be taken out of a list");
@@ -152,21 +165,21 @@ export function createRedisConversations(
         groupsOf(uid),
         peers(uid, "0", "-1", "WITHSCORES"),
       ]);
-      const found: ConversationHead[] = [];
-      const semaphore = new Semaphore(STEPS_AT_ONCE);
-      const look = (channel: ChannelRef, peer?: Peer) =>
+      const heads: ConversationHead[] = [];
+      const semaphore = new Semaphore(STATES_IN_FLIGHT);
+      const read = (channel: ChannelRef, peer?: Peer) =>
         semaphore.run(async () => {
-          const { head, isEmpty } = await glance(uid, channel);
-          if (head !== undefined) found.push(head);
-          else if (isEmpty && peer !== undefined) await drop(uid, peer);
+          const { head, isEmpty } = await readHead(uid, channel);
+          if (head !== undefined) heads.push(head);
+          else if (isEmpty && peer !== undefined) await removePeer(uid, peer);
         });
-      const looks = groups.map((id) => look({ id, type: GROUP_CHANNEL }));
+      const reads = groups.map((id) => read({ id, type: GROUP_CHANNEL }));
       for (let at = 0; at + 1 < people.length; at += 2) {
         const peer = { uid: String(people[at]), score: String(people[at + 1]) };
-        looks.push(look(channelWith(peer), peer));
+        reads.push(read(channelWith(peer), peer));
       }
-      await Promise.all(looks);
-      return found;
+      await Promise.all(reads);
+      return heads;
     },
 
     async readConversations(uid, channels, { limit, maxBytes }): Promise<ConversationSlice> {
@@ -175,49 +188,51 @@ export function createRedisConversations(
       let at = 0;
       while (at < channels.length) {
         if (conversations.length >= limit) return { conversations, more: true };
-        const count = Math.min(WHOLE_AT_ONCE, limit - conversations.length);
-        const asked = channels.slice(at, at + count);
+        const count = Math.min(WHOLE_IN_FLIGHT, limit - conversations.length);
+        const batch = channels.slice(at, at + count);
         at += count;
-        const reads = asked.map((channel) => whole(uid, channel));
-        for (const one of await Promise.all(reads)) {
-          if (one?.last === undefined) continue;
-          bytes += CONVERSATION_BYTES + contentBytes(one.last);
+        const reads = batch.map((channel) => readWhole(uid, channel));
+        for (const conversation of await Promise.all(reads)) {
+          if (conversation?.last === undefined) continue;
+          bytes += CONVERSATION_BYTES + contentBytes(conversation.last);
           if (bytes > maxBytes && conversations.length > 0) return { conversations, more: true };
-          conversations.push(one);
+          conversations.push(conversation);
         }
       }
       return { conversations, more: false };
     },
 
-    conversation: (uid, channel) => whole(uid, channel),
+    conversation: (uid, channel) => readWhole(uid, channel),
 
     async changeConversation(uid, channel, change) {
-      const asked = [change.kind, amountOf(change)];
-      const changed = await whole(uid, channel, asked);
+      const args = [change.kind, amountOf(change)];
+      const changed = await readWhole(uid, channel, args);
       if (changed !== undefined) await written(link.keys.channel("head", channelKey(channel, uid)));
       return changed;
     },
 
     async personalChannelsSince(uid, sinceMs) {
-      const found = await peers(uid, `${sinceMs}`, "+inf", "BYSCORE");
-      return found.map((peer) => channelKey({ id: String(peer), type: PERSON_CHANNEL }, uid));
+      const uids = await peers(uid, `${sinceMs}`, "+inf", "BYSCORE");
+      return uids.map((peerUid) => channelKey({ id: String(peerUid), type: PERSON_CHANNEL }, uid));
     },
   };
 }
 
+/** Returns the personal channel with a peer. */
 const channelWith = ({ uid }: Peer): ChannelRef => ({
   id: uid,
   type: PERSON_CHANNEL,
 });
 
-/** The number of a change as the step reads it: an integer from 0 on. */
+/** Returns the number of a change for the script: an integer from 0 on. */
 function amountOf(change: ConversationChange): number {
   if (change.kind === "delete") return 0;
   const value = change.kind === "read" ? change.seq : change.unread;
   return Math.min(Math.max(Math.trunc(value), 0), Number.MAX_SAFE_INTEGER);
 }
 
-function factsOf({ id, type }: ChannelRef, reply: Reply): Omit<Conversation, "last"> {
+/** Decodes the facts of a conversation from a reply. */
+function factsOf({ id, type }: ChannelRef, reply: StateReply): Omit<Conversation, "last"> {
   const [headSeq, readSeq, unread, deletedSeq, changedAtMs] = reply.map(Number);
   return {
     channel: { id, type },
@@ -229,7 +244,8 @@ function factsOf({ id, type }: ChannelRef, reply: Reply): Omit<Conversation, "la
   };
 }
 
-function lastHead(last: Reply): MessageHead | undefined {
+/** Decodes the newest message of a reply without its content, `undefined` if there is none. */
+function lastHead(last: StateReply): MessageHead | undefined {
   if (last.length === 0) return undefined;
   const [messageId, messageSeq, clientMsgNo, timestampMs] = last;
   return {

@@ -1,5 +1,5 @@
-// A channel's messages as they are shown: steps that each hold up nobody, put together to the slice
-// that was asked for. No state.
+// Reads a channel's messages: joins the replies of several short scripts into one slice, so that no
+// script delays others for long. No state.
 
 import { type ChannelKey, type Message, streamPayload } from "../../../broker/model.ts";
 import type {
@@ -16,11 +16,11 @@ import { decodeSnapshot } from "./stream-record.ts";
 const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
 const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
 
-type HistoryParts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "unreadable">;
+type HistoryPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "unreadable">;
 
-/** The port's `readMessages`. */
+/** Implements `readMessages` of the port. */
 export async function readSlice(
-  parts: HistoryParts,
+  ports: HistoryPorts,
   key: ChannelKey,
   range: HistoryRange,
 ): Promise<HistorySlice> {
@@ -30,43 +30,47 @@ export async function readSlice(
   for (;;) {
     const limit = range.limit - messages.length;
     const isFirst = messages.length === 0;
-    const rest = { ...range, fromSeq, toSeq, limit, maxBytes };
-    const piece = await readPiece(parts, key, { ...rest, isFirst });
+    const pieceRange = { ...range, fromSeq, toSeq, limit, maxBytes };
+    const piece = await readPiece(ports, key, { ...pieceRange, isFirst });
     for (const message of piece.messages) messages.push(message);
     const { more, headSeq } = piece;
     let { nextSeq } = piece;
     if (nextSeq === 0 && more && messages.length === 0)
-      nextSeq = piece.lastSeq + (range.reverse ? -1 : 1); // all that was taken is unreadable: a slice holds at least one message if there is one
+      // No message of the piece could be decoded: continue, because a slice holds at least one
+      // message if there is one.
+      nextSeq = piece.lastSeq + (range.reverse ? -1 : 1);
     if (nextSeq === 0) return { messages, more };
     maxBytes -= piece.bytes;
     if (range.reverse) toSeq = nextSeq;
     else fromSeq = nextSeq;
-    toSeq = Math.min(toSeq, headSeq); // what came since the first piece is not of this slice
+    // Messages that arrived after the first piece are not part of the slice.
+    toSeq = Math.min(toSeq, headSeq);
   }
 }
 
-/** The port's `resumeSeqs`. */
+/** Implements `resumeSeqs` of the port. */
 export async function readResumeSeqs(
-  { link }: HistoryParts,
+  { link }: HistoryPorts,
   ...[key, lastSeq, lastId]: Parameters<MessageStore["resumeSeqs"]>
 ): Promise<ResumeSeqs> {
   const names = ["head", "log"].map((part) => link.keys.channel(part, key));
   const reply = await link.run(RESUME_SEQS, names, [lastSeq, lastId]);
-  const [headSeq, lastCommonSeq] = reply as [number, number]; // as its header says
+  const [headSeq, lastCommonSeq] = reply as [number, number]; // as its header specifies
   return { headSeq, lastCommonSeq };
 }
 
+/** Messages from one call of the script. */
 interface Piece extends HistorySlice {
   readonly headSeq: number;
-  /** Where to go on; 0: the range is read. */
+  /** Seq at which the next piece starts, 0 if the range is complete. */
   readonly nextSeq: number;
-  /** The last one taken, readable or not; 0: none. */
+  /** Seq of the last message, even if it could not be decoded; 0 if there is none. */
   readonly lastSeq: number;
   readonly bytes: number;
 }
 
 async function readPiece(
-  { link, clock, limits, unreadable }: HistoryParts,
+  { link, clock, limits, unreadable }: HistoryPorts,
   key: ChannelKey,
   range: HistoryRange & { readonly isFirst: boolean },
 ): Promise<Piece> {
@@ -76,27 +80,28 @@ async function readPiece(
     ...[fromSeq, toSeq, limit, maxBytes, reverse ? 1 : 0],
     ...[clock(), limits.retentionS * 1000, isFirst ? 1 : 0],
   ]);
-  const [headSeq, more, nextSeq, bytes, taken] = reply as [
-    ...[number, number, number, number, readonly Taken[]],
-  ]; // as its header says
-  const messages = unreadable.leaveOut(taken, messageOf);
-  const lastSeq = Number(taken.at(-1)?.[1] ?? 0);
+  const [headSeq, more, nextSeq, bytes, rows] = reply as [
+    ...[number, number, number, number, readonly MessageRow[]],
+  ]; // as its header specifies
+  const messages = unreadable.leaveOut(rows, messageOf);
+  const lastSeq = Number(rows.at(-1)?.[1] ?? 0);
   const place = { headSeq, nextSeq, lastSeq, bytes };
   return { messages, more: more === 1, ...place };
 }
 
-/** A message as scripts show it. */
-export type Taken = readonly [
+/** A message in the reply of a script. */
+export type MessageRow = readonly [
   id: unknown,
   seq: unknown,
   record: Buffer,
   stream: readonly unknown[] | null,
 ];
 
-export function messageOf([id, seq, record, shown]: Taken): Message {
+/** Decodes a message from a script's reply. */
+export function messageOf([id, seq, record, snapshot]: MessageRow): Message {
   const place = { messageId: Number(id), messageSeq: Number(seq) };
-  if (shown === null) return decodeRecord(record, place);
-  const stream = decodeSnapshot(shown);
+  if (snapshot === null) return decodeRecord(record, place);
+  const stream = decodeSnapshot(snapshot);
   const payload = streamPayload(stream.text);
   return decodeRecord(record, { ...place, stream, payload });
 }

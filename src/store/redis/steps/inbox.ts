@@ -1,4 +1,4 @@
-// The port's command inboxes on Redis. No state but that of the commands on their way.
+// The port's command inboxes on Redis. No state except that of commands in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";
@@ -12,16 +12,20 @@ import { Commands } from "./commands.ts";
 const READ = loadScript(lua("inbox_read"));
 const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), lua("inbox"));
 
+/** Maximum inboxSeq that callers may name. */
 const MAX_INBOX_SEQ = 2 ** 48 - 1;
-/** Copies taken out in one step. */
-const TAKEN = 1000;
+/** Number of copies that one script removes. */
+const REMOVED_PER_CALL = 1000;
 
 export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
-/** Every call throws `unavailable` or `overloaded` as the link does. */
-export function createRedisInbox(parts: RedisStorePorts) {
-  const { link, clock, written, unreadable } = parts;
-  const commands = new Commands(parts);
+/**
+ * Creates the inboxes of a store on Redis. Every call throws `unavailable` or `overloaded` as the
+ * link does.
+ */
+export function createRedisInbox(ports: RedisStorePorts) {
+  const { link, clock, written, unreadable } = ports;
+  const commands = new Commands(ports);
   const store: InboxStore = {
     async appendCommand(draft) {
       assertFits(draft);
@@ -35,12 +39,14 @@ export function createRedisInbox(parts: RedisStorePorts) {
         const args = [clock(), from, limit, maxBytes];
         const key = link.keys.user("inbox", uid);
         const copies = copiesOf(await link.run(READ, [key], args));
-        const found = unreadable.leaveOut(copies, commandOf);
+        const readable = unreadable.leaveOut(copies, commandOf);
         const last = copies.at(-1);
-        if (found.length > 0 || last === undefined) return found;
-        from = last.inboxSeq + 1; // no copy is the end only where none is left
+        if (readable.length > 0 || last === undefined) return readable;
+        // None of the copies could be decoded, so the reading continues; an empty result means the
+        // end of the inbox.
+        from = last.inboxSeq + 1;
       }
-      await link.ping(); // an inbox that cannot be reached is not an empty one
+      await link.ping(); // throws if Redis is away, so that the inbox does not look empty
       return [];
     },
 
@@ -51,9 +57,9 @@ export function createRedisInbox(parts: RedisStorePorts) {
       );
       const keys = ["inbox", "inboxExpiry"].map((part) => link.keys.user(part, uid));
       const steps: Promise<unknown>[] = [];
-      for (let at = 0; at < seqs.length; at += TAKEN) {
-        const some = seqs.slice(at, at + TAKEN);
-        steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...some]));
+      for (let at = 0; at < seqs.length; at += REMOVED_PER_CALL) {
+        const batch = seqs.slice(at, at + REMOVED_PER_CALL);
+        steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...batch]));
       }
       const counts = await Promise.all(steps);
       await written(keys[0]);
@@ -63,16 +69,17 @@ export function createRedisInbox(parts: RedisStorePorts) {
   return { ...store, commands };
 }
 
-interface Copy {
+/** A command in an inbox. */
+interface InboxCopy {
   readonly inboxSeq: number;
   readonly messageId: number;
   readonly record: Buffer;
 }
 
-/** Of the reply of `lua/inbox_read.lua`. */
-function copiesOf(reply: unknown): readonly Copy[] {
-  const fields = reply as readonly Buffer[]; // as its header says
-  const copies: Copy[] = [];
+/** Decodes the reply of `lua/inbox_read.lua`. */
+function copiesOf(reply: unknown): readonly InboxCopy[] {
+  const fields = reply as readonly Buffer[]; // as its header specifies
+  const copies: InboxCopy[] = [];
   for (let at = 0; at + 2 < fields.length; at += 3) {
     const [seq, id, record] = fields.slice(at, at + 3);
     if (record === undefined) break;
@@ -81,7 +88,7 @@ function copiesOf(reply: unknown): readonly Copy[] {
   return copies;
 }
 
-function commandOf({ inboxSeq, messageId, record }: Copy): InboxCommand {
+function commandOf({ inboxSeq, messageId, record }: InboxCopy): InboxCommand {
   const place = { messageId, messageSeq: inboxSeq };
   return { inboxSeq, message: decodeRecord(record, place) };
 }

@@ -15,7 +15,7 @@ import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { Appends } from "./append.ts";
-import type { Placed } from "./append-call.ts";
+import type { Placement } from "./append-call.ts";
 import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
 import type { Commands } from "./commands.ts";
 import { readResumeSeqs, readSlice } from "./history.ts";
@@ -59,7 +59,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
   async function finish(
     draft: MessageDraft,
     { isApart }: ChannelNames,
-    placed: Placed,
+    placed: Placement,
   ): Promise<void> {
     if (placed.publicationSeq === 0) await commands.settle(draft.key, placed.messageId);
     else if (isApart && placed.messageSeq === 0)
@@ -67,7 +67,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
     else if (isApart) await publishAgain(link, draft, placed);
   }
 
-  async function publish(draft: MessageDraft, placed: Placed): Promise<void> {
+  async function publish(draft: MessageDraft, placed: Placement): Promise<void> {
     const keptAtMs = placed.messageSeq === 0 ? undefined : placed.atMs;
     const extra = encodeExtra({ ...draft, idBefore: placed.idBefore });
     const frame = messagePublication({ ...placed, extra });

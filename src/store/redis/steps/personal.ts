@@ -8,7 +8,7 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord, encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import { lua } from "../ports.ts";
-import type { Placed } from "./append-call.ts";
+import type { Placement } from "./append-call.ts";
 import { otherUser } from "./channel-names.ts";
 
 const TO_USER = loadScript(lua("to_user"));
@@ -43,7 +43,7 @@ export async function publishToUsers(
 export async function publishAgain(
   link: RedisLink,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,
-  place: Pick<Placed, "messageId" | "messageSeq" | "publicationSeq">,
+  place: Pick<Placement, "messageId" | "messageSeq" | "publicationSeq">,
 ): Promise<void> {
   const log = link.keys.channel("log", key);
   const at = `${place.messageSeq}-${place.messageId}`;
