@@ -1,17 +1,21 @@
-// Listen addresses as text: `host:port`, `[ipv6]:port`, `:port`. Pure; resolves no names and opens
-// nothing.
+// Parses and formats listen addresses: `host:port`, `[ipv6]:port` and `:port`. Pure functions,
+// which resolve no host names.
 
-/** With `port` 0 the system chooses. */
+/** An address to listen on. */
 export interface Address {
-  /** A name or a literal address, IPv6 without brackets. */
+  /** A host name or an IP address. An IPv6 address has no brackets. */
   readonly host: string;
+  /** 0 lets the operating system choose a port. */
   readonly port: number;
 }
 
 const WITH_BRACKETS = /^\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]:(\d{1,5})$/;
 const PLAIN = /^([A-Za-z0-9._-]*):(\d{1,5})$/;
 
-/** `host:port`; without a host (`:5200`) every IPv4 address. Undefined: not an address. */
+/**
+ * Parses an address, and returns `undefined` if the text is not one. Without a host (`:5200`) the
+ * address means all IPv4 addresses of this machine.
+ */
 export function parseAddress(text: string): Address | undefined {
   const match = WITH_BRACKETS.exec(text) ?? PLAIN.exec(text);
   if (match === null) return undefined;
@@ -20,12 +24,15 @@ export function parseAddress(text: string): Address | undefined {
   return { host: match[1] || "0.0.0.0", port };
 }
 
-/** The text that `parseAddress` reads back. */
+/** Returns the text that `parseAddress` parses to this address. */
 export function formatAddress({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/** Whether only this machine can reach `host`. Names other than `localhost` count as reachable. */
+/**
+ * Returns true if only this machine can connect to `host`. For a name other than `localhost` it
+ * returns false.
+ */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   return (
@@ -35,7 +42,10 @@ export function isLoopback(host: string): boolean {
   );
 }
 
-/** Whether two addresses are one listener. Port 0 is a fresh port each time, so it never is. */
+/**
+ * Returns true if two listeners with these addresses would conflict. Addresses with port 0 never
+ * do, because each listener gets a port of its own.
+ */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && a.host === b.host;
 }

@@ -1,11 +1,14 @@
-// A map with a bound: the oldest entry is dropped first. To set a key anew does not make it
-// younger; `renew` does.
+// A map with a maximum size, which drops its oldest entry when it is full.
 
+/**
+ * A map with a maximum number of entries. An entry has the age of the first `set` of its key or of
+ * the last `renew`.
+ */
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();
   readonly #max: number;
 
-  /** Holds `max` entries at most; at least 1. */
+  /** Creates a map of at most `max` entries. `max` must be at least 1. */
   constructor(max: number) {
     this.#max = max;
   }
@@ -18,6 +21,7 @@ export class BoundedMap<Key, Value> {
     return this.#entries.get(key);
   }
 
+  /** Sets a value, and drops the oldest entry if the map has become too large. */
   set(key: Key, value: Value): void {
     this.#entries.set(key, value);
     if (this.#entries.size <= this.#max) return;
@@ -25,7 +29,7 @@ export class BoundedMap<Key, Value> {
     if (!oldest.done) this.#entries.delete(oldest.value);
   }
 
-  /** Sets it as the youngest entry. */
+  /** Sets a value and makes the entry the newest one. */
   renew(key: Key, value: Value): void {
     this.#entries.delete(key);
     this.set(key, value);
@@ -35,7 +39,7 @@ export class BoundedMap<Key, Value> {
     return this.#entries.delete(key);
   }
 
-  /** Oldest first; entries may be set and deleted meanwhile. */
+  /** Iterates from the oldest entry. Entries may be set and deleted during the iteration. */
   [Symbol.iterator](): IterableIterator<[Key, Value]> {
     return this.#entries.entries();
   }

@@ -1,11 +1,11 @@
-// `charCodeAt` for loops over strings of many origins. Pure.
+// A version of `charCodeAt` that stays fast in loops over strings of many kinds. Pure function.
 
 const { charCodeAt } = String.prototype;
 
 /**
- * The UTF-16 unit of `text` at `at`, an index within it. V8 has a hidden class for each way a
- * string came about (parsed, sliced, joined, a key …); where a loop met more than four it looks the
- * method up for every character, unless the method is named here.
+ * Returns the UTF-16 unit at index `at`, which must be within the text. V8 uses a different hidden
+ * class for parsed, sliced, joined and other kinds of strings. A loop that has seen more than four
+ * of them looks up `text.charCodeAt` for every character, which this function avoids.
  */
 export function charCode(text: string, at: number): number {
   return charCodeAt.call(text, at);

@@ -1,6 +1,7 @@
-// One task for many callers: calls during a run share the next run. State: the current and the next
-// run.
+// Runs a task for many callers: all calls that are made during a run share the next run. State: the
+// current and the next run.
 
+/** A task that never runs twice at the same time. */
 export class CoalescedTask {
   readonly #step: () => Promise<void>;
   #running: Promise<void> | undefined;
@@ -10,7 +11,7 @@ export class CoalescedTask {
     this.#step = step;
   }
 
-  /** Settles with a run that starts after this call. */
+  /** Runs the task. The promise settles with the first run that starts after this call. */
   run(): Promise<void> {
     if (this.#running === undefined) return this.#start();
     this.#next ??= this.#running.then(ignore, ignore).then(() => {

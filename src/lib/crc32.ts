@@ -1,5 +1,5 @@
-// CRC-32 (IEEE 802.3), native where Node has it (20.15, 22.2 and later), else by table. No state
-// but the table.
+// CRC-32 (IEEE 802.3). Uses the implementation of Node (20.15, 22.2 and later) if there is one,
+// otherwise a table.
 
 import * as zlib from "node:zlib";
 
@@ -11,15 +11,16 @@ const table = new Uint32Array(256).map((_, byte) => {
   return crc;
 });
 
-/** The table-driven form; exported so that both can be compared. */
+/** The implementation by table. Exported so that a test can compare it with the one of Node. */
 export function crc32ByTable(data: Uint8Array, seed = 0): number {
   let crc = ~seed;
-  for (const byte of data) crc = (table[(crc ^ byte) & 0xff] as number) ^ (crc >>> 8); // the index is below 256
+  // The index is at most 255, so that the table has an entry for it.
+  for (const byte of data) crc = (table[(crc ^ byte) & 0xff] as number) ^ (crc >>> 8);
   return ~crc >>> 0;
 }
 
-// The types claim it always exists; engines of the supported range say otherwise.
+// Undefined in the oldest supported versions of Node, although its type does not allow that.
 const native = zlib.crc32 as Crc32 | undefined;
 
-/** Checksum of `data`, continued from `seed` (a former checksum, or any 32 bits as a salt). */
+/** Returns the checksum of `data`. `seed` is the checksum of the preceding data, or a salt. */
 export const crc32: Crc32 = native ?? crc32ByTable;

@@ -1,12 +1,16 @@
-// A promise that its owner settles. State: the promise.
+// A promise that is settled from outside.
 
+/** A promise with the functions that settle it. */
 export interface Deferred<T = void> {
   readonly promise: Promise<T>;
   readonly resolve: (value: T) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** Its rejection is never an unhandled one: that of a promise that follows from it may be. */
+/**
+ * Creates a promise. Its rejection is never reported as unhandled, but that of a promise derived
+ * from it can be.
+ */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;
   let reject: Deferred<T>["reject"] = () => undefined;

@@ -1,39 +1,50 @@
-// A queue that serves its keys in turn: each key with waiting items gets the same share of the
-// work, however much it queues (deficit round robin). An item's size is its share of the work.
-// State: the waiting items of each key, in the order of the keys' turns.
+// A queue that is fair between keys (deficit round robin): every key with waiting items gets the
+// same share of the work, no matter how many items it queues. State: the waiting items of each key,
+// and the order in which the keys take turns.
 
+/** The cost of an item. */
 interface Sized {
+  /** Amount of work. */
   readonly size: number;
+  /** Amount of memory. */
   readonly bytes: number;
 }
 
+/** The waiting items of one key. */
 interface Flow<Item> {
-  /** Items before `head` are taken. */
+  /** The items. Those before index `head` have been removed. */
   readonly items: (Item | undefined)[];
   head: number;
   size: number;
   bytes: number;
-  /** Work left in this turn. */
+  /** Amount of work that the key may still do in its turn. */
   credit: number;
 }
 
-/** Work of one key's turn. A larger item waits for several turns. */
+/** Amount of work of one turn of a key. A larger item waits for several turns. */
 const QUANTUM = 500;
-/** Taken items are removed in bulk, at least so many: `shift` of a long array moves all of it. */
+/**
+ * Minimum number of removed items that are cut off an array together. Removing each with `shift`
+ * would move all items of a long array.
+ */
 const MIN_CUT = 64;
 
+/** A queue of items with keys. */
 export class FairQueue<Item extends Sized> {
   readonly #max: Sized;
   readonly #flows = new Map<string, Flow<Item>>();
   #size = 0;
   #bytes = 0;
 
-  /** `max`: of all keys together. */
+  /** Creates a queue. `max` limits the items of all keys together. */
   constructor(max: Sized) {
     this.#max = max;
   }
 
-  /** A key may queue as much as is free, so that a single one takes half of the queue. */
+  /**
+   * Returns true if the key may not queue more. A key may use as much of the queue as is free, so
+   * that a single key can fill at most half of it.
+   */
   isFull(key: string): boolean {
     const { size, bytes } = this.#flows.get(key) ?? { size: 0, bytes: 0 };
     return size >= this.#max.size - this.#size || bytes >= this.#max.bytes - this.#bytes;
@@ -49,17 +60,20 @@ export class FairQueue<Item extends Sized> {
     this.#count(flow, item, 1);
   }
 
-  /** The next item in turn; undefined when it is larger than `maxSize`, or the queue is empty. */
+  /**
+   * Removes and returns the item whose turn it is. Returns `undefined` if the queue is empty or the
+   * item is larger than `maxSize`.
+   */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
     let key = "";
     let flow: Flow<Item> | undefined;
     let rounds = Number.POSITIVE_INFINITY;
-    for (const [itsKey, one] of this.#flows) {
-      const itsRounds = roundsOf(one);
-      if (itsRounds >= rounds) continue;
-      key = itsKey;
-      flow = one;
-      rounds = itsRounds;
+    for (const [candidateKey, candidate] of this.#flows) {
+      const candidateRounds = roundsOf(candidate);
+      if (candidateRounds >= rounds) continue;
+      key = candidateKey;
+      flow = candidate;
+      rounds = candidateRounds;
       if (rounds === 0) break;
     }
     const item = flow?.items[flow.head];
@@ -70,22 +84,25 @@ export class FairQueue<Item extends Sized> {
     return item;
   }
 
-  /** Items that fit into the rest of their keys' turns, out of turn, at most `maxSize` in all. */
+  /**
+   * Removes and returns items out of turn, if their keys may still do that work in this turn. The
+   * items together have at most the size `maxSize`.
+   */
   takeSmall(maxSize: number): Item[] {
-    const taken: Item[] = [];
-    let left = maxSize;
+    const items: Item[] = [];
+    let freeSize = maxSize;
     for (const [key, flow] of this.#flows)
       for (;;) {
         const item = flow.items[flow.head];
-        if (item === undefined || item.size > Math.min(left, flow.credit)) break;
+        if (item === undefined || item.size > Math.min(freeSize, flow.credit)) break;
         this.#remove(key, flow, item);
-        left -= item.size;
-        taken.push(item);
+        freeSize -= item.size;
+        items.push(item);
       }
-    return taken;
+    return items;
   }
 
-  /** Takes out the first item of a key. */
+  /** Removes `item`, which is the first item of a key. */
   #remove(key: string, flow: Flow<Item>, item: Item): void {
     flow.items[flow.head] = undefined;
     flow.head += 1;
@@ -98,13 +115,13 @@ export class FairQueue<Item extends Sized> {
     }
   }
 
-  /** Advances to the turn of `next`, which is `rounds` full rounds away. */
+  /** Gives all keys the credit of `rounds` rounds, and moves the keys before `next` to the end. */
   #advance(next: Flow<Item>, rounds: number): void {
     if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;
     for (const [key, flow] of this.#flows) {
       if (flow === next) return;
       flow.credit += QUANTUM;
-      this.#flows.delete(key); // behind the others
+      this.#flows.delete(key); // `set` then adds the key at the end
       this.#flows.set(key, flow);
     }
   }
@@ -117,7 +134,7 @@ export class FairQueue<Item extends Sized> {
   }
 }
 
-/** Turns the first item must wait. */
+/** Returns the number of turns for which the first item of a key must wait. */
 function roundsOf<Item extends Sized>(flow: Flow<Item>): number {
   const size = flow.items[flow.head]?.size ?? 0;
   return Math.max(0, Math.ceil((size - flow.credit) / QUANTUM));

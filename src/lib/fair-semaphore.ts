@@ -1,22 +1,27 @@
-// A semaphore that is fair between keys: a fixed number of tasks run at once, and permits go round
-// robin to the keys with waiting tasks. A permit is released in the next turn of the event loop, so
-// that tasks which end at once do not fill one turn. State: free permits, waiting tasks by key.
+// A semaphore that is fair between keys: a fixed number of tasks run at the same time, and free
+// permits go to the keys with waiting tasks in round-robin order. A permit is released in the next
+// turn of the event loop, so that many short tasks do not all run in one turn. State: the free
+// permits, and the waiting tasks by key.
 
+/** A semaphore whose permits are shared fairly between keys. */
 export class FairSemaphore {
   readonly #maxWaiting: number;
   readonly #full: () => Error;
   #free: number;
-  /** In the order of their turns. */
+  /** Waiting tasks by key, in the order in which the keys get the next permits. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
-  /** At most `maxWaiting` tasks of one key wait; further ones reject with the error of `full`. */
-  constructor(places: number, maxWaiting: number, full: () => Error) {
-    this.#free = places;
+  /**
+   * Creates a semaphore with `permits` permits. At most `maxWaiting` tasks of one key wait. Further
+   * tasks are rejected with the error that `full` returns.
+   */
+  constructor(permits: number, maxWaiting: number, full: () => Error) {
+    this.#free = permits;
     this.#maxWaiting = maxWaiting;
     this.#full = full;
   }
 
-  /** Runs `step` in its key's turn, at once if a permit is free, and returns its result. */
+  /** Runs `step` when the key gets a permit, and returns its result. */
   async run<T>(key: string, step: () => Promise<T> | T): Promise<T> {
     if (this.#free > 0) this.#free -= 1;
     else await this.#turn(key);
@@ -43,7 +48,7 @@ export class FairSemaphore {
     const [key, queue] = next.value;
     this.#waiting.delete(key);
     const go = queue.shift();
-    if (queue.length > 0) this.#waiting.set(key, queue); // behind all others
-    go?.(); // passes the permit on
+    if (queue.length > 0) this.#waiting.set(key, queue); // moves the key to the end
+    go?.(); // hands the permit over, so that it does not become free
   }
 }

@@ -1,6 +1,7 @@
-// A mutex per key. State: the last step of each busy key. For rare, slow steps that read before
-// they write; never for the message path.
+// A mutex per key, for rare and slow steps that read before they write. It must not be used for
+// every message. State: the last step of each busy key.
 
+/** A set of mutexes, one for each key. */
 import { deferred } from "./deferred.ts";
 
 export class KeyedLock {

@@ -1,45 +1,46 @@
-// Keeps calls of one key in order although their preparations take different times: each call
-// continues in the order in which it entered, without waiting for what earlier calls do next.
-// State: the last call per key.
+// Keeps the calls of a key in order although their preparations take different times. Each call
+// waits until the preparations of earlier calls are finished, but not for their further work.
+// State: the last call of each busy key.
 
+/** A set of sequences, one for each key. */
 export class KeyedSequencer {
   readonly #last = new Map<string, Promise<unknown>>();
   readonly #followers: "go_on" | "fail";
 
-  /** `followers`: whether calls behind a rejected `ready` continue or fail too. */
+  /** Creates sequences. `followers` determines whether later calls fail when a `ready` rejects. */
   constructor(followers: "go_on" | "fail" = "go_on") {
     this.#followers = followers;
   }
 
-  /** No call waits. */
+  /** True if no call waits. */
   get isEmpty(): boolean {
     return this.#last.size === 0;
   }
 
-  /** A call waits for `key`. */
+  /** Returns true if a call of the key waits. */
   isBusy(key: string): boolean {
     return this.#last.has(key);
   }
 
   /**
-   * Waits for `ready` and for the turns of earlier calls of `key`, then returns the result of
-   * `ready`. Code that runs synchronously after the await is in order. After a rejected `ready` the
-   * following calls continue or fail, as `followers` says.
+   * Waits for `ready` and for the earlier calls of `key`, then returns the result of `ready`. What
+   * the callers do synchronously after this call happens in the order of the calls. If the `ready`
+   * of an earlier call rejects, this call fails too if `followers` is `fail`.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const before = this.#last.get(key);
-    const mine = before === undefined ? ready : this.#after(before, ready);
-    const turn = this.#followers === "fail" ? mine : mine.then(ignore, ignore);
+    const ordered = before === undefined ? ready : this.#after(before, ready);
+    const turn = this.#followers === "fail" ? ordered : ordered.then(ignore, ignore);
     this.#last.set(key, turn);
     try {
-      return await mine;
+      return await ordered;
     } finally {
       if (this.#last.get(key) === turn) this.#last.delete(key);
     }
   }
 
   async #after<T>(before: Promise<unknown>, ready: Promise<T>): Promise<T> {
-    ready.catch(ignore); // reported to its caller in its turn
+    ready.catch(ignore); // a rejection is not unhandled: the caller gets it after `before`
     await before;
     return ready;
   }

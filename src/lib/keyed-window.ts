@@ -1,81 +1,94 @@
-// A window per key: tasks begin in order while the size of the key's tasks under way is below a
-// bound; keys do not wait for each other. The size of a task is known only once it has begun.
-// State: the tasks under way and waiting of each busy key.
+// Limits the size of the tasks that run at the same time for one key. The tasks of a key start in
+// order, and keys do not wait for each other. The size of a task becomes known only after its
+// start. State: the running and waiting tasks of each busy key.
 
+/** The right of one task to run. */
 export interface Pass {
-  /** Resolves when the task may begin. */
+  /** Resolves when the task may start. */
   readonly turn: Promise<void>;
-  /** Sets the size. Call it at most once, after `turn`. */
+  /** Sets the size of the task. Must be called at most once, after `turn` has resolved. */
   weigh(size: number): void;
-  /** Ends the task; one that has not begun is cancelled: `turn` does not resolve. Call it once. */
+  /**
+   * Ends the task. Must be called exactly once. If the task has not started, it is cancelled and
+   * `turn` never resolves.
+   */
   leave(): void;
 }
 
-interface Flow {
+/** The tasks of one key. */
+interface TaskWindow {
+  /** Size of the running tasks. */
   size: number;
+  /** Number of running and waiting tasks. */
   count: number;
+  /** Functions that start the waiting tasks, in order. */
   readonly waiting: Set<() => void>;
 }
 
+/** A set of windows, one for each key. */
 export class KeyedWindow {
   readonly #max: number;
   readonly #maxWaiting: number;
-  /** Tasks begun and without a size: at most two at once. */
-  readonly #assumed: number;
-  readonly #flows = new Map<string, Flow>();
+  /** Size assumed for a task until its size is known. At most two such tasks run together. */
+  readonly #assumedSize: number;
+  readonly #windows = new Map<string, TaskWindow>();
 
-  /** A task larger than `max` runs alone, or beside one that began before its size was known. */
+  /**
+   * Creates windows of the size `max`, in each of which at most `maxWaiting` tasks wait. A task
+   * larger than `max` runs alone, or together with one that started before its size was known.
+   */
   constructor(max: number, maxWaiting: number) {
     this.#max = max;
     this.#maxWaiting = maxWaiting;
-    this.#assumed = max / 2;
+    this.#assumedSize = max / 2;
   }
 
-  /** Undefined: too many tasks wait. */
+  /** Adds a task. Returns `undefined` if too many tasks of the key wait. */
   enter(key: string): Pass | undefined {
-    const flow = this.#flows.get(key) ?? newFlow();
-    if (flow.waiting.size >= this.#maxWaiting) return undefined;
-    this.#flows.set(key, flow);
-    flow.count += 1;
+    const window = this.#windows.get(key) ?? newWindow();
+    if (window.waiting.size >= this.#maxWaiting) return undefined;
+    this.#windows.set(key, window);
+    window.count += 1;
     let size = 0;
     const resize = (to: number) => {
-      flow.size += to - size;
+      window.size += to - size;
       size = to;
     };
     let begin = () => {};
     const turn = new Promise<void>((resolve) => {
       begin = () => {
-        resize(this.#assumed);
+        resize(this.#assumedSize);
         resolve();
       };
     });
-    flow.waiting.add(begin);
-    this.#begin(flow);
+    window.waiting.add(begin);
+    this.#begin(window);
     return {
       turn,
-      weigh: (known) => {
-        resize(known);
-        this.#begin(flow);
+      weigh: (finalSize) => {
+        resize(finalSize);
+        this.#begin(window);
       },
       leave: () => {
-        flow.waiting.delete(begin);
+        window.waiting.delete(begin);
         resize(0);
-        flow.count -= 1;
-        this.#begin(flow);
-        if (flow.count === 0) this.#flows.delete(key);
+        window.count -= 1;
+        this.#begin(window);
+        if (window.count === 0) this.#windows.delete(key);
       },
     };
   }
 
-  #begin(flow: Flow): void {
-    for (const begin of flow.waiting) {
-      if (flow.size >= this.#max) return;
-      flow.waiting.delete(begin);
+  /** Starts waiting tasks while the window has room. */
+  #begin(window: TaskWindow): void {
+    for (const begin of window.waiting) {
+      if (window.size >= this.#max) return;
+      window.waiting.delete(begin);
       begin();
     }
   }
 }
 
-function newFlow(): Flow {
+function newWindow(): TaskWindow {
   return { size: 0, count: 0, waiting: new Set() };
 }

@@ -1,4 +1,4 @@
-// A value or a promise of it. A type only.
+// The type of a result that is either available immediately or promised.
 
-/** A failure is always a rejection, never thrown. */
+/** A value, or a promise of it. A function with this result type rejects, and never throws. */
 export type MaybePromise<T> = T | Promise<T>;

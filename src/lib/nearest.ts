@@ -1,12 +1,15 @@
-// Finds the closest name, for did-you-mean suggestions. Pure.
+// Finds similar names for did-you-mean suggestions. Pure functions.
 
-/** The candidate closest to `name`, ignoring case and separators; undefined if none is close. */
+/**
+ * Returns the candidate that is most similar to `name`, without regard to case and separators.
+ * Returns `undefined` if no candidate is similar.
+ */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {
-  const wanted = plain(name);
+  const target = plain(name);
   let best: string | undefined;
-  let bestDistance = Math.max(2, Math.floor(wanted.length / 3)) + 1;
+  let bestDistance = Math.max(2, Math.floor(target.length / 3)) + 1;
   for (const candidate of candidates) {
-    const distance = editDistance(wanted, plain(candidate));
+    const distance = editDistance(target, plain(candidate));
     if (distance < bestDistance) {
       best = candidate;
       bestDistance = distance;
@@ -19,7 +22,7 @@ function plain(name: string): string {
   return name.toLowerCase().replace(/[^a-z0-9]/g, "");
 }
 
-/** Damerau-Levenshtein distance. */
+/** Returns the Damerau-Levenshtein distance of two strings. */
 function editDistance(a: string, b: string): number {
   let before: number[] = [];
   let previous = Array.from({ length: b.length + 1 }, (_, column) => column);

@@ -1,10 +1,13 @@
-// The network of a client's address: the part that a client can hardly change. Pure.
+// Reduces the address of a client to the part that the client cannot easily change. Pure functions.
 
-/** An IPv4 address, or the /64 of an IPv6 one, in which a host may choose any address. */
+/**
+ * Returns an IPv4 address as it is, and the /64 network of an IPv6 address, because a host can use
+ * any address of its /64.
+ */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const groups = expand(address.split("%")[0] ?? "");
-  const isMappedIpv4 = groups.slice(0, 5).every((one) => one === "0");
+  const isMappedIpv4 = groups.slice(0, 5).every((group) => group === "0");
   if (isMappedIpv4 && groups[5] === "ffff") return groups.slice(6).join(":");
   return groups.slice(0, 4).join(":");
 }
@@ -12,7 +15,7 @@ export function networkOf(address: string): string {
 function expand(address: string): readonly string[] {
   const [head = "", tail] = address.toLowerCase().split("::");
   const split = (part: string): string[] =>
-    part === "" ? [] : part.split(":").map((one) => one.replace(/^0+(?=.)/, ""));
+    part === "" ? [] : part.split(":").map((group) => group.replace(/^0+(?=.)/, ""));
   if (tail === undefined) return split(head);
   const [left, right] = [split(head), split(tail)];
   const missing = 8 - left.length - right.length;

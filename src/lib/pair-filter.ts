@@ -1,25 +1,30 @@
-// A Bloom filter of pairs of strings: says "never put in" for sure, or "perhaps". One cache line is
-// touched per question (split-block layout: a block of eight words, one bit in each). State: the
-// bits; they only ever grow more.
+// A Bloom filter for pairs of strings, in the split-block layout: a lookup reads one block of eight
+// words, with one bit in each, which fits in a cache line. State: the bits, of which more and more
+// are set until `clear`.
 
 import { charCode } from "./char-code.ts";
 
 /**
- * 2^18 blocks of 32 bytes: 8 MiB, resident as it is written to. Below a million pairs one answer
- * in a thousand is a needless "perhaps".
+ * Base-2 logarithm of the number of blocks. The blocks use 8 MiB, which the operating system
+ * allocates as they are written. With a million pairs, one lookup in a thousand is a false
+ * positive.
  */
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;
 
-/** Odd factors that take a different bit of the same hash for each word. */
+/** Odd factors by which each word of a block gets a different bit of the same hash. */
 const SALTS = new Int32Array([
   0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 ]);
 
+/** A Bloom filter for pairs of strings. */
 export class PairFilter {
   #words: Int32Array | undefined;
-  /** The last pair's hashes: fields, because two numbers are not returned for free. */
+  /**
+   * First word of the last pair's block. `#hash` sets fields, because returning a pair is slower.
+   */
   #block = 0;
+  /** Hash from which the bits of the last pair are derived. */
   #bits = 0;
 
   add(first: string, second: string): void {
@@ -31,7 +36,7 @@ export class PairFilter {
     }
   }
 
-  /** False: the pair was not added since the last `clear`. */
+  /** Returns false if the pair was certainly not added since the last `clear`. */
   mayHave(first: string, second: string): boolean {
     const words = this.#words;
     if (words === undefined) return false;
@@ -57,7 +62,7 @@ export class PairFilter {
       a = Math.imul(a ^ unit, 0x01000193);
       b = Math.imul(b ^ unit, 0x85ebca6b);
     }
-    a = Math.imul(a ^ 0x10000, 0x01000193); // no unit of a string: where the first ends
+    a = Math.imul(a ^ 0x10000, 0x01000193); // a separator that is not a UTF-16 unit
     for (let i = 0; i < second.length; i++) {
       const unit = charCode(second, i);
       a = Math.imul(a ^ unit, 0x01000193);

@@ -1,15 +1,17 @@
-// Semaphore: a fixed number of tasks run at once, further ones wait in order. State: free permits,
-// waiting tasks. The queue has no limit of its own; callers must limit it.
+// A semaphore: a fixed number of tasks run at the same time, and further tasks wait in order.
+// State: the free permits and the waiting tasks. Their number is not limited, so callers must limit
+// it.
 
+/** A semaphore for asynchronous tasks. */
 export class Semaphore {
   #free: number;
   #waiting: (() => void)[] | undefined;
 
-  constructor(places: number) {
-    this.#free = places;
+  constructor(permits: number) {
+    this.#free = permits;
   }
 
-  /** Runs `step` as soon as a permit is free, and returns its result. */
+  /** Runs `step` when a permit is free, and returns its result. */
   async run<T>(step: () => Promise<T> | T): Promise<T> {
     if (this.#free > 0) this.#free -= 1;
     else await this.#turn();
@@ -18,7 +20,7 @@ export class Semaphore {
     } finally {
       const next = this.#waiting?.shift();
       if (next === undefined) this.#free += 1;
-      else next(); // passes the permit on
+      else next(); // hands the permit over, so that it does not become free
     }
   }
 

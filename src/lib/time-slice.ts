@@ -1,27 +1,29 @@
-// Long work in short slices: tells when a slice of the event loop is used up and yields to other
-// work. Slices that share `Turns` alternate, one per iteration of the event loop. State: the start
-// of the slice; the waiting slices.
+// Splits long work into short slices between which the event loop does other work. Works that share
+// `Turns` take turns: one of them continues in each iteration of the event loop. State: the start
+// of the current slice, and the works that wait.
 
-/** Steps between two reads of the clock. */
+/** Number of steps between two reads of the clock. */
 const STEPS_PER_READ = 4;
-/**
- * The longest slice, and the share of a busy event loop that a slice may take: with a fixed length
- * the work would all but stop there.
- */
+/** Maximum length of a slice. */
 const MAX_MS = 10;
+/**
+ * Fraction of the time of a busy event loop that a slice may use. With a fixed length, the job
+ * would hardly proceed when each iteration of the loop takes long.
+ */
 const SHARE = 1 / 4;
 
+/** A queue of jobs that continue one after the other. */
 export class Turns {
   readonly #waiting: (() => void)[] = [];
 
-  /** Slices wait. */
+  /** True if a job waits for its turn. */
   get isBusy(): boolean {
     return this.#waiting.length > 0;
   }
 
   /**
-   * Resolves in a later iteration of the event loop: one caller per iteration, in the order of the
-   * calls.
+   * Resolves in a later iteration of the event loop. One call resolves in each iteration, in the
+   * order of the calls.
    */
   next(): Promise<void> {
     return new Promise((resolve) => {
@@ -35,54 +37,57 @@ export class Turns {
   };
 }
 
+/** The slices of one job. */
 export class TimeSlice {
-  readonly #leastMs: number;
+  readonly #minMs: number;
   readonly #turns: Turns;
   #ms: number;
   #sinceMs = performance.now();
   #steps = 0;
 
   /**
-   * `ms`: how long the work may hold an event loop that is not busy at a time; a busy one for up
-   * to MAX_MS.
+   * Creates the first slice. `ms` is the length of a slice while the event loop is not busy. When
+   * it is busy, a slice may last up to `MAX_MS`.
    */
   constructor(ms = 1, turns = new Turns()) {
-    this.#leastMs = ms;
+    this.#minMs = ms;
     this.#ms = ms;
     this.#turns = turns;
   }
 
-  /** Ask it before each small step; if true, `rest` before going on. */
+  /** Returns true if the slice is used up. Must be called before each small step of the job. */
   isUsedUp(): boolean {
     this.#steps += 1;
     if (this.#steps % STEPS_PER_READ !== 0) return false;
     return performance.now() - this.#sinceMs >= this.#ms;
   }
 
+  /** Yields to other work and starts the next slice. */
   async rest(): Promise<void> {
     const restMs = performance.now();
     await this.#turns.next();
     this.#sinceMs = performance.now();
     const share = (this.#sinceMs - restMs) * SHARE;
-    this.#ms = Math.max(this.#leastMs, Math.min(share, MAX_MS));
+    this.#ms = Math.max(this.#minMs, Math.min(share, MAX_MS));
   }
 
   /**
-   * Begins `step` with each item, resting in between. Resolves when all have ended; rejects with
-   * the first failure once all have begun.
+   * Calls `step` with each item, and yields between the calls when a slice is used up. The calls
+   * run concurrently. Returns their results, or rejects with the first error after all have
+   * started.
    */
   async each<Item, Result>(
     items: Iterable<Item>,
     step: (item: Item) => Promise<Result>,
   ): Promise<Result[]> {
-    const begun: Promise<Result>[] = [];
+    const results: Promise<Result>[] = [];
     for (const item of items) {
       if (this.isUsedUp()) await this.rest();
-      const one = step(item);
-      one.catch(handledBelow);
-      begun.push(one);
+      const result = step(item);
+      result.catch(handledBelow);
+      results.push(result);
     }
-    return Promise.all(begun);
+    return Promise.all(results);
   }
 }
 

@@ -1,31 +1,34 @@
-// A rate limit in two numbers: tokens refill with time up to a burst; each use takes what it costs.
-// Not asked often enough to need a timer.
+// A rate limit as a token bucket, which refills over time and from which each use removes its cost.
+// There is no timer: a bucket is refilled when it is used.
 
-/** The two numbers, shared by all buckets of a kind. */
+/** A rate limit, shared by all buckets of one kind. */
 export interface RateLimit {
-  /** 0 = no limit. */
+  /** Number of tokens that a bucket gains per second. 0 means no limit. */
   readonly perSecond: number;
-  /** What a full bucket holds. */
+  /** Number of tokens in a full bucket. */
   readonly burst: number;
 }
 
+/** The tokens of one user of a rate limit. */
 export class TokenBucket {
   readonly #limit: RateLimit;
-  /** Below 0: debt, at most one burst. */
+  /** Tokens in the bucket. Negative if there is a debt, which is at most one burst. */
   #tokens: number;
-  #atMs: number;
-  /** Refused and not refilled since, at most one burst. */
-  #refused = 0;
+  /** Time of the last refill. */
+  #refilledAtMs: number;
+  /** Cost of refused uses. It is at most one burst, and decreases at the rate of the refill. */
+  #refusedCost = 0;
 
   constructor(limit: RateLimit, nowMs: number) {
     this.#limit = limit;
     this.#tokens = limit.burst;
-    this.#atMs = nowMs;
+    this.#refilledAtMs = nowMs;
   }
 
   /**
-   * Takes `cost` and returns 0 if there is any token; a greater cost leaves a debt. Otherwise takes
-   * nothing, deepens the debt and returns the milliseconds to wait.
+   * Uses the bucket. If it has at least one token, the cost is removed, which may leave a debt, and
+   * the result is 0. Otherwise the use is refused, its cost is added to the debt, and the result is
+   * the time to wait in milliseconds.
    */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
@@ -34,7 +37,10 @@ export class TokenBucket {
     return waitMs === 0 ? 0 : this.waitMs(nowMs);
   }
 
-  /** Milliseconds until there are so many tokens; with 0: until no debt is left. */
+  /**
+   * Returns the time in milliseconds until the bucket has `tokens` tokens. With 0, until it has no
+   * debt.
+   */
   waitMs(nowMs: number, tokens = 1): number {
     const { perSecond } = this.#limit;
     if (perSecond === 0) return 0;
@@ -43,25 +49,25 @@ export class TokenBucket {
     return missing <= 0 ? 0 : Math.ceil((missing * 1000) / perSecond);
   }
 
-  /** Takes the cost of work done, also into debt. Negative: gives back. */
+  /** Removes the cost of work that was done, even into debt. A negative cost adds tokens. */
   charge(cost: number): void {
     const { burst } = this.#limit;
     const tokens = Math.min(burst, this.#tokens - cost);
     this.#tokens = Math.max(-burst, tokens);
   }
 
-  /** Counts a refused use, which lengthens the wait. */
+  /** Records a refused use and adds its cost to the debt, which lengthens the time to wait. */
   refuse(cost: number): void {
     this.charge(cost);
-    this.#refused = Math.min(this.#limit.burst, this.#refused + cost);
+    this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);
   }
 
-  /** A whole burst was refused: the caller ignores requests to slow down. */
+  /** True if refused uses have cost a whole burst: the caller does not slow down when refused. */
   get exhausted(): boolean {
-    return this.#limit.perSecond > 0 && this.#refused >= this.#limit.burst;
+    return this.#limit.perSecond > 0 && this.#refusedCost >= this.#limit.burst;
   }
 
-  /** Full, like a new bucket. */
+  /** Returns true if the bucket is full, like a new one. */
   isFull(nowMs: number): boolean {
     this.#refill(nowMs);
     return this.#tokens >= this.#limit.burst || this.#limit.perSecond === 0;
@@ -69,9 +75,9 @@ export class TokenBucket {
 
   #refill(nowMs: number): void {
     const { perSecond, burst } = this.#limit;
-    const earned = (Math.max(0, nowMs - this.#atMs) * perSecond) / 1000;
-    this.#atMs = nowMs;
+    const earned = (Math.max(0, nowMs - this.#refilledAtMs) * perSecond) / 1000;
+    this.#refilledAtMs = nowMs;
     this.#tokens = Math.min(burst, this.#tokens + earned);
-    this.#refused = Math.max(0, this.#refused - earned);
+    this.#refusedCost = Math.max(0, this.#refusedCost - earned);
   }
 }

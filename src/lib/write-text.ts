@@ -1,13 +1,13 @@
-// Writes short strings faster than a call into C++ does. Pure.
+// Writes short strings into buffers faster than `Buffer.write`, which is a call into C++. No state.
 
 import { charCode } from "./char-code.ts";
 
-/** Longer ones, and those that are not ASCII, take the usual way. */
+/** Maximum length of a string that is written here. Longer ones are faster with `Buffer.write`. */
 const SHORT = 48;
 
 /**
- * Writes `text` as UTF-8 at `at` and returns its size in bytes. The target has room for 3 bytes per
- * UTF-16 unit.
+ * Writes `text` as UTF-8 to `target` at index `at`, and returns its size in bytes. The target must
+ * have room for 3 bytes per UTF-16 unit.
  */
 export function writeText(target: Buffer, at: number, text: string): number {
   const size = text.length;
