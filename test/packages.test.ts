@@ -1,6 +1,7 @@
-// The two packages as their users get them: packed in a fresh copy of the project, installed in
-// empty projects without a network, and used there: the client in Node and in Chromium against the
-// broker. JINDOU_TEST_NODES names more Node binaries to run the client in, separated by colons.
+// The two packages as users install them: packed from a fresh copy of the project and installed
+// without a network into empty projects. The client then runs in Node and in Chromium against the
+// installed broker. JINDOU_TEST_NODES names further Node binaries for the client, separated by
+// colons.
 
 import { readFileSync } from "node:fs";
 import { cp, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
@@ -20,7 +21,7 @@ const BIN = "node_modules/.bin";
 const NPM_INSTALL = "npm install --offline --ignore-scripts --no-audit --no-fund";
 const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 
-/** An app's module, for Node and browsers. */
+/** Module of an app that runs in Node and in browsers. */
 const TALK = `import { connect, group, JindouError, type ReceivedMessage } from "jindou-client";
 
 export async function talk(url: string): Promise<string> {
@@ -58,44 +59,55 @@ const RESOLUTIONS = {
 
 const LONG = { timeout: 900_000 };
 
-t.test("both packages work where they are installed", LONG, async (t) => {
+t.test("both packages work after installation in an empty project", LONG, async (t) => {
   const copy = await freshCopy(t);
   const packing = openTerminal(t, copy);
   const [server = "", client = ""] = [
-    await tarball(packing, copy, "npm pack --silent"), // builds first
+    await tarball(packing, copy, "npm pack --silent"), // also builds the package
     await tarball(packing, copy, "npm run --silent pack:client"),
   ];
 
   const [line] = blocks(readPage("docs/sdk.md"));
-  t.equal(line?.text, `npm install ./${basename(client)}`, "the guide says so");
+  t.equal(
+    line?.text,
+    `npm install ./${basename(client)}`,
+    "the guide names the tarball of the client",
+  );
   const url = await startInstalled(t, server);
   const app = await tempFolder(t);
-  await t.test("the client installs, and is small", (t) => installsSmall(t, app, client));
-  await t.test("TypeScript accepts its types", (t) => compiles(t, app));
-  await t.test("its source map leads to the sources' lines", (t) => leadsToSources(t, app));
+  await t.test("the client installs with at most 3 packages and 300,000 bytes", (t) =>
+    installsSmall(t, app, client),
+  );
+  await t.test("an app that uses the client compiles with TypeScript", (t) => compiles(t, app));
+  await t.test("the client's source map leads to the lines of its sources", (t) =>
+    leadsToSources(t, app),
+  );
   for (const node of [process.execPath, ...otherNodes()])
-    await t.test(`it sends and receives in ${node}`, async (t) => {
+    await t.test(`the client sends and receives messages in ${node}`, async (t) => {
       const shell = openTerminal(t, app);
       t.comment(await shell.run(`${node} --version`));
-      t.equal(await shell.run(`${node} out/main.js ${url}`), SAID);
+      t.equal(await shell.run(`${node} out/main.js ${url}`), EXPECTED_OUTPUT);
     });
-  await t.test("it sends and receives in Chromium", async (t) => {
+  await t.test("the client sends and receives messages in Chromium", async (t) => {
     const page = await openPage(t, await launchBrowser(t), join(app, "talk.ts"));
-    const said = await page.evaluate((url) => {
+    const output = await page.evaluate((url) => {
       type Page = { bundled: { talk(url: string): Promise<string> } };
       return (globalThis as unknown as Page).bundled.talk(url);
     }, url);
-    t.equal(said, SAID);
+    t.equal(output, EXPECTED_OUTPUT);
   });
 });
 
-const SAID = "alice: hello, true";
+const EXPECTED_OUTPUT = "alice: hello, true";
 
 function otherNodes(): readonly string[] {
   return (process.env.JINDOU_TEST_NODES ?? "").split(":").filter(Boolean);
 }
 
-/** Runs the command; the path of the tarball it made, whose name is its last line. */
+/**
+ * Runs the command and returns the path of the tarball that it creates. The last line of the output
+ * is the tarball's name.
+ */
 async function tarball(shell: Terminal, folder: string, command: string) {
   const printed = await shell.run(command);
   const name = printed.split("\n").at(-1) ?? "";
@@ -104,8 +116,8 @@ async function tarball(shell: Terminal, folder: string, command: string) {
 }
 
 /**
- * Installs the broker's tarball beside its dependencies, copied from here, and starts it with two
- * users and a group. The address for clients.
+ * Installs the broker's tarball beside its dependencies, which are copied from here, and starts the
+ * broker with two users and a group. Returns the address for clients.
  */
 async function startInstalled(t: Test, tarball: string): Promise<string> {
   const folder = await tempFolder(t);
@@ -117,12 +129,12 @@ async function startInstalled(t: Test, tarball: string): Promise<string> {
     npm_config_update_notifier: "false",
   });
   await install(shell, tarball);
-  const said = await shell.run(
+  const output = await shell.run(
     "for arg in --version check-config --stoer; do npx --offline jindou $arg; done",
   );
-  const [released, checked, refused = ""] = said.split("\n").slice(-3);
-  t.same([released, checked], [version, "The configuration is valid."]);
-  t.match(refused, /^jindou: .*--stoer/, "a mistake is named");
+  const [printedVersion, configCheck, optionError = ""] = output.split("\n").slice(-3);
+  t.same([printedVersion, configCheck], [version, "The configuration is valid."]);
+  t.match(optionError, /^jindou: .*--stoer/, "an unknown option is named in the error");
   shell.type("npx --offline jindou start; exit");
   const [line] = await shell.shows(/^\{.*"msg":"The node is ready"\}$/m);
   const { apiPort, clientPort } = JSON.parse(line);
@@ -132,7 +144,7 @@ async function startInstalled(t: Test, tarball: string): Promise<string> {
       headers: { "content-type": "application/json" },
       body: JSON.stringify(body),
     });
-    t.equal(response.status, 200, path);
+    t.equal(response.status, 200, `POST ${path} succeeds`);
   };
   const subscribers = ["alice", "bob"];
   for (const uid of subscribers)
@@ -141,7 +153,7 @@ async function startInstalled(t: Test, tarball: string): Promise<string> {
   return `ws://127.0.0.1:${clientPort}`;
 }
 
-/** What a production install has, except binaries for other platforms. */
+/** Copies the packages of a production install, without binaries for other platforms. */
 async function copyDependencies(folder: string): Promise<void> {
   const lock = await readFile(join(ROOT, "package-lock.json"), "utf8");
   const packages: Record<string, { dev?: boolean }> = JSON.parse(lock).packages;
@@ -158,12 +170,12 @@ async function copyDependencies(folder: string): Promise<void> {
       recursive: true,
       filter: (file) => !/\/uws_\w+\.node$/.test(file) || file.endsWith(binary),
     }).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== "ENOENT") throw error; // optional, for another platform
+      if (error.code !== "ENOENT") throw error; // the package is optional and for another platform
     });
   }
 }
 
-/** One package: nothing else is missing. */
+/** Installs one package and checks that npm adds no other. */
 async function install(shell: Terminal, tarball: string): Promise<void> {
   const printed = await shell.run(`${NPM_INSTALL} ${tarball}`);
   if (!/^added 1 package /m.test(printed)) throw new Error(printed);
@@ -176,15 +188,15 @@ async function installsSmall(t: Test, app: string, tarball: string) {
   const modules = join(app, "node_modules");
   const lock = await readFile(join(modules, ".package-lock.json"), "utf8");
   const names = Object.keys(JSON.parse(lock).packages);
-  t.ok(names.length <= MAX_PACKAGES, names.join());
+  t.ok(names.length <= MAX_PACKAGES, `the installed packages are ${names.join()}`);
   let bytes = 0;
   for (const name of names)
     for (const file of await readdir(join(app, name), { recursive: true }))
       bytes += (await bytesOf(join(app, name, file))) ?? 0;
-  t.ok(bytes > 0 && bytes <= MAX_UNPACKED_BYTES, `${bytes} bytes`);
+  t.ok(bytes > 0 && bytes <= MAX_UNPACKED_BYTES, `the packages have ${bytes} bytes`);
 }
 
-/** Undefined: a folder. */
+/** Returns the size of a file, `undefined` if it is a folder. */
 async function bytesOf(file: string): Promise<number | undefined> {
   return readFile(file).then(
     ({ length }) => length,

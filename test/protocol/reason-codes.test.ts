@@ -1,12 +1,12 @@
-// The reason codes of WuKongIM's protocols are fixed numbers that applications compare with; the
-// door (a SENDACK) shows only those of refusals that a test can cause.
+// Reason codes of WuKongIM's protocols, which are fixed numbers that applications compare. Tested
+// on the private file, because a socket shows only the codes of refusals that a test can cause.
 
 import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
 import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../../src/protocol/reason-codes.ts";
 import { t } from "../support/suite.ts";
 
-t.test("refusals have the numbers that WuKongIM's clients know", async (t) => {
-  const known = [
+t.test("refusals have the reason codes of WuKongIM", async (t) => {
+  const expected = [
     ["unauthorized", 2],
     ["not_subscriber", 3],
     ["denylisted", 4],
@@ -19,12 +19,12 @@ t.test("refusals have the numbers that WuKongIM's clients know", async (t) => {
     ["channel_disbanded", 24],
     ["send_banned", 25],
   ] as const satisfies readonly (readonly [ErrorCode, number])[];
-  for (const [code, reason] of known) t.equal(reasonOf(code), reason, code);
+  for (const [code, reason] of expected) t.equal(reasonOf(code), reason, code);
   t.equal(SUCCESS_REASON, 1, "success");
   t.equal(KICKED_REASON, 12, "kicked");
 });
 
-t.test("no refusal reads as success or as a kick", async (t) => {
+t.test("no error code has the reason code of success or of a kick", async (t) => {
   const special: readonly number[] = [SUCCESS_REASON, KICKED_REASON];
   for (const code of Object.keys(ERRORS) as ErrorCode[])
     t.notOk(special.includes(reasonOf(code)), code);

@@ -1,5 +1,5 @@
-// What WuKongIM's clients get of events, for both of its protocols: tested here, because a door
-// shows these cases only after a cancelled stream and a lagging client.
+// Events as WuKongIM's clients receive them in both protocols. Tested on the private file, because
+// a socket shows these cases only after a cancelled stream and with a lagging client.
 
 import type { ChannelEvent, StreamSnapshot } from "../../src/broker/model.ts";
 import { clientEvent, nodeNumber, snapshotEvents } from "../../src/protocol/wukongim.ts";
@@ -12,31 +12,34 @@ const SNAPSHOT: StreamSnapshot = {
   notes: [],
 };
 
-t.test("text events have the stream's name as their id, others their own", async (t) => {
-  const event: ChannelEvent = {
-    ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
-    ...{ clientMsgNo: "s-1", eventId: "e-1", data: "", timestampMs: 1 },
-    type: "___TextMessageContent",
-    stream: undefined,
-  };
-  t.equal(clientEvent(event).id, "s-1");
-  t.equal(clientEvent({ ...event, type: "___ToolCallArgs" }).id, "e-1");
-  t.equal(clientEvent({ ...event, type: "order.paid" }).id, "e-1");
-});
+t.test(
+  "the events of a stream's text have the stream's clientMsgNo as their id, and other events their own id",
+  async (t) => {
+    const event: ChannelEvent = {
+      ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
+      ...{ clientMsgNo: "s-1", eventId: "e-1", data: "", timestampMs: 1 },
+      type: "___TextMessageContent",
+      stream: undefined,
+    };
+    t.equal(clientEvent(event).id, "s-1");
+    t.equal(clientEvent({ ...event, type: "___ToolCallArgs" }).id, "e-1");
+    t.equal(clientEvent({ ...event, type: "order.paid" }).id, "e-1");
+  },
+);
 
-t.test("a stream so far ends with its end, however it ended", async (t) => {
+t.test("the events of an ended stream include its end, whatever its final state", async (t) => {
   const typesOf = (state: StreamSnapshot["state"]) =>
     snapshotEvents({ ...SNAPSHOT, state }).map(({ id, type, data }) => [...[id, type, data]]);
-  const begun = [
+  const startAndText = [
     ["s-1", "___TextMessageStart", "{}"],
     ["s-1", "___TextMessageContent", "so far"],
   ];
-  t.same(typesOf("active"), begun);
+  t.same(typesOf("active"), startAndText);
   for (const state of ["closed", "cancelled", "interrupted"] as const)
-    t.same(typesOf(state), [...begun, ["s-1", "___TextMessageEnd", ""]]);
+    t.same(typesOf(state), [...startAndText, ["s-1", "___TextMessageEnd", ""]]);
 });
 
-t.test("a node's number is its id, or made from it", async (t) => {
+t.test("a node's number is its numeric id, or a hash of another id", async (t) => {
   t.equal(nodeNumber("1001"), 1001);
   t.equal(nodeNumber("fe0adeb1"), nodeNumber("fe0adeb1"));
   t.ok(nodeNumber("fe0adeb1") < 2 ** 31);

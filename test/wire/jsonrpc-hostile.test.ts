@@ -1,5 +1,5 @@
-// JSON-RPC under hostile messages: whatever comes, each request is an operation or is refused with
-// an answer that is JSON. Seeded: a failure names the seed that repeats it.
+// JSON-RPC with hostile messages: each request becomes an operation or is refused with a response
+// in valid JSON. The tests are seeded, and a failure names the seed that repeats it.
 
 import { createJsonRpcProtocol } from "../../src/protocol/jsonrpc/jsonrpc.ts";
 import {
@@ -21,7 +21,7 @@ const CONNECT = {
   clientTimestamp: 1700000000000,
 };
 const CHANNEL = { channelId: "ben", channelType: 1 };
-/** Rounds of random damage. */
+/** Number of randomly damaged messages. */
 const ROUNDS = 5000;
 
 const REQUESTS: readonly (readonly [method: string, params: Json])[] = [
@@ -55,7 +55,7 @@ const EXTENDED_CONNECT = {
 };
 const ALL: typeof REQUESTS = [...REQUESTS, ["connect", CONNECT], ["connect", EXTENDED_CONNECT]];
 
-/** A codec whose client has connected in either form. */
+/** Returns a codec whose client has connected in the form that `params` select. */
 function connected(params: Json = EXTENDED_CONNECT): Codec {
   const codec = protocol.open();
   read(codec, { method: "connect", params, id: "c" });
@@ -67,48 +67,52 @@ function bytesOf(message: Json): Uint8Array {
   return new Uint8Array(Buffer.from(text));
 }
 
-/** What the message is, every refusal answered as the gateway does. */
+/**
+ * Decodes a message. Returns its operations and, for each refusal, the response that the gateway
+ * would send.
+ */
 function read(codec: Codec, message: Json): readonly (Operation | Json)[] {
-  return take(codec, bytesOf(message));
+  return decodeAll(codec, bytesOf(message));
 }
 
-function take(codec: Codec, data: Uint8Array): readonly (Operation | Json)[] {
+function decodeAll(codec: Codec, data: Uint8Array): readonly (Operation | Json)[] {
   return codec.decode(data, true).map((request) => {
     if (!(request instanceof FrameError)) return request;
-    if (request.fatal) throw new Error("a message of JSON is never fatal");
+    if (request.fatal) throw new Error("a JSON-RPC error must not be fatal");
     const { code, ref, message } = request;
     const reply = { kind: "error", ref, code, message } as const;
-    return parsed(codec.encodeReply({ ...reply, retryAfterMs: 0 }));
+    return parseResponse(codec.encodeReply({ ...reply, retryAfterMs: 0 }));
   });
 }
 
-function parsed(frames: Frames): Json {
-  if (typeof frames !== "string") throw new Error("an answer is one text");
+function parseResponse(frames: Frames): Json {
+  if (typeof frames !== "string") throw new Error("a response must be one text frame");
   return JSON.parse(frames);
 }
 
+/** Returns the error code of the last response. */
 const codeOf = (read: readonly Json[]) => read.at(-1)?.error?.code;
 
-t.test("every request is taken as it should be", async (t) => {
+t.test("every valid request decodes to the operation of its method", async (t) => {
   for (const [method, params] of ALL) {
     const codec = method === "connect" ? protocol.open() : connected();
-    const [found] = read(codec, { method, params, id: "1" });
-    t.equal(found?.kind, method, method);
+    const [operation] = read(codec, { method, params, id: "1" });
+    t.equal(operation?.kind, method, method);
   }
 });
 
-t.test("a message that is cut anywhere is a parse error", async (t) => {
+t.test("a message that is cut at any byte is answered with a parse error", async (t) => {
   for (const [method, params] of ALL) {
-    const whole = bytesOf({ jsonrpc: "2.0", method, params, id: "1" });
+    const message = bytesOf({ jsonrpc: "2.0", method, params, id: "1" });
     const codec = connected();
-    const taken = [...whole.keys()].filter(
-      (end) => codeOf(take(codec, whole.subarray(0, end))) !== -32700,
+    const accepted = [...message.keys()].filter(
+      (end) => codeOf(decodeAll(codec, message.subarray(0, end))) !== -32700,
     );
-    t.same(taken, [], method);
+    t.same(accepted, [], method);
   }
 });
 
-t.test("what is no request is refused with the code of JSON-RPC", async (t) => {
+t.test("a malformed request is refused with the error code of JSON-RPC", async (t) => {
   const nested = (n: number) => `${"[".repeat(n)}${"]".repeat(n)}`;
   const rows: readonly (readonly [number, Json])[] = [
     [-32700, ""],
@@ -150,11 +154,11 @@ t.test("what is no request is refused with the code of JSON-RPC", async (t) => {
   for (const [code, message] of rows) {
     const text = JSON.stringify(message).slice(0, 60);
     t.equal(codeOf(read(codec, message)), code, text);
-    t.equal(read(codec, { method: "ping", id: "1" })[0]?.kind, "ping", "goes on");
+    t.equal(read(codec, { method: "ping", id: "1" })[0]?.kind, "ping", "the connection continues");
   }
 });
 
-t.test("invalid UTF-8 is a parse error, in text and in ids", async (t) => {
+t.test("invalid UTF-8 in an id is answered with a parse error", async (t) => {
   const codec = connected();
   for (const bytes of [[0xff], [0xc0, 0x80], [0xed, 0xa0, 0x80], [0xf5]]) {
     const data = Buffer.concat([
@@ -162,21 +166,28 @@ t.test("invalid UTF-8 is a parse error, in text and in ids", async (t) => {
       Buffer.from(bytes),
       bytesOf('"}'),
     ]);
-    t.equal(codeOf(take(codec, new Uint8Array(data))), -32700);
+    t.equal(codeOf(decodeAll(codec, new Uint8Array(data))), -32700);
   }
 });
 
-t.test("lone surrogates are in no name, and survive an id", async (t) => {
-  const codec = connected();
-  const send = (params: object) => codeOf(read(codec, { id: "1", method: "send", params }));
-  const good = { ...CHANNEL, payload: "e30=" };
-  t.equal(send({ ...good, channelId: "\ud800" }), 16, "bad channel id");
-  t.equal(send({ ...good, clientMsgNo: "\udc00x" }), -32602);
-  const [found] = read(codec, { id: "\ud800", method: "nope" });
-  t.equal(found.id, "\ud800", "the answer is valid UTF-8 with the same id");
-});
+t.test(
+  "lone surrogates are refused in ids and labels, and repeated in a request's id",
+  async (t) => {
+    const codec = connected();
+    const send = (params: object) => codeOf(read(codec, { id: "1", method: "send", params }));
+    const good = { ...CHANNEL, payload: "e30=" };
+    t.equal(
+      send({ ...good, channelId: "\ud800" }),
+      16,
+      "a channel id with a lone surrogate is refused",
+    );
+    t.equal(send({ ...good, clientMsgNo: "\udc00x" }), -32602);
+    const [response] = read(codec, { id: "\ud800", method: "nope" });
+    t.equal(response.id, "\ud800", "the response has the same id in valid UTF-8");
+  },
+);
 
-t.test("a wrong type in any field is refused", async (t) => {
+t.test("a value of the wrong type is refused in every field", async (t) => {
   const wrong: readonly Json[] = [[], {}, -1, 1.5, 2 ** 53, true, "\u0000@", [[]]];
   for (const [method, params] of ALL)
     for (const field of Object.keys(params)) {
@@ -184,24 +195,27 @@ t.test("a wrong type in any field is refused", async (t) => {
       for (const value of wrong) {
         const codec = method === "connect" ? protocol.open() : connected();
         const changed = { ...params, [field]: value };
-        const [found] = read(codec, { method, params: changed, id: "1" });
-        kinds.add(found?.kind ?? "refused");
+        const [result] = read(codec, { method, params: changed, id: "1" });
+        kinds.add(result?.kind ?? "refused");
       }
-      t.ok(kinds.has("refused") || isIgnored(method, field), `${method} ${field}`);
+      t.ok(
+        kinds.has("refused") || isIgnored(method, field),
+        `a wrong ${field} of ${method} is refused`,
+      );
     }
 });
 
-/** Fields of the other form, which this one does not read. */
+/** True if only the other form of the protocol reads the field. */
 function isIgnored(method: string, field: string): boolean {
-  const others: Readonly<Record<string, readonly string[]>> = {
+  const fields: Readonly<Record<string, readonly string[]>> = {
     send: ["setting", "topic", "expire"],
     recvack: ["header"],
     connect: ["clientTimestamp", "deviceLevel"],
   };
-  return others[method]?.includes(field) ?? false;
+  return fields[method]?.includes(field) ?? false;
 }
 
-t.test("requests of one message are answered each, and bounded", async (t) => {
+t.test("each request of a message is decoded, up to 100 per message", async (t) => {
   const codec = connected(CONNECT);
   const ping = (n: number) => JSON.stringify({ method: "ping", id: `${n}` });
   const two = read(codec, `${ping(1)} \n${ping(2)}`);
@@ -211,30 +225,30 @@ t.test("requests of one message are answered each, and bounded", async (t) => {
   );
   const mixed = read(codec, `${ping(1)}{bad}${ping(2)}`);
   t.same(
-    mixed.map((one) => one.kind ?? one.error.code),
+    mixed.map((request) => request.kind ?? request.error.code),
     ["ping", -32700],
   );
   const many = read(codec, ping(1).repeat(5000));
-  t.equal(many.length, 101, "a hundred, and one refusal for the rest");
+  t.equal(many.length, 101, "100 requests, and one refusal for all further ones");
   t.equal(codeOf(many), -32700);
   t.equal(read(codec, "{}".repeat(MAX_MESSAGE_BYTES / 2)).length, 101);
 });
 
-t.test("two open requests of one id are answered each", async (t) => {
+t.test("two open requests with the same id each get a response", async (t) => {
   const codec = connected(CONNECT);
   const refs = [1, 2].map(() => read(codec, { method: "ping", id: "same" })[0]?.ref);
   for (const ref of refs) {
     const frames = codec.encodeReply({ kind: "pong", ref, serverTimeMs: 1 });
-    t.same(parsed(frames), { jsonrpc: "2.0", id: "same", result: {} });
+    t.same(parseResponse(frames), { jsonrpc: "2.0", id: "same", result: {} });
   }
 });
 
-t.test("a frame over the rate is refused with its ids", async (t) => {
+t.test("a message over the rate limit is refused with the ids of its requests", async (t) => {
   const codec = connected(CONNECT);
   const send = { method: "send", id: "s", params: { ...CHANNEL } };
   const refs = codec.refsOf(bytesOf(send), true);
   const answers = refs.map((ref) =>
-    parsed(
+    parseResponse(
       codec.encodeReply({
         ...{ kind: "error", ref, code: "rate_limited" },
         ...{ message: "", retryAfterMs: 5 },
@@ -245,7 +259,7 @@ t.test("a frame over the rate is refused with its ids", async (t) => {
   t.same(codec.refsOf(bytesOf("{nope"), true), []);
 });
 
-t.test("random damage causes refusals and nothing else", async (t) => {
+t.test("randomly damaged messages cause only refusals", async (t) => {
   let refused = 0;
   for (let seed = 1; seed <= ROUNDS; seed++) {
     const random = new Random(seed);
@@ -257,17 +271,17 @@ t.test("random damage causes refusals and nothing else", async (t) => {
         ? random.below(256)
         : random.pick([...'{}[]":,0-9etfn\\']).charCodeAt(0);
     try {
-      if (take(codec, bytes).some((one) => one.error ?? one.result)) refused++;
+      if (decodeAll(codec, bytes).some((request) => request.error ?? request.result)) refused++;
       codec.refsOf(bytes, true);
     } catch (error) {
       t.fail(`seed ${seed}: ${error}`);
       return;
     }
   }
-  t.ok(refused > ROUNDS / 4 && refused < ROUNDS, `${refused} were refused`);
+  t.ok(refused > ROUNDS / 4 && refused < ROUNDS, `${refused} of ${ROUNDS} messages were refused`);
 });
 
-t.test("a refused message with a method that is no text has its ref", async (t) => {
+t.test("a refused request whose method is not a string has a ref", async (t) => {
   for (const method of ['{"toString":null}', "[".repeat(5000) + "]".repeat(5000)]) {
     const codec = protocol.open();
     const message = Buffer.from(`{"id":"x","method":${method}}`);

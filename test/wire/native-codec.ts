@@ -1,4 +1,4 @@
-// Both directions of the native protocol with the limits the wire tests use.
+// Decoder and limits of the native protocol for the wire tests.
 
 import { createDecoder } from "../../src/protocol/native/decode.ts";
 import { FrameError, type Operation } from "../../src/protocol/protocol.ts";
@@ -18,7 +18,10 @@ export const fromHex = (hex: string): Uint8Array => new Uint8Array(Buffer.from(h
 
 export const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 
-/** The FrameError `run` throws; undefined when it throws nothing. Any other error is passed on. */
+/**
+ * Returns the FrameError that `run` throws, `undefined` if it throws nothing. Throws any other
+ * error again.
+ */
 export function frameErrorOf(run: () => unknown): FrameError | undefined {
   try {
     run();

@@ -1,5 +1,5 @@
-// docs/protocol/native.md tells the truth: its examples are decoded and encoded again, its tables
-// compared with the code's.
+// Checks docs/protocol/native.md: its examples are decoded and encoded again, and its tables are
+// compared with those in the code.
 
 import { readFileSync } from "node:fs";
 import { Packr } from "msgpackr";
@@ -27,22 +27,22 @@ const examples = [...page.matchAll(/```frame\n(.+)\n([0-9a-f]+)\n```/g)].map(
   ([, text = "", hex = ""]) => ({ text, array: arrayOf(text), hex }),
 );
 
-t.test("each kind of frame has an example", async (t) => {
+t.test("the page has an example of each kind of frame", async (t) => {
   const ops = [CLIENT_OPS, REPLY_OPS, PUSH_OPS].flatMap(Object.values);
   t.same(new Set(examples.map(({ array }) => array[0])), new Set(ops));
-  t.equal(page.match(/```frame/g)?.length, examples.length, "all are read");
+  t.equal(page.match(/```frame/g)?.length, examples.length, "every example has the expected form");
 });
 
-t.test("the bytes of each example are its array", async (t) => {
+t.test("the bytes of each example decode to its array", async (t) => {
   for (const { text, array, hex } of examples)
     t.same(comparable(msgpackr.unpack(fromHex(hex))), comparable(array), text);
 });
 
-t.test("each example is decoded and encoded to the same bytes", async (t) => {
-  for (const { text, hex } of examples) t.equal(toHex(recoded(fromHex(hex))), hex, text);
+t.test("each example can be decoded and encoded to the same bytes", async (t) => {
+  for (const { text, hex } of examples) t.equal(toHex(encodeAgain(fromHex(hex))), hex, text);
 });
 
-t.test("the sample sessions can be read from end to end", async (t) => {
+t.test("every frame of the sample sessions decodes", async (t) => {
   const sessions = [...page.matchAll(/```session\n([^`]+)```/g)];
   const [resumed, streamed] = sessions.map(([, session = ""]) =>
     session.trim().split("\n").map(kindOf),
@@ -86,18 +86,21 @@ t.test("the sample sessions can be read from end to end", async (t) => {
   ]);
 });
 
-t.test("the sample stream is what its viewer's rules make of it", async (t) => {
-  const views = new StreamViews();
-  const lines = page.split("```session")[2]?.split("```")[0] ?? "";
-  for (const line of lines.split("\n"))
-    if (line.startsWith("< "))
-      views.applyFrame(decodeServerFrame(msgpackr.pack(arrayOf(line.slice(2))), "bob"));
-  const view = views.of({ type: 1, id: "alice" }, "s-1");
-  t.match(view, { text: "Hello, wor", state: "cancelled", merged: 1 });
-  t.same(view?.problems, []);
-});
+t.test(
+  "a viewer that follows the page's rules gets the right text from the sample stream",
+  async (t) => {
+    const views = new StreamViews();
+    const lines = page.split("```session")[2]?.split("```")[0] ?? "";
+    for (const line of lines.split("\n"))
+      if (line.startsWith("< "))
+        views.applyFrame(decodeServerFrame(msgpackr.pack(arrayOf(line.slice(2))), "bob"));
+    const view = views.of({ type: 1, id: "alice" }, "s-1");
+    t.match(view, { text: "Hello, wor", state: "cancelled", merged: 1 });
+    t.same(view?.problems, []);
+  },
+);
 
-t.test("each frame has a section under its number", async (t) => {
+t.test("the page has a section for each frame, with its number", async (t) => {
   const sections = [...page.matchAll(/^### (\d+) ([A-Z]+)/gm)].map(
     ([, op, name = ""]) => `${op} ${name.toLowerCase()}`,
   );
@@ -107,7 +110,7 @@ t.test("each frame has a section under its number", async (t) => {
   t.same(sections, frames.sort(byNumber));
 });
 
-t.test("the error codes are those of the table", async (t) => {
+t.test("the page lists all error codes and whether a retry may help", async (t) => {
   const rows = rowsOf("Error codes").map(([code, retry]) => [code, retry]);
   const codes = Object.entries(ERRORS).map(([code, { retry }]) => [
     `\`${wireCodeOf(code as keyof typeof ERRORS)}\``,
@@ -116,7 +119,7 @@ t.test("the error codes are those of the table", async (t) => {
   t.same(rows, codes);
 });
 
-t.test("the close codes are those of the table", async (t) => {
+t.test("the page lists all close codes", async (t) => {
   const rows = rowsOf("Close codes")
     .filter(([code = ""]) => /^\d{4}$/.test(code))
     .map(([code, name]) => `${code} ${name}`);
@@ -126,11 +129,11 @@ t.test("the close codes are those of the table", async (t) => {
   t.same(rows, reasons.sort(byNumber));
 });
 
-t.test("the subprotocol is named", async (t) => {
+t.test("the page names the subprotocol", async (t) => {
   t.ok(page.includes(`\`${NATIVE_SUBPROTOCOL}\``));
 });
 
-/** The direction and kind of the frame in one line of a session. */
+/** Returns the direction and kind of the frame in a line of a session. */
 function kindOf(line: string): string {
   const bytes = msgpackr.pack(arrayOf(line.slice(2)));
   return line.startsWith("> ")
@@ -138,7 +141,7 @@ function kindOf(line: string): string {
     : `< ${decodeServerFrame(bytes, "bob").kind}`;
 }
 
-/** An example's array: JSON, but for nil and h'…'. */
+/** Returns the array of an example, which is JSON except for nil and h'…'. */
 function arrayOf(text: string): readonly unknown[] {
   const json = text.replace(/\bnil\b/g, "null").replace(/h'([0-9a-f]*)'/g, '{"bin":"$1"}');
   return JSON.parse(json, (_key, value) =>
@@ -146,20 +149,23 @@ function arrayOf(text: string): readonly unknown[] {
   );
 }
 
-/** With bins as text, so that only contents are compared. */
+/**
+ * Returns the value with binary data as text, so that buffers of different types compare as equal.
+ */
 function comparable(value: unknown): unknown {
   if (value instanceof Uint8Array) return `h'${toHex(value)}'`;
   return Array.isArray(value) ? value.map(comparable) : value;
 }
 
-function recoded(bytes: Uint8Array): Uint8Array {
+/** Decodes a frame and encodes the result. */
+function encodeAgain(bytes: Uint8Array): Uint8Array {
   const op = bytes[1] ?? 0;
   if (op < FIRST_SERVER_OP) return encodeOperation(decodeClientFrame(bytes));
   const frame = decodeServerFrame(bytes, "bob");
   return "ref" in frame ? encoder.reply(frame) : encoder.push(frame);
 }
 
-/** The cells of all table rows of a section. */
+/** Returns the cells of all table rows in a section. */
 function rowsOf(section: string): readonly (readonly string[])[] {
   const [, text = ""] = page.split(new RegExp(`^## ${section}$`, "m"));
   const [body = ""] = text.split(/^## /m);

@@ -1,5 +1,5 @@
-// The native protocol under random values and random bytes. Seeded: a failure names the seed that
-// repeats it.
+// The native protocol with random values and random bytes. The tests are seeded, and a failure
+// names the seed that repeats it.
 
 import { isDeepStrictEqual } from "node:util";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
@@ -19,42 +19,42 @@ import { OPERATIONS, PUSHES, REPLIES } from "./native-samples.ts";
 const ROUNDS = 3000;
 const encoder = createEncoder();
 
-t.test("random operations survive the wire", async (t) => {
-  const lost = seeds(ROUNDS).find((seed) => {
+t.test("random operations are unchanged after encoding and decoding", async (t) => {
+  const failedSeed = seeds(ROUNDS).find((seed) => {
     const operation = randomOperation(new Random(seed));
-    const back = decodeClientFrame(encodeOperation(operation));
-    return !isDeepStrictEqual(back, operation);
+    const decoded = decodeClientFrame(encodeOperation(operation));
+    return !isDeepStrictEqual(decoded, operation);
   });
-  t.equal(lost, undefined, "the seed of what came back different");
+  t.equal(failedSeed, undefined, "no seed changes a value");
 });
 
-t.test("random replies and pushes survive the wire", async (t) => {
-  const lost = seeds(ROUNDS).find((seed) => {
+t.test("random replies and pushes are unchanged after encoding and decoding", async (t) => {
+  const failedSeed = seeds(ROUNDS).find((seed) => {
     const random = new Random(seed);
     const reply = randomReply(random);
     const push = randomPush(random);
-    const replied = decodeServerFrame(encoder.reply(reply), UID);
-    const pushed = decodeServerFrame(encoder.push(push), UID);
-    return !isDeepStrictEqual([replied, pushed], [reply, push]);
+    const decodedReply = decodeServerFrame(encoder.reply(reply), UID);
+    const decodedPush = decodeServerFrame(encoder.push(push), UID);
+    return !isDeepStrictEqual([decodedReply, decodedPush], [reply, push]);
   });
-  t.equal(lost, undefined, "the seed of what came back different");
+  t.equal(failedSeed, undefined, "no seed changes a value");
 });
 
-t.test("random bytes cause frame errors and nothing else", async (t) => {
+t.test("random bytes cause only frame errors", async (t) => {
   let refused = 0;
   for (const seed of seeds(20_000)) {
     const random = new Random(seed);
     const bytes = random.bytes(random.below(64));
-    // Half of them begin as a frame would, else nearly all fail at the first byte.
+    // half of the frames begin correctly, because nearly all others fail at the first byte
     if (seed % 2 === 0 && bytes.length > 2)
       bytes.set([0x90 | random.below(16), 1 + random.below(14)]);
     if (frameErrorOf(() => decodeClientFrame(bytes))) refused++;
     frameErrorOf(() => decodeServerFrame(bytes, UID));
   }
-  t.ok(refused > 15_000, `${refused} were refused`);
+  t.ok(refused > 15_000, `${refused} of 20000 frames were refused`);
 });
 
-t.test("damaged frames cause frame errors and nothing else", async (t) => {
+t.test("damaged frames cause only frame errors", async (t) => {
   const frames = [...OPERATIONS, ...REPLIES, ...PUSHES].map(({ hex }) => hex);
   let refused = 0;
   for (const seed of seeds(20_000)) {
@@ -65,7 +65,7 @@ t.test("damaged frames cause frame errors and nothing else", async (t) => {
     if (frameErrorOf(() => decodeClientFrame(bytes))) refused++;
     frameErrorOf(() => decodeServerFrame(bytes, UID));
   }
-  t.ok(refused > 5000 && refused < 20_000, `${refused} were refused`);
+  t.ok(refused > 5000 && refused < 20_000, `${refused} of 20000 frames were refused`);
 });
 
 function seeds(count: number): readonly number[] {

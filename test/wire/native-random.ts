@@ -1,5 +1,5 @@
-// Random values of every kind the native protocol carries, as one user's client sees them: what `r`
-// draws decides all of it.
+// Random values of every kind in the native protocol, as one user's client sees them. `r`
+// determines them completely.
 
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
 import {
@@ -17,13 +17,13 @@ import type { ConversationChange, Operation, Push, Reply } from "../../src/proto
 import type { Random } from "../support/random.ts";
 import { LIMITS } from "./native-codec.ts";
 
-/** Whose client reads the replies and pushes. */
+/** Uid of the user whose client reads the replies and pushes. */
 export const RANDOM_READER_UID = "reader";
 
 export function randomOperation(r: Random): Operation {
   const ref = r.uint(32);
   const channel = randomChannel(r);
-  const anOperation: readonly (() => Operation)[] = [
+  const variants: readonly (() => Operation)[] = [
     () => ({
       kind: "connect",
       ref,
@@ -99,12 +99,12 @@ export function randomOperation(r: Random): Operation {
     () => ({ kind: "ping", ref }),
     () => ({ kind: "disconnect", ref }),
   ];
-  return r.pick(anOperation)();
+  return r.pick(variants)();
 }
 
 export function randomReply(r: Random): Reply {
   const ref = r.uint(32);
-  const aReply: readonly (() => Reply)[] = [
+  const variants: readonly (() => Reply)[] = [
     () => ({
       kind: "connack",
       ref,
@@ -136,7 +136,7 @@ export function randomReply(r: Random): Reply {
       ref,
       headSeq: r.uint(53),
       more: r.flip(),
-      ...randomRun(r),
+      ...randomRange(r),
     }),
     () => ({ kind: "presence", ref, presence: randomPresence(r) }),
     () => ({ kind: "watch", ref, presence: randomPresence(r) }),
@@ -159,11 +159,11 @@ export function randomReply(r: Random): Reply {
       retryAfterMs: r.uint(53),
     }),
   ];
-  return r.pick(aReply)();
+  return r.pick(variants)();
 }
 
 export function randomPush(r: Random): Push {
-  const aPush: readonly (() => Push)[] = [
+  const variants: readonly (() => Push)[] = [
     () => {
       const channel = randomChannel(r);
       return { kind: "message", channel, message: randomMessage(r, channel) };
@@ -172,7 +172,7 @@ export function randomPush(r: Random): Push {
       kind: "messages",
       afterSeq: r.uint(53),
       throughSeq: r.uint(53),
-      ...randomRun(r),
+      ...randomRange(r),
     }),
     () => ({ kind: "event", ...randomEvent(r) }),
     () => ({ kind: "stream", ...randomStream(r) }),
@@ -189,10 +189,10 @@ export function randomPush(r: Random): Push {
     () => ({ kind: "presence", presence: randomPresence(r) }),
     () => ({ kind: "disconnect", reason: r.pick(keysOf(CLOSE_REASONS)) }),
   ];
-  return r.pick(aPush)();
+  return r.pick(variants)();
 }
 
-function randomRun(r: Random) {
+function randomRange(r: Random) {
   const channel = randomChannel(r);
   return { channel, messages: r.list(20, () => randomMessage(r, channel)) };
 }
@@ -212,9 +212,9 @@ function randomMessage(r: Random, channel: ChannelRef): Message {
     stream: undefined,
   };
   if (r.flip()) return message;
-  const { key, channel: named, fromUid, clientMsgNo } = message;
+  const { key, channel: sentTo, fromUid, clientMsgNo } = message;
   const stream = {
-    ...randomSnapshot(r, { key, channel: named, fromUid }),
+    ...randomSnapshot(r, { key, channel: sentTo, fromUid }),
     clientMsgNo,
     messageId: message.messageId,
     messageSeq: message.messageSeq,
@@ -225,15 +225,15 @@ function randomMessage(r: Random, channel: ChannelRef): Message {
 type Origin = Pick<Message, "key" | "channel" | "fromUid">;
 
 /**
- * Where something in `channel` comes from as the reader sees it: someone else, or the reader's
- * other device.
+ * Returns a random sender in a channel: another user, or the reader's other device. `channel` is
+ * the channel as the reader names it.
  */
 function randomOrigin(r: Random, channel: ChannelRef): Origin {
   const isOwn = r.flip();
-  const isNamedAlike = isOwn || channel.type === 2;
+  const hasSameName = isOwn || channel.type === 2;
   return {
     key: channelKey(channel, RANDOM_READER_UID),
-    channel: isNamedAlike ? channel : { type: 1, id: RANDOM_READER_UID },
+    channel: hasSameName ? channel : { type: 1, id: RANDOM_READER_UID },
     fromUid: isOwn ? RANDOM_READER_UID : channel.type === 1 ? channel.id : r.id(),
   };
 }

@@ -1,4 +1,4 @@
-// The values that the golden frames of the native protocol hold, as user bob's client sees them.
+// Values of the native protocol's golden frames, as the client of user bob sees them.
 
 import {
   type ChannelEvent,
@@ -9,14 +9,15 @@ import {
   streamPayload,
 } from "../../src/broker/model.ts";
 
+/** A value, and its encoded form. */
 export interface Sample<T> {
   readonly value: T;
-  /** What any MessagePack library makes of `hex`. */
+  /** The frame as any MessagePack library decodes it. */
   readonly array: readonly unknown[];
   readonly hex: string;
 }
 
-/** Server frames are read as this user's client would. */
+/** Uid of the user whose client reads the server's frames. */
 export const READER_UID = "bob";
 
 export const bytes = (text: string) => new TextEncoder().encode(text);
@@ -24,7 +25,7 @@ export const HI = bytes('{"type":1,"content":"hi"}');
 export const GROUP = { type: 2, id: "team" } as const;
 export const ALICE = { type: 1, id: "alice" } as const;
 
-/** What alice sent to bob. */
+/** A message from alice to bob. */
 export const PERSONAL: Message = {
   messageId: 1_790_000_000_000_001,
   messageSeq: 7,
@@ -41,7 +42,7 @@ export const PERSONAL: Message = {
   stream: undefined,
 };
 
-/** What carol sent to the group, with every optional field. */
+/** A message from carol to the group, with all optional fields. */
 export const GROUPED: Message = {
   messageId: 300,
   messageSeq: 0,
@@ -58,7 +59,7 @@ export const GROUPED: Message = {
   stream: undefined,
 };
 
-/** A running stream of alice to bob: two chunks with a tool call between them. */
+/** An active stream from alice to bob: two chunks with a tool call between them. */
 export const RUNNING: StreamSnapshot = {
   key: "1:alice@bob",
   channel: { type: 1, id: "bob" },
@@ -83,7 +84,7 @@ export const RUNNING: StreamSnapshot = {
   ],
 };
 
-/** A stream of the group that a viewer stopped before its first chunk. */
+/** A stream in the group that a viewer cancelled before its first chunk. */
 export const CANCELLED: StreamSnapshot = {
   key: "2:team",
   channel: GROUP,
@@ -99,7 +100,7 @@ export const CANCELLED: StreamSnapshot = {
   notes: [],
 };
 
-/** The message whose place RUNNING takes in the conversation. */
+/** The message that started the stream RUNNING. */
 export const STREAMED: Message = {
   ...PERSONAL,
   messageId: RUNNING.messageId,
@@ -109,7 +110,7 @@ export const STREAMED: Message = {
   stream: RUNNING,
 };
 
-/** A chunk of RUNNING. */
+/** A chunk of the stream RUNNING. */
 export const CHUNK: ChannelEvent = {
   key: "1:alice@bob",
   channel: { type: 1, id: "bob" },
@@ -128,7 +129,7 @@ export const CHUNK: ChannelEvent = {
   },
 };
 
-/** How bob stands to alice. */
+/** Bob's conversation with alice. */
 export const TALK: Conversation = {
   channel: ALICE,
   headSeq: 7,
@@ -139,7 +140,7 @@ export const TALK: Conversation = {
   last: PERSONAL,
 };
 
-/** How bob stands to a group in which nothing is shown. */
+/** Bob's conversation in a group without visible messages. */
 export const QUIET: Conversation = {
   channel: GROUP,
   headSeq: 0,

@@ -1,5 +1,6 @@
-// Golden frames of the native protocol: one value per kind, the same value as a plain array, and
-// its bytes. Changing a line here changes the wire format for clients in the field.
+// Golden frames of the native protocol: values of each kind, the same values as plain arrays, and
+// their bytes. A change here is a change of the wire format, which deployed clients would not
+// understand.
 
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
 import { ALICE, GROUP, GROUPED, HI, PERSONAL, type Sample } from "./native-sample-values.ts";

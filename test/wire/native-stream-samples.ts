@@ -1,5 +1,6 @@
-// Golden frames of streams, events, commands, conversations and watched presence, as in
-// native-samples.ts: changing a line here changes the wire format for clients in the field.
+// Golden frames of streams, events, commands, conversations and presence watches, in the form of
+// native-samples.ts. A change here is a change of the wire format, which deployed clients would not
+// understand.
 
 import type { ChannelEvent } from "../../src/broker/model.ts";
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
@@ -18,7 +19,7 @@ import {
   TALK,
 } from "./native-sample-values.ts";
 
-/** What the system told the group once. */
+/** A custom event from the system to the group. */
 const CUSTOM: ChannelEvent = {
   key: "2:team",
   channel: GROUP,
@@ -31,7 +32,7 @@ const CUSTOM: ChannelEvent = {
   stream: undefined,
 };
 
-// The fields of what native-sample-values.ts names, as any MessagePack library reads them.
+// Fields of the values in native-sample-values.ts, as any MessagePack library decodes them.
 const PERSONAL_FIELDS = [
   1,
   "alice",

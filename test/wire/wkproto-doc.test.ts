@@ -1,5 +1,5 @@
-// docs/protocol/wkproto.md tells the truth: its sample session is read by both sides, and its reason
-// codes are those of the table. The session's packets were made by WuKongIM's SDK.
+// Checks docs/protocol/wkproto.md: client and server read its sample session, and its reason codes
+// are those in the code. WuKongIM's SDK made the packets of the session.
 
 import { readFileSync } from "node:fs";
 import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
@@ -23,7 +23,7 @@ const packets = lines.map((line) => {
   return { isClient: arrow === "→", name, bytes };
 });
 
-/** What each packet holds, as far as it matters. */
+/** Fields of each packet that are compared. */
 const EXPECTED: Readonly<Record<string, object>> = {
   CONNECT: {
     ...{ version: 5, deviceFlag: 1, deviceId: "dev-1W", uid: "u1" },
@@ -60,29 +60,29 @@ const EXPECTED: Readonly<Record<string, object>> = {
   DISCONNECT: { reasonCode: 12, reason: "login in other device" },
 };
 
-t.test("each kind of packet is in the sample session", async (t) => {
+t.test("the sample session has a packet of each type", async (t) => {
   t.same(
     packets.map(({ name }) => name),
     Object.keys(EXPECTED),
   );
 });
 
-t.test("the sample session is read by both sides", async (t) => {
+t.test("every packet of the sample session has the expected fields", async (t) => {
   for (const { isClient, name, bytes } of packets) {
-    const seen = isClient ? readClient(bytes) : decodeServerPacket(bytes, VERSION, KEYS).fields;
-    t.match(seen, EXPECTED[name], name);
+    const fields = isClient ? readClient(bytes) : decodeServerPacket(bytes, VERSION, KEYS).fields;
+    t.match(fields, EXPECTED[name], name);
   }
 });
 
-t.test("the payload of the SEND is what the page says", async (t) => {
+t.test("the payload of the sample SEND decrypts to the text on the page", async (t) => {
   const bytes = packets.find(({ name }) => name === "SEND")?.bytes;
   const { payload, msgKey } = readSend(bodyOf(bytes), VERSION);
   const cipher = new PayloadCipher(KEYS.aesKey, KEYS.iv);
   t.equal(String(cipher.decrypt(payload)), '{"content":"hi","type":1}');
-  t.equal(msgKeyOf(KEYS, `1cm-0001u21${payload}`), msgKey, "its msgKey");
+  t.equal(msgKeyOf(KEYS, `1cm-0001u21${payload}`), msgKey, "the msgKey signs the payload");
 });
 
-t.test("one connection writes a RECV again and again alike", async (t) => {
+t.test("encrypting the same RECV again for one connection gives the same bytes", async (t) => {
   const bytes = packets.find(({ name }) => name === "RECV")?.bytes;
   const cipher = new PayloadCipher(KEYS.aesKey, KEYS.iv);
   const recv = new EncryptedRecv(
@@ -96,10 +96,14 @@ t.test("one connection writes a RECV again and again alike", async (t) => {
     VERSION,
   );
   for (const time of ["first", "second", "third"])
-    t.same(Buffer.from(recv.encryptFor(cipher)), bytes, `the ${time} time`);
+    t.same(
+      Buffer.from(recv.encryptFor(cipher)),
+      bytes,
+      `the ${time} encryption has the bytes of the page`,
+    );
 });
 
-t.test("the page has the reason codes", async (t) => {
+t.test("the page lists all reason codes", async (t) => {
   const [, text = ""] = /## Reason codes\n([^#]+)/.exec(page) ?? [];
   const listed = [...text.matchAll(/(?:^|·)\s*(\d+)\s/gm)].map(([, n]) => Number(n));
   const codes = Object.keys(ERRORS) as ErrorCode[]; // the table's own keys
@@ -110,6 +114,7 @@ t.test("the page has the reason codes", async (t) => {
   );
 });
 
+/** Returns the body of a packet. */
 function bodyOf(bytes: Buffer = Buffer.alloc(0)): Buffer {
   let body: Buffer = Buffer.alloc(0);
   new PacketStream(65_536).read(bytes, (packet) => {
@@ -118,6 +123,7 @@ function bodyOf(bytes: Buffer = Buffer.alloc(0)): Buffer {
   return body;
 }
 
+/** Returns the fields of a client's packet. */
 function readClient(bytes: Buffer): object {
   const body = bodyOf(bytes);
   switch (bytes.readUInt8(0) >> 4) {

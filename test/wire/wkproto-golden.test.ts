@@ -1,6 +1,6 @@
-// WKProto's bytes against sessions that real servers and SDKs had (goldens/wkproto.json): each
-// packet of a client is read by our codec and written again by the test's own client, each packet
-// of a server the other way round.
+// WKProto's bytes, compared with captured sessions of real servers and SDKs (goldens/wkproto.json).
+// Each packet of a client is read by our codec and written again by the test's client. For packets
+// of a server it is the other way round.
 
 import { readFileSync } from "node:fs";
 import { PayloadCipher } from "../../src/protocol/wkproto/crypto.ts";
@@ -28,7 +28,7 @@ import { frameErrorOf } from "./native-codec.ts";
 interface Session {
   readonly name: string;
   readonly version: number;
-  /** Absent: the login was refused. */
+  /** Absent if the login was refused. */
   readonly keys?: WkKeys & {
     readonly clientPrivate: string;
     readonly serverKey: string;
@@ -48,97 +48,115 @@ const { sessions } = JSON.parse(
 const MAX_BYTES = 65_536;
 const STREAM = 2;
 
-t.test("the sessions are all there", async (t) => {
-  t.equal(sessions.length, 20, "sessions");
-  t.same([...new Set(sessions.map(({ version }) => version))].sort(), [1, 2, 3, 4, 5], "versions");
+t.test("the captured sessions cover all versions", async (t) => {
+  t.equal(sessions.length, 20, "number of sessions");
+  t.same(
+    [...new Set(sessions.map(({ version }) => version))].sort(),
+    [1, 2, 3, 4, 5],
+    "versions of the sessions",
+  );
 });
 
 for (const session of sessions)
-  t.test(`the bytes of ${session.name}`, async (t) => {
-    const { version, frames, keys } = session;
-    if (keys !== undefined) {
-      const { clientPrivate, serverKey } = keys;
-      const agreed = deriveKeys(
-        privateKeyOf(Buffer.from(clientPrivate, "hex")),
-        serverKey,
-        keys.iv,
-      );
-      t.equal(agreed.aesKey, keys.aesKey, "the agreed key");
-    }
-    for (const { dir, packet, flags, hex, fields } of frames) {
-      if (dir === "closed") continue;
-      const bytes = Buffer.from(hex, "hex");
-      if (dir === "c>s") {
-        const back = encodeClientPacket({ packet, flags, fields }, version, keys);
-        t.equal(back.toString("hex"), hex, `${packet} written by the client`);
-        const seen = packetsOf([bytes]);
-        t.equal(seen.length, 1, `one ${packet}`);
-        t.same(seen[0]?.flags, flags, "flags");
-        t.same(read(seen[0], version, keys), fields, `${packet} read`);
-      } else {
-        const seen = decodeServerPacket(bytes, version, keys);
-        t.same(seen, { packet, flags, fields }, `${packet} read by the client`);
-        if (!hasOldStream(fields, version)) {
-          const back = write(packet, flags, fields, version, keys);
-          t.equal(toHex(back), hex, `${packet} written`);
+  t.test(
+    `the packets of the session ${session.name} are read and written with the same bytes`,
+    async (t) => {
+      const { version, frames, keys } = session;
+      if (keys !== undefined) {
+        const { clientPrivate, serverKey } = keys;
+        const derived = deriveKeys(
+          privateKeyOf(Buffer.from(clientPrivate, "hex")),
+          serverKey,
+          keys.iv,
+        );
+        t.equal(derived.aesKey, keys.aesKey, "both sides derive the same key");
+      }
+      for (const { dir, packet, flags, hex, fields } of frames) {
+        if (dir === "closed") continue;
+        const bytes = Buffer.from(hex, "hex");
+        if (dir === "c>s") {
+          const encoded = encodeClientPacket({ packet, flags, fields }, version, keys);
+          t.equal(encoded.toString("hex"), hex, `the client writes the same ${packet}`);
+          const packets = packetsOf([bytes]);
+          t.equal(packets.length, 1, `the bytes hold one ${packet}`);
+          t.same(packets[0]?.flags, flags, "the packet has its flags");
+          t.same(
+            read(packets[0], version, keys),
+            fields,
+            `the server reads the fields of ${packet}`,
+          );
+        } else {
+          const decoded = decodeServerPacket(bytes, version, keys);
+          t.same(decoded, { packet, flags, fields }, `the client reads the fields of ${packet}`);
+          if (!hasOldStream(fields, version)) {
+            const encoded = write(packet, flags, fields, version, keys);
+            t.equal(toHex(encoded), hex, `the server writes the same ${packet}`);
+          }
         }
       }
-    }
-  });
+    },
+  );
 
-t.test("a packet may be cut anywhere, and share a message", async (t) => {
+t.test("packets may be split at any byte and may share a WebSocket message", async (t) => {
   for (const { name, version, frames, keys } of sessions) {
     const sent = frames.filter(({ dir }) => dir === "c>s");
     const all = Buffer.concat(sent.map(({ hex }) => Buffer.from(hex, "hex")));
-    const whole = packetsOf([all]).map((one) => read(one, version, keys));
-    t.equal(whole.length, sent.length, `${name}: all in one message`);
+    const expected = packetsOf([all]).map((packet) => read(packet, version, keys));
+    t.equal(expected.length, sent.length, `the packets of ${name} may share one message`);
     const single = packetsOf([...all].map((byte) => Buffer.from([byte])));
     t.same(
-      single.map((one) => read(one, version, keys)),
-      whole,
-      `${name}: byte by byte`,
+      single.map((packet) => read(packet, version, keys)),
+      expected,
+      `the packets of ${name} may arrive byte by byte`,
     );
     for (let cut = 1; cut < all.length; cut++) {
-      const found = packetsOf([all.subarray(0, cut), all.subarray(cut)]);
-      if (found.length !== sent.length || !found.every(isSameAs(packetsOf([all]))))
-        t.fail(`${name}: cut at ${cut}`);
+      const packets = packetsOf([all.subarray(0, cut), all.subarray(cut)]);
+      if (packets.length !== sent.length || !packets.every(isSameAs(packetsOf([all]))))
+        t.fail(`the packets of ${name} change when split at byte ${cut}`);
     }
   }
 });
 
-t.test("a body that is cut short is refused", async (t) => {
+t.test("a packet whose body is too short is refused", async (t) => {
   for (const { name, version, frames, keys } of sessions)
     for (const { dir, packet, hex } of frames) {
       if (dir !== "c>s" || packet === "PING") continue;
-      const [found] = packetsOf([Buffer.from(hex, "hex")]);
-      if (found === undefined) throw new Error("no packet");
-      const payload = packet === "SEND" ? payloadBytes(found, version) : 0;
-      const cuts = found.body.length - payload;
+      const [whole] = packetsOf([Buffer.from(hex, "hex")]);
+      if (whole === undefined) throw new Error(`the session ${name} has no packet in ${hex}`);
+      const payload = packet === "SEND" ? payloadBytes(whole, version) : 0;
+      const cuts = whole.body.length - payload;
       for (let cut = 0; cut < cuts; cut++) {
-        const short = { ...found, body: found.body.subarray(0, cut) };
+        const short = { ...whole, body: whole.body.subarray(0, cut) };
         const error = frameErrorOf(() => read(short, version, keys));
-        if (error?.fatal !== true) t.fail(`${name}: ${packet} of ${cut} bytes`);
+        if (error?.fatal !== true) t.fail(`${packet} of ${name} with ${cut} bytes is not refused`);
       }
     }
 });
 
-/** RECV with fields that only protocol versions 2 to 4 have, and that we never send. */
+/**
+ * True for a RECV with fields that exist only in protocol versions 2 to 4 and that the broker never
+ * sends.
+ */
 function hasOldStream(fields: Fields, version: number): boolean {
   return (Number(fields.setting ?? 0) & STREAM) !== 0 && version > 1 && version < 5;
 }
 
+/** Returns the packets in a connection's messages. */
 function packetsOf(messages: readonly Buffer[]): readonly Packet[] {
   const stream = new PacketStream(MAX_BYTES);
-  const found: Packet[] = [];
+  const packets: Packet[] = [];
   for (const message of messages)
-    stream.read(message, (packet) => found.push({ ...packet, body: Buffer.from(packet.body) }));
-  return found;
+    stream.read(message, (packet) => packets.push({ ...packet, body: Buffer.from(packet.body) }));
+  return packets;
 }
 
-function isSameAs(others: readonly Packet[]) {
-  return ({ type, flags, body }: Packet, at: number): boolean => {
-    const other = others[at];
-    return type === other?.type && flags === other.flags && body.equals(other.body);
+/** Returns a function that compares a packet with the packet at the same index. */
+function isSameAs(expected: readonly Packet[]) {
+  return ({ type, flags, body }: Packet, index: number): boolean => {
+    const counterpart = expected[index];
+    return (
+      type === counterpart?.type && flags === counterpart.flags && body.equals(counterpart.body)
+    );
   };
 }
 
@@ -146,7 +164,7 @@ function payloadBytes({ body }: Packet, version: number): number {
   return readSend(body, version).payload.length;
 }
 
-/** The fields of a client's packet as the goldens have them. */
+/** Returns the fields of a client's packet in the form of the goldens. */
 function read(packet: Packet | undefined, version: number, keys: WkKeys | undefined): unknown {
   switch (packet?.type) {
     case 1: {
@@ -156,7 +174,7 @@ function read(packet: Packet | undefined, version: number, keys: WkKeys | undefi
     case 3: {
       const { expireS, topic, payload, streamNo, ...fields } = readSend(packet.body, version);
       const plain = cipherOf(keys).decrypt(payload);
-      t.equal(streamNo, "", "no streamNo");
+      t.equal(streamNo, "", "a SEND of these sessions has no streamNo");
       const { msgKey, ...named } = fields;
       return {
         ...named,
@@ -175,7 +193,7 @@ function read(packet: Packet | undefined, version: number, keys: WkKeys | undefi
   }
 }
 
-/** A server's packet with these fields. */
+/** Returns a server's packet with these fields. */
 function write(
   packet: string,
   flags: number,

@@ -1,6 +1,6 @@
-// WKProto under bytes that no honest client sends: a connection's codec answers each with requests
-// or frame errors, and holds no more memory than came. Seeded: a failure names the seed that repeats
-// it.
+// WKProto with bytes that no honest client sends: the codec returns requests or frame errors, and
+// uses no more memory than the received bytes need. The tests are seeded, and a failure names the
+// seed that repeats it.
 
 import { readFileSync } from "node:fs";
 import { type Codec, FrameError, type Operation } from "../../src/protocol/protocol.ts";
@@ -20,7 +20,7 @@ const LIMITS = {
   maxPacketBytes: 131_072,
 };
 const wkproto = createWkproto(LIMITS, { encryption: true });
-const own = newKeys();
+const clientKeys = newKeys();
 
 const connect = (version: number) =>
   encodeClientPacket(
@@ -28,13 +28,13 @@ const connect = (version: number) =>
       ...{ packet: "CONNECT", flags: 0 },
       fields: {
         ...{ version, deviceFlag: 1, deviceId: "d", uid: "u", token: "t" },
-        ...{ clientTimestamp: 0, clientKey: own.clientKey },
+        ...{ clientTimestamp: 0, clientKey: clientKeys.clientKey },
       },
     },
     version,
   );
 
-/** The codec of a client that is logged in, and the client's keys. */
+/** Returns the codec of a client that is logged in, and the client's keys. */
 function connected(version = 5): { codec: Codec; keys: WkKeys } {
   const codec = wkproto.open();
   codec.decode(connect(version), false);
@@ -46,19 +46,20 @@ function connected(version = 5): { codec: Codec; keys: WkKeys } {
       ...{ idleTimeoutS: 0, maxFramesPerSecond: 0 },
     },
   });
-  const text = Buffer.from(frame as Uint8Array).toString("latin1"); // one frame
+  const text = Buffer.from(frame as Uint8Array).toString("latin1"); // a reply is one frame
   const [, serverKey = "", salt = ""] =
     /,([A-Za-z0-9+/]{43}=)..([0-9A-Za-z]{16})/s.exec(text) ?? [];
-  return { codec, keys: deriveKeys(own.privateKey, serverKey, salt) };
+  return { codec, keys: deriveKeys(clientKeys.privateKey, serverKey, salt) };
 }
 
-const isFatal = (one: Operation | FrameError | undefined) => one instanceof FrameError && one.fatal;
+const isFatal = (request: Operation | FrameError | undefined) =>
+  request instanceof FrameError && request.fatal;
 
 const seeds = (count: number) => Array.from({ length: count }, (_, i) => i + 1);
 
 let shared = connected();
 
-t.test("random bytes cause frame errors and nothing else", async (t) => {
+t.test("random bytes cause only frame errors", async (t) => {
   let fatal = 0;
   for (const seed of seeds(3000)) {
     const random = new Random(seed);
@@ -68,10 +69,10 @@ t.test("random bytes cause frame errors and nothing else", async (t) => {
     if (requests.some(isFatal)) fatal++;
     if (seed % 2 !== 0 && requests.some(isFatal)) shared = connected();
   }
-  t.ok(fatal > 500, `${fatal} end the connection`);
+  t.ok(fatal > 500, `${fatal} of 3000 messages end the connection`);
 });
 
-t.test("damaged packets cause frame errors and nothing else", async (t) => {
+t.test("damaged packets cause only frame errors", async (t) => {
   const { sessions } = JSON.parse(
     readFileSync(new URL("goldens/wkproto.json", import.meta.url), "utf8"),
   ) as {
@@ -90,73 +91,77 @@ t.test("damaged packets cause frame errors and nothing else", async (t) => {
     const random = new Random(seed);
     const packet = packets[random.below(packets.length)] ?? Buffer.alloc(1);
     const bytes = Buffer.from(packet);
-    const at = random.below(bytes.length);
-    bytes[at] = (bytes[at] ?? 0) ^ (1 + random.below(255));
+    const damagedByte = random.below(bytes.length);
+    bytes[damagedByte] = (bytes[damagedByte] ?? 0) ^ (1 + random.below(255));
     const cut = random.below(bytes.length + 1);
     const requests = [bytes.subarray(0, cut), bytes.subarray(cut)].flatMap((part) => [
       ...shared.codec.decode(part, false),
     ]);
-    if (requests.some((one) => one instanceof FrameError)) refused++;
+    if (requests.some((request) => request instanceof FrameError)) refused++;
     shared = requests.length === 0 || requests.some(isFatal) ? connected() : shared;
   }
-  t.ok(refused > 300, `${refused} are refused`);
+  t.ok(refused > 300, `${refused} of 3000 packets are refused`);
 });
 
-t.test("a length that is announced takes no memory", async (t) => {
+t.test("memory is allocated for received bytes and not for an announced length", async (t) => {
   const codecs = seeds(5000).map(() => wkproto.open());
   const before = process.memoryUsage().arrayBuffers;
-  for (const codec of codecs) codec.decode(Buffer.from("1080ff01", "hex"), false); // 32,640 bytes
+  // announces 32,640 bytes
+  for (const codec of codecs) codec.decode(Buffer.from("1080ff01", "hex"), false);
   const grown = process.memoryUsage().arrayBuffers - before;
-  t.ok(grown < 5000 * 1024, `${grown} bytes`);
-  t.equal(codecs.length, 5000, "all are open");
+  t.ok(grown < 5000 * 1024, `5000 connections use ${grown} bytes`);
+  t.equal(codecs.length, 5000, "all connections are still referenced");
 });
 
-t.test("a packet beyond the limit is refused by its length", async (t) => {
-  for (const [hex, what] of [
+t.test("a packet over the limit is refused once its length is known", async (t) => {
+  for (const [hex, name] of [
     ["3081800830", "a SEND"],
     ["10818002", "a CONNECT"],
   ] as const) {
     const codec = hex.startsWith("1") ? wkproto.open() : connected().codec;
     const [error] = codec.decode(Buffer.from(hex, "hex"), false);
-    t.match(error, { code: "too_large", fatal: true }, what);
+    t.match(error, { code: "too_large", fatal: true }, name);
   }
 });
 
-t.test("what is refused unread leaves the packets whole", async (t) => {
-  const { codec, keys } = connected();
-  const send = (clientSeq: number) =>
-    encodeClientPacket(
-      {
-        ...{ packet: "SEND", flags: 2 },
-        fields: {
-          ...{ clientSeq, clientMsgNo: `c-${clientSeq}` },
-          ...{ channelId: "bob", channelType: 1, plain: '{"type":1}' },
+t.test(
+  "SENDs that are refused without being read do not disturb the packets after them",
+  async (t) => {
+    const { codec, keys } = connected();
+    const send = (clientSeq: number) =>
+      encodeClientPacket(
+        {
+          ...{ packet: "SEND", flags: 2 },
+          fields: {
+            ...{ clientSeq, clientMsgNo: `c-${clientSeq}` },
+            ...{ channelId: "bob", channelType: 1, plain: '{"type":1}' },
+          },
         },
-      },
-      5,
-      keys,
+        5,
+        keys,
+      );
+    const all = Buffer.concat([send(1), Buffer.from([0x70]), send(2), send(3)]);
+    const cut = all.length - 20;
+    const refs = codec.refsOf(all.subarray(0, cut), false);
+    const acks = refs.map((ref) =>
+      Buffer.from(
+        codec.encodeReply({
+          ...{ kind: "error", ref, code: "rate_limited" },
+          ...{ message: "", retryAfterMs: 1 },
+        }) as Uint8Array, // a reply is one frame
+      ).toString("hex"),
     );
-  const all = Buffer.concat([send(1), Buffer.from([0x70]), send(2), send(3)]);
-  const cut = all.length - 20;
-  const refs = codec.refsOf(all.subarray(0, cut), false);
-  const acks = refs.map((ref) =>
-    Buffer.from(
-      codec.encodeReply({
-        ...{ kind: "error", ref, code: "rate_limited" },
-        ...{ message: "", retryAfterMs: 1 },
-      }) as Uint8Array, // one frame
-    ).toString("hex"),
-  );
-  t.same(
-    acks,
-    [1, 2].map((seq) => `421100000000000000000000000${seq}0000000016`),
-    "a SENDACK with reason 22 for each SEND",
-  );
-  const [third] = codec.decode(all.subarray(cut), false);
-  t.match(third, { kind: "send", clientMsgNo: "c-3" }, "the next one is read");
-});
+    t.same(
+      acks,
+      [1, 2].map((seq) => `421100000000000000000000000${seq}0000000016`),
+      "a SENDACK with reason 22 for each SEND",
+    );
+    const [third] = codec.decode(all.subarray(cut), false);
+    t.match(third, { kind: "send", clientMsgNo: "c-3" }, "the SEND after them is read");
+  },
+);
 
-t.test("a message full of packets that ask for nothing is refused", async (t) => {
+t.test("a message with too many packets that are not requests is refused", async (t) => {
   const sub = Buffer.from("a00100", "hex"); // a SUB of one byte
   for (const bytes of [
     Buffer.alloc(100_000, 0x70),
@@ -172,7 +177,7 @@ t.test("a message full of packets that ask for nothing is refused", async (t) =>
   }
 });
 
-t.test("many PINGs in a message are one", async (t) => {
+t.test("several PINGs in one message count as one", async (t) => {
   const { codec } = connected();
   const requests = codec.decode(Buffer.alloc(100, 0x70), false);
   t.same(requests, [{ kind: "ping", ref: 0 }]);

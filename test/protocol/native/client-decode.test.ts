@@ -1,5 +1,5 @@
-// What a client makes of frames that a newer server may send, and of ones no server should. The
-// bytes of the others are in test/wire.
+// A client's handling of frames that only a newer server sends, and of frames that no server should
+// send. The bytes of other frames are tested in test/wire.
 
 import { Packr } from "msgpackr";
 import { decodeServerFrame } from "../../../src/protocol/native/client-decode.ts";
@@ -13,19 +13,22 @@ const BODY = new TextEncoder().encode('{"type":1,"content":"hi"}');
 const MESSAGE = [2, "team", 1, 5, "alice", "s-1", 7, 2, 0, BODY, null, null];
 const STREAM = [0, 2, "", null, []];
 
-t.test("a state of a newer server is one that ended", async (t) => {
+t.test("an unknown stream state of a newer server is read as an ended stream", async (t) => {
   t.match(decoded([73, 1, 9]), { kind: "cancel", state: "interrupted" });
-  const place = [1, 5, 6, 2, 9];
-  const event = [82, 0, 2, "team", "alice", "s-1", "e", "x", "", 7, place];
+  const position = [1, 5, 6, 2, 9];
+  const event = [82, 0, 2, "team", "alice", "s-1", "e", "x", "", 7, position];
   t.match(decoded(event), { event: { stream: { state: "interrupted" } } });
 });
 
-t.test("a change of a newer server still tells its outcome", async (t) => {
-  const frame = [85, 0, 9, 2, "team", 3, 2, 1, 0, 7, null];
-  t.match(decoded(frame), { change: "read", conversation: { unread: 1 } });
-});
+t.test(
+  "an unknown change of a newer server is read with the new state of the conversation",
+  async (t) => {
+    const frame = [85, 0, 9, 2, "team", 3, 2, 1, 0, 7, null];
+    t.match(decoded(frame), { change: "read", conversation: { unread: 1 } });
+  },
+);
 
-t.test("a stream's message without a text is refused", async (t) => {
+t.test("a message with a stream whose payload is not a text message is rejected", async (t) => {
   t.match(decoded([80, 0, ...MESSAGE, STREAM]), {
     message: { stream: { text: "hi", nextIndex: 2 } },
   });
@@ -40,7 +43,7 @@ t.test("a stream's message without a text is refused", async (t) => {
   }
 });
 
-t.test("an unknown push is refused and may be ignored", async (t) => {
+t.test("an unknown push is rejected without ending the connection", async (t) => {
   for (const op of [67, 78, 87, 127])
     t.match(
       frameErrorOf(() => decoded([op, 0, "x"])),

@@ -1,5 +1,5 @@
-// What the native decoder refuses, with which code, and whether the connection can go on. The valid
-// frames are in test/wire.
+// Frames that the native decoder rejects, with the error code and whether the connection can
+// continue. Valid frames are tested in test/wire.
 
 import { Packr } from "msgpackr";
 import type { Test } from "tap";
@@ -34,12 +34,15 @@ const CONVERSATIONS: readonly Field[] = [10, REF, 20, 0];
 const READ: readonly Field[] = [11, REF, 2, "team", 0, 7];
 const UNREAD: readonly Field[] = [11, REF, 2, "team", 1, 7];
 
-/** `fields` with the one at `index` replaced. */
-const having = (fields: readonly Field[], index: number, value: unknown) =>
+/** Returns `fields` with the value at `index` replaced. */
+const withField = (fields: readonly Field[], index: number, value: unknown) =>
   fields.map((field, i) => (i === index ? value : field));
 
-/** Asserts that the frame is refused with `code`, under its ref, and the connection goes on. */
-function refused(t: Test, fields: readonly Field[], code: ErrorCode): void {
+/**
+ * Asserts that the frame is rejected with `code` and the ref of the request, and that the
+ * connection can continue.
+ */
+function assertRefused(t: Test, fields: readonly Field[], code: ErrorCode): void {
   t.match(
     frameErrorOf(() => decode(pack(fields))),
     { code, ref: REF, fatal: false },
@@ -47,7 +50,7 @@ function refused(t: Test, fields: readonly Field[], code: ErrorCode): void {
   );
 }
 
-t.test("bytes that are no MessagePack array are fatal", async (t) => {
+t.test("bytes that are not a MessagePack array end the connection", async (t) => {
   const foreign = {
     empty: "",
     "an integer": "06",
@@ -61,15 +64,15 @@ t.test("bytes that are no MessagePack array are fatal", async (t) => {
     "a string longer than the frame": "94010101dbffffffff61",
     "a bin longer than the frame": "96020102a474656d70a0c6ffffffff00",
   };
-  for (const [what, hex] of Object.entries(foreign))
+  for (const [description, hex] of Object.entries(foreign))
     t.match(
       frameErrorOf(() => decode(fromHex(hex))),
       { code: "malformed_frame", fatal: true },
-      what,
+      description,
     );
 });
 
-t.test("extension types and maps are fatal wherever they stand", async (t) => {
+t.test("extension types and maps end the connection, wherever they appear", async (t) => {
   const foreign = {
     fixext1: "d40000",
     "a record definition": "d47201",
@@ -80,18 +83,18 @@ t.test("extension types and maps are fatal wherever they stand", async (t) => {
     map: "8161c0",
     map16: "de0000",
   };
-  for (const [what, hex] of Object.entries(foreign)) {
+  for (const [description, hex] of Object.entries(foreign)) {
     for (const frame of [`9206${hex}`, `930601${hex}`, `96030102${hex}`])
       t.match(
         frameErrorOf(() => decode(fromHex(frame))),
         { code: "malformed_frame", fatal: true },
-        `${what} in ${frame}`,
+        `${description} in ${frame}`,
       );
   }
 });
 
-t.test("an unknown operation is refused and the connection goes on", async (t) => {
-  for (const op of [0, 14, 63, 66, 80, 127]) refused(t, [op, REF], "malformed_frame");
+t.test("an unknown operation is rejected, and the connection continues", async (t) => {
+  for (const op of [0, 14, 63, 66, 80, 127]) assertRefused(t, [op, REF], "malformed_frame");
   for (const op of ["send", -1, 1.5, null, 4096])
     t.match(
       frameErrorOf(() => decode(pack([op, REF]))),
@@ -100,7 +103,7 @@ t.test("an unknown operation is refused and the connection goes on", async (t) =
     );
 });
 
-t.test("a ref that is no 32-bit number is refused without one", async (t) => {
+t.test("a ref that is not a 32-bit number is rejected, and the error has no ref", async (t) => {
   for (const ref of ["1", -1, 2 ** 32, 1.5, true, [1]])
     t.match(
       frameErrorOf(() => decode(pack([6, ref]))),
@@ -111,30 +114,34 @@ t.test("a ref that is no 32-bit number is refused without one", async (t) => {
   t.same(decode(pack([6, null])), { kind: "ping", ref: 0 });
 });
 
-t.test("another version is refused before its other fields are read", async (t) => {
-  refused(t, [1, REF, 2], "unsupported_version");
-  refused(t, [1, REF, 0, { a: 1 }], "unsupported_version");
+t.test("a CONNECT of another version is rejected before its other fields are read", async (t) => {
+  assertRefused(t, [1, REF, 2], "unsupported_version");
+  assertRefused(t, [1, REF, 0, { a: 1 }], "unsupported_version");
 });
 
-t.test("ids are judged by length and characters", async (t) => {
-  const bad = ["", "x".repeat(129), "群".repeat(129), "x".repeat(5000)];
-  for (const c of ["@", "#", "&", "\0", "\n", "\x1f", "\x7f", "\x85", "\x9f"]) bad.push(`a${c}b`);
-  for (const id of bad) {
-    refused(t, having(SEND, 3, id), "bad_id");
-    refused(t, having(RECVACK, 3, id), "bad_id");
-    refused(t, having(HISTORY, 3, id), "bad_id");
-    refused(t, having(CONNECT, 3, id), "bad_id");
-    refused(t, [5, REF, ["alice", id]], "bad_id");
-    refused(t, [13, REF, ["alice", id]], "bad_id");
-    for (const fields of [STREAM, CANCEL, READ]) refused(t, having(fields, 3, id), "bad_id");
-    refused(t, having(CONNECT, 8, [[2, id, 0]]), "bad_id");
-    if (id !== "") refused(t, having(CONNECT, 6, id), "bad_id");
-  }
-  for (const id of ["x", "群".repeat(128), "😀".repeat(64), "a b%", "\u{feff}x"])
-    t.match(decode(pack(having(SEND, 3, id))), { channel: { id } });
-});
+t.test(
+  "an id that is too long or has an invalid character is rejected with `bad_id`",
+  async (t) => {
+    const bad = ["", "x".repeat(129), "群".repeat(129), "x".repeat(5000)];
+    for (const c of ["@", "#", "&", "\0", "\n", "\x1f", "\x7f", "\x85", "\x9f"]) bad.push(`a${c}b`);
+    for (const id of bad) {
+      assertRefused(t, withField(SEND, 3, id), "bad_id");
+      assertRefused(t, withField(RECVACK, 3, id), "bad_id");
+      assertRefused(t, withField(HISTORY, 3, id), "bad_id");
+      assertRefused(t, withField(CONNECT, 3, id), "bad_id");
+      assertRefused(t, [5, REF, ["alice", id]], "bad_id");
+      assertRefused(t, [13, REF, ["alice", id]], "bad_id");
+      for (const fields of [STREAM, CANCEL, READ])
+        assertRefused(t, withField(fields, 3, id), "bad_id");
+      assertRefused(t, withField(CONNECT, 8, [[2, id, 0]]), "bad_id");
+      if (id !== "") assertRefused(t, withField(CONNECT, 6, id), "bad_id");
+    }
+    for (const id of ["x", "群".repeat(128), "😀".repeat(64), "a b%", "\u{feff}x"])
+      t.match(decode(pack(withField(SEND, 3, id))), { channel: { id } });
+  },
+);
 
-t.test("a text that is not UTF-8 is refused", async (t) => {
+t.test("a text that is not valid UTF-8 is rejected", async (t) => {
   const overlong = "93" + "05" + "4d" + "91" + "a2c0af";
   t.match(
     frameErrorOf(() => decode(fromHex(overlong))),
@@ -142,7 +149,7 @@ t.test("a text that is not UTF-8 is refused", async (t) => {
   );
 });
 
-t.test("fields of a wrong type or out of range are refused", async (t) => {
+t.test("a field with the wrong type or out of range is rejected", async (t) => {
   const wrong: readonly (readonly [readonly Field[], number, unknown[]])[] = [
     [SEND, 2, [0, 3, "2", null, 2.5, true]],
     [SEND, 3, [7, null, BODY, ["team"]]],
@@ -177,10 +184,10 @@ t.test("fields of a wrong type or out of range are refused", async (t) => {
     [[13, REF, []], 2, [7, null, "bob", [7]]],
   ];
   for (const [fields, index, values] of wrong)
-    for (const value of values) refused(t, having(fields, index, value), "bad_request");
+    for (const value of values) assertRefused(t, withField(fields, index, value), "bad_request");
 });
 
-t.test("missing fields are refused", async (t) => {
+t.test("a missing field is rejected", async (t) => {
   const required = {
     SEND: [SEND, 6],
     CONNECT: [CONNECT, 6],
@@ -194,11 +201,11 @@ t.test("missing fields are refused", async (t) => {
   } as const;
   for (const [fields, count] of Object.values(required))
     for (let length = 2; length < count; length++)
-      refused(t, fields.slice(0, length), "bad_request");
-  for (const op of [5, 12, 13]) refused(t, [op, REF], "bad_request");
+      assertRefused(t, fields.slice(0, length), "bad_request");
+  for (const op of [5, 12, 13]) assertRefused(t, [op, REF], "bad_request");
 });
 
-t.test("optional fields may be left out or nil", async (t) => {
+t.test("optional fields may be missing or nil", async (t) => {
   const send = {
     kind: "send",
     ref: REF,
@@ -243,22 +250,22 @@ t.test("optional fields may be left out or nil", async (t) => {
     t.match(decode(pack(fields)), { change: { kind: "delete" } });
 });
 
-t.test("what is over a limit is too large", async (t) => {
-  refused(t, having(SEND, 5, new Uint8Array(101)), "too_large");
-  refused(t, having(SEND, 5, new Uint8Array(70_000)), "too_large");
-  refused(t, [5, REF, ["a", "b", "c", "d"]], "too_large");
-  refused(t, [13, REF, ["a", "b", "c"]], "too_large");
+t.test("a payload or list over its limit is rejected with `too_large`", async (t) => {
+  assertRefused(t, withField(SEND, 5, new Uint8Array(101)), "too_large");
+  assertRefused(t, withField(SEND, 5, new Uint8Array(70_000)), "too_large");
+  assertRefused(t, [5, REF, ["a", "b", "c", "d"]], "too_large");
+  assertRefused(t, [13, REF, ["a", "b", "c"]], "too_large");
   t.match(decode(pack([13, REF, ["a", "b"]])), { uids: ["a", "b"] });
-  refused(t, [12, REF, [1, 2, 3, 4, 5]], "too_large");
+  assertRefused(t, [12, REF, [1, 2, 3, 4, 5]], "too_large");
   t.match(decode(pack([12, REF, [1, 2, 3, 4]])), { inboxSeqs: [1, 2, 3, 4] });
   t.match(decode(pack([10, REF, 500])), { limit: 500 });
   const point = [2, "team", 0];
-  refused(t, having(CONNECT, 8, [point, point, point]), "too_large");
-  t.match(decode(pack(having(SEND, 5, new Uint8Array(100)))), { kind: "send" });
+  assertRefused(t, withField(CONNECT, 8, [point, point, point]), "too_large");
+  t.match(decode(pack(withField(SEND, 5, new Uint8Array(100)))), { kind: "send" });
   t.match(decode(pack([5, REF, ["a", "b", "c"]])), { uids: ["a", "b", "c"] });
 });
 
-t.test("integers are read in every encoding that holds them", async (t) => {
+t.test("an integer is read in every MessagePack encoding", async (t) => {
   const six = ["06", "cc06", "cd0006", "ce00000006", "cf0000000000000006"];
   six.push("d006", "d10006", "d200000006", "d30000000000000006");
   six.push("ca40c00000", "cb4018000000000000");
@@ -272,31 +279,35 @@ t.test("integers are read in every encoding that holds them", async (t) => {
     );
 });
 
-t.test("the system's uid is not judged by the codec", async (t) => {
-  t.match(decode(pack(having(CONNECT, 3, "____system"))), {
+t.test("the decoder accepts the uid of the system", async (t) => {
+  t.match(decode(pack(withField(CONNECT, 3, "____system"))), {
     uid: "____system",
   });
 });
 
-t.test("nothing of an operation shares the frame's memory", async (t) => {
+t.test("a decoded operation does not share memory with its frame", async (t) => {
   for (const size of [5, 64, 65, 100]) {
-    const frame = pack(having(SEND, 5, new Uint8Array(size).fill(7)));
+    const frame = pack(withField(SEND, 5, new Uint8Array(size).fill(7)));
     const operation = decode(frame);
     frame.fill(0xee);
     t.match(operation, { channel: { id: "team" }, clientMsgNo: "no-1" });
-    t.same(payloadOf(operation), new Uint8Array(size).fill(7), `${size} bytes`);
+    t.same(
+      payloadOf(operation),
+      new Uint8Array(size).fill(7),
+      `a payload of ${size} bytes is unchanged`,
+    );
   }
 });
 
-t.test("payloads do not overlap, however many are kept", async (t) => {
-  const kept = Array.from({ length: 300 }, (_, i) =>
-    payloadOf(decode(pack(having(SEND, 5, new Uint8Array(90).fill(i))))),
+t.test("payloads that are kept are not overwritten by later ones", async (t) => {
+  const payloads = Array.from({ length: 300 }, (_, i) =>
+    payloadOf(decode(pack(withField(SEND, 5, new Uint8Array(90).fill(i))))),
   );
-  const spoilt = kept.findIndex((bytes, i) => bytes.some((b) => b !== i % 256));
-  t.equal(spoilt, -1);
+  const overwritten = payloads.findIndex((bytes, i) => bytes.some((b) => b !== i % 256));
+  t.equal(overwritten, -1);
 });
 
 function payloadOf(operation: Operation): Uint8Array {
-  if (operation.kind !== "send") throw new Error(`a ${operation.kind}`);
+  if (operation.kind !== "send") throw new Error(`the operation is a ${operation.kind}`);
   return operation.payload;
 }

@@ -1,5 +1,5 @@
-// Frames as the native encoder hands them out: kept safely, of any size, and never silently wrong.
-// Their bytes are in test/wire.
+// Frames of the native encoder: they can be kept, may have any size, and are never silently wrong.
+// Their bytes are tested in test/wire.
 
 import { ERRORS } from "../../../src/broker/errors.ts";
 import { type Message, streamPayload } from "../../../src/broker/model.ts";
@@ -13,25 +13,25 @@ import { CHUNK, GROUPED, PERSONAL, RUNNING, STREAMED } from "../../wire/native-s
 
 const TEAM = { type: 2, id: "team" } as const;
 
-/** A push of a chunk with `data`. */
-function eventOf(data: string) {
+/** Returns the push of a stream chunk with this data. */
+function eventPush(data: string) {
   const channel = { type: 1, id: "alice" } as const;
   return { kind: "event", channel, event: { ...CHUNK, data } } as const;
 }
 
-t.test("frames stay as they are while thousands more are made", async (t) => {
+t.test("a frame is not overwritten by thousands of later frames", async (t) => {
   const encoder = createEncoder();
   const frames = Array.from({ length: 5000 }, (_, ref) =>
     encoder.reply({ kind: "pong", ref, serverTimeMs: ref * 1000 }),
   );
-  const spoilt = frames.findIndex((frame, ref) => {
+  const overwritten = frames.findIndex((frame, ref) => {
     const pong = decodeServerFrame(frame, "bob");
     return pong.kind !== "pong" || pong.serverTimeMs !== ref * 1000;
   });
-  t.equal(spoilt, -1);
+  t.equal(overwritten, -1);
 });
 
-t.test("frames of every size around the slab's are whole", async (t) => {
+t.test("frames are encoded correctly at sizes around that of a slab", async (t) => {
   const encoder = createEncoder();
   for (const size of [0, 255, 256, 4000, 16_383, 16_384, 65_535, 65_536, 300_000]) {
     const message: Message = {
@@ -44,34 +44,34 @@ t.test("frames of every size around the slab's are whole", async (t) => {
   }
 });
 
-t.test("texts of every length and width are whole", async (t) => {
+t.test("texts are encoded correctly at all lengths and character widths", async (t) => {
   const encoder = createEncoder();
   const widths = ["x", "é", "群", "😀"];
-  const spoilt = widths.flatMap((character) =>
+  const failures = widths.flatMap((character) =>
     [...Array(300).keys(), 21_845, 21_846, 65_535, 65_536, 400_000]
       .map((units) => character.repeat(Math.floor(units / character.length)))
       .filter((data) => {
-        const push = eventOf(data);
-        const back = decodeServerFrame(encoder.push(push), "bob");
-        return back.kind !== "event" || back.event.data !== data;
+        const push = eventPush(data);
+        const decoded = decodeServerFrame(encoder.push(push), "bob");
+        return decoded.kind !== "event" || decoded.event.data !== data;
       })
       .map((data) => `${data.length} of ${character}`),
   );
-  t.same(spoilt, []);
+  t.same(failures, []);
 });
 
-t.test("half a character becomes the replacement one", async (t) => {
+t.test("a lone surrogate is replaced by U+FFFD", async (t) => {
   const encoder = createEncoder();
   for (const data of ["\ud83d", `${"x".repeat(40)}\ude00y`])
-    t.match(decodeServerFrame(encoder.push(eventOf(data)), "bob"), {
+    t.match(decodeServerFrame(encoder.push(eventPush(data)), "bob"), {
       event: { data: Buffer.from(data).toString() },
     });
 });
 
-t.test("a kept frame keeps no memory that is not its own", async (t) => {
+t.test("a stored frame does not keep a much larger buffer alive", async (t) => {
   const encoder = createEncoder();
   const frames = [1000, 30_000, 500_000, 3, 3].map((size) =>
-    encoder.push(eventOf("x".repeat(size))),
+    encoder.push(eventPush("x".repeat(size))),
   );
   const wasteful = frames.filter(
     ({ length, buffer }) => buffer.byteLength > 16_384 && buffer.byteLength > 2 * length,
@@ -82,15 +82,15 @@ t.test("a kept frame keeps no memory that is not its own", async (t) => {
   );
 });
 
-t.test("a stream is told with all its text, however long", async (t) => {
+t.test("a stream with a text of 800,000 UTF-16 units is encoded completely", async (t) => {
   const encoder = createEncoder();
   const snapshot = { ...RUNNING, text: "群x😀".repeat(200_000) };
-  const told = { channel: { type: 1, id: "alice" }, snapshot } as const;
-  const push = { kind: "stream", ...told } as const;
+  const channel = { type: 1, id: "alice" } as const;
+  const push = { kind: "stream", channel, snapshot } as const;
   t.same(decodeServerFrame(encoder.push(push), "bob"), push);
 });
 
-t.test("a stream's message holds its text once", async (t) => {
+t.test("the frame of a stream's message contains its text only once", async (t) => {
   const text = "needle";
   const stream = { ...RUNNING, text };
   const payload = streamPayload(text);
@@ -103,31 +103,31 @@ t.test("a stream's message holds its text once", async (t) => {
   t.match(decodeServerFrame(frame, "bob"), { message: { stream } });
 });
 
-t.test("a run of many messages is one frame", async (t) => {
+t.test("70,000 messages of a range fit into one frame", async (t) => {
   const encoder = createEncoder();
   const messages = Array.from({ length: 70_000 }, (_, i) => ({
     ...GROUPED,
     messageSeq: i,
   }));
-  const run = { channel: TEAM, afterSeq: 0, throughSeq: 70_000, messages };
-  const frame = encoder.push({ kind: "messages", ...run });
-  const back = decodeServerFrame(frame, "bob");
-  t.match(back, { kind: "messages", messages: { length: 70_000 } });
+  const range = { channel: TEAM, afterSeq: 0, throughSeq: 70_000, messages };
+  const frame = encoder.push({ kind: "messages", ...range });
+  const decoded = decodeServerFrame(frame, "bob");
+  t.match(decoded, { kind: "messages", messages: { length: 70_000 } });
 });
 
-t.test("a failed frame leaves no trace in the next", async (t) => {
+t.test("a frame that cannot be encoded does not affect the next frame", async (t) => {
   const encoder = createEncoder();
   const bad = { ...PERSONAL, messageId: -1 };
   t.throws(() => encoder.push({ kind: "message", channel: TEAM, message: bad }), RangeError);
   t.equal(toHex(encoder.reply({ kind: "pong", ref: 1, serverTimeMs: 2 })), "93460102");
 });
 
-t.test("numbers that have no encoding are refused", async (t) => {
+t.test("a number without an encoding throws a RangeError", async (t) => {
   for (const ref of [-1, 0.5, Number.NaN, 2 ** 53, Number.POSITIVE_INFINITY])
     t.throws(() => encodeOperation({ kind: "ping", ref }), RangeError, String(ref));
 });
 
-t.test("a frame larger than announced is refused", async (t) => {
+t.test("a frame larger than its announced size throws a RangeError", async (t) => {
   const writer = new FrameWriter();
   writer.begin(5000);
   for (let i = 0; i < 5000; i++) writer.nil();
@@ -142,7 +142,7 @@ t.test("a frame larger than announced is refused", async (t) => {
   }
 });
 
-t.test("an error without a message carries the table's", async (t) => {
+t.test("an error without a message gets the message of the error table", async (t) => {
   const error = {
     kind: "error",
     ref: 1,
@@ -156,7 +156,7 @@ t.test("an error without a message carries the table's", async (t) => {
   });
 });
 
-t.test("a personal message names the channel as each of the two does", async (t) => {
+t.test("a personal message has the channel as its receiver names it", async (t) => {
   const encoder = createEncoder();
   const toBob = encoder.push({
     kind: "message",

@@ -1,4 +1,4 @@
-// Error names and close reasons on the wire, also those of a newer server.
+// Error names and close reasons in native frames, including those of a newer server.
 
 import {
   CLOSE_REASONS,
@@ -9,21 +9,24 @@ import {
 import { closeReasonOf, errorCodeOf, wireCodeOf } from "../../../src/protocol/native/errors.ts";
 import { t } from "../../support/suite.ts";
 
-t.test("every error has a wire name of its own, every reason a close code", async (t) => {
-  const codes = Object.keys(ERRORS) as ErrorCode[];
-  for (const code of codes) t.equal(errorCodeOf(wireCodeOf(code), false), code);
-  const reasons = Object.keys(CLOSE_REASONS) as CloseReason[];
-  for (const reason of reasons) t.equal(closeReasonOf(CLOSE_REASONS[reason].code), reason);
-});
+t.test(
+  "every error code has its own name in a frame, and every close reason its own close code",
+  async (t) => {
+    const codes = Object.keys(ERRORS) as ErrorCode[];
+    for (const code of codes) t.equal(errorCodeOf(wireCodeOf(code), false), code);
+    const reasons = Object.keys(CLOSE_REASONS) as CloseReason[];
+    for (const reason of reasons) t.equal(closeReasonOf(CLOSE_REASONS[reason].code), reason);
+  },
+);
 
-t.test("an unknown error keeps its answer to whether to retry", async (t) => {
+t.test("an unknown error becomes a known one with the same `retry`", async (t) => {
   for (const retry of [true, false])
-    t.equal(ERRORS[errorCodeOf("of_tomorrow", retry)].retry, retry);
+    t.equal(ERRORS[errorCodeOf("future_code", retry)].retry, retry);
 });
 
-t.test("an unknown reason keeps its range of close codes", async (t) => {
+t.test("an unknown close code becomes a known one in the same range", async (t) => {
   for (const code of [4000, 4050, 4099, 4100, 4199, 4200, 4299]) {
-    const known = CLOSE_REASONS[closeReasonOf(code)].code;
-    t.equal(Math.floor(known / 100), Math.floor(code / 100), String(code));
+    const knownCode = CLOSE_REASONS[closeReasonOf(code)].code;
+    t.equal(Math.floor(knownCode / 100), Math.floor(code / 100), String(code));
   }
 });

@@ -1,4 +1,4 @@
-// The native protocol as a connection opens it.
+// The native protocol's codec.
 
 import { createNativeProtocol } from "../../../src/protocol/native/native.ts";
 import { NATIVE_SUBPROTOCOL } from "../../../src/protocol/native/ops.ts";
@@ -7,12 +7,12 @@ import { frameErrorOf, LIMITS } from "../../wire/native-codec.ts";
 
 const PING = new Uint8Array([0x92, 6, 6]);
 
-t.test("a binary frame is one operation", async (t) => {
+t.test("a binary frame holds one operation", async (t) => {
   const codec = createNativeProtocol(LIMITS).open();
   t.same(codec.decode(PING, false), [{ kind: "ping", ref: 6 }]);
 });
 
-t.test("a text frame is fatally malformed, whatever it holds", async (t) => {
+t.test("a text frame ends the connection, whatever it contains", async (t) => {
   const codec = createNativeProtocol(LIMITS).open();
   t.match(
     frameErrorOf(() => codec.decode(PING, true)),
