@@ -1,5 +1,5 @@
-// What a session is not given yet, one object at a time: where snapshots, what was shown before,
-// and what is withheld meet.
+// The backlog of a session, tested as a single object: how snapshots, positions and withheld events
+// fit together.
 
 import {
   type ChannelEvent,
@@ -18,7 +18,7 @@ const STREAM = {
   ...{ messageId: 1, messageSeq: 1, startData: "", notes: [] },
 };
 
-/** After the start and this many chunks of one letter. */
+/** Returns the stream after its start and this number of chunks of one letter. */
 function snapshotOf(chunks: number, isEnded = false): StreamSnapshot {
   return {
     ...STREAM,
@@ -29,7 +29,9 @@ function snapshotOf(chunks: number, isEnded = false): StreamSnapshot {
   };
 }
 
-/** The chunk at `index`, from 1; undefined: an event beside the stream that names it. */
+/**
+ * Returns the chunk at `index`, counted from 1, or with `undefined` an event outside of the stream.
+ */
 function eventOf(index: number | undefined): ChannelEvent {
   const textOffset = (index ?? 1) - 1;
   const place = { messageSeq: 1, index: index ?? 1, textOffset };
@@ -46,7 +48,9 @@ function joiner(maxHeldBytes = 10_000): Joiner {
   return new World(seeded(1)).session({ uid: "alice", maxHeldBytes });
 }
 
-/** Of a session that was made a member, while the store is read for the last time. */
+/**
+ * Returns the backlog of a session that became a member, while the store is read for the last time.
+ */
 function added({ session }: Joiner): Backlog {
   const g = new Group("g");
   const backlog = g.addJoining(session);
@@ -55,22 +59,25 @@ function added({ session }: Joiner): Backlog {
   return backlog;
 }
 
-/** Kind and content of each push. */
+/** Returns kind and content of each push. */
 const contents = ({ connection }: Joiner): readonly string[] =>
-  connection.seen.map((one) => {
-    if (one.kind === "stream") return `snapshot ${one.snapshot.text}`;
-    return one.kind === "event" ? one.event.data || "end" : one.kind;
+  connection.seen.map((frame) => {
+    if (frame.kind === "stream") return `snapshot ${frame.snapshot.text}`;
+    return frame.kind === "event" ? frame.event.data || "end" : frame.kind;
   });
 
-t.test("a joining session is given the snapshot and what follows", async (t) => {
-  const alice = joiner();
-  const backlog = added(alice);
-  for (const index of [2, 3, 4, 5]) backlog.receiveEvent(eventOf(index));
-  backlog.flush([snapshotOf(3)], []);
-  t.same(contents(alice), ["snapshot abc", "d", "e"]);
-});
+t.test(
+  "a joining session is pushed the snapshot of a stream and the events after it",
+  async (t) => {
+    const alice = joiner();
+    const backlog = added(alice);
+    for (const index of [2, 3, 4, 5]) backlog.receiveEvent(eventOf(index));
+    backlog.flush([snapshotOf(3)], []);
+    t.same(contents(alice), ["snapshot abc", "d", "e"]);
+  },
+);
 
-t.test("of content that came merged the session is given what the snapshot lacks", async (t) => {
+t.test("merged content is pushed without the part that the snapshot contains", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
   const place = { messageSeq: 1, index: 2, nextIndex: 6, textOffset: 1 };
@@ -84,7 +91,7 @@ t.test("of content that came merged the session is given what the snapshot lacks
   t.same(contents(alice), ["snapshot abc", "de", "f"]);
 });
 
-t.test("what belongs to a stream that is over is left out", async (t) => {
+t.test("an event of a stream that has ended is not pushed to a joining session", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
   backlog.receiveEvent(eventOf(5));
@@ -92,12 +99,12 @@ t.test("what belongs to a stream that is over is left out", async (t) => {
   t.same(contents(alice), []);
 });
 
-t.test("a stream the client was shown and that ended meanwhile is told to its end", async (t) => {
+t.test("a stream that ends while its events are withheld is pushed to its end", async (t) => {
   const alice = joiner();
   const g = new Group("g");
   const backlog = g.addJoining(alice.session);
   backlog.recordSnapshot(snapshotOf(2));
-  backlog.recordSnapshot(snapshotOf(1)); // an older answer
+  backlog.recordSnapshot(snapshotOf(1)); // an older reply
   g.add(backlog);
   t.ok(backlog.mustRead);
   backlog.receiveEvent(eventOf(undefined));
@@ -105,7 +112,7 @@ t.test("a stream the client was shown and that ended meanwhile is told to its en
   t.same(contents(alice), ["cde", "end", "beside"]);
 });
 
-t.test("a client that was told more is not set back", async (t) => {
+t.test("an older snapshot is not pushed to a client that has more of the stream", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
   backlog.recordSnapshot(snapshotOf(4));
@@ -114,7 +121,7 @@ t.test("a client that was told more is not set back", async (t) => {
   t.same(contents(alice), ["e"]);
 });
 
-t.test("of a stream the store has lost nothing more is told, nor of a gap", async (t) => {
+t.test("no more events of a stream are pushed after the store has lost the stream", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
   backlog.recordSnapshot(snapshotOf(1));
@@ -126,7 +133,7 @@ t.test("of a stream the store has lost nothing more is told, nor of a gap", asyn
   t.same(contents(alice), []);
 });
 
-t.test("leaving the group gives back what was kept", async (t) => {
+t.test("leaving a group releases the bytes held for it", async (t) => {
   const { session } = joiner(1000);
   const g = new Group("g");
   for (let round = 0; round < 10; round++) {
@@ -157,19 +164,19 @@ function messageOf(messageSeq: number, payloadBytes = 10): Message {
   };
 }
 
-/** Of a session that is about to join g, and holds what comes. */
+/** Creates a session that is about to join the group and holds messages. */
 function holding(maxHeldBytes = 10_000): Joiner & {
   readonly g: Group;
   readonly backlog: Backlog;
 } {
-  const one = joiner(maxHeldBytes);
+  const alice = joiner(maxHeldBytes);
   const g = new Group("g");
-  const backlog = g.addJoining(one.session);
+  const backlog = g.addJoining(alice.session);
   backlog.hold();
-  return { ...one, g, backlog };
+  return { ...alice, g, backlog };
 }
 
-t.test("what comes is held until the session is a member, in order", async (t) => {
+t.test("messages are held in order until the session is a member", async (t) => {
   const { backlog, g, connection } = holding();
   for (const seq of [3, 0, 4]) backlog.receiveMessage(messageOf(seq));
   t.same(connection.frames, []);
@@ -178,15 +185,18 @@ t.test("what comes is held until the session is a member, in order", async (t) =
   t.same(connection.messageNos, ["n3", "n0", "n4"]);
 });
 
-t.test("what the session was given is left out, but not what has no seq", async (t) => {
-  const { backlog, g, connection } = holding();
-  for (const seq of [3, 4, 0, 5]) backlog.receiveMessage(messageOf(seq));
-  backlog.advance("2:g", 4);
-  g.add(backlog);
-  t.same(connection.messageNos, ["n0", "n5"]);
-});
+t.test(
+  "held messages that were already read from the store are skipped, and unstored ones are pushed",
+  async (t) => {
+    const { backlog, g, connection } = holding();
+    for (const seq of [3, 4, 0, 5]) backlog.receiveMessage(messageOf(seq));
+    backlog.advance("2:g", 4);
+    g.add(backlog);
+    t.same(connection.messageNos, ["n0", "n5"]);
+  },
+);
 
-t.test("what is left to the store is not held, but what it has not", async (t) => {
+t.test("messages left to the store are not held, except unstored ones", async (t) => {
   const { backlog, g, connection } = holding();
   backlog.receiveMessage(messageOf(1));
   backlog.receiveMessage(messageOf(0));
@@ -198,7 +208,7 @@ t.test("what is left to the store is not held, but what it has not", async (t) =
   t.same(connection.messageNos, ["n0", "n3"]);
 });
 
-t.test("personal channels are held to the end", async (t) => {
+t.test("messages of personal channels are held and never left to the store", async (t) => {
   const { session, connection } = joiner();
   const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
   const message = messageOf(1);
@@ -208,7 +218,7 @@ t.test("personal channels are held to the end", async (t) => {
   t.same(connection.messageNos, ["n1"]);
 });
 
-t.test("more than the bound held ends the session as a slow reader", async (t) => {
+t.test("a session that holds more bytes than its limit ends as a slow reader", async (t) => {
   const { session, backlog, g, connection } = holding(2000);
   backlog.receiveMessage(messageOf(1, 1000));
   t.equal(session.ended, undefined);
@@ -219,13 +229,13 @@ t.test("more than the bound held ends the session as a slow reader", async (t) =
   t.match(connection.seen, [{ kind: "disconnect", reason: "slow_reader" }]);
 });
 
-t.test("messages without a payload are bounded too", async (t) => {
+t.test("messages without a payload count towards the limit of held bytes", async (t) => {
   const { session, backlog } = holding(10_000);
   for (let seq = 1; seq <= 100; seq++) backlog.receiveMessage(messageOf(seq, 0));
   t.equal(session.ended, "slow_reader");
 });
 
-t.test("the bound is on what is held at one time", async (t) => {
+t.test("the limit of held bytes applies to the bytes held at one time", async (t) => {
   const { session, backlog } = holding(2000);
   const drops = [() => backlog.leaveToStore(), () => backlog.forgetGroup("g")];
   for (const drop of drops)
@@ -237,7 +247,7 @@ t.test("the bound is on what is held at one time", async (t) => {
   t.equal(session.ended, undefined);
 });
 
-t.test("what is forgotten of one group leaves the others", async (t) => {
+t.test("dropping the held messages of one group keeps those of other channels", async (t) => {
   const { session, connection } = joiner();
   const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
   backlog.receiveMessage(messageOf(1));
@@ -248,7 +258,7 @@ t.test("what is forgotten of one group leaves the others", async (t) => {
   t.same(connection.messageNos, ["n2", "n3"]);
 });
 
-t.test("an event that is of no stream keeps its turn among messages", async (t) => {
+t.test("an event outside of streams keeps its place among the held messages", async (t) => {
   const { backlog, g, connection } = holding();
   backlog.receiveMessage(messageOf(1));
   backlog.receiveEvent(eventOf(undefined));

@@ -1,5 +1,5 @@
-// Users who are added to groups while they are online: what was sent since comes, once and in
-// order, whatever the node heard of when.
+// Users who are added to groups while they are online: the messages sent since then arrive once and
+// in order, in whatever order the node was notified.
 
 import { t } from "../support/suite.ts";
 import { volume } from "../support/volume.ts";
@@ -17,7 +17,7 @@ const CUSTOM = {
 };
 
 t.test(
-  "everything sent since the user was added reaches its sessions once and in order, also those that are joining",
+  "messages sent since a user was added reach live and joining sessions once and in order",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -41,8 +41,8 @@ t.test(
       await joining;
       sent.push(say("g1"), say("g2"));
       await world.server.settle();
-      for (const one of isEarly ? [live] : [live, late]) {
-        const view = clientView(one.connection.seen, one.points);
+      for (const joiner of isEarly ? [live] : [live, late]) {
+        const view = clientView(joiner.connection.seen, joiner.points);
         t.same(view.repeats, [], `seed ${seed}`);
         t.same([...view.nos].sort(), [...sent].sort(), `seed ${seed}`);
         for (const id of ["g1", "g2"])
@@ -54,7 +54,7 @@ t.test(
 );
 
 t.test(
-  "who is told out again before its turn gets nothing and leaves nothing behind",
+  "a session whose user is removed right after being added gets no more messages and leaves no subscription",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -72,19 +72,19 @@ t.test(
         world.server.append({ channel: group(id), fromUid: "bob" });
       await world.server.settle();
       t.equal(alice.connection.seen.length, before, `seed ${seed}`);
-      t.same([...world.server.listened], ["u:alice"]);
+      t.same([...world.server.subscriptions], ["u:alice"]);
       world.server.append({
         channel: { id: "alice", type: 1 },
         fromUid: "bob",
       });
       await world.server.settle();
-      t.equal(alice.connection.seen.length, before + 1, "nothing is held");
+      t.equal(alice.connection.seen.length, before + 1, "personal messages are not held");
     }
   },
 );
 
 t.test(
-  "what is kept nowhere comes to who is just being added, unless told out meanwhile",
+  "an unstored event reaches a session that is joining the group, unless its user is removed meanwhile",
   async (t) => {
     let came = 0;
     for (let seed = 0; seed < ROUNDS; seed++) {
@@ -100,18 +100,18 @@ t.test(
       world.hub.deliver({ kind: "event", event: CUSTOM });
       if (isOut) world.server.setMember("g", "alice", false);
       await world.server.settle();
-      const eventsOf = (one: Joiner) =>
-        one.connection.seen.filter(({ kind }) => kind === "event").length;
+      const eventsOf = (joiner: Joiner) =>
+        joiner.connection.seen.filter(({ kind }) => kind === "event").length;
       t.equal(eventsOf(bob), 1);
       if (!isOut) t.equal(eventsOf(alice), 1, `seed ${seed}`);
       else came += eventsOf(alice);
     }
-    t.ok(came < ROUNDS * 0.3, "who was told out in time got nothing");
+    t.ok(came < ROUNDS * 0.3, "sessions whose user was removed in time got no event");
   },
 );
 
 t.test(
-  "who was removed while it resumed gets nothing of the time until its user is back",
+  "a session whose user is removed while it resumes gets no messages from before the user is back",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -141,7 +141,7 @@ t.test(
   },
 );
 
-t.test("ids only grow for who catches up while messages come", async (t) => {
+t.test("message ids only grow for a session that catches up while messages are sent", async (t) => {
   for (const isResumed of [true, false])
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -162,7 +162,7 @@ t.test("ids only grow for who catches up while messages come", async (t) => {
         await world.server.settle();
         world.server.changeMember("g", "alice", true);
         early();
-        tell(world, true);
+        announce(world, true);
       }
       for (let count = 0; count < 60; count++) {
         await world.server.step();
@@ -184,37 +184,37 @@ t.test("ids only grow for who catches up while messages come", async (t) => {
     }
 });
 
-/** Word of a change, as a node tells it. */
-const tell = (world: World, member: boolean) =>
+/** Delivers the notification of a membership change to the node. */
+const announce = (world: World, member: boolean) =>
   world.hub.deliver(memberEvent("g", "alice", member));
 
 const say = (world: World, noPersist = false): string =>
   world.server.append({ channel: group("g"), fromUid: "bob", noPersist });
 
 t.test(
-  "who is removed right after being added is not kept in by word of it that comes late",
+  "a late notification of an addition does not keep a removed user in the group",
   async (t) => {
     const world = new World(seeded(1));
     const alice = await world.live({ uid: "alice" });
     world.server.changeMember("g", "alice", true);
     world.server.changeMember("g", "alice", false);
-    tell(world, false);
-    tell(world, true);
+    announce(world, false);
+    announce(world, true);
     say(world);
     await world.server.settle();
     say(world);
     await world.server.settle();
     t.same(alice.connection.seen, []);
-    t.same([...world.server.listened], ["u:alice"]);
+    t.same([...world.server.subscriptions], ["u:alice"]);
     const personal = { id: "alice", type: 1 } as const;
     world.server.append({ channel: personal, fromUid: "bob" });
     await world.server.settle();
-    t.equal(alice.connection.seen.length, 1, "nothing is held");
+    t.equal(alice.connection.seen.length, 1, "personal messages are not held");
   },
 );
 
 t.test(
-  "who is added again right after being removed is not kept out by word of it that comes late, and misses nothing",
+  "a late notification of a removal does not keep a user out who was added again, and no message is missed",
   async (t) => {
     const world = new World(seeded(1));
     world.server.setMember("g", "alice", true);
@@ -224,8 +224,8 @@ t.test(
     await world.server.settle();
     world.server.changeMember("g", "alice", false);
     world.server.changeMember("g", "alice", true);
-    tell(world, true);
-    tell(world, false);
+    announce(world, true);
+    announce(world, false);
     sent.push(say(world));
     await world.server.settle();
     sent.push(say(world));
@@ -234,28 +234,25 @@ t.test(
   },
 );
 
-t.test(
-  "word of a removal that comes late brings nothing again of what was read when its user was back",
-  async (t) => {
-    const world = new World(seeded(1));
-    say(world);
-    const alice = await world.live({ uid: "alice" });
-    world.server.changeMember("g", "alice", true);
-    const sent = [say(world), say(world)];
-    await world.server.settle();
-    tell(world, true);
-    await world.server.settle();
-    tell(world, false);
-    sent.push(say(world));
-    await world.server.settle();
-    const { nos, repeats } = clientView(alice.connection.seen, []);
-    t.same(nos, sent);
-    t.same(repeats, []);
-  },
-);
+t.test("a late notification of a removal does not cause messages to be pushed twice", async (t) => {
+  const world = new World(seeded(1));
+  say(world);
+  const alice = await world.live({ uid: "alice" });
+  world.server.changeMember("g", "alice", true);
+  const sent = [say(world), say(world)];
+  await world.server.settle();
+  announce(world, true);
+  await world.server.settle();
+  announce(world, false);
+  sent.push(say(world));
+  await world.server.settle();
+  const { nos, repeats } = clientView(alice.connection.seen, []);
+  t.same(nos, sent);
+  t.same(repeats, []);
+});
 
 t.test(
-  "who is back in a group that lost messages meanwhile gets those that took their seqs",
+  "a user who rejoins a group that lost messages gets the new messages that reuse their seqs",
   async (t) => {
     const world = new World(seeded(1));
     world.server.setMember("g", "alice", true);
@@ -264,7 +261,7 @@ t.test(
     for (let count = 0; count < 5; count++) say(world);
     await world.server.settle();
     world.server.loseLast(group("g"), 3);
-    tell(world, false);
+    announce(world, false);
     const sent = [say(world), say(world)];
     await world.server.settle();
     sent.push(say(world));
@@ -275,50 +272,53 @@ t.test(
 );
 
 t.test(
-  "the groups a user is added to while its session joins are asked for one at a time",
+  "groups to which a user is added while its session joins are read one at a time",
   async (t) => {
     const world = new World(seeded(1));
     const { store } = world.server;
     const { joinSeqs } = store;
-    let [asking, most] = [0, 0];
-    store.joinSeqs = async (...asked) => {
-      asking += 1;
-      most = Math.max(most, asking);
-      const seqs = await joinSeqs(...asked);
-      asking -= 1;
+    let [reads, maxReads] = [0, 0];
+    store.joinSeqs = async (...request) => {
+      reads += 1;
+      maxReads = Math.max(maxReads, reads);
+      const seqs = await joinSeqs(...request);
+      reads -= 1;
       return seqs;
     };
     const points = [{ channel: person("bob"), lastSeq: 0 }];
     const alice = world.session({ uid: "alice", points });
     const joining = world.join(alice);
     while (!alice.session.hasConnack) await world.server.step();
-    t.notOk(alice.session.hasJoined, "it joins when it is told");
+    t.notOk(alice.session.hasJoined, "the session is still joining");
     const ids = Array.from({ length: 10 }, (_, at) => `g${at}`);
     for (const id of ids) world.server.changeMember(id, "alice", true);
-    tell(world, true);
+    announce(world, true);
     await world.server.settle();
     await joining;
     t.same([...alice.session.groups.keys()].sort(), ids);
-    t.equal(most, 1);
+    t.equal(maxReads, 1);
   },
 );
 
-t.test("who was added unheard gets what was sent since, when the call is repeated", async (t) => {
-  const world = new World(seeded(1));
-  say(world);
-  const alice = await world.live({ uid: "alice" });
-  world.server.changeMember("g", "alice", true);
-  const sent = [say(world), say(world)];
-  await world.server.settle();
-  tell(world, true);
-  await world.server.settle();
-  sent.push(say(world));
-  await world.server.settle();
-  t.same(clientView(alice.connection.seen, []).nos, sent);
-});
+t.test(
+  "repeating a call whose notification was lost delivers the messages sent since the addition",
+  async (t) => {
+    const world = new World(seeded(1));
+    say(world);
+    const alice = await world.live({ uid: "alice" });
+    world.server.changeMember("g", "alice", true);
+    const sent = [say(world), say(world)];
+    await world.server.settle();
+    announce(world, true);
+    await world.server.settle();
+    sent.push(say(world));
+    await world.server.settle();
+    t.same(clientView(alice.connection.seen, []).nos, sent);
+  },
+);
 
 t.test(
-  "in whatever order changes are told, a session is quiet once told out, and ends up as the store has it, with all since and each once",
+  "a session ends up with the membership in the store and each message once, in whatever order changes are notified",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -361,7 +361,7 @@ t.test("a personal message is not held while the session joins a group", async (
   const alice = await world.live({ uid: "alice" });
   world.server.changeMember("g", "alice", true);
   say(world);
-  tell(world, true);
+  announce(world, true);
   while (alice.session.joining === undefined) await world.server.step();
   const no = world.server.append({
     ...{ channel: person("alice"), fromUid: "bob" },
@@ -369,21 +369,21 @@ t.test("a personal message is not held while the session joins a group", async (
   const came = () => alice.connection.messageNos.includes(no);
   while (!came() && !alice.session.follows("g")) await world.server.step();
   t.ok(came());
-  t.notOk(alice.session.follows("g"), "before it follows the group");
+  t.notOk(alice.session.follows("g"), "the session does not follow the group yet");
   await world.server.settle();
   t.ok(alice.session.follows("g"));
 });
 
 t.test(
-  "a live session that joins a group where much was sent is not ended by what comes while it reads",
+  "a session that joins a busy group is not ended by messages that arrive while it reads",
   async (t) => {
     for (let seed = 0; seed < 20; seed++) {
       const world = new World(seeded(seed));
       const alice = await world.live({ uid: "alice", maxHeldBytes: 4000 });
       world.server.changeMember("g", "alice", true);
       const sent = Array.from({ length: 60 }, () => say(world));
-      tell(world, true);
-      while (!world.server.listened.has("g:g")) await world.server.step();
+      announce(world, true);
+      while (!world.server.subscriptions.has("g:g")) await world.server.step();
       for (let count = 0; count < 30; count++) {
         sent.push(say(world));
         await world.server.step();

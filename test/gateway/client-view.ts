@@ -1,18 +1,18 @@
-// What a careful client makes of its pushes: how far it is level in each channel, and every gap or
-// repeat it notices.
+// The view of a careful client on its pushes: up to which seq it has everything in each channel,
+// and every gap or repeat that it notices.
 
 import { type ChannelRef, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import type { ResumePoint } from "../../src/protocol/protocol.ts";
 import type { Seen, SeenMessage } from "./recorder.ts";
 
 export interface ClientView {
-  /** The seq through which the client has everything, by channel. */
+  /** Seq up to which the client has everything, by channel. */
   readonly levels: ReadonlyMap<string, number>;
-  /** Numbers of all messages, pushed singly or in runs. */
+  /** Numbers of all messages, pushed one by one or in pages. */
   readonly nos: readonly string[];
   /** Numbers of the messages without a seq, in order. */
   readonly unstored: readonly string[];
-  /** Numbers that came more than once. */
+  /** Numbers that were received more than once. */
   readonly repeats: readonly string[];
   readonly problems: readonly string[];
 }
@@ -26,7 +26,10 @@ export function clientView(seen: readonly Seen[], points: readonly ResumePoint[]
   const unstored: string[] = [];
   const problems: string[] = [];
 
-  /** A channel not named at connect is level from the first message on. */
+  /**
+   * Moves the client's position in a channel. A channel without a resume point starts at its first
+   * message.
+   */
   function advance(name: string, fromSeq: number, throughSeq: number): void {
     const level = levels.get(name) ?? fromSeq - 1;
     if (fromSeq !== level + 1) problems.push(`${name}: ${fromSeq} follows ${level}`);

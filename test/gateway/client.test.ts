@@ -1,5 +1,5 @@
-// One client between a recorded connection and operations that fail. How a reply that cannot be
-// encoded ends, and what is charged to a user, show at no door.
+// One client between a recorded connection and operations that fail. A reply that cannot be
+// encoded, and what is charged to a user, cannot be observed from outside.
 
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";
@@ -51,8 +51,8 @@ interface Stage {
   readonly encodeReply?: Codec["encodeReply"];
 }
 
-/** A client of alice that is live. */
-async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
+/** Creates a live client of alice. */
+async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) {
   const world = new World(seeded(1));
   for (let at = 0; at < groups; at++) world.server.changeMember(`g${at}`, "alice", true);
   const connection = new Wire().connect();
@@ -62,7 +62,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
   const rates = new UserRates(limits);
   const { store, cluster } = world.server;
   const { hub, catchUps, resync } = world;
-  const operations = operationPorts(world, given.operations);
+  const operations = operationPorts(world, options.operations);
   const client = new Client(
     connection,
     () => ({
@@ -120,18 +120,18 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
   await turns();
   await world.server.settle();
   t.teardown(() => client.closed(1000));
-  if (given.encodeReply !== undefined) encodeReply = given.encodeReply;
+  if (options.encodeReply !== undefined) encodeReply = options.encodeReply;
   return { world, connection, rates, receive };
 }
 
-t.test("every time to wait reaches the client as it is", async (t) => {
+t.test("the client receives every `retryAfterMs` unchanged", async (t) => {
   const { reply } = createEncoder();
   const waits: number[] = [];
   const owing = { perSecond: 1000, burst: 5000 };
   const { world, receive } = await stage({
     operations: {
       conversations: {
-        list: () => Promise.reject(new Error("not asked for")),
+        list: () => Promise.reject(new Error("this test lists no conversations")),
         async change(_by, { id }) {
           const limits = { ...NO_LIMIT, connection: owing };
           const rate = new ConnectionRate(limits, () => 0);
@@ -148,19 +148,19 @@ t.test("every time to wait reaches the client as it is", async (t) => {
       return frame;
     },
   });
-  const asked = Array.from({ length: 4000 }, (_, at) => at + 1);
-  for (const ms of asked)
+  const waitsMs = Array.from({ length: 4000 }, (_, at) => at + 1);
+  for (const ms of waitsMs)
     receive({
       ...({ kind: "conversation", ref: 2 } as const),
       channel: group(String(ms)),
       change: { kind: "delete" },
     });
   await turns();
-  t.same(waits, asked);
+  t.same(waits, waitsMs);
   t.same(world.bugs, []);
 });
 
-t.test("an error that cannot be encoded ends its connection, and nothing else", async (t) => {
+t.test("an error reply that cannot be encoded closes only its own connection", async (t) => {
   const { world, connection, receive } = await stage({
     encodeReply() {
       throw new RangeError("no such number");
@@ -180,22 +180,22 @@ t.test("an error that cannot be encoded ends its connection, and nothing else", 
   t.equal(connection.endedWith, 4102);
 });
 
-t.test("a refused HISTORY costs next to nothing", async (t) => {
+t.test("a refused HISTORY is charged almost no work", async (t) => {
   const { connection, receive } = await stage({ limits: LIMITS });
   for (let at = 0; at < 20; at++) {
     receive(HISTORY);
     await turns();
   }
-  const codes = connection.seen.flatMap((one) =>
-    one.kind === "reply" && one.reply.kind === "error" ? [one.reply.code] : [],
+  const codes = connection.seen.flatMap((frame) =>
+    frame.kind === "reply" && frame.reply.kind === "error" ? [frame.reply.code] : [],
   );
   t.same(codes, Array(20).fill("not_in_channel"));
 });
 
 t.test("a CONNECT is charged for the groups of its user", async (t) => {
   const few = await stage({ limits: LIMITS, groups: 300 });
-  t.equal(few.rates.waitMs("alice", 0), 0, "300 groups leave room");
+  t.equal(few.rates.waitMs("alice", 0), 0, "300 groups do not use up the budget");
   const many = await stage({ limits: LIMITS, groups: 1000 });
-  t.equal(many.connection.seen.at(0)?.kind, "reply", "it is connected");
-  t.ok(many.rates.waitMs("alice", 0) > 0, "1000 groups are a debt");
+  t.equal(many.connection.seen.at(0)?.kind, "reply", "the client is connected");
+  t.ok(many.rates.waitMs("alice", 0) > 0, "1000 groups leave the budget in debt");
 });

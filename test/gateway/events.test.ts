@@ -1,5 +1,5 @@
-// Events one at a time: who gets which, encoded how often, what a lagging session keeps and what
-// ends it, and what else its user hears.
+// Delivery of events: to which sessions, how often encoded, what is withheld from a lagging session
+// and what ends it. Also other pushes and replies to a user's sessions.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import {
@@ -16,7 +16,7 @@ import { memberEvent } from "./shared-server.ts";
 import { streamView } from "./stream-view.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-/** Live sessions, one per entry `uid:format`, all members of group g. */
+/** Creates live sessions, one per entry `uid:format`, all members of group g. */
 async function liveWorld(names: readonly string[]): Promise<{
   readonly world: World;
   readonly sessions: readonly Joiner[];
@@ -51,16 +51,16 @@ function readOn({ connection, session }: Joiner): void {
   session.drained();
 }
 
-t.test("a group's event is encoded once per format", async (t) => {
+t.test("an event of a group is encoded once per wire format", async (t) => {
   const { world, sessions } = await liveWorld(["a1:a", "a2:a", "b1:b", "a3:a"]);
-  world.server.tell(custom(group("g"), "hello"));
+  world.server.publishEvent(custom(group("g"), "hello"));
   await world.server.settle();
-  for (const one of sessions) {
+  for (const joiner of sessions) {
     t.same(
-      eventsOf(one).map(({ data }) => data),
+      eventsOf(joiner).map(({ data }) => data),
       ["hello"],
     );
-    t.match(one.connection.seen.at(-1), { channel: group("g") });
+    t.match(joiner.connection.seen.at(-1), { channel: group("g") });
   }
   const encoded = sessions.map(({ codec }) => codec.encodedPushes);
   t.equal(
@@ -70,11 +70,11 @@ t.test("a group's event is encoded once per format", async (t) => {
 });
 
 t.test(
-  "an event of a personal channel reaches both users' sessions, each by the other's name",
+  "an event of a personal channel reaches both users, each under the uid of the other",
   async (t) => {
     const names = ["alice", "alice", "bob", "carol"];
     const { world, sessions } = await liveWorld(names);
-    world.server.tell(custom(person("alice"), "hello"));
+    world.server.publishEvent(custom(person("alice"), "hello"));
     await world.server.settle();
     const channels = sessions.map(({ connection }) =>
       connection.seen.map((one) => "channel" in one && one.channel.id),
@@ -83,81 +83,88 @@ t.test(
   },
 );
 
-t.test("who left the group gets no event of it any more", async (t) => {
+t.test("a user who left a group gets no more events of it", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "carol"]);
   const [alice, carol] = sessions;
   if (alice === undefined || carol === undefined) throw new Error("none");
   stopReading(world, carol);
-  world.server.tell(custom(group("g"), "1"));
+  world.server.publishEvent(custom(group("g"), "1"));
   await world.server.settle();
   for (const uid of ["alice", "carol"]) world.server.setMember("g", uid, false);
   await world.server.settle();
-  world.server.tell(custom(group("g"), "2"));
+  world.server.publishEvent(custom(group("g"), "2"));
   readOn(carol);
   await world.server.settle();
   t.equal(eventsOf(alice).length, 1);
-  t.same(eventsOf(carol), [], "nor what was withheld");
+  t.same(eventsOf(carol), [], "withheld events are not pushed either");
   t.equal(carol.connection.topics.size, 0);
 });
 
-t.test("a lagging session gets the rest of a stream as one event, in its place", async (t) => {
-  const { world, sessions } = await liveWorld(["alice", "carol"]);
-  const [alice, carol] = sessions;
-  if (alice === undefined || carol === undefined) throw new Error("none");
-  const { streams } = world.server;
-  const key = channelKey(group("g"), "bob");
-  streams.start({ channel: group("g"), fromUid: "bob" });
-  streams.content(key, "one ");
-  await world.server.settle();
-  stopReading(world, alice);
-  world.server.tell(custom(group("g"), "before"));
-  for (const word of ["two ", "three ", "four "]) streams.content(key, word);
-  world.server.tell(custom(group("g"), "between"));
-  streams.content(key, "five");
-  await world.server.settle();
-  t.equal(eventsOf(alice).length, 2, "nothing while it lags");
-  t.equal(eventsOf(carol).length, 8, "the others notice nothing");
-  readOn(alice);
-  await world.server.settle();
-  t.match(eventsOf(alice).slice(2), [
-    { data: "before" },
-    {
-      type: STREAM_CONTENT,
-      data: "two three four five",
-      stream: { index: 2, nextIndex: 6, textOffset: 4, state: "active" },
-    },
-    { data: "between" },
-  ]);
-  streams.end(key);
-  await world.server.settle();
-  t.equal(eventsOf(alice).length, 6, "and live from there");
-});
-
-t.test("what a lagging session missed of other events is bounded", async (t) => {
-  const { world } = await liveWorld(["carol"]);
-  world.server.setMember("g", "alice", true);
-  const alice = await world.live({ uid: "alice", maxHeldBytes: 5000 });
-  const tell = async (count: number): Promise<void> => {
-    for (let at = 0; at < count; at++) world.server.tell(custom(group("g"), "x".repeat(100)));
+t.test(
+  "a lagging session gets missed stream content as one event, in order with other events",
+  async (t) => {
+    const { world, sessions } = await liveWorld(["alice", "carol"]);
+    const [alice, carol] = sessions;
+    if (alice === undefined || carol === undefined) throw new Error("none");
+    const { streams } = world.server;
+    const key = channelKey(group("g"), "bob");
+    streams.start({ channel: group("g"), fromUid: "bob" });
+    streams.content(key, "one ");
     await world.server.settle();
-  };
-  for (let round = 0; round < 5; round++) {
     stopReading(world, alice);
-    await tell(10);
+    world.server.publishEvent(custom(group("g"), "before"));
+    for (const word of ["two ", "three ", "four "]) streams.content(key, word);
+    world.server.publishEvent(custom(group("g"), "between"));
+    streams.content(key, "five");
+    await world.server.settle();
+    t.equal(eventsOf(alice).length, 2, "no event is pushed while the session lags");
+    t.equal(eventsOf(carol).length, 8, "other sessions get every event at once");
     readOn(alice);
     await world.server.settle();
-  }
-  t.equal(eventsOf(alice).length, 50, "it is on what is kept at one time");
-  stopReading(world, alice);
-  await tell(20);
-  t.equal(alice.session.ended, "slow_reader");
-  t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
-  world.disconnect(alice);
-  await tell(1);
-  t.same(world.bugs, []);
-});
+    t.match(eventsOf(alice).slice(2), [
+      { data: "before" },
+      {
+        type: STREAM_CONTENT,
+        data: "two three four five",
+        stream: { index: 2, nextIndex: 6, textOffset: 4, state: "active" },
+      },
+      { data: "between" },
+    ]);
+    streams.end(key);
+    await world.server.settle();
+    t.equal(eventsOf(alice).length, 6, "later events are pushed live");
+  },
+);
 
-t.test("a group joined while lagging has its events merged too", async (t) => {
+t.test(
+  "a lagging session is closed as a slow reader if too many events are withheld",
+  async (t) => {
+    const { world } = await liveWorld(["carol"]);
+    world.server.setMember("g", "alice", true);
+    const alice = await world.live({ uid: "alice", maxHeldBytes: 5000 });
+    const publish = async (count: number): Promise<void> => {
+      for (let at = 0; at < count; at++)
+        world.server.publishEvent(custom(group("g"), "x".repeat(100)));
+      await world.server.settle();
+    };
+    for (let round = 0; round < 5; round++) {
+      stopReading(world, alice);
+      await publish(10);
+      readOn(alice);
+      await world.server.settle();
+    }
+    t.equal(eventsOf(alice).length, 50, "the limit applies to the events withheld at one time");
+    stopReading(world, alice);
+    await publish(20);
+    t.equal(alice.session.ended, "slow_reader");
+    t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
+    world.disconnect(alice);
+    await publish(1);
+    t.same(world.bugs, []);
+  },
+);
+
+t.test("events of a group that is joined while the session lags are merged too", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("none");
@@ -175,7 +182,7 @@ t.test("a group joined while lagging has its events merged too", async (t) => {
   t.ok(alice.session.groups.size === 2 && eventsOf(alice).length < 3);
 });
 
-t.test("a snapshot waits until the client has read enough", async (t) => {
+t.test("the snapshot of a stream is not pushed before the client has read enough", async (t) => {
   const { world } = await liveWorld(["carol"]);
   world.server.setMember("g", "alice", true);
   world.server.streams.start({ channel: group("g"), fromUid: "bob" });
@@ -194,7 +201,7 @@ t.test("a snapshot waits until the client has read enough", async (t) => {
 
 for (const how of ["lags", "joins"] as const)
   t.test(
-    `a client that ${how} behind many streams is given one, then as many as it reads`,
+    `a client that ${how} while many streams are active is pushed one more stream each time it reads`,
     async (t) => {
       const { world, sessions } = await liveWorld(["alice"]);
       const senders = ["b1", "b2", "b3", "b4", "b5"];
@@ -223,15 +230,19 @@ for (const how of ["lags", "joins"] as const)
       }
       alice.connection.fills = undefined;
       await world.server.settle();
-      t.equal(before, how === "lags" ? senders.length : 0, "as messages");
+      t.equal(
+        before,
+        how === "lags" ? senders.length : 0,
+        "the streams were first received in their messages",
+      );
       const { problems } = streamView(alice.connection.seen);
       t.same(problems, []);
       const whole = alice.connection.seen.filter(({ kind }) => kind === "stream");
-      t.equal(whole.length, how === "joins" ? senders.length : 0, "each once");
+      t.equal(whole.length, how === "joins" ? senders.length : 0, "each snapshot is pushed once");
     },
   );
 
-t.test("a stream that cannot be read ends the session", async (t) => {
+t.test("a lagging session ends if its stream cannot be read from the store", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("none");
@@ -245,10 +256,10 @@ t.test("a stream that cannot be read ends the session", async (t) => {
   readOn(alice);
   await world.server.settle();
   t.equal(alice.session.ended, "unavailable");
-  t.same(world.bugs, [], "which is no bug");
+  t.same(world.bugs, [], "no bug is reported");
 });
 
-t.test("asking for a stream one may not see is refused", async (t) => {
+t.test("reading a stream of a group is refused to a user who is not a member", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("none");
@@ -256,7 +267,7 @@ t.test("asking for a stream one may not see is refused", async (t) => {
     const channel = group(id);
     const operation = { kind: "stream", ref: 1, channel, clientMsgNo } as const;
     const asking = operator(world)(alice, operation);
-    asking.catch(() => undefined); // awaited below
+    asking.catch(() => undefined); // handled below
     await world.server.settle();
     await asking;
   };
@@ -268,12 +279,12 @@ t.test("asking for a stream one may not see is refused", async (t) => {
   await t.rejects(ask("g", "unknown"), { code: "stream_unknown" });
 });
 
-t.test("history read behind a removal is refused before the removal is delivered", async (t) => {
+t.test("history is refused after a removal that has not reached the node yet", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("none");
   const history = async () => {
-    world.server.setMember("g", "alice", false); // its event is on the way
+    world.server.setMember("g", "alice", false); // the event has not arrived yet
     return { messages: [], more: false, headSeq: 0 };
   };
   const asking = operator(world, { history })(alice, {
@@ -281,7 +292,7 @@ t.test("history read behind a removal is refused before the removal is delivered
     ...{ fromSeq: 1, toSeq: 0, limit: 10, reverse: false },
   });
   await t.rejects(asking, { code: "not_in_channel" });
-  t.ok(alice.session.follows("g"), "the node does not know yet");
+  t.ok(alice.session.follows("g"), "the node does not know of the removal yet");
 });
 
 const CONVERSATION: Conversation = {
@@ -290,7 +301,7 @@ const CONVERSATION: Conversation = {
   last: undefined,
 };
 
-t.test("a changed conversation is told to the user's other sessions", async (t) => {
+t.test("a changed conversation is pushed to the user's other sessions", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice", "bob"]);
   const entering = world.session({ uid: "alice" });
   world.hub.enter(entering.session);
@@ -300,11 +311,11 @@ t.test("a changed conversation is told to the user's other sessions", async (t) 
     conversation: CONVERSATION,
   });
   const told = [...sessions, entering].map(({ connection }) => connection.seen.length);
-  t.same(told, [0, 1, 0, 0], "but for one that has no connack yet");
+  t.same(told, [0, 1, 0, 0], "a session without a CONNACK is skipped");
   t.match(sessions[1]?.connection.seen, [{ kind: "conversation", change: "read" }]);
 });
 
-t.test("operations on conversations, commands and streams answer", async (t) => {
+t.test("operations on conversations, commands and streams get a reply", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("none");
@@ -350,7 +361,7 @@ t.test("operations on conversations, commands and streams answer", async (t) => 
 });
 
 t.test(
-  "a session that is removed from its groups while it begins to lag gets none of their events",
+  "a session that is removed from its groups while it starts to lag gets none of their events",
   async (t) => {
     for (const isGone of [false, true]) {
       const ids = Array.from({ length: 9 }, (_, at) => `g${at}`);
@@ -360,23 +371,23 @@ t.test(
       const { connection, session } = alice;
       const unsubscribe = connection.unsubscribe.bind(connection);
       connection.unsubscribe = (topic) => {
-        const untilMs = performance.now() + 1; // uses up the slice
+        const untilMs = performance.now() + 1; // uses up the time slice
         while (performance.now() < untilMs);
         unsubscribe(topic);
       };
       stopReading(world, alice);
       t.ok(
         [...connection.topics].some((topic) => topic.includes("#")),
-        "it has groups left to fall behind in",
+        "some groups still push events",
       );
       for (const id of ids) world.server.changeMember(id, "alice", false);
       if (isGone) world.disconnect(alice);
       else for (const id of ids) world.hub.deliver(memberEvent(id, "alice", false));
       await world.server.settle();
       readOn(alice);
-      for (const id of ids) world.server.tell(custom(group(id), "secret"));
+      for (const id of ids) world.server.publishEvent(custom(group(id), "secret"));
       await world.server.settle();
-      t.same([...connection.topics], [], "it is subscribed to nothing");
+      t.same([...connection.topics], [], "the session has no subscriptions left");
       t.same(eventsOf(alice), []);
       t.equal(session.groups.size, 0);
       t.same(world.bugs, []);

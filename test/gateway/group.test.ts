@@ -1,4 +1,4 @@
-// One group on one node: members by format, and who is still catching up.
+// One group on one node: its members by wire format, and the sessions that are still catching up.
 
 import type { Message } from "../../src/broker/model.ts";
 import { Backlog } from "../../src/gateway/backlog.ts";
@@ -24,48 +24,48 @@ const MESSAGE: Message = {
   stream: undefined,
 };
 
-/** A session of its own world. */
+/** Creates a session in a world of its own. */
 const live = (format: string): Joiner => new World(seeded(1)).session({ uid: "u", format });
 
-/** Makes it a member at once. */
+/** Makes the session a member at once. */
 function add(g: Group, { session }: Joiner): Backlog {
   const backlog = g.addJoining(session);
   g.add(backlog);
   return backlog;
 }
 
-t.test("a group is empty until someone joins or follows", async (t) => {
+t.test("a group is empty unless a session joins or follows it", async (t) => {
   const g = new Group("g");
-  const one = live("a");
+  const alice = live("a");
   t.ok(g.isEmpty);
-  const backlog = g.addJoining(one.session);
+  const backlog = g.addJoining(alice.session);
   t.notOk(g.isEmpty);
-  t.equal(g.members, 0, "not live yet");
+  t.equal(g.members, 0, "the session is not live yet");
   g.add(backlog);
   t.equal(g.members, 1);
-  t.equal(one.session.joining, undefined);
-  g.remove(one.session);
-  g.remove(one.session);
+  t.equal(alice.session.joining, undefined);
+  g.remove(alice.session);
+  g.remove(alice.session);
   t.ok(g.isEmpty);
   t.equal(g.members, 0);
-  t.equal(one.connection.topics.size, 0);
-  t.equal(one.session.groups.size, 0);
+  t.equal(alice.connection.topics.size, 0);
+  t.equal(alice.session.groups.size, 0);
 });
 
-t.test("who leaves while joining leaves nothing", async (t) => {
+t.test("a session that leaves while it joins leaves nothing behind", async (t) => {
   const g = new Group("g");
-  const one = live("a");
-  const backlog = g.addJoining(one.session);
-  g.remove(one.session);
+  const alice = live("a");
+  const backlog = g.addJoining(alice.session);
+  g.remove(alice.session);
   t.ok(backlog.isOver);
   t.ok(g.isEmpty);
-  t.equal(one.session.joining, undefined);
+  t.equal(alice.session.joining, undefined);
 });
 
-t.test("a format nobody speaks any more is not encoded", async (t) => {
+t.test("a message is not encoded in a wire format that no member uses any more", async (t) => {
   const g = new Group("g");
   const [a1, a2, b] = [live("a"), live("a"), live("b")];
-  for (const one of [a1, a2, b]) add(g, one);
+  for (const joiner of [a1, a2, b]) add(g, joiner);
   t.equal(g.deliver(MESSAGE, undefined, new Wire()), 3);
   g.remove(b.session);
   t.equal(g.deliver(MESSAGE, undefined, new Wire()), 2);
@@ -73,7 +73,7 @@ t.test("a format nobody speaks any more is not encoded", async (t) => {
   t.equal(b.codec.encodedPushes, 1);
 });
 
-t.test("the format outlives the session that brought it", async (t) => {
+t.test("a wire format stays in use after its first session has left", async (t) => {
   const g = new Group("g");
   const wire = new Wire();
   const [first, second] = [live("a"), live("a")];
@@ -86,19 +86,19 @@ t.test("the format outlives the session that brought it", async (t) => {
   t.same(listening.messageNos, ["n1"]);
 });
 
-t.test("who is joining is given the message to hold", async (t) => {
+t.test("a message is held for joining sessions, except for the one that sent it", async (t) => {
   const g = new Group("g");
-  const [one, own] = [live("a"), live("a")];
-  const backlogs = [one, own].map(({ session }) => g.addJoining(session));
+  const [other, own] = [live("a"), live("a")];
+  const backlogs = [other, own].map(({ session }) => g.addJoining(session));
   for (const backlog of backlogs) backlog.hold();
   t.equal(g.deliver(MESSAGE, own.session, new Wire()), 0);
   for (const backlog of backlogs) g.add(backlog);
-  t.same(one.connection.messageNos, ["n1"]);
+  t.same(other.connection.messageNos, ["n1"]);
   t.same(own.connection.messageNos, [], "the origin has it already");
 });
 
 t.test(
-  "a session that does not follow the group is not withheld or given its events",
+  "a session that does not follow a group neither gets its events nor has them withheld",
   async (t) => {
     const g = new Group("g");
     const [member, removed] = [live("a"), live("b")];
@@ -112,15 +112,15 @@ t.test(
     g.goLive(backlog);
     t.same([...removed.connection.topics], []);
     g.remove(member.session);
-    t.ok(g.isEmpty, "it leaves no format behind");
+    t.ok(g.isEmpty, "no wire format is left behind");
   },
 );
 
-t.test("a session whose format nobody shares is sent its frames without a topic", async (t) => {
+t.test("a session with a private wire format is sent its frames without a topic", async (t) => {
   const g = new Group("g");
   const wire = new Wire();
   const [own, other, shared] = [live("private-1"), live("private-2"), live("a")];
-  for (const one of [own, other, shared]) add(g, one);
+  for (const joiner of [own, other, shared]) add(g, joiner);
   t.equal(g.members, 3);
   t.equal(g.deliver(MESSAGE, own.session, wire), 2);
   t.same(own.connection.messageNos, [], "the origin has it already");
@@ -131,15 +131,15 @@ t.test("a session whose format nobody shares is sent its frames without a topic"
     stream: undefined,
   };
   g.deliverEvent(event, wire);
-  t.equal(other.connection.frames.length, 1, "withheld as of others");
+  t.equal(other.connection.frames.length, 1, "events are withheld as from other new members");
   g.goLive(new Backlog(other.session, g, "streams"));
   g.deliverEvent(event, wire);
   t.equal(other.connection.frames.length, 2);
   g.withholdEvents(new Backlog(other.session, g, "streams"));
   g.deliverEvent(event, wire);
-  t.equal(other.connection.frames.length, 2, "it lags");
+  t.equal(other.connection.frames.length, 2, "the event is withheld while the session lags");
   t.equal(own.connection.topics.size + other.connection.topics.size, 0);
-  for (const one of [own, other, shared]) g.remove(one.session);
+  for (const { session } of [own, other, shared]) g.remove(session);
   t.equal(g.deliver(MESSAGE, undefined, wire), 0);
   t.equal(other.connection.frames.length, 2);
   t.ok(g.isEmpty);

@@ -1,5 +1,5 @@
-// Who gets which push, encoded how often: the hub between a server's events and recorded
-// connections.
+// The hub between the events of a server and recorded connections: which session is pushed what,
+// and how often it is encoded.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
@@ -9,7 +9,7 @@ import { seeded } from "./random.ts";
 import type { CountingCodec } from "./recorder.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-/** Live sessions of these users, one per entry `uid:format`, all members of group g. */
+/** Creates live sessions, one per entry `uid:format`, all members of group g. */
 async function liveWorld(names: readonly string[]): Promise<{
   readonly world: World;
   readonly sessions: readonly Joiner[];
@@ -31,11 +31,11 @@ function encodings(sessions: readonly Joiner[], format: string): number {
     .reduce((sum, codec) => sum + codec.encodedPushes, 0);
 }
 
-/** What each session got, by how many messages. */
+/** Returns the number of messages that each session received. */
 const counts = (sessions: readonly Joiner[]): readonly number[] =>
   sessions.map(({ connection }) => connection.messageNos.length);
 
-t.test("a group's message is encoded once per format", async (t) => {
+t.test("a message to a group is encoded once per wire format", async (t) => {
   const names = ["alice:a", "bob:a", "carol:b", "dave:b", "erin:a", "bob:b"];
   const { world, sessions } = await liveWorld(names);
   world.server.append({ channel: group("g"), fromUid: SYSTEM_UID });
@@ -47,19 +47,22 @@ t.test("a group's message is encoded once per format", async (t) => {
     t.match(connection.seen, [{ format: codec.format, channel: group("g") }]);
 });
 
-t.test("the sending session gets nothing, its user's others do", async (t) => {
-  const names = ["alice:a", "alice:a", "alice:b", "bob:a"];
-  const { world, sessions } = await liveWorld(names);
-  const origin = sessions[0]?.session.sessionId ?? "";
-  world.server.append({ channel: group("g"), fromUid: "alice", origin });
-  await world.server.settle();
-  t.same(counts(sessions), [0, 1, 1, 1], "group");
-  world.server.append({ channel: person("bob"), fromUid: "alice", origin });
-  await world.server.settle();
-  t.same(counts(sessions), [0, 2, 2, 2], "personal");
-});
+t.test(
+  "a message is pushed to the sender's other sessions, but not to the sending session",
+  async (t) => {
+    const names = ["alice:a", "alice:a", "alice:b", "bob:a"];
+    const { world, sessions } = await liveWorld(names);
+    const origin = sessions[0]?.session.sessionId ?? "";
+    world.server.append({ channel: group("g"), fromUid: "alice", origin });
+    await world.server.settle();
+    t.same(counts(sessions), [0, 1, 1, 1], "group");
+    world.server.append({ channel: person("bob"), fromUid: "alice", origin });
+    await world.server.settle();
+    t.same(counts(sessions), [0, 2, 2, 2], "personal");
+  },
+);
 
-t.test("a session of another user cannot be the origin", async (t) => {
+t.test("a session of another user is not treated as the origin of a message", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "bob"]);
   const origin = sessions[1]?.session.sessionId ?? "";
   world.server.append({ channel: group("g"), fromUid: "alice", origin });
@@ -67,7 +70,7 @@ t.test("a session of another user cannot be the origin", async (t) => {
   t.same(counts(sessions), [1, 1]);
 });
 
-t.test("a personal message reaches both users, each by the other's name", async (t) => {
+t.test("a personal message reaches both users, each under the uid of the other", async (t) => {
   const { world, sessions } = await liveWorld(["alice:a", "bob:a", "bob:a", "carol:a"]);
   const [alice, bob, bobs] = sessions;
   world.server.append({ channel: person("bob"), fromUid: "alice" });
@@ -76,10 +79,10 @@ t.test("a personal message reaches both users, each by the other's name", async 
   t.match(alice?.connection.seen, [{ channel: person("bob") }]);
   t.match(bob?.connection.seen, [{ channel: person("alice") }]);
   t.match(bobs?.connection.seen, [{ channel: person("alice") }]);
-  t.equal(encodings(sessions, "a"), 2, "once for each of the two views");
+  t.equal(encodings(sessions, "a"), 2, "the message is encoded once per channel id");
 });
 
-t.test("a note to oneself comes once to each other device", async (t) => {
+t.test("a message to oneself reaches each other device once", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice"]);
   const origin = sessions[0]?.session.sessionId ?? "";
   world.server.append({ channel: person("alice"), fromUid: "alice", origin });
@@ -87,7 +90,7 @@ t.test("a note to oneself comes once to each other device", async (t) => {
   t.same(counts(sessions), [0, 1]);
 });
 
-t.test("only named recipients get a restricted message", async (t) => {
+t.test("a restricted message reaches only the recipients that it names", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "bob", "bob", "carol"]);
   const origin = sessions[1]?.session.sessionId ?? "";
   world.server.append({
@@ -100,7 +103,7 @@ t.test("only named recipients get a restricted message", async (t) => {
   t.same(counts(sessions), [0, 0, 1, 1]);
 });
 
-t.test("a restricted group message is encoded once per format too", async (t) => {
+t.test("a restricted message to a group is encoded once per wire format", async (t) => {
   const names = ["alice:a", "bob:a", "carol:b", "dave:a", "dave:b"];
   const { world, sessions } = await liveWorld(names);
   world.server.append({
@@ -133,7 +136,7 @@ t.test("a session that is joining gets no held copy of its own message", async (
   t.same(alice.connection.messageNos, [other]);
 });
 
-t.test("an unstored message of before its connack is not a session's", async (t) => {
+t.test("a session is not pushed unstored messages from before its CONNACK", async (t) => {
   const { world } = await liveWorld(["bob"]);
   const alice = world.session({ uid: "alice" });
   const before: string[] = [];
@@ -151,11 +154,11 @@ t.test("an unstored message of before its connack is not a session's", async (t)
   }
   await world.server.settle();
   await joining;
-  t.ok(before.length > 0, "some came before");
+  t.ok(before.length > 0, "some messages were sent before the CONNACK");
   t.same(alice.connection.messageNos, since);
 });
 
-t.test("ending a session tells its client why and closes", async (t) => {
+t.test("a client whose session is ended receives the reason and is disconnected", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice"]);
   const [first, second] = sessions;
   const end = (uid: string, reason: "kicked" | "replaced"): void =>
@@ -166,16 +169,20 @@ t.test("ending a session tells its client why and closes", async (t) => {
       reason,
     });
   end("bob", "kicked");
-  t.equal(first?.connection.endedWith, undefined, "not as another user's");
+  t.equal(
+    first?.connection.endedWith,
+    undefined,
+    "an event for another user does not end the session",
+  );
   end("alice", "kicked");
   t.match(first?.connection.seen, [{ kind: "disconnect", reason: "kicked" }]);
   t.equal(first?.connection.endedWith, CLOSE_REASONS.kicked.code);
   end("alice", "replaced");
-  t.equal(first?.session.ended, "kicked", "ends once");
+  t.equal(first?.session.ended, "kicked", "the session ends once");
   t.equal(second?.connection.endedWith, undefined);
 });
 
-t.test("a change of membership reaches a live session at once", async (t) => {
+t.test("a live session follows a change of membership at once", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice", "bob"]);
   const send = async (): Promise<readonly number[]> => {
     world.server.append({ channel: group("new"), fromUid: "bob" });
@@ -185,25 +192,25 @@ t.test("a change of membership reaches a live session at once", async (t) => {
   t.same(await send(), [0, 0, 0]);
   for (const uid of ["alice", "alice", "bob"]) world.server.setMember("new", uid, true);
   await world.server.settle();
-  t.same(await send(), [1, 1, 1], "added twice is added once");
+  t.same(await send(), [1, 1, 1], "a user who is added twice gets each message once");
   world.server.setMember("new", "alice", false);
   await world.server.settle();
   t.same(await send(), [1, 1, 2]);
   world.server.setMember("new", "bob", false);
   await world.server.settle();
-  t.notOk(world.server.listened.has("g:new"), "nobody is left to listen for");
+  t.notOk(world.server.subscriptions.has("g:new"), "the node is no longer subscribed to the group");
 });
 
-t.test("the node listens to a user's topic while any session is in", async (t) => {
+t.test("the node is subscribed to a user's topic while the user has a session", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice"]);
-  for (const [at, one] of sessions.entries()) {
-    t.ok(world.server.listened.has("u:alice"));
-    t.ok(world.server.listened.has("g:g"));
+  for (const [at, joiner] of sessions.entries()) {
+    t.ok(world.server.subscriptions.has("u:alice"));
+    t.ok(world.server.subscriptions.has("g:g"));
     t.equal(world.hub.sessionsOf("alice").length, sessions.length - at);
-    world.disconnect(one);
+    world.disconnect(joiner);
     await world.server.settle();
   }
-  t.equal(world.server.listened.size, 0);
+  t.equal(world.server.subscriptions.size, 0);
   t.same(world.hub.sessionsOf("alice"), []);
 });
 
@@ -216,12 +223,12 @@ t.test("fan-outs and deliveries are counted", async (t) => {
 });
 
 t.test(
-  "a session whose new group cannot be listened to at first stays, and is given it later",
+  "a session whose new group cannot be subscribed to at first stays open and joins the group later",
   async (t) => {
     const world = new World(seeded(1));
     const { session, connection } = await world.live({ uid: "a" });
     let refusals = 2;
-    world.server.refuses = (topic) => topic === "g:g" && refusals-- > 0;
+    world.server.isRefused = (topic) => topic === "g:g" && refusals-- > 0;
     world.server.setMember("g", "a", true);
     const sent = world.server.append({ channel: group("g"), fromUid: "b" });
     for (let at = 0; at < 5000 && !session.follows("g"); at++) {
@@ -230,15 +237,18 @@ t.test(
     }
     t.same(clientView(connection.seen, []).nos, [sent]);
     t.equal(session.ended, undefined);
-    t.ok(refusals < 0, "it was refused");
+    t.ok(refusals < 0, "the subscription was refused at first");
   },
 );
 
-t.test("a user whose topic cannot be listened to does not join", async (t) => {
-  const world = new World(seeded(1));
-  world.server.refuses = () => true;
-  const { session } = world.session({ uid: "a" });
-  world.hub.enter(session);
-  const subscribed = world.hub.subscribe(session);
-  await t.rejects(subscribed, { code: "unavailable" });
-});
+t.test(
+  "a session whose user's topic cannot be subscribed to is rejected with `unavailable`",
+  async (t) => {
+    const world = new World(seeded(1));
+    world.server.isRefused = () => true;
+    const { session } = world.session({ uid: "a" });
+    world.hub.enter(session);
+    const subscribed = world.hub.subscribe(session);
+    await t.rejects(subscribed, { code: "unavailable" });
+  },
+);

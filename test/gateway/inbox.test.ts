@@ -1,5 +1,5 @@
-// Commands under every interleaving: each copy reaches each session of its user once, in order,
-// while inboxes are read and live copies come.
+// Commands under many interleavings: each copy reaches each session of its user once and in order,
+// while inboxes are read and live copies arrive.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { pullInbox } from "../../src/gateway/inbox.ts";
@@ -32,7 +32,7 @@ function commandSomewhere(world: World, random: Random): string {
 }
 
 t.test(
-  "commands that come before, while and after an inbox is read are pushed once, in order",
+  "commands that arrive before, during and after the read of an inbox are pushed once, in order",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
@@ -52,19 +52,19 @@ t.test(
         await world.server.step();
       }
       await Promise.all(joining);
-      const told = [commandSomewhere(world, random), commandSomewhere(world, random)];
+      const unstored = [commandSomewhere(world, random), commandSomewhere(world, random)];
       await world.server.settle();
-      for (const one of sessions) {
-        const seqs = commandsOf(one).map(({ inboxSeq }) => inboxSeq);
-        const { uid } = one.session;
+      for (const joiner of sessions) {
+        const seqs = commandsOf(joiner).map(({ inboxSeq }) => inboxSeq);
+        const { uid } = joiner.session;
         if (uid === "dave") {
-          const nos = commandsOf(one).map(({ message }) => message.no);
-          t.same(nos.slice(-2), told, `seed ${seed}: told in order`);
-          t.equal(new Set(nos).size, nos.length, "and once");
+          const nos = commandsOf(joiner).map(({ message }) => message.no);
+          t.same(nos.slice(-2), unstored, `seed ${seed}: unstored commands are in order`);
+          t.equal(new Set(nos).size, nos.length, "no command is pushed twice");
         } else {
           const all = world.server.inboxSize(uid);
-          const should = Array.from({ length: all }, (_, at) => at + 1);
-          t.same(seqs, should, `seed ${seed}: ${uid}`);
+          const expected = Array.from({ length: all }, (_, at) => at + 1);
+          t.same(seqs, expected, `seed ${seed}: ${uid}`);
         }
       }
       t.same(world.bugs, []);
@@ -72,32 +72,39 @@ t.test(
   },
 );
 
-t.test("the sending session gets no copy, its user's others do", async (t) => {
-  const world = new World(seeded(1));
-  const [one, other] = [await world.live({ uid: "alice" }), await world.live({ uid: "alice" })];
-  const no = world.server.sendCommand({
-    ...{ channel: group("g"), fromUid: "alice", to: ["alice"] },
-    origin: one.session.sessionId,
-  });
-  await world.server.settle();
-  t.same(commandsOf(one), []);
-  t.match(commandsOf(other), [{ inboxSeq: 1, message: { no, seq: 1 } }]);
-});
+t.test(
+  "a command is pushed to the sender's otherDevice sessions, but not to the sending session",
+  async (t) => {
+    const world = new World(seeded(1));
+    const [sender, otherDevice] = [
+      await world.live({ uid: "alice" }),
+      await world.live({ uid: "alice" }),
+    ];
+    const no = world.server.sendCommand({
+      ...{ channel: group("g"), fromUid: "alice", to: ["alice"] },
+      origin: sender.session.sessionId,
+    });
+    await world.server.settle();
+    t.same(commandsOf(sender), []);
+    t.match(commandsOf(otherDevice), [{ inboxSeq: 1, message: { no, seq: 1 } }]);
+  },
+);
 
-t.test("a copy is encoded once for all sessions of one format", async (t) => {
+t.test("a copy of a command is encoded once per wire format", async (t) => {
   const world = new World(seeded(1));
   const sessions: Joiner[] = [];
   for (const format of ["a", "a", "b"]) sessions.push(await world.live({ uid: "alice", format }));
   const channel = person("alice");
   world.server.sendCommand({ channel, fromUid: "bob", to: ["alice", "bob"] });
   await world.server.settle();
-  for (const one of sessions) t.match(commandsOf(one), [{ channel: person("bob"), inboxSeq: 1 }]);
+  for (const session of sessions)
+    t.match(commandsOf(session), [{ channel: person("bob"), inboxSeq: 1 }]);
   const [a1, a2, b] = sessions.map(({ codec }) => codec.encodedPushes);
   t.equal((a1 ?? 0) + (a2 ?? 0), 1);
   t.equal(b, 1);
 });
 
-t.test("an inbox is read no faster than the client reads", async (t) => {
+t.test("an inbox is pushed no faster than the client reads", async (t) => {
   const world = new World(seeded(1));
   for (let count = 0; count < 20; count++)
     world.server.sendCommand({
@@ -117,7 +124,7 @@ t.test("an inbox is read no faster than the client reads", async (t) => {
 });
 
 t.test(
-  "what another device acknowledges while the client is waited for does not come",
+  "commands that another device acknowledges while the client is slow are not pushed",
   async (t) => {
     const world = new World(seeded(1));
     const send = () =>
@@ -146,7 +153,7 @@ t.test(
   },
 );
 
-t.test("no more of an inbox is read at once than is pushed", async (t) => {
+t.test("an inbox is read in pages no larger than what is pushed at once", async (t) => {
   const world = new World(seeded(1));
   for (let count = 0; count < 9; count++)
     world.server.sendCommand({
@@ -175,26 +182,29 @@ t.test("no more of an inbox is read at once than is pushed", async (t) => {
   t.equal(connection.seen.length, 9);
 });
 
-t.test("what is only told while an inbox is read is held, up to the bound", async (t) => {
-  const world = new World(seeded(1));
-  const alice = world.session({ uid: "alice", maxHeldBytes: 2000 });
-  const joining = world.join(alice);
-  alice.connection.unread = 1000;
-  const tell = (): string =>
+t.test(
+  "unstored commands are held while the inbox is read, up to the limit of held bytes",
+  async (t) => {
+    const world = new World(seeded(1));
+    const alice = world.session({ uid: "alice", maxHeldBytes: 2000 });
+    const joining = world.join(alice);
+    alice.connection.unread = 1000;
+    const publish = (): string =>
+      world.server.sendCommand({
+        ...{ channel: group("g"), fromUid: "bob", to: [] },
+        pushOnlyRecipients: ["alice"],
+      });
     world.server.sendCommand({
-      ...{ channel: group("g"), fromUid: "bob", to: [] },
-      pushOnlyRecipients: ["alice"],
+      ...{ channel: group("g"), fromUid: "bob", to: ["alice"] },
     });
-  world.server.sendCommand({
-    ...{ channel: group("g"), fromUid: "bob", to: ["alice"] },
-  });
-  await world.server.settle();
-  for (let count = 0; count < 3; count++) tell();
-  await world.server.settle();
-  t.equal(commandsOf(alice).length, 1);
-  t.equal(alice.session.ended, undefined);
-  for (let count = 0; count < 10; count++) tell();
-  await world.server.settle();
-  await joining;
-  t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
-});
+    await world.server.settle();
+    for (let count = 0; count < 3; count++) publish();
+    await world.server.settle();
+    t.equal(commandsOf(alice).length, 1);
+    t.equal(alice.session.ended, undefined);
+    for (let count = 0; count < 10; count++) publish();
+    await world.server.settle();
+    await joining;
+    t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
+  },
+);

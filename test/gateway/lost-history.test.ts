@@ -1,5 +1,5 @@
-// Coming back to a Redis that forgot messages and gave their seqs to others, as after a fail-over:
-// a real node whose channels' keys are set back to what they were a moment before.
+// Clients that return to a Redis that lost messages and reused their seqs, as after a fail-over. A
+// real node is used, and the keys of its channels are set back to an earlier state.
 
 import type { Redis } from "ioredis";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -14,10 +14,10 @@ const redis = await startRedis(t);
 const admin = redis.client();
 const world = await startWorld(t, { JINDOU_REDIS_URL: redis.url });
 
-/** Of one message: a run of 128 KiB holds two. */
+/** Size of a message text. A page of 128 KiB holds two such messages. */
 const TEXT_BYTES = 60_000;
 
-/** Keeps all that channels are made of; what it returns sets them back to that. */
+/** Saves all keys of channels. Returns a function that restores them. */
 async function snapshot(admin: Redis): Promise<() => Promise<void>> {
   const kept = await Promise.all(
     (await admin.keys("jd:{c*")).map(async (key) => [key, await admin.dumpBuffer(key)] as const),
@@ -30,7 +30,7 @@ async function snapshot(admin: Redis): Promise<() => Promise<void>> {
   };
 }
 
-/** Sends as alice, one after the other, and gives the ids. */
+/** Sends messages as alice, one after the other, and returns their ids. */
 async function send(channel: ChannelRef, count: number) {
   const ids: number[] = [];
   for (let n = 0; n < count; n++) {
@@ -45,16 +45,19 @@ const idsIn = ({ pushes }: NativeClient, { id }: ChannelRef) =>
   pushes.flatMap((push) => {
     if (push.kind !== "message" && push.kind !== "messages") return [];
     if (push.channel.id !== id) return [];
-    const given = push.kind === "message" ? [push.message] : push.messages;
-    return given.map(({ messageId }) => messageId);
+    const messages = push.kind === "message" ? [push.message] : push.messages;
+    return messages.map(({ messageId }) => messageId);
   });
 
-/** Of each channel three messages are kept, three are lost, and so many are sent afterwards. */
+/**
+ * Number of messages sent to each group after the loss. Before it, each channel keeps three
+ * messages and loses three.
+ */
 const AFTERWARDS = [0, 2, 3, 5];
 
 for (const uid of ["alice", "bob", "carol"]) await world.register(uid);
 
-t.test("messages that took the seqs of lost ones are resumed", async (t) => {
+t.test("a resuming client gets the messages that reuse the seqs of lost ones", async (t) => {
   const groups = await Promise.all(AFTERWARDS.map(() => world.newGroup(["alice", "bob"])));
   const channels = [...groups, person("alice")];
   const sent = (count: (at: number) => number) =>
@@ -65,7 +68,7 @@ t.test("messages that took the seqs of lost ones are resumed", async (t) => {
   const setBack = await snapshot(admin);
   const lost = await sent(() => 3);
   await setBack();
-  const found = await sent((at) => AFTERWARDS[at] ?? 4);
+  const newIds = await sent((at) => AFTERWARDS[at] ?? 4);
 
   const points = channels.map((channel, at) => ({
     channel,
@@ -74,28 +77,28 @@ t.test("messages that took the seqs of lost ones are resumed", async (t) => {
   }));
   const bob = await world.connect(t, "bob", { resume: points });
   const heads = bob.connack.resume.map(({ headSeq }) => headSeq);
-  t.same(heads, [3, 3, 3, 3, 3], "it has no more of what is there now");
+  t.same(heads, [3, 3, 3, 3, 3], "the CONNACK reports the last common seq");
   await untilReceived(bob, 2 + 3 + 5 + 4);
   for (const [at, channel] of channels.entries()) {
-    t.same(idsIn(bob, channel), found[at], "all of them, once");
+    t.same(idsIn(bob, channel), newIds[at], "each new message is pushed once");
     const [first] = bob.pushesOf("messages").filter((run) => run.channel.id === channel.id);
-    if (found[at]?.length !== 0) t.equal(first?.afterSeq, 3);
-    t.ok((first?.messages.length ?? 0) <= 2, "a run holds two messages");
+    if (newIds[at]?.length !== 0) t.equal(first?.afterSeq, 3);
+    t.ok((first?.messages.length ?? 0) <= 2, "a page holds at most two messages");
   }
-  const level = channels.map((channel, at) => ({
-    ...{ channel, lastSeq: 3 + (found[at]?.length ?? 0) },
-    lastId: found[at]?.at(-1) ?? lost[at]?.at(-1) ?? 0,
+  const current = channels.map((channel, at) => ({
+    ...{ channel, lastSeq: 3 + (newIds[at]?.length ?? 0) },
+    lastId: newIds[at]?.at(-1) ?? lost[at]?.at(-1) ?? 0,
   }));
-  const again = await world.connect(t, "bob", { resume: level });
+  const again = await world.connect(t, "bob", { resume: current });
   const numbered = points.map(({ channel, lastSeq }) => ({ channel, lastSeq }));
   const older = await world.connect(t, "bob", { resume: numbered });
   const live = await send(person("bob"), 1);
   await untilReceived(again, 1);
-  t.same(idsIn(again, person("alice")), live, "nothing else is missing");
-  await untilReceived(older, 3 + live.length); // behind seq 6
+  t.same(idsIn(again, person("alice")), live, "no other message is pushed");
+  await untilReceived(older, 3 + live.length); // the messages after seq 6
 });
 
-/** Carol's app; `until` waits for what it saw. */
+/** Opens an SDK client of carol. `until` waits until it has received a number of messages. */
 function open(cursors: ReturnType<Client["cursors"]>) {
   const waiters = new Waiters(60_000);
   const seen: number[] = [];
@@ -112,48 +115,55 @@ function open(cursors: ReturnType<Client["cursors"]>) {
   return { client, seen, until };
 }
 
-t.test("the SDK is given them, from one client to the next", async (t) => {
-  const channel = await world.newGroup(["alice", "carol"]);
-  const first = open([{ channel, lastSeq: 0 }]);
-  await first.client.ready();
-  await world.untilSubscribed();
-  const kept = await send(channel, 3);
-  const setBack = await snapshot(admin);
-  const lost = await send(channel, 3);
-  await first.until(6);
-  t.same(first.seen, [...kept, ...lost]);
-  const cursors = first.client.cursors();
-  await first.client.close();
-  await setBack();
-  const found = await send(channel, 4);
-  const second = open(JSON.parse(JSON.stringify(cursors)));
-  await second.until(4);
-  const live = await send(channel, 2);
-  await second.until(6);
-  t.same(second.seen, [...found, ...live]);
-  t.match(second.client.cursors(), [{ lastSeq: 9, lastId: live[1] }]);
-});
+t.test(
+  "a new SDK client with saved cursors gets the messages that reuse the seqs of lost ones",
+  async (t) => {
+    const channel = await world.newGroup(["alice", "carol"]);
+    const first = open([{ channel, lastSeq: 0 }]);
+    await first.client.ready();
+    await world.untilSubscribed();
+    const kept = await send(channel, 3);
+    const setBack = await snapshot(admin);
+    const lost = await send(channel, 3);
+    await first.until(6);
+    t.same(first.seen, [...kept, ...lost]);
+    const cursors = first.client.cursors();
+    await first.client.close();
+    await setBack();
+    const newIds = await send(channel, 4);
+    const second = open(JSON.parse(JSON.stringify(cursors)));
+    await second.until(4);
+    const live = await send(channel, 2);
+    await second.until(6);
+    t.same(second.seen, [...newIds, ...live]);
+    t.match(second.client.cursors(), [{ lastSeq: 9, lastId: live[1] }]);
+  },
+);
 
-t.test("also when its own message is stored before they come", async (t) => {
-  const channel = await world.newGroup(["alice", "carol"]);
-  const first = open([{ channel, lastSeq: 0 }]);
-  await first.client.ready();
-  await world.untilSubscribed();
-  await send(channel, 3);
-  const setBack = await snapshot(admin);
-  await send(channel, 3);
-  await first.until(6);
-  const cursors = first.client.cursors();
-  await first.client.close();
-  await setBack();
-  const found = await send(channel, 4);
-  const long = Array.from({ length: 100 }, () => send(person("carol"), 1));
-  const before = (await Promise.all(long)).flat(); // personal channels are resumed first, in pages of two
-  const second = open([...cursors, { channel: person("alice"), lastSeq: 0 }]);
-  const own = await second.client.send(channel, "queued");
-  t.equal(own.messageSeq, 8);
-  const live = await send(channel, 1);
-  await second.until(before.length + found.length + live.length);
-  const inGroup = second.seen.filter((id) => !before.includes(id));
-  t.same(inGroup, [...found, ...live]);
-});
+t.test(
+  "an SDK client that sends before it has caught up gets the messages that reuse the seqs of lost ones",
+  async (t) => {
+    const channel = await world.newGroup(["alice", "carol"]);
+    const first = open([{ channel, lastSeq: 0 }]);
+    await first.client.ready();
+    await world.untilSubscribed();
+    await send(channel, 3);
+    const setBack = await snapshot(admin);
+    await send(channel, 3);
+    await first.until(6);
+    const cursors = first.client.cursors();
+    await first.client.close();
+    await setBack();
+    const newIds = await send(channel, 4);
+    const long = Array.from({ length: 100 }, () => send(person("carol"), 1));
+    // Personal channels are resumed first, in pages of two messages.
+    const before = (await Promise.all(long)).flat();
+    const second = open([...cursors, { channel: person("alice"), lastSeq: 0 }]);
+    const own = await second.client.send(channel, "queued");
+    t.equal(own.messageSeq, 8);
+    const live = await send(channel, 1);
+    await second.until(before.length + newIds.length + live.length);
+    const inGroup = second.seen.filter((id) => !before.includes(id));
+    t.same(inGroup, [...newIds, ...live]);
+  },
+);

@@ -1,6 +1,6 @@
-// A user with thousands of groups connects: everybody else is served meanwhile, and what is sent
-// meanwhile reaches the session once. Through the doors of a broker of its own, since how long its
-// event loop is held shows nowhere else. JINDOU_TEST_GROUPS: how many groups.
+// A user with thousands of groups connects: other clients are served meanwhile, and messages sent
+// meanwhile reach the session once. Uses a broker process of its own, to measure how long its event
+// loop is blocked. JINDOU_TEST_GROUPS sets the number of groups.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
@@ -10,11 +10,11 @@ import { t } from "../support/suite.ts";
 
 const GROUPS = Number(process.env.JINDOU_TEST_GROUPS ?? 1500);
 const AT_ONCE = 16;
-/** A machine that is busy elsewhere may hold up any one of them. */
+/** Number of attempts. A busy machine may delay any single one. */
 const ATTEMPTS = 3;
 const PATIENCE_MS = 60_000;
 
-t.test("a user with thousands of groups connects", async (t) => {
+t.test("a user with thousands of groups can connect", async (t) => {
   const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
   await inParallel(GROUPS, async (at) => {
     const body = { channel_id: `g${at}`, channel_type: 2 };
@@ -22,7 +22,7 @@ t.test("a user with thousands of groups connects", async (t) => {
     await broker.call("/channel", { ...body, subscribers });
   });
 
-  await t.test("and others are answered while it joins", async (t) => {
+  await t.test("other clients are served while the user joins", async (t) => {
     const shares: number[] = [];
     for (const named of [0, 1000]) {
       let best = 1;
@@ -30,11 +30,11 @@ t.test("a user with thousands of groups connects", async (t) => {
         best = Math.min(best, await stallShare(t, broker, named));
       shares.push(best);
     }
-    t.comment(`longest stall, as a share of the join: ${shares}`);
-    for (const share of shares) t.ok(share < 0.5, "no stall takes half of the time of joining");
+    t.comment(`longest stall, as a fraction of the time of joining: ${shares}`);
+    for (const share of shares) t.ok(share < 0.5, "no stall lasts half of the time of joining");
   });
 
-  await t.test("and gets what is sent meanwhile, each once", async (t) => {
+  await t.test("the user gets each message that is sent meanwhile once", async (t) => {
     let isWelcome = false;
     let isOver = false;
     const seen = new Map<string, number>();
@@ -63,21 +63,24 @@ t.test("a user with thousands of groups connects", async (t) => {
     await alice.waitFor(() => alice.messages.some(({ clientMsgNo }) => clientMsgNo === "last"));
     for (const { clientMsgNo } of alice.messages)
       seen.set(clientMsgNo, (seen.get(clientMsgNo) ?? 0) + 1);
-    t.ok(owed.length > 0, "something was sent between connack and joined");
+    t.ok(owed.length > 0, "messages were sent between the CONNACK and the end of joining");
     t.same(
       owed.filter((no) => !seen.has(no)),
       [],
-      "nothing that was sent after the connack is missing",
+      "no message sent after the CONNACK is missing",
     );
     t.same(
       [...seen].filter(([, times]) => times > 1),
       [],
-      "nothing came twice",
+      "no message was received twice",
     );
   });
 });
 
-/** The longest time without an answer to anybody, as a share of the time that joining took. */
+/**
+ * Returns the longest time without any response of the broker, as a fraction of the time that
+ * joining took.
+ */
 async function stallShare(t: Test, broker: ChildBroker, named: number): Promise<number> {
   let isOver = false;
   let longestMs = 0;
@@ -118,7 +121,7 @@ function connect(
   });
 }
 
-/** Resolves when no session is being given anything it missed. */
+/** Resolves when no session is catching up. */
 async function joined(broker: ChildBroker): Promise<void> {
   for (;;) {
     const page = await fetch(`http://127.0.0.1:${broker.apiPort}/metrics`);

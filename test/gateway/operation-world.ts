@@ -1,5 +1,5 @@
-// What operations need, with a world's server behind it: streams are read there, everything else is
-// answered with what the test puts in.
+// Ports for operations in a test world. Streams are read from the world's server; all other calls
+// return what the test supplies.
 
 import type { Conversations } from "../../src/broker/conversations.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -22,26 +22,26 @@ export interface OperationWorld {
   readonly acknowledge?: (uid: string, inboxSeqs: readonly number[]) => Promise<number>;
 }
 
-export function operationPorts(world: World, given: OperationWorld = {}): OperationPorts {
+export function operationPorts(world: World, fakes: OperationWorld = {}): OperationPorts {
   const { server, catchUps, watch } = world;
   return {
     messages: {
       ...{ send: unused, headSeq: unused, find: unused },
-      history: given.history ?? unused,
+      history: fakes.history ?? unused,
     },
     streams: {
       async read({ channel, uid }, clientMsgNo) {
         const key = channelKey(channel, uid ?? "");
-        const found = await server.store.stream(key, clientMsgNo);
-        if (found === undefined) throw new BrokerError("stream_unknown");
-        return found;
+        const snapshot = await server.store.stream(key, clientMsgNo);
+        if (snapshot === undefined) throw new BrokerError("stream_unknown");
+        return snapshot;
       },
-      cancel: given.cancel ?? unused,
+      cancel: fakes.cancel ?? unused,
       ...{ post: unused, start: unused, close: unused },
     },
     conversations: {
       ...{ heads: unused, list: unused, change: unused },
-      ...given.conversations,
+      ...fakes.conversations,
     },
     store: {
       groupFacts: (id, uid) => ({
@@ -49,7 +49,7 @@ export function operationPorts(world: World, given: OperationWorld = {}): Operat
         isSubscriber: server.groupsOf(uid).includes(id),
         ...{ isDenied: false, hasAllowlist: false, isAllowed: false },
       }),
-      acknowledgeCommands: given.acknowledge ?? unused,
+      acknowledgeCommands: fakes.acknowledge ?? unused,
     },
     ...{
       catchUps,
@@ -64,12 +64,12 @@ export function operationPorts(world: World, given: OperationWorld = {}): Operat
   };
 }
 
-/** Runs operations of the world's sessions as a client's frames would. */
+/** Returns a function that runs operations of the world's sessions, as frames of a client would. */
 export function operator(
   world: World,
-  given: OperationWorld = {},
+  fakes: OperationWorld = {},
 ): (joiner: Joiner, operation: Operation) => Promise<void> {
-  const ports = operationPorts(world, given);
+  const ports = operationPorts(world, fakes);
   return async ({ session }, operation) => {
     await operate(session, operation, ports);
   };

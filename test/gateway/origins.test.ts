@@ -1,4 +1,4 @@
-// Which browser origins may open a socket.
+// Browser origins that may open a socket.
 
 import { isOriginAllowed } from "../../src/gateway/origins.ts";
 import { t } from "../support/suite.ts";
@@ -34,6 +34,9 @@ const ROWS: readonly Row[] = [
 ];
 
 for (const [origin, allowed, is] of ROWS)
-  t.test(`"${origin}" is ${is ? "allowed" : "refused"} by [${allowed.join(", ")}]`, async (t) => {
-    t.equal(isOriginAllowed(origin, allowed), is);
-  });
+  t.test(
+    `origin "${origin}" is ${is ? "allowed" : "refused"} by [${allowed.join(", ")}]`,
+    async (t) => {
+      t.equal(isOriginAllowed(origin, allowed), is);
+    },
+  );

@@ -1,16 +1,19 @@
 // Random choices that a seed repeats exactly, for tests that try many interleavings.
 
 export interface Random {
-  /** Uniform in [0, 1). */
+  /** Returns a number in [0, 1), uniformly distributed. */
   next(): number;
-  /** Uniform integer in [0, below). */
+  /** Returns an integer in [0, below), uniformly distributed. */
   below(below: number): number;
   chance(probability: number): boolean;
-  /** Throws on an empty list. */
+  /** Returns a random item. Throws if the list is empty. */
   pick<T>(from: readonly T[]): T;
 }
 
-/** A Weyl sequence through a 32-bit mixer: plenty for choosing interleavings. */
+/**
+ * Creates a generator: a Weyl sequence through a 32-bit mixer, which is good enough to choose
+ * interleavings.
+ */
 export function seeded(seed: number): Random {
   let state = Math.imul(seed, 0x9e37_79b1) >>> 0;
   const next = (): number => {
@@ -24,10 +27,10 @@ export function seeded(seed: number): Random {
     next,
     below,
     chance: (probability) => next() < probability,
-    pick<T>(from: readonly T[]): T {
-      const found = from[below(from.length)];
-      if (found === undefined) throw new Error("Nothing to pick from");
-      return found;
+    pick<T>(items: readonly T[]): T {
+      const item = items[below(items.length)];
+      if (item === undefined) throw new Error("Nothing to pick from");
+      return item;
     },
   };
 }

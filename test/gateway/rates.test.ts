@@ -1,5 +1,5 @@
-// What is remembered of users whose sessions come and go: their buckets' only door that does not
-// take seconds is a clock of the test's own.
+// The budgets of users whose sessions come and go. Tested with a simulated clock, because from
+// outside the effects take seconds.
 
 import { ConnectionRate, UserRates } from "../../src/gateway/rates.ts";
 import { t } from "../support/suite.ts";
@@ -30,7 +30,7 @@ function stage() {
   };
 }
 
-t.test("a reconnect refills nothing, time does", async (t) => {
+t.test("a user's budget is refilled by time, not by a reconnect", async (t) => {
   const { rates, connect, pass, leave } = stage();
   connect("a").charge(150);
   leave("a");
@@ -40,7 +40,7 @@ t.test("a reconnect refills nothing, time does", async (t) => {
   t.equal(again.frame(1, pass(5300)), 0);
 });
 
-t.test("a user is remembered until its buckets are full", async (t) => {
+t.test("a user without sessions is remembered until its budgets are full", async (t) => {
   const { rates, connect, pass, leave } = stage();
   for (const uid of ["a", "b", "c"]) connect(uid).charge(50);
   for (const uid of ["a", "b", "c"]) leave(uid);
@@ -48,12 +48,12 @@ t.test("a user is remembered until its buckets are full", async (t) => {
   pass(5000);
   connect("d");
   leave("d");
-  t.equal(rates.size, 0, "d owes nothing");
+  t.equal(rates.size, 0, "user d has no debt");
 });
 
-t.test("bytes to store are a debt of the user too", async (t) => {
+t.test("stored bytes leave the user in debt across a reconnect", async (t) => {
   const { rates, connect, pass, leave } = stage();
-  t.equal(connect("a").store(12_000, pass(0)), 0, "there was room for some");
+  t.equal(connect("a").store(12_000, pass(0)), 0, "the budget was full before");
   leave("a");
   t.ok(connect("a").store(1, pass(1000)) > 0);
   leave("a");
@@ -61,7 +61,7 @@ t.test("bytes to store are a debt of the user too", async (t) => {
   t.equal(rates.size, 1);
 });
 
-t.test("users without a session are not remembered without bound", async (t) => {
+t.test("the number of remembered users without a session is limited", async (t) => {
   const { rates, connect, leave } = stage();
   for (let i = 0; i < 11_000; i++) {
     connect(`u${i}`).charge(50);

@@ -1,4 +1,5 @@
-// How the reads of one connection wait for each other, and for the client to take what was read.
+// The reads of one connection: how they wait for each other, and for the client to read the
+// replies.
 
 import { createHistoryTurns, isRead, Reads } from "../../src/gateway/reads.ts";
 import type { OperationKind } from "../../src/protocol/protocol.ts";
@@ -13,10 +14,10 @@ const turns = async (): Promise<void> => {
   for (let i = 0; i < 5; i++) await new Promise((done) => setImmediate(done));
 };
 
-/** Reads of a session, each of which goes on with `end`. */
-function stage(uid = "a", line = createHistoryTurns()) {
+/** Creates the reads of a session. Each read runs until `end` is called. */
+function stage(uid = "a", historyTurns = createHistoryTurns()) {
   const { session, connection } = new World(seeded(1)).session({ uid });
-  const reads = new Reads(session, MAX_UNREAD, line);
+  const reads = new Reads(session, MAX_UNREAD, historyTurns);
   const begun: string[] = [];
   const ends = new Map<string, () => void>();
   const run = (kind: OperationKind, name: string) =>
@@ -31,7 +32,7 @@ function stage(uid = "a", line = createHistoryTurns()) {
   return { session, connection, begun, run, end };
 }
 
-t.test("operations that read are known by their kind", async (t) => {
+t.test("history, conversations, stream, presence and watch are reads", async (t) => {
   const kinds: OperationKind[] = [
     ...(["history", "conversations", "stream", "presence", "watch"] as const),
     ...(["send", "recvack", "commandack", "cancel", "ping"] as const),
@@ -39,7 +40,7 @@ t.test("operations that read are known by their kind", async (t) => {
   t.same(kinds.filter(isRead), kinds.slice(0, 5));
 });
 
-t.test("four reads are under way at once, the rest wait in line", async (t) => {
+t.test("four reads of a session run at once, and further ones wait", async (t) => {
   const { begun, run, end } = stage();
   const done = ["1", "2", "3", "4", "5", "6"].map((name) => run("history", name));
   t.same(begun, ["1", "2", "3", "4"], "at once");
@@ -51,7 +52,7 @@ t.test("four reads are under way at once, the rest wait in line", async (t) => {
   await Promise.all(done);
 });
 
-t.test("one list is made at a time, other reads pass", async (t) => {
+t.test("one conversation list runs at a time, and other reads do not wait for it", async (t) => {
   const { begun, run, end } = stage();
   for (const name of ["a", "b", "c"]) void run("conversations", name);
   for (const name of ["1", "2", "3", "4"]) void run("presence", name);
@@ -62,7 +63,7 @@ t.test("one list is made at a time, other reads pass", async (t) => {
   t.same(begun.slice(5), ["b"]);
 });
 
-t.test("a read keeps its place until the client took its answer", async (t) => {
+t.test("a read keeps its slot until the client has read the reply", async (t) => {
   const { session, connection, begun, run, end } = stage();
   for (const name of ["1", "2", "3", "4", "5"]) void run("history", name);
   connection.unread = MAX_UNREAD + 1;
@@ -75,21 +76,21 @@ t.test("a read keeps its place until the client took its answer", async (t) => {
 });
 
 t.test(
-  "histories begin a few in a turn of the event loop, and hold up no others while the store is asked",
+  "eight histories start in one turn of the event loop, and others start while these are read",
   async (t) => {
-    const line = createHistoryTurns();
-    const users = Array.from({ length: 20 }, (_, at) => stage(`u${at}`, line));
+    const historyTurns = createHistoryTurns();
+    const users = Array.from({ length: 20 }, (_, at) => stage(`u${at}`, historyTurns));
     const done = users.map(({ run }) => run("history", "1"));
     const begun = () => users.filter((one) => one.begun.length > 0).length;
     t.equal(begun(), 8, "at once");
     for (let at = 0; at < 3; at++) await turns();
-    t.equal(begun(), 20, "though none has ended");
+    t.equal(begun(), 20, "all have started, although none has ended");
     for (const { end } of users) await end("1");
     await Promise.all(done);
   },
 );
 
-t.test("a read that fails gives up its place", async (t) => {
+t.test("a read that fails frees its slot", async (t) => {
   const { session } = stage();
   const reads = new Reads(session, MAX_UNREAD, createHistoryTurns());
   for (let i = 0; i < 9; i++)
@@ -99,7 +100,7 @@ t.test("a read that fails gives up its place", async (t) => {
     );
 });
 
-t.test("what waits when the session ends is not read", async (t) => {
+t.test("reads that wait when the session ends are not run", async (t) => {
   const { session, begun, run, end } = stage();
   const done = ["a", "b", "c"].map((name) => run("conversations", name));
   session.disconnected("goodbye");
@@ -108,35 +109,38 @@ t.test("what waits when the session ends is not read", async (t) => {
   t.same(begun, ["a"]);
 });
 
-t.test("a session's operations stand in one line", async (t) => {
-  const world = new World(seeded(1));
-  const alice = world.session({ uid: "alice" });
-  const asked: number[] = [];
-  const ends: (() => void)[] = [];
-  const run = operator(world, {
-    conversations: {
-      async list(_uid, { offset }) {
-        asked.push(offset);
-        await new Promise<void>((done) => ends.push(done));
-        return { conversations: [], more: false, looked: 0 };
+t.test(
+  "conversation lists of a session run one after the other, and a ping does not wait for them",
+  async (t) => {
+    const world = new World(seeded(1));
+    const alice = world.session({ uid: "alice" });
+    const offsets: number[] = [];
+    const ends: (() => void)[] = [];
+    const run = operator(world, {
+      conversations: {
+        async list(_uid, { offset }) {
+          offsets.push(offset);
+          await new Promise<void>((done) => ends.push(done));
+          return { conversations: [], more: false, looked: 0 };
+        },
+        change: () => Promise.reject(new Error("this test changes no conversation")),
       },
-      change: () => Promise.reject(new Error("not asked for")),
-    },
-  });
-  const done = [1, 2, 3].map((offset) =>
-    run(alice, { kind: "conversations", ref: offset, limit: 1, offset }),
-  );
-  await turns();
-  t.same(asked, [1]);
-  await run(alice, { kind: "ping", ref: 9 });
-  for (const count of [2, 3, 3]) {
-    ends.shift()?.();
+    });
+    const done = [1, 2, 3].map((offset) =>
+      run(alice, { kind: "conversations", ref: offset, limit: 1, offset }),
+    );
     await turns();
-    t.equal(asked.length, count);
-  }
-  await Promise.all(done);
-  t.match(
-    alice.connection.seen.map((one) => one.kind === "reply" && one.reply.ref),
-    [9, 1, 2, 3],
-  );
-});
+    t.same(offsets, [1]);
+    await run(alice, { kind: "ping", ref: 9 });
+    for (const count of [2, 3, 3]) {
+      ends.shift()?.();
+      await turns();
+      t.equal(offsets.length, count);
+    }
+    await Promise.all(done);
+    t.match(
+      alice.connection.seen.map((one) => one.kind === "reply" && one.reply.ref),
+      [9, 1, 2, 3],
+    );
+  },
+);

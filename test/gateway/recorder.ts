@@ -1,5 +1,5 @@
-// Connections that record what is sent to them, with transport topics that work, and a codec whose
-// frames a test can read. One `Wire` stands for one listener.
+// Connections that record what is sent to them, with working transport topics, and a codec whose
+// frames a test can read. One `Wire` represents one listener.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import type {
@@ -13,7 +13,7 @@ import type {
 import type { Codec, Push, Reply } from "../../src/protocol/protocol.ts";
 import type { Connection, TopicPublisher } from "../../src/transport/types.ts";
 
-/** What stands for a message in a readable frame. */
+/** A message in a readable frame. */
 export interface SeenMessage {
   readonly seq: number;
   readonly no: string;
@@ -21,7 +21,7 @@ export interface SeenMessage {
   readonly stream?: StreamSnapshot;
 }
 
-/** A frame of the test's codec, read back. `format` tells whose codec wrote it. */
+/** A frame of the test's codec after parsing. `format` names the codec that wrote it. */
 export type Seen = { readonly format: string } & (
   | {
       readonly kind: "message";
@@ -67,7 +67,7 @@ function readable(message: Message): SeenMessage {
   return stream === undefined ? seen : { ...seen, stream };
 }
 
-/** Writes readable frames and counts the pushes it encoded. */
+/** Writes readable frames, and counts the pushes it has encoded. */
 export class CountingCodec implements Codec {
   readonly format: string;
   readonly version = 1;
@@ -125,9 +125,9 @@ export class RecordedConnection implements Connection {
   readonly remoteAddress = "127.0.0.1";
   readonly frames: string[] = [];
   readonly topics = new Set<string>();
-  /** What `bufferedBytes` says: a client that does not read. */
+  /** Return value of `bufferedBytes`. A value above 0 simulates a client that does not read. */
   unread = 0;
-  /** What `unread` becomes with the next frame. */
+  /** Value that `unread` is set to with the next frame. */
   fills: number | undefined;
   endedWith: number | undefined;
   readonly #wire: Wire;
@@ -137,12 +137,12 @@ export class RecordedConnection implements Connection {
     this.#wire = wire;
   }
 
-  /** Everything it was sent, read back. */
+  /** All frames that were sent, parsed. */
   get seen(): readonly Seen[] {
     return this.frames.map((frame) => JSON.parse(frame));
   }
 
-  /** Numbers of the single messages it was pushed. */
+  /** Numbers of the messages that were pushed one by one. */
   get messageNos(): readonly string[] {
     return this.seen.flatMap((one) => (one.kind === "message" ? [one.message.no] : []));
   }
@@ -180,9 +180,9 @@ export class Wire implements TopicPublisher {
   readonly #connections: RecordedConnection[] = [];
 
   connect(): RecordedConnection {
-    const made = new RecordedConnection(this.#connections.length + 1, this);
-    this.#connections.push(made);
-    return made;
+    const connection = new RecordedConnection(this.#connections.length + 1, this);
+    this.#connections.push(connection);
+    return connection;
   }
 
   publish(topic: string, frame: Uint8Array | string): void {
@@ -194,7 +194,7 @@ export class Wire implements TopicPublisher {
     topic: string,
     frame: Uint8Array | string,
   ): void {
-    for (const one of this.#connections)
-      if (one !== sender && one.topics.has(topic)) one.send(frame);
+    for (const connection of this.#connections)
+      if (connection !== sender && connection.topics.has(topic)) connection.send(frame);
   }
 }

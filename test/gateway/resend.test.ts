@@ -1,5 +1,5 @@
-// Stored messages are sent again, for a while, to clients whose format acknowledges them and who did
-// not. Times here are short and never measured: what must not come is known by what came after it.
+// Stored messages are sent again to clients that do not acknowledge them. The times are short and
+// never measured: a test knows that a message is not sent again when a later message was.
 
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { t } from "../support/suite.ts";
@@ -7,7 +7,7 @@ import { seeded } from "./random.ts";
 import { group, type Joiner, World } from "./world.ts";
 
 const AFTER_MS = 10;
-/** Given once, and again as often as it is. */
+/** Number of times a message is sent in total: once, and again five times. */
 const TIMES = 6;
 
 async function members(uids: readonly string[], resendAfterMs = AFTER_MS) {
@@ -17,15 +17,15 @@ async function members(uids: readonly string[], resendAfterMs = AFTER_MS) {
   for (const uid of uids)
     sessions.push(await world.live({ uid, acknowledges: true, resendAfterMs }));
   t.teardown(() => {
-    for (const one of sessions) world.disconnect(one);
+    for (const session of sessions) world.disconnect(session);
   });
   return { world, sessions };
 }
 
-function one(sessions: readonly Joiner[], at: number): Joiner {
-  const found = sessions[at];
-  if (found === undefined) throw new Error("no such session");
-  return found;
+function sessionAt(sessions: readonly Joiner[], at: number): Joiner {
+  const session = sessions[at];
+  if (session === undefined) throw new Error("no such session");
+  return session;
 }
 
 /** Sends a message to the group and resolves to its number. */
@@ -47,9 +47,9 @@ function acknowledge(world: World, { session }: Joiner, no: string): void {
   session.acknowledged(world.server.idOf("2:g", no));
 }
 
-t.test("a message is sent again five times, then no more", async (t) => {
+t.test("an unacknowledged message is sent again five times, then no more", async (t) => {
   const { world, sessions } = await members(["alice"]);
-  const alice = one(sessions, 0);
+  const alice = sessionAt(sessions, 0);
   const first = await send(world);
   await until(() => timesOf(alice, first) === TIMES);
   const second = await send(world);
@@ -57,49 +57,52 @@ t.test("a message is sent again five times, then no more", async (t) => {
   t.equal(timesOf(alice, first), TIMES);
 });
 
-t.test("only what a client did not acknowledge comes again", async (t) => {
+t.test("only stored messages that a client did not acknowledge are sent again", async (t) => {
   const { world, sessions } = await members(["alice", "bob"], 50);
-  const alice = one(sessions, 0);
-  const bob = one(sessions, 1);
+  const alice = sessionAt(sessions, 0);
+  const bob = sessionAt(sessions, 1);
   const first = await send(world);
   acknowledge(world, alice, first);
   const before = timesOf(alice, first);
   const unstored = await send(world, true);
   const last = await send(world);
   await until(() => timesOf(bob, last) > 1 && timesOf(alice, last) > 1);
-  t.equal(timesOf(alice, first), before, "acknowledged");
-  t.ok(timesOf(bob, first) > 1, "not by this one");
-  t.equal(timesOf(alice, unstored), 1, "not stored");
+  t.equal(timesOf(alice, first), before, "an acknowledged message is not sent again");
+  t.ok(timesOf(bob, first) > 1, "a message that another client acknowledged is sent again");
+  t.equal(timesOf(alice, unstored), 1, "an unstored message is not sent again");
 });
 
-t.test("all messages of a round are sent again, though each waits to be written", async (t) => {
-  const { world, sessions } = await members(["alice"]);
-  const alice = one(sessions, 0);
-  alice.connection.fills = 1000;
-  const nos = [await send(world), await send(world), await send(world)];
-  await until(() => nos.every((no) => timesOf(alice, no) === TIMES));
-  t.same(
-    nos.map((no) => timesOf(alice, no)),
-    nos.map(() => TIMES),
-  );
-});
+t.test(
+  "all unacknowledged messages are sent again, even if the client has unread bytes",
+  async (t) => {
+    const { world, sessions } = await members(["alice"]);
+    const alice = sessionAt(sessions, 0);
+    alice.connection.fills = 1000;
+    const nos = [await send(world), await send(world), await send(world)];
+    await until(() => nos.every((no) => timesOf(alice, no) === TIMES));
+    t.same(
+      nos.map((no) => timesOf(alice, no)),
+      nos.map(() => TIMES),
+    );
+  },
+);
 
-t.test("what a session caught up with comes again too", async (t) => {
+t.test("a message that was pushed during catch-up is sent again too", async (t) => {
   const { world } = await members([]);
   world.server.setMember("g", "alice", true);
   const no = await send(world);
   const points = [{ channel: group("g"), lastSeq: 0 }];
-  const given = { acknowledges: true, resendAfterMs: AFTER_MS };
-  const alice = await world.live({ uid: "alice", points, ...given });
+  const options = { acknowledges: true, resendAfterMs: AFTER_MS };
+  const alice = await world.live({ uid: "alice", points, ...options });
   t.teardown(() => world.disconnect(alice));
   await until(() => timesOf(alice, no) > 1);
-  t.pass("it came again");
+  t.pass("the message was sent again");
 });
 
-t.test("nothing of a group that its user left comes again", async (t) => {
+t.test("messages of a group that the user left are not sent again", async (t) => {
   const { world, sessions } = await members(["alice", "bob"], 50);
-  const alice = one(sessions, 0);
-  const bob = one(sessions, 1);
+  const alice = sessionAt(sessions, 0);
+  const bob = sessionAt(sessions, 1);
   const no = await send(world);
   world.server.setMember("g", "alice", false);
   await world.server.settle();
@@ -109,10 +112,10 @@ t.test("nothing of a group that its user left comes again", async (t) => {
   t.equal(timesOf(alice, no), before);
 });
 
-t.test("a client that does not read is not sent more", async (t) => {
+t.test("a client with too many unread bytes is not sent messages again", async (t) => {
   const { world, sessions } = await members(["alice", "bob"]);
-  const alice = one(sessions, 0);
-  const bob = one(sessions, 1);
+  const alice = sessionAt(sessions, 0);
+  const bob = sessionAt(sessions, 1);
   const no = await send(world);
   alice.connection.unread = 100_000;
   const before = timesOf(alice, no);
@@ -120,9 +123,9 @@ t.test("a client that does not read is not sent more", async (t) => {
   t.equal(timesOf(alice, no), before);
 });
 
-t.test("0 milliseconds: nothing is sent again", async (t) => {
+t.test("a resend time of 0 means that nothing is sent again", async (t) => {
   const { world, sessions } = await members(["alice"], 0);
-  const alice = one(sessions, 0);
+  const alice = sessionAt(sessions, 0);
   const other = await world.live({
     ...{ uid: "alice", acknowledges: true, resendAfterMs: AFTER_MS },
   });
@@ -132,20 +135,20 @@ t.test("0 milliseconds: nothing is sent again", async (t) => {
   t.equal(timesOf(alice, no), 1);
 });
 
-t.test("acknowledged messages leave the others their place", async (t) => {
+t.test("a message is sent again even after 1,000 later ones were acknowledged", async (t) => {
   const { world, sessions } = await members(["alice"], 200);
-  const alice = one(sessions, 0);
+  const alice = sessionAt(sessions, 0);
   const first = await send(world);
   for (let count = 0; count < 1000; count++) acknowledge(world, alice, await send(world));
   await until(() => timesOf(alice, first) === TIMES);
   const last = await send(world);
   await until(() => timesOf(alice, last) > 2);
-  t.equal(timesOf(alice, first), TIMES, "and it is given up as it would be");
+  t.equal(timesOf(alice, first), TIMES, "it is sent again five times in total");
 });
 
-t.test("of many messages the newest 256 are sent again", async (t) => {
+t.test("only the newest 256 unacknowledged messages are sent again", async (t) => {
   const { world, sessions } = await members(["alice"], 200);
-  const alice = one(sessions, 0);
+  const alice = sessionAt(sessions, 0);
   const nos: string[] = [];
   for (let count = 0; count < 300; count++) nos.push(await send(world));
   acknowledge(world, alice, nos[299] ?? "");
@@ -153,11 +156,11 @@ t.test("of many messages the newest 256 are sent again", async (t) => {
   const before = nos.map((no) => timesOf(alice, no));
   await until(() => timesOf(alice, nos[298] ?? "") > (before[298] ?? 0));
   const again = nos.flatMap((no, at) => (timesOf(alice, no) > (before[at] ?? 0) ? [at] : []));
-  t.equal(again[0], 44, "the oldest of them");
+  t.equal(again[0], 44, "the oldest message that is sent again is number 44");
   t.same(
     [100, 299].filter((at) => again.includes(at)),
     [],
-    "acknowledged ones are not",
+    "acknowledged messages are not sent again",
   );
   t.equal(again.length, 254);
 });

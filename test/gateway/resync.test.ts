@@ -1,5 +1,5 @@
-// After the cluster said that events of a user may be lost: every session of the user ends up with
-// its groups, its commands once and in order, whatever happens meanwhile.
+// Behaviour after the cluster reported that events of a user may be lost: every session of the user
+// ends up with its groups, and with each command once and in order, whatever happens meanwhile.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { userTopic } from "../../src/broker/model.ts";
@@ -11,7 +11,7 @@ import { group, type Joiner, person, World } from "./world.ts";
 
 const ROUNDS = volume(250, "JINDOU_TEST_ROUNDS");
 
-const missed = (world: World, uid: string) =>
+const reportMissed = (world: World, uid: string) =>
   world.hub.deliver({ kind: "missed", topic: userTopic(uid) });
 
 function inboxSeqs({ connection }: Joiner): readonly number[] {
@@ -21,7 +21,7 @@ function inboxSeqs({ connection }: Joiner): readonly number[] {
 const followed = ({ session }: Joiner): readonly string[] => [...session.groups.keys()].sort();
 
 t.test(
-  "memberships that changed unheard are those of the store afterwards, also when one changes on the way",
+  "sessions have the memberships in the store after missed changes, even if one changes meanwhile",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -33,15 +33,17 @@ t.test(
       for (const id of ids) world.server.changeMember(id, "alice", random.chance(0.5));
       const late = world.session({ uid: "alice" });
       const joining = world.join(late);
-      missed(world, "alice");
+      reportMissed(world, "alice");
       for (let count = random.below(20); count > 0; count--) await world.server.step();
       world.server.setMember(random.pick(ids), "alice", random.chance(0.5));
-      if (random.chance(0.3)) missed(world, "alice");
+      if (random.chance(0.3)) reportMissed(world, "alice");
       await world.server.settle();
       await joining;
-      const should = [...world.server.groupsOf("alice")].sort();
-      for (const one of [...sessions, late]) t.same(followed(one), should, `seed ${seed}`);
-      const sent = should.map((id) => world.server.append({ channel: group(id), fromUid: "bob" }));
+      const expected = [...world.server.groupsOf("alice")].sort();
+      for (const joiner of [...sessions, late]) t.same(followed(joiner), expected, `seed ${seed}`);
+      const sent = expected.map((id) =>
+        world.server.append({ channel: group(id), fromUid: "bob" }),
+      );
       await world.server.settle();
       for (const { connection } of [...sessions, late])
         t.same(connection.messageNos.slice(-sent.length || 99), sent);
@@ -51,7 +53,7 @@ t.test(
 );
 
 t.test(
-  "what was sent since its user was added unheard comes once and in order, also if the group cannot be listened to at first",
+  "messages sent since a missed addition are pushed once and in order, even if subscribing to the group fails at first",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -62,15 +64,15 @@ t.test(
       world.server.changeMember("g", "alice", true);
       const sent = [say(), say()];
       let refusals = random.below(4);
-      world.server.refuses = (topic) => topic === "g:g" && random.chance(0.5) && refusals-- > 0;
-      missed(world, "alice");
+      world.server.isRefused = (topic) => topic === "g:g" && random.chance(0.5) && refusals-- > 0;
+      reportMissed(world, "alice");
       for (let count = random.below(20); count > 0; count--) {
         await world.server.step();
         if (random.chance(0.3)) sent.push(say());
       }
       for (let at = 0; at < 5000 && !alice.session.follows("g"); at++) {
         await world.server.settle();
-        await new Promise((go) => setTimeout(go, 1));
+        await new Promise((resolve) => setTimeout(resolve, 1));
       }
       await world.server.settle();
       sent.push(say());
@@ -81,46 +83,43 @@ t.test(
       const view = clientView(alice.connection.seen, alice.points);
       t.same(view.nos, [...sent, personal], `seed ${seed}`);
       t.same(view.repeats, []);
-      t.ok(world.server.listened.has("g:g"));
+      t.ok(world.server.subscriptions.has("g:g"));
       t.equal(alice.session.ended, undefined);
       t.same(world.bugs, []);
     }
   },
 );
 
-t.test(
-  "what was sent since its user was added unheard comes to a session that is joining, too",
-  async (t) => {
-    for (let seed = 0; seed < ROUNDS; seed++) {
-      const random = seeded(seed);
-      const world = new World(random);
-      const say = (id: string) => world.server.append({ channel: group(id), fromUid: "bob" });
-      world.server.setMember("named", "alice", true);
-      for (const id of ["g", "named"]) say(id);
-      const points = [{ channel: group("named"), lastSeq: 0 }];
-      const alice = world.session({ uid: "alice", points });
-      const joining = world.join(alice);
-      while (!alice.session.hasConnack) await world.server.step();
-      for (let count = random.below(12); count > 0; count--) await world.server.step();
-      world.server.changeMember("g", "alice", true);
-      const sent = [say("g"), say("g")];
-      missed(world, "alice");
-      await world.server.settle();
-      await joining;
-      sent.push(say("g"));
-      await world.server.settle();
-      const { nos } = clientView(alice.connection.seen, points);
-      t.same(
-        nos.filter((no) => sent.includes(no)),
-        sent,
-        `seed ${seed}`,
-      );
-    }
-  },
-);
+t.test("messages sent since a missed addition reach a session that is joining", async (t) => {
+  for (let seed = 0; seed < ROUNDS; seed++) {
+    const random = seeded(seed);
+    const world = new World(random);
+    const say = (id: string) => world.server.append({ channel: group(id), fromUid: "bob" });
+    world.server.setMember("named", "alice", true);
+    for (const id of ["g", "named"]) say(id);
+    const points = [{ channel: group("named"), lastSeq: 0 }];
+    const alice = world.session({ uid: "alice", points });
+    const joining = world.join(alice);
+    while (!alice.session.hasConnack) await world.server.step();
+    for (let count = random.below(12); count > 0; count--) await world.server.step();
+    world.server.changeMember("g", "alice", true);
+    const sent = [say("g"), say("g")];
+    reportMissed(world, "alice");
+    await world.server.settle();
+    await joining;
+    sent.push(say("g"));
+    await world.server.settle();
+    const { nos } = clientView(alice.connection.seen, points);
+    t.same(
+      nos.filter((no) => sent.includes(no)),
+      sent,
+      `seed ${seed}`,
+    );
+  }
+});
 
 t.test(
-  "commands that did not come are pushed, each once, and in order once the session has had one live",
+  "missed commands are pushed once, and in order if the session has received one live",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -134,11 +133,11 @@ t.test(
         world.server.acknowledge("alice", 1);
       const alice = await world.live({ uid: "alice" });
       const other = await world.live({ uid: "alice" });
-      const had = inboxSeqs(alice);
+      const previous = inboxSeqs(alice);
       let isDeaf = false;
       let losesFirst = false;
       const { deliver } = world.hub;
-      world.takes = (event) => {
+      world.handleEvent = (event) => {
         if (!isDeaf || event.kind === "missed") deliver(event);
       };
       const before = world.server.inboxSize("alice");
@@ -151,22 +150,22 @@ t.test(
       }
       await world.server.settle();
       isDeaf = false;
-      missed(world, "alice");
+      reportMissed(world, "alice");
       send();
       await world.server.settle();
       const all = world.server.inboxSize("alice");
       const news = Array.from({ length: all - before }, (_, at) => before + at + 1);
-      for (const one of [alice, other]) {
-        const got = inboxSeqs(one).slice(had.length);
-        const inOrder = [...got].sort((a, b) => a - b);
-        t.same(losesFirst ? inOrder : got, news, `seed ${seed}`);
+      for (const joiner of [alice, other]) {
+        const received = inboxSeqs(joiner).slice(previous.length);
+        const inOrder = [...received].sort((a, b) => a - b);
+        t.same(losesFirst ? inOrder : received, news, `seed ${seed}`);
       }
     }
   },
 );
 
 t.test(
-  "commands that were lost before the cluster said so are pushed before those that come after",
+  "commands that were lost before the cluster reported it are pushed before later ones",
   async (t) => {
     for (const [lost, later] of [
       [1, 1],
@@ -182,13 +181,13 @@ t.test(
         send();
         world.server.acknowledge("alice", seq);
       }
-      const alice = await world.live({ uid: "alice" }); // its inbox is empty
+      const alice = await world.live({ uid: "alice" }); // the inbox is empty
       const { deliver } = world.hub;
-      world.takes = () => {};
+      world.handleEvent = () => {};
       for (let count = 0; count < lost; count++) send();
       await world.server.settle();
-      world.takes = deliver;
-      missed(world, "alice");
+      world.handleEvent = deliver;
+      reportMissed(world, "alice");
       for (let count = 0; count < later; count++) send();
       await world.server.settle();
       const all = Array.from({ length: lost + later }, (_, at) => 6 + at);
@@ -197,38 +196,35 @@ t.test(
   },
 );
 
-t.test(
-  "commands that are lost while an inbox is read are pushed before those that come after",
-  async (t) => {
-    for (let steps = 0; steps < 60; steps++) {
-      const world = new World(seeded(steps));
-      const send = () =>
-        world.server.sendCommand({
-          ...{ channel: person("alice"), fromUid: "bob", to: ["alice"] },
-        });
-      for (let seq = 1; seq <= 5; seq++) {
-        send();
-        world.server.acknowledge("alice", seq);
-      }
-      const alice = world.session({ uid: "alice" });
-      const joining = world.join(alice);
-      for (let step = 0; step < steps; step++) await world.server.step();
-      const { deliver } = world.hub;
-      world.takes = () => {};
+t.test("commands that are lost while the inbox is read are pushed before later ones", async (t) => {
+  for (let steps = 0; steps < 60; steps++) {
+    const world = new World(seeded(steps));
+    const send = () =>
+      world.server.sendCommand({
+        ...{ channel: person("alice"), fromUid: "bob", to: ["alice"] },
+      });
+    for (let seq = 1; seq <= 5; seq++) {
       send();
-      for (let step = 0; step < steps % 3; step++) await world.server.step();
-      world.takes = deliver;
-      missed(world, "alice");
-      send();
-      await world.server.settle();
-      await joining;
-      t.same(inboxSeqs(alice), [6, 7], `after ${steps} steps`);
+      world.server.acknowledge("alice", seq);
     }
-  },
-);
+    const alice = world.session({ uid: "alice" });
+    const joining = world.join(alice);
+    for (let step = 0; step < steps; step++) await world.server.step();
+    const { deliver } = world.hub;
+    world.handleEvent = () => {};
+    send();
+    for (let step = 0; step < steps % 3; step++) await world.server.step();
+    world.handleEvent = deliver;
+    reportMissed(world, "alice");
+    send();
+    await world.server.settle();
+    await joining;
+    t.same(inboxSeqs(alice), [6, 7], `after ${steps} steps`);
+  }
+});
 
 t.test(
-  "a command that did not come to a session whose inbox was empty is pushed, though a later one came",
+  "a command that was missed after an empty inbox is pushed, even if a later one was received",
   async (t) => {
     const world = new World(seeded(1));
     const send = () =>
@@ -238,33 +234,33 @@ t.test(
     send();
     world.server.acknowledge("alice", 1);
     const alice = await world.live({ uid: "alice" });
-    world.takes = () => {};
+    world.handleEvent = () => {};
     send();
     await world.server.settle();
-    world.takes = world.hub.deliver;
+    world.handleEvent = world.hub.deliver;
     send();
     await world.server.settle();
     for (let time = 0; time < 2; time++) {
-      missed(world, "alice");
+      reportMissed(world, "alice");
       await world.server.settle();
-      t.same(inboxSeqs(alice), [3, 2], "once");
+      t.same(inboxSeqs(alice), [3, 2], "each command is pushed once");
     }
   },
 );
 
 t.test(
-  "a store that cannot be read is asked again, by few at a time, and ends no session",
+  "failed reads of memberships are repeated, at most 64 at a time, and no session ends",
   async (t) => {
     const world = new World(seeded(1));
     const { store } = world.server;
-    let asked = 0;
-    let most = 0;
+    let reads = 0;
+    let maxReads = 0;
     let isDown = true;
     store.groupsOf = async () => {
-      asked += 1;
-      most = Math.max(most, asked);
-      await new Promise((go) => setImmediate(go));
-      asked -= 1;
+      reads += 1;
+      maxReads = Math.max(maxReads, reads);
+      await new Promise((resolve) => setImmediate(resolve));
+      reads -= 1;
       if (isDown) throw new BrokerError("unavailable");
       return ["g"];
     };
@@ -275,28 +271,28 @@ t.test(
       session.hasJoined = true;
       return session;
     });
-    for (const { uid } of sessions) missed(world, uid);
+    for (const { uid } of sessions) reportMissed(world, uid);
     const joined = () => sessions.filter((one) => one.follows("g")).length;
     const turns = async (count: number) => {
       for (let at = 0; at < count && joined() < 300; at++) {
         await world.server.settle();
-        await new Promise((go) => setTimeout(go, 1));
+        await new Promise((resolve) => setTimeout(resolve, 1));
       }
     };
     await turns(5);
-    t.ok(most > 0, "the store was asked");
+    t.ok(maxReads > 0, "the store was read");
     t.equal(joined(), 0);
     isDown = false;
     await turns(2000);
     t.equal(joined(), 300);
-    t.ok(most <= 64, `${most} at once`);
+    t.ok(maxReads <= 64, `${maxReads} at once`);
     t.ok(sessions.every(({ ended }) => ended === undefined));
     t.same(world.bugs, []);
   },
 );
 
 t.test(
-  "memberships that changed unheard are applied in slices, also when one changes in between",
+  "missed membership changes are applied in slices, even if one changes meanwhile",
   async (t) => {
     const world = new World(seeded(3));
     const ids = (name: string) => Array.from({ length: 24 }, (_, at) => `${name}${at}`);
@@ -306,36 +302,36 @@ t.test(
     for (const id of ids("new")) world.server.changeMember(id, "alice", true);
     const seen = { leaving: 0, joining: 0 };
     const inTurn = { leaving: 0, joining: 0 };
-    const work = (what: "leaving" | "joining") => {
+    const work = (kind: "leaving" | "joining") => {
       const untilMs = performance.now() + 1;
       while (performance.now() < untilMs);
-      if (inTurn[what] === 0)
+      if (inTurn[kind] === 0)
         setImmediate(() => {
-          inTurn[what] = 0;
+          inTurn[kind] = 0;
         });
-      inTurn[what] += 1;
-      seen[what] = Math.max(seen[what], inTurn[what]);
+      inTurn[kind] += 1;
+      seen[kind] = Math.max(seen[kind], inTurn[kind]);
     };
     const { connection } = alice;
     const unsubscribe = connection.unsubscribe.bind(connection);
-    let left = 0;
+    let unsubscribed = 0;
     connection.unsubscribe = (topic) => {
       if (topic.includes("#")) work("leaving");
-      left += 1;
-      if (left === 8) world.server.setMember("old20", "alice", true);
+      unsubscribed += 1;
+      if (unsubscribed === 8) world.server.setMember("old20", "alice", true);
       unsubscribe(topic);
     };
     const { catchUps } = world;
     const join = catchUps.join.bind(catchUps);
-    catchUps.join = (...asked) => {
+    catchUps.join = (...request) => {
       work("joining");
-      return join(...asked);
+      return join(...request);
     };
-    missed(world, "alice");
+    reportMissed(world, "alice");
     await world.server.settle();
     t.same(followed(alice), [...world.server.groupsOf("alice")].sort());
     t.ok(alice.session.follows("old20"));
-    t.ok(seen.leaving > 0 && seen.joining > 0, "it left and joined groups");
+    t.ok(seen.leaving > 0 && seen.joining > 0, "the session left and joined groups");
     t.ok(seen.leaving < 12, `${seen.leaving} left in one turn`);
     t.ok(seen.joining < 12, `${seen.joining} joined in one turn`);
     t.same(world.bugs, []);

@@ -1,4 +1,4 @@
-// A session's pushes: the bound on what is held, waiting for the client to read, ending once.
+// A session: the limit of held bytes, waiting until the client has read, and ending once.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";
@@ -10,7 +10,7 @@ const joiner = (maxHeldBytes = 10_000): Joiner =>
 
 const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
 
-t.test("it is writable once the client has read enough", async (t) => {
+t.test("`writable` resolves after the client has read enough", async (t) => {
   const { session, connection } = joiner();
   connection.unread = 101;
   let isWritable = false;
@@ -20,13 +20,13 @@ t.test("it is writable once the client has read enough", async (t) => {
   await turn();
   session.drained();
   await turn();
-  t.notOk(isWritable, "drained, but not enough");
+  t.notOk(isWritable, "the client has not read enough yet");
   connection.unread = 100;
   session.drained();
   await waiting;
 });
 
-t.test("all who wait are woken once the client has read enough", async (t) => {
+t.test("all calls of `writable` resolve after the client has read enough", async (t) => {
   const { session, connection } = joiner();
   connection.unread = 101;
   const waiting = Promise.all([session.writable(100), session.writable(50)]);
@@ -36,7 +36,7 @@ t.test("all who wait are woken once the client has read enough", async (t) => {
   await t.resolves(waiting);
 });
 
-t.test("nobody waits for a client that is gone", async (t) => {
+t.test("`writable` resolves when the session ends", async (t) => {
   for (const over of ["ended", "gone"] as const) {
     const { session, connection } = joiner();
     connection.unread = 1000;
@@ -48,7 +48,7 @@ t.test("nobody waits for a client that is gone", async (t) => {
   }
 });
 
-t.test("it ends once, for the first reason", async (t) => {
+t.test("a session ends once, for the first reason", async (t) => {
   const { session, connection } = joiner();
   session.end("kicked");
   session.end("draining");
@@ -59,14 +59,14 @@ t.test("it ends once, for the first reason", async (t) => {
   t.equal(connection.endedWith, CLOSE_REASONS.kicked.code);
 });
 
-t.test("a replaced session is closed without a word", async (t) => {
+t.test("a replaced session is closed without a disconnect frame", async (t) => {
   const { session, connection } = joiner();
   session.end("replaced");
   t.same(connection.frames, []);
   t.equal(connection.endedWith, CLOSE_REASONS.replaced.code);
 });
 
-t.test("a session whose connection is gone says nothing more", async (t) => {
+t.test("a session whose connection closed sends nothing more", async (t) => {
   const { session, connection } = joiner();
   session.disconnected("slow_reader");
   session.end("kicked");
@@ -74,7 +74,7 @@ t.test("a session whose connection is gone says nothing more", async (t) => {
   t.same(connection.frames, []);
 });
 
-t.test("the bound is on what is held in all backlogs together", async (t) => {
+t.test("the limit of held bytes applies to all backlogs of a session together", async (t) => {
   const { session, connection } = joiner(2000);
   session.charge(1000);
   session.charge(900);

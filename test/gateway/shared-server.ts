@@ -1,7 +1,7 @@
-// A store and a cluster as one shared server far away would be them, under a scheduler that moves
-// one thing at a time in any order the ports allow: a command reaches the server, its answer comes
-// back, an event arrives. Commands overtake each other; what one subscriber connection carries
-// (listening, barriers, events) does not. Nothing happens but in `step`.
+// A simulated store and cluster on a remote server. A scheduler moves one thing at a time, in any
+// order that the ports allow: a command reaches the server, its reply returns, an event arrives.
+// Commands may overtake each other; subscriptions, barriers and events share one connection and
+// keep their order. Nothing happens outside of `step`.
 
 import { setImmediate as turn } from "node:timers/promises";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -31,20 +31,20 @@ export interface Append {
   readonly fromUid: string;
   readonly origin?: string;
   readonly recipients?: readonly string[];
-  /** Not stored: has no seq. */
+  /** Whether the message is not stored and has no seq. */
   readonly noPersist?: boolean;
-  /** Gone from history as soon as it is published. */
+  /** Whether the message expires as soon as it is published. */
   readonly expired?: boolean;
-  /** Of the stream whose message it is. */
+  /** Number of the message, set if the message belongs to a stream. */
   readonly clientMsgNo?: string;
 }
 
 export interface SendCommand {
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** Who get a copy to keep. */
+  /** Users that get a stored copy. */
   readonly to: readonly string[];
-  /** Who are only told. */
+  /** Users to whom the command is only pushed. */
   readonly pushOnlyRecipients?: readonly string[];
   readonly origin?: string;
 }
@@ -52,17 +52,17 @@ export interface SendCommand {
 type Action = () => void;
 
 const PAYLOAD_BYTES = 10;
-/** A node may take some turns of its own before it asks for more. */
+/** Number of turns without work after which the node is idle. */
 const IDLE_STEPS = 4;
 
 export class SharedServer {
   readonly #random: Random;
   readonly #deliver: (event: ClusterEvent) => void;
   readonly #commands: Action[] = [];
-  readonly #answers: Action[] = [];
+  readonly #replies: Action[] = [];
   readonly #subscriber: Action[] = [];
   readonly #arriving: Action[] = [];
-  readonly #listened = new Set<Topic>();
+  readonly #subscriptions = new Set<Topic>();
   readonly #logs = new Map<ChannelKey, Message[]>();
   readonly #expired = new Set<Message>();
   readonly #members = new Map<string, Set<string>>();
@@ -71,14 +71,17 @@ export class SharedServer {
   readonly #acknowledged = new Map<string, Set<number>>();
   readonly #online = new Set<string>();
   readonly streams: StreamLog;
-  /** Streams are answered at once, as a store in the same process does, and not by a message. */
-  answersNow = false;
-  /** Streams cannot be read. */
+  /** Whether streams are returned synchronously, as by a store in the same process. */
+  answersSynchronously = false;
+  /** Whether reads of streams fail. */
   isDown = false;
-  /** Additions are told in the order in which they happened, as if one node had taken all calls. */
-  tellsInOrder = false;
-  /** Which topics cannot be listened to just now. */
-  refuses: (topic: Topic) => boolean = () => false;
+  /**
+   * Whether additions are announced in the order in which they happened, as if one node had handled
+   * all calls.
+   */
+  announcesInOrder = false;
+  /** Returns true for a topic that cannot be subscribed to now. */
+  isRefused: (topic: Topic) => boolean = () => false;
   #appended = 0;
 
   constructor(random: Random, deliver: (event: ClusterEvent) => void) {
@@ -91,9 +94,9 @@ export class SharedServer {
     });
   }
 
-  /** The topics this node listens to, as the server knows them. */
-  get listened(): ReadonlySet<Topic> {
-    return this.#listened;
+  /** Topics that this node is subscribed to at the server. */
+  get subscriptions(): ReadonlySet<Topic> {
+    return this.#subscriptions;
   }
 
   readonly store: CatchUpPorts["store"] & PlanPorts["store"] & ResyncPorts["store"] = {
@@ -103,10 +106,10 @@ export class SharedServer {
       this.#ask(() => {
         const inbox = this.#inboxes.get(uid) ?? [];
         const acknowledged = this.#acknowledged.get(uid);
-        const behind = inbox.filter(
+        const pending = inbox.filter(
           ({ messageSeq }) => messageSeq > afterSeq && !acknowledged?.has(messageSeq),
         );
-        return behind
+        return pending
           .slice(0, Math.min(limit, Math.ceil(maxBytes / PAYLOAD_BYTES)))
           .map((message) => ({ inboxSeq: message.messageSeq, message }));
       }),
@@ -130,9 +133,9 @@ export class SharedServer {
     resumeSeqs: (key, lastSeq, lastId) =>
       this.#ask(() => {
         const log = this.#logs.get(key) ?? [];
-        const at = log.findIndex(({ messageId }) => messageId > lastId);
-        const isShared = at < 0 || lastSeq === 0 || lastId === 0;
-        const lastCommonSeq = isShared ? lastSeq : Math.min(at, lastSeq);
+        const index = log.findIndex(({ messageId }) => messageId > lastId);
+        const isShared = index < 0 || lastSeq === 0 || lastId === 0;
+        const lastCommonSeq = isShared ? lastSeq : Math.min(index, lastSeq);
         return { headSeq: this.headSeq(key), lastCommonSeq };
       }),
     readMessages: (key, range) => this.#ask(() => this.#read(key, range)),
@@ -145,14 +148,14 @@ export class SharedServer {
     listen: (topic) => this.#listen(topic),
     subscribe: (topic) => this.#listen(topic),
     unlisten: (topic) => {
-      this.#subscriber.push(() => this.#listened.delete(topic));
+      this.#subscriber.push(() => this.#subscriptions.delete(topic));
     },
     barrier: () => this.#subscribed(() => {}),
     recovery: () => undefined,
     delivered: () => undefined,
   };
 
-  /** Who is online, as the directory knows it. */
+  /** The presence of users, as the directory returns it. */
   readonly directory = {
     check: () => this.#ask(() => {}),
     presence: (uids: readonly string[]): Promise<readonly Presence[]> =>
@@ -165,7 +168,10 @@ export class SharedServer {
     this.#publish({ kind: "presence", uid });
   }
 
-  /** One atomic step: a copy into each inbox, and published. Returns the command's number. */
+  /**
+   * Stores a copy in each inbox and publishes the command, in one step. Returns the number of the
+   * command.
+   */
   sendCommand(input: SendCommand): string {
     const { channel, fromUid, to, pushOnlyRecipients = [], origin } = input;
     const message = { ...this.#message(input), messageSeq: 0 };
@@ -187,19 +193,19 @@ export class SharedServer {
     return message.clientMsgNo;
   }
 
-  /** One atomic step: nobody reads the copy any more. */
+  /** Removes the copy from the inbox. */
   acknowledge(uid: string, inboxSeq: number): void {
     const seqs = this.#acknowledged.get(uid) ?? new Set();
     this.#acknowledged.set(uid, seqs.add(inboxSeq));
   }
 
-  /** How many commands the user was ever sent to keep. */
+  /** Returns how many commands were ever stored for the user. */
   inboxSize(uid: string): number {
     return this.#inboxes.get(uid)?.length ?? 0;
   }
 
-  /** Tells what is for the channel's members and is kept nowhere. */
-  tell(event: ChannelEvent): void {
+  /** Publishes an event that is not stored. */
+  publishEvent(event: ChannelEvent): void {
     this.#publish({ kind: "event", event });
   }
 
@@ -211,7 +217,7 @@ export class SharedServer {
     return this.#logs.get(key)?.length ?? 0;
   }
 
-  /** Numbers of the messages after `seq` that have not expired. */
+  /** Returns the numbers of the messages after `seq` that have not expired. */
   keptAfter(key: ChannelKey, seq: number): readonly string[] {
     const log = this.#logs.get(key) ?? [];
     return log
@@ -219,13 +225,13 @@ export class SharedServer {
       .map(({ clientMsgNo }) => clientMsgNo);
   }
 
-  /** Of a stored message. */
+  /** Returns the id of a stored message. */
   idOf(key: ChannelKey, no: string): number {
     const log = this.#logs.get(key) ?? [];
     return log.find((one) => one.clientMsgNo === no)?.messageId ?? 0;
   }
 
-  /** One atomic step at the server: stored and published. Returns the message's number. */
+  /** Stores and publishes a message in one step. Returns the number of the message. */
   append(input: Append): string {
     const { origin, recipients } = input;
     const message = this.#message(input);
@@ -237,24 +243,26 @@ export class SharedServer {
     return message.clientMsgNo;
   }
 
-  /** The newest of the channel are lost, as by a fail-over: others will get their seqs. */
+  /**
+   * Loses the newest messages of the channel, as a fail-over does. Later messages reuse their seqs.
+   */
   loseLast(channel: ChannelRef, count: number): void {
     this.#logs.get(channelKey(channel, ""))?.splice(-count);
   }
 
   /**
-   * Changes a membership. A removal is published in the same step, as a store does; an addition
-   * some time after, as the broker does.
+   * Changes a membership. A removal is published in the same step, as a store does it; an addition
+   * is published later, as the broker does it.
    */
   setMember(channelId: string, uid: string, member: boolean): void {
     this.changeMember(channelId, uid, member);
     const event = memberEvent(channelId, uid, member);
     if (!member) return this.#publish(event);
-    const lane = this.tellsInOrder ? this.#subscriber : this.#answers;
-    lane.push(() => this.#publish(event));
+    const queue = this.announcesInOrder ? this.#subscriber : this.#replies;
+    queue.push(() => this.#publish(event));
   }
 
-  /** Changes a membership and tells nobody. */
+  /** Changes a membership without a notification. */
   changeMember(channelId: string, uid: string, member: boolean): void {
     const uids = this.#members.get(channelId) ?? new Set();
     this.#members.set(channelId, uids);
@@ -265,31 +273,31 @@ export class SharedServer {
     if (!member) this.#joinSeqs.delete(name);
   }
 
-  /** Moves one thing, and lets the node work it off. False when nothing moves any more. */
+  /** Moves one thing and lets the node process it. Returns false if nothing is left to move. */
   async step(): Promise<boolean> {
-    const lanes = [
+    const queues = [
       { actions: this.#commands, isOrdered: false },
-      { actions: this.#answers, isOrdered: false },
+      { actions: this.#replies, isOrdered: false },
       { actions: this.#subscriber, isOrdered: true },
       { actions: this.#arriving, isOrdered: true },
     ].filter(({ actions }) => actions.length > 0);
-    if (lanes.length > 0) {
-      const { actions, isOrdered } = this.#random.pick(lanes);
+    if (queues.length > 0) {
+      const { actions, isOrdered } = this.#random.pick(queues);
       const at = isOrdered ? 0 : this.#random.below(actions.length);
       actions.splice(at, 1)[0]?.();
     }
     await turn();
-    await turn(); // whoever waits for the end of a turn has had it
+    await turn(); // for callbacks that wait for the end of a turn
     return this.hasWork;
   }
 
-  /** Steps until nothing moves any more. */
+  /** Steps until nothing is left to move. */
   async settle(): Promise<void> {
     for (let idle = 0; idle < IDLE_STEPS; ) idle = (await this.step()) ? 0 : idle + 1;
   }
 
   get hasWork(): boolean {
-    return [this.#commands, this.#answers, this.#subscriber, this.#arriving].some(
+    return [this.#commands, this.#replies, this.#subscriber, this.#arriving].some(
       ({ length }) => length > 0,
     );
   }
@@ -317,26 +325,26 @@ export class SharedServer {
   }
 
   #listen(topic: Topic): Promise<void> {
-    return this.refuses(topic)
+    return this.isRefused(topic)
       ? Promise.reject(new BrokerError("unavailable"))
-      : this.#subscribed(() => this.#listened.add(topic));
+      : this.#subscribed(() => this.#subscriptions.add(topic));
   }
 
   #answer<T>(compute: () => T): MaybePromise<T> {
     if (this.isDown) return Promise.reject(new BrokerError("unavailable"));
-    return this.answersNow ? compute() : this.#ask(compute);
+    return this.answersSynchronously ? compute() : this.#ask(compute);
   }
 
   #ask<T>(compute: () => T): Promise<T> {
     return new Promise((resolve) => {
       this.#commands.push(() => {
-        const answer = compute();
-        this.#answers.push(() => resolve(answer));
+        const reply = compute();
+        this.#replies.push(() => resolve(reply));
       });
     });
   }
 
-  /** A command of the subscriber connection: its answer comes behind the events before it. */
+  /** Runs a command of the subscriber connection. Its reply arrives after all earlier events. */
   #subscribed(act: Action): Promise<void> {
     return new Promise((resolve) => {
       this.#subscriber.push(() => {
@@ -347,24 +355,24 @@ export class SharedServer {
   }
 
   #publish(event: ClusterEvent): void {
-    if (topicsOf(event).some((topic) => this.#listened.has(topic)))
+    if (topicsOf(event).some((topic) => this.#subscriptions.has(topic)))
       this.#arriving.push(() => this.#deliver(event));
   }
 
   #read(key: ChannelKey, range: HistoryRange): HistorySlice {
     const { fromSeq, toSeq, limit } = range;
-    const found = (this.#logs.get(key) ?? []).filter(
+    const matching = (this.#logs.get(key) ?? []).filter(
       (one) => one.messageSeq >= fromSeq && one.messageSeq <= toSeq && !this.#expired.has(one),
     );
-    const messages = found.slice(0, limit).map((message) => ({
+    const messages = matching.slice(0, limit).map((message) => ({
       ...message,
       stream: this.streams.find(key, message.clientMsgNo),
     }));
-    return { messages, more: found.length > limit };
+    return { messages, more: matching.length > limit };
   }
 }
 
-/** How nodes are notified of an addition or a removal. */
+/** Returns the event that notifies nodes of an addition or a removal. */
 export function memberEvent(channelId: string, uid: string, member: boolean): ClusterEvent {
   return member
     ? { kind: "addition", uid, channelId }

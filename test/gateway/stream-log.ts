@@ -1,5 +1,5 @@
-// Streams as a shared store would hold them, for the gateway's tests: one active stream to a
-// channel, every step published as it happens.
+// Streams as a store would keep them, for the gateway's tests. A channel has one active stream, and
+// every change is published at once.
 
 import {
   type ChannelEvent,
@@ -15,14 +15,14 @@ import {
 
 const TOOL_CALL = "___ToolCallStart";
 
-/** Who sends where. */
+/** A sender and the channel it sends to. */
 export interface Producer {
   readonly channel: ChannelRef;
   readonly fromUid: string;
 }
 
 interface Publish {
-  /** Stores and publishes the stream's message. */
+  /** Stores and publishes the message of the stream. */
   message(input: Producer & { readonly clientMsgNo: string }): void;
   event(event: ChannelEvent): void;
   seq(key: ChannelKey): number;
@@ -40,7 +40,7 @@ export class StreamLog {
     this.#publish = publish;
   }
 
-  /** Of all channels, in the order they were started. */
+  /** The streams of all channels, in the order in which they were started. */
   get all(): readonly StreamSnapshot[] {
     return [...this.#all.values()];
   }
@@ -59,7 +59,9 @@ export class StreamLog {
     );
   }
 
-  /** Ends the channel's stream first. Returns the new one's name. */
+  /**
+   * Ends the active stream of the channel and starts a new one. Returns the name of the new stream.
+   */
   start({ channel, fromUid }: Producer): string {
     const key = channelKey(channel, fromUid);
     this.end(key);
@@ -86,7 +88,7 @@ export class StreamLog {
     this.#step(key, { type: TOOL_CALL, data });
   }
 
-  /** Harmless when there is none. */
+  /** Ends the active stream of the channel, if there is one. */
   end(key: ChannelKey): void {
     this.#step(key, { type: STREAM_END, data: "end" });
   }

@@ -1,5 +1,5 @@
-// What a careful viewer makes of its pushes and answers: the text of each stream, and every gap,
-// repeat or event out of turn it notices.
+// The view of a careful client on its pushes and replies: the text of each stream, and every gap,
+// repeat or event out of order that it notices.
 
 import {
   type ChannelEvent,
@@ -10,7 +10,7 @@ import {
 } from "../../src/broker/model.ts";
 import type { Seen } from "./recorder.ts";
 
-/** A stream as the viewer has it. */
+/** A stream as the client has it. */
 export interface ViewedStream {
   state: string;
   text: string;
@@ -21,11 +21,11 @@ export interface ViewedStream {
 }
 
 export interface StreamView {
-  /** By channel key and name. */
+  /** The streams by channel key and name. */
   readonly streams: ReadonlyMap<string, ViewedStream>;
-  /** Data of the events that belong to no stream, in order. */
+  /** Data of the events outside of streams, in order. */
   readonly customs: readonly string[];
-  /** Events that covered more than one chunk. */
+  /** Number of events that covered more than one chunk. */
   readonly merged: number;
   readonly problems: readonly string[];
 }
@@ -35,7 +35,7 @@ export const streamName = ({
   clientMsgNo,
 }: Pick<ChannelEvent, "key" | "clientMsgNo">): string => `${key} ${clientMsgNo}`;
 
-/** Reads what one connection was sent, in order. */
+/** Reads all frames that one connection was sent, in order. */
 export function streamView(seen: readonly Seen[]): StreamView {
   const viewer = new Viewer();
   for (const frame of seen) viewer.take(frame);
@@ -68,14 +68,15 @@ class Viewer implements StreamView {
     const before = this.streams.get(name);
     if (before !== undefined && nextIndex < before.nextIndex) {
       if (isPush) this.problems.push(`${name}: set back to ${nextIndex} by a push`);
-      return; // an answer read before what was pushed since
+      return; // the reply was read before later pushes
     }
     const notes = snapshot.notes.map(({ data }) => data);
     this.streams.set(name, { state, text, nextIndex, endData, notes });
   }
 
   /**
-   * A viewer that joined between a stream's message and its first event can do without the message.
+   * Starts a stream. A client that joined between the stream's message and its first event does not
+   * need the message.
    */
   #begin(name: string, index: number): ViewedStream | undefined {
     if (index > 0) return undefined;
@@ -97,7 +98,7 @@ class Viewer implements StreamView {
       this.problems.push(`${name}: ${stream.index} of an unknown stream`);
       return;
     }
-    if (stream.nextIndex <= have.nextIndex) return; // an answer told it before
+    if (stream.nextIndex <= have.nextIndex) return; // a reply contained it already
     if (stream.index !== have.nextIndex)
       this.problems.push(`${name}: ${stream.index} at ${have.nextIndex}`);
     if (stream.textOffset !== have.text.length)

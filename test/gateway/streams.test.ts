@@ -1,5 +1,5 @@
-// Streams under every interleaving: who joins late, resumes, asks or lags has each stream's text
-// exactly as the store has it.
+// Streams under many interleavings: a client that joins late, resumes, reads a stream or lags has
+// the text of each stream exactly as the store has it.
 
 import type { Test } from "tap";
 import {
@@ -24,7 +24,7 @@ const PLACES: readonly Producer[] = [
   { channel: person("alice"), fromUid: "carol" },
 ];
 
-/** One thing a producer or a member does somewhere. */
+/** Runs one random action of a producer or a member. */
 function produce(world: World, random: Random, places = PLACES): void {
   const place = random.pick(places);
   const key = channelKey(place.channel, place.fromUid);
@@ -40,17 +40,17 @@ function produce(world: World, random: Random, places = PLACES): void {
   }
 }
 
-/** Alice and carol are in both groups; some of it has history. */
+/** Creates a world in which alice and carol are in both groups, some of which have history. */
 function populated(random: Random): World {
   const world = new World(random);
-  world.server.answersNow = random.chance(0.5);
+  world.server.answersSynchronously = random.chance(0.5);
   for (const uid of ["alice", "carol"])
     for (const id of ["g1", "g2"]) world.server.setMember(id, uid, true);
   for (let count = random.below(60); count > 0; count--) produce(world, random);
   return world;
 }
 
-/** How the members of a channel with an active stream stand to it. */
+/** Returns the conversation of a member in a channel with an active stream. */
 function conversationWith({ server }: World, { channel, fromUid }: Producer): Conversation {
   const key = channelKey(channel, fromUid);
   const stream = server.streams.active(key);
@@ -81,7 +81,7 @@ function joiners(world: World, random: Random): readonly Joiner[] {
   });
 }
 
-/** Stops reading, so that the transport finds it lagging, and reads on later. */
+/** Stops reading, so that the connection lags, or continues reading. */
 function lagSometimes(world: World, { connection, session }: Joiner, random: Random): void {
   if (connection.unread === 0 && random.chance(0.05)) {
     connection.unread = 1000;
@@ -92,23 +92,23 @@ function lagSometimes(world: World, { connection, session }: Joiner, random: Ran
   }
 }
 
-/** Asks now and then how a stream stands that the client may know. */
-function askSometimes(world: World, one: Joiner, random: Random): Promise<void> | undefined {
+/** Sometimes reads a stream that the client may see. */
+function readSometimes(world: World, joiner: Joiner, random: Random): Promise<void> | undefined {
   const { all } = world.server.streams;
-  if (!one.isLive || all.length === 0 || !random.chance(0.05)) return undefined;
+  if (!joiner.isLive || all.length === 0 || !random.chance(0.05)) return undefined;
   const { channel, clientMsgNo, fromUid } = random.pick(all);
   if (channel.type !== GROUP_CHANNEL && fromUid !== "bob") return undefined;
   const named = channel.type === GROUP_CHANNEL ? channel : person("bob");
   const operation = { kind: "stream", ref: 1, clientMsgNo } as const;
-  const asking = operator(world)(one, { ...operation, channel: named });
+  const asking = operator(world)(joiner, { ...operation, channel: named });
   return asking.catch((error) => {
-    if (error.code !== "stream_unknown") throw error; // carol asks for alice's
+    if (error.code !== "stream_unknown") throw error; // carol reads a stream of alice
   });
 }
 
 /**
- * What the viewer has is what the store has, and it has all that is active, and all of the server's
- * streams from the `knownFrom`th on: those that began after it was live.
+ * Checks that the streams of the client equal those in the store. The client must have all active
+ * streams, and all streams from index `knownFrom`, which started after it was live.
  */
 function checkViewer(
   t: Test,
@@ -116,22 +116,22 @@ function checkViewer(
   { session, connection }: Joiner,
   { round, knownFrom }: { readonly round: string; readonly knownFrom: number },
 ): void {
-  const who = `${round}, ${session.sessionId} of ${session.uid}`;
+  const label = `${round}, ${session.sessionId} of ${session.uid}`;
   const view = streamView(connection.seen);
-  if (view.problems.length > 0) t.fail(`${who}: ${view.problems.join("; ")}`);
+  if (view.problems.length > 0) t.fail(`${label}: ${view.problems.join("; ")}`);
   for (const [at, snapshot] of world.server.streams.all.entries()) {
     const { key, state, text, nextIndex, endData, channel } = snapshot;
-    const has = view.streams.get(streamName(snapshot));
+    const viewed = view.streams.get(streamName(snapshot));
     const isMine = channel.type === GROUP_CHANNEL || key.includes(session.uid);
-    if (has === undefined) {
+    if (viewed === undefined) {
       if (isMine && (state === "active" || at >= knownFrom))
-        t.fail(`${who}: knows no ${key} ${at}`);
+        t.fail(`${label}: knows no ${key} ${at}`);
       continue;
     }
     const notes = snapshot.notes.map(({ data }) => data);
-    const should = { state, text, nextIndex, endData, notes };
-    if (JSON.stringify(has) !== JSON.stringify(should))
-      t.same(has, should, `${who}: ${key} ${snapshot.clientMsgNo}`);
+    const expected = { state, text, nextIndex, endData, notes };
+    if (JSON.stringify(viewed) !== JSON.stringify(expected))
+      t.same(viewed, expected, `${label}: ${key} ${snapshot.clientMsgNo}`);
   }
 }
 
@@ -144,15 +144,15 @@ async function finish(world: World, all: readonly Joiner[]): Promise<void> {
 }
 
 t.test(
-  "who joins or resumes at a random moment has every stream's text, without a gap or a repeat",
+  "a session that joins or resumes at a random moment has the text of every stream without a gap or a repeat",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
       const world = populated(random);
       const sessions = joiners(world, random);
       const joining: Promise<void>[] = [];
-      for (const one of sessions) {
-        joining.push(world.join(one));
+      for (const joiner of sessions) {
+        joining.push(world.join(joiner));
         for (let steps = random.below(40); steps > 0; steps--) {
           if (random.chance(0.5)) produce(world, random);
           await world.server.step();
@@ -169,21 +169,24 @@ t.test(
         for (let count = 0; count < 3; count++) produce(world, random, [place]);
       await finish(world, sessions);
       const round = `seed ${seed}`;
-      for (const one of sessions) checkViewer(t, world, one, { round, knownFrom });
+      for (const joiner of sessions) checkViewer(t, world, joiner, { round, knownFrom });
       t.same(world.bugs, []);
     }
   },
 );
 
-/** Something that belongs to no stream; numbered through all channels. */
-function tellSometimes(world: World, random: Random, told: string[]): void {
+/**
+ * Sometimes publishes an event outside of streams. The events of all channels are numbered
+ * together.
+ */
+function publishSometimes(world: World, random: Random, published: string[]): void {
   if (!random.chance(0.1)) return;
   const { channel, fromUid } = random.pick(PLACES.slice(0, 2));
-  const data = `${channel.id} ${told.length}`;
-  told.push(data);
+  const data = `${channel.id} ${published.length}`;
+  published.push(data);
   const key = channelKey(channel, fromUid);
   const clientMsgNo = world.server.streams.active(key)?.clientMsgNo ?? "";
-  world.server.tell({
+  world.server.publishEvent({
     ...{ key, channel, fromUid, data },
     ...{ clientMsgNo, eventId: data, type: "x", timestampMs: 0 },
     stream: undefined,
@@ -191,87 +194,85 @@ function tellSometimes(world: World, random: Random, told: string[]): void {
 }
 
 t.test(
-  "who lags gets what it missed merged, also when it asks meanwhile, and every other event once",
+  "a lagging session gets missed stream content merged and every other event once, even if it reads streams meanwhile",
   async (t) => {
     let merged = 0;
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
       const world = populated(random);
       const sessions = joiners(world, random);
-      const joining = sessions.map((one) => world.join(one));
-      const told: string[] = [];
-      const from = new Map<Joiner, { streams: number; customs: number }>();
+      const joining = sessions.map((joiner) => world.join(joiner));
+      const published: string[] = [];
+      const since = new Map<Joiner, { streams: number; customs: number }>();
       for (let steps = 250; steps > 0; steps--) {
         produce(world, random);
-        for (const one of sessions) {
-          lagSometimes(world, one, random);
-          void askSometimes(world, one, random)?.catch((e) => t.error(e));
+        for (const joiner of sessions) {
+          lagSometimes(world, joiner, random);
+          void readSometimes(world, joiner, random)?.catch((e) => t.error(e));
           const streams = world.server.streams.all.length;
-          if (one.isLive && !from.has(one)) from.set(one, { streams, customs: told.length });
+          if (joiner.isLive && !since.has(joiner))
+            since.set(joiner, { streams, customs: published.length });
         }
-        tellSometimes(world, random, told);
+        publishSometimes(world, random, published);
         await world.server.step();
       }
       await finish(world, sessions);
       await Promise.all(joining);
       produce(world, random);
       await finish(world, sessions);
-      for (const one of sessions) {
-        const { streams = 1e9, customs = 1e9 } = from.get(one) ?? {};
+      for (const joiner of sessions) {
+        const { streams = 1e9, customs = 1e9 } = since.get(joiner) ?? {};
         const round = `seed ${seed}`;
-        checkViewer(t, world, one, { round, knownFrom: streams });
-        const view = streamView(one.connection.seen);
+        checkViewer(t, world, joiner, { round, knownFrom: streams });
+        const view = streamView(joiner.connection.seen);
         merged += view.merged;
         for (const id of ["g1 ", "g2 "]) {
-          const should = told.slice(customs).filter((it) => it.startsWith(id));
-          const has = view.customs.filter((it) => it.startsWith(id));
-          t.same(has.slice(-should.length || has.length), should);
+          const expected = published.slice(customs).filter((it) => it.startsWith(id));
+          const received = view.customs.filter((it) => it.startsWith(id));
+          t.same(received.slice(-expected.length || received.length), expected);
         }
       }
       t.same(world.bugs, []);
     }
-    t.ok(merged > ROUNDS, `${merged} merged`);
+    t.ok(merged > ROUNDS, `${merged} events were merged`);
   },
 );
 
-t.test(
-  "events of a stream that the store has do not pile up while personal channels resume",
-  async (t) => {
-    for (const endsBefore of [false, true]) {
-      const world = new World(seeded(9));
-      const place: Producer = { channel: person("alice"), fromUid: "bob" };
-      const key = channelKey(place.channel, place.fromUid);
-      const { streams } = world.server;
-      for (let count = 0; count < 9; count++) world.server.append(place);
-      streams.start(place);
-      streams.content(key, "before ");
-      const alice = world.session({
-        ...{ uid: "alice", maxHeldBytes: 5000 },
-        points: [{ channel: person("bob"), lastSeq: 0 }],
-      });
-      alice.connection.unread = 1000;
-      const joining = world.join(alice);
-      await world.server.settle();
-      const pushed = alice.connection.seen.length;
-      for (let count = 0; count < 200; count++) streams.content(key, "more ");
-      if (endsBefore) streams.end(key);
-      await world.server.settle();
-      t.equal(alice.session.ended, undefined);
-      t.equal(alice.connection.seen.length, pushed, "it waits for the client");
-      alice.connection.unread = 0;
-      alice.session.drained();
-      await world.server.settle();
-      await joining;
-      const text = `before ${"more ".repeat(200)}`;
-      const [stream] = streamView(alice.connection.seen).streams.values();
-      t.match(stream, { text });
-      t.same(world.bugs, []);
-    }
-  },
-);
+t.test("events of a stream are not held while personal channels resume", async (t) => {
+  for (const endsBefore of [false, true]) {
+    const world = new World(seeded(9));
+    const place: Producer = { channel: person("alice"), fromUid: "bob" };
+    const key = channelKey(place.channel, place.fromUid);
+    const { streams } = world.server;
+    for (let count = 0; count < 9; count++) world.server.append(place);
+    streams.start(place);
+    streams.content(key, "before ");
+    const alice = world.session({
+      ...{ uid: "alice", maxHeldBytes: 5000 },
+      points: [{ channel: person("bob"), lastSeq: 0 }],
+    });
+    alice.connection.unread = 1000;
+    const joining = world.join(alice);
+    await world.server.settle();
+    const pushed = alice.connection.seen.length;
+    for (let count = 0; count < 200; count++) streams.content(key, "more ");
+    if (endsBefore) streams.end(key);
+    await world.server.settle();
+    t.equal(alice.session.ended, undefined);
+    t.equal(alice.connection.seen.length, pushed, "nothing is pushed until the client reads");
+    alice.connection.unread = 0;
+    alice.session.drained();
+    await world.server.settle();
+    await joining;
+    const text = `before ${"more ".repeat(200)}`;
+    const [stream] = streamView(alice.connection.seen).streams.values();
+    t.match(stream, { text });
+    t.same(world.bugs, []);
+  }
+});
 
 t.test(
-  "a conversation that shows a lagging client more of a stream is where its events go on",
+  "events of a stream continue after the state that a pushed conversation contained",
   async (t) => {
     for (const place of [PLACES[0], PLACES[2]] as Producer[]) {
       const world = new World(seeded(5));

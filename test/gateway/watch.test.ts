@@ -1,5 +1,5 @@
-// Watched presence: the answer, then each change once, never an older state after a newer one, and
-// nothing left behind.
+// Watched presence: the reply, then each change once, never an older state after a newer one. No
+// subscription is left at the end.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { PresenceWatch } from "../../src/gateway/watch.ts";
@@ -13,8 +13,11 @@ import { type Joiner, World } from "./world.ts";
 const ROUNDS = volume(500, "JINDOU_TEST_ROUNDS");
 const UIDS = ["u1", "u2", "u3", "u4"];
 
-/** What the client believes after each frame, by uid; and whether it was told something it knew. */
-function believed(seen: readonly Seen[]): {
+/**
+ * Returns the state of each user that the client knows at the end, and how often a known state was
+ * pushed again.
+ */
+function finalStates(seen: readonly Seen[]): {
   readonly states: ReadonlyMap<string, boolean>;
   readonly repeats: number;
 } {
@@ -42,50 +45,50 @@ const pushes = ({ connection }: Joiner): number =>
   connection.seen.filter(({ kind }) => kind === "presence").length;
 
 t.test(
-  "whatever order things happen in, a watcher ends up knowing how everybody stands",
+  "a watcher ends up with the presence of all watched users, in whatever order things happen",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
       const world = new World(random);
       const sessions = [await world.live({ uid: "alice" }), await world.live({ uid: "bob" })];
       const watched = new Map<Joiner, readonly string[]>();
-      const asked: Promise<void>[] = [];
+      const requests: Promise<void>[] = [];
       for (let steps = 60; steps > 0; steps--) {
         if (random.chance(0.4)) world.server.setOnline(random.pick(UIDS), random.chance(0.5));
-        const one = random.pick(sessions);
+        const joiner = random.pick(sessions);
         if (random.chance(0.15)) {
           const uids = UIDS.filter(() => random.chance(0.6));
-          watched.set(one, uids);
+          watched.set(joiner, uids);
           const operation = { kind: "watch", ref: 1, uids } as const;
-          asked.push(operator(world)(one, operation));
+          requests.push(operator(world)(joiner, operation));
         }
         await world.server.step();
       }
       await world.server.settle();
-      await Promise.all(asked);
+      await Promise.all(requests);
       await world.server.settle();
-      const now = await settled(world, world.server.directory.presence(UIDS));
-      for (const one of sessions) {
-        const { states, repeats } = believed(one.connection.seen);
-        for (const { uid, online } of now)
-          if (watched.get(one)?.includes(uid) && states.get(uid) !== online)
-            t.fail(`seed ${seed}: ${one.session.uid} is wrong about ${uid}`);
-        t.equal(repeats, 0, `seed ${seed}: nothing is told twice`);
-        world.disconnect(one);
+      const current = await afterSettling(world, world.server.directory.presence(UIDS));
+      for (const joiner of sessions) {
+        const { states, repeats } = finalStates(joiner.connection.seen);
+        for (const { uid, online } of current)
+          if (watched.get(joiner)?.includes(uid) && states.get(uid) !== online)
+            t.fail(`seed ${seed}: ${joiner.session.uid} is wrong about ${uid}`);
+        t.equal(repeats, 0, `seed ${seed}: no state is pushed twice`);
+        world.disconnect(joiner);
       }
       await world.server.settle();
-      t.same([...world.server.listened], [], `seed ${seed}: nobody listens`);
+      t.same([...world.server.subscriptions], [], `seed ${seed}: no subscription is left`);
       t.same(world.bugs, []);
     }
   },
 );
 
-async function settled<T>(world: World, answer: Promise<T>): Promise<T> {
+async function afterSettling<T>(world: World, answer: Promise<T>): Promise<T> {
   await world.server.settle();
   return answer;
 }
 
-t.test("the answer is in order, duplicates included", async (t) => {
+t.test("the reply to WATCH is in the order of the request, with duplicates", async (t) => {
   const world = new World(seeded(1));
   const alice = await world.live({ uid: "alice" });
   world.server.setOnline("u2", true);
@@ -106,7 +109,7 @@ t.test("the answer is in order, duplicates included", async (t) => {
   ]);
 });
 
-t.test("changes of one turn come in one push", async (t) => {
+t.test("presence changes of one turn are pushed together", async (t) => {
   const world = new World(seeded(1));
   const alice = await world.live({ uid: "alice" });
   await watching(world, alice, UIDS);
@@ -121,51 +124,55 @@ t.test("changes of one turn come in one push", async (t) => {
   });
 });
 
-t.test("watching others ends watching those before", async (t) => {
+t.test("a new WATCH replaces the users watched before", async (t) => {
   const world = new World(seeded(1));
   const alice = await world.live({ uid: "alice" });
   await watching(world, alice, ["u1", "u2"]);
   await watching(world, alice, ["u2", "u3"]);
-  t.notOk(world.server.listened.has("p:u1"));
-  t.ok(world.server.listened.has("p:u2"));
+  t.notOk(world.server.subscriptions.has("p:u1"));
+  t.ok(world.server.subscriptions.has("p:u2"));
   for (const uid of UIDS) world.server.setOnline(uid, true);
   await world.server.settle();
-  const { states } = believed(alice.connection.seen);
+  const { states } = finalStates(alice.connection.seen);
   t.same([...states.keys()].sort(), ["u2", "u3"]);
   await watching(world, alice, []);
-  t.notOk(world.server.listened.has("p:u2"));
+  t.notOk(world.server.subscriptions.has("p:u2"));
 });
 
-t.test("who cannot be watched is refused; a change whose read failed is read again", async (t) => {
-  const world = new World(seeded(1));
-  const { session, connection } = await world.live({ uid: "alice" });
-  const alive = setInterval(() => undefined, 1000); // the retry's timer alone keeps no process
-  t.teardown(() => clearInterval(alive));
-  let isDown = true;
-  const bugs: unknown[] = [];
-  const watch = new PresenceWatch({
-    cluster: { listen: async () => {}, unlisten: () => {} },
-    directory: {
-      async presence(uids) {
-        if (isDown) throw new BrokerError("unavailable");
-        return uids.map((uid) => ({ uid, online: !wasDown, flag: 0 }));
+t.test(
+  "WATCH is refused while the store is unavailable, and a change whose read failed is read again",
+  async (t) => {
+    const world = new World(seeded(1));
+    const { session, connection } = await world.live({ uid: "alice" });
+    // The timer of the retry does not keep the process alive.
+    const alive = setInterval(() => undefined, 1000);
+    t.teardown(() => clearInterval(alive));
+    let isDown = true;
+    const bugs: unknown[] = [];
+    const watch = new PresenceWatch({
+      cluster: { listen: async () => {}, unlisten: () => {} },
+      directory: {
+        async presence(uids) {
+          if (isDown) throw new BrokerError("unavailable");
+          return uids.map((uid) => ({ uid, online: !wasDown, flag: 0 }));
+        },
       },
-    },
-    retryMs: 1,
-    onError: (error) => bugs.push(error),
-  });
-  let wasDown = false;
-  const answer = (): void => {};
-  const refused = watch.watch(session, ["u1"], answer);
-  await t.rejects(refused, { code: "unavailable" });
-  isDown = false;
-  await watch.watch(session, ["u1"], answer);
-  [isDown, wasDown] = [true, true];
-  watch.refresh("u1");
-  for (let turns = 0; turns < 5; turns++) await new Promise((done) => setImmediate(done));
-  t.same(connection.seen, []);
-  isDown = false;
-  while (connection.seen.length === 0) await new Promise((done) => setTimeout(done, 1));
-  t.match(connection.seen, [{ presence: [{ uid: "u1", online: false }] }]);
-  t.same(bugs, []);
-});
+      retryMs: 1,
+      onError: (error) => bugs.push(error),
+    });
+    let wasDown = false;
+    const answer = (): void => {};
+    const refused = watch.watch(session, ["u1"], answer);
+    await t.rejects(refused, { code: "unavailable" });
+    isDown = false;
+    await watch.watch(session, ["u1"], answer);
+    [isDown, wasDown] = [true, true];
+    watch.refresh("u1");
+    for (let turns = 0; turns < 5; turns++) await new Promise((done) => setImmediate(done));
+    t.same(connection.seen, []);
+    isDown = false;
+    while (connection.seen.length === 0) await new Promise((done) => setTimeout(done, 1));
+    t.match(connection.seen, [{ presence: [{ uid: "u1", online: false }] }]);
+    t.same(bugs, []);
+  },
+);

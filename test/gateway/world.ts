@@ -1,5 +1,5 @@
-// A node's hub between a shared server and recorded connections, and sessions that join it: what
-// the gateway's tests play in.
+// The world of the gateway's tests: the hub of a node between a simulated server and recorded
+// connections, and sessions that join it.
 
 import {
   type ChannelRef,
@@ -31,9 +31,9 @@ export interface Joiner {
   readonly connection: RecordedConnection;
   readonly codec: CountingCodec;
   readonly points: readonly ResumePoint[];
-  /** What the connack told of the points. */
+  /** Results of the resume points, as the CONNACK reports them. */
   results: readonly ResumeResult[];
-  /** Set once the session is level and live. */
+  /** True after the session has caught up and is live. */
   isLive: boolean;
 }
 
@@ -42,7 +42,7 @@ export interface JoinerSpec {
   readonly points?: readonly ResumePoint[];
   readonly format?: string;
   readonly maxHeldBytes?: number;
-  /** As `Codec.acknowledges`. */
+  /** See `Codec.acknowledges`. */
   readonly acknowledges?: boolean;
   readonly resendAfterMs?: number;
 }
@@ -55,7 +55,10 @@ const METRICS = {
   catchingUp: () => {},
 };
 
-/** Of which a quarter is lagging, and an eighth is drained. */
+/**
+ * Maximum number of unread bytes. Above a quarter of it a session lags, and at an eighth it has
+ * caught up.
+ */
 const MAX_BUFFERED_BYTES = 800;
 const LIMITS = { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 };
 
@@ -65,19 +68,19 @@ export class World {
   readonly groups: Groups;
   readonly catchUps: CatchUps;
   readonly resync: SessionResync;
-  /** Told of each event right after the hub took it. */
+  /** Called after the hub has handled an event. */
   onDelivered: (event: ClusterEvent) => void = () => {};
-  /** Takes each event; the hub, unless told otherwise. */
-  takes: (event: ClusterEvent) => void = (event) => this.hub.deliver(event);
+  /** Receives each event of the cluster. A test may replace it to lose events. */
+  handleEvent: (event: ClusterEvent) => void = (event) => this.hub.deliver(event);
   readonly watch: PresenceWatch;
-  /** Bugs that surfaced. */
+  /** Unexpected errors that were reported. */
   readonly bugs: unknown[] = [];
   readonly #wire = new Wire();
   #sessions = 0;
 
   constructor(random: Random) {
     this.server = new SharedServer(random, (event) => {
-      this.takes(event);
+      this.handleEvent(event);
       this.onDelivered(event);
     });
     const { store, cluster, directory } = this.server;
@@ -105,7 +108,7 @@ export class World {
     this.resync = resync;
   }
 
-  /** A session that has not entered yet. */
+  /** Creates a session that has not entered the hub yet. */
   session(spec: JoinerSpec): Joiner {
     const { uid, points = [], format = "f", maxHeldBytes = 1_000_000 } = spec;
     const { acknowledges = false, resendAfterMs = 0 } = spec;
@@ -128,13 +131,13 @@ export class World {
     return { store, directory, hub: this.hub, groups: this.groups };
   }
 
-  /** Enters, plans and joins as the gateway does at a connect. */
+  /** Enters the hub, plans and joins, as the gateway does for a CONNECT. */
   async join(joiner: Joiner): Promise<void> {
     const { session, points } = joiner;
     const { hub, catchUps, resync } = this;
     const { store, cluster } = this.server;
     hub.enter(session);
-    const candidates = await store.groupsOf(session.uid); // as a login answers
+    const candidates = await store.groupsOf(session.uid); // as a login returns them
     if (session.ended !== undefined) return;
     const plan = await planJoin(session, { candidates, points }, this.planPorts);
     if (session.ended !== undefined) return;
@@ -147,7 +150,7 @@ export class World {
     joiner.isLive = session.ended === undefined;
   }
 
-  /** A session that is live when this resolves. */
+  /** Creates a session and resolves when it is live. */
   async live(spec: JoinerSpec): Promise<Joiner> {
     const joiner = this.session(spec);
     const joining = this.join(joiner);
@@ -156,7 +159,7 @@ export class World {
     return joiner;
   }
 
-  /** What the gateway does when a connection is gone. */
+  /** Does what the gateway does when a connection closes. */
   disconnect({ session }: Joiner): void {
     session.disconnected("goodbye");
     this.hub.leave(session);

@@ -1,4 +1,5 @@
-// Live from the connack on: the node listens to all of a session's groups before it is welcomed.
+// Messages sent after the CONNACK: the node has subscribed to all groups of a session before it
+// sends it.
 
 import { t } from "../support/suite.ts";
 import { clientView } from "./client-view.ts";
@@ -6,7 +7,7 @@ import { seeded } from "./random.ts";
 import { group, World } from "./world.ts";
 
 t.test(
-  "what is sent once a session has its connack reaches it, whatever else comes and goes on the node",
+  "messages sent after the CONNACK reach the session, even if other sessions come and go",
   async (t) => {
     for (let seed = 0; seed < 100; seed++) {
       const random = seeded(seed);
@@ -32,7 +33,7 @@ t.test(
       world.disconnect(alice);
       world.disconnect(bob);
       await world.server.settle();
-      t.same([...world.server.listened], []);
+      t.same([...world.server.subscriptions], []);
     }
   },
 );
