@@ -229,7 +229,7 @@ export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Bu
   };
   const number = before === undefined ? 0 : numberIn(before);
   if (before !== undefined) {
-    const records = new LogRows(tables).up(number, seqIn(before) + 1, MAX_SEQ);
+    const records = new LogRows(tables).scan(number, seqIn(before) + 1, MAX_SEQ);
     for (const { seq, bytes } of records) yield rowAt(logKey(number, seq), bytes);
   }
   const range = { start: numberKey(number + 1) };
@@ -288,14 +288,14 @@ export interface LogRow {
 export function messageOf(record: Buffer): LogRow {
   const { message, isStream } = decodeRecord(record);
   /** Decodes a record of the log. */
-  const { counted, counts } = peekCounted(record);
+  const { counted, isCounted } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
   // A record of version 1 does not include itself in `counted`, but a reader of `counted` subtracts
   // it.
   return {
     message,
     isStream,
-    counted: hasDot && !counts ? counted + 1 : counted,
+    counted: hasDot && !isCounted ? counted + 1 : counted,
   };
 }
 
@@ -308,8 +308,8 @@ export function edgesOf(
   number: number,
 ): readonly [oldestAtMs: number, newestAtMs: number] | undefined {
   const logRows = new LogRows(tables);
-  const [first] = logRows.up(number, 1, MAX_SEQ);
-  const [last] = logRows.down(number, 1, MAX_SEQ);
+  const [first] = logRows.scan(number, 1, MAX_SEQ);
+  const [last] = logRows.scanReverse(number, 1, MAX_SEQ);
   if (first === undefined || last === undefined) return undefined;
   const [oldest, newest] = [peekTimes(first.bytes), peekTimes(last.bytes)];
   return [oldest.timestampMs, newest.timestampMs];

@@ -13,7 +13,7 @@ import { bootId, FolderLock, HEARTBEAT_FILE } from "./engine/folder-lock.ts";
 import { Frame } from "./engine/frame.ts";
 import { LogRows } from "./engine/log-rows.ts";
 import { Memtable } from "./engine/memtable.ts";
-import { closeToOthers } from "./engine/private-files.ts";
+import { restrictToOwner } from "./engine/private-files.ts";
 import type { Recovery } from "./engine/recover.ts";
 import { replay } from "./engine/replay.ts";
 import { UNKNOWN_BOOT } from "./engine/segment.ts";
@@ -123,9 +123,9 @@ function openFolder(options: EmbeddedOptions): Tables {
   const synced = options.durability === "disk";
   const names = { folders: [WAL_FOLDER, DATABASE_FOLDER], file: HEARTBEAT_FILE };
   try {
-    closeToOthers(path, names, onError);
+    restrictToOwner(path, names, onError);
     const tables = openTables(join(path, DATABASE_FOLDER), { synced, writes });
-    closeToOthers(path, names, onError); // LMDB creates its files readable for all users
+    restrictToOwner(path, names, onError); // LMDB creates its files readable for all users
     return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
@@ -171,14 +171,14 @@ async function openOwned(
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
   const channelTables = new ChannelTables(tables);
   const conversationRows = new ConversationRows(tables);
-  await conversationRows.complete();
+  await conversationRows.backfillPeers();
   await removeOrphanedStreams(tables, onError);
 
   const rows = new ChannelRows(tables);
   const memtable = new Memtable(
     (key) => {
       const row = rows.get(key);
-      if (row === undefined) conversationRows.noteNew(key);
+      if (row === undefined) conversationRows.addNew(key);
       return row;
     },
     {
@@ -268,7 +268,7 @@ async function openOwned(
     intervalMs: options.sweepIntervalMs,
   });
   try {
-    await checkpoint.first();
+    await checkpoint.runFirst();
   } catch (error) {
     wal.close();
     throw error;
@@ -322,8 +322,8 @@ async function openOwned(
   async function runLastCheckpoint(): Promise<void> {
     const end = wal.position.segment + 1;
     try {
-      await checkpoint.last();
-      await wal.dropBefore({ segment: end, offset: 0 });
+      await checkpoint.runLast();
+      await wal.deleteBefore({ segment: end, offset: 0 });
     } catch (error) {
       onError(error as Error, "The last checkpoint failed"); // a BrokerError or a file system error
     } finally {
@@ -392,10 +392,10 @@ function openWal(
 
 /** Reports the bytes that the recovery cut off. */
 function reportTruncation(
-  { droppedBytes, isLoss }: Recovery,
+  { droppedBytes, isDataLost }: Recovery,
   onError: EmbeddedOptions["onError"],
 ): void {
-  if (isLoss)
+  if (isDataLost)
     onError(
       new Error(
         `The machine went down before its disk had all of the journal: ${droppedBytes} bytes from the first damaged place on were cut off, and the messages in them are lost. With store.durability = disk messages survive a power loss`,

@@ -170,7 +170,7 @@ function statesOf({ channels, inbox }: OpenStore, uids: readonly string[]): Prom
 
 function ping({ wal, owner, checkpoint }: OpenStore): void {
   owner.assertHeld();
-  if (checkpoint.failing) throw new BrokerError("unavailable");
+  if (checkpoint.isFailing) throw new BrokerError("unavailable");
   try {
     wal.probe();
   } catch (cause) {

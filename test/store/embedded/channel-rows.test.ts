@@ -21,9 +21,9 @@ t.test("a number taken before a commit that failed is kept by the next one", asy
     await tables.env.close();
   });
   const rows = new ChannelRows(tables);
-  const number = rows.takeNumber();
+  const number = rows.nextNumber();
   fail.commit = 1;
-  await t.rejects(rows.keepNumbers(), { code: "unavailable" });
-  await rows.keepNumbers(); // the checkpoint is tried again; nothing new is taken
-  t.ok(new ChannelRows(tables).takeNumber() > number);
+  await t.rejects(rows.storeCounter(), { code: "unavailable" });
+  await rows.storeCounter(); // the checkpoint is tried again; nothing new is taken
+  t.ok(new ChannelRows(tables).nextNumber() > number);
 });

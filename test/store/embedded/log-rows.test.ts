@@ -57,8 +57,8 @@ t.test("records are found by seq whatever rows they stand in", async (t) => {
     if (!isSame) t.fail(`first from ${from}: ${found?.seq}, not ${first}`);
     for (const to of [from, from + 1, from + 70, MAX_SEQ]) {
       const wanted = seqs.filter((seq) => seq >= from && seq <= to);
-      const up = [...rows.up(7, from, to)];
-      const down = [...rows.down(7, Math.max(from, 1), to)].reverse();
+      const up = [...rows.scan(7, from, to)];
+      const down = [...rows.scanReverse(7, Math.max(from, 1), to)].reverse();
       for (const got of [up, down]) {
         const isWanted =
           got.length === wanted.length &&
@@ -67,7 +67,7 @@ t.test("records are found by seq whatever rows they stand in", async (t) => {
       }
     }
   }
-  const [row] = [...rows.rowsUp(7, 1, MAX_SEQ)].filter((r) => r.last > r.first);
+  const [row] = [...rows.scanRows(7, 1, MAX_SEQ)].filter((r) => r.last > r.first);
   if (row === undefined) throw new Error("no chunk");
   t.equal(countIn(row.value), row.last - row.first + 1);
   const rest = recordsFrom(row, row.last);

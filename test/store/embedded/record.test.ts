@@ -66,7 +66,7 @@ t.test("2000 random records come back as they went in, within the bound", async 
     t.equal(isStreamRecord(bytes), record.isStream);
     t.same(peekCounted(bytes), {
       counted: record.counted,
-      counts: message.header.redDot && message.expireS === 0,
+      isCounted: message.header.redDot && message.expireS === 0,
     });
   }
 });

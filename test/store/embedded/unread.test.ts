@@ -11,8 +11,8 @@ t.test("rows of messages that expire are read once, newest first", (t) => {
     clock: () => 0,
     retentionMs: Infinity,
     states: {
-      recordFrom: (_, seq) => ({ seq, timestampMs: 0, counted: 0, counts: false }) as const,
-      *expiringDown(_, fromSeq) {
+      recordFrom: (_, seq) => ({ seq, timestampMs: 0, counted: 0, isCounted: false }) as const,
+      *expiringNewestFirst(_, fromSeq) {
         for (let seq = rows; seq >= fromSeq; seq--) {
           taken++;
           yield { seq, timestampMs: 0, expiresAtMs: seq > 50_000 ? 1 : 0 };

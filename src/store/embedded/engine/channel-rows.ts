@@ -45,10 +45,10 @@ export class ChannelRows {
   }
 
   /**
-   * Returns a number that no channel has. Call `keepNumbers` before the first use of the number:
+   * Returns a number that no channel has. Call `storeCounter` before the first use of the number:
    * without it, a restart could assign the number again.
    */
-  takeNumber(): number {
+  nextNumber(): number {
     return this.#next++;
   }
 
@@ -56,7 +56,7 @@ export class ChannelRows {
    * Stores the counter, so that no number returned so far is ever returned again, even if the
    * checkpoint fails later. Throws `unavailable`.
    */
-  async keepNumbers(): Promise<void> {
+  async storeCounter(): Promise<void> {
     const next = this.#next;
     if (next === this.#storedNext) return;
     await commit(this.#tables, () => void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, next]));

@@ -67,7 +67,7 @@ interface CheckpointPorts extends FlushPorts {
   };
   readonly conversationRows: FlushPorts["conversationRows"] & {
     /** Called after the rows of the flushed channels are committed. */
-    kept(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void;
+    removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void;
   };
   readonly appends: {
     readonly turn: {
@@ -99,7 +99,7 @@ export class Checkpoint {
   }
 
   /** True if the last checkpoint failed. */
-  get failing(): boolean {
+  get isFailing(): boolean {
     return this.#failing;
   }
 
@@ -112,7 +112,7 @@ export class Checkpoint {
    * Runs the first checkpoint after a start. It writes the replayed records, so that the segments
    * of the previous process are no longer needed. Throws `unavailable`.
    */
-  async first(): Promise<void> {
+  async runFirst(): Promise<void> {
     await this.#flushMemtable(true);
   }
 
@@ -120,7 +120,7 @@ export class Checkpoint {
    * Runs the last checkpoint of an orderly shutdown. Afterwards the database contains everything,
    * on the disk, and no segment is needed. Throws `unavailable`.
    */
-  async last(): Promise<void> {
+  async runLast(): Promise<void> {
     await this.#flushMemtable(false);
     const { tables, wal, ids } = this.#ports;
     const segment = wal.position.segment + 1;
@@ -140,7 +140,7 @@ export class Checkpoint {
       const isDue = performance.now() - lastRunAt >= this.#ports.intervalMs;
       if (this.#running !== undefined) return;
       // If the disk is full, every attempt fails. Then wait for the interval.
-      const isUrgent = this.#ports.memtable.isHeavy && !this.#failing;
+      const isUrgent = this.#ports.memtable.needsFlush && !this.#failing;
       if (!isDue && !isUrgent) return;
       lastRunAt = performance.now();
       void this.run();
@@ -185,8 +185,8 @@ export class Checkpoint {
     const nowMs = clock();
     const mustRotate = dedupe.isRotationDue(nowMs);
     if (memtable.records === 0 && !mustRotate && !isFirst) {
-      memtable.forgetIdle();
-      conversationRows.kept([], (key) => memtable.peek(key));
+      memtable.evictIdle();
+      conversationRows.removeStored([], (key) => memtable.peek(key));
       return;
     }
     const state = {
@@ -201,7 +201,7 @@ export class Checkpoint {
     await commit(tables, () => putCheckpointState(tables, state));
     const finishing = finishFlush(this.#ports, flush);
     while (!advance(finishing)) await nextTurn();
-    conversationRows.kept(channels, (key) => memtable.peek(key));
+    conversationRows.removeStored(channels, (key) => memtable.peek(key));
     this.#count++;
     this.#dropSegments(state.position);
   }
@@ -230,7 +230,7 @@ export class Checkpoint {
     this.#firstKeptSegment = position.segment;
     const { tables, wal, onError } = this.#ports;
     this.#dropping = awaitFlush(tables)
-      .then(() => wal.dropBefore(position))
+      .then(() => wal.deleteBefore(position))
       .catch((error: Error) => onError(error, "Old journal segments could not be deleted"));
   }
 }

@@ -238,14 +238,14 @@ export async function persist(database: Database, steps: () => void): Promise<vo
  * the folder.
  */
 export async function transact<Result>(database: Database, step: () => Result): Promise<Result> {
-  let result: { readonly of: Result } | undefined;
+  let result: { readonly value: Result } | undefined;
   const runStep = () => {
-    result = { of: step() };
+    result = { value: step() };
   };
   await write(database, runStep, database.fence.run);
   await ensureDurable(database);
   if (result === undefined) throw new Error("A step did not run"); // a bug
-  return result.of;
+  return result.value;
 }
 
 /**

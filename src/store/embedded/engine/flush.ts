@@ -29,7 +29,7 @@ export interface FlushPorts {
     /** Puts the rows of a message that expires. */
     putMessage(key: Buffer, record: MemtableRecord): void;
     /** Puts each sender's newest seq. Yields after each row. */
-    putOwn(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void>;
+    putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void>;
   };
   readonly live: {
     /** Starts a flush of all committed events. */
@@ -37,7 +37,7 @@ export interface FlushPorts {
   };
   readonly trimQueue: {
     /** Called for each channel whose number of messages in the database grew. */
-    grew(flushed: ChannelFlush): void;
+    addIfGrown(flushed: ChannelFlush): void;
   };
 }
 
@@ -68,7 +68,7 @@ export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams }: Flush,
 ): Generator<void> {
-  for (const channel of channels) trimQueue.grew(channel);
+  for (const channel of channels) trimQueue.addIfGrown(channel);
   yield* memtable.finishFlush(channels);
   streams.finish();
 }
@@ -142,7 +142,7 @@ function seqsInDatabase(
   [first]: readonly MemtableRecord[],
 ): ReadonlySet<number> {
   if (first === undefined) return NO_SEQS;
-  const records = logRows.up(number, first.messageSeq, MAX_SEQ);
+  const records = logRows.scan(number, first.messageSeq, MAX_SEQ);
   return new Set(Array.from(records, ({ seq }) => seq));
 }
 
@@ -184,7 +184,7 @@ function* putReferences(
       dedupe.put(number, record);
       yield;
     }
-    yield* conversationRows.putOwn(number, flushed.log, isFirst);
+    yield* conversationRows.putOwnSeqs(number, flushed.log, isFirst);
   }
   yield* streams.puts();
 }
@@ -220,8 +220,8 @@ export async function assignNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],
 ): Promise<void> {
-  for (const { channel } of flushed) if (channel.number === 0) channel.number = rows.takeNumber();
-  await rows.keepNumbers();
+  for (const { channel } of flushed) if (channel.number === 0) channel.number = rows.nextNumber();
+  await rows.storeCounter();
 }
 
 function putExpiry(

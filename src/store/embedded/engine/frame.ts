@@ -53,7 +53,7 @@ export class Frame {
   }
 
   /** Returns the frame with an empty header, `undefined` if it has no record. */
-  written(): Buffer | undefined {
+  finish(): Buffer | undefined {
     return this.#end === this.#start + FRAME_HEADER_BYTES
       ? undefined
       : this.#bytes.subarray(this.#start, this.#end);

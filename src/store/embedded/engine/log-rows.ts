@@ -78,16 +78,16 @@ export class LogRows {
   }
 
   /** Yields the records with seqs from `from` to `to`, both included. */
-  *up(number: number, from: number, to: number): Generator<LogRecord> {
-    for (const row of this.rowsUp(number, from, to)) {
+  *scan(number: number, from: number, to: number): Generator<LogRecord> {
+    for (const row of this.scanRows(number, from, to)) {
       const last = Math.min(row.last, to);
       for (let seq = Math.max(row.first, from); seq <= last; seq++)
         yield { seq, bytes: recordAt(row, seq) };
     }
   }
 
-  /** Yields the same records as `up`, newest first. */
-  *down(number: number, from: number, to: number): Generator<LogRecord> {
+  /** Yields the same records as `scan`, newest first. */
+  *scanReverse(number: number, from: number, to: number): Generator<LogRecord> {
     let next = to;
     while (number !== 0 && next >= from) {
       const row = copyOf(this.#lastRowFrom(number, next));
@@ -100,7 +100,7 @@ export class LogRows {
   }
 
   /** Yields the rows that contain a seq from `from` to `to`. */
-  *rowsUp(number: number, from: number, to: number): Generator<LogRow> {
+  *scanRows(number: number, from: number, to: number): Generator<LogRow> {
     let next = from;
     while (number !== 0 && next <= to) {
       const row = copyOf(this.#rowWith(number, next) ?? this.#rowAfter(number, next));

@@ -114,7 +114,7 @@ export class Memtable {
   }
 
   /** True if a quarter of a limit is reached, so that a checkpoint should run before its time. */
-  get isHeavy(): boolean {
+  get needsFlush(): boolean {
     const { maxRecords, maxBytes } = this.#limits;
     return this.#records * 4 >= maxRecords || this.#bytes * 4 >= maxBytes;
   }
@@ -145,7 +145,7 @@ export class Memtable {
   }
 
   /** Returns the newest record with this channel, sender and clientMsgNo, committed or not. */
-  seen(draft: DedupeKey): MemtableRecord | undefined {
+  find(draft: DedupeKey): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;
     let record = this.#newestByHash.get(hashOf(draft));
@@ -178,7 +178,7 @@ export class Memtable {
       committed: false,
     };
     if (dedupe) this.#newestByHash.set(hash, record);
-    this.hold(end - start);
+    this.retain(end - start);
     channel.uncommitted++;
     if (messageSeq > channel.assigned) {
       channel.assigned = messageSeq;
@@ -200,13 +200,13 @@ export class Memtable {
   }
 
   /** Counts a record of `bytes` bytes that another part keeps in memory. */
-  hold(bytes: number): void {
+  retain(bytes: number): void {
     this.#records++;
     this.#bytes += bytes;
   }
 
-  /** Ends the count of a record that `hold` began. */
-  letGo(bytes: number): void {
+  /** Ends the count of a record that `retain` began. */
+  release(bytes: number): void {
     this.#records--;
     this.#bytes -= bytes;
   }
@@ -254,13 +254,13 @@ export class Memtable {
       if (hasRecords(channel)) this.#dirty.push(channel);
       yield;
     }
-    this.forgetIdle();
+    this.evictIdle();
   }
 
   /** Drops a record from the counters and from the index of client message numbers. */
   #drop(record: MemtableRecord): void {
     const { hash, next, start, end } = record;
-    this.letGo(end - start);
+    this.release(end - start);
     if (hash === 0) return;
     let newer = this.#newestByHash.get(hash);
     if (newer !== record) {
@@ -271,7 +271,7 @@ export class Memtable {
   }
 
   /** Drops the oldest channels without records while there are too many of them. */
-  forgetIdle(): void {
+  evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
     for (const [key, channel] of this.#channels) {

@@ -16,7 +16,7 @@ const STICKY = 0o1000;
  * Creates missing folders and restricts existing folders and files. Files of another user cannot be
  * changed; the first failure is reported.
  */
-export function closeToOthers(
+export function restrictToOwner(
   folder: string,
   names: { readonly folders: readonly string[]; readonly file: string },
   onError: (error: Error, what: string) => void,

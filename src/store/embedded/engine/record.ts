@@ -238,14 +238,14 @@ export function peekCounted(
 ): {
   readonly counted: number;
   /** True if the message itself is included in `counted`. */
-  readonly counts: boolean;
+  readonly isCounted: boolean;
 } {
   const bytes = asBuffer(data);
   assertVersion(bytes[at]);
   const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
   // Version 1 has no `counted`, so its messages must not be subtracted from it either.
-  const counts = bytes[at] !== 1 && countsPermanently(hasRedDot(bytes, at), { expireS });
-  return { counted: countedIn(bytes, at), counts };
+  const isCounted = bytes[at] !== 1 && countsPermanently(hasRedDot(bytes, at), { expireS });
+  return { counted: countedIn(bytes, at), isCounted };
 }
 
 /**

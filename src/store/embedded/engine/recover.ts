@@ -25,7 +25,7 @@ export interface Recovery {
   /** Number of bytes that were cut off. */
   readonly droppedBytes: number;
   /** True if the bytes contained acknowledged messages, which a power loss destroyed. */
-  readonly isLoss: boolean;
+  readonly isDataLost: boolean;
 }
 
 /** Receives the records and answers questions during recovery. */
@@ -61,7 +61,7 @@ interface Truncation {
 export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovery {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
   const truncations: Truncation[] = [];
-  let isLoss = false;
+  let isDataLost = false;
   let expected = position.segment;
   /**
    * Error for the place where the valid data ends, and the segment with that place. No segment if a
@@ -92,7 +92,7 @@ export function recover(folder: string, position: WalPosition, target: RecoveryT
     if (!isFollowed) continue;
     for (const suspect of [faulty ?? segment, segment])
       if (!mayHaveLostData(suspect, target.boot)) throw fault;
-    isLoss = true;
+    isDataLost = true;
   }
   for (const { segment, from } of truncations) {
     target.assertOwned(); // a long replay runs without heartbeats
@@ -105,7 +105,7 @@ export function recover(folder: string, position: WalPosition, target: RecoveryT
       (sum, truncation) => sum + truncation.segment.bytes.length - truncation.from,
       0,
     ),
-    isLoss,
+    isDataLost,
   };
 }
 

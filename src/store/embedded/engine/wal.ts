@@ -151,7 +151,7 @@ export class Wal {
   }
 
   /** Deletes the segments that end before `position`. */
-  async dropBefore(position: WalPosition): Promise<void> {
+  async deleteBefore(position: WalPosition): Promise<void> {
     for (const index of listSegments(this.#folder))
       if (index < position.segment)
         await rm(join(this.#folder, segmentName(index)), { force: true });

@@ -93,7 +93,7 @@ export class Assigner {
   ): MemtableRecord | FirstMessage | PendingCommand | undefined {
     const { memtable, rows, dedupe } = this.#ports;
     if (draft.clientMsgNo === "" || !dedupe.mayKnow(draft)) return undefined;
-    const recent = memtable.seen(draft);
+    const recent = memtable.find(draft);
     if (recent !== undefined) {
       const times = peekTimes(recent.bytes, recent.start);
       if (dedupe.isInWindow(times, nowMs)) return recent;
@@ -196,7 +196,7 @@ export class Assigner {
    */
   frame(): Buffer | undefined {
     if (this.#lastUnstored !== undefined) this.#addReservation(this.#lastUnstored);
-    return this.#ports.frame.written();
+    return this.#ports.frame.finish();
   }
 
   /**

@@ -22,7 +22,7 @@ import type { Tables } from "../engine/tables.ts";
 const VERSION = 1;
 const POSITION_VERSION = 1;
 const NUMBER_BYTES = 6;
-/** Name of the mark that `complete` has run. */
+/** Name of the mark that `backfillPeers` has run. */
 const PEERS_COMPLETE = "peersComplete";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 /** Sorts after the keys of all personal channels. */
@@ -56,7 +56,7 @@ export class ConversationRows {
   /**
    * Adds rows for the personal channels of data that is older than the table. Throws `unavailable`.
    */
-  async complete(): Promise<void> {
+  async backfillPeers(): Promise<void> {
     const tables = this.#tables;
     if (tables.meta.get(PEERS_COMPLETE) !== undefined) return;
     let start = PERSON_PREFIX;
@@ -74,7 +74,7 @@ export class ConversationRows {
   }
 
   /** Records a personal channel that is loaded into memory without a row. */
-  noteNew(key: ChannelKey): void {
+  addNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
     this.#unstoredKeys.add(key);
@@ -97,7 +97,7 @@ export class ConversationRows {
    * Called after the rows of the channels are committed. `inMemory` returns `undefined` for a
    * channel that left memory and so will not get a row.
    */
-  kept(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
+  removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
     if (this.#unstoredKeys.size <= MAX_UNSTORED) return;
     for (const key of this.#unstoredKeys) if (inMemory(key) === undefined) this.#forget(key);
@@ -127,7 +127,7 @@ export class ConversationRows {
    * `commit`. `isFirst` is true for the first checkpoint of a start: after a power loss the
    * database may have newer rows than the replayed WAL.
    */
-  *putOwn(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
+  *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
     for (const { bytes, start, messageSeq } of log)
       newest.set(peekText(bytes, start, FROM_UID), messageSeq);
@@ -160,7 +160,7 @@ export class ConversationRows {
    * Yields the messages with a red dot that expire and are in the database, from `toSeq` down to
    * `fromSeq`, which is at least 1.
    */
-  *expiringDown(
+  *expiringNewestFirst(
     number: number,
     { fromSeq, toSeq }: { readonly fromSeq: number; readonly toSeq: number },
   ): Generator<ExpiringRow> {

@@ -10,7 +10,7 @@ import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
 import { decodeRecord, peekTimes, type RecordTimes } from "../engine/record.ts";
 
 interface HistoryPorts {
-  readonly logRows: Pick<LogRows, "up" | "down">;
+  readonly logRows: Pick<LogRows, "scan" | "scanReverse">;
   readonly rows: ChannelRows;
   readonly memtable: Memtable;
   /** Adds its stream to the message of a stream. */
@@ -127,7 +127,9 @@ export class History {
 
   *#fromTable(number: number, { from, to, reverse }: SeqRange): Generator<DecodeMessage> {
     const { logRows } = this.#ports;
-    const records = reverse ? logRows.down(number, from, to) : logRows.up(number, from, to);
+    const records = reverse
+      ? logRows.scanReverse(number, from, to)
+      : logRows.scan(number, from, to);
     for (const { bytes } of records)
       if (this.#isShown(peekTimes(bytes))) yield () => this.#decode(bytes, number);
   }

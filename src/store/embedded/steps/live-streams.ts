@@ -174,7 +174,7 @@ export class LiveStreams {
     this.#replay(stream, event);
     const encoded: EncodedEvent = { bytes, start: 0, body, end: bytes.length };
     stream.pending.push(encoded);
-    this.#memtable.hold(bytes.length);
+    this.#memtable.retain(bytes.length);
     this.touch(stream);
   }
 
@@ -205,7 +205,7 @@ export class LiveStreams {
     for (const stream of streams) {
       const { stored, flushing, pending } = stream;
       for (const { start, end } of pending.splice(0, flushing - stored))
-        this.#memtable.letGo(end - start);
+        this.#memtable.release(end - start);
       stream.stored = flushing;
       if (stream.isEndedBefore(flushing)) this.remove(stream);
       else if (pending.length === 0) this.#dirty.delete(stream);

@@ -242,7 +242,7 @@ function rowsToCut(
    */
   const memtableFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
-  for (const row of logRows.rowsUp(number, 1, to)) {
+  for (const row of logRows.scanRows(number, 1, to)) {
     const isPastRetention = hasRetention && newestMs(row) + retentionMs <= nowMs;
     const lastOld = isPastRetention ? row.last : Math.min(row.last, trimThrough);
     const isCut = lastOld < row.last;
@@ -297,7 +297,7 @@ export class TrimQueue {
    * Queues a channel if it grew enough. Must be called with each channel that a checkpoint has
    * written, before the memtable drops its records.
    */
-  grew({ channel, head, log }: ChannelFlush): void {
+  addIfGrown({ channel, head, log }: ChannelFlush): void {
     if (this.keeps === 0 || head <= this.keeps) return;
     const before = head - log.length;
     const step = this.#step;

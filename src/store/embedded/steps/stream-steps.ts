@@ -122,7 +122,7 @@ export class StreamAssignments {
     // No spread: it costs a microsecond.
     const event = { index, type, data, eventId, timestampMs, ending };
     const encoded = encodeInto(frame, stream.head, event);
-    memtable.hold(encoded.end - encoded.start);
+    memtable.retain(encoded.end - encoded.start);
     const previousMs = stream.lastMs;
     live.change(stream, () => stream.assign(event));
     stream.lastMs = this.nowMs;
@@ -160,7 +160,7 @@ export class StreamAssignments {
       const { stream, event, encoded, previousMs } = assigned;
       live.change(stream, () => stream.rollBack(event));
       stream.lastMs = previousMs;
-      memtable.letGo(encoded.end - encoded.start);
+      memtable.release(encoded.end - encoded.start);
     }
     if (this.#started === undefined) return;
     live.remove(this.#started.stream);

@@ -30,7 +30,7 @@ const MAX_EXPIRING = 1000;
 const MAX_LOOKED_AT = 5000;
 
 interface UnreadPorts {
-  readonly states: Pick<ChannelStates, "recordFrom" | "expiringDown">;
+  readonly states: Pick<ChannelStates, "recordFrom" | "expiringNewestFirst">;
   readonly clock: Clock;
   /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
@@ -105,7 +105,7 @@ export class UnreadCounter {
     if (position >= state.head) return 0;
     const first = this.#firstKept(state, position + 1);
     if (first === undefined) return 0;
-    return state.headCounted - first.counted + (first.counts ? 1 : 0);
+    return state.headCounted - first.counted + (first.isCounted ? 1 : 0);
   }
 
   /**
@@ -117,7 +117,7 @@ export class UnreadCounter {
     const nowMs = clock();
     const seqs: number[] = [];
     let rowsLeft = MAX_LOOKED_AT;
-    for (const row of states.expiringDown(state, position + 1)) {
+    for (const row of states.expiringNewestFirst(state, position + 1)) {
       if (this.#isPastRetention(row)) break; // all older messages are beyond the retention time too
       if (nowMs < row.expiresAtMs) seqs.push(row.seq);
       if (seqs.length === MAX_EXPIRING || --rowsLeft === 0) break;
@@ -138,7 +138,7 @@ interface CountedRecord {
   /** See `StoredRecord.counted`. */
   readonly counted: number;
   /** True if the message itself is included in `counted`. */
-  readonly counts: boolean;
+  readonly isCounted: boolean;
 }
 
 /** A channel at one moment. */
@@ -161,7 +161,7 @@ interface ScannedLog {
 }
 
 export interface ChannelStatesPorts {
-  readonly logRows: Pick<LogRows, "firstFrom" | "down">;
+  readonly logRows: Pick<LogRows, "firstFrom" | "scanReverse">;
   readonly rows: ChannelRows;
   readonly conversationRows: ConversationRows;
   readonly memtable: Memtable;
@@ -219,13 +219,13 @@ export class ChannelStates {
     }
     const { logRows } = this.#ports;
     const toSeq = memtableStart(state) - 1;
-    for (const { bytes } of logRows.down(state.number, fromSeq, toSeq))
+    for (const { bytes } of logRows.scanReverse(state.number, fromSeq, toSeq))
       if (isShown(peekTimes(bytes))) return peekHead(bytes);
     return undefined;
   }
 
   /** Yields messages with a red dot that expire or have expired, newest first down to `fromSeq`. */
-  *expiringDown(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
+  *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
     const inMemtable = state.active && this.#scan(state.active).expiring;
     for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {
       const row = inMemtable?.[i];
@@ -234,7 +234,7 @@ export class ChannelStates {
     }
     const { conversationRows } = this.#ports;
     const toSeq = memtableStart(state) - 1;
-    yield* conversationRows.expiringDown(state.number, { fromSeq, toSeq });
+    yield* conversationRows.expiringNewestFirst(state.number, { fromSeq, toSeq });
   }
 
   #scan(channel: MemtableChannel): ScannedLog {

@@ -33,9 +33,9 @@ t.test("what stands in a frame stays, however much follows", async (t) => {
     // Sizes that leave any room at the end of a buffer, and frames larger than one.
     const sizes = [1 + ((n * 7919) % 9000), n % 50 === 7 ? 700_000 : 3, n % 5];
     frame.begin(n % 3 === 0 ? 0 : sizes.reduce((sum, size) => sum + size));
-    t.equal(frame.written(), undefined, "nothing was added");
+    t.equal(frame.finish(), undefined, "nothing was added");
     const records = sizes.map((size) => add(frame, size, n % 256));
-    const written = frame.written();
+    const written = frame.finish();
     t.same(recordsOf(written), records, `frame ${n}`);
     for (const record of [...records, ...recordsOf(written)])
       given.push({ record, copy: Buffer.from(record) });

@@ -82,7 +82,7 @@ t.test("names that share a hash are told apart", async (t) => {
     if (first === undefined || second === undefined) return;
     t.equal(first.hash, second.hash, `${field}: one hash`);
     const finds = (...wanted: readonly (MemtableRecord | undefined)[]) =>
-      names.every((name, i) => memtable.seen(name) === wanted[i]);
+      names.every((name, i) => memtable.find(name) === wanted[i]);
     t.ok(finds(first, second), `${field}: each finds its own`);
     memtable.rollBack(first);
     t.ok(finds(undefined, second), `${field}: the older is gone`);
@@ -96,9 +96,9 @@ t.test("of those with one name the newest that is left is found", async (t) => {
   const [oldest, middle, newest] = Array.from({ length: 3 }, () => assign(memtable, named(0)));
   if (middle === undefined || newest === undefined) return;
   memtable.rollBack(middle);
-  t.equal(memtable.seen(named(0)), newest, "the newest");
+  t.equal(memtable.find(named(0)), newest, "the newest");
   memtable.rollBack(newest);
-  t.equal(memtable.seen(named(0)), oldest, "the oldest");
+  t.equal(memtable.find(named(0)), oldest, "the oldest");
 });
 
 t.test("a flush lets go of what was committed when it began, also of the numbers", async (t) => {
@@ -113,12 +113,12 @@ t.test("a flush lets go of what was committed when it began, also of the numbers
   for (const record of late) memtable.commit(record);
   finish(memtable, flush);
   t.equal(
-    count(early, (_, i) => memtable.seen(named(i)) === undefined),
+    count(early, (_, i) => memtable.find(named(i)) === undefined),
     150,
     "what was flushed is gone",
   );
   t.equal(
-    count(uncommitted, (record, i) => memtable.seen(named(200 + i)) === record),
+    count(uncommitted, (record, i) => memtable.find(named(200 + i)) === record),
     150,
     "what was not committed in time is found",
   );

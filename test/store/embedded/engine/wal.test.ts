@@ -150,7 +150,7 @@ t.test("full segments are closed and old ones deleted", async (t) => {
     }
     t.same(textsIn(folder), [..."abcdef"]);
     t.equal(openFiles(folder), openBefore);
-    await wal.dropBefore({ segment: 5, offset: 16 });
+    await wal.deleteBefore({ segment: 5, offset: 16 });
     t.same(textsIn(folder), ["e", "f"]);
   }
 });
