@@ -14,7 +14,7 @@ import {
 import { bucketOf, usersOf } from "../redis/keys.ts";
 import type { Arg } from "../redis/script.ts";
 import { encodeRecord, STREAM_STATES } from "../redis/wire.ts";
-import type { FirstRow, LogRow, SourceStream } from "../store/embedded/export.ts";
+import type { FirstRow, SourceMessage, SourceStream } from "../store/embedded/export.ts";
 import { snapshotBytes } from "../store/held-bytes.ts";
 import { dedupeKey, otherUser } from "../store/redis/steps/channel-names.ts";
 import { encodeNote, eventHead } from "../store/redis/steps/stream-record.ts";
@@ -38,7 +38,7 @@ function entry(
 /** `isFirst`: the oldest message that its channel keeps. */
 export function messageFacts(
   context: MoveContext,
-  row: LogRow & { readonly isFirst: boolean },
+  row: SourceMessage & { readonly isFirst: boolean },
 ): readonly Fact[] {
   const { message, isStream, isFirst, counted } = row;
   const { key, messageSeq: seq, messageId, clientMsgNo } = message;

@@ -86,7 +86,7 @@ export async function openMoveSource(
       tables,
       lastMessageId: readCheckpointState(tables)?.lastMessageId ?? 0,
       stream(number, message) {
-        const active = live.at(message.key, message.messageSeq);
+        const active = live.atSeq(message.key, message.messageSeq);
         if (active === undefined) return endedStream(tables, number, message);
         const { offsets, ids } = active.trace();
         const snapshot = active.snapshot();
@@ -274,7 +274,7 @@ export function numberIn(key: Buffer): number {
 }
 
 /** A decoded record of the log. */
-export interface LogRow {
+export interface SourceMessage {
   readonly message: Message;
   /** True if the message belongs to a stream. Its payload is empty, and the stream has the text. */
   readonly isStream: boolean;
@@ -285,7 +285,7 @@ export interface LogRow {
   readonly counted: number;
 }
 
-export function messageOf(record: Buffer): LogRow {
+export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
   /** Decodes a record of the log. */
   const { counted, isCounted } = peekCounted(record);

@@ -207,7 +207,7 @@ async function openOwned(
     owner,
     synced: tables.synced,
     assigner,
-    judge: createPermissionCheck(channelTables),
+    checkPermission: createPermissionCheck(channelTables),
     clock,
     publisher,
     onError,

@@ -23,10 +23,10 @@ t.test("a look-up brings no channel into memory, a message does", async (t) => {
     dedupe: new DedupeIndex(tables, 1000),
   });
   const draft = retryOf("n");
-  t.equal(assigner.firstOf(draft, 0), undefined);
+  t.equal(assigner.findFirst(draft, 0), undefined);
   t.equal(memtable.peek(draft.key), undefined);
   assigner.begin(0);
   const { record } = assigner.assign(draft, 0);
   t.equal(memtable.peek(draft.key)?.assigned, 1);
-  t.equal(assigner.firstOf(draft, 0), record);
+  t.equal(assigner.findFirst(draft, 0), record);
 });

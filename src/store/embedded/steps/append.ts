@@ -64,7 +64,7 @@ interface AppendsPorts extends TurnPorts {
   readonly assigner: Assigner;
   readonly clock: Clock;
   readonly publisher: Publisher;
-  readonly judge: PermissionCheck;
+  readonly checkPermission: PermissionCheck;
 }
 
 /** Appends messages to channels, and queues other calls that change channels. */
@@ -133,14 +133,14 @@ export class Appends {
    * Returns the answer that a retry of the message would get, `undefined` if the message would not
    * be a retry. Appends nothing.
    */
-  async earlier(
+  async findEarlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<AppendResult | undefined> {
     const { assigner, clock } = this.#ports;
-    const first = assigner.firstOf(message, clock());
+    const first = assigner.findFirst(message, clock());
     if (first === undefined) return undefined;
-    if ("settling" in first) {
-      const command = await first.settling;
+    if ("outcome" in first) {
+      const command = await first.outcome;
       return command && { ...command, duplicate: true };
     }
     if ("committed" in first && !first.committed) {
@@ -181,9 +181,9 @@ export class Appends {
    * message is not committed yet.
    */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
-    const first = this.#ports.assigner.firstOf(call.draft, nowMs);
+    const first = this.#ports.assigner.findFirst(call.draft, nowMs);
     if (first === undefined) return false;
-    if ("settling" in first) void this.#awaitCommand(call, first);
+    if ("outcome" in first) void this.#awaitCommand(call, first);
     else if (!("committed" in first)) this.#answerRetry(call, first);
     else if (first.committed) this.#answerRetry(call, first);
     else call.original = first;
@@ -194,8 +194,8 @@ export class Appends {
    * Answers a call that repeats a command which is not committed yet. If the command cannot be
    * stored, the call is appended as a first message.
    */
-  async #awaitCommand(call: PendingCall, { settling }: PendingCommand): Promise<void> {
-    const command = await settling;
+  async #awaitCommand(call: PendingCall, { outcome }: PendingCommand): Promise<void> {
+    const command = await outcome;
     if (command !== undefined) this.#answerRetry(call, command);
     else this.append(call.draft).then(call.resolve, call.reject);
   }
@@ -207,7 +207,7 @@ export class Appends {
 
   /** Returns true if the sender may not send. Answers the call with the reason. */
   #answerRefusal(call: PendingCall): boolean {
-    const refused = this.#ports.judge(call.draft);
+    const refused = this.#ports.checkPermission(call.draft);
     if (refused === undefined) return false;
     call.resolve({ messageId: 0, messageSeq: 0, duplicate: false, refused });
     return true;
@@ -239,7 +239,7 @@ export class Appends {
       step?.rollBack();
       if (record !== undefined) memtable.rollBack(record);
     }
-    assigner.failed();
+    assigner.batchFailed();
   }
 }
 

@@ -78,8 +78,8 @@ export class Assigner {
   }
 
   /** Called if the batch was not written. */
-  failed(): void {
-    this.#ports.ids.reservationLost();
+  batchFailed(): void {
+    this.#ports.ids.invalidateReservation();
   }
 
   /**
@@ -87,12 +87,12 @@ export class Assigner {
    * first message may be uncommitted, or remembered only by the database. Does not load the channel
    * into memory.
    */
-  firstOf(
+  findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,
   ): MemtableRecord | FirstMessage | PendingCommand | undefined {
     const { memtable, rows, dedupe } = this.#ports;
-    if (draft.clientMsgNo === "" || !dedupe.mayKnow(draft)) return undefined;
+    if (draft.clientMsgNo === "" || !dedupe.mayContain(draft)) return undefined;
     const recent = memtable.find(draft);
     if (recent !== undefined) {
       const times = peekTimes(recent.bytes, recent.start);
@@ -187,7 +187,7 @@ export class Assigner {
     const { bytes } = frame;
     const end = encodeRecord(bytes, start, stored);
     frame.add(end);
-    if (dedupe) this.#ports.dedupe.note(message);
+    if (dedupe) this.#ports.dedupe.addToFilter(message);
     return this.#ports.memtable.assign(channel, stored, { bytes, start, end });
   }
 
@@ -207,7 +207,7 @@ export class Assigner {
     const { ids } = this.#ports;
     const reservation = ids.reservationFor(message.messageId);
     if (reservation === undefined) return;
-    ids.reservationKept(reservation);
+    ids.markReserved(reservation);
     const reservationMessage = { ...message, messageId: reservation, payload: NO_PAYLOAD };
     const { frame } = this.#ports;
     const start = frame.reserve(maxRecordBytes(reservationMessage));
@@ -255,12 +255,12 @@ export class MessageIds {
   }
 
   /** Records that the frame of the current batch contains the reservation. */
-  reservationKept(reservation: number): void {
+  markReserved(reservation: number): void {
     this.#reserved = reservation;
   }
 
   /** Records that the current batch failed. A reservation in it must be written again. */
-  reservationLost(): void {
+  invalidateReservation(): void {
     this.#reserved = 0;
   }
 }

@@ -104,7 +104,7 @@ export class ChannelTables {
    * Cache of group lists. Take it before the list is read: a change replaces the cache, so an
    * outdated list is not kept. `undefined` while a channel is changing.
    */
-  get listed(): BoundedMap<string, readonly string[]> | undefined {
+  get groupListCache(): BoundedMap<string, readonly string[]> | undefined {
     return this.#pendingChanges === 0 ? this.#groupLists : undefined;
   }
 
@@ -129,7 +129,7 @@ export class ChannelTables {
    * Runs reads that continue over several event-loop turns. All of them read the state that is
    * committed now.
    */
-  async atOneMoment<T>(read: (snapshot: Snapshot) => Promise<T>): Promise<T> {
+  async withSnapshot<T>(read: (snapshot: Snapshot) => Promise<T>): Promise<T> {
     const snapshot = this.#tables.env.useReadTransaction();
     try {
       return await read(snapshot);
@@ -202,7 +202,7 @@ export class ChannelTables {
    * Returns up to `limit` uids of a table with their bits, in the order of keys, starting after the
    * uid `after`. If there are fewer than `limit`, they are the last ones.
    */
-  uidsBehind(
+  uidsAfter(
     table: BitTable,
     { type, id }: ChannelRef,
     after: string | undefined,

@@ -98,14 +98,14 @@ export function createChannels({
     channel: ChannelRef,
     bits: number,
   ): Promise<readonly string[]> {
-    return channels.atOneMoment(async (snapshot) => {
+    return channels.withSnapshot(async (snapshot) => {
       const pageOptions = { limit: UIDS_PER_TURN, snapshot };
       const uids: string[] = [];
       let after: string | undefined;
       let page: (readonly [uid: string, bits: number])[];
       do {
         if (after !== undefined) await nextTurn();
-        page = channels.uidsBehind(table, channel, after, pageOptions);
+        page = channels.uidsAfter(table, channel, after, pageOptions);
         for (const [uid, uidBits] of page) if (uidBits & bits) uids.push(uid);
         after = page.at(-1)?.[0];
       } while (page.length === UIDS_PER_TURN);
@@ -124,8 +124,8 @@ export function createChannels({
    * the groups, so short lists are cached.
    */
   async function groupsOf(uid: string): Promise<readonly string[]> {
-    const { listed } = channels;
-    const cached = listed?.get(uid);
+    const { groupListCache } = channels;
+    const cached = groupListCache?.get(uid);
     if (cached !== undefined) return cached;
     const ids: string[] = [];
     const slice = new TimeSlice(undefined, longLists);
@@ -134,7 +134,7 @@ export function createChannels({
       if (mustWait || slice.isUsedUp()) await slice.rest();
       ids.push(id);
     }
-    if (ids.length <= GROUPS_AT_ONCE) listed?.set(uid, ids);
+    if (ids.length <= GROUPS_AT_ONCE) groupListCache?.set(uid, ids);
     return ids;
   }
 
@@ -237,7 +237,7 @@ export function createChannels({
     members: (channel) => uidsOf("members", channel, MEMBER),
 
     async membersAmong(channel, uids) {
-      return channels.atOneMoment(async (snapshot) => {
+      return channels.withSnapshot(async (snapshot) => {
         const members: string[] = [];
         let count = 0;
         for (const uid of new Set(uids)) {

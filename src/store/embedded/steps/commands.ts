@@ -126,7 +126,7 @@ export function acknowledgeStep(
       count = 0;
       for (const seq of inboxSeqs) {
         if (slice.isUsedUp()) await slice.rest();
-        const endMs = batch.take(uid, seq);
+        const endMs = batch.remove(uid, seq);
         if (endMs !== undefined && endMs > nowMs) count++;
       }
     },
@@ -149,7 +149,7 @@ export function expireStep(
     async decide(batch, slice) {
       for (const { uid, seq } of copies) {
         if (slice.isUsedUp()) await slice.rest();
-        batch.take(uid, seq);
+        batch.remove(uid, seq);
       }
       if (command !== undefined) batch.removeCommand(command);
     },

@@ -87,7 +87,7 @@ export class ConversationStates {
   }
 
   #facts(ref: ConversationRef): ConversationFacts {
-    const state = this.of(ref);
+    const state = this.stateOf(ref);
     const { channel, position, readSeq, deletedSeq } = state;
     const last = this.#last(state);
     return {
@@ -102,8 +102,8 @@ export class ConversationStates {
   }
 
   /** Returns the state of a conversation now. */
-  of({ uid, key, isLarge, joinSeq }: ConversationRef): ConversationState {
-    const channel = this.#channels.now(key);
+  stateOf({ uid, key, isLarge, joinSeq }: ConversationRef): ConversationState {
+    const channel = this.#channels.stateOf(key);
     const { head } = channel;
     if (isLarge) return { channel, position: undefined, readSeq: head, deletedSeq: 0 };
     const position = readPosition(this.#ports.tables, uid, key);
@@ -124,7 +124,7 @@ export class ConversationStates {
     const fromSeq = this.#unread.firstKeptSeq(channel, deletedSeq + 1);
     if (fromSeq > channel.head) return undefined;
     const nowMs = clock();
-    return this.#channels.newest(
+    return this.#channels.newestVisible(
       channel,
       fromSeq,
       ({ timestampMs, expiresAtMs }) => nowMs < expiresAtMs && nowMs < timestampMs + retentionMs,
@@ -132,7 +132,7 @@ export class ConversationStates {
   }
 
   /** Returns the seqs that the change results in. */
-  changed({ channel, deletedSeq }: ConversationState, change: ConversationChange): ReadMarks {
+  afterChange({ channel, deletedSeq }: ConversationState, change: ConversationChange): ReadMarks {
     const { head } = channel;
     switch (change.kind) {
       case "read": {

@@ -97,10 +97,10 @@ export class Conversations implements ConversationStore {
   /** Stores the new position of the user if `change` results in a different one. */
   #put(ref: ConversationRef, change: ConversationChange): void {
     const { tables, clock } = this.#ports;
-    const state = this.#states.of(ref);
+    const state = this.#states.stateOf(ref);
     const { head } = state.channel;
     if (ref.isLarge || head === 0) return;
-    const { readSeq, deletedSeq } = this.#states.changed(state, change);
+    const { readSeq, deletedSeq } = this.#states.afterChange(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
     if (isSame) return;
     const changedAtMs = clock();

@@ -49,9 +49,9 @@ export interface FirstMessage {
   readonly messageSeq: number;
 }
 
-/** A command that is not committed yet. `settling` resolves to `undefined` if it failed. */
+/** A command that is not committed yet. `outcome` resolves to `undefined` if it failed. */
 export interface PendingCommand {
-  readonly settling: Promise<FirstMessage | undefined>;
+  readonly outcome: Promise<FirstMessage | undefined>;
 }
 
 type SenderKey = Pick<Message, "fromUid" | "clientMsgNo">;
@@ -95,7 +95,7 @@ export class DedupeIndex {
   /**
    * Returns false if no user with this uid used this clientMsgNo within the window, in any channel.
    */
-  mayKnow({ fromUid, clientMsgNo }: SenderKey): boolean {
+  mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;
     const [even, odd] = this.#filters;
     return even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo);
@@ -104,13 +104,13 @@ export class DedupeIndex {
   /**
    * Adds a clientMsgNo to the filter. Must be called for every entry before it can be looked up.
    */
-  note({ fromUid, clientMsgNo }: SenderKey): void {
+  addToFilter({ fromUid, clientMsgNo }: SenderKey): void {
     this.#filters[slotOf(this.#generation)].add(fromUid, clientMsgNo);
     if (this.#isRotating) this.#addedDuringRotation.push([fromUid, clientMsgNo]);
   }
 
   /**
-   * Fills the filters from the tables in several event-loop turns. Until then `mayKnow` returns
+   * Fills the filters from the tables in several event-loop turns. Until then `mayContain` returns
    * true.
    */
   async fillFilters(): Promise<void> {
@@ -240,11 +240,11 @@ export class DedupeIndex {
    * Makes retries of a command find it until it is committed. After that the database has its
    * entry.
    */
-  expectCommand(command: DedupeKey, settling: Promise<FirstMessage | undefined>): void {
+  trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);
-    this.note(command);
-    this.#pendingCommands.set(name, { settling });
-    void settling.then(() => this.#pendingCommands.delete(name));
+    this.addToFilter(command);
+    this.#pendingCommands.set(name, { outcome });
+    void outcome.then(() => this.#pendingCommands.delete(name));
   }
 
   /** True if the key of the command's entry would be too long for the database. */

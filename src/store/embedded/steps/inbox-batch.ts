@@ -55,14 +55,14 @@ interface OpenInbox {
   /** Copies up to this seq were dropped by this batch. */
   droppedThrough: number;
   /** Further seqs whose copies this batch removes. */
-  readonly taken: Set<number>;
+  readonly removed: Set<number>;
 }
 
 /** Number of inboxes that still hold a command of which the batch removes copies. */
 interface RemainingCopies {
   readonly command: Buffer;
   /** True if the database has a row with this number. */
-  readonly isKept: boolean;
+  readonly hasRow: boolean;
   count: number;
 }
 
@@ -109,14 +109,14 @@ export class InboxBatch {
    * Removes a copy that was in the inbox before the batch. Returns when its command expires,
    * `undefined` if there is no such copy.
    */
-  take(uid: string, seq: number): number | undefined {
+  remove(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
     const inbox = this.#open(uid);
-    if (seq <= inbox.droppedThrough || inbox.taken.has(seq)) return undefined;
+    if (seq <= inbox.droppedThrough || inbox.removed.has(seq)) return undefined;
     const key = copyKey(inbox.key, seq);
     const value = this.#tables.inbox.get(key);
     if (value === undefined) return undefined;
-    inbox.taken.add(seq);
+    inbox.removed.add(seq);
     const command = commandOf(value);
     this.#removeCopy(inbox, key, this.#remainingOf(command));
     return expiryOf(command);
@@ -134,7 +134,7 @@ export class InboxBatch {
 
   /** Removes a command, even if some of its copies remain. */
   removeCommand(command: Buffer): void {
-    this.#remaining.set(mapKeyOf(command), { command, isKept: true, count: 0 });
+    this.#remaining.set(mapKeyOf(command), { command, hasRow: true, count: 0 });
   }
 
   /**
@@ -166,11 +166,11 @@ export class InboxBatch {
     if (openInbox !== undefined) return openInbox;
     const key = inboxKey(uid, this.#arena);
     const { last, count } = readState(this.#tables.inboxes.getBinaryFast(key));
-    const taken = new Set<number>();
+    const removed = new Set<number>();
     const before = last;
     const added: NewCommand[] = [];
     // No spread: it is slow here.
-    const inbox = { key, before, last, count, added, droppedThrough: 0, taken };
+    const inbox = { key, before, last, count, added, droppedThrough: 0, removed };
     this.#inboxes.set(uid, inbox);
     return inbox;
   }
@@ -191,7 +191,7 @@ export class InboxBatch {
     const end = copyKey(key, before + 1);
     for (const row of this.#tables.inbox.getRange({ start, end })) {
       const seq = seqOfCopy(row.key);
-      if (inbox.taken.has(seq)) continue;
+      if (inbox.removed.has(seq)) continue;
       inbox.droppedThrough = seq;
       const remaining = this.#remainingOf(commandOf(row.value));
       this.#removeCopy(inbox, row.key, remaining);
@@ -219,8 +219,8 @@ export class InboxBatch {
         ? (copies ?? countCopies(commandCopies.getBinaryFast(command)))
         : readLeft(row);
     if (count === 0) return undefined;
-    const isKept = row !== undefined;
-    const remaining = { command: Buffer.from(command), isKept, count };
+    const hasRow = row !== undefined;
+    const remaining = { command: Buffer.from(command), hasRow, count };
     this.#remaining.set(name, remaining);
     return remaining;
   }
@@ -228,9 +228,9 @@ export class InboxBatch {
   /**
    * Stores the number of inboxes that still hold a command. Removes the command with its last copy.
    */
-  #putRemaining({ command: key, isKept, count }: RemainingCopies): void {
+  #putRemaining({ command: key, hasRow, count }: RemainingCopies): void {
     const value = count > 0 ? leftValue(count) : undefined;
-    if (value !== undefined || isKept) this.#writes.push({ table: "commandLeft", key, value });
+    if (value !== undefined || hasRow) this.#writes.push({ table: "commandLeft", key, value });
     if (value !== undefined) return;
     this.#writes.push({ table: "commands", key, value });
     this.#writes.push({ table: "commandCopies", key, value });

@@ -68,7 +68,7 @@ export class InboxQueue {
   }
 
   /** True if the command may already be in the tables but is not yet durable and published. */
-  isUnshown(messageId: number): boolean {
+  isUnpublished(messageId: number): boolean {
     return this.#unpublishedIds.has(messageId);
   }
 

@@ -40,7 +40,7 @@ export class Arena {
   #used = 0;
 
   /** Returns a buffer of `size` bytes. */
-  take(size: number): Buffer {
+  allocate(size: number): Buffer {
     if (this.#used + size > this.#block.length) {
       this.#block = Buffer.allocUnsafeSlow(Math.max(64 * 1024, size));
       this.#used = 0;
@@ -51,7 +51,7 @@ export class Arena {
   }
 
   /** Frees the last `size` bytes of the buffer that was returned last. */
-  giveBack(size: number): void {
+  shrinkLast(size: number): void {
     this.#used -= size;
   }
 }
@@ -59,24 +59,24 @@ export class Arena {
 /**
  * Allocates each buffer alone. Used for single keys, because a block of an arena is much larger.
  */
-const NO_ARENA: Pick<Arena, "take" | "giveBack"> = {
-  take: (size) => Buffer.allocUnsafe(size),
-  giveBack() {},
+const NO_ARENA: Pick<Arena, "allocate" | "shrinkLast"> = {
+  allocate: (size) => Buffer.allocUnsafe(size),
+  shrinkLast() {},
 };
 
 /** Returns the key of a user's inbox. */
 export function inboxKey(uid: string, arena = NO_ARENA): Buffer {
   const room = SIZE_BYTES + uid.length * 3;
-  const key = arena.take(room);
+  const key = arena.allocate(room);
   const size = writeText(key, SIZE_BYTES, uid);
   key.writeUInt16BE(size, 0);
-  arena.giveBack(room - SIZE_BYTES - size);
+  arena.shrinkLast(room - SIZE_BYTES - size);
   return key.subarray(0, SIZE_BYTES + size);
 }
 
 /** Returns the key of a copy in an inbox. */
 export function copyKey(inbox: Buffer, seq: number, arena = NO_ARENA): Buffer {
-  const key = arena.take(inbox.length + SEQ_BYTES);
+  const key = arena.allocate(inbox.length + SEQ_BYTES);
   key.set(inbox);
   writeSeq(key, seq);
   return key;
@@ -93,7 +93,7 @@ export function seqOfCopy(key: Buffer): number {
 }
 
 export function copyValue(command: Buffer, arena: Arena): Buffer {
-  const value = arena.take(1 + command.length);
+  const value = arena.allocate(1 + command.length);
   value[0] = VERSION;
   value.set(command, 1);
   return value;
@@ -106,7 +106,7 @@ export function commandOf(value: Buffer): Buffer {
 }
 
 export function stateValue({ last, count }: InboxState, arena: Arena): Buffer {
-  const value = arena.take(1 + 2 * SEQ_BYTES);
+  const value = arena.allocate(1 + 2 * SEQ_BYTES);
   value[0] = VERSION;
   value.writeUIntBE(last, 1, SEQ_BYTES);
   value.writeUIntBE(count, 1 + SEQ_BYTES, SEQ_BYTES);

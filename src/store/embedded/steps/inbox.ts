@@ -38,8 +38,8 @@ type DedupeKey = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
 
 interface InboxPorts extends CommandPorts, InboxQueuePorts {
   /** Returns `undefined` if the message is not a retry. */
-  readonly assigner: { firstOf(sender: DedupeKey, nowMs: number): unknown };
-  readonly appends: { earlier(sender: DedupeKey): Promise<AppendResult | undefined> };
+  readonly assigner: { findFirst(sender: DedupeKey, nowMs: number): unknown };
+  readonly appends: { findEarlier(sender: DedupeKey): Promise<AppendResult | undefined> };
 }
 
 /** The command inboxes. */
@@ -65,8 +65,8 @@ export class Inbox implements InboxStore {
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
     // Nothing may be awaited between this check and the queue: two calls with the same clientMsgNo
     // would both be stored.
-    while (assigner.firstOf(draft, clock()) !== undefined) {
-      const first = await appends.earlier(draft);
+    while (assigner.findFirst(draft, clock()) !== undefined) {
+      const first = await appends.findEarlier(draft);
       if (first === undefined) continue; // the first one was not stored
       this.#duplicates++;
       return first;
@@ -79,7 +79,7 @@ export class Inbox implements InboxStore {
     if (this.#queue.isFull(draft.fromUid)) throw new BrokerError("overloaded");
     const { promise, step } = appendStep(draft, this.#ports);
     if (draft.clientMsgNo !== "")
-      dedupe.expectCommand(
+      dedupe.trackCommand(
         draft,
         promise.catch(() => undefined), // its retries are then appended themselves
       );
@@ -105,7 +105,7 @@ export class Inbox implements InboxStore {
     for (const { key, value } of tables.inbox.getRange({ start, end })) {
       const command = commandOf(value);
       if (expiryOf(command) <= nowMs) continue;
-      if (this.#queue.isUnshown(idOf(command))) continue;
+      if (this.#queue.isUnpublished(idOf(command))) continue;
       const record = tables.commands.get(command);
       if (record === undefined) continue; // the command is being removed
       const inboxSeq = seqOfCopy(key);

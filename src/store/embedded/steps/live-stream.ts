@@ -48,7 +48,7 @@ export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
   /** When the last event was assigned, Unix milliseconds. */
-  lastMs: number;
+  lastEventMs: number;
   /** Bodies of committed events that the database does not have, from the index `stored` on. */
   readonly pending: EncodedEvent[] = [];
   /** Number of events that the database has. */
@@ -76,7 +76,7 @@ export class LiveStream {
   constructor(channel: MemtableChannel, head: StreamHead, nowMs: number) {
     this.channel = channel;
     this.head = head;
-    this.lastMs = nowMs;
+    this.lastEventMs = nowMs;
   }
 
   /** Number of assigned events, which is the index of the next one. */
@@ -115,7 +115,7 @@ export class LiveStream {
   }
 
   /** True if an event with this id was assigned. */
-  knows(eventId: string | undefined): boolean {
+  hasEventId(eventId: string | undefined): boolean {
     return eventId !== undefined && this.#ids.has(eventId);
   }
 
@@ -171,7 +171,7 @@ export class LiveStream {
   }
 
   /** Returns one of the stream's events in the form that is published. */
-  published(event: StreamEvent): ChannelEvent {
+  toPublished(event: StreamEvent): ChannelEvent {
     const { key, channel, fromUid, clientMsgNo, messageSeq } = this.head;
     const { index, eventId, type, data, timestampMs, ending } = event;
     return {

@@ -60,17 +60,17 @@ export class LiveStreams {
   }
 
   /** Returns the stream whose message has this seq, committed or not. */
-  at(key: ChannelKey, messageSeq: number): LiveStream | undefined {
+  atSeq(key: ChannelKey, messageSeq: number): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.messageSeq === messageSeq);
   }
 
   /** Returns the channel's stream that accepts events, committed or not. */
-  running(key: ChannelKey): LiveStream | undefined {
+  openStream(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.ending === undefined);
   }
 
   /** Returns the channel's stream that reads return as active. */
-  shownActive(key: ChannelKey): LiveStream | undefined {
+  visibleActive(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.isShownActive);
   }
 
@@ -97,7 +97,7 @@ export class LiveStreams {
   }
 
   /** Adds a new stream. */
-  begin(channel: MemtableChannel, head: StreamHead, nowMs: number): LiveStream {
+  add(channel: MemtableChannel, head: StreamHead, nowMs: number): LiveStream {
     const stream = new LiveStream(channel, head, nowMs);
     const streams = this.#byChannel.get(head.key);
     if (streams === undefined) this.#byChannel.set(head.key, [stream]);
@@ -133,7 +133,7 @@ export class LiveStreams {
   }
 
   /** Records that the stream has committed events that the database does not have. */
-  touch(stream: LiveStream): void {
+  markDirty(stream: LiveStream): void {
     this.#dirty.add(stream);
   }
 
@@ -144,7 +144,7 @@ export class LiveStreams {
   load(nowMs: number): void {
     this.#loadedAtMs = nowMs;
     for (const { head, parts, events } of this.#rows.active()) {
-      const stream = this.begin(this.#memtable.channel(head.key), head, nowMs);
+      const stream = this.add(this.#memtable.channel(head.key), head, nowMs);
       for (const first of parts) stream.parts.add(first);
       for (const event of events) this.#replay(stream, event);
       stream.stored = events.length;
@@ -154,16 +154,16 @@ export class LiveStreams {
   /** Adds the stream of a replayed message, unless the database already has the stream. */
   replayMessage(channel: MemtableChannel, message: Message): void {
     const { key, messageSeq } = message;
-    if (this.at(key, messageSeq) !== undefined) return;
+    if (this.atSeq(key, messageSeq) !== undefined) return;
     if (this.#rows.isEnded(channel.number, messageSeq)) return;
-    this.begin(channel, message, this.#loadedAtMs).show(0);
+    this.add(channel, message, this.#loadedAtMs).show(0);
   }
 
   /** Adds a replayed event. Throws `internal` if an earlier event of the stream is missing. */
   replayEvent(bytes: Buffer): void {
     const { stream: name, event, body } = decodeStreamRecord(bytes);
     const { key, messageSeq } = name;
-    const stream = this.at(key, messageSeq);
+    const stream = this.atSeq(key, messageSeq);
     if (stream === undefined) {
       const { number } = this.#memtable.channel(key);
       if (this.#rows.isEnded(number, messageSeq)) return;
@@ -175,7 +175,7 @@ export class LiveStreams {
     const encoded: EncodedEvent = { bytes, start: 0, body, end: bytes.length };
     stream.pending.push(encoded);
     this.#memtable.retain(bytes.length);
-    this.touch(stream);
+    this.markDirty(stream);
   }
 
   #replay(stream: LiveStream, event: StreamEvent): void {

@@ -148,8 +148,8 @@ export class Sweep {
  */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
-  if (retentionMs === Infinity && trimQueue.keeps === 0) return 0;
-  const queued = trimQueue.take();
+  if (retentionMs === Infinity && trimQueue.maxMessages === 0) return 0;
+  const queued = trimQueue.takeAll();
   const pages =
     retentionMs < Infinity || queued === undefined ? allChannels(tables) : inPages([...queued]);
   let removed = 0;
@@ -231,7 +231,7 @@ function rowsToCut(
 ): readonly RowCut[] {
   const { logRows, retentionMs, live, trimQueue, memtable } = ports;
   const { number, head } = channel;
-  const trimThrough = trimQueue.keeps > 0 ? head - trimQueue.keeps : 0;
+  const trimThrough = trimQueue.maxMessages > 0 ? head - trimQueue.maxMessages : 0;
   const cuts: RowCut[] = [];
   const hasRetention = retentionMs < Infinity;
   if (!hasRetention && trimThrough <= 0) return cuts;
@@ -247,7 +247,7 @@ function rowsToCut(
     const lastOld = isPastRetention ? row.last : Math.min(row.last, trimThrough);
     const isCut = lastOld < row.last;
     if (lastOld < row.first) break;
-    if (isStream(row) && live.at(key, row.first) !== undefined) {
+    if (isStream(row) && live.atSeq(key, row.first) !== undefined) {
       trimQueue.add(key);
       break; // removed once the stream has ended and is in the database
     }
@@ -283,14 +283,14 @@ function newestMs(row: LogRow): number {
  */
 export class TrimQueue {
   /** Number of messages that each channel keeps. 0 means no limit. */
-  readonly keeps: number;
+  readonly maxMessages: number;
   readonly #step: number;
   /** `undefined` means all channels. */
   #channels: Set<ChannelKey> | undefined;
 
-  constructor(keeps: number) {
-    this.keeps = keeps;
-    this.#step = Math.min(MAX_TRIM_STEP, Math.ceil(keeps / 10));
+  constructor(maxMessages: number) {
+    this.maxMessages = maxMessages;
+    this.#step = Math.min(MAX_TRIM_STEP, Math.ceil(maxMessages / 10));
   }
 
   /**
@@ -298,7 +298,7 @@ export class TrimQueue {
    * written, before the memtable drops its records.
    */
   addIfGrown({ channel, head, log }: ChannelFlush): void {
-    if (this.keeps === 0 || head <= this.keeps) return;
+    if (this.maxMessages === 0 || head <= this.maxMessages) return;
     const before = head - log.length;
     const step = this.#step;
     if (Math.floor(head / step) > Math.floor(before / step)) this.add(channel.key);
@@ -310,7 +310,7 @@ export class TrimQueue {
   }
 
   /** Returns the queued channels and empties the queue. `undefined` means all channels. */
-  take(): ReadonlySet<ChannelKey> | undefined {
+  takeAll(): ReadonlySet<ChannelKey> | undefined {
     const channels = this.#channels;
     this.#channels = new Set();
     return channels;

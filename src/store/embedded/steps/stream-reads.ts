@@ -63,7 +63,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       return rows.snapshot(ended.number, decodeRecord(ended.record).message);
     },
 
-    activeStream: (key) => live.shownActive(key)?.snapshot(),
+    activeStream: (key) => live.visibleActive(key)?.snapshot(),
 
     personalStreamsOf: (uid) =>
       [...live.personalOf(uid)]
@@ -87,7 +87,7 @@ export function createWithStream({
   streamRows: rows,
 }: Pick<StreamReadsPorts, "live" | "streamRows">): WithStream {
   return (message, number) => {
-    const active = live.at(message.key, message.messageSeq);
+    const active = live.atSeq(message.key, message.messageSeq);
     return withStream(message, active?.snapshot() ?? rows.snapshot(number, message));
   };
 }

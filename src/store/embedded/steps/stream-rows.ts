@@ -110,7 +110,7 @@ export class StreamRows {
   }
 
   /** True if the ended stream has an event with this id. */
-  knows({ number, messageSeq }: StreamPosition, eventId: string | undefined): boolean {
+  hasEventId({ number, messageSeq }: StreamPosition, eventId: string | undefined): boolean {
     if (eventId === undefined) return false;
     const ids = this.#trace({ number, messageSeq })?.[1];
     return Array.isArray(ids) && ids.includes(eventId);

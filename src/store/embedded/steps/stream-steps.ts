@@ -86,8 +86,8 @@ interface AssignedEvent {
   readonly stream: LiveStream;
   readonly event: StreamEvent;
   readonly encoded: EncodedEvent;
-  /** Value of the stream's `lastMs` before this event. */
-  readonly previousMs: number;
+  /** Value of the stream's `lastEventMs` before this event. */
+  readonly previousEventMs: number;
 }
 
 /** The events that one call assigns. */
@@ -108,7 +108,7 @@ export class StreamAssignments {
     const { assigner, live } = this.#ports;
     const assigned = assigner.assignStream(draft, this.nowMs);
     const { record, message } = assigned;
-    const stream = live.begin(record.channel, message, this.nowMs);
+    const stream = live.add(record.channel, message, this.nowMs);
     this.#started = { ...assigned, stream };
     return stream;
   }
@@ -123,10 +123,10 @@ export class StreamAssignments {
     const event = { index, type, data, eventId, timestampMs, ending };
     const encoded = encodeInto(frame, stream.head, event);
     memtable.retain(encoded.end - encoded.start);
-    const previousMs = stream.lastMs;
+    const previousEventMs = stream.lastEventMs;
     live.change(stream, () => stream.assign(event));
-    stream.lastMs = this.nowMs;
-    this.#events.push({ stream, event, encoded, previousMs });
+    stream.lastEventMs = this.nowMs;
+    this.#events.push({ stream, event, encoded, previousEventMs });
   }
 
   commit(publish: (event: ClusterEvent) => void): void {
@@ -135,8 +135,8 @@ export class StreamAssignments {
       if (event.index === 0) this.#commitMessage(publish);
       stream.pending.push(encoded);
       stream.show(event.index + 1);
-      live.touch(stream);
-      publish({ kind: "event", event: stream.published(event) });
+      live.markDirty(stream);
+      publish({ kind: "event", event: stream.toPublished(event) });
     }
   }
 
@@ -157,9 +157,9 @@ export class StreamAssignments {
   rollBack(): void {
     const { memtable, live } = this.#ports;
     for (const assigned of this.#events.toReversed()) {
-      const { stream, event, encoded, previousMs } = assigned;
+      const { stream, event, encoded, previousEventMs } = assigned;
       live.change(stream, () => stream.rollBack(event));
-      stream.lastMs = previousMs;
+      stream.lastEventMs = previousEventMs;
       memtable.release(encoded.end - encoded.start);
     }
     if (this.#started === undefined) return;

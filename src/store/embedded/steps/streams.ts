@@ -59,7 +59,7 @@ export function createStreams(ports: StreamPorts): StreamStore {
 
     /** Accepted even if the memtable is full, because it frees memory. */
     async interruptStreams(silentSinceMs) {
-      if (rules.silent(silentSinceMs).length === 0) return 0;
+      if (rules.silentStreams(silentSinceMs).length === 0) return 0;
       return call((assignments) => rules.interrupt(silentSinceMs, assignments), 0);
     },
   };
@@ -97,7 +97,7 @@ class StreamRules {
     const stream = live.find(draft.key, draft.clientMsgNo);
     const isStart = draft.type === STREAM_START;
     if (stream?.ending === undefined && stream !== undefined) {
-      const isRetry = isStart || stream.knows(draft.eventId);
+      const isRetry = isStart || stream.hasEventId(draft.eventId);
       if (!isRetry) {
         live.assertRoom(draft, stream.snapshotBytes);
         assignments.add(stream, toEvent(draft));
@@ -128,22 +128,24 @@ class StreamRules {
 
   /** Ends the silent streams (the port's `interruptStreams`). Returns their number. */
   interrupt(silentSinceMs: number, assignments: StreamAssignments): number {
-    const silent = this.silent(silentSinceMs);
+    const silent = this.silentStreams(silentSinceMs);
     for (const stream of silent) endStream(stream, "interrupted", assignments);
     return silent.length;
   }
 
   /** Returns the active streams without an event since `silentSinceMs`. */
-  silent(silentSinceMs: number): LiveStream[] {
-    return [...this.#ports.live].filter((s) => s.ending === undefined && s.lastMs < silentSinceMs);
+  silentStreams(silentSinceMs: number): LiveStream[] {
+    return [...this.#ports.live].filter(
+      (s) => s.ending === undefined && s.lastEventMs < silentSinceMs,
+    );
   }
 
   #start(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
     const { live, assigner } = this.#ports;
     // The sender used the clientMsgNo for a message that is not a stream.
-    if (assigner.firstOf(draft, assignments.nowMs) !== undefined)
+    if (assigner.findFirst(draft, assignments.nowMs) !== undefined)
       return { verdict: "taken", state: undefined };
-    const running = live.running(draft.key);
+    const running = live.openStream(draft.key);
     if (running !== undefined && !draft.force) return { verdict: "running", state: undefined };
     live.assertRoom(draft, 0);
     if (running !== undefined) endStream(running, "replaced", assignments);
@@ -157,14 +159,15 @@ class StreamRules {
     const state = stateAfter(ending);
     const { type } = draft;
     if (type === STREAM_START) return { verdict: "closed", state };
-    if (type === STREAM_END || this.#knows(ended, draft.eventId)) return { verdict: "done", state };
+    if (type === STREAM_END || this.#hasEventId(ended, draft.eventId))
+      return { verdict: "done", state };
     if (ending === "stopped") return { verdict: "stopped", state };
     return { verdict: type === STREAM_CONTENT ? "closed" : "missing", state };
   }
 
-  #knows(ended: LiveStream | EndedStream, eventId: string | undefined): boolean {
-    if ("knows" in ended) return ended.knows(eventId);
-    return this.#ports.streamRows.knows(ended, eventId);
+  #hasEventId(ended: LiveStream | EndedStream, eventId: string | undefined): boolean {
+    if ("hasEventId" in ended) return ended.hasEventId(eventId);
+    return this.#ports.streamRows.hasEventId(ended, eventId);
   }
 }
 

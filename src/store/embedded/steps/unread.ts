@@ -177,7 +177,7 @@ export class ChannelStates {
   }
 
   /** Returns the state of the channel now. */
-  now(key: ChannelKey): ChannelState {
+  stateOf(key: ChannelKey): ChannelState {
     const active = this.#ports.memtable.peek(key);
     if (active !== undefined) {
       const { number, head, headCounted } = active;
@@ -205,7 +205,7 @@ export class ChannelStates {
   }
 
   /** Returns the newest message from `fromSeq` on for which `isShown` returns true. */
-  newest(
+  newestVisible(
     state: ChannelState,
     fromSeq: number,
     isShown: (times: RecordTimes) => boolean,
