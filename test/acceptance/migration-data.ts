@@ -4,7 +4,7 @@
 import { channelKey } from "../../src/broker/model.ts";
 import type { Store } from "../../src/broker/ports.ts";
 import { crc32 } from "../../src/lib/crc32.ts";
-import { ALL, draftOf, earlier, group } from "../contract/store-bench.ts";
+import { ALL, draftOf, earlierResult, group } from "../contract/store-fixture.ts";
 import { hashOf } from "../migrate/data.ts";
 
 export interface Size {
@@ -82,7 +82,7 @@ export async function checksums(store: Store, size: Size): Promise<ReadonlyMap<s
       count: messages.length,
       members: [...(await store.members(channel))].sort(),
       conversation: await store.conversation(uid, channel),
-      earlier: first && (await earlier(store, first)),
+      earlierResult: first && (await earlierResult(store, first)),
     });
   });
   await each(size.users, async (i) => {

@@ -8,7 +8,7 @@ import {
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
 import { createSessions, type Login, type Sessions } from "../../src/broker/sessions.ts";
-import { sessionsOf } from "../contract/cluster-bench.ts";
+import { sessionsOf } from "../contract/cluster-fixture.ts";
 import { t } from "../support/suite.ts";
 import { startNode, type TestNode } from "./node.ts";
 

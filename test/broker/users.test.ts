@@ -10,7 +10,7 @@ import {
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import { createUsers } from "../../src/broker/users.ts";
-import { sessionsOf } from "../contract/cluster-bench.ts";
+import { sessionsOf } from "../contract/cluster-fixture.ts";
 import { t } from "../support/suite.ts";
 import { startNode as start } from "./node.ts";
 

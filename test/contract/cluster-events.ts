@@ -11,7 +11,7 @@ import {
   userTopic,
 } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
-import { freshUid, type NodeDriver } from "./cluster-bench.ts";
+import { type NodeDriver, uniqueUid } from "./cluster-fixture.ts";
 
 function messageTo(channel: Message["channel"], fromUid: string): Message {
   return {
@@ -33,7 +33,7 @@ function messageTo(channel: Message["channel"], fromUid: string): Message {
 
 export async function events(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster, events } = await driver.open(t);
-  const uid = freshUid();
+  const uid = uniqueUid();
   const groupId = `g-${randomUUID()}`;
 
   /** Publishes and gives back what arrived of it, once it must have. */
@@ -44,7 +44,7 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
     return events.slice(before);
   }
 
-  const toUser = messageTo({ id: uid, type: PERSON_CHANNEL }, freshUid());
+  const toUser = messageTo({ id: uid, type: PERSON_CHANNEL }, uniqueUid());
   const toGroup = messageTo({ id: groupId, type: GROUP_CHANNEL }, uid);
   const none = { origin: undefined, recipients: undefined };
   const CASES: readonly (readonly [string, ClusterEvent])[] = [

@@ -3,8 +3,8 @@
 
 import type { Test } from "tap";
 import { userTopic } from "../../src/broker/model.ts";
-import { freshUid, type NodeDriver } from "./cluster-bench.ts";
 import { events } from "./cluster-events.ts";
+import { type NodeDriver, uniqueUid } from "./cluster-fixture.ts";
 
 /** Runs the whole contract against the driver. */
 export function clusterContract(t: Test, driver: NodeDriver): void {
@@ -33,7 +33,7 @@ async function liveness(t: Test, driver: NodeDriver): Promise<void> {
 async function lifeCycle(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster } = await driver.open(t);
   await t.resolves(cluster.ping(), "a started node answers");
-  cluster.unlisten(userTopic(freshUid()));
+  cluster.unlisten(userTopic(uniqueUid()));
   await cluster.close();
   await t.resolves(cluster.close(), "closing twice is closing");
 }

@@ -15,14 +15,14 @@ interface ModelMessage {
 }
 
 /** Where a user stands: moved by what happens, as it happens. */
-interface Stand {
+interface UserPosition {
   read: number;
   deleted: number;
   changedAtMs: number;
 }
 
 /** What a conversation is compared by. */
-export interface Seen {
+export interface ConversationState {
   readonly channel: ChannelRef;
   readonly headSeq: number;
   readonly readSeq: number;
@@ -45,7 +45,7 @@ export class ConversationModel {
   readonly #swept = new Map<ChannelKey, number>();
   readonly #channels = new Map<ChannelKey, ModelMessage[]>();
   readonly #members = new Map<string, Set<string>>();
-  readonly #stands = new Map<string, Stand>();
+  readonly #stands = new Map<string, UserPosition>();
   #count = 0;
 
   constructor(limits: HistoryLimits) {
@@ -66,9 +66,10 @@ export class ConversationModel {
 
   /** What no channel keeps is gone from now on. */
   sweep(): void {
-    const { maxChannelMessages: keeps } = this.#limits;
-    if (keeps === 0) return;
-    for (const [key, { length }] of this.#channels) this.#swept.set(key, length - keeps);
+    const { maxChannelMessages } = this.#limits;
+    if (maxChannelMessages === 0) return;
+    for (const [key, { length }] of this.#channels)
+      this.#swept.set(key, length - maxChannelMessages);
   }
 
   create(group: string): void {
@@ -124,7 +125,7 @@ export class ConversationModel {
   }
 
   /** Undefined: no member. */
-  seen(uid: string, channel: ChannelRef): Seen | undefined {
+  seen(uid: string, channel: ChannelRef): ConversationState | undefined {
     const key = channelKey(channel, uid);
     const stand = this.#stand(uid, key);
     if (stand === undefined) return undefined;
@@ -142,7 +143,7 @@ export class ConversationModel {
   }
 
   /** Those of `channels` that have a shown message, the one that came last first. */
-  list(uid: string, channels: readonly ChannelRef[]): Seen[] {
+  list(uid: string, channels: readonly ChannelRef[]): ConversationState[] {
     const found = channels.flatMap((channel) => {
       const seen = this.seen(uid, channel);
       if (seen?.lastSeq === undefined) return [];
@@ -160,7 +161,7 @@ export class ConversationModel {
     return messages;
   }
 
-  #stand(uid: string, key: ChannelKey): Stand | undefined {
+  #stand(uid: string, key: ChannelKey): UserPosition | undefined {
     const known = this.#stands.get(`${uid} ${key}`);
     if (known !== undefined || key.startsWith("2:")) return known;
     const stand = { read: 0, deleted: 0, changedAtMs: 0 };

@@ -12,9 +12,9 @@ import type {
   StreamStore,
 } from "../../src/broker/ports.ts";
 import type { Random } from "../support/random.ts";
-import { ALL_OF_THEM, newestFirst } from "./conversation-bench.ts";
-import type { ConversationModel, Seen } from "./conversation-model.ts";
-import { draftOf, group, PERMANENT } from "./store-bench.ts";
+import { newestFirst, UNBOUNDED } from "./conversation-fixture.ts";
+import type { ConversationModel, ConversationState } from "./conversation-model.ts";
+import { draftOf, group, PERMANENT } from "./store-fixture.ts";
 
 const UIDS = ["a", "b", "c", "d"];
 const GROUPS = ["g", "h"];
@@ -23,7 +23,7 @@ const CHANNELS: readonly ChannelRef[] = [
   ...UIDS.map((id): ChannelRef => ({ id, type: 1 })),
 ];
 
-export interface ConversationPairParts {
+export interface ConversationPairOptions {
   readonly random: Random;
   readonly model: ConversationModel;
   /** The store of now: tests start it again. */
@@ -40,11 +40,11 @@ export type WeightedStep = readonly [weight: number, step: () => Promise<unknown
 
 export class ConversationPair {
   readonly #t: Test;
-  readonly #parts: ConversationPairParts;
+  readonly #options: ConversationPairOptions;
 
-  constructor(t: Test, parts: ConversationPairParts) {
+  constructor(t: Test, options: ConversationPairOptions) {
     this.#t = t;
-    this.#parts = parts;
+    this.#options = options;
   }
 
   /**
@@ -52,7 +52,7 @@ export class ConversationPair {
    * and model agree.
    */
   async run(count: number, also: readonly WeightedStep[]): Promise<void> {
-    const { random, model, store } = this.#parts;
+    const { random, model, store } = this.#options;
     for (const id of GROUPS) {
       await store().createChannel(group(id), []);
       model.create(id);
@@ -69,13 +69,13 @@ export class ConversationPair {
     const dice = steps.flatMap(([weight, step]) => Array.from({ length: weight }, () => step));
     let step = 0;
     do await random.pick(dice)();
-    while ((await this.agrees()) && ++step < count);
+    while ((await this.compare()) && ++step < count);
     this.#t.equal(step, count, "agreed through all steps");
   }
 
   /** A few messages at once. */
   async send(): Promise<void> {
-    const { random, model, store, tickMs = 0 } = this.#parts;
+    const { random, model, store, tickMs = 0 } = this.#options;
     const calls: Promise<unknown>[] = [];
     for (let i = 1 + random.below(4); i > 0; i--) {
       model.pass(tickMs);
@@ -92,13 +92,13 @@ export class ConversationPair {
   }
 
   /** Whether store and model agree on everything; tells where they do not. */
-  async agrees(): Promise<boolean> {
-    const answers = await Promise.all(UIDS.map((uid) => this.#agreesOn(uid)));
+  async compare(): Promise<boolean> {
+    const answers = await Promise.all(UIDS.map((uid) => this.#compareUser(uid)));
     return answers.every((isSame) => isSame);
   }
 
   async #stream(): Promise<void> {
-    const { random, model, store, tickMs = 0 } = this.#parts;
+    const { random, model, store, tickMs = 0 } = this.#options;
     model.pass(tickMs);
     const { key, channel, fromUid } = draftOf({
       channel: random.pick(CHANNELS),
@@ -114,7 +114,7 @@ export class ConversationPair {
   }
 
   async #change(): Promise<void> {
-    const { random, model, store } = this.#parts;
+    const { random, model, store } = this.#options;
     const uid = random.pick(UIDS);
     const channel = random.pick(CHANNELS);
     const change: ConversationChange = random.pick([
@@ -126,11 +126,11 @@ export class ConversationPair {
     const now = await store().changeConversation(uid, channel, change);
     model.change(uid, channel, change);
     const expected = model.seen(uid, channel);
-    this.#isSame(now && seenOf(now), expected, `answer to ${change.kind}`);
+    this.#expectSame(now && seenOf(now), expected, `answer to ${change.kind}`);
   }
 
   async #join(): Promise<void> {
-    const { random, model, store } = this.#parts;
+    const { random, model, store } = this.#options;
     const id = random.pick(GROUPS);
     const uid = random.pick(UIDS);
     await store().addSubscribers(group(id), [uid], PERMANENT);
@@ -138,7 +138,7 @@ export class ConversationPair {
   }
 
   async #leave(): Promise<void> {
-    const { random, model, store } = this.#parts;
+    const { random, model, store } = this.#options;
     const id = random.pick(GROUPS);
     const [uid] = model.membersOf(id);
     if (uid === undefined) return;
@@ -146,32 +146,32 @@ export class ConversationPair {
     model.leave(id, uid);
   }
 
-  async #agreesOn(uid: string): Promise<boolean> {
-    const { model } = this.#parts;
-    const store = this.#parts.store();
+  async #compareUser(uid: string): Promise<boolean> {
+    const { model } = this.#options;
+    const store = this.#options.store();
     const heads = newestFirst(await store.conversationsOf(uid));
     const expected = model.list(uid, CHANNELS);
-    if (!this.#isSame(heads.map(seenOf), expected, `list of ${uid}`)) return false;
+    if (!this.#expectSame(heads.map(seenOf), expected, `list of ${uid}`)) return false;
     const channels = heads.map(({ channel }) => channel);
     const { conversations } = await store.readConversations(
-      ...([uid, channels, ALL_OF_THEM] as const),
+      ...([uid, channels, UNBOUNDED] as const),
     );
     const whole = conversations.map(headOf);
-    if (!this.#isSame(whole, heads, `messages of ${uid}`)) return false;
+    if (!this.#expectSame(whole, heads, `messages of ${uid}`)) return false;
     const all = await Promise.all(CHANNELS.map((channel) => store.conversation(uid, channel)));
     const seen = all.map((one) => one && seenOf(one));
     const there = CHANNELS.map((channel) => model.seen(uid, channel));
-    return this.#isSame(seen, there, `channels of ${uid}`);
+    return this.#expectSame(seen, there, `channels of ${uid}`);
   }
 
   /** An assertion only where they differ: there are tens of thousands of questions. */
-  #isSame(found: unknown, expected: unknown, what: string): boolean {
+  #expectSame(found: unknown, expected: unknown, what: string): boolean {
     if (isDeepStrictEqual(found, expected)) return true;
     return this.#t.same(found, expected, what);
   }
 }
 
-function seenOf(conversation: Conversation | ConversationHead): Seen {
+function seenOf(conversation: Conversation | ConversationHead): ConversationState {
   const { last, ...rest } = conversation;
   return { ...rest, lastSeq: last?.messageSeq };
 }

@@ -18,23 +18,23 @@ import { Random } from "../support/random.ts";
 import { measureStalls } from "../support/stalls.ts";
 import { volume } from "../support/volume.ts";
 import {
+  CHAT_KINDS,
+  type Chat,
   type DeliveryDriver,
   type DeliveryNode,
-  disorder,
-  judgeOf,
-  KINDS,
-  newPlace,
-  PASSING,
-  type Place,
+  deliveredTexts,
+  newChat,
+  orderErrors,
   producer,
   range,
+  recordingJudge,
   roundTrips,
-  say,
-  texts,
+  sendText,
+  UNSTORED,
   until,
   viewOf,
-} from "./delivery-bench.ts";
-import { group as groupInfo, PERMANENT } from "./store-bench.ts";
+} from "./delivery-fixture.ts";
+import { group as groupInfo, PERMANENT } from "./store-fixture.ts";
 
 /**
  * A subscriber connection is known to be silent, and what was published meanwhile is read, within
@@ -64,13 +64,13 @@ export function deliveryContract(t: Test, driver: DeliveryDriver): void {
 async function pair(
   t: Test,
   { open }: DeliveryDriver,
-  place: Place,
+  chat: Chat,
   judge?: GroupJudge,
-): Promise<{ hearer: DeliveryNode; teller: DeliveryNode; id: string }> {
-  const hearer = await open(t, judge && { judge });
-  const teller = await open(t);
-  await hearer.cluster.listen(place.topic);
-  return { hearer, teller, id: hearer.cluster.nodeId };
+): Promise<{ subscriber: DeliveryNode; publisher: DeliveryNode; id: string }> {
+  const subscriber = await open(t, judge && { judge });
+  const publisher = await open(t);
+  await subscriber.cluster.listen(chat.topic);
+  return { subscriber, publisher, id: subscriber.cluster.nodeId };
 }
 
 const isWhole = ({ cluster }: DeliveryNode): boolean => {
@@ -78,74 +78,75 @@ const isWhole = ({ cluster }: DeliveryNode): boolean => {
   recovery?.catch(() => {}); // it is asked for again
   return recovery === undefined;
 };
-const hasTold = (node: DeliveryNode, place: Place, text: string) =>
-  until(() => texts(node, place).includes(text), `${text} is told`);
+const untilDelivered = (node: DeliveryNode, chat: Chat, text: string) =>
+  until(() => deliveredTexts(node, chat).includes(text), `${text} is told`);
 
 async function published(t: Test, driver: DeliveryDriver): Promise<void> {
   t.test("messages of many senders come in the store's order", async (t) => {
-    const place = newPlace("group");
-    const { hearer, teller } = await pair(t, driver, place);
+    const chat = newChat("group");
+    const { subscriber, publisher } = await pair(t, driver, chat);
     const third = await driver.open(t);
-    await third.cluster.listen(place.topic);
+    await third.cluster.listen(chat.topic);
     const all = await Promise.all(
       range(1, 100).map(async (at) => {
-        const { messageSeq } = await say(at % 2 ? teller : hearer, place, `${at}`);
+        const { messageSeq } = await sendText(at % 2 ? publisher : subscriber, chat, `${at}`);
         return { at, messageSeq };
       }),
     );
     all.sort((a, b) => a.messageSeq - b.messageSeq);
     const ordered = all.map(({ at }) => `${at}`);
-    for (const node of [hearer, third]) {
+    for (const node of [subscriber, third]) {
       await node.cluster.barrier();
-      t.same(texts(node, place), ordered);
+      t.same(deliveredTexts(node, chat), ordered);
     }
-    t.same(teller.events, [], "a node that does not listen hears nothing");
+    t.same(publisher.events, [], "a node that does not listen hears nothing");
   });
 
   t.test("two users of one node hear a personal message once", async (t) => {
-    const place = newPlace("personal");
-    const { hearer, teller } = await pair(t, driver, place);
-    await hearer.cluster.listen(userTopic(place.sender));
-    for (const at of range(1, 20)) await say(teller, place, `${at}`);
-    await hearer.cluster.barrier();
-    t.same(texts(hearer, place), range(1, 20).map(String));
+    const chat = newChat("personal");
+    const { subscriber, publisher } = await pair(t, driver, chat);
+    await subscriber.cluster.listen(userTopic(chat.sender));
+    for (const at of range(1, 20)) await sendText(publisher, chat, `${at}`);
+    await subscriber.cluster.barrier();
+    t.same(deliveredTexts(subscriber, chat), range(1, 20).map(String));
   });
 
   t.test("what is not stored comes in its turn", async (t) => {
-    for (const kind of KINDS) {
-      const place = newPlace(kind);
-      const { hearer, teller } = await pair(t, driver, place);
-      for (const at of range(1, 6)) await say(teller, place, `${at}`, at % 2 ? PASSING : {});
-      await hearer.cluster.barrier();
-      t.same(texts(hearer, place), range(1, 6).map(String), kind);
+    for (const kind of CHAT_KINDS) {
+      const chat = newChat(kind);
+      const { subscriber, publisher } = await pair(t, driver, chat);
+      for (const at of range(1, 6))
+        await sendText(publisher, chat, `${at}`, at % 2 ? UNSTORED : {});
+      await subscriber.cluster.barrier();
+      t.same(deliveredTexts(subscriber, chat), range(1, 6).map(String), kind);
     }
   });
 
   t.test("who listens later hears what comes later", async (t) => {
-    for (const kind of KINDS) {
-      const place = newPlace(kind);
-      const [hearer, teller] = [await driver.open(t), await driver.open(t)];
-      await say(teller, place, "before");
+    for (const kind of CHAT_KINDS) {
+      const chat = newChat(kind);
+      const [subscriber, publisher] = [await driver.open(t), await driver.open(t)];
+      await sendText(publisher, chat, "before");
       await new Promise((go) => setTimeout(go, 1500)); // a personal one of the last second may come too, says docs/cluster.md
-      await hearer.cluster.listen(place.topic);
-      await say(teller, place, "later");
-      await hearer.cluster.barrier();
-      t.same(texts(hearer, place), ["later"], kind);
+      await subscriber.cluster.listen(chat.topic);
+      await sendText(publisher, chat, "later");
+      await subscriber.cluster.barrier();
+      t.same(deliveredTexts(subscriber, chat), ["later"], kind);
     }
   });
 
   t.test("streams come in turn with messages", async (t) => {
-    for (const kind of KINDS) {
-      const place = newPlace(kind);
-      const { hearer, teller } = await pair(t, driver, place);
-      const stream = producer(teller, place);
+    for (const kind of CHAT_KINDS) {
+      const chat = newChat(kind);
+      const { subscriber, publisher } = await pair(t, driver, chat);
+      const stream = producer(publisher, chat);
       await stream.start();
       await stream.content("one ");
-      await say(teller, place, "amid");
+      await sendText(publisher, chat, "amid");
       await stream.content("two");
       await stream.end();
-      await hearer.cluster.barrier();
-      const order = hearer.events.flatMap((one) => {
+      await subscriber.cluster.barrier();
+      const order = subscriber.events.flatMap((one) => {
         if (one.kind === "message") return [`${one.message.messageSeq}`];
         return one.kind === "event" ? [one.event.data] : [];
       });
@@ -160,8 +161,8 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
       await other.cluster.listen(topic);
     await one.cluster.listen(userTopic(c));
     const channel: ChannelRef = { id: b, type: PERSON_CHANNEL };
-    const place = { channel, sender: a, key: channelKey(channel, a) };
-    await say(one, { kind: "personal", topic: userTopic(b), ...place }, "x");
+    const chat = { channel, sender: a, key: channelKey(channel, a) };
+    await sendText(one, { kind: "personal", topic: userTopic(b), ...chat }, "x");
     await other.cluster.barrier();
     const [first] = other.events;
     if (first?.kind !== "message") throw new Error("no message came");
@@ -195,28 +196,28 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 
   t.test("a topic that is let go of is begun anew", async (t) => {
-    for (const kind of KINDS) {
-      const place = newPlace(kind);
-      const { hearer, teller } = await pair(t, driver, place);
-      await say(teller, place, "1");
-      await hearer.cluster.barrier();
-      hearer.cluster.unlisten(place.topic);
+    for (const kind of CHAT_KINDS) {
+      const chat = newChat(kind);
+      const { subscriber, publisher } = await pair(t, driver, chat);
+      await sendText(publisher, chat, "1");
+      await subscriber.cluster.barrier();
+      subscriber.cluster.unlisten(chat.topic);
       let gone = "";
       await until(async () => {
         gone = randomUUID();
-        await say(teller, place, gone);
-        await hearer.cluster.barrier();
-        return !texts(hearer, place).includes(gone);
+        await sendText(publisher, chat, gone);
+        await subscriber.cluster.barrier();
+        return !deliveredTexts(subscriber, chat).includes(gone);
       }, "it is let go of");
-      for (const at of range(2, 5)) await say(teller, place, `${at}`);
+      for (const at of range(2, 5)) await sendText(publisher, chat, `${at}`);
       await new Promise((go) => setTimeout(go, 1500));
-      await hearer.cluster.listen(place.topic);
-      await say(teller, place, "6");
-      await hearer.cluster.barrier();
-      const told = texts(hearer, place);
+      await subscriber.cluster.listen(chat.topic);
+      await sendText(publisher, chat, "6");
+      await subscriber.cluster.barrier();
+      const told = deliveredTexts(subscriber, chat);
       t.equal(told.at(-1), "6", kind);
       t.notOk(told.some((text) => ["2", "3", "4", "5", gone].includes(text)));
-      t.same(disorder(hearer), []);
+      t.same(orderErrors(subscriber), []);
     }
   });
 }
@@ -224,120 +225,120 @@ async function published(t: Test, driver: DeliveryDriver): Promise<void> {
 /** One publication among others is lost, comes twice, or late. */
 async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
-  for (const kind of KINDS) {
+  for (const kind of CHAT_KINDS) {
     t.test(`${kind}: a lost message is read in its place, once`, async (t) => {
-      const place = newPlace(kind);
-      const { hearer, teller, id } = await pair(t, driver, place);
-      await say(teller, place, "no 1");
+      const chat = newChat(kind);
+      const { subscriber, publisher, id } = await pair(t, driver, chat);
+      await sendText(publisher, chat, "no 1");
       const lost = network.dropPublication(id, "no 2");
-      await say(teller, place, "no 2");
+      await sendText(publisher, chat, "no 2");
       await lost;
-      await say(teller, place, "no 3");
-      await hasTold(hearer, place, "no 3");
-      await say(teller, place, "no 4");
-      await hearer.cluster.barrier();
-      t.same(texts(hearer, place), ["no 1", "no 2", "no 3", "no 4"]);
+      await sendText(publisher, chat, "no 3");
+      await untilDelivered(subscriber, chat, "no 3");
+      await sendText(publisher, chat, "no 4");
+      await subscriber.cluster.barrier();
+      t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3", "no 4"]);
     });
 
     t.test(`${kind}: what is lost and kept nowhere holds up nothing`, async (t) => {
-      const place = newPlace(kind);
-      const { hearer, teller, id } = await pair(t, driver, place);
-      await say(teller, place, "no 1");
+      const chat = newChat(kind);
+      const { subscriber, publisher, id } = await pair(t, driver, chat);
+      await sendText(publisher, chat, "no 1");
       const lost = network.dropPublication(id, "no 2");
-      await say(teller, place, "no 2", PASSING);
+      await sendText(publisher, chat, "no 2", UNSTORED);
       await lost;
-      await say(teller, place, "no 3", PASSING);
-      await say(teller, place, "no 4");
-      await hasTold(hearer, place, "no 4");
-      await hearer.cluster.barrier();
-      t.same(texts(hearer, place), ["no 1", "no 3", "no 4"]);
+      await sendText(publisher, chat, "no 3", UNSTORED);
+      await sendText(publisher, chat, "no 4");
+      await untilDelivered(subscriber, chat, "no 4");
+      await subscriber.cluster.barrier();
+      t.same(deliveredTexts(subscriber, chat), ["no 1", "no 3", "no 4"]);
     });
 
     t.test(`${kind}: one that comes twice is told once`, async (t) => {
-      const place = newPlace(kind);
-      const { hearer, teller, id } = await pair(t, driver, place);
-      const stream = producer(teller, place);
+      const chat = newChat(kind);
+      const { subscriber, publisher, id } = await pair(t, driver, chat);
+      const stream = producer(publisher, chat);
       await stream.start();
       const twice = ["no 1", "no 2", "more"].map((one) => network.duplicatePublication(id, one));
-      await say(teller, place, "no 1");
+      await sendText(publisher, chat, "no 1");
       await stream.content("more");
-      await say(teller, place, "no 2", PASSING);
+      await sendText(publisher, chat, "no 2", UNSTORED);
       await Promise.all(twice);
-      await say(teller, place, "no 3");
-      await hearer.cluster.barrier();
-      t.same(texts(hearer, place), ["", "no 1", "no 2", "no 3"]);
+      await sendText(publisher, chat, "no 3");
+      await subscriber.cluster.barrier();
+      t.same(deliveredTexts(subscriber, chat), ["", "no 1", "no 2", "no 3"]);
       const view = { text: "more", state: "active", wrong: 0 };
-      t.same(viewOf(hearer, place), view);
+      t.same(viewOf(subscriber, chat), view);
     });
 
     t.test(`${kind}: one that is overtaken is told once, in turn`, async (t) => {
-      const place = newPlace(kind);
-      const { hearer, teller, id } = await pair(t, driver, place);
-      await say(teller, place, "no 1");
+      const chat = newChat(kind);
+      const { subscriber, publisher, id } = await pair(t, driver, chat);
+      await sendText(publisher, chat, "no 1");
       const late = network.delayPublication(id, "no 2");
-      await say(teller, place, "no 2");
+      await sendText(publisher, chat, "no 2");
       await late.arrived;
-      await say(teller, place, "no 3");
-      await hasTold(hearer, place, "no 3");
+      await sendText(publisher, chat, "no 3");
+      await untilDelivered(subscriber, chat, "no 3");
       late.release();
-      await say(teller, place, "no 4");
-      await hasTold(hearer, place, "no 4");
-      await hearer.cluster.barrier();
-      t.same(texts(hearer, place), ["no 1", "no 2", "no 3", "no 4"]);
+      await sendText(publisher, chat, "no 4");
+      await untilDelivered(subscriber, chat, "no 4");
+      await subscriber.cluster.barrier();
+      t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3", "no 4"]);
     });
 
     // On one server nothing overtakes, and the first one heard of a personal channel is taken for
     // the first.
-    if (kind === "group" || driver.tellsApart)
+    if (kind === "group" || driver.publishesPerUser)
       t.test(`${kind}: the first one of all is overtaken`, async (t) => {
-        const place = newPlace(kind);
-        const { hearer, teller, id } = await pair(t, driver, place);
+        const chat = newChat(kind);
+        const { subscriber, publisher, id } = await pair(t, driver, chat);
         const late = network.delayPublication(id, "no 1");
-        await say(teller, place, "no 1");
+        await sendText(publisher, chat, "no 1");
         await late.arrived;
-        await say(teller, place, "no 2");
-        await hasTold(hearer, place, "no 2");
+        await sendText(publisher, chat, "no 2");
+        await untilDelivered(subscriber, chat, "no 2");
         late.release();
-        await say(teller, place, "no 3");
-        await hasTold(hearer, place, "no 3");
-        t.same(texts(hearer, place), ["no 1", "no 2", "no 3"]);
+        await sendText(publisher, chat, "no 3");
+        await untilDelivered(subscriber, chat, "no 3");
+        t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3"]);
       });
 
     t.test(`${kind}: a lost piece of a stream is read`, async (t) => {
-      const place = newPlace(kind);
-      const { hearer, teller, id } = await pair(t, driver, place);
-      const stream = producer(teller, place);
+      const chat = newChat(kind);
+      const { subscriber, publisher, id } = await pair(t, driver, chat);
+      const stream = producer(publisher, chat);
       await stream.start();
       await stream.content("one ");
       const lost = network.dropPublication(id, "two ");
       await stream.content("two ");
       await lost;
       await stream.content("three ");
-      const isRead = () => viewOf(hearer, place).text.endsWith("three ");
+      const isRead = () => viewOf(subscriber, chat).text.endsWith("three ");
       await until(isRead, "it is read");
       for (const piece of ["four ", "five"]) await stream.content(piece);
       await stream.end();
-      await until(() => viewOf(hearer, place).state === "closed", "it is over");
+      await until(() => viewOf(subscriber, chat).state === "closed", "it is over");
       const text = "one two three four five";
-      t.same(viewOf(hearer, place), { text, state: "closed", wrong: 0 });
+      t.same(viewOf(subscriber, chat), { text, state: "closed", wrong: 0 });
     });
   }
 
-  if (!driver.tellsApart) return;
+  if (!driver.publishesPerUser) return;
 
   t.test("a node dies before it told what it stored", async (t) => {
-    const place = newPlace("personal");
-    const { hearer, teller, id } = await pair(t, driver, place);
-    await say(teller, place, "no 1");
-    await hasTold(hearer, place, "no 1");
+    const chat = newChat("personal");
+    const { subscriber, publisher, id } = await pair(t, driver, chat);
+    await sendText(publisher, chat, "no 1");
+    await untilDelivered(subscriber, chat, "no 1");
     const dying = await driver.open(t);
     const { nodeId } = dying.cluster;
-    const died = network.dropCommand(nodeId, ["no 2", `{u:${place.channel.id}}`]);
-    await t.rejects(say(dying, place, "no 2"), { code: "unavailable" });
+    const died = network.dropCommand(nodeId, ["no 2", `{u:${chat.channel.id}}`]);
+    await t.rejects(sendText(dying, chat, "no 2"), { code: "unavailable" });
     await died;
-    await say(teller, place, "no 3");
-    await hasTold(hearer, place, "no 3");
-    t.same(texts(hearer, place), ["no 1", "no 2", "no 3"], id);
+    await sendText(publisher, chat, "no 3");
+    await untilDelivered(subscriber, chat, "no 3");
+    t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3"], id);
   });
 }
 
@@ -345,27 +346,27 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
 
   t.test("a barrier waits for what was published before it", async (t) => {
-    const [group, personal] = KINDS.map(newPlace) as [Place, Place];
-    const { hearer, teller, id } = await pair(t, driver, group);
-    await hearer.cluster.listen(personal.topic);
+    const [group, personal] = CHAT_KINDS.map(newChat) as [Chat, Chat];
+    const { subscriber, publisher, id } = await pair(t, driver, group);
+    await subscriber.cluster.listen(personal.topic);
     const uid = personal.channel.id;
     const told = () => [
-      ...texts(hearer, group),
-      ...texts(hearer, personal),
-      ...hearer.events.filter(({ kind }) => kind === "credential"),
+      ...deliveredTexts(subscriber, group),
+      ...deliveredTexts(subscriber, personal),
+      ...subscriber.events.filter(({ kind }) => kind === "credential"),
     ];
     for (const at of range(1, 5)) {
       const before = told().length;
       const pass = network.holdPublications(id);
-      await say(teller, group, `group ${at}`);
-      await say(teller, personal, `personal ${at}`);
-      await teller.cluster.announce([{ kind: "credential", uid }]);
+      await sendText(publisher, group, `group ${at}`);
+      await sendText(publisher, personal, `personal ${at}`);
+      await publisher.cluster.announce([{ kind: "credential", uid }]);
       let isOver = false;
-      const barrier = hearer.cluster.barrier().then(() => {
+      const barrier = subscriber.cluster.barrier().then(() => {
         isOver = true;
         return told().length;
       });
-      await roundTrips(hearer);
+      await roundTrips(subscriber);
       t.notOk(isOver, "nothing has come");
       t.equal(told().length, before);
       pass();
@@ -375,36 +376,36 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
 
   for (const how of ["barrier", "recovery"] as const)
     t.test(`a ${how} waits for what was missed`, async (t) => {
-      const places = range(1, 150).map((at) => newPlace(KINDS[at % 2] ?? "group"));
-      const [first] = places as [Place];
-      const { hearer, teller, id } = await pair(t, driver, first);
+      const chats = range(1, 150).map((at) => newChat(CHAT_KINDS[at % 2] ?? "group"));
+      const [first] = chats as [Chat];
+      const { subscriber, publisher, id } = await pair(t, driver, first);
       const concerns = (topic: string) => topic === first.topic;
-      for (const { topic } of places) await hearer.cluster.listen(topic);
-      t.equal(hearer.cluster.recovery(concerns), undefined, "nothing is missed");
+      for (const { topic } of chats) await subscriber.cluster.listen(topic);
+      t.equal(subscriber.cluster.recovery(concerns), undefined, "nothing is missed");
       const comeBack = network.blockSubscriptions(id);
-      await Promise.all(places.map((place) => say(teller, place, "missed")));
-      await until(() => hearer.cluster.recovery(concerns) !== undefined, "the loss is noticed");
+      await Promise.all(chats.map((chat) => sendText(publisher, chat, "missed")));
+      await until(() => subscriber.cluster.recovery(concerns) !== undefined, "the loss is noticed");
       const waited =
-        how === "barrier" ? hearer.cluster.barrier() : hearer.cluster.recovery(concerns);
+        how === "barrier" ? subscriber.cluster.barrier() : subscriber.cluster.recovery(concerns);
       comeBack();
       await waited;
       t.same(
-        places.filter((place) => texts(hearer, place).length !== 1),
+        chats.filter((chat) => deliveredTexts(subscriber, chat).length !== 1),
         [],
       );
     });
 
   t.test("who reads nothing of a lost topic waits for nothing", async (t) => {
-    const place = newPlace("group");
-    const { hearer, id } = await pair(t, driver, place);
+    const chat = newChat("group");
+    const { subscriber, id } = await pair(t, driver, chat);
     const comeBack = network.blockSubscriptions(id);
     const other = (topic: string) => topic === groupTopic("another");
     const every = () => true;
-    await until(() => hearer.cluster.recovery(every) !== undefined, "lost");
-    t.equal(hearer.cluster.recovery(other), undefined);
+    await until(() => subscriber.cluster.recovery(every) !== undefined, "lost");
+    t.equal(subscriber.cluster.recovery(other), undefined);
     comeBack();
-    await hearer.cluster.barrier();
-    t.equal(hearer.cluster.recovery(every), undefined);
+    await subscriber.cluster.barrier();
+    t.equal(subscriber.cluster.recovery(every), undefined);
   });
 }
 
@@ -412,89 +413,95 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
 
   t.test("what is sent during cuts is told once and in order", async (t) => {
-    const [group, personal] = KINDS.map(newPlace) as [Place, Place];
-    const { hearer, teller, id } = await pair(t, driver, group);
-    await hearer.cluster.listen(personal.topic);
+    const [group, personal] = CHAT_KINDS.map(newChat) as [Chat, Chat];
+    const { subscriber, publisher, id } = await pair(t, driver, group);
+    await subscriber.cluster.listen(personal.topic);
     let sent = 0;
     for (const _ of range(1, 4)) {
-      const sending = range(1, 40).map((at) => say(teller, at % 2 ? group : personal, `${at}`));
+      const sending = range(1, 40).map((at) =>
+        sendText(publisher, at % 2 ? group : personal, `${at}`),
+      );
       network.cutSubscriptions(id);
       await Promise.all(sending);
-      for (const at of range(1, 10)) await say(teller, at % 2 ? group : personal, `${at}`);
+      for (const at of range(1, 10)) await sendText(publisher, at % 2 ? group : personal, `${at}`);
       sent += 50;
-      await hearer.cluster.barrier();
+      await subscriber.cluster.barrier();
     }
-    t.same(disorder(hearer), []);
-    for (const { key } of [group, personal]) t.same(seqsOf(hearer, key), range(1, sent / 2), key);
+    t.same(orderErrors(subscriber), []);
+    for (const { key } of [group, personal])
+      t.same(seqsOf(subscriber, key), range(1, sent / 2), key);
   });
 
   t.test("more than a page of messages is told", async (t) => {
-    for (const kind of KINDS) {
-      const place = newPlace(kind);
-      const { hearer, teller, id } = await pair(t, driver, place);
-      await say(teller, place, "first");
-      await hearer.cluster.barrier();
+    for (const kind of CHAT_KINDS) {
+      const chat = newChat(kind);
+      const { subscriber, publisher, id } = await pair(t, driver, chat);
+      await sendText(publisher, chat, "first");
+      await subscriber.cluster.barrier();
       const comeBack = network.blockSubscriptions(id);
-      const all = range(1, 1100).map((at) => say(teller, place, `${at}`));
+      const all = range(1, 1100).map((at) => sendText(publisher, chat, `${at}`));
       await Promise.all(all);
       comeBack();
-      await say(teller, place, "last");
-      await hasTold(hearer, place, "last");
-      t.same(disorder(hearer), []);
-      t.equal(texts(hearer, place).length, 1102, kind);
+      await sendText(publisher, chat, "last");
+      await untilDelivered(subscriber, chat, "last");
+      t.same(orderErrors(subscriber), []);
+      t.equal(deliveredTexts(subscriber, chat).length, 1102, kind);
     }
   });
 
   t.test("streams that go on, end and begin unheard are told whole", async (t) => {
-    for (const kind of KINDS) {
-      const place = newPlace(kind);
-      const { hearer, teller, id } = await pair(t, driver, place);
-      const [first, next] = ["s1", "s2"].map((no) => producer(teller, place, no));
+    for (const kind of CHAT_KINDS) {
+      const chat = newChat(kind);
+      const { subscriber, publisher, id } = await pair(t, driver, chat);
+      const [first, next] = ["s1", "s2"].map((no) => producer(publisher, chat, no));
       await first?.start();
       await first?.content("a");
-      await hearer.cluster.barrier();
+      await subscriber.cluster.barrier();
       const comeBack = network.blockSubscriptions(id);
       for (const piece of ["b", "c"]) await first?.content(piece);
       await first?.end();
       await next?.start();
       await next?.content("d");
       comeBack();
-      await until(() => isWhole(hearer), "back");
+      await until(() => isWhole(subscriber), "back");
       await next?.content("e");
-      await hearer.cluster.barrier();
+      await subscriber.cluster.barrier();
       const ended = { text: "abc", state: "closed", wrong: 0 };
-      t.same(viewOf(hearer, place, "s1"), ended, kind);
+      t.same(viewOf(subscriber, chat, "s1"), ended, kind);
       const active = { text: "de", state: "active", wrong: 0 };
-      t.same(viewOf(hearer, place, "s2"), active, kind);
-      t.same(seqsOf(hearer, place.key), [1, 2]);
+      t.same(viewOf(subscriber, chat, "s2"), active, kind);
+      t.same(seqsOf(subscriber, chat.key), [1, 2]);
     }
   });
 
   t.test("the listener is told which topics it missed events of", async (t) => {
-    const place = newPlace("group");
-    const { hearer, id } = await pair(t, driver, place);
+    const chat = newChat("group");
+    const { subscriber, id } = await pair(t, driver, chat);
     const [user, seen] = [userTopic(randomUUID()), presenceTopic(randomUUID())];
-    for (const topic of [user, seen]) await hearer.cluster.listen(topic);
+    for (const topic of [user, seen]) await subscriber.cluster.listen(topic);
     network.cutSubscriptions(id);
-    const missed = () => hearer.events.flatMap((one) => (one.kind === "missed" ? one.topic : []));
+    const missed = () =>
+      subscriber.events.flatMap((one) => (one.kind === "missed" ? one.topic : []));
     await until(() => missed().length === 2, "it is told");
     t.same(new Set(missed()), new Set([user, seen]));
   });
 
   t.test("a conversation that was changed is told when its user is judged", async (t) => {
-    const place = newPlace("personal");
-    const { hearer, teller, id } = await pair(t, driver, place);
-    const uid = place.channel.id;
+    const chat = newChat("personal");
+    const { subscriber, publisher, id } = await pair(t, driver, chat);
+    const uid = chat.channel.id;
     const conversation = (unread: number): ClusterEvent => ({
       ...{ kind: "conversation", uid, change: "read", origin: undefined },
       conversation: {
-        channel: { id: place.sender, type: PERSON_CHANNEL },
+        channel: { id: chat.sender, type: PERSON_CHANNEL },
         ...{ headSeq: 9, readSeq: 9 - unread, unread, deletedSeq: 0 },
         ...{ changedAtMs: 1, last: undefined },
       },
     });
     const unread = () =>
-      hearer.events.flatMap((one) => (one.kind === "conversation" ? one.conversation.unread : []));
+      subscriber.events.flatMap((one) =>
+        one.kind === "conversation" ? one.conversation.unread : [],
+      );
     const answer = network.holdReplies(id); // the user is not judged before
     network.cutSubscriptions(id);
     const reached = async (event: ClusterEvent, text: string) => {
@@ -504,19 +511,19 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
         isThere = true;
       });
       await until(async () => {
-        await teller.cluster.announce([event]);
+        await publisher.cluster.announce([event]);
         return isThere;
       }, "it reaches the node");
     };
-    await reached(conversation(3), place.sender);
-    await teller.cluster.announce([conversation(2)]);
+    await reached(conversation(3), chat.sender);
+    await publisher.cluster.announce([conversation(2)]);
     await reached({ kind: "credential", uid }, "credential");
     t.same(unread(), [], "whose sessions may go on is not known");
     answer();
-    await hearer.cluster.barrier();
+    await subscriber.cluster.barrier();
     t.equal(unread().at(-1), 2, "how it stands now");
-    await teller.cluster.announce([conversation(1)]);
-    await hearer.cluster.barrier();
+    await publisher.cluster.announce([conversation(1)]);
+    await subscriber.cluster.barrier();
     t.equal(unread().at(-1), 1);
   });
 }
@@ -526,39 +533,39 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
  * happens.
  */
 async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
-  const LAST: Readonly<Record<string, (node: DeliveryNode, place: Place) => Promise<unknown>>> = {
-    message: (node, place) => say(node, place, "last"),
-    "end of a stream": (node, place) => producer(node, place).end(),
+  const LAST: Readonly<Record<string, (node: DeliveryNode, chat: Chat) => Promise<unknown>>> = {
+    message: (node, chat) => sendText(node, chat, "last"),
+    "end of a stream": (node, chat) => producer(node, chat).end(),
     removal: ({ store }, { channel }) => store.removeSubscribers(channel, ["gone"], "permanent"),
   };
   for (const [what, last] of Object.entries(LAST))
-    for (const kind of KINDS) {
+    for (const kind of CHAT_KINDS) {
       if (what === "removal" && kind === "personal") continue;
       t.test(`${kind}: a last ${what} that is lost is noticed`, async (t) => {
-        const place = newPlace(kind);
-        const judged = judgeOf(place);
-        const { hearer, teller, id } = await pair(t, driver, place, judged.judge);
-        judged.node = hearer;
+        const chat = newChat(kind);
+        const judged = recordingJudge(chat);
+        const { subscriber, publisher, id } = await pair(t, driver, chat, judged.judge);
+        judged.node = subscriber;
         if (kind === "group")
-          await teller.store.createChannel(groupInfo(place.channel.id), ["gone"]);
-        const stream = producer(teller, place);
+          await publisher.store.createChannel(groupInfo(chat.channel.id), ["gone"]);
+        const stream = producer(publisher, chat);
         await stream.start();
         await stream.content("x");
-        await hearer.cluster.barrier();
+        await subscriber.cluster.barrier();
         driver.network.silenceSubscriptions(id);
         const stalls = measureStalls(t);
         const since = performance.now();
-        await last(teller, place);
+        await last(publisher, chat);
         const isTold = () =>
           what === "message"
-            ? texts(hearer, place).includes("last")
+            ? deliveredTexts(subscriber, chat).includes("last")
             : what === "removal"
               ? judged.groups.length > 0
-              : viewOf(hearer, place).state === "closed";
+              : viewOf(subscriber, chat).state === "closed";
         await until(isTold, "it is noticed");
         const tookMs = performance.now() - since;
         t.ok(tookMs < NOTICED_MS + 10 * stalls.totalMs(), `${tookMs} ms`);
-        t.same(disorder(hearer), []);
+        t.same(orderErrors(subscriber), []);
       });
     }
 }
@@ -566,31 +573,31 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
 /** After a fail-over to a replica that was behind numbers are given out again. */
 async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
-  for (const kind of KINDS)
+  for (const kind of CHAT_KINDS)
     for (const again of [1, 2, 3])
       for (const isCut of [true, false])
         t.test(`${kind}: 2 are lost, ${again} sent, ${isCut ? "unheard" : "heard"}`, async (t) => {
-          const place = newPlace(kind);
-          const { hearer, teller, id } = await pair(t, driver, place);
-          for (const at of range(1, 5)) await say(teller, place, `${at}`);
-          await hearer.cluster.barrier();
+          const chat = newChat(kind);
+          const { subscriber, publisher, id } = await pair(t, driver, chat);
+          for (const at of range(1, 5)) await sendText(publisher, chat, `${at}`);
+          await subscriber.cluster.barrier();
           const comeBack = isCut ? network.blockSubscriptions(id) : () => {};
-          await driver.forget(teller, place.key, {
+          await driver.failOver(publisher, chat.key, {
             publications: 2,
             kept: true,
           });
           const later = range(1, again).map((at) => `later ${at}`);
-          for (const text of later) await say(teller, place, text);
+          for (const text of later) await sendText(publisher, chat, text);
           comeBack();
-          await hasTold(hearer, place, `later ${again}`);
-          await say(teller, place, "last");
-          await hasTold(hearer, place, "last");
+          await untilDelivered(subscriber, chat, `later ${again}`);
+          await sendText(publisher, chat, "last");
+          await untilDelivered(subscriber, chat, "last");
           const told = [...range(1, 5).map(String), ...later, "last"];
-          t.same(texts(hearer, place), told);
-          t.same(disorder(hearer), []);
+          t.same(deliveredTexts(subscriber, chat), told);
+          t.same(orderErrors(subscriber), []);
         });
-  if (driver.tellsApart) await lostAndOvertaken(t, driver);
-  for (const kind of KINDS) await lostAhead(t, driver, kind); // last: buckets go on with ids of a clock ahead
+  if (driver.publishesPerUser) await lostAndOvertaken(t, driver);
+  for (const kind of CHAT_KINDS) await lostAhead(t, driver, kind); // last: buckets go on with ids of a clock ahead
 }
 
 /** What has the number behind the lost ones' comes before what has theirs. */
@@ -602,35 +609,35 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
         t.test(
           `personal: ${lost} ${isKept ? "" : "unstored "}are lost, a ${first} overtakes`,
           async (t) => {
-            const place = newPlace("personal");
-            const { hearer, teller, id } = await pair(t, driver, place);
-            await say(teller, place, "1");
+            const chat = newChat("personal");
+            const { subscriber, publisher, id } = await pair(t, driver, chat);
+            await sendText(publisher, chat, "1");
             const early = range(1, lost).map((at) => `lost ${at}`);
-            for (const text of early) await say(teller, place, text, isKept ? {} : PASSING);
-            await hasTold(hearer, place, `lost ${lost}`);
+            for (const text of early) await sendText(publisher, chat, text, isKept ? {} : UNSTORED);
+            await untilDelivered(subscriber, chat, `lost ${lost}`);
             const publications = lost;
             const forgotten = { publications, kept: isKept };
-            await driver.forget(teller, place.key, forgotten);
+            await driver.failOver(publisher, chat.key, forgotten);
             const later = range(1, lost).map((at) => `later ${at}`);
             const late = later.map((text) => network.delayPublication(id, text));
-            for (const text of later) await say(teller, place, text);
+            for (const text of later) await sendText(publisher, chat, text);
             const overtaking = first === "stream" ? "" : "overtaking";
-            if (first === "stream") await producer(teller, place).start();
+            if (first === "stream") await producer(publisher, chat).start();
             else
-              await say(
-                ...([teller, place, overtaking] as const),
-                first === "message" ? {} : PASSING,
+              await sendText(
+                ...([publisher, chat, overtaking] as const),
+                first === "message" ? {} : UNSTORED,
               );
-            await hasTold(hearer, place, overtaking);
+            await untilDelivered(subscriber, chat, overtaking);
             for (const { arrived, release } of late) {
               await arrived;
               release();
             }
-            await say(teller, place, "last");
-            await hasTold(hearer, place, "last");
+            await sendText(publisher, chat, "last");
+            await untilDelivered(subscriber, chat, "last");
             const told = ["1", ...early, ...later, overtaking, "last"];
-            t.same(texts(hearer, place), told);
-            t.same(disorder(hearer), []);
+            t.same(deliveredTexts(subscriber, chat), told);
+            t.same(orderErrors(subscriber), []);
           },
         );
 }
@@ -640,13 +647,13 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
  * the node that sent them is ahead; and the messages of other channels may move the counter of ids
  * past them before anybody looks. Ids need not grow here.
  */
-async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): Promise<void> {
+async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): Promise<void> {
   const { network } = driver;
   const scene = async (t: Test) => {
-    const [place, elsewhere] = [newPlace(kind), newPlace("group")];
-    const found = await pair(t, driver, place);
+    const [chat, elsewhere] = [newChat(kind), newChat("group")];
+    const found = await pair(t, driver, chat);
     const ahead = await driver.open(t, { aheadMs: 20_000 });
-    return { ...found, place, elsewhere, ahead };
+    return { ...found, chat, elsewhere, ahead };
   };
 
   for (const lost of [1, 2, 12])
@@ -654,86 +661,86 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Place["kind"]): 
       t.test(
         `${kind}: ${lost} by a clock ahead are lost, ${isCut ? "unheard" : "heard"}`,
         async (t) => {
-          const { place, elsewhere, hearer, teller, ahead, id } = await scene(t);
-          await say(teller, place, "1");
+          const { chat, elsewhere, subscriber, publisher, ahead, id } = await scene(t);
+          await sendText(publisher, chat, "1");
           const early = range(1, lost).map((at) => `lost ${at}`);
-          for (const text of early) await say(ahead, place, text);
-          await hearer.cluster.barrier();
+          for (const text of early) await sendText(ahead, chat, text);
+          await subscriber.cluster.barrier();
           const release = isCut ? network.blockSubscriptions(id) : network.holdPublications(id);
           const publications = lost;
-          await driver.forget(teller, place.key, { publications, kept: true });
-          await say(teller, place, "later");
-          await say(ahead, elsewhere, "the counter is past the lost ones");
+          await driver.failOver(publisher, chat.key, { publications, kept: true });
+          await sendText(publisher, chat, "later");
+          await sendText(ahead, elsewhere, "the counter is past the lost ones");
           release();
-          await hasTold(hearer, place, "later");
-          await say(teller, place, "last");
-          await hasTold(hearer, place, "last");
-          t.same(texts(hearer, place), ["1", ...early, "later", "last"]);
+          await untilDelivered(subscriber, chat, "later");
+          await sendText(publisher, chat, "last");
+          await untilDelivered(subscriber, chat, "last");
+          t.same(deliveredTexts(subscriber, chat), ["1", ...early, "later", "last"]);
         },
       );
 
   t.test(`${kind}: an id of another channel is lost`, async (t) => {
-    const elsewhere = newPlace("group");
+    const elsewhere = newChat("group");
     const ahead = await driver.open(t, { aheadMs: 20_000 });
-    await say(ahead, elsewhere, "lost");
-    const place = newPlace(kind);
-    const { hearer, teller, id } = await pair(t, driver, place);
+    await sendText(ahead, elsewhere, "lost");
+    const chat = newChat(kind);
+    const { subscriber, publisher, id } = await pair(t, driver, chat);
     const release = network.holdPublications(id);
     const forgotten = { publications: 1, kept: true } as const;
-    await driver.forget(teller, elsewhere.key, forgotten);
-    await say(teller, place, "1");
-    await say(ahead, elsewhere, "the counter is past the lost one");
+    await driver.failOver(publisher, elsewhere.key, forgotten);
+    await sendText(publisher, chat, "1");
+    await sendText(ahead, elsewhere, "the counter is past the lost one");
     release();
-    await hasTold(hearer, place, "1");
-    await say(teller, place, "2");
-    await hasTold(hearer, place, "2");
-    t.same(texts(hearer, place), ["1", "2"]);
+    await untilDelivered(subscriber, chat, "1");
+    await sendText(publisher, chat, "2");
+    await untilDelivered(subscriber, chat, "2");
+    t.same(deliveredTexts(subscriber, chat), ["1", "2"]);
   });
 
   t.test(`${kind}: one that was not stored is lost`, async (t) => {
-    const { place, elsewhere, hearer, teller, ahead, id } = await scene(t);
-    await say(teller, place, "1");
-    await hasTold(hearer, place, "1"); // a node that reads a channel leaves out what is not stored
-    await say(ahead, place, "passing", PASSING);
-    await hearer.cluster.barrier();
+    const { chat, elsewhere, subscriber, publisher, ahead, id } = await scene(t);
+    await sendText(publisher, chat, "1");
+    await untilDelivered(subscriber, chat, "1"); // a node that reads a channel leaves out what is not stored
+    await sendText(ahead, chat, "passing", UNSTORED);
+    await subscriber.cluster.barrier();
     const release = network.holdPublications(id);
     const forgotten = { publications: 1, kept: false } as const;
-    await driver.forget(teller, place.key, forgotten);
-    await say(teller, place, "later");
-    await say(ahead, elsewhere, "the counter is past the lost one");
+    await driver.failOver(publisher, chat.key, forgotten);
+    await sendText(publisher, chat, "later");
+    await sendText(ahead, elsewhere, "the counter is past the lost one");
     release();
-    await hasTold(hearer, place, "later");
-    await say(teller, place, "last");
-    await hasTold(hearer, place, "last");
-    t.same(texts(hearer, place), ["1", "passing", "later", "last"]);
+    await untilDelivered(subscriber, chat, "later");
+    await sendText(publisher, chat, "last");
+    await untilDelivered(subscriber, chat, "last");
+    t.same(deliveredTexts(subscriber, chat), ["1", "passing", "later", "last"]);
   });
 
   for (const isEmptied of [true, false])
     t.test(
       `${kind}: ${isEmptied ? "all" : "some"} that were told are gone for their time is over, and none is lost`,
       async (t) => {
-        const { place, hearer, teller, id } = await scene(t);
+        const { chat, subscriber, publisher, id } = await scene(t);
         const expiring = { expireS: 1 };
-        await say(teller, place, "1", isEmptied ? expiring : {});
-        await say(teller, place, "2", expiring);
-        await say(teller, place, "3", isEmptied ? expiring : {});
-        await say(teller, place, "4", expiring);
-        await say(teller, place, "passing", PASSING);
-        await hearer.cluster.barrier();
+        await sendText(publisher, chat, "1", isEmptied ? expiring : {});
+        await sendText(publisher, chat, "2", expiring);
+        await sendText(publisher, chat, "3", isEmptied ? expiring : {});
+        await sendText(publisher, chat, "4", expiring);
+        await sendText(publisher, chat, "passing", UNSTORED);
+        await subscriber.cluster.barrier();
         const gone = isEmptied ? 4 : 2;
         let swept = 0;
         await until(async () => {
-          swept += await driver.sweep(teller);
+          swept += await driver.sweep(publisher);
           return swept === gone;
         }, "they are gone");
         for (const text of ["5", "6"]) {
           const comeBack = network.blockSubscriptions(id);
-          await say(teller, place, text);
+          await sendText(publisher, chat, text);
           comeBack();
-          await hasTold(hearer, place, text);
+          await untilDelivered(subscriber, chat, text);
         }
-        t.same(texts(hearer, place), ["1", "2", "3", "4", "passing", "5", "6"]);
-        t.same(disorder(hearer), []);
+        t.same(deliveredTexts(subscriber, chat), ["1", "2", "3", "4", "passing", "5", "6"]);
+        t.same(orderErrors(subscriber), []);
       },
     );
 }
@@ -744,20 +751,20 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
 
   /** A group of these, in which something was said before. */
   async function scene(t: Test, members: readonly string[]) {
-    const place = newPlace("group");
-    const judged = judgeOf(place);
-    const { hearer, teller, id } = await pair(t, driver, place, judged.judge);
-    judged.node = hearer;
-    const { channel } = place;
-    await teller.store.createChannel(groupInfo(channel.id), members);
-    const remove = (uid: string) => teller.store.removeSubscribers(channel, [uid], "permanent");
-    await say(teller, place, "before");
-    await hearer.cluster.barrier();
-    return { place, hearer, teller, id, judged, remove };
+    const chat = newChat("group");
+    const judged = recordingJudge(chat);
+    const { subscriber, publisher, id } = await pair(t, driver, chat, judged.judge);
+    judged.node = subscriber;
+    const { channel } = chat;
+    await publisher.store.createChannel(groupInfo(channel.id), members);
+    const remove = (uid: string) => publisher.store.removeSubscribers(channel, [uid], "permanent");
+    await sendText(publisher, chat, "before");
+    await subscriber.cluster.barrier();
+    return { chat, subscriber, publisher, id, judged, remove };
   }
 
   /** What was told of the group, in order. */
-  const shown = ({ events }: DeliveryNode, { channel }: Place) =>
+  const shown = ({ events }: DeliveryNode, { channel }: Chat) =>
     events.flatMap((one) => {
       if (one.kind === "removal" && one.channelId === channel.id) return [`without ${one.uids}`];
       if (one.kind !== "message" || one.message.channel.id !== channel.id) return [];
@@ -765,88 +772,88 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
     });
 
   t.test("a removal comes in turn with the messages", async (t) => {
-    const { place, hearer, teller, remove } = await scene(t, ["ann", "bob"]);
+    const { chat, subscriber, publisher, remove } = await scene(t, ["ann", "bob"]);
     await remove("ann");
-    await say(teller, place, "behind");
-    await hearer.cluster.barrier();
-    t.same(shown(hearer, place), ["before", "without ann", "behind"]);
+    await sendText(publisher, chat, "behind");
+    await subscriber.cluster.barrier();
+    t.same(shown(subscriber, chat), ["before", "without ann", "behind"]);
   });
 
   t.test("a replaced list is judged in turn", async (t) => {
-    const { place, hearer, teller, judged } = await scene(t, ["ann", "bob"]);
+    const { chat, subscriber, publisher, judged } = await scene(t, ["ann", "bob"]);
     const replaced = { ...PERMANENT, reset: true };
-    await teller.store.addSubscribers(place.channel, ["bob"], replaced);
-    await say(teller, place, "behind");
-    await hasTold(hearer, place, "behind");
+    await publisher.store.addSubscribers(chat.channel, ["bob"], replaced);
+    await sendText(publisher, chat, "behind");
+    await untilDelivered(subscriber, chat, "behind");
     t.ok(judged.groups.includes("before"), "before what came behind it");
   });
 
   t.test("one that is lost is judged before anything behind it", async (t) => {
-    const { place, hearer, teller, id, judged, remove } = await scene(t, ["ann"]);
+    const { chat, subscriber, publisher, id, judged, remove } = await scene(t, ["ann"]);
     const lost = network.dropPublication(id, "ann");
     await remove("ann");
     await lost;
-    await say(teller, place, "behind");
-    await hasTold(hearer, place, "behind");
+    await sendText(publisher, chat, "behind");
+    await untilDelivered(subscriber, chat, "behind");
     t.ok(judged.groups.includes("before"), "before what came behind it");
   });
 
   t.test("one that comes twice does no harm", async (t) => {
-    const { place, hearer, teller, id, remove } = await scene(t, ["ann"]);
+    const { chat, subscriber, publisher, id, remove } = await scene(t, ["ann"]);
     const twice = network.duplicatePublication(id, "ann");
     await remove("ann");
     await twice;
-    await say(teller, place, "behind");
-    await hasTold(hearer, place, "behind");
-    await hearer.cluster.barrier();
-    t.same(shown(hearer, place), ["before", "without ann", "behind"]);
+    await sendText(publisher, chat, "behind");
+    await untilDelivered(subscriber, chat, "behind");
+    await subscriber.cluster.barrier();
+    t.same(shown(subscriber, chat), ["before", "without ann", "behind"]);
   });
 
   const forgetOne = { publications: 1, kept: false } as const;
 
   t.test("one with the number of a lost one is judged at once", async (t) => {
-    const { place, hearer, teller, judged, remove } = await scene(t, ["ann", "bob"]);
+    const { chat, subscriber, publisher, judged, remove } = await scene(t, ["ann", "bob"]);
     await remove("ann");
-    await hearer.cluster.barrier();
-    await driver.forget(teller, place.key, forgetOne);
+    await subscriber.cluster.barrier();
+    await driver.failOver(publisher, chat.key, forgetOne);
     await remove("bob");
-    await say(teller, place, "behind");
-    await hasTold(hearer, place, "behind");
-    const isTold = shown(hearer, place).includes("without bob");
+    await sendText(publisher, chat, "behind");
+    await untilDelivered(subscriber, chat, "behind");
+    const isTold = shown(subscriber, chat).includes("without bob");
     t.ok(isTold || judged.groups.includes("before"), "before what came behind it");
   });
 
   t.test("so is one that came while the subscription was lost", async (t) => {
     const removal = await scene(t, ["ann", "bob"]);
     const ended = await scene(t, ["ann", "bob"]);
-    const stream = producer(ended.teller, ended.place);
+    const stream = producer(ended.publisher, ended.chat);
     await stream.start();
     await new Promise((go) => setTimeout(go, 11_000)); // what was said is too old to be lost by a fail-over
-    for (const [what, { place, hearer, teller, id, judged, remove }] of [
+    for (const [what, { chat, subscriber, publisher, id, judged, remove }] of [
       ["a removal", removal],
       ["the end of a stream", ended],
     ] as const) {
       if (what === "a removal") await remove("ann");
       else await stream.end();
-      await hearer.cluster.barrier();
+      await subscriber.cluster.barrier();
       const comeBack = network.blockSubscriptions(id);
-      await driver.forget(teller, place.key, forgetOne);
+      await driver.failOver(publisher, chat.key, forgetOne);
       await remove("bob");
       comeBack();
-      await hearer.cluster.barrier();
+      await subscriber.cluster.barrier();
       t.ok(judged.groups.length > 0, `it has the number of ${what}`);
     }
   });
 
   t.test("what was missed is told after its group is judged", async (t) => {
-    const { place, hearer, teller, id, judged, remove } = await scene(t, ["ann"]);
+    const { chat, subscriber, publisher, id, judged, remove } = await scene(t, ["ann"]);
     const comeBack = network.blockSubscriptions(id);
     await remove("ann");
-    for (const at of range(1, 3)) await say(teller, place, `${at}`);
+    for (const at of range(1, 3)) await sendText(publisher, chat, `${at}`);
     comeBack();
-    await hearer.cluster.barrier();
+    await subscriber.cluster.barrier();
     t.ok(judged.groups.includes("before"));
-    t.same(texts(hearer, place), ["before", "1", "2", "3"]);
+    t.same(deliveredTexts(subscriber, chat), ["before", "1", "2", "3"]);
   });
 }
 
@@ -860,18 +867,21 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
   for (const changed of [0, 3, 30])
     t.test(`${changed} of ${TOPICS} groups changed`, async (t) => {
       const prefix = `r${changed}`; // no message was ever sent there
-      const [hearer, teller] = [await driver.open(t, { prefix }), await driver.open(t, { prefix })];
-      const places = range(1, TOPICS).map(() => newPlace("group"));
-      for (const { topic } of places) await hearer.cluster.listen(topic);
-      const comeBack = network.blockSubscriptions(hearer.cluster.nodeId);
-      const busy = places.slice(0, changed);
-      for (const place of busy) await say(teller, place, "missed");
+      const [subscriber, publisher] = [
+        await driver.open(t, { prefix }),
+        await driver.open(t, { prefix }),
+      ];
+      const chats = range(1, TOPICS).map(() => newChat("group"));
+      for (const { topic } of chats) await subscriber.cluster.listen(topic);
+      const comeBack = network.blockSubscriptions(subscriber.cluster.nodeId);
+      const busy = chats.slice(0, changed);
+      for (const chat of busy) await sendText(publisher, chat, "missed");
       for (const server of network.servers) await server.client().call("CONFIG", "RESETSTAT");
       const since = performance.now();
       comeBack();
-      await hearer.cluster.barrier();
+      await subscriber.cluster.barrier();
       const beats = Math.ceil((performance.now() - since) / 100);
-      for (const place of busy) t.same(texts(hearer, place), ["missed"]);
+      for (const chat of busy) t.same(deliveredTexts(subscriber, chat), ["missed"]);
       const numbers = await calls(driver, "hget");
       const scripts = await calls(driver, "evalsha");
       t.ok(numbers >= TOPICS, "a number of each");
@@ -903,17 +913,17 @@ async function courses(t: Test, driver: DeliveryDriver): Promise<void> {
     const seed = SEED * 1000 + course;
     t.test(`seed ${seed}`, async (t) => {
       const random = new Random(seed);
-      const places = [...KINDS, ...KINDS].map(newPlace) as [Place, ...Place[]];
-      const { hearer, teller, id } = await pair(t, driver, places[0]);
+      const chats = [...CHAT_KINDS, ...CHAT_KINDS].map(newChat) as [Chat, ...Chat[]];
+      const { subscriber, publisher, id } = await pair(t, driver, chats[0]);
       const other = await driver.open(t);
-      for (const { topic } of places) await hearer.cluster.listen(topic);
-      const streams = places.map((place) => producer(teller, place));
-      const texted = new Map<Place, string>(places.map((place) => [place, ""]));
+      for (const { topic } of chats) await subscriber.cluster.listen(topic);
+      const streams = chats.map((chat) => producer(publisher, chat));
+      const texted = new Map<Chat, string>(chats.map((chat) => [chat, ""]));
       for (const stream of streams) await stream.start();
       let late: (() => void) | undefined;
       for (const at of range(1, 80)) {
-        const which = random.below(places.length);
-        const place = places[which] as Place;
+        const which = random.below(chats.length);
+        const chat = chats[which] as Chat;
         const text = `<${seed} ${at}>`;
         const fault = random.below(10);
         if (fault === 0) void network.dropPublication(id, text);
@@ -923,25 +933,25 @@ async function courses(t: Test, driver: DeliveryDriver): Promise<void> {
           late = network.delayPublication(id, text).release;
         }
         if (fault === 3 && random.flip()) network.cutSubscriptions(id);
-        if (random.below(3) > 0) await say(random.flip() ? teller : other, place, text);
+        if (random.below(3) > 0) await sendText(random.flip() ? publisher : other, chat, text);
         else {
           await streams[which]?.content(text);
-          texted.set(place, `${texted.get(place)}${text}`);
+          texted.set(chat, `${texted.get(chat)}${text}`);
         }
       }
       late?.();
-      for (const [at, place] of places.entries()) {
+      for (const [at, chat] of chats.entries()) {
         await streams[at]?.end();
-        await say(teller, place, "last");
-        await hasTold(hearer, place, "last");
+        await sendText(publisher, chat, "last");
+        await untilDelivered(subscriber, chat, "last");
       }
-      await hearer.cluster.barrier();
-      t.same(disorder(hearer), []);
-      for (const place of places) {
-        const head = await teller.store.headSeq(place.key);
-        t.same(seqsOf(hearer, place.key), range(1, head), place.kind);
-        const view = { text: texted.get(place), state: "closed", wrong: 0 };
-        t.same(viewOf(hearer, place), view);
+      await subscriber.cluster.barrier();
+      t.same(orderErrors(subscriber), []);
+      for (const chat of chats) {
+        const head = await publisher.store.headSeq(chat.key);
+        t.same(seqsOf(subscriber, chat.key), range(1, head), chat.kind);
+        const view = { text: texted.get(chat), state: "closed", wrong: 0 };
+        t.same(viewOf(subscriber, chat), view);
       }
     });
   }

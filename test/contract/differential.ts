@@ -9,8 +9,8 @@ import { groupTopic, presenceTopic, userTopic } from "../../src/broker/model.ts"
 import type { ClusterEvent, LoggedInSession } from "../../src/broker/ports.ts";
 import { Random } from "../support/random.ts";
 import { volume } from "../support/volume.ts";
-import { Course, GROUPS, type Step, UIDS, type World } from "./course.ts";
-import { Bench, type StoreDriver } from "./store-bench.ts";
+import { type CallContext, GROUPS, RandomCalls, type Step, UIDS } from "./random-calls.ts";
+import { type StoreDriver, StoreFixture } from "./store-fixture.ts";
 
 /** Fixed by default: other seeds are for longer runs, which may find something new. */
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
@@ -27,11 +27,11 @@ export function differential(t: Test, one: StoreDriver, other: StoreDriver): voi
       const seed = SEED + round;
       const random = new Random(seed);
       const limits = {
-        keeps: random.pick([0, 7]),
+        maxChannelMessages: random.pick([0, 7]),
         retentionS: random.pick([0, 90]),
       };
       const sides = [await Side.open(t, one, limits), await Side.open(t, other, limits)] as const;
-      const taken = await takeAll(new Course(random), sides);
+      const taken = await takeAll(new RandomCalls(random), sides);
       const { length } = taken.steps;
       if (taken.answers !== undefined) {
         const [found, expected] = taken.answers;
@@ -47,7 +47,7 @@ export function differential(t: Test, one: StoreDriver, other: StoreDriver): voi
 }
 
 /** Takes steps until the sides differ; then `answers` has both. */
-async function takeAll(course: Course, sides: readonly [Side, Side]) {
+async function takeAll(course: RandomCalls, sides: readonly [Side, Side]) {
   const steps: string[] = [];
   while (steps.length < STEPS) {
     const step = course.next();
@@ -58,44 +58,45 @@ async function takeAll(course: Course, sides: readonly [Side, Side]) {
   return { steps, answers: undefined };
 }
 
-class Side implements World {
-  readonly bench: Bench;
+class Side implements CallContext {
+  readonly fixture: StoreFixture;
   readonly logins: LoggedInSession[] = [];
   readonly #ids = new Names();
   readonly #orders = new Names();
   readonly #sinces = new Names();
   #seen = 0;
 
-  private constructor(bench: Bench) {
-    this.bench = bench;
+  private constructor(fixture: StoreFixture) {
+    this.fixture = fixture;
   }
 
   static async open(
     t: Test,
     driver: StoreDriver,
-    limits: Pick<Bench, "keeps" | "retentionS">,
+    limits: Pick<StoreFixture, "maxChannelMessages" | "retentionS">,
   ): Promise<Side> {
-    const bench = new Bench(await driver.place(t));
-    Object.assign(bench, limits);
-    await bench.reopen();
-    await bench.listen(TOPICS);
-    t.teardown(() => bench.store.close());
-    return new Side(bench);
+    const fixture = new StoreFixture(await driver.createLocation(t));
+    Object.assign(fixture, limits);
+    await fixture.reopen();
+    await fixture.listen(TOPICS);
+    t.teardown(() => fixture.store.close());
+    return new Side(fixture);
   }
 
   close(): Promise<void> {
-    return this.bench.store.close();
+    return this.fixture.store.close();
   }
 
   /** What the step was answered and what it published, in the same words on both sides. */
   async take(step: Step): Promise<unknown> {
-    const { bench } = this;
-    bench.nowMs += step.passMs;
+    const { fixture } = this;
+    fixture.nowMs += step.passMs;
     const answer = await step.run(this).catch(codeOf);
-    for (const { channel, fromUid } of step.channels) await bench.published(channel, fromUid);
-    await bench.store.headSeq("2:none"); // events of users and members have come when a read is answered
-    const events = bench.events.slice(this.#seen);
-    this.#seen = bench.events.length;
+    for (const { channel, fromUid } of step.channels)
+      await fixture.untilPublished(channel, fromUid);
+    await fixture.store.headSeq("2:none"); // events of users and members have come when a read is answered
+    const events = fixture.events.slice(this.#seen);
+    this.#seen = fixture.events.length;
     const comparable = events.filter(
       ({ kind }) => !(step.isReset && kind === "removal"), // names those removed, or anybody
     );

@@ -8,17 +8,17 @@ import { MAIN_DEVICE, SECONDARY_DEVICE } from "../../src/broker/model.ts";
 import type { Claim, LoggedInSession, LoginResult } from "../../src/broker/ports.ts";
 import {
   type ContractNode,
-  endedWhile,
-  freshUid,
-  type Kind,
   type NodeDriver,
+  type SessionKind,
   sessionOf,
+  sessionsEndedDuring,
   sessionsOf,
-} from "./cluster-bench.ts";
+  uniqueUid,
+} from "./cluster-fixture.ts";
 
 /** A user's sessions, as they come and go. */
 class User {
-  readonly uid = freshUid();
+  readonly uid = uniqueUid();
   readonly #nodes: readonly [ContractNode, ...ContractNode[]];
   #turn = 0;
 
@@ -34,11 +34,11 @@ class User {
   }
 
   /** Enters a session that must not be refused. */
-  async enter(kind: Kind = {}, claim?: Claim) {
+  async enter(kind: SessionKind = {}, claim?: Claim) {
     const { cluster, directory } = this.node;
     const session = sessionOf(cluster, this.uid, kind);
     let order = 0;
-    const ended = await endedWhile(this.#nodes[0], this.uid, async () => {
+    const ended = await sessionsEndedDuring(this.#nodes[0], this.uid, async () => {
       const placed = await directory.login(session, { claim });
       if (placed.kind !== "entered") throw new Error(placed.kind);
       order = placed.order;
@@ -53,7 +53,7 @@ class User {
   /** Why a session is refused; "entered": it is not. */
   async refusal(
     claim: Claim | undefined,
-    kind: Kind = {},
+    kind: SessionKind = {},
   ): Promise<CloseReason | LoginResult["kind"]> {
     const { cluster, directory } = this.node;
     const session = sessionOf(cluster, this.uid, kind);
@@ -123,7 +123,7 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
     const expected: string[] = [];
     for (let at = 0; at < 120; at++) {
       const level = at % 2 === 0 ? SECONDARY_DEVICE : MAIN_DEVICE;
-      const session = sessionOf(cluster, freshUid(), { level });
+      const session = sessionOf(cluster, uniqueUid(), { level });
       const entered = await store.login(session, cluster.incarnation);
       if (entered.kind !== "entered") throw new Error(entered.kind);
       asked.push(entered);

@@ -8,7 +8,7 @@ import {
   MAIN_DEVICE,
   SECONDARY_DEVICE,
 } from "../../src/broker/model.ts";
-import { freshUid, type NodeDriver, sessionOf, sessionsOf } from "./cluster-bench.ts";
+import { type NodeDriver, sessionOf, sessionsOf, uniqueUid } from "./cluster-fixture.ts";
 
 const RACES = 30;
 
@@ -28,7 +28,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster, directory, store } = one;
 
   t.test("only the device's token enters a session", async (t) => {
-    const uid = freshUid();
+    const uid = uniqueUid();
     const enter = async (tokenHash: Uint8Array, flag: 0 | 1 = 0) => {
       const session = sessionOf(cluster, uid, { flag });
       return (await directory.login(session, { tokenHash })).kind;
@@ -48,7 +48,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
 
   t.test("the device's level counts, not the given one", async (t) => {
     for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
-      const uid = freshUid();
+      const uid = uniqueUid();
       await store.putDevice(device(uid, "a", level));
       const claimed = level === MAIN_DEVICE ? SECONDARY_DEVICE : MAIN_DEVICE;
       const asked = sessionOf(cluster, uid, { level: claimed });
@@ -64,7 +64,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   });
 
   t.test("a wrong token ends nobody and is no login", async (t) => {
-    const uid = freshUid();
+    const uid = uniqueUid();
     await store.putDevice(device(uid, "a"));
     const session = sessionOf(cluster, uid);
     const first = await directory.login(session, { tokenHash: hash("a") });
@@ -82,7 +82,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
 
   t.test("a session that was away while its device logged out stays ended", async (t) => {
     for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
-      const uid = freshUid();
+      const uid = uniqueUid();
       const tokenHash = hash("a");
       const register = () => store.putDevice(device(uid, "a", level));
       const logOut = () => store.putDevice({ ...device(uid, "", level), tokenHash: NO_TOKEN });
@@ -113,7 +113,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   });
 
   t.test("so does one of a device that needed no token", async (t) => {
-    const uid = freshUid();
+    const uid = uniqueUid();
     const asked = sessionOf(cluster, uid);
     const first = await store.login(asked, "n:1", {});
     if (first.kind !== "entered") throw new Error(first.kind);
@@ -128,7 +128,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   t.test("who changes the token then finds every session of it", async (t) => {
     const wrong: string[] = [];
     for (let round = 0; round < RACES; round++) {
-      const uid = freshUid();
+      const uid = uniqueUid();
       await store.putDevice(device(uid, "old", SECONDARY_DEVICE));
       const entered: string[] = [];
       const logIn = async (at: number) => {

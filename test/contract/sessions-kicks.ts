@@ -16,11 +16,11 @@ import type { Claim, LoggedInSession } from "../../src/broker/ports.ts";
 import { tokenTag } from "../../src/broker/tokens.ts";
 import {
   type ContractNode,
-  freshUid,
   type NodeDriver,
   sessionOf,
   sessionsOf,
-} from "./cluster-bench.ts";
+  uniqueUid,
+} from "./cluster-fixture.ts";
 import {
   type FirstDevice,
   KICK_CASES,
@@ -86,7 +86,7 @@ interface Step {
 
 /** A user whose sessions come on the nodes in turn; the first of them hears what is published. */
 class User {
-  readonly uid = freshUid();
+  readonly uid = uniqueUid();
   readonly #nodes: readonly [ContractNode, ContractNode];
   readonly #logins = new Map<string, LoggedInSession>();
   #turn = 0;

@@ -6,14 +6,14 @@ import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../src/broker/model.ts";
 import { presenceTopic, SECONDARY_DEVICE, userTopic } from "../../src/broker/model.ts";
 import {
-  endedFor,
-  endedWhile,
-  freshUid,
-  type Kind,
   type NodeDriver,
+  type SessionKind,
   sessionOf,
+  sessionsEndedBy,
+  sessionsEndedDuring,
   sessionsOf,
-} from "./cluster-bench.ts";
+  uniqueUid,
+} from "./cluster-fixture.ts";
 import { continuing } from "./sessions-continuing.ts";
 import { credentials } from "./sessions-credentials.ts";
 import { kicks } from "./sessions-kicks.ts";
@@ -42,20 +42,20 @@ async function loggingIn(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster, directory, store } = node;
 
   t.test("users do not touch each other", async (t) => {
-    const [one, other] = [freshUid(), freshUid()];
+    const [one, other] = [uniqueUid(), uniqueUid()];
     await directory.login(sessionOf(cluster, one, { deviceId: "d" }));
     const next = sessionOf(cluster, other, { deviceId: "d" });
-    t.same(await endedFor(node, next), []);
+    t.same(await sessionsEndedBy(node, next), []);
     t.equal((await sessionsOf(store, one)).length, 1);
   });
 
   t.test("of mains that log in at once exactly one survives", async (t) => {
     const other = await driver.open(t);
-    const uid = freshUid();
+    const uid = uniqueUid();
     const mains = Array.from({ length: 20 }, (_, at) =>
       sessionOf(at % 2 ? cluster : other.cluster, uid, {}),
     );
-    const ended = await endedWhile(node, uid, () =>
+    const ended = await sessionsEndedDuring(node, uid, () =>
       Promise.all(mains.map((one, at) => (at % 2 ? directory : other.directory).login(one))),
     );
     const left = await sessionsOf(store, uid);
@@ -70,7 +70,7 @@ async function loggingIn(t: Test, driver: NodeDriver): Promise<void> {
 
 async function leaving(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster, directory, store } = await driver.open(t);
-  const uid = freshUid();
+  const uid = uniqueUid();
   const first = sessionOf(cluster, uid, {});
   const second = sessionOf(cluster, uid, secondary);
 
@@ -83,7 +83,7 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
 
   t.test("is harmless for one that is not in", async (t) => {
     await directory.remove(first);
-    await directory.remove(sessionOf(cluster, freshUid(), {}));
+    await directory.remove(sessionOf(cluster, uniqueUid(), {}));
     t.same(await sessionsOf(store, uid), [second]);
   });
 
@@ -98,7 +98,7 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
 
   t.test("to end one takes it out and tells, each time", async (t) => {
     const { cluster, directory, store, events } = await driver.open(t);
-    const user = freshUid();
+    const user = uniqueUid();
     const [gone, left] = [{}, secondary].map((kind) => sessionOf(cluster, user, kind)) as [
       SessionRecord,
       SessionRecord,
@@ -129,13 +129,13 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
 
 async function presence(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster, directory } = await driver.open(t);
-  const online = async (kinds: readonly Kind[]): Promise<string> => {
-    const uid = freshUid();
+  const online = async (kinds: readonly SessionKind[]): Promise<string> => {
+    const uid = uniqueUid();
     for (const kind of kinds) await directory.login(sessionOf(cluster, uid, kind));
     return uid;
   };
 
-  const RULES: readonly (readonly [string, readonly Kind[], DeviceFlag])[] = [
+  const RULES: readonly (readonly [string, readonly SessionKind[], DeviceFlag])[] = [
     ["one session's flag", [{ flag: DESKTOP, ...secondary }], DESKTOP],
     [
       "the main session's flag before a lower one",
@@ -160,7 +160,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
 
   t.test("answers in order, duplicates included", async (t) => {
     const on = await online([{ flag: WEB }]);
-    const off = freshUid();
+    const off = uniqueUid();
     const is = { uid: on, online: true, flag: WEB };
     const isNot = { uid: off, online: false, flag: 0 };
     t.same(await directory.presence([off, on, off, on, on]), [isNot, is, isNot, is, is]);
@@ -168,7 +168,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
 
   t.test("is published by each step that changes it", async (t) => {
     const [here, there] = [await driver.open(t), await driver.open(t)];
-    const uid = freshUid();
+    const uid = uniqueUid();
     await there.cluster.listen(presenceTopic(uid));
     const session = sessionOf(here.cluster, uid);
     const another = sessionOf(here.cluster, uid, secondary);

@@ -2,33 +2,33 @@
 
 import type { Test } from "tap";
 import type { SessionRecord } from "../../src/broker/model.ts";
-import { type Given, group, PERMANENT, person, TEMPORARY } from "./store-bench.ts";
+import { type FixtureFactory, group, PERMANENT, person, TEMPORARY } from "./store-fixture.ts";
 
 const NO_LISTS = { isDenied: false, hasAllowlist: false, isAllowed: false };
 
-export async function channels(t: Test, given: Given): Promise<void> {
+export async function channels(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a channel is created once, with its flags and members", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const info = { ...group("g"), sendBan: true, large: true };
-    t.equal(await bench.store.channel(info), undefined);
-    t.equal(await bench.store.createChannel(info, ["a", "b", "a"]), true);
-    t.equal(await bench.store.createChannel(group("g"), ["c"]), false);
-    t.same(await bench.store.channel({ id: "g", type: 2 }), info);
-    t.equal((await bench.store.groupFacts("g", "c")).isSubscriber, false);
-    await bench.reopen();
-    t.same(await bench.store.channel({ id: "g", type: 2 }), info);
-    t.equal((await bench.store.groupFacts("g", "b")).isSubscriber, true);
+    t.equal(await fixture.store.channel(info), undefined);
+    t.equal(await fixture.store.createChannel(info, ["a", "b", "a"]), true);
+    t.equal(await fixture.store.createChannel(group("g"), ["c"]), false);
+    t.same(await fixture.store.channel({ id: "g", type: 2 }), info);
+    t.equal((await fixture.store.groupFacts("g", "c")).isSubscriber, false);
+    await fixture.reopen();
+    t.same(await fixture.store.channel({ id: "g", type: 2 }), info);
+    t.equal((await fixture.store.groupFacts("g", "b")).isSubscriber, true);
   });
 
   t.test("types have separate ids", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     await store.createChannel(group("x"), []);
     t.equal(await store.channel({ id: "x", type: 1 }), undefined);
     t.equal(await store.createChannel(person("x"), []), true);
   });
 
   t.test("of creations at once exactly one wins, wholly", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     const won = await Promise.all(
       Array.from({ length: 10 }, (_, i) => store.createChannel(group("g"), [`m${i}`])),
     );
@@ -38,7 +38,7 @@ export async function channels(t: Test, given: Given): Promise<void> {
   });
 
   t.test("flags change and the others stay", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     t.equal(await store.updateChannel(group("g"), { ban: true }), undefined);
     await store.createChannel(group("g"), ["a"]);
     t.same(await store.updateChannel(group("g"), { ban: true }), {
@@ -55,21 +55,21 @@ export async function channels(t: Test, given: Given): Promise<void> {
   });
 
   t.test("disband is never unset and the id stays taken", async (t) => {
-    const bench = await given(t);
-    await bench.store.createChannel(group("g"), ["a"]);
-    await bench.store.updateChannel(group("g"), { disband: true });
-    const after = await bench.store.updateChannel(group("g"), {
+    const fixture = await createFixture(t);
+    await fixture.store.createChannel(group("g"), ["a"]);
+    await fixture.store.updateChannel(group("g"), { disband: true });
+    const after = await fixture.store.updateChannel(group("g"), {
       disband: false,
       ban: false,
     });
     t.equal(after?.disband, true);
-    t.equal(await bench.store.createChannel(group("g"), []), false);
-    await bench.reopen();
-    t.equal((await bench.store.channel(group("g")))?.disband, true);
+    t.equal(await fixture.store.createChannel(group("g"), []), false);
+    await fixture.reopen();
+    t.equal((await fixture.store.channel(group("g")))?.disband, true);
   });
 
   t.test("changes at once are all kept", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     await store.createChannel(group("g"), []);
     await Promise.all([
       store.updateChannel(group("g"), { ban: true }),
@@ -83,9 +83,9 @@ export async function channels(t: Test, given: Given): Promise<void> {
   });
 }
 
-export async function facts(t: Test, given: Given): Promise<void> {
+export async function facts(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a group that does not exist has no info and no subscribers", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     t.same(await store.groupFacts("g", "a"), {
       ...{ info: undefined, isSubscriber: false },
       ...NO_LISTS,
@@ -93,7 +93,7 @@ export async function facts(t: Test, given: Given): Promise<void> {
   });
 
   t.test("an acknowledged change is seen by the next call", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     await store.createChannel(group("g"), []);
     for (let i = 0; i < 50; i++) {
       await store.addSubscribers(group("g"), ["a"], PERMANENT);
@@ -105,7 +105,7 @@ export async function facts(t: Test, given: Given): Promise<void> {
   });
 
   t.test("person facts tell both records and who is a contact", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     t.same(await store.personFacts("a", "b"), {
       receiver: undefined,
       receiverHasContacts: false,
@@ -140,7 +140,7 @@ export async function facts(t: Test, given: Given): Promise<void> {
   t.test(
     "groupsAmong tells which of some groups a user is in, and whether they are all",
     async (t) => {
-      const { store } = await given(t);
+      const { store } = await createFixture(t);
       const session: SessionRecord = {
         ...{ sessionId: "s", nodeId: "n", uid: "a" },
         ...{ flag: 0, level: 0, deviceId: "", tokenTag: "" },
@@ -168,8 +168,8 @@ export async function facts(t: Test, given: Given): Promise<void> {
   );
 
   t.test("groupsOf lists groups of either kind, but none disbanded", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
+    const fixture = await createFixture(t);
+    const { store } = fixture;
     for (const id of ["g1", "g2", "g3", "g4"])
       await store.createChannel(group(id), id === "g2" ? [] : ["a"]);
     await store.createChannel(person("p"), ["a"]);
@@ -179,7 +179,7 @@ export async function facts(t: Test, given: Given): Promise<void> {
     await store.createChannel(group("other"), ["ab"]);
     t.same([...(await store.groupsOf("a"))].sort(), ["g1", "g2"]);
     t.same(await store.groupsOf("nobody"), []);
-    await bench.reopen();
-    t.same([...(await bench.store.groupsOf("a"))].sort(), ["g1", "g2"]);
+    await fixture.reopen();
+    t.same([...(await fixture.store.groupsOf("a"))].sort(), ["g1", "g2"]);
   });
 }

@@ -4,108 +4,108 @@ import type { Test } from "tap";
 import { channelKey, type StreamSnapshot } from "../../src/broker/model.ts";
 import type { MessageDraft } from "../../src/broker/ports.ts";
 import {
-  ALL_OF_THEM,
-  changed,
+  changeConversation,
+  conversationIds,
+  conversationNumbers,
   DELETE,
   G,
-  listed,
-  read,
+  personalChannel,
+  readUpTo,
   send,
-  standing,
+  UNBOUNDED,
   withGroup,
-  withUser,
-} from "./conversation-bench.ts";
-import { draftOf, type Given, group, TEMPORARY } from "./store-bench.ts";
+} from "./conversation-fixture.ts";
+import { draftOf, type FixtureFactory, group, TEMPORARY } from "./store-fixture.ts";
 
-export async function conversations(t: Test, given: Given): Promise<void> {
-  lists(t, given);
+export async function conversations(t: Test, createFixture: FixtureFactory): Promise<void> {
+  lists(t, createFixture);
 }
 
-function lists(t: Test, given: Given): void {
+function lists(t: Test, createFixture: FixtureFactory): void {
   t.test(
     "a list holds the user's groups and personal channels with a message, newest message first",
     async (t) => {
-      const bench = await withGroup(given, t);
-      const { store } = bench;
+      const fixture = await withGroup(createFixture, t);
+      const { store } = fixture;
       for (const id of ["h", "empty", "gone"]) await store.createChannel(group(id), ["bob"]);
       await store.createChannel(group("other"), ["alice"]);
       await store.addSubscribers(group("g"), ["temp"], TEMPORARY);
       const sends: Partial<MessageDraft>[] = [
         { channel: { id: "gone", type: 2 }, fromUid: "bob" },
-        { channel: withUser("bob"), fromUid: "alice" },
+        { channel: personalChannel("bob"), fromUid: "alice" },
         { channel: { id: "other", type: 2 } },
         { channel: G },
-        { channel: withUser("dave"), fromUid: "bob" },
+        { channel: personalChannel("dave"), fromUid: "bob" },
         { channel: { id: "h", type: 2 }, fromUid: "bob" },
-        { channel: withUser("bob"), fromUid: "bob" },
-        { channel: withUser("carol"), fromUid: "alice" },
+        { channel: personalChannel("bob"), fromUid: "bob" },
+        { channel: personalChannel("carol"), fromUid: "alice" },
       ];
       for (const over of sends) {
-        await send(bench, 1, over);
-        bench.nowMs += 1;
+        await send(fixture, 1, over);
+        fixture.nowMs += 1;
       }
       await store.updateChannel(group("gone"), { disband: true });
       const check = async () => {
-        t.same(await listed(bench, "bob"), ["bob", "h", "dave", "g", "alice"]);
-        t.same(await listed(bench, "alice"), ["carol", "g", "other", "bob"]);
-        t.same(await listed(bench, "temp"), ["g"]);
-        t.same(await listed(bench, "dave"), ["bob"]);
-        t.same(await listed(bench, "nobody"), []);
+        t.same(await conversationIds(fixture, "bob"), ["bob", "h", "dave", "g", "alice"]);
+        t.same(await conversationIds(fixture, "alice"), ["carol", "g", "other", "bob"]);
+        t.same(await conversationIds(fixture, "temp"), ["g"]);
+        t.same(await conversationIds(fixture, "dave"), ["bob"]);
+        t.same(await conversationIds(fixture, "nobody"), []);
       };
       await check();
-      await bench.reopen();
+      await fixture.reopen();
       await check();
     },
   );
 
   t.test("what is not stored makes no conversation and is no last message", async (t) => {
-    const bench = await withGroup(given, t);
+    const fixture = await withGroup(createFixture, t);
     const header = { noPersist: true, redDot: true };
-    await send(bench, 1, { header, channel: withUser("bob") });
-    await send(bench, 1, { header, clientMsgNo: "n" });
-    await bench.store.appendCommand({
-      ...draftOf({ channel: withUser("bob") }),
+    await send(fixture, 1, { header, channel: personalChannel("bob") });
+    await send(fixture, 1, { header, clientMsgNo: "n" });
+    await fixture.store.appendCommand({
+      ...draftOf({ channel: personalChannel("bob") }),
       recipients: ["bob"],
       pushOnlyRecipients: [],
     });
-    t.same(await listed(bench, "bob"), []);
-    t.same(await standing(bench, "bob"), [0, 0, 0, 0]);
+    t.same(await conversationIds(fixture, "bob"), []);
+    t.same(await conversationNumbers(fixture, "bob"), [0, 0, 0, 0]);
   });
 
   t.test("a conversation tells its newest message and when", async (t) => {
-    const bench = await withGroup(given, t);
-    await send(bench, 1);
-    bench.nowMs += 1000;
+    const fixture = await withGroup(createFixture, t);
+    await send(fixture, 1);
+    fixture.nowMs += 1000;
     const draft = draftOf({ clientMsgNo: "last", tagKey: "tag" });
-    const { messageId } = await bench.store.append(draft);
+    const { messageId } = await fixture.store.append(draft);
     const check = async () => {
-      const whole = await bench.store.conversation("bob", G);
+      const whole = await fixture.store.conversation("bob", G);
       t.equal(whole?.last?.messageId, messageId);
       t.equal(whole?.last?.messageSeq, 2);
       t.same([...(whole?.last?.payload ?? [])], [...draft.payload]);
       t.equal(whole?.changedAtMs, whole?.last?.timestampMs);
-      const read = await bench.store.readConversations("bob", [G], ALL_OF_THEM);
+      const read = await fixture.store.readConversations("bob", [G], UNBOUNDED);
       t.same(read, { conversations: [whole], more: false });
-      const [head] = await bench.store.conversationsOf("bob");
+      const [head] = await fixture.store.conversationsOf("bob");
       const { timestampMs } = whole?.last ?? {};
       const last = { messageId, messageSeq: 2, clientMsgNo: "last" };
       t.same(head, { ...whole, last: { ...last, timestampMs } });
     };
     await check();
-    await bench.reopen();
+    await fixture.reopen();
     await check();
   });
 
   t.test("conversations are read in the order asked for, so many and so much", async (t) => {
-    const bench = await withGroup(given, t);
+    const fixture = await withGroup(createFixture, t);
     const payload = new Uint8Array(1000);
     const peers = ["alice", "carol", "dave"];
     for (const fromUid of peers)
-      await send(bench, 2, { channel: withUser("bob"), fromUid, payload });
-    const asked = ["dave", "nobody", "alice", "carol"].map(withUser);
+      await send(fixture, 2, { channel: personalChannel("bob"), fromUid, payload });
+    const asked = ["dave", "nobody", "alice", "carol"].map(personalChannel);
     const read = async (limit: number, maxBytes: number, from = 0) => {
       const bounds = { limit, maxBytes };
-      const page = await bench.store.readConversations(
+      const page = await fixture.store.readConversations(
         ...(["bob", [{ id: "h", type: 2 }, ...asked.slice(from)]] as const),
         bounds,
       );
@@ -122,36 +122,36 @@ function lists(t: Test, given: Given): void {
       t.same(await read(9, 9000, 4), [false]);
     };
     await check();
-    await bench.reopen();
+    await fixture.reopen();
     await check();
   });
 
   t.test("what is kept with a stream counts as much as text", async (t) => {
-    const bench = await withGroup(given, t);
+    const fixture = await withGroup(createFixture, t);
     for (const id of ["alice", "carol"])
       for (const [type, data] of [
         ["___TextMessageStart", "x".repeat(400)],
         ["___ToolCallArgs", "x".repeat(400)],
         ["___TextMessageEnd", "x".repeat(400)],
       ] as const)
-        await bench.store.streamEvent({
-          ...{ key: channelKey(withUser("bob"), id), channel: withUser("bob") },
+        await fixture.store.streamEvent({
+          ...{ key: channelKey(personalChannel("bob"), id), channel: personalChannel("bob") },
           ...{ fromUid: id, clientMsgNo: "s", type, data, force: false },
           ...{ eventId: undefined, timestampMs: undefined },
         });
-    const channels = ["alice", "carol"].map(withUser);
+    const channels = ["alice", "carol"].map(personalChannel);
     const count = async (maxBytes: number) => {
       const bounds = { limit: 9, maxBytes };
-      return (await bench.store.readConversations("bob", channels, bounds)).conversations.length;
+      return (await fixture.store.readConversations("bob", channels, bounds)).conversations.length;
     };
     t.equal(await count(2400), 1);
     t.equal(await count(4000), 2);
   });
 
   t.test("a stream is a last message with its text so far", async (t) => {
-    const bench = await withGroup(given, t);
+    const fixture = await withGroup(createFixture, t);
     const stream = (type: string, data: string) =>
-      bench.store.streamEvent({
+      fixture.store.streamEvent({
         ...{ key: "2:g", channel: G, fromUid: "alice", clientMsgNo: "s" },
         ...{ eventId: undefined, type, data, timestampMs: undefined },
         force: false,
@@ -160,29 +160,29 @@ function lists(t: Test, given: Given): void {
     await stream("___TextMessageContent", "Hello");
     const text = (snapshot: StreamSnapshot | undefined) =>
       [snapshot?.state, snapshot?.text].join(" ");
-    const read = () => bench.store.conversation("bob", G);
+    const read = () => fixture.store.conversation("bob", G);
     const now = await read();
     t.equal(text(now?.last?.stream), "active Hello");
     t.equal(now?.unread, 1);
     await stream("___TextMessageEnd", "");
-    await bench.reopen();
+    await fixture.reopen();
     const later = await read();
     t.equal(text(later?.last?.stream), "closed Hello");
     t.equal(later?.unread, 1);
   });
 
   t.test("a conversation without a message stands at 0", async (t) => {
-    const bench = await withGroup(given, t);
+    const fixture = await withGroup(createFixture, t);
     const empty = {
       ...{ headSeq: 0, readSeq: 0, unread: 0, deletedSeq: 0 },
       ...{ changedAtMs: 0, last: undefined },
     };
-    t.same(await bench.store.conversation("bob", G), { channel: G, ...empty });
-    t.same(await bench.store.conversation("bob", withUser("dave")), {
-      channel: withUser("dave"),
+    t.same(await fixture.store.conversation("bob", G), { channel: G, ...empty });
+    t.same(await fixture.store.conversation("bob", personalChannel("dave")), {
+      channel: personalChannel("dave"),
       ...empty,
     });
-    t.same(await changed(bench, read(5)), [0, 0, 0, 0]);
-    t.same(await changed(bench, DELETE), [0, 0, 0, 0]);
+    t.same(await changeConversation(fixture, readUpTo(5)), [0, 0, 0, 0]);
+    t.same(await changeConversation(fixture, DELETE), [0, 0, 0, 0]);
   });
 }

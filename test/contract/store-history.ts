@@ -1,25 +1,25 @@
 // The Store contract: reading messages back, and what the time does to them.
 
 import type { Test } from "tap";
-import { ALL, type Bench, draftOf, type Given, seqsOf } from "./store-bench.ts";
+import { ALL, draftOf, type FixtureFactory, type StoreFixture, seqsOf } from "./store-fixture.ts";
 
-export async function history(t: Test, given: Given): Promise<void> {
-  const read = async ({ store }: Bench, over: Partial<typeof ALL>) => {
+export async function history(t: Test, createFixture: FixtureFactory): Promise<void> {
+  const read = async ({ store }: StoreFixture, over: Partial<typeof ALL>) => {
     const slice = await store.readMessages("2:g", { ...ALL, ...over });
     return { seqs: seqsOf(slice.messages), more: slice.more };
   };
 
   t.test("an unknown channel is empty", async (t) => {
-    const bench = await given(t);
-    t.same(await read(bench, {}), { seqs: [], more: false });
-    t.equal(await bench.store.headSeq("2:g"), 0);
+    const fixture = await createFixture(t);
+    t.same(await read(fixture, {}), { seqs: [], more: false });
+    t.equal(await fixture.store.headSeq("2:g"), 0);
   });
 
   t.test("ranges, limits and direction, from new and from settled messages", async (t) => {
-    const bench = await given(t);
-    const send = () => bench.store.append(draftOf());
+    const fixture = await createFixture(t);
+    const send = () => fixture.store.append(draftOf());
     for (let i = 0; i < 5; i++) await send();
-    await bench.reopen();
+    await fixture.reopen();
     for (let i = 0; i < 5; i++) await send();
     const cases: [Partial<typeof ALL>, number[], boolean][] = [
       [{}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], false],
@@ -36,17 +36,17 @@ export async function history(t: Test, given: Given): Promise<void> {
       [{ fromSeq: 7, toSeq: 6 }, [], false],
     ];
     for (const [over, seqs, more] of cases)
-      t.same(await read(bench, over), { seqs, more }, JSON.stringify(over));
+      t.same(await read(fixture, over), { seqs, more }, JSON.stringify(over));
   });
 
   t.test(
     "a reader's history is shared up to the first message with an id beyond its own",
     async (t) => {
-      const bench = await given(t);
+      const fixture = await createFixture(t);
       const ids = [0];
-      const send = async () => ids.push((await bench.store.append(draftOf())).messageId);
+      const send = async () => ids.push((await fixture.store.append(draftOf())).messageId);
       for (let i = 0; i < 4; i++) await send();
-      await bench.reopen();
+      await fixture.reopen();
       for (let i = 0; i < 4; i++) await send();
       const cases = [
         ...[1, 3, 4, 5, 7, 8].map((seq) => [8, ids[seq], seq]),
@@ -58,41 +58,41 @@ export async function history(t: Test, given: Given): Promise<void> {
         [Number.MAX_SAFE_INTEGER, ids[1], 1],
       ];
       for (const [lastSeq = 0, lastId = 0, seq = 0] of cases)
-        t.same(await bench.store.resumeSeqs("2:g", lastSeq, lastId), {
+        t.same(await fixture.store.resumeSeqs("2:g", lastSeq, lastId), {
           ...{ headSeq: 8, lastCommonSeq: seq },
         });
       t.same(
-        await bench.store.resumeSeqs("2:g", 20, 0),
+        await fixture.store.resumeSeqs("2:g", 20, 0),
         { headSeq: 8, lastCommonSeq: 20 },
         "any id",
       );
-      t.same(await bench.store.resumeSeqs("2:none", 5, 7), {
+      t.same(await fixture.store.resumeSeqs("2:none", 5, 7), {
         ...{ headSeq: 0, lastCommonSeq: 5 },
       });
     },
   );
 
   t.test("maxBytes ends a slice, but not before its first message", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const payload = new Uint8Array(100);
-    for (let i = 0; i < 4; i++) await bench.store.append(draftOf({ payload }));
-    t.same(await read(bench, { maxBytes: 250 }), {
+    for (let i = 0; i < 4; i++) await fixture.store.append(draftOf({ payload }));
+    t.same(await read(fixture, { maxBytes: 250 }), {
       seqs: [1, 2],
       more: true,
     });
-    t.same(await read(bench, { maxBytes: 1 }), { seqs: [1], more: true });
-    t.same(await read(bench, { maxBytes: 1, reverse: true }), {
+    t.same(await read(fixture, { maxBytes: 1 }), { seqs: [1], more: true });
+    t.same(await read(fixture, { maxBytes: 1, reverse: true }), {
       seqs: [4],
       more: true,
     });
-    t.same(await read(bench, { maxBytes: 400 }), {
+    t.same(await read(fixture, { maxBytes: 400 }), {
       seqs: [1, 2, 3, 4],
       more: false,
     });
   });
 
   t.test("both users of a conversation read the same messages", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     await store.append(draftOf({ channel: { id: "bob", type: 1 }, fromUid: "alice" }));
     await store.append(draftOf({ channel: { id: "alice", type: 1 }, fromUid: "bob" }));
     const { messages } = await store.readMessages("1:alice@bob", ALL);
@@ -107,56 +107,56 @@ export async function history(t: Test, given: Given): Promise<void> {
   });
 }
 
-export async function time(t: Test, given: Given): Promise<void> {
+export async function time(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a message is shown until it expires, wherever it is kept", async (t) => {
-    const bench = await given(t);
-    await bench.store.append(draftOf({ expireS: 10 }));
-    await bench.store.append(draftOf());
-    const shown = async () => seqsOf((await bench.store.readMessages("2:g", ALL)).messages);
-    bench.nowMs += 9_999;
+    const fixture = await createFixture(t);
+    await fixture.store.append(draftOf({ expireS: 10 }));
+    await fixture.store.append(draftOf());
+    const shown = async () => seqsOf((await fixture.store.readMessages("2:g", ALL)).messages);
+    fixture.nowMs += 9_999;
     t.same(await shown(), [1, 2]);
-    bench.nowMs += 1;
+    fixture.nowMs += 1;
     t.same(await shown(), [2]);
-    bench.nowMs -= 1;
-    await bench.reopen();
+    fixture.nowMs -= 1;
+    await fixture.reopen();
     t.same(await shown(), [1, 2]);
-    bench.nowMs += 1;
+    fixture.nowMs += 1;
     t.same(await shown(), [2]);
-    t.equal(await bench.store.headSeq("2:g"), 2);
+    t.equal(await fixture.store.headSeq("2:g"), 2);
   });
 
   t.test(
     "a clientMsgNo that is used again behind the window is that of the newer message",
     async (t) => {
-      const bench = await given(t);
+      const fixture = await createFixture(t);
       for (const noPersist of [true, false]) {
         const channel = { id: `g ${noPersist}`, type: 2 } as const;
         const send = (noPersist: boolean) => {
           const header = { noPersist, redDot: true };
-          return bench.store.append(draftOf({ channel, header, clientMsgNo: "n" }));
+          return fixture.store.append(draftOf({ channel, header, clientMsgNo: "n" }));
         };
         const first = await send(noPersist);
-        bench.nowMs += 86_399_999;
+        fixture.nowMs += 86_399_999;
         t.same(await send(!noPersist), { ...first, duplicate: true });
-        bench.nowMs += 1;
+        fixture.nowMs += 1;
         const second = await send(!noPersist);
         t.equal(second.duplicate, false);
-        await bench.store.sweep();
+        await fixture.store.sweep();
         const again = { ...second, duplicate: true };
         t.same(await send(noPersist), again);
-        await bench.reopen();
+        await fixture.reopen();
         t.same(await send(noPersist), again);
       }
     },
   );
 
   t.test("an access token ends by itself", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const hash = new Uint8Array(32).fill(7);
-    await bench.store.putAccessToken(hash, "admin", bench.nowMs + 1000);
-    bench.nowMs += 999;
-    t.equal(await bench.store.accessTokenOwner(hash), "admin");
-    bench.nowMs += 1;
-    t.equal(await bench.store.accessTokenOwner(hash), undefined);
+    await fixture.store.putAccessToken(hash, "admin", fixture.nowMs + 1000);
+    fixture.nowMs += 999;
+    t.equal(await fixture.store.accessTokenOwner(hash), "admin");
+    fixture.nowMs += 1;
+    t.equal(await fixture.store.accessTokenOwner(hash), undefined);
   });
 }

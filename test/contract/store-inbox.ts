@@ -2,25 +2,39 @@
 
 import type { Test } from "tap";
 import { clientMsgNoOf } from "../../src/broker/model.ts";
-import { ALL, codeOf, draftOf, earlier, type Given, group as groupInfo } from "./store-bench.ts";
-import { commandEvents, commandOf, copiesOf, read, retry, seqs } from "./store-inbox-bench.ts";
+import {
+  ALL,
+  codeOf,
+  draftOf,
+  earlierResult,
+  type FixtureFactory,
+  group as groupInfo,
+} from "./store-fixture.ts";
+import {
+  commandEvents,
+  commandOf,
+  copiesOf,
+  inboxSeqsOf,
+  read,
+  retry,
+} from "./store-inbox-fixture.ts";
 
-export { commandOf, TOLD_USERS } from "./store-inbox-bench.ts";
+export { commandOf, LISTENED_USERS } from "./store-inbox-fixture.ts";
 
 /** Of every driver in the suites. */
 const MAX_INBOX = 1000;
 
-export async function inbox(t: Test, given: Given): Promise<void> {
-  keeping(t, given);
-  order(t, given);
-  commandRetries(t, given);
-  acknowledging(t, given);
+export async function inbox(t: Test, createFixture: FixtureFactory): Promise<void> {
+  keeping(t, createFixture);
+  order(t, createFixture);
+  commandRetries(t, createFixture);
+  acknowledging(t, createFixture);
 }
 
-function keeping(t: Test, given: Given): void {
+function keeping(t: Test, createFixture: FixtureFactory): void {
   t.test("userStates tells what may be new for many users", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
+    const fixture = await createFixture(t);
+    const { store } = fixture;
     for (const id of ["g1", "g2"]) await store.createChannel(groupInfo(id), ["bob"]);
     for (const recipients of [["bob"], ["bob", "carol"]])
       await store.appendCommand(commandOf({ recipients }));
@@ -44,7 +58,7 @@ function keeping(t: Test, given: Given): void {
   t.test(
     "a command is published and kept with all it has, one copy for each recipient",
     async (t) => {
-      const bench = await given(t);
+      const fixture = await createFixture(t);
       const draft = commandOf({
         channel: { id: "bob", type: 1 },
         fromUid: "älice",
@@ -58,19 +72,19 @@ function keeping(t: Test, given: Given): void {
         pushOnlyRecipients: ["älice"],
         origin: "session-1",
       });
-      await bench.store.appendCommand(commandOf());
-      const appended = await bench.store.appendCommand(draft);
+      await fixture.store.appendCommand(commandOf());
+      const appended = await fixture.store.appendCommand(draft);
       t.equal(appended.messageSeq, 0);
       t.equal(appended.duplicate, false);
-      const event = commandEvents(bench)[1];
+      const event = commandEvents(fixture)[1];
       t.equal(event?.origin, "session-1");
       const copies = event?.copies ?? [];
       t.equal(copies.length, 4);
       t.same(Object.fromEntries(copies.map((c) => [c.uid, c.inboxSeq])), {
         ...{ bob: 2, cärol: 1, "\u{1F600}": 1, älice: 0 },
       });
-      const [, ofBob] = await read(bench, "bob");
-      const [ofCarol] = await read(bench, "cärol");
+      const [, ofBob] = await read(fixture, "bob");
+      const [ofCarol] = await read(fixture, "cärol");
       t.equal(ofBob?.message.messageSeq, 2);
       t.equal(ofCarol?.message.messageSeq, 1);
       for (const message of [event?.message, ofBob?.message, ofCarol?.message]) {
@@ -80,7 +94,7 @@ function keeping(t: Test, given: Given): void {
         t.equal(message?.fromUid, "älice");
         t.equal(message?.clientMsgNo, "nö-1");
         t.same(message?.passthrough, draft.passthrough);
-        t.equal(message?.timestampMs, bench.nowMs);
+        t.equal(message?.timestampMs, fixture.nowMs);
         t.same(message?.header, draft.header);
         t.equal(message?.expireS, 3600);
         t.equal(message?.streamNo, undefined);
@@ -88,71 +102,72 @@ function keeping(t: Test, given: Given): void {
         t.equal(message?.stream, undefined);
         t.same([...(message?.payload ?? [])], [...draft.payload]);
       }
-      t.same(await read(bench, "älice"), [], "who is only told keeps nothing");
-      const before = await read(bench, "bob");
-      await bench.reopen();
-      t.same(await read(bench, "bob"), before, "the same after a restart");
+      t.same(await read(fixture, "älice"), [], "who is only told keeps nothing");
+      const before = await read(fixture, "bob");
+      await fixture.reopen();
+      t.same(await read(fixture, "bob"), before, "the same after a restart");
     },
   );
 
   t.test("a command is in no history and takes no seq", async (t) => {
-    const bench = await given(t);
-    await bench.store.appendCommand(commandOf());
-    t.equal((await bench.store.append(draftOf())).messageSeq, 1);
-    await bench.store.appendCommand(commandOf());
-    t.equal(await bench.store.headSeq("2:g"), 1);
-    t.equal((await bench.store.readMessages("2:g", ALL)).messages.length, 1);
+    const fixture = await createFixture(t);
+    await fixture.store.appendCommand(commandOf());
+    t.equal((await fixture.store.append(draftOf())).messageSeq, 1);
+    await fixture.store.appendCommand(commandOf());
+    t.equal(await fixture.store.headSeq("2:g"), 1);
+    t.equal((await fixture.store.readMessages("2:g", ALL)).messages.length, 1);
   });
 
   t.test("a command without recipients is told and not kept", async (t) => {
-    const bench = await given(t);
-    await bench.store.appendCommand(commandOf({ recipients: [], pushOnlyRecipients: ["alice"] }));
-    t.same(commandEvents(bench)[0]?.copies, [{ uid: "alice", inboxSeq: 0 }]);
-    t.same(await read(bench, "alice"), []);
+    const fixture = await createFixture(t);
+    await fixture.store.appendCommand(commandOf({ recipients: [], pushOnlyRecipients: ["alice"] }));
+    t.same(commandEvents(fixture)[0]?.copies, [{ uid: "alice", inboxSeq: 0 }]);
+    t.same(await read(fixture, "alice"), []);
   });
 
   t.test("copies are read behind a seq, oldest first, some", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     for (let i = 0; i < 5; i++)
-      await bench.store.appendCommand(
+      await fixture.store.appendCommand(
         commandOf({ recipients: i % 2 === 0 ? ["bob", "bo"] : ["bob"] }),
       );
-    t.same(seqs(await read(bench, "bob")), [1, 2, 3, 4, 5]);
-    t.same(seqs(await read(bench, "bob", 2)), [3, 4, 5]);
-    t.same(seqs(await read(bench, "bob", 1, { limit: 2 })), [2, 3]);
-    const upTo = async (maxBytes: number) => seqs(await read(bench, "bob", 1, { maxBytes }));
+    t.same(inboxSeqsOf(await read(fixture, "bob")), [1, 2, 3, 4, 5]);
+    t.same(inboxSeqsOf(await read(fixture, "bob", 2)), [3, 4, 5]);
+    t.same(inboxSeqsOf(await read(fixture, "bob", 1, { limit: 2 })), [2, 3]);
+    const upTo = async (maxBytes: number) =>
+      inboxSeqsOf(await read(fixture, "bob", 1, { maxBytes }));
     const { length } = commandOf().payload;
     t.same(await upTo(2 * length), [2, 3]);
     t.same(await upTo(2 * length - 1), [2]);
     t.same(await upTo(1), [2], "one in any case");
-    t.same(seqs(await read(bench, "bob", 5)), []);
-    t.same(seqs(await read(bench, "bo")), [1, 2, 3], "other inboxes count apart");
-    t.same(await read(bench, "b"), []);
-    t.same(await read(bench, "bob", 0, { limit: 0 }), []);
-    t.same(await read(bench, "bob", Number.MAX_SAFE_INTEGER), []);
+    t.same(inboxSeqsOf(await read(fixture, "bob", 5)), []);
+    t.same(inboxSeqsOf(await read(fixture, "bo")), [1, 2, 3], "other inboxes count apart");
+    t.same(await read(fixture, "b"), []);
+    t.same(await read(fixture, "bob", 0, { limit: 0 }), []);
+    t.same(await read(fixture, "bob", Number.MAX_SAFE_INTEGER), []);
   });
 
   t.test("an inbox over its bound loses its oldest copies", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     const calls = Array.from({ length: MAX_INBOX + 5 }, () =>
       store.appendCommand(commandOf({ recipients: ["zoe"] })),
     );
     await Promise.all(calls);
-    const kept = seqs(await store.readInbox("zoe", 0, ALL));
+    const kept = inboxSeqsOf(await store.readInbox("zoe", 0, ALL));
     t.equal(kept.length, MAX_INBOX);
     t.same([kept[0], kept.at(-1)], [6, MAX_INBOX + 5]);
     t.equal(await store.acknowledgeCommands("zoe", [5, 6]), 1);
   });
 
   t.test("message ids grow over commands, messages and restarts", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const ids: number[] = [];
     for (let i = 0; i < 4; i++) {
-      ids.push((await bench.store.appendCommand(commandOf())).messageId);
-      ids.push((await bench.store.append(draftOf())).messageId);
-      ids.push((await bench.store.appendCommand(commandOf())).messageId);
-      bench.nowMs -= 60_000;
-      await bench.reopen();
+      ids.push((await fixture.store.appendCommand(commandOf())).messageId);
+      ids.push((await fixture.store.append(draftOf())).messageId);
+      ids.push((await fixture.store.appendCommand(commandOf())).messageId);
+      fixture.nowMs -= 60_000;
+      await fixture.reopen();
     }
     t.same(
       ids,
@@ -162,9 +177,9 @@ function keeping(t: Test, given: Given): void {
   });
 
   t.test("what no record can hold is refused and harms nobody", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const long = "x".repeat(100_000);
-    const others = bench.store.appendCommand(commandOf());
+    const others = fixture.store.appendCommand(commandOf());
     for (const over of [
       { clientMsgNo: long },
       { fromUid: long },
@@ -172,21 +187,21 @@ function keeping(t: Test, given: Given): void {
       { tagKey: long },
       { recipients: ["bob", long] },
     ] as const)
-      t.equal(await codeOf(bench.store.appendCommand(commandOf(over))), "too_large");
+      t.equal(await codeOf(fixture.store.appendCommand(commandOf(over))), "too_large");
     for (const expireS of [-1, 0.5, 2 ** 40])
-      t.equal(await codeOf(bench.store.appendCommand(commandOf({ expireS }))), "bad_request");
+      t.equal(await codeOf(fixture.store.appendCommand(commandOf({ expireS }))), "bad_request");
     await others;
-    t.same(seqs(await read(bench, "bob")), [1]);
+    t.same(inboxSeqsOf(await read(fixture, "bob")), [1]);
   });
 }
 
-function order(t: Test, given: Given): void {
+function order(t: Test, createFixture: FixtureFactory): void {
   t.test(
     "each user's events come in the order of the calls, each before its answer and before a read shows it",
     async (t) => {
-      const bench = await given(t);
+      const fixture = await createFixture(t);
       const told = new Map<number, string[]>();
-      bench.onPublish = (e) => {
+      fixture.onPublish = (e) => {
         if (e.kind !== "command") return;
         const before = told.get(e.message.messageId) ?? [];
         const uids = e.copies.map((c) => c.uid);
@@ -196,7 +211,7 @@ function order(t: Test, given: Given): void {
       let early = 0;
       const reading = (async () => {
         while (!isDone) {
-          for (const { message } of await read(bench, "bob"))
+          for (const { message } of await read(fixture, "bob"))
             if (!told.get(message.messageId)?.includes("bob")) early++;
           await new Promise(setImmediate);
         }
@@ -204,7 +219,7 @@ function order(t: Test, given: Given): void {
       for (let round = 0; round < 10; round++) {
         const calls = Array.from({ length: 20 }, async (_, i) => {
           const clientMsgNo = `${round}-${i}`;
-          const answer = await bench.store.appendCommand(
+          const answer = await fixture.store.appendCommand(
             commandOf({ clientMsgNo, recipients: ["bob", `u${i % 3}`] }),
           );
           return told.get(answer.messageId)?.length;
@@ -216,7 +231,7 @@ function order(t: Test, given: Given): void {
       t.equal(early, 0);
       const called = Array.from({ length: 200 }, (_, i) => i);
       for (const uid of ["bob", "u0", "u1", "u2"]) {
-        const ofUser = copiesOf(bench).flatMap(({ message, copies }) =>
+        const ofUser = copiesOf(fixture).flatMap(({ message, copies }) =>
           copies.flatMap((copy) =>
             copy.uid === uid ? [[copy.inboxSeq, message.clientMsgNo]] : [],
           ),
@@ -232,10 +247,10 @@ function order(t: Test, given: Given): void {
   t.test(
     "commands of a channel come in the order of the calls, however many users some are for and whatever else waits",
     async (t) => {
-      const bench = await given(t);
+      const fixture = await createFixture(t);
       const crowd = Array.from({ length: 299 }, (_, i) => `user-${i}`);
       const send = (id: string, recipients: readonly string[]) =>
-        bench.store.appendCommand(commandOf({ channel: { id, type: 2 }, recipients }));
+        fixture.store.appendCommand(commandOf({ channel: { id, type: 2 }, recipients }));
       const others = Array.from({ length: 20 }, (_, i) => send(`o${i}`, crowd));
       const called = [
         ...[send("a", [...crowd, "bob"]), send("a", ["bob"])],
@@ -244,10 +259,10 @@ function order(t: Test, given: Given): void {
       const ids = (await Promise.all(called)).map((one) => one.messageId);
       await Promise.all(others);
       t.same(
-        (await read(bench, "bob")).map(({ message }) => message.messageId),
+        (await read(fixture, "bob")).map(({ message }) => message.messageId),
         ids,
       );
-      const told = copiesOf(bench).flatMap(({ message, copies }) =>
+      const told = copiesOf(fixture).flatMap(({ message, copies }) =>
         copies.flatMap(({ uid }) => (uid === "bob" ? [message.messageId] : [])),
       );
       t.same(told, ids);
@@ -255,45 +270,45 @@ function order(t: Test, given: Given): void {
   );
 
   t.test("a command may be for 10000 users", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const recipients = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
-    const { messageId } = await bench.store.appendCommand(commandOf({ recipients }));
+    const { messageId } = await fixture.store.appendCommand(commandOf({ recipients }));
     const some = ["user-0", "user-5000", "user-9999"];
-    const told = commandEvents(bench)[0]?.copies.map((c) => c.uid) ?? [];
+    const told = commandEvents(fixture)[0]?.copies.map((c) => c.uid) ?? [];
     t.same(
       some.filter((uid) => told.includes(uid)),
       some,
     );
     t.equal(new Set(told).size, told.length);
-    await bench.reopen();
+    await fixture.reopen();
     for (const uid of some)
       t.same(
-        (await read(bench, uid)).map((c) => c.message.messageId),
+        (await read(fixture, uid)).map((c) => c.message.messageId),
         [messageId],
       );
   });
 }
 
-function commandRetries(t: Test, given: Given): void {
+function commandRetries(t: Test, createFixture: FixtureFactory): void {
   t.test("a retry is answered with the first command, also after a restart", async (t) => {
-    const bench = await given(t);
-    const first = await bench.store.appendCommand(retry("c-1"));
+    const fixture = await createFixture(t);
+    const first = await fixture.store.appendCommand(retry("c-1"));
     const again = { ...first, duplicate: true };
-    t.same(await bench.store.appendCommand(retry("c-1")), again);
-    t.same(await earlier(bench.store, retry("c-1")), again);
-    t.same(await bench.store.append(draftOf({ clientMsgNo: "c-1" })), again);
-    await bench.reopen();
-    t.same(await bench.store.append(draftOf({ clientMsgNo: "c-1" })), again);
-    t.same(await bench.store.appendCommand(retry("c-1")), again);
-    t.same(await earlier(bench.store, retry("c-1")), again);
-    t.equal(bench.events.length, 1);
-    t.same(seqs(await read(bench, "bob")), [1]);
-    t.equal(await bench.store.headSeq("2:g"), 0);
+    t.same(await fixture.store.appendCommand(retry("c-1")), again);
+    t.same(await earlierResult(fixture.store, retry("c-1")), again);
+    t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1" })), again);
+    await fixture.reopen();
+    t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1" })), again);
+    t.same(await fixture.store.appendCommand(retry("c-1")), again);
+    t.same(await earlierResult(fixture.store, retry("c-1")), again);
+    t.equal(fixture.events.length, 1);
+    t.same(inboxSeqsOf(await read(fixture, "bob")), [1]);
+    t.equal(await fixture.store.headSeq("2:g"), 0);
   });
 
   t.test("a command is not found by what only looks like it", async (t) => {
-    const bench = await given(t);
-    await bench.store.appendCommand(retry("c-1"));
+    const fixture = await createFixture(t);
+    await fixture.store.appendCommand(retry("c-1"));
     for (const other of [
       retry("c-2"),
       retry("c-1", { fromUid: "alic" }),
@@ -301,101 +316,101 @@ function commandRetries(t: Test, given: Given): void {
       retry("c-1", { channel: { id: "g", type: 1 } }),
       retry("c-1", { channel: { id: "alice", type: 1 }, fromUid: "g" }),
     ]) {
-      t.equal(await earlier(bench.store, other), undefined);
-      t.equal((await bench.store.appendCommand(other)).duplicate, false);
+      t.equal(await earlierResult(fixture.store, other), undefined);
+      t.equal((await fixture.store.appendCommand(other)).duplicate, false);
     }
   });
 
   t.test("a command without a clientMsgNo has that of its id, and no retry", async (t) => {
-    const bench = await given(t);
-    const first = await bench.store.appendCommand(commandOf());
-    const second = await bench.store.appendCommand(commandOf());
+    const fixture = await createFixture(t);
+    const first = await fixture.store.appendCommand(commandOf());
+    const second = await fixture.store.appendCommand(commandOf());
     t.same([first.duplicate, second.duplicate], [false, false]);
     const numbers = [first, second].map((c) => clientMsgNoOf(c.messageId));
-    const reads = async () => (await read(bench, "bob")).map((c) => c.message.clientMsgNo);
-    await bench.heard(2);
+    const reads = async () => (await read(fixture, "bob")).map((c) => c.message.clientMsgNo);
+    await fixture.untilEvents(2);
     t.same(
-      commandEvents(bench).map((event) => event.message.clientMsgNo),
+      commandEvents(fixture).map((event) => event.message.clientMsgNo),
       numbers,
     );
     t.same(await reads(), numbers);
-    await bench.reopen();
+    await fixture.reopen();
     t.same(await reads(), numbers, "the same after a restart");
   });
 
   t.test("a command that repeats a message is a duplicate of it", async (t) => {
-    const bench = await given(t);
-    const first = await bench.store.append(draftOf({ clientMsgNo: "m" }));
+    const fixture = await createFixture(t);
+    const first = await fixture.store.append(draftOf({ clientMsgNo: "m" }));
     const again = { ...first, duplicate: true };
-    await bench.heard(1);
-    t.same(await bench.store.appendCommand(retry("m")), again);
-    await bench.reopen();
-    t.same(await bench.store.appendCommand(retry("m")), again);
-    t.same(await read(bench, "bob"), []);
-    t.equal(bench.events.length, 1);
+    await fixture.untilEvents(1);
+    t.same(await fixture.store.appendCommand(retry("m")), again);
+    await fixture.reopen();
+    t.same(await fixture.store.appendCommand(retry("m")), again);
+    t.same(await read(fixture, "bob"), []);
+    t.equal(fixture.events.length, 1);
   });
 
   t.test(
     "of calls at once with one clientMsgNo one is stored, and all get its answer; a command's when it is published",
     async (t) => {
-      const bench = await given(t);
+      const fixture = await createFixture(t);
       for (const kinds of ["cccc", "cmcm", "mcmc", "mmcc", "ccmm"]) {
-        const before = bench.events.length;
+        const before = fixture.events.length;
         const early: boolean[] = [];
         const calls = [...kinds].map(async (kind) => {
           const answer = await (kind === "c"
-            ? bench.store.appendCommand(retry(kinds))
-            : bench.store.append(draftOf({ clientMsgNo: kinds })));
-          if (kind === "c") early.push(bench.events.length === before);
+            ? fixture.store.appendCommand(retry(kinds))
+            : fixture.store.append(draftOf({ clientMsgNo: kinds })));
+          if (kind === "c") early.push(fixture.events.length === before);
           return answer;
         });
         const answers = await Promise.all(calls);
         t.equal(new Set(answers.map((a) => a.messageId)).size, 1, kinds);
         t.equal(answers.filter((a) => !a.duplicate).length, 1, kinds);
-        await bench.heard(before + 1);
-        t.equal(bench.events.length, before + 1, kinds);
+        await fixture.untilEvents(before + 1);
+        t.equal(fixture.events.length, before + 1, kinds);
         t.notOk(early.includes(true), kinds);
       }
     },
   );
 }
 
-function acknowledging(t: Test, given: Given): void {
+function acknowledging(t: Test, createFixture: FixtureFactory): void {
   t.test(
     "an acknowledged copy is gone for good, for its user only, and counted once",
     async (t) => {
-      const bench = await given(t);
+      const fixture = await createFixture(t);
       for (let i = 0; i < 4; i++)
-        await bench.store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
-      const ack = (uid: string, seqs: number[]) => bench.store.acknowledgeCommands(uid, seqs);
+        await fixture.store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
+      const ack = (uid: string, seqs: number[]) => fixture.store.acknowledgeCommands(uid, seqs);
       t.equal(await ack("bob", [2, 3, 2]), 2);
-      t.same(seqs(await read(bench, "bob")), [1, 4]);
+      t.same(inboxSeqsOf(await read(fixture, "bob")), [1, 4]);
       t.equal(await ack("bob", [2]), 0);
-      t.same(seqs(await read(bench, "carol")), [1, 2, 3, 4]);
-      await bench.reopen();
-      t.same(seqs(await read(bench, "bob")), [1, 4]);
+      t.same(inboxSeqsOf(await read(fixture, "carol")), [1, 2, 3, 4]);
+      await fixture.reopen();
+      t.same(inboxSeqsOf(await read(fixture, "bob")), [1, 4]);
       t.equal(await ack("bob", [1, 4]), 2);
-      t.same(await read(bench, "bob"), []);
-      await bench.store.appendCommand(commandOf());
-      t.same(seqs(await read(bench, "bob")), [5], "seqs go on");
+      t.same(await read(fixture, "bob"), []);
+      await fixture.store.appendCommand(commandOf());
+      t.same(inboxSeqsOf(await read(fixture, "bob")), [5], "seqs go on");
     },
   );
 
   t.test("acknowledging what is not there is harmless", async (t) => {
-    const bench = await given(t);
-    await bench.store.appendCommand(commandOf());
+    const fixture = await createFixture(t);
+    await fixture.store.appendCommand(commandOf());
     const odd = [0, -1, 2, 1.5, Number.NaN, 2 ** 60, Number.POSITIVE_INFINITY];
-    t.equal(await bench.store.acknowledgeCommands("bob", odd), 0);
-    t.equal(await bench.store.acknowledgeCommands("bob", []), 0);
-    t.equal(await bench.store.acknowledgeCommands("nobody", [1]), 0);
-    t.same(seqs(await read(bench, "bob")), [1]);
+    t.equal(await fixture.store.acknowledgeCommands("bob", odd), 0);
+    t.equal(await fixture.store.acknowledgeCommands("bob", []), 0);
+    t.equal(await fixture.store.acknowledgeCommands("nobody", [1]), 0);
+    t.same(inboxSeqsOf(await read(fixture, "bob")), [1]);
   });
 
   t.test("of acknowledgements at once one counts the copy", async (t) => {
-    const bench = await given(t);
-    await bench.store.appendCommand(commandOf());
+    const fixture = await createFixture(t);
+    await fixture.store.appendCommand(commandOf());
     const counts = await Promise.all(
-      Array.from({ length: 5 }, () => bench.store.acknowledgeCommands("bob", [1])),
+      Array.from({ length: 5 }, () => fixture.store.acknowledgeCommands("bob", [1])),
     );
     t.equal(
       counts.reduce((sum, count) => sum + count),
@@ -405,15 +420,15 @@ function acknowledging(t: Test, given: Given): void {
 }
 
 /** For drivers that take the time from the clock they are given. */
-export async function inboxTime(t: Test, given: Given): Promise<void> {
+export async function inboxTime(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a command that expires is no longer read or counted", async (t) => {
-    const bench = await given(t);
-    await bench.store.appendCommand(commandOf({ expireS: 10 }));
-    await bench.store.appendCommand(commandOf());
-    bench.nowMs += 9999;
-    t.same(seqs(await read(bench, "bob")), [1, 2]);
-    bench.nowMs += 1;
-    t.same(seqs(await read(bench, "bob")), [2]);
-    t.equal(await bench.store.acknowledgeCommands("bob", [1, 2]), 1);
+    const fixture = await createFixture(t);
+    await fixture.store.appendCommand(commandOf({ expireS: 10 }));
+    await fixture.store.appendCommand(commandOf());
+    fixture.nowMs += 9999;
+    t.same(inboxSeqsOf(await read(fixture, "bob")), [1, 2]);
+    fixture.nowMs += 1;
+    t.same(inboxSeqsOf(await read(fixture, "bob")), [2]);
+    t.equal(await fixture.store.acknowledgeCommands("bob", [1, 2]), 1);
   });
 }

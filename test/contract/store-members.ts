@@ -3,21 +3,21 @@
 import type { Test } from "tap";
 import type { Membership } from "../../src/broker/ports.ts";
 import {
-  type Bench,
   draftOf,
-  type Given,
+  type FixtureFactory,
   group,
   PERMANENT,
   person,
+  type StoreFixture,
   TEMPORARY,
-} from "./store-bench.ts";
+} from "./store-fixture.ts";
 
-export async function members(t: Test, given: Given): Promise<void> {
-  const isMember = async ({ store }: Bench, uid: string) =>
+export async function members(t: Test, createFixture: FixtureFactory): Promise<void> {
+  const isMember = async ({ store }: StoreFixture, uid: string) =>
     (await store.groupFacts("g", uid)).isSubscriber;
 
   t.test("adding makes members, and adding again changes nothing", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     const add = (...uids: string[]) => store.addSubscribers(group("g"), uids, PERMANENT);
     t.equal(await add("a"), false, "no such channel");
     await store.createChannel(group("g"), ["a"]);
@@ -28,24 +28,24 @@ export async function members(t: Test, given: Given): Promise<void> {
   });
 
   t.test("a uid may hold both kinds; it is removed with the second", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
+    const fixture = await createFixture(t);
+    const { store } = fixture;
     await store.createChannel(group("g"), ["a"]);
     await store.addSubscribers(group("g"), ["a", "b"], TEMPORARY);
     await store.removeSubscribers(group("g"), ["a"], "permanent");
-    t.equal(await isMember(bench, "a"), true);
+    t.equal(await isMember(fixture, "a"), true);
     await store.removeSubscribers(group("g"), ["a"], "temporary");
-    t.equal(await isMember(bench, "a"), false);
-    await bench.reopen();
-    t.equal(await isMember(bench, "b"), true);
-    t.equal(await isMember(bench, "a"), false);
+    t.equal(await isMember(fixture, "a"), false);
+    await fixture.reopen();
+    t.equal(await isMember(fixture, "b"), true);
+    t.equal(await isMember(fixture, "a"), false);
   });
 
   t.test(
     "a removal from a group is published once, between the messages before and after it, and names no member",
     async (t) => {
-      const bench = await given(t);
-      const { store } = bench;
+      const fixture = await createFixture(t);
+      const { store } = fixture;
       const remove = (membership: Membership, ...uids: string[]) =>
         store.removeSubscribers(group("g"), uids, membership);
       await store.createChannel(group("g"), ["a", "b", "c"]);
@@ -58,12 +58,14 @@ export async function members(t: Test, given: Given): Promise<void> {
       await remove("temporary", "b");
       await store.removeSubscribers(person("g"), ["a"], "permanent");
       await store.append(draftOf());
-      await bench.heard(5);
+      await fixture.untilEvents(5);
       const without = (uid: string) => ({
         ...{ kind: "removal", channelId: "g", uids: [uid] },
       });
       t.same(
-        bench.events.map((event) => (event.kind === "message" ? event.message.messageSeq : event)),
+        fixture.events.map((event) =>
+          event.kind === "message" ? event.message.messageSeq : event,
+        ),
         [1, without("a"), 2, without("b"), 3],
       );
     },
@@ -72,14 +74,14 @@ export async function members(t: Test, given: Given): Promise<void> {
   t.test(
     "a list that is replaced is published as a removal before what is sent then",
     async (t) => {
-      const bench = await given(t);
-      const { store } = bench;
+      const fixture = await createFixture(t);
+      const { store } = fixture;
       const reset = { ...PERMANENT, reset: true };
       await store.createChannel(group("g"), ["a", "b"]);
       await store.addSubscribers(group("g"), ["b", "c"], reset);
       await store.append(draftOf());
-      while (bench.messages.length === 0) await bench.heard(bench.events.length + 1);
-      const [first] = bench.events;
+      while (fixture.messages.length === 0) await fixture.untilEvents(fixture.events.length + 1);
+      const [first] = fixture.events;
       t.match(first, { kind: "removal", channelId: "g" });
       const uids = first?.kind === "removal" ? first.uids : [];
       t.same(uids ?? ["a"], ["a"], "those, or any");
@@ -87,21 +89,21 @@ export async function members(t: Test, given: Given): Promise<void> {
   );
 
   t.test("removal takes all or none", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
+    const fixture = await createFixture(t);
+    const { store } = fixture;
     await store.createChannel(group("g"), ["a", "b"]);
     await store.addSubscribers(group("g"), ["t"], TEMPORARY);
     const removal = await store.removeSubscribers(group("g"), ["a", "x", "t", "b"], "permanent");
     t.equal(removal.kind, "not_members");
     t.same(removal.kind === "not_members" && removal.uids, ["x", "t"]);
-    for (const uid of ["a", "b", "t"]) t.equal(await isMember(bench, uid), true);
+    for (const uid of ["a", "b", "t"]) t.equal(await isMember(fixture, uid), true);
     const both = await store.removeSubscribers(group("g"), ["b", "a"], "permanent");
     t.equal(both.kind, "removed");
-    t.equal(await isMember(bench, "a"), false);
+    t.equal(await isMember(fixture, "a"), false);
   });
 
   t.test("of removals of the same uid at once one succeeds", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     await store.createChannel(group("g"), ["a"]);
     const kinds = await Promise.all(
       Array.from({ length: 5 }, () => store.removeSubscribers(group("g"), ["a"], "permanent")),
@@ -110,7 +112,7 @@ export async function members(t: Test, given: Given): Promise<void> {
   });
 
   t.test("a channel that is not there or disbanded refuses changes", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     t.same(await store.removeSubscribers(group("g"), ["a"], "permanent"), {
       kind: "no_channel",
     });
@@ -123,8 +125,8 @@ export async function members(t: Test, given: Given): Promise<void> {
   });
 
   t.test("reset replaces one kind's list and leaves the other", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
+    const fixture = await createFixture(t);
+    const { store } = fixture;
     await store.createChannel(group("g"), ["a", "b", "c"]);
     await store.addSubscribers(group("g"), ["c", "d"], TEMPORARY);
     const reset = (...uids: string[]) =>
@@ -142,18 +144,18 @@ export async function members(t: Test, given: Given): Promise<void> {
     );
     await reset();
     t.same(await members(), ["c", "d"]);
-    await bench.reopen();
-    await bench.store.append(draftOf());
-    await bench.store.addSubscribers(group("g"), ["b", "c"], PERMANENT);
+    await fixture.reopen();
+    await fixture.store.append(draftOf());
+    await fixture.store.addSubscribers(group("g"), ["b", "c"], PERMANENT);
     t.same(
-      await bench.store.joinSeqs("g", ["a", "b", "c"]),
+      await fixture.store.joinSeqs("g", ["a", "b", "c"]),
       [undefined, 2, 0],
       "who comes back is one since then",
     );
   });
 
   t.test("reset leaves channels with longer ids alone", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     await store.createChannel(group("g"), ["a"]);
     await store.createChannel(group("g1"), ["a"]);
     await store.createChannel(group("\u{1F600}"), ["\u{1F600}", "a"]);
@@ -168,22 +170,22 @@ export async function members(t: Test, given: Given): Promise<void> {
   });
 
   t.test("all members are listed, each once, of either kind", async (t) => {
-    const bench = await given(t);
-    t.same(await bench.store.members(group("g")), [], "no such channel");
-    await bench.store.createChannel(group("g"), ["a", "b"]);
-    await bench.store.createChannel(group("g1"), ["x"]);
-    await bench.store.createChannel(person("g"), ["y"]);
-    await bench.store.addSubscribers(group("g"), ["b", "t"], TEMPORARY);
-    t.same([...(await bench.store.members(group("g")))].sort(), ["a", "b", "t"]);
-    await bench.store.removeSubscribers(group("g"), ["b"], "temporary");
-    await bench.store.removeSubscribers(group("g"), ["a"], "permanent");
-    await bench.reopen();
-    t.same([...(await bench.store.members(group("g")))].sort(), ["b", "t"]);
-    t.same(await bench.store.members(person("g")), ["y"]);
+    const fixture = await createFixture(t);
+    t.same(await fixture.store.members(group("g")), [], "no such channel");
+    await fixture.store.createChannel(group("g"), ["a", "b"]);
+    await fixture.store.createChannel(group("g1"), ["x"]);
+    await fixture.store.createChannel(person("g"), ["y"]);
+    await fixture.store.addSubscribers(group("g"), ["b", "t"], TEMPORARY);
+    t.same([...(await fixture.store.members(group("g")))].sort(), ["a", "b", "t"]);
+    await fixture.store.removeSubscribers(group("g"), ["b"], "temporary");
+    await fixture.store.removeSubscribers(group("g"), ["a"], "permanent");
+    await fixture.reopen();
+    t.same([...(await fixture.store.members(group("g")))].sort(), ["b", "t"]);
+    t.same(await fixture.store.members(person("g")), ["y"]);
   });
 
   t.test("members among some uids come in the given order, each once", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     const among = (uids: string[]) => store.membersAmong(group("g"), uids);
     t.same(await among(["a"]), [], "no such channel");
     await store.createChannel(group("g"), ["a", "b"]);
@@ -193,14 +195,14 @@ export async function members(t: Test, given: Given): Promise<void> {
   });
 
   t.test("a list of 10000 is one step", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const uids = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
-    await bench.store.createChannel(group("g"), uids);
-    t.equal(await isMember(bench, "user-9999"), true);
-    t.same([...(await bench.store.members(group("g")))].sort(), uids.sort());
-    t.same(await bench.store.membersAmong(group("g"), uids), uids);
-    const removal = await bench.store.removeSubscribers(group("g"), uids, "permanent");
+    await fixture.store.createChannel(group("g"), uids);
+    t.equal(await isMember(fixture, "user-9999"), true);
+    t.same([...(await fixture.store.members(group("g")))].sort(), uids.sort());
+    t.same(await fixture.store.membersAmong(group("g"), uids), uids);
+    const removal = await fixture.store.removeSubscribers(group("g"), uids, "permanent");
     t.equal(removal.kind, "removed");
-    t.equal(await isMember(bench, "user-0"), false);
+    t.equal(await isMember(fixture, "user-0"), false);
   });
 }

@@ -12,16 +12,16 @@ import { refuseGroupSend, refusePersonSend } from "../../src/broker/permissions.
 import type { ChannelList, ListChange, SendCheck } from "../../src/broker/ports.ts";
 import {
   ALL,
-  type Bench,
   draftOf,
-  type Given,
+  type FixtureFactory,
   group,
   PERMANENT,
   person,
   retryOf,
+  type StoreFixture,
   seqsOf,
   TEMPORARY,
-} from "./store-bench.ts";
+} from "./store-fixture.ts";
 
 const FLAGS = [true, false];
 
@@ -35,17 +35,17 @@ function combinations(
 }
 
 const send = (
-  bench: Bench,
+  fixture: StoreFixture,
   channel: ChannelRef,
   fromUid: string,
   permission: SendCheck = "check",
-) => bench.store.append(draftOf({ channel, fromUid, permission }));
+) => fixture.store.append(draftOf({ channel, fromUid, permission }));
 
 const uids = (...uids: string[]) => ({ kind: "add", uids }) as const;
 
 /** Makes the channel; flags come last, since nobody is added to a disbanded one. */
 async function make(
-  { store }: Bench,
+  { store }: StoreFixture,
   info: ChannelInfo,
   {
     flags,
@@ -70,9 +70,9 @@ async function make(
 
 const CHECKS: readonly SendCheck[] = ["check", "check_friends", "check_exempt", "check_open"];
 
-export async function permissions(t: Test, given: Given): Promise<void> {
+export async function permissions(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("groups: every case of facts is judged by the rule", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const all = combinations("ban", "disband", "sendBan");
     const cases = all.flatMap((flags, at) => [
       { id: `g${at}none`, flags },
@@ -89,23 +89,23 @@ export async function permissions(t: Test, given: Given): Promise<void> {
         })),
       ),
     ]);
-    await Promise.all(cases.map((one) => make(bench, group(one.id), one)));
+    await Promise.all(cases.map((one) => make(fixture, group(one.id), one)));
     for (const id of [...cases.map((one) => one.id), "unknown"])
       for (const uid of ["alice", SYSTEM_UID])
         for (const check of ["check", "check_exempt"] as const) {
-          const { refused } = await send(bench, group(id), uid, check);
-          const facts = await bench.store.groupFacts(id, uid);
+          const { refused } = await send(fixture, group(id), uid, check);
+          const facts = await fixture.store.groupFacts(id, uid);
           const wanted = refuseGroupSend(facts, uid, check);
           t.equal(refused, wanted, `${id} ${uid} ${check}`);
         }
   });
 
   t.test("persons: every case of facts is judged by the rule", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const senders = ["plain", SYSTEM_UID];
     for (const [at, flags] of combinations("disband", "sendBan").entries()) {
       senders.push(`s${at}`);
-      await make(bench, person(`s${at}`), { flags });
+      await make(fixture, person(`s${at}`), { flags });
     }
     const all = combinations("ban", "disband", "allowStranger");
     const cases = all.flatMap((flags, at) => [
@@ -114,7 +114,7 @@ export async function permissions(t: Test, given: Given): Promise<void> {
       { id: `r${at}known`, flags, members: ["other", ...senders] },
       { id: `r${at}guest`, flags, temporary: ["plain"] },
     ]);
-    await Promise.all(cases.map((one) => make(bench, person(one.id), one)));
+    await Promise.all(cases.map((one) => make(fixture, person(one.id), one)));
     const lists = {
       denies: { denied: ["plain", SYSTEM_UID], allowed: ["s0"] },
       allows: { allowed: ["plain", "s1"] },
@@ -124,18 +124,18 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     for (const [id, one] of Object.entries(lists)) {
       const info = { id, type: 1 } as const; // has no record
       const { denied = [], allowed } = { denied: [], ...one };
-      await bench.store.changeList(info, "denylist", uids(...denied));
-      await bench.store.changeList(info, "allowlist", uids(...allowed));
+      await fixture.store.changeList(info, "denylist", uids(...denied));
+      await fixture.store.changeList(info, "allowlist", uids(...allowed));
     }
-    await make(bench, person("lists"), {
+    await make(fixture, person("lists"), {
       ...{ flags: {}, members: ["s0"], denied: ["s1"], allowed: ["plain"] },
     });
     const ids = [...cases.map((one) => one.id), ...senders, ...Object.keys(lists), "lists"];
     for (const id of ids)
       for (const uid of new Set([...senders, id])) {
-        const facts = await bench.store.personFacts(uid, id);
+        const facts = await fixture.store.personFacts(uid, id);
         for (const check of CHECKS) {
-          const { refused } = await send(bench, person(id), uid, check);
+          const { refused } = await send(fixture, person(id), uid, check);
           const wanted = refusePersonSend(facts, uid, id, check);
           t.equal(refused, wanted, `${uid} to ${id}, ${check}`);
         }
@@ -143,7 +143,7 @@ export async function permissions(t: Test, given: Given): Promise<void> {
   });
 
   t.test("lists are changed, read and kept", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const g = { id: "g", type: 2 } as const;
     const owner = { id: "g", type: 1 } as const; // has no record, and other lists than the group
     const change = (
@@ -151,46 +151,46 @@ export async function permissions(t: Test, given: Given): Promise<void> {
       list: ChannelList,
       kind: ListChange["kind"],
       ...uids: string[]
-    ) => bench.store.changeList(channel, list, { kind, uids });
+    ) => fixture.store.changeList(channel, list, { kind, uids });
     const read = async (channel: ChannelRef) =>
       Promise.all(
         (["denylist", "allowlist"] as const).map(async (list) =>
-          [...(await bench.store.listed(channel, list))].sort().join(),
+          [...(await fixture.store.listed(channel, list))].sort().join(),
         ),
       );
     t.equal(await change(g, "denylist", "add", "a"), false, "no such group");
-    await bench.store.createChannel(group("g"), ["a", "m"]);
+    await fixture.store.createChannel(group("g"), ["a", "m"]);
     t.same(await read(g), ["", ""], "a refused change left nothing");
     t.equal(await change(g, "denylist", "add", "a", "b", "a"), true);
     t.equal(await change(g, "allowlist", "add", "b", "c"), true);
     t.equal(await change(owner, "allowlist", "replace", "x", "日本"), true);
     t.same(await read(g), ["a,b", "b,c"]);
     const sizes = { members: 2, denylist: 2, allowlist: 2 };
-    t.same(await bench.store.channelSizes(g), sizes);
+    t.same(await fixture.store.channelSizes(g), sizes);
     const owned = { members: 0, denylist: 0, allowlist: 2 };
-    t.same(await bench.store.channelSizes(owner), owned);
-    await bench.store.addSubscribers(g, ["m", "n"], TEMPORARY);
-    t.match(await bench.store.channelSizes(g), { members: 3 }, "of both kinds");
-    await bench.store.removeSubscribers(g, ["m", "n"], "temporary");
+    t.same(await fixture.store.channelSizes(owner), owned);
+    await fixture.store.addSubscribers(g, ["m", "n"], TEMPORARY);
+    t.match(await fixture.store.channelSizes(g), { members: 3 }, "of both kinds");
+    await fixture.store.removeSubscribers(g, ["m", "n"], "temporary");
     await change(g, "denylist", "remove", "b", "nobody");
     await change(g, "allowlist", "replace", "c", "d");
-    await bench.reopen();
+    await fixture.reopen();
     t.same(await read(g), ["a", "c,d"]);
     t.same(await read(owner), ["", "x,日本"]);
-    t.same([...(await bench.store.members(g))].sort(), ["a", "m"], "as before");
-    t.equal((await bench.store.channel(owner)) === undefined, true);
-    t.equal(await bench.store.createChannel(person("g"), []), true, "not taken");
-    t.match(await bench.store.personFacts("x", "g"), { isAllowed: true });
+    t.same([...(await fixture.store.members(g))].sort(), ["a", "m"], "as before");
+    t.equal((await fixture.store.channel(owner)) === undefined, true);
+    t.equal(await fixture.store.createChannel(person("g"), []), true, "not taken");
+    t.match(await fixture.store.personFacts("x", "g"), { isAllowed: true });
     await change(g, "denylist", "replace");
     await change(g, "allowlist", "replace");
     t.same(await read(g), ["", ""]);
-    t.equal((await send(bench, g, "m")).refused, undefined, "as without lists");
-    await bench.store.updateChannel(g, { disband: true });
+    t.equal((await send(fixture, g, "m")).refused, undefined, "as without lists");
+    await fixture.store.updateChannel(g, { disband: true });
     t.equal(await change(g, "denylist", "add", "a"), false, "disbanded");
   });
 
   t.test("of changes of a list at once none is lost", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     const channel = { id: "owner", type: 1 } as const;
     const names = Array.from({ length: 60 }, (_, i) => `u${i}`);
     await Promise.all(names.map((uid) => store.changeList(channel, "denylist", uids(uid))));
@@ -204,10 +204,10 @@ export async function permissions(t: Test, given: Given): Promise<void> {
   });
 
   t.test("a change of a list counts from its answer on", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
+    const fixture = await createFixture(t);
+    const { store } = fixture;
     await store.createChannel(group("g"), ["alice", "bob"]);
-    const refusal = async () => (await send(bench, group("g"), "alice")).refused;
+    const refusal = async () => (await send(fixture, group("g"), "alice")).refused;
     const change = (list: ChannelList, kind: ListChange["kind"], uid: string) =>
       store.changeList(group("g"), list, { kind, uids: [uid] });
     for (let i = 0; i < 20; i++) {
@@ -223,8 +223,8 @@ export async function permissions(t: Test, given: Given): Promise<void> {
   });
 
   t.test("a refused message leaves nothing and harms no other", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
+    const fixture = await createFixture(t);
+    const { store } = fixture;
     await store.createChannel(group("g"), ["alice", "carol"]);
     const from = (fromUid: string) => store.append(draftOf({ fromUid, permission: "check" }));
     const answers = await Promise.all(["alice", "mallory", "carol", "mallory", "alice"].map(from));
@@ -247,12 +247,12 @@ export async function permissions(t: Test, given: Given): Promise<void> {
       messages.map((m) => m.fromUid),
       ["alice", "carol", "alice"],
     );
-    await bench.heard(3);
-    t.same(seqsOf(bench.messages), [1, 2, 3]);
+    await fixture.untilEvents(3);
+    t.same(seqsOf(fixture.messages), [1, 2, 3]);
   });
 
   t.test("a change of the rules counts from its answer on", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     await store.createChannel(group("g"), ["alice"]);
     const refusal = async () => (await store.append(draftOf({ permission: "check" }))).refused;
     t.equal(await refusal(), undefined);
@@ -269,8 +269,8 @@ export async function permissions(t: Test, given: Given): Promise<void> {
   });
 
   t.test("a retry of what was accepted is answered, whatever the rules are", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
+    const fixture = await createFixture(t);
+    const { store } = fixture;
     await store.createChannel(group("g"), ["alice"]);
     const first = await store.append({
       ...{ ...retryOf("n"), permission: "check" },
@@ -293,7 +293,7 @@ export async function permissions(t: Test, given: Given): Promise<void> {
       { messageSeq: 2, duplicate: false },
       "a refusal is not remembered",
     );
-    await bench.heard(2);
-    t.same(seqsOf(bench.messages), [1, 2]);
+    await fixture.untilEvents(2);
+    t.same(seqsOf(fixture.messages), [1, 2]);
   });
 }

@@ -2,22 +2,29 @@
 
 import type { Test } from "tap";
 import { STREAM_START } from "../../src/broker/model.ts";
-import { ALL, draftOf, type Given, seqsOf } from "./store-bench.ts";
-import { ACTIVE, eventsIn, KEY, producer, streamIn, TOOL } from "./store-stream-bench.ts";
+import { ALL, draftOf, type FixtureFactory, seqsOf } from "./store-fixture.ts";
+import {
+  ACTIVE,
+  channelEventsOf,
+  KEY,
+  producer,
+  snapshotOf,
+  TOOL,
+} from "./store-stream-fixture.ts";
 
-export async function streamReads(t: Test, given: Given): Promise<void> {
+export async function streamReads(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a start publishes its message, then itself", async (t) => {
-    const bench = await given(t);
-    await bench.store.append(draftOf());
+    const fixture = await createFixture(t);
+    await fixture.store.append(draftOf());
     const at = { timestampMs: 1234, eventId: "mine" };
-    await producer(bench).start("meta", at);
-    await bench.store.append(draftOf());
-    await bench.heard(4);
+    await producer(fixture).start("meta", at);
+    await fixture.store.append(draftOf());
+    await fixture.untilEvents(4);
     t.same(
-      bench.events.map((e) => e.kind),
+      fixture.events.map((e) => e.kind),
       ["message", "message", "event", "message"],
     );
-    const [, message] = bench.messages;
+    const [, message] = fixture.messages;
     t.match(message, {
       ...{ messageSeq: 2, clientMsgNo: "s", fromUid: "alice", expireS: 0 },
       ...{ header: { noPersist: false, redDot: true }, streamNo: undefined },
@@ -28,7 +35,7 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
     });
     t.same(textOf(message?.payload), { type: 1, content: "" });
     t.equal(message?.stream?.messageId, message?.messageId);
-    t.same(eventsIn(bench), [
+    t.same(channelEventsOf(fixture), [
       {
         ...{ key: KEY, channel: { id: "g", type: 2 }, fromUid: "alice" },
         ...{ clientMsgNo: "s", eventId: "mine", timestampMs: 1234 },
@@ -42,20 +49,20 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
   });
 
   t.test("events come in turn with messages, with their places", async (t) => {
-    const bench = await given(t);
-    const { start, content, tool, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content, tool, end } = producer(fixture);
     await Promise.all([start(), content("ab")]);
-    await bench.store.append(draftOf());
+    await fixture.store.append(draftOf());
     await Promise.all([tool("{}"), content("c"), end("fin")]);
-    await bench.store.append(draftOf());
-    await bench.heard(8);
+    await fixture.store.append(draftOf());
+    await fixture.untilEvents(8);
     t.same(
-      bench.events.map((e) => {
+      fixture.events.map((e) => {
         if (e.kind === "message") return e.message.messageSeq;
         if (e.kind !== "event" || e.event.stream === undefined) return e.kind;
         const { index, nextIndex, textOffset, state } = e.event.stream;
         t.equal(nextIndex, index + 1);
-        t.equal(e.event.timestampMs, bench.nowMs);
+        t.equal(e.event.timestampMs, fixture.nowMs);
         return [index, textOffset, state];
       }),
       [
@@ -72,8 +79,8 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
   });
 
   t.test("tool calls are kept with the stream", async (t) => {
-    const bench = await given(t);
-    const { start, content, tool, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content, tool, end } = producer(fixture);
     await start();
     await content("ab");
     await tool('{"q":1}', { eventId: "t1", timestampMs: 5 });
@@ -85,84 +92,84 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
         ...{ type: TOOL, data: '{"q":1}' },
       },
       {
-        ...{ index: 4, textOffset: 3, eventId: "4", timestampMs: bench.nowMs },
+        ...{ index: 4, textOffset: 3, eventId: "4", timestampMs: fixture.nowMs },
         ...{ type: "___ToolCallResult", data: "" },
       },
     ];
-    const check = async () => t.match((await streamIn(bench)).notes, notes);
+    const check = async () => t.match((await snapshotOf(fixture)).notes, notes);
     await check();
-    await bench.reopen();
+    await fixture.reopen();
     await check();
     await end();
     await check();
-    await bench.reopen();
+    await fixture.reopen();
     await check();
   });
 
   t.test("a snapshot never changes, and a new read shows what came since", async (t) => {
-    const bench = await given(t);
-    const { start, content, tool } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content, tool } = producer(fixture);
     await start();
     await content("a");
-    const first = await streamIn(bench);
-    t.equal(await streamIn(bench), first, "made once");
+    const first = await snapshotOf(fixture);
+    t.equal(await snapshotOf(fixture), first, "made once");
     await content("b");
     await tool("{}");
     t.match(first, { text: "a", nextIndex: 2, notes: [] });
-    t.match(await streamIn(bench), { text: "ab", nextIndex: 4 });
+    t.match(await snapshotOf(fixture), { text: "ab", nextIndex: 4 });
   });
 
   t.test("text offsets of every index, active and ended", async (t) => {
-    const bench = await given(t);
-    const { start, content, tool, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content, tool, end } = producer(fixture);
     await start("s");
     await content("äb");
     await tool("{}");
     await content("\u{1F600}");
     const offsets = async (upTo: number) =>
       Promise.all(
-        Array.from({ length: upTo + 2 }, (_, i) => bench.store.streamTextOffset(KEY, "s", i - 1)),
+        Array.from({ length: upTo + 2 }, (_, i) => fixture.store.streamTextOffset(KEY, "s", i - 1)),
       );
     t.same(await offsets(5), [undefined, 0, 0, 2, 2, 4, undefined]);
     await end();
     const ended = [undefined, 0, 0, 2, 2, 4, 4, undefined];
     t.same(await offsets(6), ended);
-    await bench.reopen();
+    await fixture.reopen();
     t.same(await offsets(6), ended);
-    t.equal(await bench.store.streamTextOffset(KEY, "x", 0), undefined);
+    t.equal(await fixture.store.streamTextOffset(KEY, "x", 0), undefined);
   });
 
   t.test("history shows the message with its stream", async (t) => {
-    const bench = await given(t);
-    const { start, content, end } = producer(bench);
-    await bench.store.append(draftOf());
+    const fixture = await createFixture(t);
+    const { start, content, end } = producer(fixture);
+    await fixture.store.append(draftOf());
     await start();
     await content("so ");
     const read = async (over = {}) =>
-      (await bench.store.readMessages(KEY, { ...ALL, ...over })).messages;
+      (await fixture.store.readMessages(KEY, { ...ALL, ...over })).messages;
     const check = async (text: string, state: string) => {
       const [plain, message] = await read();
       t.equal(plain?.stream, undefined);
       t.same(textOf(message?.payload), { type: 1, content: text });
       t.match(message?.stream, { text, state, messageSeq: 2 });
-      t.same(message?.stream, await streamIn(bench));
+      t.same(message?.stream, await snapshotOf(fixture));
     };
     await check("so ", "active");
-    await bench.reopen();
+    await fixture.reopen();
     await check("so ", "active");
     await content("far");
     await end();
     await check("so far", "closed");
-    await bench.reopen();
+    await fixture.reopen();
     await check("so far", "closed");
     const budget = { reverse: true, maxBytes: 30 };
-    await bench.store.append(draftOf({ payload: new Uint8Array(10) }));
+    await fixture.store.append(draftOf({ payload: new Uint8Array(10) }));
     t.equal((await read(budget)).length, 1, "its text counts");
   });
 
   t.test("all that a stream carries counts in a slice", async (t) => {
-    const bench = await given(t);
-    const { start, tool, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, tool, end } = producer(fixture);
     const long = "x".repeat(1000);
     for (const one of [start, tool, end]) {
       const stream = { clientMsgNo: `${[start, tool, end].indexOf(one)}` };
@@ -170,7 +177,7 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
     }
     const read = async (maxBytes: number, reverse: boolean) => {
       const range = { ...ALL, maxBytes, reverse };
-      const slice = await bench.store.readMessages(KEY, range);
+      const slice = await fixture.store.readMessages(KEY, range);
       return [...seqsOf(slice.messages), slice.more];
     };
     const check = async () => {
@@ -180,19 +187,19 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
       t.same(await read(5000, false), [1, 2, 3, false]);
     };
     await check();
-    await bench.reopen();
+    await fixture.reopen();
     await check();
   });
 
   t.test("the personal streams of a user, from either side", async (t) => {
-    const bench = await given(t);
-    const { start, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, end } = producer(fixture);
     const to = (id: string) => ({ channel: { id, type: 1 } }) as const;
     await start();
     await start("", to("bob"));
     await start("", { ...to("carol"), clientMsgNo: "s2" });
     const numbersOf = async (uid: string) =>
-      (await bench.store.personalStreamsOf(uid)).map((s) => s.clientMsgNo);
+      (await fixture.store.personalStreamsOf(uid)).map((s) => s.clientMsgNo);
     const check = async () => {
       t.same((await numbersOf("alice")).sort(), ["s", "s2"]);
       t.same(await numbersOf("bob"), ["s"]);
@@ -200,7 +207,7 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
       t.same(await numbersOf("ali"), []);
     };
     await check();
-    await bench.reopen();
+    await fixture.reopen();
     await check();
     await end("", to("bob"));
     t.same(await numbersOf("bob"), []);
@@ -208,17 +215,17 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
   });
 
   t.test("no read shows what is not published", async (t) => {
-    const bench = await given(t);
-    const { start, content, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content, end } = producer(fixture);
     let published = 0;
-    bench.onPublish = (e) => {
+    fixture.onPublish = (e) => {
       if (e.kind === "event") published = e.event.stream?.nextIndex ?? 0;
     };
     let early = 0;
     let isDone = false;
     const reading = (async () => {
       while (!isDone) {
-        const shown = (await bench.store.stream(KEY, "s"))?.nextIndex ?? 0;
+        const shown = (await fixture.store.stream(KEY, "s"))?.nextIndex ?? 0;
         if (shown > published) early++;
         await new Promise(setImmediate);
       }
@@ -233,14 +240,14 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
   });
 
   t.test("what a publisher throws harms no stream", async (t) => {
-    const bench = await given(t);
-    const { start, content } = producer(bench);
-    bench.onPublish = () => {
+    const fixture = await createFixture(t);
+    const { start, content } = producer(fixture);
+    fixture.onPublish = () => {
       throw new Error("a publisher's bug");
     };
     t.same(await start(), ACTIVE);
     t.same(await content("a"), ACTIVE);
-    t.match(await streamIn(bench), { text: "a", nextIndex: 2 });
+    t.match(await snapshotOf(fixture), { text: "a", nextIndex: 2 });
   });
 }
 

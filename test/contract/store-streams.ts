@@ -14,18 +14,24 @@ import {
   userTopic,
 } from "../../src/broker/model.ts";
 import type { StreamDraft, StreamResult } from "../../src/broker/ports.ts";
-import { type Bench, draftOf, type Given } from "./store-bench.ts";
+import { draftOf, type FixtureFactory, type StoreFixture } from "./store-fixture.ts";
 import {
   ACTIVE,
+  channelEventsOf,
   eventOf,
-  eventsIn,
   KEY,
   producer,
-  step,
-  streamIn,
+  snapshotOf,
+  streamResult,
   TOOL,
-} from "./store-stream-bench.ts";
-import { type Before, GIVEN, type Outcome, STREAM_CASES, type StreamCall } from "./stream-cases.ts";
+} from "./store-stream-fixture.ts";
+import {
+  type Outcome,
+  PRECEDING_CALLS,
+  type Precondition,
+  STREAM_CASES,
+  type StreamCall,
+} from "./stream-cases.ts";
 
 const TYPES: Readonly<Record<string, string>> = {
   start: STREAM_START,
@@ -36,7 +42,7 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /** Every call in every state, as the table says. */
-export async function streamStates(t: Test, given: Given): Promise<void> {
+export async function streamStates(t: Test, createFixture: FixtureFactory): Promise<void> {
   const places = [
     ["in a group", 2, false],
     ["in a group, behind a restart", 2, true],
@@ -44,8 +50,8 @@ export async function streamStates(t: Test, given: Given): Promise<void> {
   ] as const;
   for (const [where, type, restarts] of places)
     t.test(`${where}: every call in every state`, async (t) => {
-      const bench = await given(t);
-      const cells = allCells(bench, type);
+      const fixture = await createFixture(t);
+      const cells = allCells(fixture, type);
       const [silent, others] = [true, false].map((is) =>
         cells.filter((one) => one.isSilent === is),
       ) as [Cell[], Cell[]];
@@ -55,21 +61,21 @@ export async function streamStates(t: Test, given: Given): Promise<void> {
         const expected = some.map((one) => [one.name, one.expected]);
         t.same(Object.fromEntries(entries), Object.fromEntries(expected));
       };
-      await bench.listen(cells.map((one) => one.topic));
+      await fixture.listen(cells.map((one) => one.topic));
       await Promise.all(silent.map((one) => one.begin()));
-      bench.nowMs += 1000;
-      t.equal(await bench.store.interruptStreams(bench.nowMs), silent.length);
+      fixture.nowMs += 1000;
+      t.equal(await fixture.store.interruptStreams(fixture.nowMs), silent.length);
       await Promise.all(others.map((one) => one.begin()));
-      await Promise.all(cells.map((one) => one.heard()));
-      if (restarts) await bench.reopen();
+      await Promise.all(cells.map((one) => one.awaitEvents()));
+      if (restarts) await fixture.reopen();
 
       await Promise.all(cells.map((one) => one.ask()));
       await agree(cells.filter((one) => one.call !== "silence"));
 
       const active = await Promise.all(cells.map((one) => one.active()));
       const running = active.filter((one) => one !== undefined);
-      bench.nowMs += 1000;
-      const ended = await bench.store.interruptStreams(bench.nowMs);
+      fixture.nowMs += 1000;
+      const ended = await fixture.store.interruptStreams(fixture.nowMs);
       t.equal(ended, running.length, "each that is active is silent");
       await agree(cells.filter((one) => one.call === "silence"));
       await Promise.all(cells.map((one) => one.isAsPublished(t)));
@@ -82,35 +88,35 @@ class Cell {
   readonly call: StreamCall;
   readonly expected: Outcome;
   readonly topic: string;
-  readonly #bench: Bench;
-  readonly #given: readonly string[];
+  readonly #fixture: StoreFixture;
+  readonly #createFixture: readonly string[];
   readonly #channel: ChannelRef;
   readonly #key: string;
   #answer = "-";
   #seen = 0;
 
   constructor(
-    bench: Bench,
+    fixture: StoreFixture,
     type: ChannelRef["type"],
-    [before, call, expected]: readonly [Before, StreamCall, Outcome],
+    [before, call, expected]: readonly [Precondition, StreamCall, Outcome],
   ) {
     this.name = `${before}: ${call}`;
     this.call = call;
     this.expected = expected;
-    this.#bench = bench;
-    this.#given = GIVEN[before];
+    this.#fixture = fixture;
+    this.#createFixture = PRECEDING_CALLS[before];
     this.#channel = { id: this.name, type };
     this.#key = channelKey(this.#channel, "alice");
     this.topic = type === 1 ? userTopic(this.name) : groupTopic(this.name);
   }
 
   get isSilent(): boolean {
-    return this.#given.includes("silence");
+    return this.#createFixture.includes("silence");
   }
 
   /** Brings the state about. */
   async begin(): Promise<void> {
-    for (const line of this.#given) {
+    for (const line of this.#createFixture) {
       const [clientMsgNo = "", kind = "", eventId] = line.split(" ");
       const force = kind === "forced-start";
       if (clientMsgNo === "message") await this.#message();
@@ -120,8 +126,8 @@ class Cell {
   }
 
   /** What was published counts no more. */
-  async heard(): Promise<void> {
-    await this.#bench.published(this.#channel, "alice");
+  async awaitEvents(): Promise<void> {
+    await this.#fixture.untilPublished(this.#channel, "alice");
     this.#seen = this.#events().length;
   }
 
@@ -130,18 +136,18 @@ class Cell {
   }
 
   async outcome(): Promise<readonly string[]> {
-    await this.#bench.published(this.#channel, "alice");
+    await this.#fixture.untilPublished(this.#channel, "alice");
     const events = this.#events();
     return [this.#answer, ...events.slice(this.#seen).map(worded)];
   }
 
   async active(): Promise<StreamSnapshot | undefined> {
-    return this.#bench.store.activeStream(this.#key);
+    return this.#fixture.store.activeStream(this.#key);
   }
 
   /** Each stream is the sum of its published events, and the channel of its published messages. */
   async isAsPublished(t: Test): Promise<void> {
-    const { store } = this.#bench;
+    const { store } = this.#fixture;
     const events = this.#events();
     const seqs = events.filter((one) => typeof one === "number");
     const expected: unknown[] = [seqs.at(-1) ?? 0];
@@ -192,24 +198,24 @@ class Cell {
   }
 
   async #post(kind: string, over: Partial<StreamDraft> = {}): Promise<string> {
-    const { store } = this.#bench;
+    const { store } = this.#fixture;
     const about = { channel: this.#channel, ...over };
     return said(await store.streamEvent(eventOf(TYPES[kind] ?? "", kind, about)));
   }
 
   async #cancel(): Promise<string> {
-    return said(await this.#bench.store.cancelStream(this.#key, "s"));
+    return said(await this.#fixture.store.cancelStream(this.#key, "s"));
   }
 
   async #message(): Promise<string> {
     const draft = draftOf({ channel: this.#channel, clientMsgNo: "s" });
-    const { duplicate } = await this.#bench.store.append(draft);
+    const { duplicate } = await this.#fixture.store.append(draft);
     return duplicate ? "retry" : "new";
   }
 
   /** Events and seqs of messages of the channel, in order. */
   #events(): readonly (ChannelEvent | number)[] {
-    return this.#bench.events.flatMap((one): (ChannelEvent | number)[] => {
+    return this.#fixture.events.flatMap((one): (ChannelEvent | number)[] => {
       if (one.kind === "event" && one.event.key === this.#key) return [one.event];
       if (one.kind !== "message" || one.message.key !== this.#key) return [];
       return one.message.messageSeq > 0 ? [one.message.messageSeq] : [];
@@ -217,10 +223,11 @@ class Cell {
   }
 }
 
-function allCells(bench: Bench, type: ChannelRef["type"]): readonly Cell[] {
+function allCells(fixture: StoreFixture, type: ChannelRef["type"]): readonly Cell[] {
   return Object.entries(STREAM_CASES).flatMap(([before, calls]) =>
     Object.entries(calls).map(
-      ([call, expected]) => new Cell(bench, type, [before as Before, call as StreamCall, expected]),
+      ([call, expected]) =>
+        new Cell(fixture, type, [before as Precondition, call as StreamCall, expected]),
     ),
   );
 }
@@ -265,67 +272,67 @@ function sumOf(events: readonly ChannelEvent[]) {
   };
 }
 
-export async function streamEnds(t: Test, given: Given): Promise<void> {
-  retained(t, given);
+export async function streamEnds(t: Test, createFixture: FixtureFactory): Promise<void> {
+  retained(t, createFixture);
   t.test("streams without an event for too long end as interrupted", async (t) => {
-    const bench = await given(t);
-    const { start, content } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content } = producer(fixture);
     const inH = { channel: { id: "h", type: 2 } } as const;
     await start();
     await start("", inH);
     await content("kept");
-    bench.nowMs += 1000;
+    fixture.nowMs += 1000;
     await content("more", inH);
-    const startedMs = bench.nowMs - 1000;
-    t.equal(await bench.store.interruptStreams(startedMs), 0);
-    t.equal(await bench.store.interruptStreams(startedMs + 1), 1);
-    t.equal(await bench.store.interruptStreams(startedMs + 1), 0);
-    t.match(await streamIn(bench), { state: "interrupted", text: "kept" });
-    t.match(eventsIn(bench).at(-1), {
+    const startedMs = fixture.nowMs - 1000;
+    t.equal(await fixture.store.interruptStreams(startedMs), 0);
+    t.equal(await fixture.store.interruptStreams(startedMs + 1), 1);
+    t.equal(await fixture.store.interruptStreams(startedMs + 1), 0);
+    t.match(await snapshotOf(fixture), { state: "interrupted", text: "kept" });
+    t.match(channelEventsOf(fixture).at(-1), {
       ...{ type: STREAM_END, data: "" },
       stream: { state: "interrupted", index: 2 },
     });
-    t.same(await content("late"), step("closed", "interrupted"));
-    t.match(await streamIn(bench, "s", "2:h"), { state: "active" });
+    t.same(await content("late"), streamResult("closed", "interrupted"));
+    t.match(await snapshotOf(fixture, "s", "2:h"), { state: "active" });
     t.same(await start("", { clientMsgNo: "s2" }), ACTIVE);
   });
 
   t.test("after a restart an active stream goes on and has its time anew", async (t) => {
-    const bench = await given(t);
-    const { start, content, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content, end } = producer(fixture);
     await start();
     await content("before ");
-    bench.nowMs += 60_000;
-    await bench.reopen();
-    t.equal(await bench.store.interruptStreams(bench.nowMs - 1), 0);
-    t.equal((await bench.store.activeStream(KEY))?.text, "before ");
-    t.same(await start("", { clientMsgNo: "s2" }), step("running", undefined));
+    fixture.nowMs += 60_000;
+    await fixture.reopen();
+    t.equal(await fixture.store.interruptStreams(fixture.nowMs - 1), 0);
+    t.equal((await fixture.store.activeStream(KEY))?.text, "before ");
+    t.same(await start("", { clientMsgNo: "s2" }), streamResult("running", undefined));
     t.same(await start(), ACTIVE, "its start again is a retry");
     await content("after");
-    t.match(eventsIn(bench).at(-1), { stream: { index: 2, textOffset: 7 } });
-    await bench.reopen();
-    t.same(await end(), step("done", "closed"));
-    t.match(await streamIn(bench), { text: "before after", nextIndex: 4 });
+    t.match(channelEventsOf(fixture).at(-1), { stream: { index: 2, textOffset: 7 } });
+    await fixture.reopen();
+    t.same(await end(), streamResult("done", "closed"));
+    t.match(await snapshotOf(fixture), { text: "before after", nextIndex: 4 });
   });
 }
 
-function retained(t: Test, given: Given): void {
+function retained(t: Test, createFixture: FixtureFactory): void {
   t.test("past retention a stream is shown until it ends", async (t) => {
-    const bench = await given(t);
-    bench.retentionS = 60;
-    await bench.reopen();
-    const { start, end } = producer(bench);
+    const fixture = await createFixture(t);
+    fixture.retentionS = 60;
+    await fixture.reopen();
+    const { start, end } = producer(fixture);
     await start();
     const inH = { channel: { id: "h", type: 2 } } as const;
     await start("", inH);
     const shown = async (key = KEY) => [
-      (await bench.store.stream(key, "s"))?.state,
-      await bench.store.streamTextOffset(key, "s", 0),
+      (await fixture.store.stream(key, "s"))?.state,
+      await fixture.store.streamTextOffset(key, "s", 0),
     ];
     await end();
-    bench.nowMs += 59_999;
+    fixture.nowMs += 59_999;
     t.same(await shown(), ["closed", 0]);
-    bench.nowMs += 1;
+    fixture.nowMs += 1;
     t.same(await shown(), [undefined, undefined]);
     t.same(await shown("2:h"), ["active", 0]);
     await end("", inH);
@@ -333,27 +340,27 @@ function retained(t: Test, given: Given): void {
   });
 }
 
-export async function streamRetries(t: Test, given: Given): Promise<void> {
+export async function streamRetries(t: Test, createFixture: FixtureFactory): Promise<void> {
   const id = (eventId: string) => ({ eventId });
 
   t.test("the same id in another stream is another event", async (t) => {
-    const bench = await given(t);
-    const { start, content, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content, end } = producer(fixture);
     await start();
     await content("one", id("e"));
     await end();
     const other = { clientMsgNo: "s2" };
     await start("", other);
     await content("two", { ...other, ...id("e") });
-    t.equal((await streamIn(bench, "s2")).text, "two");
+    t.equal((await snapshotOf(fixture, "s2")).text, "two");
   });
 
   t.test("events without an id are never retries and get ids in order", async (t) => {
-    const bench = await given(t);
-    const { start, content } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content } = producer(fixture);
     await start();
     for (let i = 0; i < 12; i++) await content("x");
-    const ids = eventsIn(bench).map((e) => Number(e.eventId));
+    const ids = channelEventsOf(fixture).map((e) => Number(e.eventId));
     t.same(
       ids,
       [...new Set(ids)].sort((a, b) => a - b),
@@ -362,8 +369,8 @@ export async function streamRetries(t: Test, given: Given): Promise<void> {
   });
 
   t.test("calls of one turn are decided in their order, each once", async (t) => {
-    const bench = await given(t);
-    const { start, content, end } = producer(bench);
+    const fixture = await createFixture(t);
+    const { start, content, end } = producer(fixture);
     const other = { clientMsgNo: "s2" };
     t.same(
       await Promise.all([
@@ -379,30 +386,30 @@ export async function streamRetries(t: Test, given: Given): Promise<void> {
         start("", other),
         start("", { clientMsgNo: "s3", force: true }),
         content("gone", other),
-        bench.store.cancelStream(KEY, "s3"),
+        fixture.store.cancelStream(KEY, "s3"),
         content("stop", { clientMsgNo: "s3" }),
       ]),
       [
-        step("missing", undefined),
+        streamResult("missing", undefined),
         ACTIVE,
         ACTIVE,
         ACTIVE,
         ACTIVE,
-        step("running", undefined),
-        step("done", "closed"),
-        step("done", "closed"),
-        step("closed", "closed"),
+        streamResult("running", undefined),
+        streamResult("done", "closed"),
+        streamResult("done", "closed"),
+        streamResult("closed", "closed"),
         ACTIVE,
         ACTIVE,
-        step("closed", "cancelled"),
-        step("done", "cancelled"),
-        step("stopped", "cancelled"),
+        streamResult("closed", "cancelled"),
+        streamResult("done", "cancelled"),
+        streamResult("stopped", "cancelled"),
       ],
     );
-    t.equal((await streamIn(bench)).text, "x");
-    t.equal(await bench.store.headSeq(KEY), 3);
-    await bench.reopen();
-    t.equal((await streamIn(bench)).text, "x");
-    t.equal((await streamIn(bench, "s3")).state, "cancelled");
+    t.equal((await snapshotOf(fixture)).text, "x");
+    t.equal(await fixture.store.headSeq(KEY), 3);
+    await fixture.reopen();
+    t.equal((await snapshotOf(fixture)).text, "x");
+    t.equal((await snapshotOf(fixture, "s3")).state, "cancelled");
   });
 }

@@ -4,56 +4,57 @@
 import type { Test } from "tap";
 import { type ChannelRef, STREAM_START } from "../../src/broker/model.ts";
 import type { ConversationChange } from "../../src/broker/ports.ts";
-import { numbers } from "./conversation-bench.ts";
-import { type Bench, draftOf, type Given, group } from "./store-bench.ts";
-import { commandOf } from "./store-inbox-bench.ts";
-import { eventOf } from "./store-stream-bench.ts";
+import { numbersOf } from "./conversation-fixture.ts";
+import { draftOf, type FixtureFactory, group, type StoreFixture } from "./store-fixture.ts";
+import { commandOf } from "./store-inbox-fixture.ts";
+import { eventOf } from "./store-stream-fixture.ts";
 import { type Move, UNREAD_CASES, type UnreadCase } from "./unread-cases.ts";
 
 /** Those in which no time passes share a store, which is started again once for all. */
-export async function unread(t: Test, given: Given): Promise<void> {
-  const alone = ({ keeps, retentionS, lines }: UnreadCase) =>
-    (keeps ?? retentionS) !== undefined || lines.some(([move]) => move.kind === "pass");
-  const bench = await given(t);
+export async function unread(t: Test, createFixture: FixtureFactory): Promise<void> {
+  const alone = ({ maxChannelMessages, retentionS, lines }: UnreadCase) =>
+    (maxChannelMessages ?? retentionS) !== undefined ||
+    lines.some(([move]) => move.kind === "pass");
+  const fixture = await createFixture(t);
   const scenes: Scene[] = [];
   for (const one of UNREAD_CASES.filter((one) => !alone(one)))
     t.test(one.what, async (t) => {
-      const scene = new Scene(bench, scenes.length);
+      const scene = new Scene(fixture, scenes.length);
       scenes.push(scene);
       await scene.play(t, one);
     });
   t.test("all of them, behind a restart", async (t) => {
-    await bench.reopen();
+    await fixture.reopen();
     for (const scene of scenes) await scene.standAsBefore(t);
   });
 
   for (const one of UNREAD_CASES.filter(alone))
     t.test(one.what, async (t) => {
-      const bench = await given(t);
-      const { keeps = 0, retentionS = 0 } = one;
-      Object.assign(bench, { keeps, retentionS });
-      await bench.reopen();
-      const scene = new Scene(bench, 0);
+      const fixture = await createFixture(t);
+      const { maxChannelMessages = 0, retentionS = 0 } = one;
+      Object.assign(fixture, { maxChannelMessages, retentionS });
+      await fixture.reopen();
+      const scene = new Scene(fixture, 0);
       await scene.play(t, one);
-      await bench.reopen();
+      await fixture.reopen();
       await scene.standAsBefore(t);
     });
 }
 
 /** One case, with a group and users of its own. */
 class Scene {
-  readonly #bench: Bench;
+  readonly #fixture: StoreFixture;
   readonly #at: number;
   readonly #last = new Map<string, string>();
 
-  constructor(bench: Bench, at: number) {
-    this.#bench = bench;
+  constructor(fixture: StoreFixture, at: number) {
+    this.#fixture = fixture;
     this.#at = at;
   }
 
   async play(t: Test, { lines }: UnreadCase): Promise<void> {
     const members = ["alice", "bob", "carol"].map((name) => this.#uid(name));
-    await this.#bench.store.createChannel(group(this.#group.id), members);
+    await this.#fixture.store.createChannel(group(this.#group.id), members);
     for (const [at, [move, standings = {}]] of lines.entries()) {
       const answer = await this.#move(move);
       const where = `line ${at + 1}: ${move.kind}`;
@@ -86,8 +87,8 @@ class Scene {
   }
 
   async #move(move: Move): Promise<string | undefined> {
-    const bench = this.#bench;
-    const { store } = bench;
+    const fixture = this.#fixture;
+    const { store } = fixture;
     const info = group(this.#group.id);
     const reset = { membership: "permanent", reset: true } as const;
     switch (move.kind) {
@@ -132,13 +133,13 @@ class Scene {
         await store.updateChannel(info, move.flags);
         return undefined;
       case "pass":
-        bench.nowMs += move.ms;
+        fixture.nowMs += move.ms;
         return undefined;
       case "sweep":
         await store.sweep();
         return undefined;
       case "restart":
-        await bench.reopen();
+        await fixture.reopen();
         return undefined;
     }
   }
@@ -150,7 +151,7 @@ class Scene {
       ...{ channel: this.#place(to), fromUid: this.#uid(from), expireS },
       header: { redDot, noPersist },
     });
-    await Promise.all(Array.from({ length: count }, () => this.#bench.store.append(draft)));
+    await Promise.all(Array.from({ length: count }, () => this.#fixture.store.append(draft)));
   }
 
   async #change(
@@ -158,7 +159,7 @@ class Scene {
     other: string | undefined,
     change: ConversationChange,
   ): Promise<string> {
-    const { store } = this.#bench;
+    const { store } = this.#fixture;
     return written(
       await store.changeConversation(...([this.#uid(name), this.#place(other), change] as const)),
     );
@@ -166,7 +167,7 @@ class Scene {
 
   /** As the conversation says, and the user's list. */
   async #standing(t: Test, who: string): Promise<string> {
-    const { store } = this.#bench;
+    const { store } = this.#fixture;
     const [name = "", other] = who.split(" with ");
     const uid = this.#uid(name);
     const channel = this.#place(other);
@@ -189,11 +190,11 @@ function moved(move: Extract<Move, { readonly uid: string }>): string {
   return "with" in move ? `${move.uid} with ${move.with}` : move.uid;
 }
 
-type Told = Parameters<typeof numbers>[0] & {
+type Told = Parameters<typeof numbersOf>[0] & {
   readonly last: { readonly messageSeq: number } | undefined;
 };
 
 function written(found: Told | undefined): string {
   if (found === undefined) return "none";
-  return [...numbers(found), found.last?.messageSeq ?? "-"].join(" ");
+  return [...numbersOf(found), found.last?.messageSeq ?? "-"].join(" ");
 }

@@ -3,9 +3,17 @@
 
 import type { Test } from "tap";
 import type { Store } from "../../src/broker/ports.ts";
-import { ALL, Bench, codeOf, draftOf, type Given, group, type StoreDriver } from "./store-bench.ts";
 import { channels, facts } from "./store-channels.ts";
 import { conversations } from "./store-conversations.ts";
+import {
+  ALL,
+  codeOf,
+  draftOf,
+  type FixtureFactory,
+  group,
+  type StoreDriver,
+  StoreFixture,
+} from "./store-fixture.ts";
 import { history, time } from "./store-history.ts";
 import { commandOf, inbox, inboxTime } from "./store-inbox.ts";
 import { limits, limitsOfStreams } from "./store-limits.ts";
@@ -18,36 +26,37 @@ import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
 import { unread } from "./store-unread.ts";
 
 export function storeContract(t: Test, driver: StoreDriver): void {
-  const given = async (t: Test): Promise<Bench> => {
-    const bench = new Bench(await driver.place(t));
-    await bench.store.start();
-    t.teardown(() => bench.store.close());
-    return bench;
+  const createFixture = async (t: Test): Promise<StoreFixture> => {
+    const fixture = new StoreFixture(await driver.createLocation(t));
+    await fixture.store.start();
+    t.teardown(() => fixture.store.close());
+    return fixture;
   };
   t.test(`${driver.name}: life cycle`, (t) => lifeCycle(t, driver));
-  t.test(`${driver.name}: users`, (t) => users(t, given));
-  t.test(`${driver.name}: channels`, (t) => channels(t, given));
-  t.test(`${driver.name}: members`, (t) => members(t, given));
-  t.test(`${driver.name}: facts`, (t) => facts(t, given));
-  t.test(`${driver.name}: permissions`, (t) => permissions(t, given));
-  t.test(`${driver.name}: appending`, (t) => appending(t, given));
-  t.test(`${driver.name}: retries`, (t) => retries(t, given));
-  t.test(`${driver.name}: history`, (t) => history(t, given));
-  t.test(`${driver.name}: inbox`, (t) => inbox(t, given));
-  t.test(`${driver.name}: streams, states`, (t) => streamStates(t, given));
-  t.test(`${driver.name}: streams, reads`, (t) => streamReads(t, given));
-  t.test(`${driver.name}: streams, retries`, (t) => streamRetries(t, given));
-  if (driver.supportsClock) t.test(`${driver.name}: streams, ends`, (t) => streamEnds(t, given));
-  t.test(`${driver.name}: conversations`, (t) => conversations(t, given));
-  t.test(`${driver.name}: unread`, (t) => unread(t, given));
-  t.test(`${driver.name}: positions`, (t) => positions(t, given));
-  t.test(`${driver.name}: limits`, (t) => limits(t, given));
-  t.test(`${driver.name}: system accounts`, (t) => systemAccounts(t, given));
-  t.test(`${driver.name}: managers`, (t) => managers(t, given));
+  t.test(`${driver.name}: users`, (t) => users(t, createFixture));
+  t.test(`${driver.name}: channels`, (t) => channels(t, createFixture));
+  t.test(`${driver.name}: members`, (t) => members(t, createFixture));
+  t.test(`${driver.name}: facts`, (t) => facts(t, createFixture));
+  t.test(`${driver.name}: permissions`, (t) => permissions(t, createFixture));
+  t.test(`${driver.name}: appending`, (t) => appending(t, createFixture));
+  t.test(`${driver.name}: retries`, (t) => retries(t, createFixture));
+  t.test(`${driver.name}: history`, (t) => history(t, createFixture));
+  t.test(`${driver.name}: inbox`, (t) => inbox(t, createFixture));
+  t.test(`${driver.name}: streams, states`, (t) => streamStates(t, createFixture));
+  t.test(`${driver.name}: streams, reads`, (t) => streamReads(t, createFixture));
+  t.test(`${driver.name}: streams, retries`, (t) => streamRetries(t, createFixture));
+  if (driver.supportsClock)
+    t.test(`${driver.name}: streams, ends`, (t) => streamEnds(t, createFixture));
+  t.test(`${driver.name}: conversations`, (t) => conversations(t, createFixture));
+  t.test(`${driver.name}: unread`, (t) => unread(t, createFixture));
+  t.test(`${driver.name}: positions`, (t) => positions(t, createFixture));
+  t.test(`${driver.name}: limits`, (t) => limits(t, createFixture));
+  t.test(`${driver.name}: system accounts`, (t) => systemAccounts(t, createFixture));
+  t.test(`${driver.name}: managers`, (t) => managers(t, createFixture));
   if (!driver.supportsClock) return;
-  t.test(`${driver.name}: time`, (t) => time(t, given));
-  t.test(`${driver.name}: limits and streams`, (t) => limitsOfStreams(t, given));
-  t.test(`${driver.name}: time and inboxes`, (t) => inboxTime(t, given));
+  t.test(`${driver.name}: time`, (t) => time(t, createFixture));
+  t.test(`${driver.name}: limits and streams`, (t) => limitsOfStreams(t, createFixture));
+  t.test(`${driver.name}: time and inboxes`, (t) => inboxTime(t, createFixture));
 }
 
 async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
@@ -71,12 +80,12 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
   ];
 
   t.test("before start every call is refused as unavailable", async (t) => {
-    const { store } = new Bench(await driver.place(t));
+    const { store } = new StoreFixture(await driver.createLocation(t));
     for (const call of calls(store)) t.equal(await codeOf(call), "unavailable");
   });
 
   t.test("after close every call is refused as unavailable", async (t) => {
-    const { store } = new Bench(await driver.place(t));
+    const { store } = new StoreFixture(await driver.createLocation(t));
     await store.start();
     await store.ping();
     await store.close();
@@ -84,8 +93,8 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
   });
 
   t.test("closing finishes what is under way and takes nothing new", async (t) => {
-    const bench = new Bench(await driver.place(t));
-    const { store } = bench;
+    const fixture = new StoreFixture(await driver.createLocation(t));
+    const { store } = fixture;
     await store.start();
     const sends = Array.from({ length: 50 }, () => store.append(draftOf()));
     const created = store.createChannel(group("late"), ["alice"]);
@@ -96,51 +105,51 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     t.equal(await created, true);
     t.equal((await Promise.all(commands)).length, 50);
     await closed;
-    bench.store = bench.create();
-    await bench.store.start();
-    t.equal(await bench.store.headSeq("2:g"), 50);
-    t.equal((await bench.store.readInbox("bob", 0, ALL)).length, 50);
-    t.same(await bench.store.groupsOf("alice"), ["late"]);
-    await bench.store.close();
+    fixture.store = fixture.create();
+    await fixture.store.start();
+    t.equal(await fixture.store.headSeq("2:g"), 50);
+    t.equal((await fixture.store.readInbox("bob", 0, ALL)).length, 50);
+    t.same(await fixture.store.groupsOf("alice"), ["late"]);
+    await fixture.store.close();
   });
 
   t.test("close may be called twice, at once or later, and before start", async (t) => {
-    const bench = new Bench(await driver.place(t));
-    await bench.store.close();
-    bench.store = bench.create();
-    await bench.store.start();
-    await bench.store.append(draftOf());
-    await Promise.all([bench.store.close(), bench.store.close()]);
-    await bench.store.close();
-    bench.store = bench.create();
-    await bench.store.start();
-    t.equal(await bench.store.headSeq("2:g"), 1);
-    await bench.store.close();
+    const fixture = new StoreFixture(await driver.createLocation(t));
+    await fixture.store.close();
+    fixture.store = fixture.create();
+    await fixture.store.start();
+    await fixture.store.append(draftOf());
+    await Promise.all([fixture.store.close(), fixture.store.close()]);
+    await fixture.store.close();
+    fixture.store = fixture.create();
+    await fixture.store.start();
+    t.equal(await fixture.store.headSeq("2:g"), 1);
+    await fixture.store.close();
   });
 }
 
-async function users(t: Test, given: Given): Promise<void> {
+async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
   const hash = (byte: number) => new Uint8Array(32).fill(byte);
 
   t.test("a device is given back as stored, also after a restart", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const device = {
       uid: "alice",
       flag: 1,
       level: 1,
       tokenHash: hash(1),
     } as const;
-    t.equal(await bench.store.device("alice", 1), undefined);
-    t.equal(await bench.store.putDevice(device), undefined);
-    t.same(await bench.store.device("alice", 1), device);
-    t.equal(await bench.store.device("alice", 0), undefined);
-    t.equal(await bench.store.device("alic", 1), undefined);
-    await bench.reopen();
-    t.same(await bench.store.device("alice", 1), device);
+    t.equal(await fixture.store.device("alice", 1), undefined);
+    t.equal(await fixture.store.putDevice(device), undefined);
+    t.same(await fixture.store.device("alice", 1), device);
+    t.equal(await fixture.store.device("alice", 0), undefined);
+    t.equal(await fixture.store.device("alic", 1), undefined);
+    await fixture.reopen();
+    t.same(await fixture.store.device("alice", 1), device);
   });
 
   t.test("of replacements at once each returns the one before it", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     const olds = await Promise.all(
       Array.from({ length: 20 }, (_, i) =>
         store.putDevice({ uid: "a", flag: 0, level: 0, tokenHash: hash(i) }),
@@ -153,7 +162,7 @@ async function users(t: Test, given: Given): Promise<void> {
   });
 
   t.test("an empty token hash is kept as empty", async (t) => {
-    const { store } = await given(t);
+    const { store } = await createFixture(t);
     const device = {
       uid: "a",
       flag: 2,
@@ -165,46 +174,46 @@ async function users(t: Test, given: Given): Promise<void> {
   });
 }
 
-async function systemAccounts(t: Test, given: Given): Promise<void> {
+async function systemAccounts(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("system accounts are added and removed", async (t) => {
-    const bench = await given(t);
-    const uids = async () => [...(await bench.store.systemUids())].sort();
+    const fixture = await createFixture(t);
+    const uids = async () => [...(await fixture.store.systemUids())].sort();
     t.same(await uids(), []);
-    await bench.store.changeSystemUids("add", ["bot", "名", "a b"]);
-    await bench.store.changeSystemUids("add", ["bot", "help"]);
-    await bench.store.changeSystemUids("add", []);
+    await fixture.store.changeSystemUids("add", ["bot", "名", "a b"]);
+    await fixture.store.changeSystemUids("add", ["bot", "help"]);
+    await fixture.store.changeSystemUids("add", []);
     t.same(await uids(), ["a b", "bot", "help", "名"].sort());
-    await bench.store.changeSystemUids("remove", ["bot", "unknown"]);
+    await fixture.store.changeSystemUids("remove", ["bot", "unknown"]);
     t.same(await uids(), ["a b", "help", "名"].sort());
-    await bench.reopen();
+    await fixture.reopen();
     t.same(await uids(), ["a b", "help", "名"].sort());
-    await bench.store.changeSystemUids("remove", await uids());
+    await fixture.store.changeSystemUids("remove", await uids());
     t.same(await uids(), []);
   });
 }
 
-async function managers(t: Test, given: Given): Promise<void> {
+async function managers(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a password is stored once", async (t) => {
-    const bench = await given(t);
-    const put = (hash: string) => bench.store.putPasswordOnce("admin", { passwordHash: hash });
+    const fixture = await createFixture(t);
+    const put = (hash: string) => fixture.store.putPasswordOnce("admin", { passwordHash: hash });
     const answers = await Promise.all([put("h1"), put("h2"), put("h3")]);
     t.equal(new Set(answers.map((a) => a.passwordHash)).size, 1);
-    await bench.reopen();
+    await fixture.reopen();
     t.same(await put("h4"), answers[0]);
   });
 
   t.test("an access token has its owner until it is removed", async (t) => {
-    const bench = await given(t);
+    const fixture = await createFixture(t);
     const hash = new Uint8Array(32).fill(7);
-    const later = bench.nowMs + 86_400_000 * 365 * 50;
-    t.equal(await bench.store.accessTokenOwner(hash), undefined);
+    const later = fixture.nowMs + 86_400_000 * 365 * 50;
+    t.equal(await fixture.store.accessTokenOwner(hash), undefined);
     const owner = `tag\n${"名\n".repeat(64)}`;
-    await bench.store.putAccessToken(hash, owner, later);
-    t.equal(await bench.store.accessTokenOwner(hash), owner);
-    await bench.reopen();
-    t.equal(await bench.store.accessTokenOwner(hash), owner);
-    await bench.store.removeAccessToken(hash);
-    await bench.store.removeAccessToken(hash);
-    t.equal(await bench.store.accessTokenOwner(hash), undefined);
+    await fixture.store.putAccessToken(hash, owner, later);
+    t.equal(await fixture.store.accessTokenOwner(hash), owner);
+    await fixture.reopen();
+    t.equal(await fixture.store.accessTokenOwner(hash), owner);
+    await fixture.store.removeAccessToken(hash);
+    await fixture.store.removeAccessToken(hash);
+    t.equal(await fixture.store.accessTokenOwner(hash), undefined);
   });
 }

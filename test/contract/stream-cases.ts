@@ -3,7 +3,7 @@
 // every driver.
 
 /** What the channel has before the call. "s" is the stream that the call names, "o" another one. */
-export type Before =
+export type Precondition =
   | "none"
   | "other active"
   | "taken"
@@ -38,7 +38,7 @@ export type Outcome = readonly [answer: string, ...published: string[]];
  * How a state comes about, call by call; "e0" and so on are ids of events. The active stream has
  * the indexes 0 to 2.
  */
-export const GIVEN: Readonly<Record<Before, readonly string[]>> = {
+export const PRECEDING_CALLS: Readonly<Record<Precondition, readonly string[]>> = {
   none: [],
   "other active": ["o start e0"],
   taken: ["message"],
@@ -52,7 +52,7 @@ export const GIVEN: Readonly<Record<Before, readonly string[]>> = {
 
 const MISSING: Outcome = ["missing -"];
 
-export const STREAM_CASES: Readonly<Record<Before, Readonly<Record<StreamCall, Outcome>>>> = {
+export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamCall, Outcome>>>> = {
   none: {
     start: ["done active", "message", "s 0 start active"],
     "forced start": ["done active", "message", "s 0 start active"],

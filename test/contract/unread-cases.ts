@@ -44,7 +44,7 @@ type Standings = Readonly<Record<string, string>>;
 export interface UnreadCase {
   readonly what: string;
   /** How many messages the channel keeps, and for how long; absent: all, for ever. */
-  readonly keeps?: number;
+  readonly maxChannelMessages?: number;
   readonly retentionS?: number;
   readonly lines: readonly (readonly [Move, Standings?])[];
 }
@@ -361,7 +361,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
   },
   {
     what: "what a channel does not keep is not unread",
-    keeps: 10,
+    maxChannelMessages: 10,
     lines: [
       [send(20)],
       [send(4, { expireS: 1000 })],

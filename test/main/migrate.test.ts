@@ -6,7 +6,7 @@ import { once } from "node:events";
 import t from "tap";
 import { AccessTokens } from "../../src/broker/access-tokens.ts";
 import { configuredAccounts } from "../../src/broker/manager-accounts.ts";
-import { codeOf, draftOf } from "../contract/store-bench.ts";
+import { codeOf, draftOf } from "../contract/store-fixture.ts";
 import { mover, redisStore } from "../migrate/mover.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";

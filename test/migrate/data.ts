@@ -13,12 +13,12 @@ import type { CommandDraft, Store, StreamDraft } from "../../src/broker/ports.ts
 import {
   ALL,
   draftOf,
-  earlier,
+  earlierResult,
   group,
   PERMANENT,
   person,
   TEMPORARY,
-} from "../contract/store-bench.ts";
+} from "../contract/store-fixture.ts";
 
 export const UIDS = ["alice", "bob", "carol", "日本:}語", "dave smith"];
 const [ALICE = "", BOB = "", CAROL = "", ODD = "", DAVE = ""] = UIDS;
@@ -247,7 +247,9 @@ async function logPicture(store: Store, key: string) {
     ...{ key, messages },
     head: await store.headSeq(key),
     active: await store.activeStream(key),
-    earlier: await Promise.all(numbers.map((number) => earlier(store, { key, ...number }))),
+    earlierResult: await Promise.all(
+      numbers.map((number) => earlierResult(store, { key, ...number })),
+    ),
     streams: await Promise.all(
       streams.map(async (no) => ({
         snapshot: await store.stream(key, no),

@@ -6,7 +6,7 @@ import { fact, MoveTarget } from "../../src/migrate/facts.ts";
 import { Lease } from "../../src/migrate/lease.ts";
 import { type RecordChange, readMove, saveRecord } from "../../src/migrate/record.ts";
 import { RedisLink } from "../../src/redis/link.ts";
-import { codeOf, draftOf, group } from "../contract/store-bench.ts";
+import { codeOf, draftOf, group } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";
 import { mover, redisStore } from "./mover.ts";

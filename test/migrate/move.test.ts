@@ -9,7 +9,7 @@ import { enterMove } from "../../src/migrate/record.ts";
 import { moveTables } from "../../src/migrate/tables.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { openMoveSource } from "../../src/store/embedded/export.ts";
-import { codeOf, draftOf } from "../contract/store-bench.ts";
+import { codeOf, draftOf } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis, startRedisCluster } from "../support/redis.ts";
 import { commandDraft, fill, numbered, picture, streamDraft } from "./data.ts";

@@ -6,7 +6,7 @@ import t, { type Test } from "tap";
 import { Lease } from "../../src/migrate/lease.ts";
 import { Progress } from "../../src/migrate/progress.ts";
 import { RedisLink } from "../../src/redis/link.ts";
-import { codeOf, draftOf } from "../contract/store-bench.ts";
+import { codeOf, draftOf } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";
 import { fill } from "./data.ts";

@@ -4,7 +4,7 @@
 import t, { type Test } from "tap";
 import { hashToken } from "../../src/broker/tokens.ts";
 import type { Migration, OtherMove } from "../../src/migrate/migration.ts";
-import { codeOf, draftOf } from "../contract/store-bench.ts";
+import { codeOf, draftOf } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";
 import { fill, hashOf } from "./data.ts";

@@ -3,7 +3,7 @@
 
 import t from "tap";
 import { bucketOf } from "../../src/redis/keys.ts";
-import { ALL, codeOf, draftOf } from "../contract/store-bench.ts";
+import { ALL, codeOf, draftOf } from "../contract/store-fixture.ts";
 import { openStore } from "../store/redis/one-store.ts";
 import { failOverTo, startRedisCluster } from "../support/redis.ts";
 

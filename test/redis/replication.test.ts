@@ -1,7 +1,7 @@
 // WAIT: a write is answered when enough replicas have it, and refused when they have not.
 
 import t, { type Test } from "tap";
-import { codeOf, draftOf, retryOf } from "../contract/store-bench.ts";
+import { codeOf, draftOf, retryOf } from "../contract/store-fixture.ts";
 import { openStore } from "../store/redis/one-store.ts";
 import {
   type RedisServer,

@@ -5,7 +5,7 @@
 import net from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { codeOf, draftOf } from "../contract/store-bench.ts";
+import { codeOf, draftOf } from "../contract/store-fixture.ts";
 import { type OneStore, openStore } from "../store/redis/one-store.ts";
 import { type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
 import { startSentinels } from "../support/sentinels.ts";

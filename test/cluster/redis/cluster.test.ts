@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { clusterContract } from "../../contract/cluster.ts";
-import { endedWhile, sessionsOf } from "../../contract/cluster-bench.ts";
+import { sessionsEndedDuring, sessionsOf } from "../../contract/cluster-fixture.ts";
 import { sessionContract } from "../../contract/sessions.ts";
 import { redisSettings, startRedis, startRedisCluster } from "../../support/redis.ts";
 import { sessionOn, until } from "./nodes.ts";
@@ -68,7 +68,7 @@ async function suites(t: Test, name: string, settings: RedisSettings): Promise<v
 async function loginRound(nodes: readonly WholeNode[]): Promise<string[]> {
   const uid = randomUUID();
   const [hearing] = nodes as [WholeNode];
-  const told = await endedWhile(hearing, uid, () =>
+  const told = await sessionsEndedDuring(hearing, uid, () =>
     Promise.all(nodes.map((node) => node.directory.login(sessionOn(node, uid)))),
   );
   const seen = await Promise.all(nodes.map((node) => sessionsOf(node.store, uid)));

@@ -9,7 +9,7 @@ import { Create } from "typebox/value";
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { clusterOptions, heartbeatMs } from "../../../src/cluster/options.ts";
-import { sessionsOf } from "../../contract/cluster-bench.ts";
+import { sessionsOf } from "../../contract/cluster-fixture.ts";
 import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { measureStalls } from "../../support/stalls.ts";

@@ -4,7 +4,7 @@
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { idCounterOf } from "../../../src/store/redis/steps/channel-names.ts";
-import type { DeliveryDriver, DeliveryNode } from "../../contract/delivery-bench.ts";
+import type { DeliveryDriver, DeliveryNode } from "../../contract/delivery-fixture.ts";
 import type { FaultyNetwork } from "../../support/faulty-network.ts";
 import { redisSettings } from "../../support/redis.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
@@ -21,7 +21,7 @@ export function deliveryDriver(
 ): DeliveryDriver {
   const nodes = new WeakMap<DeliveryNode, WholeNode>();
   return {
-    ...{ name, network, tellsApart: isCluster },
+    ...{ name, network, publishesPerUser: isCluster },
     async open(t, { judge, prefix = "d", aheadMs = 0 } = {}) {
       const settings = redisSettings(network.url, {
         ...{ prefix, cluster: isCluster, timeoutMs: TIMEOUT_MS },
@@ -37,7 +37,7 @@ export function deliveryDriver(
       return node;
     },
     sweep: async (node) => (await nodes.get(node)?.store.sweep()) ?? 0,
-    async forget(node, key, { publications, kept }) {
+    async failOver(node, key, { publications, kept }) {
       const link = nodes.get(node)?.link;
       if (link === undefined) throw new Error("no node of this driver");
       const [head, log] = ["head", "log"].map((part) => link.keys.channel(part, key)) as [

@@ -3,14 +3,14 @@
 import t, { type Test } from "tap";
 import { deliveryContract } from "../../contract/delivery.ts";
 import {
-  disorder,
-  KINDS,
-  newPlace,
+  CHAT_KINDS,
+  deliveredTexts,
+  newChat,
+  orderErrors,
   range,
-  say,
-  texts,
+  sendText,
   until,
-} from "../../contract/delivery-bench.ts";
+} from "../../contract/delivery-fixture.ts";
 import { startFaultyRedis } from "../../support/faulty-network.ts";
 import { deliveryDriver } from "./delivery-driver.ts";
 
@@ -22,26 +22,27 @@ t.test("one server", async (t: Test) => {
 t.test("Redis lost what it had not written to its disk", async (t) => {
   const network = await startFaultyRedis(t); // it saves when it is told to
   const driver = deliveryDriver("redis", network, { isCluster: false });
-  const [hearer, teller] = [await driver.open(t), await driver.open(t)];
-  const places = [...KINDS, ...KINDS].map(newPlace);
-  for (const { topic } of places) await hearer.cluster.listen(topic);
-  const sayAll = (text: string) =>
-    Promise.all(places.map((place) => insist(() => say(teller, place, text))));
-  for (const text of ["1", "2"]) await sayAll(text);
+  const [subscriber, publisher] = [await driver.open(t), await driver.open(t)];
+  const chats = [...CHAT_KINDS, ...CHAT_KINDS].map(newChat);
+  for (const { topic } of chats) await subscriber.cluster.listen(topic);
+  const sendToAll = (text: string) =>
+    Promise.all(chats.map((chat) => retryUntilDone(() => sendText(publisher, chat, text))));
+  for (const text of ["1", "2"]) await sendToAll(text);
   const [server] = network.servers;
   await server?.client().save();
-  for (const text of ["3", "4", "5"]) await sayAll(text);
-  await hearer.cluster.barrier();
+  for (const text of ["3", "4", "5"]) await sendToAll(text);
+  await subscriber.cluster.barrier();
   await server?.stop("SIGKILL");
   await server?.restart();
-  for (const text of ["6", "7", "8"]) await sayAll(text); // with the numbers of 3, 4 and 5
-  await insist(() => hearer.cluster.barrier());
-  for (const place of places) t.same(texts(hearer, place), range(1, 8).map(String), place.kind);
-  t.same(disorder(hearer), []);
+  for (const text of ["6", "7", "8"]) await sendToAll(text); // with the numbers of 3, 4 and 5
+  await retryUntilDone(() => subscriber.cluster.barrier());
+  for (const chat of chats)
+    t.same(deliveredTexts(subscriber, chat), range(1, 8).map(String), chat.kind);
+  t.same(orderErrors(subscriber), []);
 });
 
 /** Until it is done. */
-async function insist(call: () => Promise<unknown>): Promise<void> {
+async function retryUntilDone(call: () => Promise<unknown>): Promise<void> {
   const isDone = () =>
     call().then(
       () => true,

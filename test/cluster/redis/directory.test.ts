@@ -6,7 +6,11 @@ import t, { type Test } from "tap";
 import { SECONDARY_DEVICE, type SessionRecord, userTopic } from "../../../src/broker/model.ts";
 import { hashToken, tokenTag } from "../../../src/broker/tokens.ts";
 import { createUsers } from "../../../src/broker/users.ts";
-import { endedFor, endedWhile, sessionsOf } from "../../contract/cluster-bench.ts";
+import {
+  sessionsEndedBy,
+  sessionsEndedDuring,
+  sessionsOf,
+} from "../../contract/cluster-fixture.ts";
 import { commandCallsIn, startRedis } from "../../support/redis.ts";
 import {
   HEARTBEAT_MS,
@@ -66,7 +70,7 @@ t.test("500 rounds of simultaneous main logins: one survivor", async (t) => {
       const uid = `u${round}`;
       const mains = nodes.map((node) => sessionOn(node, uid));
       const [hearing] = nodes as [TestNode];
-      const told = await endedWhile(hearing, uid, () =>
+      const told = await sessionsEndedDuring(hearing, uid, () =>
         Promise.all(nodes.map(({ directory }, at) => directory.login(mains[at] as never))),
       );
       const gone = new Set(told.map(([sessionId]) => sessionId));
@@ -157,7 +161,7 @@ t.test("an entry that expired is dropped with the next login", async (t) => {
   t.equal(await raw.hlen(hash(a, "u")), 2, "one that did not stays");
   await rewrite(a, old, { at: EXPIRES, value: `${Date.now() - 10_000}` });
   const third = sessionOn(a, "u", { level: SECONDARY_DEVICE });
-  t.same(await endedFor(a, third), [], "it is not ended by it");
+  t.same(await sessionsEndedBy(a, third), [], "it is not ended by it");
   t.same((await raw.hkeys(hash(a, "u"))).sort(), [next.sessionId, third.sessionId].sort());
 });
 

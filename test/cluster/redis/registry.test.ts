@@ -2,7 +2,7 @@
 // Redis being away.
 
 import t from "tap";
-import { sessionsOf } from "../../contract/cluster-bench.ts";
+import { sessionsOf } from "../../contract/cluster-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { measureStalls } from "../../support/stalls.ts";
 import {

@@ -3,7 +3,7 @@
 import t, { type Test } from "tap";
 import { createRedisThrottle } from "../../../src/cluster/redis/throttle.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import { codeOf } from "../../contract/store-bench.ts";
+import { codeOf } from "../../contract/store-fixture.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 
 const MINUTE_MS = 60_000;

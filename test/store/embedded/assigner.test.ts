@@ -7,7 +7,7 @@ import { Memtable } from "../../../src/store/embedded/engine/memtable.ts";
 import { openTables } from "../../../src/store/embedded/engine/tables.ts";
 import { Assigner, MessageIds } from "../../../src/store/embedded/steps/assigner.ts";
 import { DedupeIndex } from "../../../src/store/embedded/steps/dedupe.ts";
-import { retryOf } from "../../contract/store-bench.ts";
+import { retryOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { testFolder } from "./folder.ts";
 

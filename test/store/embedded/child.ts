@@ -8,9 +8,9 @@ import { syncBuiltinESMExports } from "node:module";
 import { createInterface } from "node:readline";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { createEmbeddedStore } from "../../../src/store/embedded/store.ts";
-import { draftOf } from "../../contract/store-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
-import { eventOf } from "../../contract/store-stream-bench.ts";
+import { eventOf } from "../../contract/store-stream-fixture.ts";
 
 const [folder = "", what = "", argument = "0"] = process.argv.slice(2);
 

@@ -7,7 +7,7 @@ import type { Test } from "tap";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { ConversationModel, type HistoryLimits } from "../../contract/conversation-model.ts";
 import { ConversationPair } from "../../contract/conversation-pair.ts";
-import { draftOf, group } from "../../contract/store-bench.ts";
+import { draftOf, group } from "../../contract/store-fixture.ts";
 import { Random } from "../../support/random.ts";
 import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
@@ -69,9 +69,9 @@ class Pair {
   /** Looks while a checkpoint is under way, and sends into it. */
   async lookWhileMoving(): Promise<void> {
     const moving = this.store.checkpoint();
-    await this.both.agrees();
+    await this.both.compare();
     await this.both.send();
-    await this.both.agrees();
+    await this.both.compare();
     await moving;
   }
 }

@@ -2,7 +2,7 @@
 // over two windows.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { draftOf } from "../../contract/store-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, storeIn, testFolder } from "./folder.ts";
 

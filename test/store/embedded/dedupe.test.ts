@@ -1,7 +1,7 @@
 // How long a clientMsgNo is remembered, wherever it is kept.
 
 import type { Test } from "tap";
-import { draftOf } from "../../contract/store-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 

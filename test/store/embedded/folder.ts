@@ -12,7 +12,7 @@ import {
   type EmbeddedOptions,
   type EmbeddedStore,
 } from "../../../src/store/embedded/store.ts";
-import type { StoreDriver } from "../../contract/store-bench.ts";
+import type { StoreDriver } from "../../contract/store-fixture.ts";
 
 export function testFolder(t: Test): string {
   const folder = mkdtempSync(join(tmpdir(), "jindou-store-"));
@@ -67,9 +67,9 @@ export function embeddedDriver(name: string, over: Partial<EmbeddedOptions> = {}
   return {
     name,
     supportsClock: true,
-    async place(t) {
+    async createLocation(t) {
       const folder = testFolder(t);
-      return { create: (parts) => sweptStoreIn(folder, { ...over, ...parts }) };
+      return { create: (options) => sweptStoreIn(folder, { ...over, ...options }) };
     },
   };
 }

@@ -6,7 +6,7 @@ import { open } from "lmdb";
 import type { Test } from "tap";
 import type { ClusterEvent, Store } from "../../../src/broker/ports.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
-import { ALL, codeOf, draftOf } from "../../contract/store-bench.ts";
+import { ALL, codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";

@@ -2,7 +2,7 @@
 // refused.
 
 import type { ChannelRef } from "../../../src/broker/model.ts";
-import { codeOf, draftOf } from "../../contract/store-bench.ts";
+import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, testFolder } from "./folder.ts";
 

@@ -12,7 +12,7 @@ import {
   rowLength,
 } from "../../../src/store/embedded/engine/log-rows.ts";
 import { openTables } from "../../../src/store/embedded/engine/tables.ts";
-import { draftOf } from "../../contract/store-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
 

@@ -2,7 +2,7 @@
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { codeOf, draftOf } from "../../contract/store-bench.ts";
+import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
 

@@ -2,7 +2,7 @@
 // channels.
 
 import type { MessageDraft } from "../../../src/broker/ports.ts";
-import { draftOf } from "../../contract/store-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 

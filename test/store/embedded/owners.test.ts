@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { commit } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import { openTables } from "../../../src/store/embedded/engine/tables.ts";
-import { draftOf } from "../../contract/store-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { ALL, openStore, storeIn, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";

@@ -7,7 +7,7 @@ import { crc32 } from "../../../src/lib/crc32.ts";
 import { recover } from "../../../src/store/embedded/engine/recover.ts";
 import { SEGMENT_HEADER_BYTES, UNKNOWN_BOOT } from "../../../src/store/embedded/engine/segment.ts";
 import { DATA_FORMAT } from "../../../src/store/embedded/engine/tables.ts";
-import { codeOf, draftOf } from "../../contract/store-bench.ts";
+import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { crashedCopy, journalFiles, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
 

@@ -2,7 +2,7 @@
 // on the disk outlives it.
 
 import type { SessionRecord } from "../../../src/broker/model.ts";
-import { sessionOf, sessionsOf } from "../../contract/cluster-bench.ts";
+import { sessionOf, sessionsOf } from "../../contract/cluster-fixture.ts";
 import { sessionContract } from "../../contract/sessions.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";

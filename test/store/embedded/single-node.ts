@@ -6,7 +6,7 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { SessionDirectory } from "../../../src/broker/session-directory.ts";
 import { SingleNode } from "../../../src/cluster/single.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
-import type { ContractNode } from "../../contract/cluster-bench.ts";
+import type { ContractNode } from "../../contract/cluster-fixture.ts";
 import { openStore, testFolder } from "./folder.ts";
 
 /** Its store is open, and closed with the test. */

@@ -9,8 +9,8 @@ import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/mo
 import type { Store, StreamDraft } from "../../../src/broker/ports.ts";
 import { SEGMENT_HEADER_BYTES } from "../../../src/store/embedded/engine/segment.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
-import { draftOf } from "../../contract/store-bench.ts";
-import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
+import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { ALL, crashedCopy, journalFiles, openStore, testFolder } from "./folder.ts";
 

@@ -7,7 +7,7 @@ import type { ChannelKey } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { framesOf, isMessages } from "../../../src/redis/wire.ts";
-import { ALL, codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
+import { ALL, codeOf, draftOf, retryOf } from "../../contract/store-fixture.ts";
 import { type RedisServer, startRedis } from "../../support/redis.ts";
 import { measureStalls } from "../../support/stalls.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";

@@ -4,7 +4,7 @@
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
-import { codeOf, group, PERMANENT, person, TEMPORARY } from "../../contract/store-bench.ts";
+import { codeOf, group, PERMANENT, person, TEMPORARY } from "../../contract/store-fixture.ts";
 import { type RedisServer, startRedis } from "../../support/redis.ts";
 import { type ControlStore, startControl } from "./control.ts";
 

@@ -10,12 +10,12 @@ import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore } from "../../../src/store/redis/store.ts";
-import type { StoreDriver, StoreParts, SweptStore } from "../../contract/store-bench.ts";
-import { TOLD_USERS } from "../../contract/store-inbox.ts";
+import type { StoreDriver, StoreOptions, TestedStore } from "../../contract/store-fixture.ts";
+import { LISTENED_USERS } from "../../contract/store-inbox.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 const GROUPS = ["g", "g1", "g2", "g3", "h", "late", "other", "gone"];
-const USERS = [...TOLD_USERS, "a", "b", "dave"];
+const USERS = [...LISTENED_USERS, "a", "b", "dave"];
 const TOPICS: readonly Topic[] = [...GROUPS.map(groupTopic), ...new Set(USERS.map(userTopic))];
 
 /** A driver on the server or Cluster at `url`. */
@@ -23,11 +23,11 @@ export function redisDriver(name: string, url: string): StoreDriver {
   return {
     name,
     supportsClock: true,
-    async place() {
+    async createLocation() {
       const prefix = `t${randomUUID().slice(0, 8)}`;
       const timeoutMs = 60_000; // that the machine is busy is no fault here
       const settings = redisSettings(url, { prefix, timeoutMs });
-      return { create: (parts) => createNode(settings, parts) };
+      return { create: (options) => createNode(settings, options) };
     },
   };
 }
@@ -35,8 +35,8 @@ export function redisDriver(name: string, url: string): StoreDriver {
 /** A node's store, which starts and ends with all it needs. */
 function createNode(
   settings: RedisSettings,
-  { publisher, clock, maxChannelMessages, retentionS }: StoreParts,
-): SweptStore {
+  { publisher, clock, maxChannelMessages, retentionS }: StoreOptions,
+): TestedStore {
   const onError = (error: unknown, what: string) => {
     if (what === "A received event could not be handled") return; // a listener that throws is one of the suites' cases
     if (isTransient(error) && what.startsWith("Missed messages")) return; // the node closes while it reads

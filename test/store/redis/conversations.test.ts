@@ -5,14 +5,14 @@ import t, { type Test } from "tap";
 import type { ChannelRef } from "../../../src/broker/model.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import {
-  ALL_OF_THEM,
   DELETE,
   G,
   newestFirst,
-  read,
-  withUser,
-} from "../../contract/conversation-bench.ts";
-import { codeOf, draftOf, group } from "../../contract/store-bench.ts";
+  personalChannel,
+  readUpTo,
+  UNBOUNDED,
+} from "../../contract/conversation-fixture.ts";
+import { codeOf, draftOf, group } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type ConversationOptions, openConversations } from "./conversation-store.ts";
 
@@ -57,7 +57,7 @@ async function counting(t: Test, url: string): Promise<void> {
       last: { messageSeq: 2 },
     });
     t.equal(await steps(() => store.conversation("bob", G)), 3);
-    t.match(await store.changeConversation("bob", G, read(1)), {
+    t.match(await store.changeConversation("bob", G, readUpTo(1)), {
       ...{ readSeq: 1, unread: 1 },
       last: { messageSeq: 2 },
     });
@@ -70,10 +70,12 @@ async function counting(t: Test, url: string): Promise<void> {
     const [uid, peer] = ["群".repeat(128), "{a}:b\u{1F600}{c5}"];
     const clientMsgNo = "é".repeat(128);
     const payload = new Uint8Array(65_536).fill(255);
-    await store.append(draftOf({ fromUid: uid, channel: withUser(peer), clientMsgNo, payload }));
+    await store.append(
+      draftOf({ fromUid: uid, channel: personalChannel(peer), clientMsgNo, payload }),
+    );
     const [head] = await store.conversationsOf(peer);
     t.match(head, { unread: 1, last: { clientMsgNo, messageSeq: 1 } });
-    const whole = await store.conversation(peer, withUser(uid));
+    const whole = await store.conversation(peer, personalChannel(uid));
     t.same([whole?.last?.fromUid, whole?.last?.payload.length], [uid, 65_536]);
   });
 }
@@ -87,7 +89,7 @@ async function lists(t: Test, url: string): Promise<void> {
     const ids = Array.from({ length: COUNT }, (_, at) => `peer-${at}`);
     for (const id of ids.slice(0, 20)) await store.createChannel(group(id), ["bob"]);
     const sends = ids.map((fromUid, at) => {
-      const channel: ChannelRef = at < 20 ? { id: fromUid, type: 2 } : withUser("bob");
+      const channel: ChannelRef = at < 20 ? { id: fromUid, type: 2 } : personalChannel("bob");
       return store.append(draftOf({ channel, fromUid, payload }));
     });
     await Promise.all(sends);
@@ -101,7 +103,7 @@ async function lists(t: Test, url: string): Promise<void> {
     );
     t.ok(sent < COUNT * 300, `${sent} bytes for ${COUNT} conversations`);
     const channels = newestFirst(heads).map((one) => one.channel);
-    const all = await store.readConversations("bob", channels, ALL_OF_THEM);
+    const all = await store.readConversations("bob", channels, UNBOUNDED);
     t.same(
       all.conversations.map((one) => one.channel),
       channels,
@@ -115,9 +117,9 @@ async function peers(t: Test, url: string): Promise<void> {
     async (t) => {
       const { store, keys, link, time, problems } = await world(t, url);
       const index = () => link.call("zcard", keys.user("peers", "bob"));
-      const send = () => store.append(draftOf({ channel: withUser("bob") }));
+      const send = () => store.append(draftOf({ channel: personalChannel("bob") }));
       await send();
-      await store.changeConversation("bob", withUser("alice"), DELETE);
+      await store.changeConversation("bob", personalChannel("alice"), DELETE);
       t.same(await store.conversationsOf("bob"), []);
       t.equal(await index(), 1, "what is deleted for one is there for others");
       await link.call("xtrim", keys.channel("log", "1:alice@bob"), "maxlen", 0);
@@ -142,7 +144,7 @@ async function peers(t: Test, url: string): Promise<void> {
       return reply;
     };
     const peers = () => link.call("zcard", keys.user("peers", "bob"));
-    const send = () => store.append(draftOf({ channel: withUser("bob") }));
+    const send = () => store.append(draftOf({ channel: personalChannel("bob") }));
     await send();
     for (const laterMs of [0, 1]) {
       await link.call("xtrim", keys.channel("log", "1:alice@bob"), "maxlen", 0);
@@ -156,7 +158,7 @@ async function peers(t: Test, url: string): Promise<void> {
       t.match(await store.conversationsOf("bob"), [{ unread: 1 }]);
       const sent = await store.personalChannelsSince("bob", time.nowMs);
       t.same(sent, ["1:alice@bob"]);
-      await store.changeConversation("bob", withUser("alice"), read(1000));
+      await store.changeConversation("bob", personalChannel("alice"), readUpTo(1000));
     }
     t.same(problems, []);
   });
@@ -164,7 +166,7 @@ async function peers(t: Test, url: string): Promise<void> {
   t.test("personal channels with a message since then", async (t) => {
     const { store, time } = await world(t, url);
     for (const fromUid of ["zoe", "alice", "bob"]) {
-      await store.append(draftOf({ channel: withUser("bob"), fromUid }));
+      await store.append(draftOf({ channel: personalChannel("bob"), fromUid }));
       time.nowMs += 1000;
     }
     const since = (ms: number) => store.personalChannelsSince("bob", START_MS + ms);
@@ -187,7 +189,7 @@ async function waiting(t: Test, url: string): Promise<void> {
     replications = 0;
     await store.conversation("bob", G);
     t.equal(replications, 0, "a read waits for nothing");
-    await store.changeConversation("bob", G, read(1));
+    await store.changeConversation("bob", G, readUpTo(1));
     t.equal(replications, 1);
   });
 
@@ -198,7 +200,7 @@ async function waiting(t: Test, url: string): Promise<void> {
     const calls = [
       store.conversation("bob", G),
       store.conversationsOf("bob"),
-      store.readConversations("bob", [G], ALL_OF_THEM),
+      store.readConversations("bob", [G], UNBOUNDED),
       store.changeConversation("bob", G, DELETE),
       store.personalChannelsSince("bob", 0),
     ];

@@ -2,7 +2,7 @@
 
 import t from "tap";
 import type { DeliveredMark } from "../../../src/redis/channel-feed.ts";
-import { ALL, draftOf, seqsOf } from "../../contract/store-bench.ts";
+import { ALL, draftOf, seqsOf } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 

@@ -4,7 +4,7 @@
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import type { CommandDraft } from "../../../src/broker/ports.ts";
-import { codeOf } from "../../contract/store-bench.ts";
+import { codeOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import {

@@ -2,7 +2,7 @@
 // while its storage ends by itself.
 
 import t from "tap";
-import { codeOf } from "../../contract/store-bench.ts";
+import { codeOf } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { startControl } from "./control.ts";
 

@@ -1,7 +1,14 @@
 // Messages on Redis: what only this driver has to get right.
 
 import t from "tap";
-import { ALL, codeOf, draftOf, earlier, retryOf, seqsOf } from "../../contract/store-bench.ts";
+import {
+  ALL,
+  codeOf,
+  draftOf,
+  earlierResult,
+  retryOf,
+  seqsOf,
+} from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
 
@@ -14,11 +21,11 @@ t.test("a clientMsgNo is remembered for its window, by the node's clock", async 
   const again = { ...first, duplicate: true };
   time.nowMs += 9_999;
   t.same(await store.append(retryOf("n")), again);
-  t.same(await earlier(store, retryOf("n")), again);
+  t.same(await earlierResult(store, retryOf("n")), again);
   time.nowMs -= 60_000;
   t.same(await store.append(retryOf("n")), again, "a clock that went back ends nothing");
   time.nowMs += 50_001 + 10_000;
-  t.equal(await earlier(store, retryOf("n")), undefined);
+  t.equal(await earlierResult(store, retryOf("n")), undefined);
   t.match(await store.append(retryOf("n")), {
     messageSeq: 2,
     duplicate: false,
@@ -115,6 +122,6 @@ t.test("what a newer node wrote is refused", async (t) => {
   const dd = link.keys.channel("dedupe", "2:g", "alice\nn");
   await link.call("set", dd, "v2 something");
   t.equal(await codeOf(store.append(retryOf("n"))), "internal");
-  t.equal(await codeOf(earlier(store, retryOf("n"))), "internal");
+  t.equal(await codeOf(earlierResult(store, retryOf("n"))), "internal");
   t.equal(await store.headSeq("2:g"), 1);
 });

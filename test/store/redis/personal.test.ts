@@ -7,7 +7,7 @@ import type { MessageDraft } from "../../../src/broker/ports.ts";
 import type { Publication } from "../../../src/redis/wire.ts";
 import { Appends } from "../../../src/store/redis/steps/append.ts";
 import { ChannelNamesOf } from "../../../src/store/redis/steps/channel-names.ts";
-import { draftOf } from "../../contract/store-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { type OneStore, openStore } from "./one-store.ts";

@@ -7,8 +7,8 @@ import type { MessageDraft } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
-import { ALL, codeOf, draftOf, group as groupInfo } from "../../contract/store-bench.ts";
-import { eventOf } from "../../contract/store-stream-bench.ts";
+import { ALL, codeOf, draftOf, group as groupInfo } from "../../contract/store-fixture.ts";
+import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
 

@@ -1,8 +1,8 @@
 // What is past its time leaves Redis, and nothing else does.
 
 import t from "tap";
-import { ALL, draftOf, seqsOf } from "../../contract/store-bench.ts";
-import { eventOf } from "../../contract/store-stream-bench.ts";
+import { ALL, draftOf, seqsOf } from "../../contract/store-fixture.ts";
+import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 

@@ -10,7 +10,7 @@ import {
   type SessionRecord,
 } from "../../../src/broker/model.ts";
 import type { LoggedInSession } from "../../../src/broker/ports.ts";
-import { codeOf } from "../../contract/store-bench.ts";
+import { codeOf } from "../../contract/store-fixture.ts";
 import { commandCalls, startRedis, startRedisCluster } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 

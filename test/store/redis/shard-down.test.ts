@@ -9,7 +9,7 @@ import { markFrame } from "../../../src/redis/wire.ts";
 import { newCommand, put } from "../../../src/store/redis/steps/command-steps.ts";
 import { IndexRepairs } from "../../../src/store/redis/steps/index-repairs.ts";
 import type { RedisStore } from "../../../src/store/redis/store.ts";
-import { codeOf, draftOf, group, PERMANENT } from "../../contract/store-bench.ts";
+import { codeOf, draftOf, group, PERMANENT } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";

@@ -6,8 +6,14 @@ import t, { type Test } from "tap";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { createStreamSteps } from "../../../src/store/redis/steps/stream-steps.ts";
-import { Bench } from "../../contract/store-bench.ts";
-import { ACTIVE, eventOf, eventsIn, producer, step } from "../../contract/store-stream-bench.ts";
+import { StoreFixture } from "../../contract/store-fixture.ts";
+import {
+  ACTIVE,
+  channelEventsOf,
+  eventOf,
+  producer,
+  streamResult,
+} from "../../contract/store-stream-fixture.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { createNode, freshPrefix, listenTo } from "./stream-nodes.ts";
 
@@ -32,27 +38,27 @@ async function pair(t: Test) {
       const place = { url, prefix, topics: [`u:${uid}`] };
       const ears = await listenTo(t, place);
       let node: ReturnType<typeof createNode> | undefined;
-      const bench = new Bench({
+      const fixture = new StoreFixture({
         create({ publisher, clock }) {
           ears.hear = (event) => publisher.publish(event);
           node = createNode(place, ears, { clock });
           return node;
         },
       });
-      await bench.store.start();
-      t.teardown(() => bench.store.close());
+      await fixture.store.start();
+      t.teardown(() => fixture.store.close());
       if (node === undefined) throw new Error("no node");
-      return { bench, link: node.link };
+      return { fixture, link: node.link };
     }),
   );
   const [alice, bob] = sides;
   if (alice === undefined || bob === undefined) throw new Error("no nodes");
   const { link } = alice;
-  const clock = () => alice.bench.nowMs;
+  const clock = () => alice.fixture.nowMs;
   const steps = createStreamSteps({ link, clock, limits: LIMITS });
   const live = link.keys.bucket("activeStreams", bucketOf(WITH_BOB));
   return {
-    ...{ alice: alice.bench, bob: bob.bench, steps },
+    ...{ alice: alice.fixture, bob: bob.fixture, steps },
     active: async () => (await link.call("zrange", live, 0, -1)) as Buffer[],
     hints: async (uid: string) =>
       String(await link.call("smembers", link.keys.user("streams", uid))),
@@ -64,7 +70,7 @@ async function pair(t: Test) {
 const until = async (holds: () => Promise<boolean> | boolean) => {
   while (!(await holds())) await new Promise((go) => setTimeout(go, 5));
 };
-const typesIn = (bench: Bench) => eventsIn(bench).map((e) => e.type);
+const typesIn = (fixture: StoreFixture) => channelEventsOf(fixture).map((e) => e.type);
 
 t.test("both users hear a personal stream, in its order", async (t) => {
   const { alice, bob, hints, peers, active } = await pair(t);
@@ -114,14 +120,14 @@ t.test("who was not told hears it with the producer's retry", async (t) => {
   const event = { ...TO_BOB, eventId: "e1" };
   await steps.event(eventOf(STREAM_CONTENT, "x", event));
   t.same(await content("x", { eventId: "e1" }), ACTIVE);
-  for (const bench of [alice, bob]) {
-    await until(() => bench.events.length === 3);
-    t.match(eventsIn(bench)[1], { eventId: "e1", stream: { index: 1 } });
+  for (const fixture of [alice, bob]) {
+    await until(() => fixture.events.length === 3);
+    t.match(channelEventsOf(fixture)[1], { eventId: "e1", stream: { index: 1 } });
   }
   await content("x", { eventId: "e1" });
   await content("y", { eventId: "e2" });
-  await until(() => eventsIn(bob).length === 3);
-  t.match(eventsIn(bob)[2], { eventId: "e2" }, "nothing came twice");
+  await until(() => channelEventsOf(bob).length === 3);
+  t.match(channelEventsOf(bob)[2], { eventId: "e2" }, "nothing came twice");
 });
 
 t.test("a start that nobody was told of is told by its retry", async (t) => {
@@ -132,9 +138,9 @@ t.test("a start that nobody was told of is told by its retry", async (t) => {
   const acceptedMs = alice.nowMs;
   alice.nowMs += 1000;
   t.same(await start("meta", { eventId: "e0" }), ACTIVE);
-  for (const bench of [alice, bob]) {
-    await until(() => bench.events.length === 2);
-    const [first] = bench.events;
+  for (const fixture of [alice, bob]) {
+    await until(() => fixture.events.length === 2);
+    const [first] = fixture.events;
     t.match(first, {
       kind: "message",
       message: { messageSeq: 1, timestampMs: acceptedMs },
@@ -165,11 +171,11 @@ t.test("an end that nobody was told of is told by a sweep", async (t) => {
   await producer(alice, TO_BOB).start();
   await steps.event(eventOf(STREAM_END, "fin", TO_BOB));
   t.equal((await active()).length, 1);
-  for (const bench of [alice, bob]) bench.nowMs += 1000;
+  for (const fixture of [alice, bob]) fixture.nowMs += 1000;
   t.equal(await bob.store.interruptStreams(bob.nowMs), 0);
   await until(() => typesIn(alice).includes(STREAM_END));
   await until(() => typesIn(bob).includes(STREAM_END));
-  t.match(eventsIn(bob).at(-1), { data: "fin", stream: { state: "closed" } });
+  t.match(channelEventsOf(bob).at(-1), { data: "fin", stream: { state: "closed" } });
   await until(async () => (await active()).length === 0);
 });
 
@@ -178,7 +184,7 @@ t.test("silent streams end once, in whichever slots they are", async (t) => {
   const { start } = producer(alice);
   await start("", TO_BOB);
   for (let i = 0; i < 40; i++) await start("", { channel: { id: `q${i}`, type: 2 } });
-  for (const bench of [alice, bob]) bench.nowMs += 1000;
+  for (const fixture of [alice, bob]) fixture.nowMs += 1000;
   const counts = await Promise.all(
     [alice, bob].map(({ store, nowMs }) => store.interruptStreams(nowMs)),
   );
@@ -187,6 +193,6 @@ t.test("silent streams end once, in whichever slots they are", async (t) => {
     41,
   );
   await until(() => typesIn(bob).includes(STREAM_END));
-  t.match(eventsIn(bob).at(-1), { stream: { state: "interrupted" } });
-  t.same(await producer(bob).content("late", TO_BOB), step("closed", "interrupted"));
+  t.match(channelEventsOf(bob).at(-1), { stream: { state: "interrupted" } });
+  t.same(await producer(bob).content("late", TO_BOB), streamResult("closed", "interrupted"));
 });

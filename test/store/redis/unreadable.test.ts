@@ -4,7 +4,7 @@
 import t, { type Test } from "tap";
 import { STREAM_START } from "../../../src/broker/model.ts";
 import type { HistoryRange } from "../../../src/broker/ports.ts";
-import { draftOf } from "../../contract/store-bench.ts";
+import { draftOf } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 

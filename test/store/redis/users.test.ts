@@ -1,7 +1,7 @@
 // Users' devices on Redis, beside the contract, and how many calls many users cost at once.
 
 import t from "tap";
-import { codeOf } from "../../contract/store-bench.ts";
+import { codeOf } from "../../contract/store-fixture.ts";
 import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import { startControl } from "./control.ts";
 import { openStore } from "./one-store.ts";

@@ -3,7 +3,7 @@
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Test } from "tap";
-import { draftOf } from "../../../contract/store-bench.ts";
+import { draftOf } from "../../../contract/store-fixture.ts";
 import { t } from "../../../support/suite.ts";
 import { openStore, testFolder } from "../folder.ts";
 

@@ -11,7 +11,7 @@ import {
   UNKNOWN_BOOT,
 } from "../../../../src/store/embedded/engine/segment.ts";
 import { Wal, type WalFiles } from "../../../../src/store/embedded/engine/wal.ts";
-import { codeOf, draftOf } from "../../../contract/store-bench.ts";
+import { codeOf, draftOf } from "../../../contract/store-fixture.ts";
 import { t } from "../../../support/suite.ts";
 import { brittleFiles } from "../brittle-files.ts";
 import { openStore, seqsIn, storeIn, testFolder } from "../folder.ts";

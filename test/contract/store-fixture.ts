@@ -20,12 +20,12 @@ import type {
 } from "../../src/broker/ports.ts";
 
 /** One empty place for data, and stores on it, one after the other. */
-export interface StorePlace {
+export interface StoreLocation {
   /** A store that is not started. Two of one place are never open at once. */
-  create(parts: StoreParts): SweptStore;
+  create(options: StoreOptions): TestedStore;
 }
 
-export interface SweptStore extends Store {
+export interface TestedStore extends Store {
   /**
    * From now on the publisher gets what is published under the topics. A store without topics gives
    * it everything.
@@ -35,7 +35,7 @@ export interface SweptStore extends Store {
   sweep(): Promise<unknown>;
 }
 
-export interface StoreParts {
+export interface StoreOptions {
   readonly publisher: Publisher;
   readonly clock: () => number;
   /** 0 = all. */
@@ -47,7 +47,7 @@ export interface StoreParts {
 export interface StoreDriver {
   readonly name: string;
   /** Registers its own teardown. */
-  place(t: Test): Promise<StorePlace>;
+  createLocation(t: Test): Promise<StoreLocation>;
   /** Whether the store takes the time from the clock it is given. */
   readonly supportsClock: boolean;
 }
@@ -56,30 +56,30 @@ export interface StoreDriver {
 const FENCE = "fence";
 
 /** A running store and what it published. */
-export class Bench {
+export class StoreFixture {
   readonly events: ClusterEvent[] = [];
   nowMs = Date.UTC(2026, 0, 1);
   /**
    * How many messages a channel keeps, and for how long, in the next store that is opened; 0 = all,
    * for ever.
    */
-  keeps = 0;
+  maxChannelMessages = 0;
   retentionS = 0;
-  store: SweptStore;
+  store: TestedStore;
   /** Called with each event, while the store publishes it. */
   onPublish: (event: ClusterEvent) => void = () => {};
-  readonly #place: StorePlace;
+  readonly #location: StoreLocation;
   /** By the ids of fences that came, or that somebody waits for. */
   readonly #fences = new Map<number, () => void>();
   #topics: readonly Topic[] = [];
 
-  constructor(place: StorePlace) {
-    this.#place = place;
+  constructor(location: StoreLocation) {
+    this.#location = location;
     this.store = this.create();
   }
 
-  create(): SweptStore {
-    return this.#place.create({
+  create(): TestedStore {
+    return this.#location.create({
       publisher: {
         publish: (event) => {
           if (event.kind === "message" && event.origin === FENCE)
@@ -89,7 +89,7 @@ export class Bench {
         },
       },
       clock: () => this.nowMs,
-      maxChannelMessages: this.keeps,
+      maxChannelMessages: this.maxChannelMessages,
       retentionS: this.retentionS,
     });
   }
@@ -111,12 +111,12 @@ export class Bench {
    * Resolves once that many events came: one may come after the answer of the call that published
    * it.
    */
-  async heard(count: number): Promise<void> {
+  async untilEvents(count: number): Promise<void> {
     while (this.events.length < count) await new Promise((resolve) => setImmediate(resolve));
   }
 
   /** Resolves once all has come that was published in the channel before the call. */
-  async published(channel: ChannelRef, fromUid: string): Promise<void> {
+  async untilPublished(channel: ChannelRef, fromUid: string): Promise<void> {
     const header = { noPersist: true, redDot: false };
     const fence = draftOf({ channel, fromUid, header, origin: FENCE });
     const { messageId } = await this.store.append(fence);
@@ -187,7 +187,7 @@ export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
  * What a retry of it would be answered, without appending anything; undefined: it would be a new
  * one.
  */
-export async function earlier(
+export async function earlierResult(
   store: Pick<Store, "append">,
   { key, fromUid, clientMsgNo }: Retried,
 ): Promise<AppendResult | undefined> {
@@ -214,4 +214,4 @@ export async function codeOf(promise: Promise<unknown>): Promise<string | undefi
 export const retryOf = (clientMsgNo: string) => draftOf({ clientMsgNo });
 export const seqsOf = (messages: readonly Message[]) => messages.map((m) => m.messageSeq);
 
-export type Given = (t: Test) => Promise<Bench>;
+export type FixtureFactory = (t: Test) => Promise<StoreFixture>;

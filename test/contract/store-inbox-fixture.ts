@@ -3,7 +3,7 @@
 
 import { channelKey, type InboxCommand } from "../../src/broker/model.ts";
 import type { ClusterEvent, CommandDraft, HistoryRange } from "../../src/broker/ports.ts";
-import { ALL, type Bench } from "./store-bench.ts";
+import { ALL, type StoreFixture } from "./store-fixture.ts";
 
 /** A draft of a command in group g; `over` replaces parts of it. */
 export function commandOf(over: Partial<CommandDraft> = {}): CommandDraft {
@@ -28,26 +28,30 @@ export function commandOf(over: Partial<CommandDraft> = {}): CommandDraft {
 /** A command of a chosen clientMsgNo. */
 export const retry = (clientMsgNo: string, over: Partial<CommandDraft> = {}) =>
   commandOf({ clientMsgNo, ...over });
-export const seqs = (commands: readonly InboxCommand[]) => commands.map((c) => c.inboxSeq);
+export const inboxSeqsOf = (commands: readonly InboxCommand[]) => commands.map((c) => c.inboxSeq);
 /** What is in the inbox of `uid`. */
-export const read = ({ store }: Bench, uid: string, after = 0, page: Partial<HistoryRange> = {}) =>
-  store.readInbox(uid, after, { ...ALL, ...page });
+export const read = (
+  { store }: StoreFixture,
+  uid: string,
+  after = 0,
+  page: Partial<HistoryRange> = {},
+) => store.readInbox(uid, after, { ...ALL, ...page });
 
 /** Whose events the suites look at: a bench on topics listens to these users. */
-export const TOLD_USERS: readonly string[] = [
+export const LISTENED_USERS: readonly string[] = [
   ...["alice", "bob", "bo", "carol", "älice", "cärol", "\u{1F600}"],
   ...["u0", "u1", "u2", "user-0", "user-5000", "user-9999"],
 ];
 
 type CommandEvent = Extract<ClusterEvent, { readonly kind: "command" }>;
 /** The events of commands, in their order. */
-export const copiesOf = (bench: Bench): CommandEvent[] =>
-  bench.events.flatMap((e) => (e.kind === "command" ? [e] : []));
+export const copiesOf = (fixture: StoreFixture): CommandEvent[] =>
+  fixture.events.flatMap((e) => (e.kind === "command" ? [e] : []));
 
 /** What was told of each command: a driver may tell its users of it in one event or in several. */
-export function commandEvents(bench: Bench): readonly CommandEvent[] {
+export function commandEvents(fixture: StoreFixture): readonly CommandEvent[] {
   const told = new Map<number, CommandEvent>();
-  for (const event of copiesOf(bench)) {
+  for (const event of copiesOf(fixture)) {
     const { messageId } = event.message;
     const before = told.get(messageId)?.copies ?? [];
     told.set(messageId, { ...event, copies: [...before, ...event.copies] });

@@ -25,8 +25,8 @@ import type {
   Store,
 } from "../../src/broker/ports.ts";
 import type { FaultyNetwork } from "../support/faulty-network.ts";
-import { draftOf } from "./store-bench.ts";
-import { eventOf } from "./store-stream-bench.ts";
+import { draftOf } from "./store-fixture.ts";
+import { eventOf } from "./store-stream-fixture.ts";
 
 export interface DeliveryNode {
   readonly cluster: Pick<
@@ -46,7 +46,7 @@ export interface DeliveryDriver {
    * Publications of a personal channel are made by a step for each user, behind the one that
    * stores.
    */
-  readonly tellsApart: boolean;
+  readonly publishesPerUser: boolean;
   /**
    * A started node of one and the same cluster, or of another one with keys of its own (`prefix`).
    * By default all may see everything, and its clock is right. Closes itself with the test.
@@ -65,7 +65,7 @@ export interface DeliveryDriver {
    * As a fail-over to a replica that had not got the last so many publications of the channel, all
    * of messages (`kept`) or of none, nor any id behind that of the newest message that is left.
    */
-  forget(
+  failOver(
     node: DeliveryNode,
     key: ChannelKey,
     lost: { readonly publications: number; readonly kept: boolean },
@@ -73,7 +73,7 @@ export interface DeliveryDriver {
 }
 
 /** A channel of two users, as one of them names it, and the topic under which a node hears it. */
-export interface Place {
+export interface Chat {
   readonly kind: "group" | "personal";
   readonly channel: ChannelRef;
   readonly key: ChannelKey;
@@ -82,7 +82,7 @@ export interface Place {
 }
 
 /** A group of its own, or the conversation of two users of its own. */
-export function newPlace(kind: Place["kind"]): Place {
+export function newChat(kind: Chat["kind"]): Chat {
   const [sender, id] = [`s-${randomUUID()}`, `r-${randomUUID()}`];
   const type = kind === "group" ? GROUP_CHANNEL : PERSON_CHANNEL;
   const channel: ChannelRef = { id, type };
@@ -90,12 +90,12 @@ export function newPlace(kind: Place["kind"]): Place {
   return { kind, channel, key: channelKey(channel, sender), topic, sender };
 }
 
-export const KINDS = ["group", "personal"] as const;
+export const CHAT_KINDS = ["group", "personal"] as const;
 
 /** Stores a message with that text. */
-export function say(
+export function sendText(
   { store }: DeliveryNode,
-  { channel, sender: fromUid }: Place,
+  { channel, sender: fromUid }: Chat,
   text: string,
   over: Partial<MessageDraft> = {},
 ): Promise<AppendResult> {
@@ -104,14 +104,14 @@ export function say(
 }
 
 /** Not kept. */
-export const PASSING = {
+export const UNSTORED = {
   header: { noPersist: true, redDot: false },
 } as const satisfies Partial<MessageDraft>;
 
 /** The calls of a stream's producer. */
 export function producer(
   { store }: DeliveryNode,
-  { channel, sender: fromUid }: Place,
+  { channel, sender: fromUid }: Chat,
   clientMsgNo = "s",
 ) {
   const post = async (type: string, data: string) => {
@@ -127,7 +127,7 @@ export function producer(
 }
 
 /** The texts of the channel's messages that the node was told, in order; a stream's own is "". */
-export function texts({ events }: DeliveryNode, { key }: Place): readonly string[] {
+export function deliveredTexts({ events }: DeliveryNode, { key }: Chat): readonly string[] {
   return events.flatMap((event) => {
     if (event.kind !== "message" || event.message.key !== key) return [];
     const payload = Buffer.from(event.message.payload).toString();
@@ -138,7 +138,7 @@ export function texts({ events }: DeliveryNode, { key }: Place): readonly string
 /** What the node was told of a stream, as a viewer puts it together. */
 export function viewOf(
   { events }: DeliveryNode,
-  { key }: Place,
+  { key }: Chat,
   clientMsgNo = "s",
 ): { readonly text: string; readonly state: string; readonly wrong: number } {
   let [text, state, next, wrong] = ["", "none", 0, 0];
@@ -155,7 +155,7 @@ export function viewOf(
 }
 
 /** Per channel, message ids that do not grow, and streams with a gap or a repeat. */
-export function disorder(node: DeliveryNode): readonly string[] {
+export function orderErrors(node: DeliveryNode): readonly string[] {
   const lastIds = new Map<ChannelKey, number>();
   const next = new Map<string, number>();
   const wrong: string[] = [];
@@ -177,20 +177,20 @@ export function disorder(node: DeliveryNode): readonly string[] {
 }
 
 /** What was judged, each with how many of the place's messages the node had been told by then. */
-export interface Judged {
+export interface JudgeRecorder {
   readonly groups: readonly string[];
   readonly judge: GroupJudge;
   /** Set once the node is there. */
   node: DeliveryNode | undefined;
 }
 
-export function judgeOf({ channel, ...place }: Place): Judged {
+export function recordingJudge({ channel, ...chat }: Chat): JudgeRecorder {
   const groups: string[] = [];
-  const judged: Judged = {
+  const judged: JudgeRecorder = {
     ...{ groups, node: undefined },
     async judge(id) {
       if (id !== channel.id || judged.node === undefined) return;
-      const told = texts(judged.node, { channel, ...place });
+      const told = deliveredTexts(judged.node, { channel, ...chat });
       groups.push(told.at(-1) ?? "nothing");
     },
   };

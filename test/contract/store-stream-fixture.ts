@@ -11,7 +11,7 @@ import {
   type StreamSnapshot,
 } from "../../src/broker/model.ts";
 import type { StreamDraft, StreamResult } from "../../src/broker/ports.ts";
-import type { Bench } from "./store-bench.ts";
+import type { StoreFixture } from "./store-fixture.ts";
 
 export const KEY: ChannelKey = "2:g";
 export const TOOL = "___ToolCallArgs";
@@ -35,11 +35,11 @@ export function eventOf(type: string, data = "", over: Partial<StreamDraft> = {}
 }
 
 /** The calls of one producer. */
-export function producer(bench: Bench, base: Partial<StreamDraft> = {}) {
+export function producer(fixture: StoreFixture, base: Partial<StreamDraft> = {}) {
   const post =
     (type: string) =>
     (data = "", over: Partial<StreamDraft> = {}) =>
-      bench.store.streamEvent(eventOf(type, data, { ...base, ...over }));
+      fixture.store.streamEvent(eventOf(type, data, { ...base, ...over }));
   return {
     start: post(STREAM_START),
     content: post(STREAM_CONTENT),
@@ -48,8 +48,8 @@ export function producer(bench: Bench, base: Partial<StreamDraft> = {}) {
   };
 }
 
-export async function streamIn(
-  { store }: Bench,
+export async function snapshotOf(
+  { store }: StoreFixture,
   clientMsgNo = "s",
   key = KEY,
 ): Promise<StreamSnapshot> {
@@ -58,15 +58,15 @@ export async function streamIn(
   return found;
 }
 
-export function eventsIn({ events }: Bench): ChannelEvent[] {
+export function channelEventsOf({ events }: StoreFixture): ChannelEvent[] {
   return events.flatMap((e) => (e.kind === "event" ? [e.event] : []));
 }
 
-export const step = (
+export const streamResult = (
   verdict: StreamResult["verdict"],
   state: StreamResult["state"],
 ): StreamResult => ({
   verdict,
   state,
 });
-export const ACTIVE = step("done", "active");
+export const ACTIVE = streamResult("done", "active");

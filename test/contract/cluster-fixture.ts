@@ -25,7 +25,7 @@ export interface NodeDriver {
   open(t: Test): Promise<ContractNode>;
 }
 
-export type Kind = Partial<Pick<SessionRecord, "flag" | "level" | "deviceId">>;
+export type SessionKind = Partial<Pick<SessionRecord, "flag" | "level" | "deviceId">>;
 
 /**
  * A session of `uid` on the cluster's node: a main app device without a name, unless told
@@ -34,7 +34,7 @@ export type Kind = Partial<Pick<SessionRecord, "flag" | "level" | "deviceId">>;
 export function sessionOf(
   cluster: Pick<Cluster, "nodeId">,
   uid: string,
-  kind: Kind = {},
+  kind: SessionKind = {},
 ): SessionRecord {
   return {
     sessionId: randomUUID(),
@@ -48,7 +48,7 @@ export function sessionOf(
   };
 }
 
-export const freshUid = (): string => `u-${randomUUID()}`;
+export const uniqueUid = (): string => `u-${randomUUID()}`;
 
 /** The user's sessions, whoever serves them. */
 export async function sessionsOf(
@@ -63,7 +63,7 @@ export async function sessionsOf(
  * Which sessions of the user the node was told to end while `step` ran, and why. The node listens
  * to the user from then on.
  */
-export async function endedWhile(
+export async function sessionsEndedDuring(
   { cluster, events }: Pick<ContractNode, "cluster" | "events">,
   uid: string,
   step: () => Promise<unknown>,
@@ -80,11 +80,11 @@ export async function endedWhile(
 }
 
 /** Logs a session in and gives the ids of the sessions that it ended. */
-export async function endedFor(
+export async function sessionsEndedBy(
   node: Pick<ContractNode, "cluster" | "events" | "directory">,
   session: SessionRecord,
 ): Promise<readonly string[]> {
-  const ended = await endedWhile(node, session.uid, async () => {
+  const ended = await sessionsEndedDuring(node, session.uid, async () => {
     const { kind } = await node.directory.login(session);
     if (kind !== "entered") throw new Error(kind);
   });

@@ -22,9 +22,9 @@ import type {
 } from "../../src/broker/ports.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import type { Random } from "../support/random.ts";
-import { ALL, type Bench, draftOf, group, person, seqsOf } from "./store-bench.ts";
-import { commandOf } from "./store-inbox-bench.ts";
-import { eventOf, TOOL } from "./store-stream-bench.ts";
+import { ALL, draftOf, group, person, type StoreFixture, seqsOf } from "./store-fixture.ts";
+import { commandOf } from "./store-inbox-fixture.ts";
+import { eventOf, TOOL } from "./store-stream-fixture.ts";
 
 export const UIDS = ["a", "b", "c", "d"];
 export const GROUPS = ["g0", "g1", "g2", "g3"];
@@ -43,8 +43,8 @@ const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_CONTENT, TOOL, STREAM_END];
 const DAY_MS = 86_400_000;
 
 /** One side on which the course is taken. */
-export interface World {
-  readonly bench: Bench;
+export interface CallContext {
+  readonly fixture: StoreFixture;
   /** Sessions in the order in which they were entered. */
   readonly logins: LoggedInSession[];
 }
@@ -58,7 +58,7 @@ export interface Step {
   readonly channels: readonly Place[];
   /** It replaces members, and the event about it may name nobody. */
   readonly isReset: boolean;
-  readonly run: (world: World) => Promise<unknown>;
+  readonly run: (world: CallContext) => Promise<unknown>;
 }
 
 type Call = Pick<Step, "run"> & Partial<Step>;
@@ -73,11 +73,11 @@ interface Named {
   readonly record: SessionRecord;
 }
 /** A call of the port by its name; the answer is what is compared. */
-type Ask = (store: Store, world: World) => unknown;
+type Ask = (store: Store, world: CallContext) => unknown;
 
 const call = (text: string, ask: Ask, over: Partial<Step> = {}): Call => ({
   text,
-  run: async (world) => ask(world.bench.store, world),
+  run: async (world) => ask(world.fixture.store, world),
   ...over,
 });
 
@@ -92,7 +92,7 @@ const byChannel = <T extends { readonly channel: ChannelRef }>(heads: readonly T
     `${a.channel.type}${a.channel.id}` < `${b.channel.type}${b.channel.id}` ? -1 : 1,
   );
 
-export class Course {
+export class RandomCalls {
   readonly #random: Random;
   readonly #dice: readonly (() => Call)[];
   /** Sessions that asked to be entered, and those of them that were not removed since. */
@@ -256,7 +256,7 @@ export class Course {
     const silentMs = this.#random.below(20_000);
     return call(
       `interruptStreams ${silentMs} ms ago`,
-      (store, { bench }) => store.interruptStreams(bench.nowMs - silentMs),
+      (store, { fixture }) => store.interruptStreams(fixture.nowMs - silentMs),
       { channels: [...this.#places.values()] },
     );
   }
@@ -525,10 +525,10 @@ export class Course {
     const isRemoved = this.#rarely(3);
     return call(
       `access token of ${owner}, ${lastsMs} ms, removed: ${isRemoved}`,
-      async (store, { bench }) => {
+      async (store, { fixture }) => {
         const before = await store.accessTokenOwner(token);
         if (isRemoved) await store.removeAccessToken(token);
-        else await store.putAccessToken(token, owner, bench.nowMs + lastsMs);
+        else await store.putAccessToken(token, owner, fixture.nowMs + lastsMs);
         const password = await store.putPasswordOnce("admin", {
           passwordHash: owner,
         });
@@ -544,8 +544,8 @@ export class Course {
 
   /** So late that a channel whose stream was active at the last sweep is looked at again. */
   #sweep(): Call {
-    const sweep: Ask = async (_, { bench }) => {
-      await bench.store.sweep();
+    const sweep: Ask = async (_, { fixture }) => {
+      await fixture.store.sweep();
     };
     return call("sweep, a minute later", sweep, { passMs: 60_001 });
   }
@@ -557,10 +557,10 @@ export class Course {
   #restart(): Call {
     const ended = this.#sessions;
     this.#sessions = [];
-    const restart: Ask = async (store, { bench }) => {
+    const restart: Ask = async (store, { fixture }) => {
       for (const { record } of ended) await store.removeSession(record);
       await store.headSeq("2:none"); // events of it have come then
-      await bench.reopen();
+      await fixture.reopen();
     };
     return call("restart, a minute later", restart, { passMs: 60_001 });
   }
