@@ -20,7 +20,7 @@ import {
  */
 export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
-  | { readonly refused: HttpReply };
+  | { readonly refusal: HttpReply };
 export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => ReadResult<T>;
 
 /** Converts a parsed JSON body of another dialect to the form that the schemas describe. */
@@ -43,7 +43,7 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
   const fields = fieldsOf(schema);
   return (request, adapt) => {
     if (!isJson(request.headers["content-type"] ?? ""))
-      return { refused: edgeReply("unsupported_media_type") };
+      return { refusal: edgeReply("unsupported_media_type") };
     let text: string;
     try {
       text = utf8.decode(request.body);
@@ -58,9 +58,9 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
     }
     if (adapt !== undefined) value = adapt(value);
     const refusal = precheck?.(value);
-    if (refusal !== undefined) return { refused: refusal };
+    if (refusal !== undefined) return { refusal };
     const result = validate<Static<S>>(schema, validator, value);
-    if ("refused" in result) return result;
+    if ("refusal" in result) return result;
     const ignored = ignoredFields(fields, value);
     return ignored === undefined ? result : { ...result, ignored };
   };
@@ -147,7 +147,7 @@ function validate<T>(schema: TSchema, validator: Validator, value: unknown): Rea
     ({ message }) => message === ID_MESSAGE || message === OPTIONAL_ID_MESSAGE,
   );
   return {
-    refused: errorReply(isOnlyIds ? "bad_id" : "bad_request", {
+    refusal: errorReply(isOnlyIds ? "bad_id" : "bad_request", {
       message: `${first?.path || "The body"} ${first?.message ?? "is not valid"}`,
       details,
     }),
@@ -155,7 +155,7 @@ function validate<T>(schema: TSchema, validator: Validator, value: unknown): Rea
 }
 
 function refuse(message: string): ReadResult<never> {
-  return { refused: errorReply("bad_request", { message }) };
+  return { refusal: errorReply("bad_request", { message }) };
 }
 
 /**

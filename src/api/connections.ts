@@ -99,7 +99,7 @@ export function createConnectionCalls(ports: ConnectionPorts) {
       const page: LocalConnection[] = [];
       while (first.size > offset) {
         if (slice.isUsedUp()) await slice.rest();
-        const connection = first.takeLast();
+        const connection = first.removeLast();
         if (connection !== undefined) page.push(connection);
       }
       const nowMs = clock();
@@ -149,7 +149,7 @@ class FirstConnections {
     const [last] = heap;
     if (heap.length >= this.#count) {
       if (last === undefined || this.#order(connection, last) > 0) return;
-      this.takeLast();
+      this.removeLast();
     }
     let at = heap.length;
     while (at > 0) {
@@ -163,7 +163,7 @@ class FirstConnections {
   }
 
   /** Removes and returns the last connection, `undefined` if there is none. */
-  takeLast(): LocalConnection | undefined {
+  removeLast(): LocalConnection | undefined {
     const heap = this.#heap;
     const [last] = heap;
     const moved = heap.pop();

@@ -25,7 +25,7 @@ export function readLastSeqs(text: string, channels: readonly ChannelRef[]): Las
   let firstEnd = 0;
   while (at < text.length) {
     while ((ends[firstEnd]?.idEnd ?? text.length) < at) firstEnd += 1;
-    const entry = longestEntry({ text, at, ends, next: firstEnd }, names);
+    const entry = longestEntry({ text, at, ends, firstEnd }, names);
     if (entry !== undefined) seqs.set(entry.name, entry.seq);
     at = (entry?.end ?? barFrom(text, at)) + 1;
   }
@@ -79,21 +79,21 @@ class ChannelNames {
 
 /**
  * Returns the longest entry of a known channel that begins at `at`, or `undefined` if there is
- * none. `next` is the index of the first end after `at`.
+ * none. `firstEnd` is the index of the first end after `at`.
  */
 function longestEntry(
   input: {
     readonly text: string;
     readonly at: number;
     readonly ends: readonly EntryEnd[];
-    readonly next: number;
+    readonly firstEnd: number;
   },
   names: ChannelNames,
 ): { readonly name: string; readonly seq: number; readonly end: number } | undefined {
-  const { text, at, ends, next } = input;
-  let last = next;
+  const { text, at, ends, firstEnd } = input;
+  let last = firstEnd;
   while ((ends[last]?.idEnd ?? Number.POSITIVE_INFINITY) <= at + MAX_ID_UNITS) last += 1;
-  for (let i = last - 1; i >= next; i--) {
+  for (let i = last - 1; i >= firstEnd; i--) {
     const entryEnd = ends[i];
     if (entryEnd === undefined || !names.hasLength(entryEnd.idEnd - at)) continue;
     const { type, seq, idEnd, end } = entryEnd;

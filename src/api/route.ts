@@ -67,25 +67,25 @@ export function postRoute<S extends TSchema>(
 }
 
 /**
- * Creates a row for POST with a JSON body and a query string. `first` checks the body before the
+ * Creates a row for POST with a JSON body and a query string. `precheck` checks the body before the
  * schema is validated.
  */
 export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
   row: RowDocs & {
     readonly body: S;
     readonly query: Q;
-    readonly first: BodyCheck;
+    readonly precheck: BodyCheck;
     handle(body: Static<S>, query: Static<Q>): Outcome;
   },
 ): ApiRoute {
-  const { handle, first, ...docs } = row;
-  const readBody = jsonReader(row.body, first);
+  const { handle, precheck, ...docs } = row;
+  const readBody = jsonReader(row.body, precheck);
   const readQuery = queryReader(row.query);
   const run: ApiRoute["run"] = (request, _guard, adapt) => {
     const body = readBody(request, adapt);
-    if ("refused" in body) return body.refused;
+    if ("refusal" in body) return body.refusal;
     const query = readQuery(request);
-    if ("refused" in query) return query.refused;
+    if ("refusal" in query) return query.refusal;
     return withIgnoredFields(body.ignored, handle(body.value, query.value));
   };
   return { ...docs, method: "POST", run };
@@ -121,7 +121,7 @@ function runWith<T>(
 ): ApiRoute["run"] {
   return (request, _guard, adapt) => {
     const input = read(request, adapt);
-    if ("refused" in input) return input.refused;
+    if ("refusal" in input) return input.refusal;
     return withIgnoredFields(input.ignored, handle(input.value, request));
   };
 }

@@ -424,7 +424,7 @@ function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
       "too_large",
       ...SEND_REFUSALS,
     ],
-    first: refuseUntyped,
+    precheck: refuseUntyped,
     handle: createPostEvent(streams),
   });
 }

@@ -45,7 +45,7 @@ export function createServe({
     const admitCaller = route.admit;
     const translate = (reply: HttpReply) => dialect.reply(reply, route);
     const adapt = dialect.adaptOf(route);
-    const context = { fail, say: translate, path, observe };
+    const context = { fail, translate, path, observe };
     const admit = guarded(
       (request) =>
         admitCaller === undefined ? guard(request, access) : admitCaller(request, guard),
@@ -76,12 +76,12 @@ function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
   {
     fail,
-    say: translate,
+    translate,
     path,
     observe,
   }: {
     readonly fail: (thrown: unknown) => HttpReply;
-    readonly say: (reply: HttpReply) => HttpReply;
+    readonly translate: (reply: HttpReply) => HttpReply;
     readonly path: string;
     readonly observe: ApiMetrics["request"] | undefined;
   },

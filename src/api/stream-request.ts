@@ -80,7 +80,7 @@ export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {
     const result = read(request);
-    return "refused" in result ? result : toRequest(result.value, request, audience);
+    return "refusal" in result ? result : toRequest(result.value, request, audience);
   };
 }
 
@@ -119,7 +119,7 @@ function toRequest(
   const isViewer = audience === "viewers" || token !== undefined;
   const channel = { id: query.channel_id, type: query.channel_type };
   if (uid === undefined && (isViewer || channel.type !== GROUP_CHANNEL))
-    return { refused: uidMissing(isViewer) };
+    return { refusal: uidMissing(isViewer) };
   return {
     value: {
       channel,

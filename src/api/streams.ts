@@ -65,7 +65,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
     errors: ["bad_id", "stream_unknown", "not_in_channel", "rate_limited"],
     run(request, guard) {
       const result = read(request);
-      if ("refused" in result) return result.refused;
+      if ("refusal" in result) return result.refusal;
       const mayStay = () => admission.stillAdmits(request, guard);
       return reply(result.value, mayStay);
     },

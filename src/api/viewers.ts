@@ -91,7 +91,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
     const result = read(request);
     // `run` replies with 400 to a request that cannot be parsed. Without a client token, the caller
     // must be authorized first.
-    if ("refused" in result)
+    if ("refusal" in result)
       return audience === "viewers" || presentsToken(request)
         ? undefined
         : guard(request, STREAM_ACCESS);
