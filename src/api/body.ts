@@ -130,7 +130,7 @@ export function queryReader<S extends Type.TObject>(
     const pairs = request.query === "" ? NO_PAIRS : request.query.split("&");
     for (const pair of pairs) {
       const [name, text] = splitPair(pair);
-      if (text === undefined) return refuse("The query string is not valid percent-encoding");
+      if (text === undefined) return refuse("The query string has invalid percent-encoding");
       setValue(name, text);
     }
     for (const [name, text] of Object.entries(overridingValues(request))) setValue(name, text);

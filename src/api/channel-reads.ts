@@ -21,14 +21,14 @@ export const channelQueries = (maxUids: number) => {
         minimum: 1,
         maximum: maxUids,
         default: Math.min(PAGE_SIZE, maxUids),
-        description: "Most ids to return",
+        description: "Maximum number of ids to return",
       }),
     ),
     cursor: Type.Optional(
       Type.String({
         pattern: OPTIONAL_ID_PATTERN,
         default: "",
-        description: "cursor of the page before; empty: the first page",
+        description: "cursor of the previous page; empty for the first page",
       }),
     ),
   };
@@ -40,7 +40,7 @@ export const channelQueries = (maxUids: number) => {
         Type.Enum(["subscribers", "blacklist", "whitelist"], {
           type: "string",
           default: "subscribers",
-          description: "Which users; subscribers of both kinds",
+          description: "Users to list. `subscribers` includes permanent and temporary ones",
         }),
       ),
       ...page,

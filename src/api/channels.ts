@@ -12,13 +12,17 @@ import { okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
 const channelFlags = {
-  ban: Type.Optional(flag("1: all members muted")),
-  disband: Type.Optional(flag("1: disbands the channel; irreversible")),
+  ban: Type.Optional(flag("1: no member may send")),
+  disband: Type.Optional(flag("1: disbands the channel permanently")),
   send_ban: Type.Optional(
-    flag("1: no member may send; the owner of a personal channel can receive only"),
+    flag("1: no member may send. For a personal channel: its owner may not send, only receive"),
   ),
-  allow_stranger: Type.Optional(flag("1: strangers may send; personal channels only")),
-  large: Type.Optional(flag("1: a super-large group, for which nothing is kept per member")),
+  allow_stranger: Type.Optional(
+    flag("1: strangers may send to the owner. Only for personal channels"),
+  ),
+  large: Type.Optional(
+    flag("1: a super-large group, for which no state per member (such as unread counts) is kept"),
+  ),
 };
 
 export const channelBodies = (maxSubscribers: number) => ({
@@ -46,9 +50,9 @@ export const channelBodies = (maxSubscribers: number) => ({
     {
       channel_id: channelId,
       channel_type: Type.Optional(channelType),
-      subscribers: uids("Users to add; empty only with reset 1", maxSubscribers),
-      reset: Type.Optional(flag("1: replaces the list")),
-      temp_subscriber: Type.Optional(flag("1: temporary subscribers")),
+      subscribers: uids("Users to add. May be empty only if reset is 1", maxSubscribers),
+      reset: Type.Optional(flag("1: these subscribers replace the existing ones")),
+      temp_subscriber: Type.Optional(flag("1: the users become temporary subscribers")),
     },
     {
       title: "SubscriberAddRequest",
@@ -59,12 +63,14 @@ export const channelBodies = (maxSubscribers: number) => ({
     {
       channel_id: channelId,
       channel_type: channelType,
-      subscribers: Type.Array(id("user id"), {
+      subscribers: Type.Array(id("User id"), {
         minItems: 1,
         maxItems: maxSubscribers,
-        description: "Users to remove, all or none",
+        description: "Users to remove. If one of them is not a subscriber, nobody is removed",
       }),
-      temp_subscriber: Type.Optional(flag("Which membership is removed: 0 permanent, 1 temporary")),
+      temp_subscriber: Type.Optional(
+        flag("Kind of membership to remove: 0 permanent, 1 temporary"),
+      ),
     },
     {
       title: "SubscriberRemoveRequest",
@@ -79,7 +85,7 @@ export const channelBodies = (maxSubscribers: number) => ({
     {
       channel_id: channelId,
       channel_type: channelType,
-      uids: Type.Array(id("user id"), {
+      uids: Type.Array(id("User id"), {
         minItems: 1,
         maxItems: maxSubscribers,
         description: "Users to add or remove",
@@ -91,7 +97,7 @@ export const channelBodies = (maxSubscribers: number) => ({
     {
       channel_id: channelId,
       channel_type: channelType,
-      uids: uids("The whole list; empty clears it", maxSubscribers),
+      uids: uids("The new list. An empty list removes all users from it", maxSubscribers),
     },
     { title: "ListSetRequest", examples: [{ ...LOBBY, uids: ["alice"] }] },
   ),
@@ -146,7 +152,7 @@ export function createChannelCalls(channels: Channels) {
       const reset = body.reset === 1;
       if (subscribers.length === 0 && !reset)
         return errorReply("bad_request", {
-          message: "subscribers must not be empty without reset 1",
+          message: "subscribers must not be empty unless reset is 1",
           details: [{ path: "subscribers", message: "is empty" }],
         });
       const options = { membership: toMembership(body), reset };
@@ -170,7 +176,7 @@ export function createChannelCalls(channels: Channels) {
     remove(body: Body<"target">): Outcome {
       if (body.channel_type !== GROUP_CHANNEL)
         return errorReply("bad_request", {
-          message: "A personal channel cannot be deleted",
+          message: "Only a group can be deleted, not a personal channel",
           details: [{ path: "channel_type", message: "must be 2" }],
         });
       return channels.update(toRef(body), { disband: true }).then(okReply);

@@ -11,7 +11,8 @@ export const routeQuery = Type.Object({
   uid: Type.Optional(
     Type.String({
       pattern: OPTIONAL_ID_PATTERN,
-      description: "Who wants to connect; a crowd of uids is spread",
+      description:
+        "User who wants to connect. Different users are spread over equally loaded nodes",
     }),
   ),
 });
@@ -58,7 +59,7 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   const node = chooseNode(nodes, uid);
   if (node === undefined)
     throw new BrokerError("unavailable", {
-      message: "No node takes sessions now",
+      message: "No node accepts sessions at the moment; retry later",
     });
   return node;
 }

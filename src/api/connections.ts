@@ -40,10 +40,10 @@ type Sort = (typeof SORTS)[number];
 
 export const kickBody = Type.Object(
   {
-    uid: id("Whose session"),
+    uid: id("User of the session"),
     conn_id: Type.String({
       pattern: LABEL_PATTERN,
-      description: "Its session id, from /user/devices or /connz",
+      description: "Id of the session, from /user/devices or /connz",
     }),
   },
   {
@@ -53,12 +53,14 @@ export const kickBody = Type.Object(
 );
 
 export const connzQuery = Type.Object({
-  uid: Type.Optional(Type.String({ maxLength: 128, description: "A part of the user id" })),
+  uid: Type.Optional(
+    Type.String({ maxLength: 128, description: "Text that the user id must contain" }),
+  ),
   sort: Type.Optional(
     Type.Enum([...SORTS], {
       type: "string",
       default: "id",
-      description: "id or uptime; with Desc in falling order",
+      description: "Sort key: id or uptime, with the suffix Desc for descending order",
     }),
   ),
   offset: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_OFFSET, default: 0 })),

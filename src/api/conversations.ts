@@ -24,7 +24,7 @@ const MAX_SEQS_LENGTH = 131_072;
 const SEQS_PATTERN = "^(?:[^@#&\\p{Cc}\\p{Cs}]+:\\d{1,3}:\\d{1,16}\\|?)?$";
 
 const target = {
-  uid: id("Whose conversation"),
+  uid: id("User of the conversation"),
   channel_id: channelId,
   channel_type: channelType,
 };
@@ -34,14 +34,14 @@ const TARGET_EXAMPLE = { uid: "alice", ...LOBBY };
 export const conversationBodies = {
   sync: Type.Object(
     {
-      uid: id("Whose conversations"),
+      uid: id("User of the conversations"),
       version: Type.Optional(
         Type.Integer({
           minimum: 0,
           maximum: MAX_TIME_MS,
           default: 0,
           description:
-            "The greatest `version` the caller has: conversations that did not change since are left out",
+            "Highest `version` that the caller has. Only conversations that changed since then are returned",
         }),
       ),
       last_msg_seqs: Type.Optional(
@@ -50,7 +50,7 @@ export const conversationBodies = {
           pattern: SEQS_PATTERN,
           default: "",
           description:
-            "What the caller has of each: channel_id:channel_type:seq, joined by |; recents then hold only what lies behind",
+            "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages",
         }),
       ),
       msg_count: Type.Optional(
@@ -58,14 +58,14 @@ export const conversationBodies = {
           minimum: 0,
           maximum: MAX_RECENTS,
           default: 0,
-          description: "Most messages in the recents of each",
+          description: "Maximum number of messages in the recents of each conversation",
         }),
       ),
-      only_unread: Type.Optional(flag("1: those with unread messages")),
+      only_unread: Type.Optional(flag("1: only conversations with unread messages")),
       exclude_channel_types: Type.Optional(
         Type.Array(Type.Integer(), {
           maxItems: 16,
-          description: "Channel types to leave out",
+          description: "Channel types to exclude",
         }),
       ),
       page: Type.Optional(
@@ -73,7 +73,7 @@ export const conversationBodies = {
           minimum: 0,
           maximum: MAX_PAGE,
           default: 1,
-          description: "From 1; 0 is 1",
+          description: "Number of the page, beginning with 1; 0 means 1",
         }),
       ),
       page_size: Type.Optional(
@@ -99,7 +99,8 @@ export const conversationBodies = {
       unread: Type.Integer({
         minimum: 0,
         maximum: Number.MAX_SAFE_INTEGER,
-        description: "How many shall count as unread; as many as there are, at most",
+        description:
+          "New number of unread messages, at most the number of messages in the conversation",
       }),
     },
     {

@@ -44,11 +44,11 @@ export const HTTP_STATUS = {
 export const EDGE_ERRORS = {
   not_found: {
     status: 404,
-    message: "There is nothing at this path; GET /openapi.json lists all calls",
+    message: "This path does not exist; GET /openapi.json lists all calls",
   },
   method_not_allowed: {
     status: 405,
-    message: "The path does not take this method",
+    message: "The path does not support this method",
   },
   body_too_large: { status: 413, message: "The request body is too large" },
   unsupported_media_type: {
@@ -68,7 +68,7 @@ interface ErrorReplyOptions {
 
 /** Error for a request body for which no memory is free. */
 export const BODY_MEMORY_FULL = {
-  message: "Too many request bodies are being received at once",
+  message: "Too many request bodies are being received at once; retry later",
 } as const satisfies ErrorReplyOptions;
 
 /** Returns the reply for an error code. `options.message` replaces the standard message. */

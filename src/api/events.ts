@@ -23,21 +23,24 @@ const event = Type.Object({
   type: Type.String({
     minLength: 1,
     description:
-      "___TextMessageStart, ___TextMessageContent, ___TextMessageEnd, ___ToolCallStart, ___ToolCallArgs, ___ToolCallEnd, ___ToolCallResult, or a name of your own that does not begin with ___",
+      "___TextMessageStart, ___TextMessageContent, ___TextMessageEnd, ___ToolCallStart, ___ToolCallArgs, ___ToolCallEnd, ___ToolCallResult, or a custom type that does not begin with ___",
   }),
-  data: Type.Optional(Type.String({ default: "", description: "Its format depends on the type" })),
+  data: Type.Optional(
+    Type.String({ default: "", description: "Data of the event. Its format depends on the type" }),
+  ),
   timestamp: Type.Optional(
     Type.Integer({
       minimum: 0,
       maximum: MAX_TIME_MS,
-      description: "Unix milliseconds; absent: the time of acceptance",
+      description:
+        "Time of the event in Unix milliseconds. If absent, the time at which the event is accepted",
     }),
   ),
   id: Type.Optional(
     Type.String({
       pattern: LABEL_PATTERN,
       description:
-        "Your id of the event: sent again in the same stream it is a retry. Absent: the server makes one",
+        "Id of the event, chosen by the caller. A second event with the same id in the same stream is a retry. If absent, the server creates an id",
     }),
   ),
 });
@@ -51,7 +54,7 @@ export const eventBody = Type.Object(
       Type.String({
         pattern: OPTIONAL_ID_PATTERN,
         default: "",
-        description: "Sender; empty or absent: the system",
+        description: "Sender. Empty or absent means the system",
       }),
     ),
     event,
@@ -74,7 +77,7 @@ export const eventQuery = Type.Object({
     Type.Enum(["0", "1"], {
       type: "string",
       default: "0",
-      description: "1: a start ends the channel's active stream first",
+      description: "1: a start event first ends the active stream of the channel",
     }),
   ),
 });

@@ -28,17 +28,17 @@ export const uids = (
   description: string,
   maxItems: number,
   naming: { readonly title?: string; readonly examples?: string[][] } = {},
-) => Type.Array(id("user id"), { maxItems, description, ...naming });
+) => Type.Array(id("User id"), { maxItems, description, ...naming });
 
-export const channelId = id("Channel id; for a personal channel the user's uid");
+export const channelId = id("Channel id; for a personal channel, the uid of the user");
 export const channelType = Type.Enum([1, 2], {
   type: "integer",
   description: "1 personal channel, 2 group channel",
 });
 export const personUid = id(
-  "Whose conversation with channel_id it is; needed for a personal channel",
+  "User whose conversation with channel_id is read; required for a personal channel",
 );
 export const streamName = Type.String({
   pattern: LABEL_PATTERN,
-  description: "Names the stream or message; all events of a stream share it",
+  description: "Identifies the stream or message. All events of a stream have the same value",
 });

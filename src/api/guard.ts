@@ -28,10 +28,10 @@ export type Guard = (
 ) => HttpReply | undefined | Promise<HttpReply | undefined>;
 
 const CREDENTIAL_NEEDED =
-  "A valid credential is needed: Authorization: Bearer <token from /manager/login>, or the static token in the header token";
+  "A valid credential is needed: send Authorization: Bearer <token from /manager/login>, or the static API token in the header token";
 
 const NOT_FROM_PAGES =
-  "Without a credential, web pages and foreign host names are refused: call 127.0.0.1 or localhost, or present a credential";
+  "Calls without a credential are rejected if they come from a web page or name another host; use the host 127.0.0.1 or localhost, or send a credential";
 
 /** Request headers that the guard reads. */
 export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host"];

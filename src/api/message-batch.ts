@@ -25,10 +25,10 @@ export const sendBatchBody = (maxSubscribers: number) =>
         description: "Standard base64 of the JSON content",
       }),
       from_uid: id("Sender"),
-      subscribers: Type.Array(id("user id"), {
+      subscribers: Type.Array(id("User id"), {
         minItems: 1,
         maxItems: maxSubscribers,
-        description: "Users who get it, each in a personal message",
+        description: "Users who receive the message, each as a personal message",
       }),
       header: Type.Optional(header),
     },

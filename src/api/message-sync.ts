@@ -33,7 +33,7 @@ const OLDER = 0;
 const loginUid = Type.Optional(
   Type.String({
     pattern: OPTIONAL_ID_PATTERN,
-    description: "Whose conversation it is; needed for a personal channel",
+    description: "User whose conversation is read; required for a personal channel",
   }),
 );
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
@@ -45,22 +45,24 @@ export const syncBodies = {
       channel_id: channelId,
       channel_type: channelType,
       start_message_seq: Type.Optional(
-        seq("Where to begin, inclusive; 0 with an end of 0: the newest"),
+        seq(
+          "Sequence number to begin with, inclusive. If this and end_message_seq are 0, the newest messages are returned",
+        ),
       ),
-      end_message_seq: Type.Optional(seq("Where to end, exclusive; 0: open")),
+      end_message_seq: Type.Optional(seq("Sequence number to end at, exclusive. 0 means no end")),
       limit: Type.Optional(
         Type.Integer({
           minimum: 0,
           maximum: MAX_PAGE_SIZE,
           default: PAGE_SIZE,
-          description: "Most messages to return; 0: 100",
+          description: "Maximum number of messages to return; 0 means 100",
         }),
       ),
       pull_mode: Type.Optional(
         Type.Enum([OLDER, 1], {
           type: "integer",
           default: OLDER,
-          description: "0 towards older messages, 1 towards newer ones",
+          description: "Direction: 0 towards older messages, 1 towards newer messages",
         }),
       ),
     },
@@ -74,12 +76,14 @@ export const syncBodies = {
       login_uid: loginUid,
       channel_id: channelId,
       channel_type: channelType,
-      message_seqs: Type.Optional(Type.Array(seq("A sequence number"), { maxItems: MAX_LOOKUPS })),
-      message_ids: Type.Optional(Type.Array(seq("A message id"), { maxItems: MAX_LOOKUPS })),
+      message_seqs: Type.Optional(
+        Type.Array(seq("Sequence number of a message"), { maxItems: MAX_LOOKUPS }),
+      ),
+      message_ids: Type.Optional(Type.Array(seq("Id of a message"), { maxItems: MAX_LOOKUPS })),
       client_msg_nos: Type.Optional(
         Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
           maxItems: MAX_LOOKUPS,
-          description: `Looked for among the newest ${MAX_SEARCHED_MESSAGES} messages, in ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
+          description: `Only searched among the newest ${MAX_SEARCHED_MESSAGES} messages, up to ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
         }),
       ),
     },
@@ -90,13 +94,13 @@ export const syncBodies = {
   ),
   commands: Type.Object(
     {
-      uid: id("Whose commands"),
+      uid: id("User of the commands"),
       limit: Type.Optional(
         Type.Integer({
           minimum: 0,
           maximum: MAX_COMMANDS,
           default: COMMANDS,
-          description: "Most commands to return; 0: 200",
+          description: "Maximum number of commands to return; 0 means 200",
         }),
       ),
     },
@@ -104,11 +108,11 @@ export const syncBodies = {
   ),
   commandsRead: Type.Object(
     {
-      uid: id("Whose commands"),
+      uid: id("User of the commands"),
       last_message_seq: Type.Integer({
         minimum: 1,
         maximum: MAX_SEQ,
-        description: "message_seq of the last command that was handled",
+        description: "message_seq of the last command that the client has processed",
       }),
     },
     {

@@ -28,11 +28,13 @@ const MAX_HISTORY_BYTES = 8 * 1024 * 1024;
 
 export const header = Type.Object(
   {
-    no_persist: Type.Optional(flag("1: not stored")),
-    red_dot: Type.Optional(flag("1: counts as unread")),
-    sync_once: Type.Optional(flag("1: a command (write diffusion)")),
+    no_persist: Type.Optional(flag("1: the message is not stored")),
+    red_dot: Type.Optional(flag("1: the message counts as unread")),
+    sync_once: Type.Optional(
+      flag("1: the message is a command, of which each recipient gets a copy in their inbox"),
+    ),
   },
-  { description: "What to do with the message; absent flags are 0" },
+  { description: "Flags of the message. Absent flags are 0" },
 );
 
 export const sendBody = (maxSubscribers: number) =>
@@ -50,13 +52,14 @@ export const sendBody = (maxSubscribers: number) =>
       client_msg_no: Type.Optional(
         Type.String({
           pattern: LABEL_PATTERN,
-          description: "For deduplication; the server makes one when absent",
+          description:
+            "Identifies the message for deduplication. If absent, the server creates one",
         }),
       ),
       stream_no: Type.Optional(
         Type.String({
           pattern: OPTIONAL_LABEL_PATTERN,
-          description: "client_msg_no of the stream it belongs to",
+          description: "client_msg_no of the stream to which the message belongs",
         }),
       ),
       expire: Type.Optional(
@@ -64,20 +67,20 @@ export const sendBody = (maxSubscribers: number) =>
           minimum: 0,
           maximum: MAX_EXPIRE_S,
           default: 0,
-          description: "Seconds until it leaves history; 0: never",
+          description: "Seconds until the message is removed from history; 0 means never",
         }),
       ),
       subscribers: Type.Optional(
-        Type.Array(id("user id"), {
+        Type.Array(id("User id"), {
           minItems: 1,
           maxItems: maxSubscribers,
-          description: "Restricts who gets it; only for commands",
+          description: "Restricts the recipients. Only for commands",
         }),
       ),
       tag_key: Type.Optional(
         Type.String({
           pattern: OPTIONAL_LABEL_PATTERN,
-          description: "A label kept with the message",
+          description: "Label stored with the message",
         }),
       ),
     },
@@ -111,7 +114,7 @@ export const historyQuery = Type.Object({
       minimum: 0,
       maximum: MAX_SEQ,
       default: 0,
-      description: "Last sequence number, inclusive; 0: the newest",
+      description: "Last sequence number, inclusive; 0 means the newest",
     }),
   ),
   limit: Type.Optional(
@@ -119,14 +122,15 @@ export const historyQuery = Type.Object({
       minimum: 1,
       maximum: MAX_HISTORY,
       default: HISTORY_LIMIT,
-      description: "Most messages to return",
+      description: "Maximum number of messages to return",
     }),
   ),
   order: Type.Optional(
     Type.Enum(["asc", "desc"], {
       type: "string",
       default: "asc",
-      description: "desc: newest first; the limit then keeps the newest",
+      description:
+        "Order of the messages. desc: newest first, so that the limit selects the newest messages",
     }),
   ),
 });

@@ -39,8 +39,8 @@ export function openApiRoute(
     path: "/openapi.json",
     access: "credential",
     tag: "system",
-    summary: "This document",
-    success: { description: "The document", body: undefined },
+    summary: "Returns this document",
+    success: { description: "The OpenAPI document", body: undefined },
     errors: [],
     handle() {
       const allRoutes = [...routes, row];
@@ -76,20 +76,19 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
         bearer: {
           type: "http",
           scheme: "bearer",
-          description: "Access token from POST /manager/login",
+          description: "Access token issued by POST /manager/login",
         },
         staticToken: {
           type: "apiKey",
           in: "header",
           name: "token",
-          description: "The configured static API token",
+          description: "Static API token of the configuration",
         },
         deviceToken: {
           type: "apiKey",
           in: "query",
           name: "token",
-          description:
-            "The token of a device of the user in `uid`, registered with POST /user/token",
+          description: "Token of a device of the user `uid`, registered with POST /user/token",
         },
       },
     },

@@ -1,5 +1,5 @@
-// Schemas of reply bodies for the OpenAPI document; tests check every reply against them. State:
-// none. A `title` names a schema in the document's components.
+// Schemas of the reply bodies for the OpenAPI document. Tests check every reply against them. A
+// schema with a `title` is listed under that name in the components of the document.
 
 import { Type } from "typebox";
 
@@ -10,12 +10,12 @@ const count = Type.Integer({ minimum: 0 });
 
 export const errorBody = Type.Object(
   {
-    error: Type.String({ description: "An English sentence" }),
-    code: Type.String({ description: "Stable name of the error" }),
-    status: Type.Integer({ description: "The HTTP status" }),
+    error: Type.String({ description: "Error message in English" }),
+    code: Type.String({ description: "Error code, which never changes" }),
+    status: Type.Integer({ description: "HTTP status" }),
     details: Type.Optional(
       Type.Array(Type.Object({ path: Type.String(), message: Type.String() }), {
-        description: "The places in the request that are refused",
+        description: "Invalid fields of the request",
       }),
     ),
   },
@@ -48,13 +48,13 @@ export const channelBody = Type.Object(
     large: flag,
     subscriber_count: Type.Integer({
       minimum: 0,
-      description: "Permanent and temporary subscribers",
+      description: "Number of permanent and temporary subscribers",
     }),
     blacklist_count: count,
     whitelist_count: count,
     last_message_seq: Type.Integer({
       minimum: 0,
-      description: "Of a group's newest message; 0: none",
+      description: "Sequence number of the newest message of a group; 0 if there is none",
     }),
   },
   {
@@ -78,7 +78,7 @@ export const channelBody = Type.Object(
 );
 
 const cursor = Type.String({
-  description: "Of the next page; empty: this is the last one",
+  description: "Cursor of the next page; empty if this is the last page",
 });
 
 export const uidsBody = Type.Object(
@@ -106,7 +106,7 @@ export const presenceBody = Type.Array(
   Type.Object({ uid: Type.String(), online: flag, device_flag: deviceFlag }),
   {
     title: "OnlineStatusList",
-    description: "One record per uid, in the order asked",
+    description: "One record for each uid, in the order of the request",
     examples: [
       [
         { uid: "alice", online: 1, device_flag: 1 },
@@ -141,10 +141,10 @@ export const devicesBody = Type.Object(
         device_level: flag,
         has_token: Type.Enum([0, 1], {
           type: "integer",
-          description: "0: it was logged out",
+          description: "0: the device was logged out",
         }),
       }),
-      { description: "Registered device classes" },
+      { description: "Registered device types" },
     ),
     sessions: Type.Array(
       Type.Object({
@@ -178,16 +178,16 @@ export const connzBody = Type.Object(
         id: Type.String({ description: "Session id" }),
         uid: Type.String(),
         ip: Type.String(),
-        uptime: Type.Integer({ minimum: 0, description: "Seconds" }),
+        uptime: Type.Integer({ minimum: 0, description: "Seconds since the login" }),
         pending_bytes: count,
         device: Type.String(),
         ...sessionDevice,
         format: Type.String({ description: "Wire format" }),
-        version: Type.Integer({ description: "Of its protocol" }),
+        version: Type.Integer({ description: "Version of the protocol of the wire format" }),
         node_id: Type.String(),
       }),
     ),
-    now: Type.String({ description: "ISO 8601" }),
+    now: Type.String({ description: "Current time in ISO 8601" }),
     total: count,
     offset: count,
     limit: count,
@@ -209,15 +209,15 @@ export const varzBody = Type.Object(
     server_id: Type.String({ description: "Node id" }),
     server_name: Type.String(),
     version: Type.String(),
-    uptime: Type.Integer({ minimum: 0, description: "Seconds" }),
-    connections: Type.Integer({ minimum: 0, description: "Client sockets" }),
+    uptime: Type.Integer({ minimum: 0, description: "Seconds since the start" }),
+    connections: Type.Integer({ minimum: 0, description: "Open client sockets" }),
     sessions: count,
     out_msgs: Type.Integer({
       minimum: 0,
-      description: "Pushes of messages to sessions since the start",
+      description: "Number of pushes to sessions since the start",
     }),
-    mem: Type.Integer({ minimum: 0, description: "Resident bytes" }),
-    ws_addr: Type.String({ description: "Where clients reach it, or empty" }),
+    mem: Type.Integer({ minimum: 0, description: "Resident memory in bytes" }),
+    ws_addr: Type.String({ description: "Address at which clients reach the node, or empty" }),
   },
   {
     title: "Varz",
@@ -236,7 +236,7 @@ export const varzBody = Type.Object(
 
 export const systemUidsBody = Type.Array(Type.String(), {
   title: "SystemUidList",
-  description: "Sorted",
+  description: "Uids in ascending order",
   examples: [["bot"]],
 });
 
@@ -257,11 +257,16 @@ const streamState = Type.Enum(["active", "closed", "cancelled", "interrupted"], 
   type: "string",
 });
 
-/** The success body of an event; `stream` where there is one. */
+/** Body of a successful reply to an event. `stream` is present if the event belongs to a stream. */
 export const eventBody = Type.Object(
   {
     status: Type.String(),
-    stream: Type.Optional(Type.Object({ state: streamState }, { description: "Its state now" })),
+    stream: Type.Optional(
+      Type.Object(
+        { state: streamState },
+        { description: "Stream of the event, with its state after the event" },
+      ),
+    ),
   },
   {
     title: "EventResult",
@@ -271,24 +276,24 @@ export const eventBody = Type.Object(
 
 const stream = {
   state: streamState,
-  text: Type.String({ description: "All content so far" }),
+  text: Type.String({ description: "Text of the stream so far" }),
   next_index: count,
   start_data: Type.String(),
   end_data: Type.Union([Type.String(), Type.Null()], {
-    description: "null while it is active",
+    description: "Data of the end event; null while the stream is active",
   }),
   events: Type.Array(
     Type.Object({
       index: count,
       text_offset: Type.Integer({
-        description: "UTF-16 units of the text before it",
+        description: "Length of the text before the event, in UTF-16 code units",
       }),
       id: Type.String(),
       type: Type.String(),
       data: Type.String(),
-      timestamp: Type.Integer({ description: "Unix milliseconds" }),
+      timestamp: Type.Integer({ description: "Time in Unix milliseconds" }),
     }),
-    { description: "Its tool-call events" },
+    { description: "Tool-call events of the stream" },
   ),
 };
 
@@ -349,22 +354,26 @@ const message = Type.Object(
     from_uid: Type.String(),
     channel_id: Type.String(),
     channel_type: channelType,
-    timestamp: Type.Integer({ description: "Unix seconds" }),
-    timestamp_ms: Type.Integer({ description: "Unix milliseconds" }),
+    timestamp: Type.Integer({ description: "Time in Unix seconds" }),
+    timestamp_ms: Type.Integer({ description: "Time in Unix milliseconds" }),
     header: Type.Object({
       no_persist: flag,
       red_dot: flag,
       sync_once: flag,
     }),
-    expire: Type.Integer({ description: "Seconds; 0: never" }),
+    expire: Type.Integer({ description: "Seconds until the message expires; 0 means never" }),
     stream_no: Type.String(),
     tag_key: Type.String(),
     setting: Type.Optional(
-      Type.Integer({ description: "Bits that a WKProto client sent with it" }),
+      Type.Integer({ description: "Setting bits that a WKProto client sent with the message" }),
     ),
-    topic: Type.Optional(Type.String({ description: "Text that such a client sent with it" })),
+    topic: Type.Optional(
+      Type.String({ description: "Topic that a WKProto client sent with the message" }),
+    ),
     payload: Type.String({ contentEncoding: "base64" }),
-    stream: Type.Optional(Type.Object(stream, { description: "Of a stream's message" })),
+    stream: Type.Optional(
+      Type.Object(stream, { description: "Stream, if the message is that of a stream" }),
+    ),
   },
   { title: "Message", examples: [MESSAGE_EXAMPLE] },
 );
@@ -372,10 +381,10 @@ const message = Type.Object(
 export const historyBody = Type.Object(
   {
     messages: Type.Array(message),
-    head_seq: Type.Integer({ description: "The channel's newest sequence" }),
+    head_seq: Type.Integer({ description: "Sequence number of the newest message of the channel" }),
     more: Type.Enum([0, 1], {
       type: "integer",
-      description: "1: the range holds more messages than were returned",
+      description: "1: the range contains more messages than were returned",
     }),
   },
   {
@@ -391,15 +400,18 @@ const syncedMessage = Type.Object(
   {
     ...plainMessage,
     setting: Type.Integer({
-      description: "Bits: those that a client sent, 2 a stream's message, 8 it has a topic",
+      description:
+        "Bits that the client sent, plus 2 for the message of a stream and 8 for a message with a topic",
     }),
-    end: Type.Optional(Type.Literal(1, { description: "The stream ended" })),
-    end_reason: Type.Optional(Type.Integer({ description: "1 interrupted, 3 cancelled" })),
-    error: Type.Optional(Type.String({ description: "The reason in words" })),
+    end: Type.Optional(Type.Literal(1, { description: "1: the stream has ended" })),
+    end_reason: Type.Optional(
+      Type.Integer({ description: "Reason of the end: 1 interrupted, 3 cancelled" }),
+    ),
+    error: Type.Optional(Type.String({ description: "Reason of the end as text" })),
     stream_data: Type.Optional(
       Type.String({
         contentEncoding: "base64",
-        description: "The stream's text so far",
+        description: "Text of the stream so far",
       }),
     ),
   },
@@ -411,7 +423,7 @@ export const syncedPageBody = Type.Object(
     start_message_seq: count,
     end_message_seq: count,
     more: flag,
-    messages: Type.Array(syncedMessage, { description: "Ascending" }),
+    messages: Type.Array(syncedMessage, { description: "Messages in ascending order" }),
   },
   {
     title: "SyncedMessages",
@@ -428,7 +440,7 @@ export const syncedPageBody = Type.Object(
 
 export const commandsBody = Type.Array(syncedMessage, {
   title: "CommandList",
-  description: "Oldest first; message_seq counts the user's inbox",
+  description: "Commands, oldest first. message_seq is the sequence number in the user's inbox",
   examples: [[SYNCED_EXAMPLE]],
 });
 
@@ -440,10 +452,10 @@ export const maxSeqBody = Type.Object(
 export const sentBatchBody = Type.Object(
   {
     fail_uids: Type.Array(Type.String(), {
-      description: "Users that it was not sent to",
+      description: "Users to whom the message was not sent",
     }),
     reason: Type.Array(Type.String(), {
-      description: "Of each of them, in the same order",
+      description: "Reason for each of these users, in the same order",
     }),
   },
   { title: "SentBatch", examples: [{ fail_uids: [], reason: [] }] },
@@ -469,26 +481,26 @@ export const conversationsBody = Type.Array(
       channel_type: channelType,
       unread: count,
       timestamp: Type.Integer({
-        description: "Of the last message, Unix seconds",
+        description: "Time of the last message in Unix seconds",
       }),
       last_msg_seq: count,
       last_client_msg_no: Type.String(),
       offset_msg_seq: Type.Integer({
-        description: "Messages through this one were deleted from the conversation",
+        description: "Sequence number up to which messages were deleted from the conversation",
       }),
       readed_to_msg_seq: Type.Integer({
-        description: "Messages through this one count as read",
+        description: "Sequence number up to which messages are read",
       }),
       version: Type.Integer({
-        description: "When it last changed, Unix milliseconds",
+        description: "Time of the last change in Unix milliseconds",
       }),
-      recents: Type.Array(message, { description: "Newest first" }),
+      recents: Type.Array(message, { description: "Newest messages, newest first" }),
     },
     { title: "Conversation", examples: [CONVERSATION_EXAMPLE] },
   ),
   {
     title: "ConversationList",
-    description: "Newest message first",
+    description: "Conversations, ordered by their newest message, newest first",
     examples: [[CONVERSATION_EXAMPLE]],
   },
 );
@@ -496,7 +508,7 @@ export const conversationsBody = Type.Array(
 export const loginBody = Type.Object(
   {
     token: Type.String(),
-    expire: Type.Integer({ description: "Seconds" }),
+    expire: Type.Integer({ description: "Lifetime of the token in seconds" }),
     user: Type.Object({
       username: Type.String(),
       role: Type.Enum(["admin", "operator", "viewer"], { type: "string" }),
@@ -545,15 +557,15 @@ export const nodesBody = Type.Array(
     {
       id: Type.String(),
       address: Type.String({
-        description: "Where clients reach it; empty: not configured",
+        description: "Address at which clients reach the node; empty if none is configured",
       }),
       version: Type.String(),
-      uptime: Type.Integer({ minimum: 0, description: "Seconds" }),
+      uptime: Type.Integer({ minimum: 0, description: "Seconds since the start" }),
       sessions: count,
       load: Type.Number({
         minimum: 0,
         maximum: 1,
-        description: "Share of one core that its process used lately",
+        description: "Fraction of one core that the process used recently",
       }),
       draining: flag,
     },
@@ -561,15 +573,17 @@ export const nodesBody = Type.Array(
   ),
   {
     title: "NodeList",
-    description: "The nodes that live, the one that answers first",
+    description: "Nodes that are alive, beginning with the node that replies",
     examples: [[NODE_EXAMPLE]],
   },
 );
 
 const addresses = {
-  tcp_addr: Type.String({ description: "Always empty: clients use sockets" }),
-  ws_addr: Type.String({ description: "ws:// address, or empty" }),
-  wss_addr: Type.String({ description: "wss:// address, or empty" }),
+  tcp_addr: Type.String({
+    description: "Always empty, because no node accepts clients on plain TCP",
+  }),
+  ws_addr: Type.String({ description: "Address with ws://, or empty" }),
+  wss_addr: Type.String({ description: "Address with wss://, or empty" }),
 };
 
 const ADDRESS_EXAMPLE = {
@@ -587,7 +601,7 @@ export const routeBatchBody = Type.Array(
   Type.Object({ uids: Type.Array(Type.String()), ...addresses }),
   {
     title: "RouteList",
-    description: "One record per node, with the uids that should go there",
+    description: "One record for each node, with the users who should connect to it",
     examples: [[{ uids: ["alice", "bob"], ...ADDRESS_EXAMPLE }]],
   },
 );

@@ -133,6 +133,6 @@ function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
     const nowMs = performance.now();
     if (HTTP_STATUS[code] !== 503 || nowMs < nextOutageMs) return;
     nextOutageMs = nowMs + OUTAGE_LOG_MS;
-    log.warn({ ...fields, err: thrown }, "Requests are refused");
+    log.warn({ ...fields, err: thrown }, "Requests are rejected with 503");
   };
 }

@@ -29,21 +29,21 @@ export const streamQuery = Type.Object({
       maximum: Number.MAX_SAFE_INTEGER,
       default: 0,
       description:
-        "Following: index of the first event wanted; the header Last-Event-ID says the same",
+        "Index of the first event to send when following. The header Last-Event-ID has the same meaning",
     }),
   ),
   token: Type.Optional(
     Type.String({
       maxLength: 4096,
       description:
-        "A viewer's own credential, in place of one of the control plane: the token of a device of `uid`, who must be in the channel. Also as header x-token",
+        "Credential of a viewer, used instead of one of the control plane: the token of a device of `uid`, who must be in the channel. Can also be sent in the header x-token",
     }),
   ),
   device_flag: Type.Optional(
     Type.Enum([0, 1, 2], {
       type: "integer",
       default: WEB,
-      description: "Whose token it is: 0 app, 1 web, 2 desktop",
+      description: "Type of the device to which the token belongs: 0 app, 1 web, 2 desktop",
     }),
   ),
 });

@@ -52,15 +52,15 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
     headers: STREAM_HEADERS,
     tag: "streams",
     summary:
-      "Tells how a stream stands, or follows it by server-sent events; also for viewers with a token of their own",
+      "Returns the state of a stream, or follows it by server-sent events. Viewers can call it with a client token",
     body: undefined,
     query: streamQuery,
     success: {
-      description: "How it stands",
+      description: "State of the stream",
       body: streamBody,
       eventStream:
-        "Events start, content, tool and end from the index asked for, live until the end; each id is the index behind the event",
-      nothing: "Following: it is over, and all of it was before the index asked for",
+        "Events start, content, tool and end, from the requested index until the end of the stream. The id of an event is the index of the next event",
+      nothing: "Following: the stream has ended, and it has no events from the requested index on",
     },
     errors: ["bad_id", "stream_unknown", "not_in_channel", "rate_limited"],
     run(request, guard) {

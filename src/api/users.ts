@@ -19,7 +19,7 @@ export const userBodies = {
       token: Type.String({
         minLength: 1,
         maxLength: 4096,
-        description: "The token the user's client will connect with",
+        description: "Token with which the user's client will connect",
       }),
       device_flag: Type.Enum([0, 1, 2], {
         type: "integer",
@@ -44,7 +44,7 @@ export const userBodies = {
       uid: id("User id"),
       device_flag: Type.Enum([ALL_FLAGS, 0, 1, 2], {
         type: "integer",
-        description: "0 app, 1 web, 2 desktop, -1 all three",
+        description: "0 app, 1 web, 2 desktop, -1 all of them",
       }),
     },
     {
@@ -53,7 +53,7 @@ export const userBodies = {
     },
   ),
   systemUids: Type.Object(
-    { uids: uids("Their uids", MAX_SYSTEM_UIDS) },
+    { uids: uids("Uids of the accounts", MAX_SYSTEM_UIDS) },
     { title: "SystemUidsRequest", examples: [{ uids: ["bot"] }] },
   ),
   onlineStatus: uids("Users to look up", MAX_LOOKUP_UIDS, {

@@ -81,7 +81,8 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
   ): Promise<HttpReply | undefined> {
     if (!viewers.allowsOrigin(origin))
       return errorReply("forbidden", {
-        message: "Pages of this origin may not act for users",
+        message:
+          "Web pages of this origin are not allowed; add the origin to client.allowedOrigins",
       });
     await viewers.admit(viewer, channel, address);
     return undefined;
@@ -118,7 +119,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
       } catch (error) {
         // A failed check ends the feed, too. The reader reconnects and is checked again.
         if (!(error instanceof BrokerError))
-          log.error({ err: error }, "A reader of a stream could not be checked");
+          log.error({ err: error }, "The check of a stream reader failed");
         return false;
       }
     },

@@ -117,9 +117,10 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
 
 const errorBody = Type.Object(
   {
-    msg: Type.String({ description: "An English sentence" }),
+    msg: Type.String({ description: "Error message in English" }),
     status: Type.Integer({
-      description: "The HTTP status; 403 in a 400 refuses a permission",
+      description:
+        "HTTP status. If the HTTP status is 400 and this is 403, the credential lacks a permission",
     }),
   },
   { title: "Error", examples: [{ msg: "uid is required", status: 400 }] },
@@ -139,7 +140,7 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
             additionalProperties: false,
           }),
           Type.Object(replies.sentBatchBody.properties, {
-            description: "Of a command to users",
+            description: "Result of a command that was sent to users without a channel",
           }),
         ]),
       },
@@ -156,8 +157,8 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
       {
         username: Type.String(),
         token: Type.String(),
-        exp: Type.Integer({ description: "Unix seconds" }),
-        permissions: Type.String({ description: "Joined by commas" }),
+        exp: Type.Integer({ description: "Time of expiry in Unix seconds" }),
+        permissions: Type.String({ description: "Permissions, separated by commas" }),
       },
       { title: "Login" },
     ),
@@ -277,7 +278,7 @@ function channelRows(
   const create = Type.Object(
     {
       ...bodies.create.properties,
-      reset: Type.Optional(flag("1: the subscribers replace those it has")),
+      reset: Type.Optional(flag("1: these subscribers replace the existing ones")),
     },
     { title: "ChannelRequest" },
   );
@@ -321,20 +322,21 @@ function channelRows(
   return [
     postRoute({
       ...docsOf("/channel", table),
-      summary: "Creates a channel, or changes it: absent flags are 0",
+      summary: "Creates or changes a channel. Absent flags become 0",
       body: create,
       handle: upsert,
     }),
     postRoute({
       ...docsOf("/channel/info", table),
-      summary: "Sets all flags, absent ones to 0; creates a missing channel",
+      summary:
+        "Sets all flags of a channel; absent flags become 0. Creates the channel if it does not exist",
       body: bodies.update,
       // Overrides `subscribers` and `reset`, which the body may contain as unknown fields.
       handle: (body) => upsert({ ...body, subscribers: [], reset: 0 }),
     }),
     postRoute({
       ...docsOf("/channel/subscriber_add", table),
-      summary: "Adds subscribers; creates a missing channel",
+      summary: "Adds subscribers. Creates the channel if it does not exist",
       body: bodies.addSubscribers,
       handle: ({ channel_type = GROUP_CHANNEL, ...body }) =>
         withChannel({ ...body, channel_type }, () =>
@@ -343,7 +345,7 @@ function channelRows(
     }),
     postRoute({
       ...docsOf("/channel/subscriber_remove", table),
-      summary: "Removes subscribers; others are left out",
+      summary: "Removes subscribers. Users who are not subscribers are ignored",
       body: bodies.removeSubscribers,
       async handle({ channel_id: id, channel_type: type, ...body }) {
         const membership = body.temp_subscriber === 1 ? "temporary" : "permanent";
@@ -361,13 +363,13 @@ function channelRows(
       return [
         postRoute({
           ...docsOf(`/channel/${wire}_add`, table),
-          summary: `Adds to the ${wire}; creates a missing channel`,
+          summary: `Adds users to the ${wire}. Creates the channel if it does not exist`,
           body: bodies.listed,
           handle: (body) => withChannel(body, () => list.add(body)),
         }),
         postRoute({
           ...docsOf(`/channel/${wire}_set`, table),
-          summary: `Replaces the ${wire}; creates a missing channel`,
+          summary: `Replaces the ${wire}. Creates the channel if it does not exist`,
           body: bodies.list,
           handle: (body) => withChannel(body, () => list.set(body)),
         }),
@@ -412,7 +414,7 @@ function sendRow(messages: Messages, maxSubscribers: number, table: readonly Api
   const { channel_id, channel_type } = properties;
   return postRoute({
     ...docsOf("/message/send", table),
-    summary: "Sends a message, or a command to users; answers once it is durable",
+    summary: "Sends a message, or a command to users. Returns when it is durable",
     body: Type.Object(
       {
         ...properties,
@@ -430,7 +432,7 @@ function sendRow(messages: Messages, maxSubscribers: number, table: readonly Api
         return sendBatch({ ...body, subscribers });
       return errorReply("bad_request", {
         message:
-          "channel_id and channel_type are required, except of a command (header.sync_once 1) to subscribers",
+          "channel_id and channel_type are required, unless the message is a command (header.sync_once 1) with subscribers",
       });
     },
   });
@@ -442,13 +444,13 @@ const onlineBody = Type.Array(
     device_flag: Type.Enum([0, 1, 2], { type: "integer" }),
     online: Type.Literal(1),
   }),
-  { title: "OnlineStatusList", description: "One record per live session" },
+  { title: "OnlineStatusList", description: "One record for each live session" },
 );
 
 function onlineStatusRow(users: Pick<Users, "liveSessions">, table: readonly ApiRoute[]): ApiRoute {
   return postRoute({
     ...docsOf("/user/onlinestatus", table),
-    summary: "Lists the live sessions of many users",
+    summary: "Lists the live sessions of several users",
     body: userBodies.onlineStatus,
     success: { description: "Records", body: onlineBody },
     async handle(uids) {
