@@ -43,8 +43,8 @@
 //                               only if publications of the channel may overtake each other
 //
 // A publication is one frame, except that MESSAGE frames are published together as a MessagePack
-// list of strings. The list contains three strings for each message: the fields before `record`, the
-// record and the extra.
+// list of strings. The list contains three strings for each message: the fields before `record`,
+// the record and the extra.
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";

@@ -108,7 +108,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     otherHead: readonly string[] = [],
   ): Promise<readonly number[]> {
     const keys = [...keysOf(channel, ...FACTS_KEYS), ...otherHead];
-    return (await link.run(FACTS, keys, args)) as number[]; // as the header of `channel_facts.lua` specifies
+    return (await link.run(FACTS, keys, args)) as number[]; // as its header specifies
   }
 
   async function recordBits(channel: ChannelRef): Promise<number> {
@@ -148,7 +148,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     const unique = [...new Set(uids)];
     if (unique.length === 0) return [];
     const args = [JSON.stringify(unique)];
-    return at(unique, await link.run(AMONG, memberKeys(channel), args));
+    return itemsAt(unique, await link.run(AMONG, memberKeys(channel), args));
   };
 
   return {
@@ -201,7 +201,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
       if (verdict === NO_CHANNEL) return { kind: "no_channel" };
       if (verdict === DISBANDED) return { kind: "disbanded" };
       return verdict === NOT_MEMBERS
-        ? { kind: "not_members", uids: at(unique, positions) }
+        ? { kind: "not_members", uids: itemsAt(unique, positions) }
         : { kind: "removed" };
     },
 
@@ -218,7 +218,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     async channelSizes(channel) {
       const keys = keysOf(channel, ...FACTS_KEYS).slice(1);
       const reply = await link.run(SIZES, keys, []);
-      const [members, denylist, allowlist] = reply as [number, number, number]; // as its header specifies
+      const [members, denylist, allowlist] = reply as [number, number, number]; // see its header
       return { members, denylist, allowlist };
     },
 
@@ -301,7 +301,7 @@ async function scanned(
 }
 
 /** Returns the items at positions, counted from 1, from a script's reply. */
-function at(items: readonly string[], positions: unknown): readonly string[] {
+function itemsAt(items: readonly string[], positions: unknown): readonly string[] {
   return (positions as readonly number[]).flatMap((position) => items[position - 1] ?? []);
 }
 

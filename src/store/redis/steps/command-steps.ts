@@ -35,7 +35,7 @@ export interface Command {
 }
 
 /** Result of putting copies into inboxes. */
-interface CopiesPut {
+interface PutResult {
   /** Number of older copies that full inboxes dropped. */
   readonly dropped: number;
   /** Error of the first recipient whose copy could not be put, `undefined` if there was none. */
@@ -44,7 +44,7 @@ interface CopiesPut {
 
 /** Result of accepting a command. A retry has the ids of the first command or message. */
 export type Acceptance =
-  | (CopiesPut & {
+  | (PutResult & {
       readonly kind: "new";
       readonly messageId: number;
       /** True if some recipients have no copy yet. */
@@ -141,7 +141,7 @@ export async function put(
   ports: CommandPorts,
   command: Command,
   uids: readonly string[],
-): Promise<CopiesPut> {
+): Promise<PutResult> {
   const { keys } = ports.link;
   const reply = await ports.link.run(PUT, inboxKeys(keys, uids, [...INBOX_KEYS, "inboxIds"]), [
     ...[...copyArgs(ports, command), command.messageId],

@@ -39,19 +39,18 @@ const RECIPIENT_BYTES = 100;
  * millisecond. On a Cluster each recipient is in a slot of its own and needs a script of its own.
  */
 const RECIPIENTS_PER_CALL = 64;
-/**
- * Number of recipients in a group, which is processed without a pause of the event loop, and
- * maximum number of groups in flight. Together they may use at most IN_FLIGHT_SHARE of the link's calls in
- * flight.
- */
+/** Number of recipients in a group. A group is processed without a pause of the event loop. */
 const GROUP_SIZE = 128;
+/** Maximum number of groups in flight. */
 const MAX_GROUPS = 16;
+/** Fraction of `redis.maxInFlight` that all groups in flight may use. */
 const IN_FLIGHT_SHARE = 1 / 4;
-/**
- * Age at which a pending command has no node any more that works on it, and age at which sweeps
- * leave it to a retry, because inboxes do not remember older commands.
- */
+/** Age above which no node works on a pending command any more, so that a sweep completes it. */
 const STALE_MS = 60_000;
+/**
+ * Age above which sweeps leave a pending command to a retry, because inboxes do not remember older
+ * commands and could get a second copy.
+ */
 const GIVEN_UP_MS = 3_600_000;
 /** Number of buckets that a sweep processes in parallel. */
 const BUCKETS_AT_ONCE = 8;
@@ -138,7 +137,7 @@ export class Commands {
     const { key, recipients } = command;
     const { isCluster } = this.#ports.link;
     const count = this.#direct;
-    const send = () => caught(accept(this.#ports, command, { draft, count }));
+    const send = () => markHandled(accept(this.#ports, command, { draft, count }));
     // On a Cluster it puts no copies, so it need not wait for those of earlier commands.
     const early = isCluster ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
@@ -220,7 +219,7 @@ export class Commands {
     silent: SilentServers,
   ): Promise<{ readonly spreading: Promise<void> }> {
     const { recipients } = command;
-    const notified = caught(this.#notify(command, silent));
+    const notified = markHandled(this.#notify(command, silent));
     const groups: Promise<void>[] = [notified];
     for (let at = 0; at < recipients.length; at += this.#groupSize) {
       if (at > 0) await groups.at(-1)?.catch(() => undefined); // rethrown below
@@ -230,10 +229,10 @@ export class Commands {
           begun();
           return this.#put(command, group, silent);
         };
-        groups.push(caught(this.#groups.run(steps)));
+        groups.push(markHandled(this.#groups.run(steps)));
       });
     }
-    return { spreading: caught(allOf(groups)) };
+    return { spreading: markHandled(allOf(groups)) };
   }
 
   /** Puts the copies of one group of recipients. */
@@ -371,7 +370,7 @@ async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
 }
 
 /** Marks a promise as handled, because it may reject before it is awaited. */
-function caught<T>(call: Promise<T>): Promise<T> {
+function markHandled<T>(call: Promise<T>): Promise<T> {
   call.catch(() => undefined);
   return call;
 }

@@ -1,99 +1,108 @@
-// Index repairs on a Redis Cluster: a fail-over of a user's slot may lose a group from the user's
-// index where the group's slot keeps the membership. What was entered in the last minute over a
-// connection that is lost, or in a slot that moved, is entered again, blindly: an entry too many
-// does no harm. The user's sessions are notified: they may have connected without it. Nothing is
-// lost with `redis.minReplicas`. State: those entries, bounded; it ends with the process.
+// Repairs users' group indexes on a Redis Cluster. A fail-over of a user's slot may lose a group
+// from the index while the group's slot keeps the membership. Index entries of the last minute are
+// therefore written again if their connection was lost or their slot moved. It does not matter if
+// an entry was still there. The user's sessions are notified, because they may have connected
+// without the entry. With `redis.minReplicas` nothing is lost and nothing is repaired. State: these
+// entries, a bounded number, which end with the process.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { slotOf } from "../../../redis/slots.ts";
 import type { RedisStorePorts } from "../ports.ts";
 
-interface IndexRepairsParts extends Pick<RedisStorePorts, "link" | "clock" | "onError"> {
-  /** Enters the group into the user's index, notes that, and notifies the user's sessions. */
+interface IndexRepairsPorts extends Pick<RedisStorePorts, "link" | "clock" | "onError"> {
+  /** Adds the group to the user's index, calls `note` for it, and notifies the user's sessions. */
   readonly add: (groupId: string, uid: string) => Promise<void>;
 }
 
+/** A group in a user's index. */
 interface IndexEntry {
   readonly groupId: string;
   readonly uid: string;
-  /** See `connectionOf`. */
+  /** Connection over which the entry was written (`connectionOf`). */
   readonly connection: unknown;
 }
 
-interface Written extends IndexEntry {
-  /** That of the user's index. */
+/** An index entry with its slot. */
+interface WrittenEntry extends IndexEntry {
+  /** Slot of the user's index. */
   readonly slot: number;
 }
 
-/** Longer than a primary that was cut off from the others takes writes. */
+/**
+ * Time for which an entry is remembered: longer than a primary that is cut off from the others
+ * accepts writes.
+ */
 const KEPT_MS = 60_000;
+/** Maximum number of remembered entries. */
 const MAX_ENTRIES = 200_000;
-const AT_ONCE = 256;
-/** The connection of a slot whose server is away. */
+/** Number of entries that are written again in parallel. */
+const REPAIRS_AT_ONCE = 256;
+/** Stands for the connection of a slot whose server is away. */
 const NONE = Symbol("none");
 
+/** Remembers and repairs the index entries that this node wrote. */
 export class IndexRepairs {
-  readonly #parts: IndexRepairsParts;
-  readonly #mayLose: boolean;
-  /** When each was written. */
-  readonly #entries = new BoundedMap<Written, number>(MAX_ENTRIES);
+  readonly #ports: IndexRepairsPorts;
+  readonly #isNeeded: boolean;
+  /** Time at which each entry was written. */
+  readonly #entries = new BoundedMap<WrittenEntry, number>(MAX_ENTRIES);
 
-  constructor(parts: IndexRepairsParts) {
-    this.#parts = parts;
-    const { link } = parts;
-    this.#mayLose = link.isCluster && link.settings.minReplicas === 0;
+  constructor(ports: IndexRepairsPorts) {
+    this.#ports = ports;
+    const { link } = ports;
+    this.#isNeeded = link.isCluster && link.settings.minReplicas === 0;
   }
 
   /**
-   * Over which connection an entry is written that is sent now; undefined: one that is not made
-   * yet. As nobody knows whether that was lost meanwhile, such an entry is repeated. Throws
-   * `unavailable`.
+   * Returns the connection over which an entry is sent now, `undefined` if the connection is not
+   * established yet. Such an entry is always written again, because nobody knows whether it was
+   * lost. Throws `unavailable`.
    */
   connectionOf(index: string): unknown {
-    return this.#parts.link.primaryOf(index).stream;
+    return this.#ports.link.primaryOf(index).stream;
   }
 
-  /** It was written. */
+  /** Records that an entry was written. */
   note(entry: IndexEntry): void {
-    if (!this.#mayLose) return;
+    if (!this.#isNeeded) return;
     const slot = slotOf(this.#indexOf(entry));
-    this.#entries.set({ ...entry, slot }, this.#parts.clock());
+    this.#entries.set({ ...entry, slot }, this.#ports.clock());
   }
 
   /**
-   * What cannot be reached stays, behind the others, and ends the sweep: a server that does not
-   * answer is waited for once.
+   * Writes lost entries again. An entry whose server is away is kept and ends the sweep, so that a
+   * sweep waits only once for a server that does not reply.
    */
   async sweep(isStopped: () => boolean): Promise<void> {
-    const lost = this.#lost();
-    for (let at = 0; at < lost.length && !isStopped(); at += AT_ONCE) {
-      const some = lost.slice(at, at + AT_ONCE);
-      const done = await Promise.all(some.map((entry) => this.#repeat(entry)));
+    const lost = this.#lostEntries();
+    for (let at = 0; at < lost.length && !isStopped(); at += REPAIRS_AT_ONCE) {
+      const batch = lost.slice(at, at + REPAIRS_AT_ONCE);
+      const done = await Promise.all(batch.map((entry) => this.#rewrite(entry)));
       if (done.includes(false)) return;
     }
   }
 
   /**
-   * Those that were not written over the connection that their slot has now. Others that are old
-   * enough are forgotten.
+   * Returns the entries that were written over another connection than the one their slot has now.
+   * Forgets the others if they are old enough.
    */
-  #lost(): readonly Written[] {
-    const oldMs = this.#parts.clock() - KEPT_MS;
+  #lostEntries(): readonly WrittenEntry[] {
+    const expiredMs = this.#ports.clock() - KEPT_MS;
     const connections = new Map<number, unknown>();
-    const lost: Written[] = [];
+    const lost: WrittenEntry[] = [];
     for (const [entry, writtenMs] of this.#entries) {
       const { slot, connection } = entry;
-      if (!connections.has(slot)) connections.set(slot, this.#readyOf(entry));
+      if (!connections.has(slot)) connections.set(slot, this.#readyConnectionOf(entry));
       if (connection !== connections.get(slot)) lost.push(entry);
-      else if (writtenMs <= oldMs) this.#entries.delete(entry);
+      else if (writtenMs <= expiredMs) this.#entries.delete(entry);
     }
     return lost;
   }
 
-  #readyOf(entry: IndexEntry): unknown {
+  #readyConnectionOf(entry: IndexEntry): unknown {
     try {
-      const { status, stream } = this.#parts.link.primaryOf(this.#indexOf(entry));
+      const { status, stream } = this.#ports.link.primaryOf(this.#indexOf(entry));
       return status === "ready" ? stream : NONE;
     } catch {
       return NONE;
@@ -101,20 +110,20 @@ export class IndexRepairs {
   }
 
   #indexOf({ uid }: IndexEntry): string {
-    return this.#parts.link.keys.user("groups", uid);
+    return this.#ports.link.keys.user("groups", uid);
   }
 
-  /** False: its server is away. */
-  async #repeat(entry: Written): Promise<boolean> {
+  /** Writes an entry again. Returns false if its server is away. */
+  async #rewrite(entry: WrittenEntry): Promise<boolean> {
     const writtenMs = this.#entries.get(entry) ?? 0;
     this.#entries.delete(entry);
     try {
-      await this.#parts.add(entry.groupId, entry.uid);
+      await this.#ports.add(entry.groupId, entry.uid);
       return true;
     } catch (error) {
       if (!isTransient(error)) {
         const what = "The group index of a user could not be repaired";
-        this.#parts.onError(error, what);
+        this.#ports.onError(error, what);
         return true;
       }
       this.#entries.set(entry, writtenMs);

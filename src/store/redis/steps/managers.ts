@@ -1,5 +1,5 @@
-// Managers' passwords (hashes) and access tokens (by hash) in Redis, under keys that the whole
-// cluster shares. No state.
+// Stores managers' passwords (as hashes) and access tokens (under their hash) in keys that the
+// whole cluster shares. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ManagerStore } from "../../../broker/ports.ts";
@@ -7,14 +7,13 @@ import type { Keys } from "../../../redis/keys.ts";
 import type { RedisStorePorts } from "../ports.ts";
 
 const FORMAT = "1";
-/**
- * How long an ended token's storage is kept: clocks differ, and it is the stored time that counts.
- */
+/** Time for which an expired token is kept: clocks differ, and the stored expiry time decides. */
 const RECLAIM_AFTER_MS = 60_000;
 
+/** The part of a link that token reads need. */
 type Link = Pick<RedisStorePorts["link"], "call" | "keys">;
 
-/** The managers of a store on Redis. */
+/** Creates the managers of a store on Redis. */
 export function createRedisManagers({
   link,
   clock,
@@ -35,9 +34,9 @@ export function createRedisManagers({
     },
 
     async putAccessToken(tokenHash, owner, expiresAtMs) {
-      const lifeMs = Math.ceil(Math.max(0, expiresAtMs - clock()));
+      const remainingMs = Math.ceil(Math.max(0, expiresAtMs - clock()));
       const value = encodeToken(owner, expiresAtMs);
-      const ttlMs = lifeMs + RECLAIM_AFTER_MS;
+      const ttlMs = remainingMs + RECLAIM_AFTER_MS;
       await link.call("set", tokenKey(tokenHash), value, "PX", ttlMs);
       await written(passwords);
     },
@@ -51,7 +50,7 @@ export function createRedisManagers({
   };
 }
 
-/** As the port says it, of any link. */
+/** Implements `accessTokenOwner` of the port for any link. */
 export async function accessTokenOwner(
   { link, clock }: Pick<RedisStorePorts, "clock"> & { readonly link: Link },
   tokenHash: Uint8Array,
@@ -63,21 +62,23 @@ export async function accessTokenOwner(
   return clock() < Number(expiresAtMs) ? owner.join("\n") : undefined;
 }
 
-/** The hash of all passwords by username. */
+/** Returns the key of the hash that contains all passwords by username. */
 export const passwordsKey = (keys: Keys): string => keys.shared("managers");
 
-/** Of a token by its SHA-256 in hex. */
+/** Returns the key of a token. `hash` is its SHA-256 in hex. */
 export const accessTokenKey = (keys: Keys, hash: string): string => keys.shared(`tokens:${hash}`);
 
+/** Encodes the value of a password. */
 export function encodePassword(passwordHash: string): string {
   return `${FORMAT}\n${passwordHash}`;
 }
 
+/** Encodes the value of an access token. */
 export function encodeToken(owner: string, expiresAtMs: number): string {
   return `${FORMAT}\n${expiresAtMs}\n${owner}`;
 }
 
-/** Throws `internal` on a newer format. */
+/** Decodes a stored value. Throws `internal` if it has another format. */
 function fieldsOf(stored: unknown): readonly string[] {
   const [format, ...fields] = String(stored).split("\n");
   if (format !== FORMAT)

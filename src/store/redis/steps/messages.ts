@@ -1,7 +1,7 @@
-// The port's messages on Redis: one step in the channel's slot judges the sender, stores a message,
-// takes its place in the order and publishes it on the channel's topics. On a Redis Cluster the
-// users of a personal channel are in other slots: their rules are read before the step, and they
-// are notified behind it. State: counts, names of keys, the order of personal messages whose users'
+// The port's messages on Redis. One script in the channel's slot checks the sender, stores the
+// message under the next seq and publishes it on the channel's topics. In a Redis Cluster the users
+// of a personal channel are in other slots: their rules are read before the script, and they are
+// notified after it. State: counters, key names, and the order of personal messages whose users'
 // rules are being read.
 
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
@@ -21,85 +21,95 @@ import type { Commands } from "./commands.ts";
 import { readResumeSeqs, readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
 
-interface MessageParts extends RedisStorePorts, Pick<ChannelStore, "personFacts"> {
+/** Ports that messages use. */
+interface MessagePorts extends RedisStorePorts, Pick<ChannelStore, "personFacts"> {
   readonly commands: Pick<Commands, "settle">;
 }
 
+/** The messages of a store on Redis. */
 interface RedisMessages extends MessageStore {
-  /** Since the start: messages accepted, stored or not, and retries of them. */
+  /** Counters since the start: accepted messages, stored or not, and retries. */
   readonly counts: { readonly appended: number; readonly duplicates: number };
 }
 
 /**
- * Every call throws `unavailable` (it may have taken effect: a retry by clientMsgNo finds it) or
- * `overloaded` as the link does.
+ * Creates the messages of a store on Redis. Every call throws `unavailable` (it may have taken
+ * effect; a retry with the same `clientMsgNo` finds it) or `overloaded` as the link does.
  */
-export function createRedisMessages(parts: MessageParts): RedisMessages {
-  const { link, personFacts, commands } = parts;
+export function createRedisMessages(ports: MessagePorts): RedisMessages {
+  const { link, personFacts, commands } = ports;
   const namesOf = new ChannelNamesOf(link);
-  const appends = new Appends(parts);
+  const appends = new Appends(ports);
   const counts = { appended: 0, duplicates: 0 };
   /**
-   * Personal messages whose users' rules are being read, by channel and sender: none overtakes one
-   * whose rules could not be read.
+   * Order of the personal messages whose users' rules are being read, by channel and sender. No
+   * message overtakes an earlier one whose rules could not be read.
    */
-  const judging = new KeyedSequencer("fail");
+  const ruleReads = new KeyedSequencer("fail");
 
-  /** The step cannot read the rules of users in other slots. */
-  async function judge(draft: MessageDraft): Promise<MessageDraft> {
+  /**
+   * Checks the sender of a personal message before the script, which cannot read the rules of users
+   * in other slots.
+   */
+  async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
     if (!isCheck(permission)) return draft;
     const facts = personFacts(fromUid, channel.id);
-    const known = await judging.enter(`${fromUid} ${key}`, Promise.resolve(facts));
-    const refused = refusePersonSend(known, fromUid, channel.id, permission);
+    const senderFacts = await ruleReads.enter(`${fromUid} ${key}`, Promise.resolve(facts));
+    const refused = refusePersonSend(senderFacts, fromUid, channel.id, permission);
     return { ...draft, permission: refused ?? "granted" };
   }
 
-  /** Does what the first call may have left undone. */
+  /** Completes a retry: does what the first call may have left undone. */
   async function finish(
     draft: MessageDraft,
     { isApart }: ChannelNames,
-    placed: Placement,
+    placement: Placement,
   ): Promise<void> {
-    if (placed.publicationSeq === 0) await commands.settle(draft.key, placed.messageId);
-    else if (isApart && placed.messageSeq === 0)
-      await publish(draft, placed); // the first one may be lost: the retry has its content
-    else if (isApart) await publishAgain(link, draft, placed);
+    if (placement.publicationSeq === 0) await commands.settle(draft.key, placement.messageId);
+    else if (isApart && placement.messageSeq === 0)
+      // The first publication may be lost, and the message is stored nowhere else.
+      await publish(draft, placement);
+    else if (isApart) await publishAgain(link, draft, placement);
   }
 
-  async function publish(draft: MessageDraft, placed: Placement): Promise<void> {
-    const keptAtMs = placed.messageSeq === 0 ? undefined : placed.atMs;
-    const extra = encodeExtra({ ...draft, idBefore: placed.idBefore });
-    const frame = messagePublication({ ...placed, extra });
+  /** Publishes a message to users in other slots. */
+  async function publish(draft: MessageDraft, placement: Placement): Promise<void> {
+    const keptAtMs = placement.messageSeq === 0 ? undefined : placement.atMs;
+    const extra = encodeExtra({ ...draft, idBefore: placement.idBefore });
+    const frame = messagePublication({ ...placement, extra });
     await publishToUsers(link, draft.key, frame, keptAtMs);
   }
 
   return {
     counts,
 
-    /** Nothing is awaited before the message is in its queue, or its users' rules are asked for. */
+    /**
+     * Nothing is awaited before the message is in its queue or the users' rules are requested.
+     * Otherwise a later message could overtake it.
+     */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);
-      const judged = names.isApart ? await judge(draft) : draft;
-      const placed = await appends.append(names, judged);
-      const { refused } = placed;
+      const checked = names.isApart ? await checkSender(draft) : draft;
+      const placement = await appends.append(names, checked);
+      const { refused } = placement;
       if (refused !== undefined) return { messageId: 0, messageSeq: 0, duplicate: false, refused };
-      const { messageId, messageSeq, isRetry, durable } = placed;
+      const { messageId, messageSeq, isRetry, durable } = placement;
       if (isRetry) counts.duplicates += 1;
       else counts.appended += 1;
-      if (isRetry) await finish(draft, names, placed);
-      else if (names.isApart) await publish(draft, placed);
+      if (isRetry) await finish(draft, names, placement);
+      else if (names.isApart) await publish(draft, placement);
       if (durable !== undefined) await durable;
       return { messageId, messageSeq, duplicate: isRetry };
     },
 
-    readMessages: (key, range) => readSlice(parts, key, range),
+    readMessages: (key, range) => readSlice(ports, key, range),
 
     async headSeq(key) {
       const { head } = namesOf.get(key);
-      return Number(await link.call("hget", head, "seq")); // a Buffer, or null: 0
+      return Number(await link.call("hget", head, "seq")); // a `Buffer`, or null, which becomes 0
     },
 
-    resumeSeqs: (...asked) => readResumeSeqs(parts, ...asked),
+    resumeSeqs: (...args) => readResumeSeqs(ports, ...args),
   };
 }

@@ -1,5 +1,6 @@
-// The rule of `broker/permissions.ts` as tables for `lua/permission.lua`, which says what their
-// bits are: a digit for each case of facts. Made once.
+// Generates the tables of `lua/permission.lua` from the rules of `broker/permissions.ts`: one digit
+// for each combination of facts. `permission.lua` describes the bits. The tables are generated
+// once.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import {
@@ -11,7 +12,10 @@ import {
 } from "../../../broker/model.ts";
 import { refuseGroupSend, refusePersonSend } from "../../../broker/permissions.ts";
 
-/** In a step. The numbers are no format: both sides are of one build. */
+/**
+ * Numbers of the refusals in scripts. They are not a stored format, because a script and its caller
+ * always belong to the same build.
+ */
 const REFUSALS = {
   channel_disbanded: 1,
   channel_banned: 2,
@@ -25,10 +29,11 @@ const REFUSALS = {
 const BY_CODE = new Map<number, SendRefusal>(
   Object.entries(REFUSALS).map(([refused, code]) => [
     code,
-    refused as SendRefusal, // the keys of the table
+    refused as SendRefusal, // the keys of REFUSALS
   ]),
 );
 
+// Bits of the facts.
 const BAN = 1;
 const DISBAND = 2;
 const SEND_BAN = 4;
@@ -38,20 +43,23 @@ const STRANGER = 16;
 const SYSTEM = 32;
 const DENIED = 64;
 const UNLISTED = 128;
+/** Number of combinations of facts. */
 const CASES = 256;
 const SENDER = "sender";
 
-/** How a step is given a refusal, and gives one; 0: none. */
+/** Returns the number of a refusal for scripts, 0 if there is none. */
 export function codeOf(refused: SendRefusal | undefined): number {
   return refused === undefined ? 0 : REFUSALS[refused];
 }
 
-/** The refusal of a step's reply; undefined: no refusal has that number. */
+/**
+ * Returns the refusal with a number from a script's reply, `undefined` if the number is unknown.
+ */
 export function refusalOf(code: number): SendRefusal | undefined {
   return BY_CODE.get(code);
 }
 
-/** Lua that defines the tables, in front of `permission.lua`. */
+/** Returns the Lua code that defines the tables. It is placed in front of `permission.lua`. */
 export function permissionTables(): string {
   return [
     `local SYSTEM_UID = '${SYSTEM_UID}'`,
@@ -60,6 +68,7 @@ export function permissionTables(): string {
   ].join("\n");
 }
 
+/** Returns a table as text: the refusal for each combination of facts. */
 function table(refuse: (bits: number) => SendRefusal | undefined): string {
   return Array.from({ length: CASES }, (_, bits) => codeOf(refuse(bits))).join("");
 }
@@ -87,7 +96,7 @@ function refuseToPerson(bits: number): SendRefusal | undefined {
     },
     SENDER,
     "receiver",
-    // The step sets UNLISTED only where the allowlist counts.
+    // The script sets UNLISTED only if the allowlist applies.
     (bits & SYSTEM) !== 0 ? "check_exempt" : "check_friends",
   );
 }

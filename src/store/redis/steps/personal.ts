@@ -1,5 +1,6 @@
-// Publishing to the users of a personal channel on a Redis Cluster, where they are in other slots
-// than the channel: a script for each user, behind the one that stored what is published. No state.
+// Publishes to the users of a personal channel in a Redis Cluster, where the users are in other
+// slots than the channel. Runs one script per user, after the script that stored what is published.
+// No state.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -14,10 +15,11 @@ import { otherUser } from "./channel-names.ts";
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * Publishes a frame to both users of a personal channel and, for a kept message accepted at
- * `keptAtMs`, enters each in the other's `peers`. To be awaited before the caller is answered. It
- * goes out however much waits for an answer: the message is stored already. Harmless to repeat.
- * Throws as the link does; then one of them may have missed it.
+ * Publishes a frame to both users of a personal channel. For a stored message that was accepted at
+ * `keptAtMs` also adds each user to the other's `peers`. Must be awaited before the caller gets a
+ * result. The calls are sent even if the maximum of calls in flight is reached, because the message
+ * is stored already. Repeating it has no effect. Throws as the link does; then a user may have
+ * missed the frame.
  */
 export async function publishToUsers(
   link: RedisLink,
@@ -29,16 +31,16 @@ export async function publishToUsers(
   const published = users.map((uid) => {
     const topic = link.keys.user("topic", uid);
     const args = [topic, frame, otherUser(users, uid), keptAtMs ?? ""];
-    const how = { isVital: true };
-    return link.run(TO_USER, [link.keys.user("peers", uid)], args, how);
+    const options = { isVital: true };
+    return link.run(TO_USER, [link.keys.user("peers", uid)], args, options);
   });
   for (const result of await Promise.allSettled(published))
     if (result.status === "rejected") throw result.reason;
 }
 
 /**
- * Publishes a message of the log once more, as the session `origin` sends it again. Does nothing
- * where the log has it no longer.
+ * Publishes a message of the log again, when the session `origin` repeats it. Does nothing if the
+ * log does not contain the message any more.
  */
 export async function publishAgain(
   link: RedisLink,
@@ -46,15 +48,17 @@ export async function publishAgain(
   place: Pick<Placement, "messageId" | "messageSeq" | "publicationSeq">,
 ): Promise<void> {
   const log = link.keys.channel("log", key);
-  const at = `${place.messageSeq}-${place.messageId}`;
-  const entries = await link.call("xrange", log, at, at);
-  const [entry] = entries as readonly (readonly [Buffer, readonly Buffer[]])[]; // as Redis replies
+  const entryId = `${place.messageSeq}-${place.messageId}`;
+  const entries = await link.call("xrange", log, entryId, entryId);
+  // The reply of XRANGE.
+  const [entry] = entries as readonly (readonly [Buffer, readonly Buffer[]])[];
   const fields = entry?.[1] ?? [];
-  const isName = (name: string) => (one: Buffer, index: number) =>
-    index % 2 === 0 && String(one) === name;
+  const isName = (name: string) => (field: Buffer, index: number) =>
+    index % 2 === 0 && String(field) === name;
   const recordAt = fields.findIndex(isName("r"));
   const record = recordAt < 0 ? undefined : fields[recordAt + 1];
-  if (record === undefined || fields.some(isName("s"))) return; // scripts on streams publish it themselves
+  // A stream's scripts publish its message themselves.
+  if (record === undefined || fields.some(isName("s"))) return;
   const extra = encodeExtra({ origin, recipients: undefined, idBefore: 0 });
   const { timestampMs } = decodeRecord(record, place);
   const frame = messagePublication({ ...place, record, extra });

@@ -1,6 +1,7 @@
-// Removes from the channels' logs what expired, is past retention or beyond what a channel keeps.
-// What has a time reads hide before; this gives Redis its memory back. Any node does it, each
-// channel in steps of its own: two at once do no harm. State: the timer and the run under way.
+// Removes messages from the channels' logs that have expired, are past retention, or exceed a
+// channel's maximum. Reads hide expired messages already; removing them frees Redis' memory. Any
+// node may sweep, and two nodes may do so at once: each channel is processed by scripts of its own.
+// State: the timer and the sweep in progress.
 
 import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
@@ -9,62 +10,68 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
-/** Messages removed in one step, and channels looked for at once: about a millisecond. */
-const STEP = 200;
-const CHANNELS = 50;
-/** How far a node's clock may be ahead of Redis'. */
+/** Number of messages that one script removes, which takes about a millisecond. */
+const MESSAGES_PER_CALL = 200;
+/** Number of channels that are looked up at once. */
+const CHANNELS_PER_PAGE = 50;
+/** Maximum time by which a node's clock may be ahead of Redis' clock. */
 const MAX_AHEAD_MS = 60_000;
 /**
- * With a limit of messages each channel is looked at so often at least: it may have been another
- * one.
+ * Maximum time between two looks at a channel if the number of messages is limited, because the
+ * limit may have been changed.
  */
-const LOOK_MS = 86_400_000;
+const MAX_LOOK_INTERVAL_MS = 86_400_000;
 
+/** Connection to one server. */
 type Server = ReturnType<RedisLink["primaryOf"]>;
-/** Unix milliseconds to go by on a server. */
+/**
+ * Returns the time, in Unix milliseconds, at which data on this server counts as expired or not.
+ */
 type ClockAt = (server: Server) => number | Promise<number>;
-/** Of scores, as Redis takes them. */
-type Range = readonly [from: string, to: string];
+/** Range of scores in Redis' syntax. */
+type ScoreRange = readonly [from: string, to: string];
 
-/** Other work of each sweep. It ends early once the sweep is stopped. */
-type Also = (isStopped: () => boolean) => Promise<unknown>;
+/** Further work of each sweep. It must end early when `isStopped` returns true. */
+type SweepTask = (isStopped: () => boolean) => Promise<unknown>;
 
+/** Periodic removal of expired data by one node. */
 export class Sweep {
-  readonly #parts: RedisStorePorts;
-  readonly #also: readonly Also[];
+  readonly #ports: RedisStorePorts;
+  readonly #tasks: readonly SweepTask[];
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<number> | undefined;
   #isStopped = false;
 
-  constructor(parts: RedisStorePorts, also: readonly Also[]) {
-    this.#parts = parts;
-    this.#also = also;
+  constructor(ports: RedisStorePorts, tasks: readonly SweepTask[]) {
+    this.#ports = ports;
+    this.#tasks = tasks;
   }
 
+  /** Starts the timer. */
   start(): void {
-    const { sweepIntervalMs } = this.#parts.limits;
+    const { sweepIntervalMs } = this.#ports.limits;
     this.#timer = setInterval(() => void this.#tick(), sweepIntervalMs);
     this.#timer.unref();
   }
 
   /**
-   * Removes everything that is due and returns how many messages that were. Joins a run under way.
-   * Throws as the link does, when all was done that could be: of a Cluster some servers may be
-   * away.
+   * Removes all expired data and returns the number of removed messages. Joins a sweep in progress.
+   * Throws as the link does, after everything was removed that could be: some servers of a Cluster
+   * may be away.
    */
   run(): Promise<number> {
-    return this.#run(this.#parts.clock);
+    return this.#run(this.#ports.clock);
   }
 
-  /** Ends the timer and, after its step, the run under way. Safe to call twice. */
+  /** Stops the timer, and the sweep in progress after its current script. Safe to call twice. */
   async close(): Promise<void> {
     this.#isStopped = true;
     clearInterval(this.#timer);
-    await this.#running?.catch(() => 0); // its caller hears of it
+    await this.#running?.catch(() => 0); // its caller gets the rejection
   }
 
   async #tick(): Promise<void> {
-    const { link, onError } = this.#parts;
+    const { link, onError } = this.#ports;
     if (!link.isUp) return;
     try {
       await this.#run((server) => this.#comparedClock(server));
@@ -81,11 +88,11 @@ export class Sweep {
   }
 
   /**
-   * This node's clock, unless it is far ahead of the server's: nothing there is removed by a clock
-   * that may be wrong.
+   * Returns this node's time. Throws if it is far ahead of the server's clock, because a clock that
+   * may be wrong must not remove data.
    */
   async #comparedClock(server: Server): Promise<number> {
-    const nowMs = this.#parts.clock();
+    const nowMs = this.#ports.clock();
     const [seconds] = await server.time();
     if (nowMs > Number(seconds) * 1000 + MAX_AHEAD_MS)
       throw new Error("The clock is ahead of Redis': nothing is removed");
@@ -97,27 +104,30 @@ export class Sweep {
       this.#sweepBucket(bucket, clockAt),
     );
     const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(buckets);
-    const isAny = results.some(({ status }) => status === "fulfilled"); // else it is this node's clock that is wrong, or Redis is away
+    // Otherwise this node's clock is wrong or Redis is away.
+    const hasReached = results.some(({ status }) => status === "fulfilled");
     let removed = 0;
     for (const result of results)
       if (result.status === "fulfilled") removed += Number(result.value);
-    for (const also of isAny ? this.#also : [])
+    for (const task of hasReached ? this.#tasks : [])
       if (!this.#isStopped)
-        results.push(...(await Promise.allSettled([also(() => this.#isStopped)])));
+        results.push(...(await Promise.allSettled([task(() => this.#isStopped)])));
     for (const result of results) if (result.status === "rejected") throw result.reason;
     return removed;
   }
 
+  /** Processes all due channels of a bucket. */
   async #sweepBucket(bucket: number, clockAt: ClockAt): Promise<number> {
-    const { link } = this.#parts;
+    const { link } = this.#ports;
     const due = link.keys.bucket("due", bucket);
     const nowMs = await clockAt(link.primaryOf(due));
     let removed = 0;
     let channels: readonly string[];
     do {
       channels = await this.#channelsIn(due, ["-inf", `${nowMs}`]);
-      const unlooked = this.#unlooked(nowMs);
-      if (unlooked !== undefined) channels = channels.concat(await this.#channelsIn(due, unlooked));
+      const unlimited = this.#unlimitedRange(nowMs);
+      if (unlimited !== undefined)
+        channels = channels.concat(await this.#channelsIn(due, unlimited));
       for (const key of channels) {
         if (this.#isStopped) return removed;
         removed += await this.#reclaim(key, due, nowMs);
@@ -127,32 +137,34 @@ export class Sweep {
   }
 
   /**
-   * Where in `due` the channels are that the limits of now were not applied to: they were to keep
-   * more when they were entered.
+   * Returns the range of `due` with the channels to which the present limits were not applied yet,
+   * because the limits were higher when the channels were entered. `undefined` if there are no such
+   * channels.
    */
-  #unlooked(nowMs: number): Range | undefined {
-    const { retentionS, maxChannelMessages } = this.#parts.limits;
-    if (maxChannelMessages > 0) return [`(${nowMs + LOOK_MS}`, "+inf"];
+  #unlimitedRange(nowMs: number): ScoreRange | undefined {
+    const { retentionS, maxChannelMessages } = this.#ports.limits;
+    if (maxChannelMessages > 0) return [`(${nowMs + MAX_LOOK_INTERVAL_MS}`, "+inf"];
     return retentionS > 0 ? ["+inf", "+inf"] : undefined;
   }
 
-  async #channelsIn(due: string, [from, to]: Range): Promise<readonly string[]> {
-    const { link } = this.#parts;
-    const found = await link.call(
-      ...(["zrangebyscore", due, from, to, "LIMIT", 0, CHANNELS] as const),
+  async #channelsIn(due: string, [from, to]: ScoreRange): Promise<readonly string[]> {
+    const { link } = this.#ports;
+    const keys = await link.call(
+      ...(["zrangebyscore", due, from, to, "LIMIT", 0, CHANNELS_PER_PAGE] as const),
     );
-    return (found as readonly Buffer[]).map(String);
+    return (keys as readonly Buffer[]).map(String);
   }
 
+  /** Removes expired messages of one channel by one call of the script. */
   async #reclaim(key: string, due: string, nowMs: number): Promise<number> {
-    const { link, limits } = this.#parts;
+    const { link, limits } = this.#ports;
     const names = ["head", "log", "expiry", "redDots"].map((part) => link.keys.channel(part, key));
-    const { retentionS, maxChannelMessages: keeps } = limits;
-    const lookMs = keeps > 0 ? nowMs + LOOK_MS : 0;
+    const { retentionS, maxChannelMessages: maxMessages } = limits;
+    const nextLookMs = maxMessages > 0 ? nowMs + MAX_LOOK_INTERVAL_MS : 0;
     const removed = await link.run(
       RECLAIM,
       [...names, due],
-      [nowMs, retentionS * 1000, key, STEP, keeps, lookMs],
+      [nowMs, retentionS * 1000, key, MESSAGES_PER_CALL, maxMessages, nextLookMs],
     );
     return Number(removed);
   }

@@ -1,6 +1,6 @@
-// The sessions of users in Redis: a hash of entries per user, and one of newest logins
-// (`lua/session_rules.lua`). Each step is a script on one user's slot, which publishes what it
-// changed. No state.
+// The sessions of users in Redis: one hash of entries and one of newest logins per user
+// (`lua/session_rules.lua`). Each step is one script in the user's slot, which also publishes the
+// changes. No state.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import type { DeviceFlag, DeviceLevel, SessionRecord } from "../../../broker/model.ts";
@@ -18,21 +18,22 @@ import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
 /**
- * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that
- * cannot for as long as this is dead, and comes back as another incarnation.
+ * Time to live of a session's entry. Its node confirms it once a minute. A node that cannot do so
+ * for this time is dead, and comes back as another incarnation.
  */
 const ENTRY_TTL_MS = 600_000;
 /**
- * How long it is remembered that a session was ended whose node does not answer: one that comes
- * back later would enter it again.
+ * Time for which the end of a session is remembered. A node that did not reply at the time would
+ * otherwise enter the session again when it comes back.
  */
 const ENDED_TTL_MS = 86_400_000;
 /**
- * Sessions confirmed by one script: it keeps others from their turn for less than a millisecond.
+ * Maximum number of sessions that one script confirms, so that it delays other calls by less than a
+ * millisecond.
  */
-const CONFIRMED_PER_CALL = 50;
+const SESSIONS_PER_CALL = 50;
 
-/** In front of every script on a user's sessions. */
+/** Sources placed in front of every script on a user's sessions. */
 export const SESSION_RULES = [
   `local ENTRY_TTL, LOGIN_TTL, ENDED_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}, ${ENDED_TTL_MS}`,
   lua("session_rules"),
@@ -42,12 +43,12 @@ const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_RULES);
 const END = loadScript(lua("session_end"), ...SESSION_RULES);
 const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
 
-/** The sessions of a store on Redis. */
+/** Creates the sessions of a store on Redis. */
 export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): SessionStore {
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
-  const perCall = link.isCluster ? 1 : CONFIRMED_PER_CALL; // users are in slots of their own
+  const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a slot of its own
 
-  /** Never rejects. */
+  /** Confirms sessions by one call of the script. Never rejects. */
   async function confirm(
     sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
@@ -69,24 +70,25 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
       const order = claim !== undefined && "order" in claim ? claim.order : "";
       const label = claim !== undefined && "label" in claim ? claim.label : "";
       const token = Buffer.from(tokenHash ?? []);
-      const [kind, ...rest] = (await link.run(
+      const [kind, ...fields] = (await link.run(
         LOGIN,
         [keyOf(uid)],
         [
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
           ...[order, label, tokenHash === undefined ? "none" : "token", token],
         ],
-      )) as [Buffer, ...Buffer[]]; // the list of groups apart
-      const said = kind.toString() as LoginResult["kind"];
-      if (said === "unauthorized") return { kind: said };
-      if (said === "refused") return refusal(rest[0]);
-      const [since, place, level, groups] = rest;
+      )) as [Buffer, ...Buffer[]]; // except the list of groups
+      const result = kind.toString() as LoginResult["kind"];
+      if (result === "unauthorized") return { kind: result };
+      if (result === "refused") return refusal(fields[0]);
+      const [since, loginOrder, level, groups] = fields;
       return {
-        kind: said,
-        session: { ...session, level: Number(level) as DeviceLevel }, // the given one, or as putDevice wrote it
+        kind: result,
+        // The one passed in, or the one `putDevice` wrote.
+        session: { ...session, level: Number(level) as DeviceLevel },
         since: Number(since),
-        order: Number(place),
-        groups: (groups as unknown as readonly Buffer[]).map(String), // as its header says
+        order: Number(loginOrder),
+        groups: (groups as unknown as readonly Buffer[]).map(String), // as its header specifies
       };
     },
 
@@ -108,7 +110,8 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
     sessionsOf(uids) {
       const reads = uids.map(async (uid) => {
         const reply = await link.call("hgetall", keyOf(uid));
-        const entries = Object.entries(reply as Record<string, Buffer>); // ioredis makes it one
+        // Ioredis converts the reply of HGETALL to an object.
+        const entries = Object.entries(reply as Record<string, Buffer>);
         return entries.map(([id, text]) => readEntry(uid, id, text));
       });
       return Promise.all(reads);
@@ -116,19 +119,21 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
   };
 }
 
-/** What a script is given of a session behind its id. */
+/** Returns the arguments of a session that follow its id. */
 function recordArgs(session: SessionRecord): readonly Arg[] {
   return [session.flag, session.level, session.deviceId, session.tokenTag];
 }
 
+/** Returns the arguments of a session for `session_confirm.lua`. */
 function confirmArgs({ session, since, order }: LoggedInSession): readonly Arg[] {
   const { uid, sessionId, tokenTag } = session;
-  const token = Buffer.from(tokenTag, "base64url"); // how the token's hash begins
+  const token = Buffer.from(tokenTag, "base64url"); // the beginning of the token's hash
   return [uid, sessionId, ...recordArgs(session), token, since, order];
 }
 
-function readConfirmation([said, detail]: readonly Buffer[]): Confirmation {
-  const kind = String(said) as Confirmation["kind"];
+/** Decodes the result of a session from the reply of `session_confirm.lua`. */
+function readConfirmation([result, detail]: readonly Buffer[]): Confirmation {
+  const kind = String(result) as Confirmation["kind"];
   if (kind === "refused") return refusal(detail);
   if (kind === "confirmed") return { kind };
   return { kind, error: errorOfReply(String(detail)) };
@@ -137,11 +142,12 @@ function readConfirmation([said, detail]: readonly Buffer[]): Confirmation {
 function refusal(reason: Buffer | undefined) {
   return {
     kind: "refused",
-    reason: String(reason) as CloseReason, // as the scripts and `endSession` say it
+    // One of the reasons in the scripts, or one passed to `endSession`.
+    reason: String(reason) as CloseReason,
   } as const;
 }
 
-/** Reads an entry of the user `uid` as the scripts write it. */
+/** Decodes an entry of the user `uid` (`lua/session_rules.lua`). */
 function readEntry(uid: string, sessionId: string, text: Buffer): SessionEntry {
   const [, incarnation, since, flag, level, deviceId, tokenTag, order] = JSON.parse(
     text.toString(),

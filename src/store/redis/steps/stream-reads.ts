@@ -1,27 +1,29 @@
-// Reads streams from Redis: one step each. A read of a stream that has not changed costs no text
-// and gives the same snapshot: Redis gets to know which version is known, and says each time
-// whether it is still the newest. State: the streams that were read last, bounded by what they
-// hold.
+// Reads streams from Redis, each by one script. Reading a stream that has not changed transfers no
+// text and returns the same snapshot: the script receives the version of the cached snapshot and
+// replies whether it is still the newest. State: the streams that were read last, bounded by their
+// size.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { decodeShown } from "./stream-record.ts";
+import { decodeVersioned } from "./stream-record.ts";
 
 const READ = loadScript(lua("stream_read"), lua("snapshot"));
 const OFFSET = loadScript(lua("stream_offset"), lua("snapshot"));
 
+/** Maximum size of the cache, in UTF-16 units. */
 const MAX_CACHED_UNITS = 8_000_000;
-/** Channels of one user that are asked for at a time. */
-const MAX_ASKED = 128;
+/** Maximum number of channels of one user that are read in parallel. */
+const CHANNELS_IN_FLIGHT = 128;
 
 type StreamReads = Pick<
   StreamStore,
   "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
 >;
 
+/** Creates the stream reads of a store on Redis. */
 export function createStreamReads({
   link,
   clock,
@@ -32,10 +34,13 @@ export function createStreamReads({
   const cache = new StreamCache(MAX_CACHED_UNITS);
   const retentionMs = limits.retentionS * 1000;
 
-  /** Streams that ended and began then or before are not shown any more, Unix milliseconds. */
+  /**
+   * Returns a time in Unix milliseconds, -1 if there is no retention. Ended streams that started at
+   * that time or earlier are not shown any more.
+   */
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
-  /** The channel's stream of that name, or its active one (""). */
+  /** Reads the channel's stream with this `clientMsgNo`, or its active stream (""). */
   async function read(key: ChannelKey, clientMsgNo: string): Promise<StreamSnapshot | undefined> {
     const cached = cache.get(key, clientMsgNo);
     const reply = await link.run(
@@ -44,23 +49,23 @@ export function createStreamReads({
       [clientMsgNo, pastMs(), cached?.version ?? ""],
     );
     if (reply === null) return undefined;
-    const [found] = unreadable.leaveOut([reply], decodeShown);
-    if (found === undefined) return undefined;
-    const { version, snapshot } = found;
+    const [shown] = unreadable.leaveOut([reply], decodeVersioned);
+    if (shown === undefined) return undefined;
+    const { version, snapshot } = shown;
     return snapshot === undefined ? cached?.snapshot : cache.put({ version, snapshot });
   }
 
   /**
-   * The active stream of a channel that a user's index names. A channel without one is removed, and
-   * added again if a stream began meanwhile.
+   * Reads the active stream of a channel in a user's index. Removes the channel from the index if
+   * it has none, and adds it again if a stream started meanwhile.
    */
   async function indexed(index: string, key: ChannelKey): Promise<StreamSnapshot | undefined> {
-    const found = await read(key, "");
-    if (found !== undefined) return found;
+    const active = await read(key, "");
+    if (active !== undefined) return active;
     await link.call("srem", index, key);
-    const begun = await read(key, "");
-    if (begun !== undefined) await link.call("sadd", index, key);
-    return begun;
+    const started = await read(key, "");
+    if (started !== undefined) await link.call("sadd", index, key);
+    return started;
   }
 
   return {
@@ -71,12 +76,12 @@ export function createStreamReads({
     async personalStreamsOf(uid) {
       const index = keys.user("streams", uid);
       const reply = await link.call("smembers", index);
-      const channels = (reply as readonly Buffer[]).map(String); // Redis' reply
-      const semaphore = new Semaphore(MAX_ASKED);
-      const found = await Promise.all(
+      const channels = (reply as readonly Buffer[]).map(String); // the reply of SMEMBERS
+      const semaphore = new Semaphore(CHANNELS_IN_FLIGHT);
+      const streams = await Promise.all(
         channels.map((key) => semaphore.run(() => indexed(index, key))),
       );
-      return found.filter((stream) => stream !== undefined);
+      return streams.filter((stream) => stream !== undefined);
     },
 
     async streamTextOffset(key, clientMsgNo, index) {
@@ -92,29 +97,33 @@ export function createStreamReads({
   };
 }
 
+/** A snapshot in the cache. */
 interface CachedStream {
-  /** No other state of the stream has it. */
+  /** Version of this state of the stream. No other state has the same version. */
   readonly version: string;
   readonly snapshot: StreamSnapshot;
 }
 
-/** What a snapshot takes beside its strings, about. */
+/** Approximate size of a snapshot without its strings, in UTF-16 units. */
 const ENTRY_UNITS = 500;
 
-/** Who was put in first leaves first. */
+/** Cache of snapshots. The one that was added first is removed first. */
 class StreamCache {
   readonly #maxUnits: number;
   readonly #entries = new Map<string, CachedStream>();
-  /** The one that was active in its channel when it was read last. */
+  /** Name of the stream that was active in each channel when it was last read. */
   readonly #active = new Map<ChannelKey, string>();
   #units = 0;
 
-  /** `maxUnits`: UTF-16 units of all strings, about. */
+  /** Keeps at most about `maxUnits` UTF-16 units of strings. */
   constructor(maxUnits: number) {
     this.#maxUnits = maxUnits;
   }
 
-  /** Of the channel's stream of that name, or of its active one (""). */
+  /**
+   * Returns the snapshot of the channel's stream with this `clientMsgNo`, or of its active stream
+   * ("").
+   */
   get(key: ChannelKey, clientMsgNo: string): CachedStream | undefined {
     if (clientMsgNo !== "") return this.#entries.get(nameOf(key, clientMsgNo));
     const name = this.#active.get(key);
@@ -122,7 +131,8 @@ class StreamCache {
   }
 
   /**
-   * Remembers what was read. Returns the one that is remembered: the earlier one if it stood so.
+   * Adds a snapshot and returns the cached one, which is the earlier snapshot if the version is the
+   * same.
    */
   put(read: CachedStream): StreamSnapshot {
     const { key, clientMsgNo, state } = read.snapshot;
@@ -147,10 +157,12 @@ class StreamCache {
   }
 }
 
+/** Returns the name of a stream in the cache. */
 function nameOf(key: ChannelKey, clientMsgNo: string): string {
   return `${key}\n${clientMsgNo}`;
 }
 
+/** Returns the approximate size of a snapshot in UTF-16 units. */
 function unitsOf({ text, startData, endData = "", notes }: StreamSnapshot): number {
   let units = ENTRY_UNITS + text.length + startData.length + endData.length;
   for (const { eventId, type, data } of notes) units += eventId.length + type.length + data.length;

@@ -1,6 +1,7 @@
-// The bytes of streams in Redis: the record of an event in two halves, of which the first is the
-// same for all events of a stream and kept with it (so that a step can write the end of a stream
-// its caller does not know), and what `lua/snapshot.lua` shows of a stream. Pure.
+// Encodes and decodes streams in Redis. The record of an event consists of two halves. The first
+// half is the same for all events of a stream and is stored with it, so that a script can write the
+// end of a stream that its caller does not know. Also decodes the snapshots of `lua/snapshot.lua`.
+// Pure.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -11,14 +12,14 @@ import {
 } from "../../../broker/model.ts";
 import { packr, type RecordedEvent, STREAM_STATES, WIRE_VERSION } from "../../../redis/wire.ts";
 
-/** First bytes of MessagePack arrays of that many fields. */
+/** First byte of a MessagePack array, to which the number of fields is added. */
 const ARRAY = 0x90;
 const EVENT_FIELDS = 9;
 const HEAD_FIELDS = 5;
 
 /**
- * What the record of every event of a stream begins with (`decodeEvent` of wire.ts reads it). The
- * whole record is this, the event id as a MessagePack string, and `eventTail`.
+ * Encodes the beginning of the record of every event of a stream (`decodeEvent` of `wire.ts`
+ * decodes records). A whole record is this, the event id as a MessagePack string, and `eventTail`.
  */
 export function eventHead({
   channel,
@@ -31,7 +32,7 @@ export function eventHead({
   return head;
 }
 
-/** What the record of an event ends with. */
+/** Encodes the end of the record of an event. */
 export function eventTail({
   type,
   data,
@@ -40,29 +41,30 @@ export function eventTail({
   return packr.pack([type, data, timestampMs]).subarray(1);
 }
 
-/** A stream as a script shows it, and the version of that state. */
-interface ShownStream {
+/** A snapshot of a stream and its version. */
+interface VersionedSnapshot {
   readonly version: string;
-  /** Undefined: it is of the version that was known. */
+  /** `undefined` if the stream still has the version that the caller had. */
   readonly snapshot: StreamSnapshot | undefined;
 }
 
 /**
- * Reads what `stream_snapshot` of `lua/snapshot.lua` returned. Throws `internal` on a newer format.
+ * Decodes the result of `stream_snapshot` (`lua/snapshot.lua`). Throws `internal` if it has a newer
+ * format.
  */
-export function decodeShown(reply: unknown): ShownStream {
-  const fields = reply as readonly Buffer[]; // Redis' reply
+export function decodeVersioned(reply: unknown): VersionedSnapshot {
+  const fields = reply as readonly Buffer[]; // as `stream_snapshot` specifies
   const version = String(fields[0]);
   if (fields.length === 1) return { version, snapshot: undefined };
   return { version, snapshot: decodeSnapshot(reply) };
 }
 
 /**
- * The stream that `stream_snapshot` of `lua/snapshot.lua` returned whole. Throws `internal` on a
- * newer format.
+ * Decodes a whole snapshot from `stream_snapshot` (`lua/snapshot.lua`). Throws `internal` if it has
+ * a newer format.
  */
 export function decodeSnapshot(reply: unknown): StreamSnapshot {
-  const fields = reply as readonly (Buffer | null)[]; // Redis' reply
+  const fields = reply as readonly (Buffer | null)[]; // as `stream_snapshot` specifies
   const [, head, id, seq, stateAt, next, startData, endData, text] = fields;
   const notes = fields[9] as unknown as readonly Buffer[];
   const state = STREAM_STATES[Number(stateAt)];
@@ -80,12 +82,13 @@ export function decodeSnapshot(reply: unknown): StreamSnapshot {
   };
 }
 
+/** Decodes the beginning of a stream's records. */
 function decodeHead(
   head: Buffer,
 ): Pick<StreamSnapshot, "key" | "channel" | "fromUid" | "clientMsgNo"> {
-  const whole = Buffer.from(head);
-  whole[0] = ARRAY + HEAD_FIELDS;
-  const [version, type, id, fromUid, clientMsgNo] = packr.unpack(whole) as [
+  const array = Buffer.from(head);
+  array[0] = ARRAY + HEAD_FIELDS;
+  const [version, type, id, fromUid, clientMsgNo] = packr.unpack(array) as [
     ...[number, ChannelType, string, string, string],
   ];
   if (version > WIRE_VERSION) throw newer(`a stream of format ${version}`);
@@ -93,7 +96,7 @@ function decodeHead(
   return { key: channelKey(channel, fromUid), channel, fromUid, clientMsgNo };
 }
 
-/** A tool-call event as an element of the list `streamNotes` (`lua/snapshot.lua`). */
+/** Encodes a tool-call event for the list `streamNotes` (`lua/snapshot.lua`). */
 export function encodeNote(note: StreamNote): Buffer {
   const { index, textOffset, eventId, type, data, timestampMs } = note;
   return packr.pack([index, textOffset, eventId, type, data, timestampMs]);

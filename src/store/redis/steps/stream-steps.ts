@@ -1,6 +1,6 @@
-// The steps in Lua that change streams: what each is given, and the records that an event and the
-// stream's message are kept and published as. Issued synchronously; replies:
-// `lua/stream_steps.lua`. No state but names of keys.
+// Scripts that change streams: builds their arguments, and the records under which events and the
+// stream's message are stored and published. Scripts are sent synchronously. `lua/stream_steps.lua`
+// describes the replies. State: only cached key names.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -26,26 +26,33 @@ const START = loadScript(lua("stream_start"), ...PLACE, ...STEPS);
 const EVENT = loadScript(lua("stream_event"), ...STEPS);
 const END = loadScript(lua("stream_end"), ...STEPS);
 
-type Kind = "s" | "c" | "n" | "e";
-const KINDS = new Map<string, Kind>([
+/** Kind of an event in scripts: start, content, note (a tool call) or end. */
+type EventKind = "s" | "c" | "n" | "e";
+const KINDS = new Map<string, EventKind>([
   [STREAM_START, "s"],
   [STREAM_CONTENT, "c"],
   [STREAM_END, "e"],
   ...[...TOOL_CALL_EVENTS].map((type) => [type, "n"] as const),
 ]);
 
+/** Payload of a stream's message whose text is empty. */
 const NO_TEXT = Buffer.from(streamPayload(""));
 
+/** Identifies a stream. */
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
-/** Each throws as every call of the link. */
+/** Sends the scripts. Each call throws as the link does. */
 interface StreamSteps {
-  /** Throws `bad_request` and `too_large` as well. */
+  /** Starts a stream or adds an event to it. Also throws `bad_request` and `too_large`. */
   event(draft: StreamDraft): Promise<unknown>;
-  /** As a viewer wants it, or where it has had no event since then, Unix milliseconds. */
+  /**
+   * Ends a stream because a viewer cancels it. With `silentSinceMs` (Unix milliseconds), ends it
+   * only if it had no event since then.
+   */
   end(name: StreamName, silentSinceMs?: number): Promise<unknown>;
 }
 
+/** Creates the stream scripts of a store on Redis. */
 export function createStreamSteps({
   link,
   clock,
@@ -56,20 +63,24 @@ export function createStreamSteps({
   const { maxStreamBytes } = limits;
   const windowMs = limits.dedupeWindowS * 1000;
 
-  /** `streams` of the users of a channel that its own steps can reach. */
+  /**
+   * Returns the keys `streams` of a channel's users, empty if the channel's scripts cannot reach
+   * them.
+   */
   const indexesOf = (key: ChannelKey) =>
     areUsersApart(link, key) ? [] : usersOf(key).map((uid) => keys.user("streams", uid));
 
+  /** Sends the script that starts a stream. */
   function start(draft: StreamDraft): Promise<unknown> {
     const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
-    const { ids, topics, peerKeys, peers, ...of } = names.get(key);
+    const { ids, topics, peerKeys, peers, ...channelKeys } = names.get(key);
     const nowMs = clock();
-    const [one = "", other = ""] = peers;
+    const [firstPeer = "", secondPeer = ""] = peers;
     const nobody = { origin: undefined, recipients: undefined };
     return link.run(
       START,
       [
-        ...[of.head, of.log, ids.key, of.due],
+        ...[channelKeys.head, channelKeys.log, ids.key, channelKeys.due],
         ...[dedupeKey(keys, draft), keys.channel("activeStream", key)],
         ...indexesOf(key),
         ...peerKeys,
@@ -80,7 +91,7 @@ export function createStreamSteps({
         ...[tailOf(draft, nowMs), eventHead(draft)],
         ...[ids.bucket, limits.retentionS * 1000, limits.maxChannelMessages],
         ...[recordOf(draft, nowMs), encodeExtra({ ...nobody, isStream: true })],
-        ...[fromUid, draft.force ? 1 : 0, one, other, ...topics],
+        ...[fromUid, draft.force ? 1 : 0, firstPeer, secondPeer, ...topics],
       ],
     );
   }
@@ -115,10 +126,10 @@ export function createStreamSteps({
 }
 
 /**
- * As `lua/stream_steps.lua` names it: start, content, note (a tool call), end. Throws `bad_request`
- * for a type that no stream has and an invalid time, `too_large` for data no stream could hold.
+ * Returns the kind of an event for `lua/stream_steps.lua`. Throws `bad_request` if the type is not
+ * an event of streams or the time is invalid, and `too_large` if no stream can hold the data.
  */
-function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): Kind {
+function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): EventKind {
   const kind = KINDS.get(type);
   const isTime = timestampMs === undefined || Number.isFinite(timestampMs);
   if (kind === undefined || !isTime) throw new BrokerError("bad_request");
@@ -126,12 +137,12 @@ function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number
   return kind;
 }
 
-/** What the event's record ends with; it happened at `nowMs` if its producer did not say when. */
+/** Encodes the end of the event's record. An event without a time of its producer gets `nowMs`. */
 function tailOf({ type, data, timestampMs }: StreamDraft, nowMs: number): Buffer {
   return eventTail({ type, data, timestampMs: timestampMs ?? nowMs });
 }
 
-/** Of the stream's message. */
+/** Encodes the record of the stream's message. */
 function recordOf({ channel, fromUid, clientMsgNo }: StreamDraft, nowMs: number): Buffer {
   return encodeRecord(
     {

@@ -1,8 +1,9 @@
-// The port's streams on Redis: what a stream may do next is decided by the step that does it, and
-// steps are issued in the order of the calls. On a Redis Cluster the users of a personal channel
-// are in other slots: `streams` and `peers` of both are written before a start is issued, and steps
-// of their own notify them. Must never answer a call before what it did is replicated as
-// configured. State: the calls that wait for a start, since when this node has had Redis.
+// The port's streams on Redis. The script that changes a stream decides whether the change is
+// allowed, and scripts are sent in the order of the calls. In a Redis Cluster the users of a
+// personal channel are in other slots: `streams` and `peers` of both users are written before a
+// start is sent, and separate scripts notify the users. A call must not return before its changes
+// are replicated as configured. State: the calls that wait for a start, and the time since which
+// Redis has been reachable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_START } from "../../../broker/model.ts";
@@ -16,42 +17,42 @@ import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
 import { createStreamSteps } from "./stream-steps.ts";
 
-/** Silent streams of a bucket that are ended at a time. */
+/** Number of silent streams of a bucket that are ended at once. */
 const PAGE = 64;
 
 /**
- * Every call throws `unavailable` (a write may have taken effect: the same event again is a retry)
- * or `overloaded` as the link does.
+ * Creates the streams of a store on Redis. Every call throws `unavailable` (a write may have taken
+ * effect; repeating the event is a retry) or `overloaded` as the link does.
  */
-export function createRedisStreams(parts: RedisStorePorts): StreamStore {
-  const { link, clock, written, onError } = parts;
+export function createRedisStreams(ports: RedisStorePorts): StreamStore {
+  const { link, clock, written, onError } = ports;
   const { keys } = link;
-  const steps = createStreamSteps(parts);
-  const turns = new KeyedSequencer();
+  const steps = createStreamSteps(ports);
+  const channelOrder = new KeyedSequencer();
   let reachableSinceMs = clock();
   link.onChange((isUp) => {
     if (isUp) reachableSinceMs = clock();
   });
 
   /**
-   * Runs a step in the order of the calls for the channel: issued at once, or synchronously behind
-   * what must be written before it.
+   * Runs a script in the order of the calls for the channel. It is sent at once, or synchronously
+   * after the indexes were written that must be written before it.
    */
-  async function inTurn(
+  async function runInOrder(
     key: ChannelKey,
     isStart: boolean,
     step: () => Promise<unknown>,
   ): Promise<StreamResult> {
     const isApart = areUsersApart(link, key);
-    if (isApart) await turns.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
+    if (isApart) await channelOrder.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
     const reply = await step();
-    if (isApart && isStart) await addToIndexes(key); // a reader may have removed the channel just before the start
+    // A reader may have removed the channel directly before the start.
+    if (isApart && isStart) await addToIndexes(key);
     return finish(key, reply);
   }
 
   /**
-   * Enters the channel into `streams` of its users, and each into the other's `peers`. Sent at
-   * once.
+   * Adds the channel to `streams` of its users, and each user to the other's `peers`. Sent at once.
    */
   async function addToIndexes(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
@@ -67,20 +68,22 @@ export function createRedisStreams(parts: RedisStorePorts): StreamStore {
   }
 
   /**
-   * What follows a step, by its reply (`lua/stream_steps.lua`). Throws `too_large`, `unavailable`.
+   * Completes a script according to its reply (`lua/stream_steps.lua`): publishes frames that it
+   * could not publish itself, and waits for the replicas. Throws `too_large` and `unavailable`.
    */
   async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
-    const [said, state, ended = "", ...frames] = reply as [
+    const [verdictBytes, state, ended = "", ...frames] = reply as [
       ...[Buffer, number, Buffer?, ...Buffer[]],
-    ]; // Redis' reply
+    ]; // as `stream_steps.lua` specifies
     if (frames.length > 0) await publish(key, frames);
-    if (frames.length > 0 && ended.length > 0) notified(key, String(ended));
+    if (frames.length > 0 && ended.length > 0) removeEnded(key, String(ended));
     await written(keys.channel("head", key));
-    const verdict = String(said) as StreamResult["verdict"] | "too_large";
+    const verdict = String(verdictBytes) as StreamResult["verdict"] | "too_large";
     if (verdict === "too_large") throw new BrokerError("too_large");
     return { verdict, state: STREAM_STATES[state] };
   }
 
+  /** Publishes frames to users in other slots. */
   async function publish(key: ChannelKey, frames: readonly Buffer[]): Promise<void> {
     const atMs = clock();
     const published = frames.map((frame) =>
@@ -90,28 +93,29 @@ export function createRedisStreams(parts: RedisStorePorts): StreamStore {
   }
 
   /**
-   * Takes out a stream that ended. Were it left in, its users would be notified of its end once
-   * more.
+   * Removes an ended stream from the active streams. If it stayed there, its users would be
+   * notified of its end again.
    */
-  function notified(key: ChannelKey, ended: string): void {
+  function removeEnded(key: ChannelKey, ended: string): void {
     link
       .call("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
       .catch((error: unknown) => onError(error, "The end of a stream could not be published"));
   }
 
-  /** Ends what was silent in a bucket; returns how many. */
+  /** Ends the silent streams of a bucket and returns their number. */
   async function interruptIn(bucket: number, sinceMs: number): Promise<number> {
     const streams = keys.bucket("activeStreams", bucket);
     const range = ["-inf", `(${sinceMs}`, "LIMIT", 0, PAGE];
     for (let count = 0; ; ) {
-      const found = await link.call("zrangebyscore", streams, ...range);
-      const names = (found as readonly Buffer[]).map(String); // Redis' reply
-      const ended = await Promise.all(names.map((n) => interrupt(n, sinceMs)));
+      const reply = await link.call("zrangebyscore", streams, ...range);
+      const names = (reply as readonly Buffer[]).map(String); // the reply of ZRANGEBYSCORE
+      const ended = await Promise.all(names.map((name) => interrupt(name, sinceMs)));
       count += ended.filter(Boolean).length;
-      if (names.length < PAGE) return count; // each of a page has left the range
+      if (names.length < PAGE) return count; // every stream of the page has left the range
     }
   }
 
+  /** Ends a stream if it had no event since `sinceMs`. Returns true if it was ended. */
   async function interrupt(name: string, sinceMs: number): Promise<boolean> {
     const at = name.indexOf("\n");
     const [key, clientMsgNo] = [name.slice(0, at), name.slice(at + 1)];
@@ -121,13 +125,15 @@ export function createRedisStreams(parts: RedisStorePorts): StreamStore {
 
   return {
     streamEvent: (draft) =>
-      inTurn(draft.key, draft.type === STREAM_START, () => steps.event(draft)),
+      runInOrder(draft.key, draft.type === STREAM_START, () => steps.event(draft)),
 
-    cancelStream: (key, clientMsgNo) => inTurn(key, false, () => steps.end({ key, clientMsgNo })),
+    cancelStream: (key, clientMsgNo) =>
+      runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
-     * While Redis was away no producer could be heard, so silence counts from when it came back; so
-     * it does where this node began, for all nodes may have been away.
+     * Does nothing unless Redis was reachable for the whole time, because no producer could send
+     * while it was away. The time before this node started does not count either, because all nodes
+     * may have been down.
      */
     async interruptStreams(silentSinceMs) {
       if (silentSinceMs < reachableSinceMs) return 0;
@@ -138,6 +144,6 @@ export function createRedisStreams(parts: RedisStorePorts): StreamStore {
       return counts.reduce((sum, count) => sum + count, 0);
     },
 
-    ...createStreamReads(parts),
+    ...createStreamReads(ports),
   };
 }

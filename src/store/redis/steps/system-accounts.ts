@@ -1,12 +1,13 @@
-// The system accounts in Redis: one set that the whole cluster shares. No state.
+// System accounts in Redis: one set that the whole cluster shares. No state.
 
 import type { SystemAccountStore } from "../../../broker/ports.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import type { RedisStorePorts } from "../ports.ts";
 
-/** The set of their uids. */
+/** Returns the key of the set of their uids. */
 export const systemUidsKey = (keys: Keys): string => keys.shared("systemUids");
 
+/** Creates the system accounts of a store on Redis. */
 export function createRedisSystemAccounts({
   link,
   written,
@@ -15,7 +16,7 @@ export function createRedisSystemAccounts({
   return {
     async systemUids() {
       const uids = await link.call("smembers", key);
-      return (uids as readonly Buffer[]).map(String); // SMEMBERS's reply
+      return (uids as readonly Buffer[]).map(String); // the reply of SMEMBERS
     },
 
     async changeSystemUids(kind, uids) {

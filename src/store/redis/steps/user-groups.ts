@@ -1,8 +1,8 @@
-// The groups of each user. The members of each group, in the group's slot, are the truth; in the
-// user's slot an index names at least the groups the user is in, maybe more. A group is entered,
-// with the time, before the script that may make the user a member. A reader asks the groups and
-// removes what it finds wrong, but no young entry and none that was entered again: so no entry is
-// missing behind that script. State: index repairs.
+// Group index of each user. A group's own slot has its members and is authoritative. The index in
+// the user's slot contains at least the groups of the user and maybe more. A group is added to the
+// index, with the time, before the script that may make the user a member. A reader checks the
+// groups of an index and removes wrong entries, except young entries and those added again
+// meanwhile. Therefore no entry is missing after that script. State: the index repairs.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -19,124 +19,134 @@ const ADD = loadScript(lua("groups_add"));
 const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
 const REMOVE = loadScript(lua("groups_remove"));
 
+/** Maximum number of scripts that add index entries in flight. */
+const ADDS_IN_FLIGHT = 256;
 /**
- * Scripts that enter groups, under way at once; users of one of them on one server. On a Cluster
- * each user has a slot of its own.
+ * Maximum number of users of one such script on a single server. On a Cluster each user is in a
+ * slot of its own.
  */
-const ADDS_AT_ONCE = 256;
 const USERS_PER_ADD = 500;
-/** Groups that one script asks about. */
-const GROUPS_PER_STEP = 100;
-/** Entries of this age may be wrong, and are removed then. */
-const YOUNG_S = 300;
+/** Maximum number of groups that one script checks. */
+const GROUPS_PER_CALL = 100;
+/** Age from which a wrong entry is removed, in seconds. */
+const MIN_REMOVE_AGE_S = 300;
 /**
- * A script that makes members, and ends by so much later than the entries before it, has them
- * entered again: the node may have stood still.
+ * Time from adding the index entries to the end of the script, above which the entries are added
+ * again. The node may have been frozen, and a reader may have removed the entries.
  */
-const SLOW_MS = 60_000;
+const MAX_ADD_MS = 60_000;
 
-/** When each group was entered, as read. */
+/** A user's index: the time at which each group was added, as stored. */
 type Index = ReadonlyMap<string, string>;
 
+/** Group indexes of all users. */
 export class UserGroups {
-  readonly #parts: RedisStorePorts;
+  readonly #ports: RedisStorePorts;
   readonly #link: RedisLink;
   readonly #repairs: IndexRepairs;
 
-  constructor(parts: RedisStorePorts) {
-    this.#parts = parts;
-    this.#link = parts.link;
+  constructor(ports: RedisStorePorts) {
+    this.#ports = ports;
+    this.#link = ports.link;
     this.#repairs = new IndexRepairs({
-      ...parts,
+      ...ports,
       add: (groupId, uid) => this.#add(groupId, [uid], this.#notification(groupId, uid)),
     });
   }
 
   /**
-   * Runs a script that may make the users members of the group, behind the entries in their
-   * indexes, and enters them again where that took so long that a reader may have removed them
-   * before.
+   * Runs a script that may make users members of the group, after adding the group to their
+   * indexes. Adds it again if that took so long that a reader may have removed the entries.
    */
   async behind<T>(groupId: string, uids: readonly string[], script: () => Promise<T>): Promise<T> {
-    const sinceMs = this.#parts.clock();
+    const startMs = this.#ports.clock();
     await this.add(groupId, uids);
     const reply = await script();
-    if (this.#parts.clock() - sinceMs > SLOW_MS) await this.add(groupId, uids);
+    if (this.#ports.clock() - startMs > MAX_ADD_MS) await this.add(groupId, uids);
     return reply;
   }
 
-  /** Enters the group into the users' indexes; again for members it does no harm. */
+  /**
+   * Adds the group to the users' indexes. Has no effect on members' entries except a newer time.
+   */
   async add(groupId: string, uids: readonly string[]): Promise<void> {
     const size = this.#link.isCluster ? 1 : USERS_PER_ADD;
     const pieces: (readonly string[])[] = [];
     for (let at = 0; at < uids.length; at += size) pieces.push(uids.slice(at, at + size));
-    for (let at = 0; at < pieces.length; at += ADDS_AT_ONCE) {
-      const some = pieces.slice(at, at + ADDS_AT_ONCE);
-      await Promise.all(some.map((piece) => this.#add(groupId, piece)));
+    for (let at = 0; at < pieces.length; at += ADDS_IN_FLIGHT) {
+      const batch = pieces.slice(at, at + ADDS_IN_FLIGHT);
+      await Promise.all(batch.map((piece) => this.#add(groupId, piece)));
     }
   }
 
-  /** Repairs indexes that a fail-over may have taken entries from. To be called now and then. */
+  /** Repairs indexes that may have lost entries in a fail-over. Must be called periodically. */
   sweep(isStopped: () => boolean): Promise<void> {
     return this.#repairs.sweep(isStopped);
   }
 
-  /** The groups `uid` is a member of, disbanded ones left out, in no order. */
+  /**
+   * Returns the groups of which `uid` is a member, without disbanded ones, in no order. Removes
+   * wrong entries from the index.
+   */
   async of(uid: string): Promise<readonly string[]> {
     const index = await this.#read(uid);
-    const found = await this.#among(uid, [...index.keys()]);
-    await this.#remove(uid, index, found);
-    return found;
+    const groups = await this.#among(uid, [...index.keys()]);
+    await this.#remove(uid, index, groups);
+    return groups;
   }
 
-  /** See `ChannelStore`. The index is repaired later: nobody waits for that. */
+  /** Implements `groupsAmong` of `ChannelStore`. Does not wait for the repair of the index. */
   async amongOf(uid: string, ids: readonly string[]): ReturnType<ChannelStore["groupsAmong"]> {
     const [index, groups] = await Promise.all([this.#read(uid), this.#among(uid, ids)]);
-    const asked = new Set(ids);
-    const isAll = [...index.keys()].every((id) => asked.has(id));
+    const requested = new Set(ids);
+    const isAll = [...index.keys()].every((id) => requested.has(id));
     if (isAll)
       this.#remove(uid, index, groups).catch((error: unknown) => {
         if (!isTransient(error))
-          this.#parts.onError(error, "The group index could not be repaired");
+          this.#ports.onError(error, "The group index could not be repaired");
       });
     return { groups, isAll };
   }
 
+  /** Reads a user's index. */
   async #read(uid: string): Promise<Index> {
     const key = this.#link.keys.user("groups", uid);
     const reply = await this.#link.call("hgetall", key);
-    const entries = Object.entries(reply as Record<string, Buffer>); // what ioredis makes of HGETALL's reply
+    // Ioredis converts the reply of HGETALL to an object.
+    const entries = Object.entries(reply as Record<string, Buffer>);
     return new Map(entries.map(([id, entered]) => [id, String(entered)]));
   }
 
-  /** All that are old, but those where the user was `found` to be a member. */
-  async #remove(uid: string, index: Index, found: readonly string[]): Promise<void> {
-    if (found.length === index.size) return;
-    const members = new Set(found);
-    const oldS = this.#parts.clock() / 1000 - YOUNG_S; // Redis' clock decides
+  /** Removes the entries of groups that are not in `groups` and are old enough. */
+  async #remove(uid: string, index: Index, groups: readonly string[]): Promise<void> {
+    if (groups.length === index.size) return;
+    const members = new Set(groups);
+    // Only a first selection; the script decides by Redis' clock.
+    const oldS = this.#ports.clock() / 1000 - MIN_REMOVE_AGE_S;
     const wrong = [...index].filter(
       ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,
     );
     if (wrong.length === 0) return;
     const key = this.#link.keys.user("groups", uid);
-    await this.#link.run(REMOVE, [key], [YOUNG_S, ...wrong.flat()]);
+    await this.#link.run(REMOVE, [key], [MIN_REMOVE_AGE_S, ...wrong.flat()]);
   }
 
+  /** Returns those of the groups of which the user is a member. */
   async #among(uid: string, ids: readonly string[]): Promise<string[]> {
-    const slice = new TimeSlice();
+    const timeSlice = new TimeSlice();
     const pieces = piecesOf(ids, this.#link);
-    const found = await slice.each(pieces, async (some) => {
-      const groupKeys = some.flatMap((id) =>
+    const groups = await timeSlice.each(pieces, async (piece) => {
+      const groupKeys = piece.flatMap((id) =>
         ["head", "permanent", "temporary"].map((part) => this.#link.keys.channel(part, `2:${id}`)),
       );
       const reply = await this.#link.run(AMONG, groupKeys, [uid]);
-      const positions = reply as readonly number[]; // as its header says
-      return positions.flatMap((position) => some[position - 1] ?? []);
+      const positions = reply as readonly number[]; // as its header specifies
+      return positions.flatMap((position) => piece[position - 1] ?? []);
     });
-    return found.flat();
+    return groups.flat();
   }
 
-  /** Of users whose indexes are in one slot. */
+  /** Adds the group to the indexes of users in one slot. */
   async #add(
     groupId: string,
     uids: readonly string[],
@@ -148,6 +158,7 @@ export class UserGroups {
     for (const uid of uids) this.#repairs.note({ groupId, uid, connection });
   }
 
+  /** Returns the arguments with which `groups_add.lua` notifies the user's sessions. */
   #notification(channelId: string, uid: string): readonly Arg[] {
     const topic = this.#link.keys.user("topic", uid);
     const event = { kind: "addition", uid, channelId } as const;
@@ -156,7 +167,7 @@ export class UserGroups {
 }
 
 /**
- * Groups in pieces that one step may be asked about: on a Redis Cluster, whose keys are in one
+ * Splits groups into pieces for one script each. In a Redis Cluster all keys of a piece are in one
  * slot.
  */
 function piecesOf(
@@ -169,7 +180,7 @@ function piecesOf(
     const pieces = buckets.get(bucket) ?? [[]];
     buckets.set(bucket, pieces);
     const last = pieces.at(-1) ?? [];
-    if (last.length < GROUPS_PER_STEP) last.push(id);
+    if (last.length < GROUPS_PER_CALL) last.push(id);
     else pieces.push([id]);
   }
   return [...buckets.values()].flat();

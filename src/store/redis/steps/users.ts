@@ -1,5 +1,5 @@
-// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token.
-// And the groups and newest commands of users. State: the reads of those that are under way.
+// Users in Redis: their devices, in one hash per user (flag: format, level, hash of the token), and
+// the reads of their groups and newest commands. State: the reads in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -14,28 +14,33 @@ const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
 
 const STATES = loadScript(lua("user_states"));
 
-/** Users read by one script: it keeps others from their turn for less than a millisecond. */
+/**
+ * Maximum number of users that one script reads, so that it delays other calls by less than a
+ * millisecond.
+ */
 const STATES_PER_CALL = 50;
 /**
- * Such scripts under way at once: after a cut a node asks about all its users, and sends go on
- * meanwhile.
+ * Maximum number of such scripts in flight. After a lost connection a node reads the states of all
+ * its users, and sends must not be delayed by that.
  */
-const STATES_AT_ONCE = 256;
+const STATES_IN_FLIGHT = 256;
 
-/** The users of a store on Redis. */
+/** Creates the users of a store on Redis. */
 export function createRedisUsers({
   link,
   written,
 }: Pick<RedisStorePorts, "link" | "written">): UserStore {
-  const perCall = link.isCluster ? 1 : STATES_PER_CALL; // users are in slots of their own
-  const reads = new Semaphore(STATES_AT_ONCE);
+  const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
+  const reads = new Semaphore(STATES_IN_FLIGHT);
 
+  /** Reads the states of users by one call of the script. */
   async function statesOf(uids: readonly string[]): Promise<UserState[]> {
     const keys = uids.flatMap((uid) =>
       ["groups", "inbox"].map((part) => link.keys.user(part, uid)),
     );
     const reply = await link.run(STATES, keys, []);
-    const states = reply as readonly (readonly [readonly Buffer[], number])[]; // as its header says
+    // As its header specifies.
+    const states = reply as readonly (readonly [readonly Buffer[], number])[];
     return states.map(([groups, inboxSeq]) => ({
       groups: groups.map(String),
       inboxSeq,
@@ -53,34 +58,35 @@ export function createRedisUsers({
       const key = link.keys.user("sessions", uid);
       const hasNoToken = tokenHash.length === 0 ? 1 : 0;
       const args = [flag, encodeDevice(device), hasNoToken];
-      const before = await link.run(PUT, [key], args);
+      const oldDevice = await link.run(PUT, [key], args);
       await written(key);
-      return deviceOf(uid, flag, before);
+      return deviceOf(uid, flag, oldDevice);
     },
 
     async userStates(uids) {
       const calls: Promise<UserState[]>[] = [];
       for (let at = 0; at < uids.length; at += perCall) {
-        const some = uids.slice(at, at + perCall);
-        calls.push(reads.run(() => statesOf(some)));
+        const batch = uids.slice(at, at + perCall);
+        calls.push(reads.run(() => statesOf(batch)));
       }
       return (await Promise.all(calls)).flat();
     },
   };
 }
 
-/** A device as a value of its user's hash `dev`. */
+/** Encodes a device for the hash `devices` of its user. */
 export function encodeDevice({ level, tokenHash }: Pick<Device, "level" | "tokenHash">): Buffer {
   return Buffer.from([FORMAT, level, ...tokenHash]);
 }
 
+/** Decodes a device, `undefined` if there is none. Throws `internal` if it has another format. */
 function deviceOf(uid: string, flag: DeviceFlag, reply: unknown): Device | undefined {
   if (reply === null) return undefined;
-  const stored = reply as Buffer; // a hash's value
+  const stored = reply as Buffer; // a value of the hash
   if (stored[0] !== FORMAT)
     throw new BrokerError("internal", {
       message: `Redis holds a device of format ${stored[0]}; this build reads ${FORMAT}`,
     });
-  const level = stored[1] as DeviceLevel; // as written by putDevice
+  const level = stored[1] as DeviceLevel; // as `putDevice` wrote it
   return { uid, flag, level, tokenHash: new Uint8Array(stored.subarray(2)) };
 }
