@@ -33,7 +33,8 @@ export interface SendOptions {
   /** Number of seconds after which the message is removed from history. Default: 0, never. */
   readonly expireS?: number;
   /**
-   * If true, the message is delivered to users who are online and is not stored. Default: false.
+   * If true, the message is not stored and is delivered only to users who are online. Default:
+   * false.
    */
   readonly noPersist?: boolean;
   /**
@@ -47,12 +48,14 @@ export interface SendOptions {
 
 /** Acknowledgement of a message, sent by the server once the message is durable. */
 export interface Sent {
+  /** Id of the message. Later messages have higher ids. */
   readonly messageId: number;
   /**
    * Sequence number of the message in its channel, 0 if it has none (`noPersist` messages and
    * commands).
    */
   readonly messageSeq: number;
+  /** Idempotency key of the message. */
   readonly clientMsgNo: string;
 }
 
@@ -64,7 +67,9 @@ export interface ReceivedMessage {
   readonly messageId: number;
   /** Sequence number in the channel, starting at 1; 0 if the message is not stored. */
   readonly messageSeq: number;
+  /** Uid of the sender. */
   readonly fromUid: string;
+  /** The sender's idempotency key. */
   readonly clientMsgNo: string;
   /** Time at which the server accepted the message, in Unix milliseconds. */
   readonly timestampMs: number;
@@ -76,7 +81,9 @@ export interface ReceivedMessage {
   readonly expireS: number;
   /** The `clientMsgNo` of a stream that the message refers to, `undefined` if there is none. */
   readonly streamNo: string | undefined;
+  /** Label that the sender gave the message, `undefined` if there is none. */
   readonly tagKey: string | undefined;
+  /** Payload as the sender sent it. */
   readonly payload: Uint8Array;
   /**
    * The payload's JSON object, `undefined` if the payload is not a JSON object with an integer
@@ -103,10 +110,15 @@ export interface StreamEnd {
  */
 export interface Stream extends AsyncIterable<string> {
   readonly channel: ChannelRef;
+  /** Key of the stream, unique in its channel. */
   readonly clientMsgNo: string;
+  /** Uid of the producer. */
   readonly fromUid: string;
+  /** Id of the message that the stream is. */
   readonly messageId: number;
+  /** Sequence number of the message that the stream is. */
   readonly messageSeq: number;
+  /** `active`, or how the stream ended: `closed`, `cancelled` or `interrupted`. */
   readonly state: StreamState;
   /** Text received so far. */
   readonly text: string;
@@ -136,11 +148,16 @@ export interface Stream extends AsyncIterable<string> {
 /** A custom event or a tool-call event of a producer. */
 export interface ReceivedEvent {
   readonly channel: ChannelRef;
+  /** Uid of the producer. */
   readonly fromUid: string;
+  /** Key that the producer chose. A tool-call event has the key of its stream. */
   readonly clientMsgNo: string;
   readonly eventId: string;
+  /** Type that the producer chose. */
   readonly type: string;
+  /** Data of the event as the producer sent it. */
   readonly data: string;
+  /** Time of the event, in Unix milliseconds. */
   readonly timestampMs: number;
   /** Stream that a tool-call event belongs to, `undefined` for a custom event outside a stream. */
   readonly stream: Stream | undefined;
@@ -162,15 +179,20 @@ export interface Command {
 /** State of the user's conversation in a channel. */
 export interface ConversationView {
   readonly channel: ChannelRef;
+  /** The channel's newest `messageSeq`. */
   readonly headSeq: number;
+  /** Read position: messages up to and including this seq are read. */
   readonly readSeq: number;
+  /** Number of unread messages. */
   readonly unread: number;
   /**
-   * Messages up to and including this seq are hidden, because the conversation was deleted when
-   * this was the newest one.
+   * Seq up to which messages are hidden: the newest one when the conversation was deleted, 0 if it
+   * was never deleted.
    */
   readonly deletedSeq: number;
+  /** Time of the last change, in Unix milliseconds. */
   readonly changedAtMs: number;
+  /** Newest message that is not hidden, `undefined` if there is none. */
   readonly last: ReceivedMessage | undefined;
 }
 
@@ -245,6 +267,7 @@ export interface ClientEvents {
   };
   /** A user of one of the presence watches went online or offline. */
   readonly presence: Presence;
+  /** The connection status of the client changed. */
   readonly status: Status;
   /** The server ended the session permanently. The client does not reconnect. */
   readonly kicked: {
@@ -276,10 +299,11 @@ export interface Client {
   /** Resolves when the client is online. Rejects with the reason if the client is closed. */
   ready(): Promise<void>;
   /**
-   * Sends a string as a text message, or a content object, or bytes; resolves when the message is
-   * durable. While the client is offline, messages wait. After a lost connection they are sent
-   * again, which never creates a duplicate. Messages to one channel keep the order of the calls.
-   * Rejects with `queue_full`, `closed`, `timeout` or the server's refusal.
+   * Sends a message: a string (as a text message), a content object, or bytes. Resolves when the
+   * message is durable. While the client is offline, messages wait. After a lost connection an
+   * unacknowledged message is sent again, and the server recognises it by its `clientMsgNo`.
+   * Messages to one channel keep the order of the calls. Rejects with `queue_full`, `closed`,
+   * `timeout` or the server's refusal.
    */
   send(
     channel: ChannelRef,
@@ -316,8 +340,8 @@ export interface Client {
   presence(uids: readonly string[]): Promise<readonly Presence[]>;
   /**
    * Calls `handler` with the current presence of each user and with every later change. Returns a
-   * function that ends the watch. All watches of a client may cover at most 200 users; a further
-   * user throws `too_large`.
+   * function that ends the watch. Throws `too_large` if the watches of this client would cover more
+   * than 200 users.
    */
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /**

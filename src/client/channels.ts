@@ -34,11 +34,14 @@ export class Channels {
   #resumed = new Set<ChannelKey>();
   /**
    * Server time of the first connect, `undefined` before it. In a channel without a cursor, a
-   * message later than this counts as missed if it did not arrive live. Removing a channel raises
-   * this time.
+   * message later than this counts as missed if it did not arrive live. Removing the least recently
+   * used channel raises this time.
    */
   #sinceMs: number | undefined;
-  /** True while missed messages are looked for. New sequencers hold their messages meanwhile. */
+  /**
+   * True while the client looks for missed messages. New sequencers buffer their messages until it
+   * is done.
+   */
   #isCatchingUp = false;
   /**
    * Number of connections lost so far. A catch-up that was started on an earlier connection stops.
@@ -93,7 +96,7 @@ export class Channels {
     this.#use(channel).receive(message);
   }
 
-  /** Handles a pushed range of messages, which the server sends when a channel is resumed. */
+  /** Handles a pushed range of messages that the client has missed. */
   range(range: MessageRange): void {
     this.#use(range.channel).receiveRange(range);
   }
@@ -104,8 +107,8 @@ export class Channels {
   }
 
   /**
-   * Finds the channels that have missed messages and starts their delivery. Looks at channels
-   * without a cursor and, if `isPartial`, at all channels that the server did not resume.
+   * Finds channels with messages that the client has missed, and starts their delivery. Looks at
+   * channels without a cursor and, if `isPartial`, at all channels that the server did not resume.
    */
   async #catchUp(isPartial: boolean): Promise<void> {
     const epoch = this.#epoch;
@@ -119,13 +122,14 @@ export class Channels {
       for await (const { channel, afterSeq, headSeq } of missedChannels) {
         if (epoch !== this.#epoch) return;
         if (this.#resumed.has(this.#keyOf(channel))) continue;
-        // `#use` would mark the channel as recently used
+        // not `#use`, which would mark the channel as recently used
         const sequencer = this.#sequencers.get(this.#keyOf(channel));
         if (afterSeq !== undefined) this.#use(channel).release(afterSeq);
         (sequencer ?? this.#use(channel)).setHead(headSeq);
       }
     } catch (error) {
-      if (epoch !== this.#epoch || isConnectionLost(error)) return; // the next connection starts it again
+      // the next connection starts the catch-up again
+      if (epoch !== this.#epoch || isConnectionLost(error)) return;
       this.#ports.onError(error as JindouError); // `ask` rejects only with JindouError
     }
     if (epoch !== this.#epoch) return;
@@ -185,7 +189,7 @@ interface MissedChannel {
   readonly headSeq: number;
 }
 
-/** Arguments of the search for missed messages. */
+/** What to look for when searching missed messages, and how. */
 interface MissedQuery {
   readonly ask: RequestFunction;
   /**
@@ -231,8 +235,8 @@ async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChan
 }
 
 /**
- * Returns the seq before the oldest visible message that is later than `sinceMs`. Reads at most
- * `MAX_HISTORY_PAGES` pages; if there are older messages, they are left out.
+ * Returns the seq before the oldest visible message that is later than `sinceMs`. Looks back at
+ * most `MAX_HISTORY_PAGES` pages; older missed messages are not delivered.
  */
 async function startSeqOf(
   { channel, headSeq, deletedSeq }: Conversation,

@@ -39,12 +39,12 @@ const MAX_OPEN = 10_000;
 /** Maximum number of handled commands whose ids are remembered. */
 const MAX_HANDLED = 10_000;
 /**
- * Maximum number of retries, after 1, 2, 4, 8 and 16 s. After the last one the next session
- * receives the command again.
+ * Maximum number of retries of a failed command. They follow after 1, 2, 4, 8 and 16 s. After the
+ * last one, the next session receives the command again.
  */
 const MAX_RETRIES = 5;
 const RETRY_MS = 1000;
-/** Maximum number of inbox positions in one COMMANDACK, set by the server. */
+/** Maximum number of inbox positions that the server accepts in one COMMANDACK. */
 const MAX_ACKS = 1000;
 
 /** The commands of one client. */

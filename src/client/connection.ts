@@ -1,6 +1,6 @@
 // One WebSocket connection, from opening to end: handshake, requests and their replies, pushes,
-// heartbeat. Owns its status (opening, open, closed) and the open requests. Calls `ended` once, as
-// its last call, and never reconnects.
+// heartbeat. Owns its status (opening, open, closed) and the open requests. Calls `ended` exactly
+// once, as its last callback, and never reconnects.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
@@ -81,7 +81,7 @@ export interface ConnectionPorts {
 
 /** Close code of a connection that ended without a close handshake. */
 const ABNORMAL_CLOSURE = 1006;
-/** Maximum time the server has to close the connection after DISCONNECT. */
+/** Maximum time that the server has to close the connection after DISCONNECT. */
 const DISCONNECT_MS = 1000;
 /** Minimum time between two heartbeat checks. */
 const MIN_HEARTBEAT_MS = 10;
@@ -98,7 +98,7 @@ export class Connection {
   #isConnectSent = false;
   /** Deadline of CONNACK, then the next heartbeat check. */
   #timer: ReturnType<typeof setTimeout>;
-  /** Silence after which a ping is sent. */
+  /** Time without a frame from the server after which a ping is sent. */
   #pingMs = 0;
   /** Time of the last frame from the server (monotonic clock). */
   #lastFrameAt = 0;
@@ -130,8 +130,8 @@ export class Connection {
   ): Promise<ReplyTo<K>> {
     if (this.#status !== "open") throw new JindouError("connection_lost");
     const ref = this.#requests.nextRef();
-    // a request with a ref is an operation again, which the compiler cannot infer through the
-    // generic
+    // adding the ref makes it an operation again, which the compiler cannot infer for a generic
+    // type
     const frame = this.#encode({ ...request, ref } as unknown as Operation);
     const answer = this.#requests.expect<K>(request.kind, ref, seen);
     this.#ports.socket.send(frame);
@@ -268,8 +268,8 @@ class OpenRequests {
   }
 
   /**
-   * Returns a ref that no open request uses: refs repeat only after 2^32 requests, and none stays
-   * open that long.
+   * Returns a ref that no open request uses. Refs repeat only after 2^32 - 1 requests, and no
+   * request stays open that long.
    */
   nextRef(): number {
     this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;
@@ -299,7 +299,7 @@ class OpenRequests {
     this.#open.delete(reply.ref);
     clearTimeout(open.timer);
     if (reply.kind !== open.kind) return open.answer.reject(refusal(reply));
-    open.seen?.(reply as never); // its kind is the expected one
+    open.seen?.(reply as never); // the kind was compared above
     open.answer.resolve(reply);
   }
 

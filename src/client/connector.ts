@@ -1,5 +1,5 @@
 // Keeps a client connected: opens one connection after the other, until the client is closed or the
-// server forbids to reconnect. Owns the status, the current connection, the id of the session to
+// server forbids reconnecting. Owns the status, the current connection, the id of the session to
 // continue and the number of failed attempts. Does not handle messages.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
@@ -86,7 +86,10 @@ export class Connector {
    * repeating an attempt whose CONNACK was lost does not count as a second login.
    */
   #session = randomId();
-  /** Token of the session, or of the first CONNECT that may have opened it. */
+  /**
+   * Token of the session, or of the first CONNECT that may have opened it; `undefined` if there is
+   * none.
+   */
   #sessionToken: string | undefined;
 
   constructor(ports: ConnectorPorts) {
@@ -164,7 +167,10 @@ export class Connector {
     return { connectFrame, resumed: resumePoints.length, token };
   }
 
-  /** Handles an attempt that got no token or no socket. */
+  /**
+   * Handles an attempt that failed before there was a connection: no token or no socket was
+   * available.
+   */
   #attemptFailed(error: JindouError): void {
     if (error.retry) this.#reconnect("pause");
     else this.#finish(error);
@@ -203,7 +209,7 @@ export class Connector {
       return this.#connectAfter(0);
     }
     const timing = reconnectTiming(end.code);
-    // the next attempt reaches another node
+    // a draining node is not a failure, because the next attempt reaches another node
     const isGoingAway = end.code === CLOSE_REASONS.draining.code;
     const isFailed = !wasOpen && !isGoingAway && timing !== "never";
     const error = end.error ?? (isFailed ? connectFailure(end) : undefined);

@@ -39,7 +39,7 @@ export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
 
 /** The only error that the SDK rejects with or reports. */
 export class JindouError extends Error {
-  /** What went wrong, for code to branch on. */
+  /** Code of the error, for programs. */
   readonly code: JindouErrorCode;
   /** True if the same call, unchanged, may succeed later. */
   readonly retry: boolean;
@@ -54,7 +54,7 @@ export class JindouError extends Error {
       readonly cause?: unknown;
     } = {},
   ) {
-    // a refusal of the server has its own message
+    // a refusal of the server has its own message and is not in this table
     const texts: Readonly<Record<string, string | undefined>> = CLIENT_MESSAGES;
     super(options.message ?? texts[code] ?? code, { cause: options.cause });
     this.name = "JindouError";

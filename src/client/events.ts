@@ -50,7 +50,7 @@ export class Events {
     for (const handler of this.handlers(event)) this.call(handler, value, event);
   }
 
-  /** Calls a handler and reports its failure, like a handler that was added with `on`. */
+  /** Calls one handler as `emit` does, including the report of its failure. */
   call<T>(handler: Handler<T>, value: T, event?: EventName): void {
     const report = (error: unknown) => this.#report(error, event);
     try {

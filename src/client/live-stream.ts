@@ -15,7 +15,7 @@ import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Stream, StreamEnd } from "./api.ts";
 import type { JindouError } from "./errors.ts";
 
-/** Returns the stream that a message starts, `undefined` if it starts none. */
+/** Function that returns the stream that a message starts, `undefined` if it starts none. */
 export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
 
 /** Fields of a stream that change while it is followed. */
@@ -40,7 +40,7 @@ export class LiveStream implements Stream {
   readonly cancel: () => Promise<StreamState>;
   readonly #finished = deferred<StreamEnd>();
   #fields: StreamFields = EMPTY;
-  /** Why the stream can no longer be followed. */
+  /** Why the stream can no longer be followed, `undefined` while it can. */
   #error: JindouError | undefined;
   /** Resolves at the next change of the stream. Exists only while a reader waits for it. */
   #change: Deferred<void> | undefined;

@@ -11,9 +11,10 @@ import { within } from "./waiting.ts";
 export interface ConnectOptions {
   /**
    * Address of the broker's client listener, `ws://` or `wss://`. `http://` and `https://` are
-   * replaced by these.
+   * converted to these.
    */
   readonly url: string;
+  /** Uid of the user. */
   readonly uid: string;
   /**
    * Token that is registered for the user and `deviceFlag`, or a function that returns it. The
@@ -95,7 +96,7 @@ export interface Settings {
 const CONNECT_OPTIONS =
   "url uid token deviceFlag deviceId cursors webSocket reconnect maxQueued timeouts";
 const RECONNECT_OPTIONS = "minMs maxMs";
-/** Default timeouts. Only the one with the default 0 may be set to 0. */
+/** Default timeouts. Only `sendMs`, whose default is 0, may be set to 0. */
 const DEFAULT_TIMEOUTS: Timeouts = {
   connectMs: 10_000,
   requestMs: 15_000,

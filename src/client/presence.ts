@@ -27,7 +27,7 @@ interface Watch {
   readonly notified: Set<string>;
 }
 
-/** Maximum number of watched users per connection, set by the server. */
+/** Maximum number of watched users that the server accepts per connection. */
 const MAX_WATCHED = 200;
 
 /** The presence watches of one client. */
@@ -101,7 +101,9 @@ export class PresenceWatches {
     if (!this.#isSending) void this.#send();
   }
 
-  /** Sends the watched users, one request at a time, until the server has the newest list. */
+  /**
+   * Sends the list of watched users, one request at a time, until the server has the newest list.
+   */
   async #send(): Promise<void> {
     this.#isSending = true;
     await Promise.resolve(); // changes made in one turn of the event loop share a request

@@ -1,9 +1,9 @@
-// Requests on the current connection, and the limits on them. `Calls` are the app's requests except
-// `send`. They are idempotent: each waits for a connection, is sent again after a lost connection
-// or a `rate_limited` refusal, and times out. `Background` are the client's own requests. They are
-// slower than the server's frame rate allows, so that they never delay the app's calls. Temporary
-// failures are retried on the same connection; when it is lost, they are rejected and their callers
-// start again on the next one.
+// Requests on the current connection, and the limits on them. `Calls` sends the app's requests,
+// except `send`. They are idempotent: each waits for a connection, is sent again after a lost
+// connection or a `rate_limited` refusal, and times out. `Background` sends the client's own
+// requests. It sends fewer than the server's rate limit allows, so that they never delay the app's
+// calls. After a temporary failure they are retried on the same connection. When that connection is
+// lost they are rejected, and their callers start again on the next one.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Connection, ReplyTo, Request, RequestFunction, RequestKind } from "./connection.ts";
@@ -83,6 +83,7 @@ export class Calls {
     for (const { send } of this.#openCalls) send(connection);
   }
 
+  /** Handles the loss of the connection. Open calls wait for the next one. */
   lost(): void {
     this.#connection = undefined;
     this.#rateLimited.clear();
@@ -140,8 +141,8 @@ const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 /** Number of failures after which the retry delay no longer doubles (32 s). */
 const MAX_DOUBLINGS = 6;
 /**
- * Codes that are about the load or state of the server and not about the request. All requests are
- * paused after them.
+ * Codes that concern the server and not the single request. All background requests pause after
+ * them.
  */
 const SLOW_DOWN: readonly string[] = ["rate_limited", "overloaded", "unavailable"];
 
@@ -159,7 +160,7 @@ export class Background {
 
   /**
    * Sends a request of the client. Rejects with `connection_lost` when the connection ends, and
-   * with refusals that a retry cannot change.
+   * with refusals that a retry would not change.
    */
   readonly ask: RequestFunction = async (request, seen) => {
     const connection = this.#connection;
@@ -183,12 +184,15 @@ export class Background {
     }
   };
 
-  /** Uses a new connection. `maxFramesPerSecond` is the server's limit, 0 if it has none. */
+  /**
+   * Starts to use a new connection. `maxFramesPerSecond` is the server's limit, 0 if it has none.
+   */
   opened(connection: Connection, maxFramesPerSecond: number): void {
     this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;
   }
 
+  /** Rejects the requests that wait for their turn with `connection_lost`. */
   lost(): void {
     this.#connection = undefined;
     this.#pause.stop();

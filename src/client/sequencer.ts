@@ -1,6 +1,6 @@
 // In-order delivery of one channel: each message once, in the order of sequence numbers. Reads the
-// messages of a gap from history. Owns the cursor, the seqs of own messages after it, and the
-// reorder buffer. Must never skip a message that can still be read.
+// messages of a gap from history. Owns the cursor, the reorder buffer, and the seqs of acknowledged
+// messages that this client sent. Must never skip a message that can still be read.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
@@ -42,13 +42,13 @@ export interface SequencerPorts {
  */
 const MAX_BUFFERED = 500;
 /**
- * Maximum number of own messages that are remembered. Above it, the messages before them are read
- * from history, so that the cursor can move past them.
+ * Maximum number of entries in `#ownIds`. Above it, the messages before them are read from history,
+ * so that the cursor can move past them.
  */
 const MAX_OWN = 100;
 /**
- * Delay before a gap is read while own messages are unacknowledged: their SENDACKs may arrive after
- * later messages and close the gap.
+ * Delay before a gap is read while messages of this client are unacknowledged. Their SENDACKs may
+ * arrive after later messages and close the gap.
  */
 const SENDACK_DELAY_MS = 100;
 /** Number of messages per history request. */
@@ -77,14 +77,14 @@ export class Sequencer {
   /** Highest seq that the server is known to have. */
   #headSeq = 0;
   /**
-   * Ids of own messages by seq: messages after the cursor, and messages that reuse an earlier seq.
+   * Ids of acknowledged messages that this client sent, by seq. Only messages after the cursor, and
+   * messages that reuse an earlier seq.
    */
   readonly #ownIds = new Map<number, number>();
   /** Reorder buffer: messages after the cursor, by seq. */
   readonly #buffer = new Map<number, Message>();
   /**
-   * True while messages are only buffered, because the seq at which delivery starts is not known
-   * yet.
+   * True while messages are only buffered, because the seq at which delivery starts is not known.
    */
   #isHeld = false;
   /** True while `#fillGap` runs. */
@@ -138,15 +138,16 @@ export class Sequencer {
     this.#drain();
   }
 
-  /** Records that the server has messages up to `headSeq`, and reads the missing ones. */
+  /** Records that the server has messages up to `headSeq`, and reads the missing messages. */
   setHead(headSeq: number): void {
     this.#headSeq = Math.max(this.#headSeq, headSeq);
     this.#drain();
   }
 
   /**
-   * Handles the SENDACK of an own message. It does not move the cursor: if the seq is reused, the
-   * SENDACK may arrive earlier than other messages with reused seqs, which must still be delivered.
+   * Handles the SENDACK of a message that this client sent. It does not move the cursor: if the seq
+   * is reused, the SENDACK may arrive earlier than other messages with reused seqs, which must
+   * still be delivered.
    */
   acked(ack: Position): void {
     if (this.#isCovered(ack)) return;
@@ -231,8 +232,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns the buffered message after the cursor, `own` if it is an acknowledged own message, or
-   * `undefined` if it has not arrived.
+   * Returns the buffered message that follows the cursor, `own` if this client sent that message,
+   * or `undefined` if it has not arrived.
    */
   #nextInOrder(): Message | "own" | undefined {
     const seq = (this.#cursor ?? 0) + 1;
@@ -249,8 +250,8 @@ export class Sequencer {
   }
 
   /**
-   * Delivers a message unless it was delivered before or is an own message, and moves the cursor to
-   * it.
+   * Moves the cursor to a message and delivers it. Does not deliver a message again, nor a message
+   * that this client sent.
    */
   #deliver(message: Message): void {
     if (this.#checkDelivered(message)) return;
@@ -267,7 +268,7 @@ export class Sequencer {
     if (seq <= (this.#cursor ?? -1)) return;
     this.#cursor = seq;
     this.#lastId = Math.max(this.#lastId, this.#ownIds.get(seq) ?? 0);
-    // ids grow with seqs: an own message with a later seq and a lower id was lost by the server
+    // ids grow with seqs: a sent message with a later seq and a lower id was lost by the server
     for (const [ownSeq, id] of this.#ownIds)
       if (ownSeq <= seq || id <= this.#lastId) this.#ownIds.delete(ownSeq);
     for (const bufferedSeq of this.#buffer.keys())

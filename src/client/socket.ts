@@ -59,7 +59,7 @@ export function drop(socket: SocketLike): void {
   socket.onopen = null;
   socket.onmessage = null;
   socket.onclose = null;
-  socket.onerror = () => undefined; // `ws` throws an error that has no handler
+  socket.onerror = () => undefined; // `ws` throws errors for which there is no handler
   if ("terminate" in socket && typeof socket.terminate === "function") socket.terminate();
   else socket.close();
 }

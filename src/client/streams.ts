@@ -175,7 +175,7 @@ export class Streams {
       await this.#ports.ask(request, ({ snapshot }) => this.#resynced(followed, snapshot));
     } catch (error) {
       followed.buffer = undefined;
-      // the next connection starts it again; `ask` rejects only with JindouError
+      // the next connection starts the resync again; `ask` rejects only with JindouError
       if (!isConnectionLost(error)) this.#fail(followed, error as JindouError);
     }
   }
@@ -227,7 +227,7 @@ export class Streams {
     });
   }
 
-  /** Starts to follow a stream. Fails the oldest one if there are too many. */
+  /** Starts to follow a stream. Gives up the oldest stream if there are too many. */
   #follow(channel: ChannelRef, clientMsgNo: string): FollowedStream {
     const [oldest] = this.#followed.values();
     if (oldest !== undefined && this.#followed.size >= MAX_FOLLOWED)
@@ -250,7 +250,7 @@ export class Streams {
     });
   }
 
-  /** Ends a stream that can no longer be followed. */
+  /** Stops following a stream and fails its readers with `error`. */
   #fail(followed: FollowedStream, error: JindouError): void {
     followed.stream.fail(error);
     this.#forget(followed);

@@ -31,7 +31,7 @@ export class Timer {
     return this.#timer !== undefined;
   }
 
-  /** Starts the timer. If it is running, it starts again from `ms`. */
+  /** Starts the timer, or restarts it if it is running. */
   start(ms: number): void {
     this.stop();
     this.#timer = setTimeout(() => {

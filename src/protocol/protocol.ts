@@ -183,7 +183,7 @@ export interface ResumeResult {
   readonly headSeq: number;
 }
 
-/** Limits of a connection that the server announces in connack. */
+/** Limits of a connection that the server announces in CONNACK. */
 export interface ConnectionLimits {
   readonly maxFrameBytes: number;
   readonly maxPayloadBytes: number;
@@ -389,7 +389,7 @@ export interface Codec {
 export interface Protocol {
   /** WebSocket subprotocol with which a client selects this protocol. */
   readonly name: string;
-  /** True if the first frame of a client without a subprotocol belongs to this protocol. */
+  /** True if the first frame of a client that selected no subprotocol belongs to this protocol. */
   speaks(data: Uint8Array, isText: boolean): boolean;
   /** Returns the codec for a new connection. */
   open(): Codec;

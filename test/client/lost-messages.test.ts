@@ -82,7 +82,7 @@ for (const { messageCount, headSeq } of [
   });
 
 t.test(
-  "new messages are delivered even if the SENDACK of an own message arrives before them",
+  "new messages are delivered even if the SENDACK of a message from this client arrives before them",
   async (t) => {
     const position = { lastSeq: 5, lastId: 1005 };
     const { client, seen, send, socket, until } = await start(t, position, 3);
@@ -115,22 +115,25 @@ t.test(
   },
 );
 
-t.test("a new message that reuses the seq of a lost own message is delivered", async (t) => {
-  const position = { lastSeq: 1, lastId: 1001 };
-  const { server, client, seen, socket, until } = await start(t, position);
-  const sent = client.send(TEAM, "own");
-  const ack = { messageSeq: 3, messageId: 1003, clientMsgNo: "own" };
-  socket.reply(await server.received("send"), { kind: "sendack", ...ack });
-  await sent;
-  socket.end(1006);
-  const { resume } = await server.received("connect", 0, 1);
-  t.same(resume, [{ channel: TEAM, lastSeq: 1, lastId: 1001 }]);
-  const again = await server.socket(1);
-  again.push(range(1, 3, [2, 3].map(newMessage)));
-  again.push(live(newMessage(4)));
-  await until(2004);
-  t.same(seen, [2002, 2003, 2004]);
-});
+t.test(
+  "a new message that reuses the seq of this client's lost message is delivered",
+  async (t) => {
+    const position = { lastSeq: 1, lastId: 1001 };
+    const { server, client, seen, socket, until } = await start(t, position);
+    const sent = client.send(TEAM, "own");
+    const ack = { messageSeq: 3, messageId: 1003, clientMsgNo: "own" };
+    socket.reply(await server.received("send"), { kind: "sendack", ...ack });
+    await sent;
+    socket.end(1006);
+    const { resume } = await server.received("connect", 0, 1);
+    t.same(resume, [{ channel: TEAM, lastSeq: 1, lastId: 1001 }]);
+    const again = await server.socket(1);
+    again.push(range(1, 3, [2, 3].map(newMessage)));
+    again.push(live(newMessage(4)));
+    await until(2004);
+    t.same(seen, [2002, 2003, 2004]);
+  },
+);
 
 for (const { order, own, pushed } of [
   { order: "before the new messages", own: [4], pushed: [5] },
@@ -138,26 +141,29 @@ for (const { order, own, pushed } of [
   { order: "after the last old seq", own: [8], pushed: [4, 5, 6, 7, 9] },
   { order: "among the new messages", own: [4, 6, 7], pushed: [5, 8] },
 ])
-  t.test(`an own message ${order} is not delivered and hides no other message`, async (t) => {
-    const position = { lastSeq: 3, lastId: 1003 };
-    const { client, seen, send, socket, until } = await start(t, position);
-    const lost = messages(4, 6);
-    for (const lostMessage of lost) socket.push(live(lostMessage));
-    await until(1006);
-    for (const seq of own) await send(seq);
-    const unchanged = { lastSeq: 6, lastId: 1006 };
-    t.same(client.cursors(), [{ channel: TEAM, ...unchanged }], "a SENDACK does not move it");
-    for (const seq of pushed) socket.push(live(newMessage(seq)));
-    const newIds = pushed.map((seq) => 2000 + seq);
-    const last = newIds.at(-1) ?? 0;
-    await until(last);
-    t.same(seen, [...lost.map(({ messageId }) => messageId), ...newIds]);
-    const cursor = { lastSeq: last - 2000, lastId: last };
-    t.same(client.cursors(), [{ channel: TEAM, ...cursor }]);
-  });
+  t.test(
+    `the client's own message ${order} is not delivered and hides no other message`,
+    async (t) => {
+      const position = { lastSeq: 3, lastId: 1003 };
+      const { client, seen, send, socket, until } = await start(t, position);
+      const lost = messages(4, 6);
+      for (const lostMessage of lost) socket.push(live(lostMessage));
+      await until(1006);
+      for (const seq of own) await send(seq);
+      const unchanged = { lastSeq: 6, lastId: 1006 };
+      t.same(client.cursors(), [{ channel: TEAM, ...unchanged }], "a SENDACK does not move it");
+      for (const seq of pushed) socket.push(live(newMessage(seq)));
+      const newIds = pushed.map((seq) => 2000 + seq);
+      const last = newIds.at(-1) ?? 0;
+      await until(last);
+      t.same(seen, [...lost.map(({ messageId }) => messageId), ...newIds]);
+      const cursor = { lastSeq: last - 2000, lastId: last };
+      t.same(client.cursors(), [{ channel: TEAM, ...cursor }]);
+    },
+  );
 
 t.test(
-  "an own message hides no new message when the connection is lost after its SENDACK",
+  "the client's own message hides no new message when the connection is lost after its SENDACK",
   async (t) => {
     const position = { lastSeq: 3, lastId: 1003 };
     const { server, seen, send, socket, until } = await start(t, position);
@@ -176,12 +182,15 @@ t.test(
   },
 );
 
-t.test("the position of a client moves forward even if all new messages are its own", async (t) => {
-  const position = { lastSeq: 6, lastId: 1006 };
-  const { client, seen, send, socket, until } = await start(t, position);
-  for (let seq = 4; seq <= 110; seq++) await send(seq);
-  t.same(client.cursors(), [{ channel: TEAM, lastSeq: 110, lastId: 2110 }]);
-  socket.push(live(newMessage(111)));
-  await until(2111);
-  t.same(seen, [2111]);
-});
+t.test(
+  "the position of a client moves forward even if it sent all the new messages itself",
+  async (t) => {
+    const position = { lastSeq: 6, lastId: 1006 };
+    const { client, seen, send, socket, until } = await start(t, position);
+    for (let seq = 4; seq <= 110; seq++) await send(seq);
+    t.same(client.cursors(), [{ channel: TEAM, lastSeq: 110, lastId: 2110 }]);
+    socket.push(live(newMessage(111)));
+    await until(2111);
+    t.same(seen, [2111]);
+  },
+);

@@ -166,7 +166,7 @@ t.test(
 );
 
 t.test(
-  "own messages are not delivered and do not count as gaps, whenever their SENDACK arrives",
+  "the client's own messages are not delivered and leave no gap, whenever their SENDACK arrives",
   async (t) => {
     const fixture = await start(t);
     const { client, server, socket } = fixture;

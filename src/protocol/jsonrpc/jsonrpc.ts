@@ -32,8 +32,8 @@ const WUKONGIM_FORMAT = "jsonrpc-wukongim";
  */
 const MAX_ID_LENGTH = 128;
 /**
- * Error codes of a send that are sent as a JSON-RPC error in WuKongIM's form, because the request
- * itself is wrong. Other refusals of a send are results.
+ * Error codes for which WuKongIM's form responds to a send with a JSON-RPC error, because the
+ * request itself is wrong. Other refusals of a send are sent as results.
  */
 const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_frame"]);
 

@@ -47,8 +47,8 @@ export class Params {
   }
 
   /**
-   * Reads an integer from 0 to `max`. A missing field is replaced by `absent`, or rejected if there
-   * is no `absent`.
+   * Reads an integer from 0 to `max`. A missing field has the value `absent`; without `absent` the
+   * field is required.
    */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
@@ -64,8 +64,8 @@ export class Params {
   }
 
   /**
-   * Reads a string of at most `max` UTF-16 units. A missing field is replaced by `absent`, or
-   * rejected if there is no `absent`.
+   * Reads a string of at most `max` UTF-16 units. A missing field has the value `absent`; without
+   * `absent` the field is required.
    */
   text(name: string, max: number, absent?: string): string {
     const value = this.#value(name) ?? absent;

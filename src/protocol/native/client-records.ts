@@ -21,7 +21,8 @@ import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
 /**
- * Limit for fields without a limit: a client trusts its server, and the frame's size bounds them.
+ * Maximum length of fields that need no limit of their own, because a client trusts its server and
+ * the frame's size bounds them.
  */
 export const ANY = MAX_UINT32;
 

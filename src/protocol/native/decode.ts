@@ -313,7 +313,10 @@ function readLimit({ reader }: RequestContext, max: number): number {
 const SLAB_BYTES = 8 * 1024;
 /** Maximum size of a payload that is copied into a slab. A longer one gets its own memory. */
 const MAX_SHARED_BYTES = 1024;
-/** Maximum size of a typed array that V8 stores in its own heap, where allocation is cheap. */
+/**
+ * Maximum size of a payload that is copied without a slab, because V8 stores small typed arrays in
+ * its own heap, where allocation is cheap.
+ */
 const MAX_ON_HEAP_BYTES = 64;
 
 /**

@@ -1,6 +1,6 @@
 // Numbers of the native protocol: operations, flag bits and version. A number is never reused,
 // because deployed clients keep its old meaning. The fields of each operation are described in
-// docs/protocol/native.md. Every frame is one MessagePack array:
+// docs/protocol/native.md. Every frame is one MessagePack array with these fields:
 //
 //   op      uint            number of the operation, reply or push
 //   ref     uint or nil     number that the client chose for the request; nil and 0: none

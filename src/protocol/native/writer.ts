@@ -51,8 +51,8 @@ export class FrameWriter {
       throw new RangeError("The frame is larger than the maxBytes of begin()");
     if (bytes.length <= SLAB_BYTES || end - start > bytes.length / 2)
       return bytes.subarray(start, end);
-    // `maxBytes` counts three bytes per character, usually far too many; a copy of the right size
-    // keeps a stored frame from holding them all
+    // `begin` reserved three bytes per character, usually far too many. The frame is copied,
+    // because a stored frame would keep all the reserved memory.
     this.#bytes = NO_BYTES;
     this.#offset = 0;
     return bytes.slice(start, end);

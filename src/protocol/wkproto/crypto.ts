@@ -20,8 +20,8 @@ const BLOCK_BYTES = 16;
 const KEY_BYTES = 32;
 const SALT_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /**
- * Largest multiple of the number of salt letters that fits in a byte. Random bytes from this value
- * up are dropped, so that all letters are equally likely.
+ * Largest multiple of the number of salt letters that fits in a byte. Random bytes at or above it
+ * are dropped, so that all letters are equally likely.
  */
 const FAIR_BYTES = 248;
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
@@ -124,7 +124,7 @@ interface Chain<C> {
 /**
  * Encrypts and decrypts with a connection's key. Every text begins with the same IV, but a new AES
  * context costs several times as much as a message. So one context is kept per direction, and the
- * first block of each text is changed as if the chain began with the IV again.
+ * first block of each text is adjusted so that the result is as if the chain had begun with the IV.
  */
 export class PayloadCipher {
   readonly #key: Buffer;
@@ -175,8 +175,8 @@ export class PayloadCipher {
   }
 
   /**
-   * Converts the first block between the two chains: from one that follows `last` to one that
-   * follows the IV, or the reverse.
+   * Changes the first block from one that follows `last` in the chain to one that follows the IV,
+   * or the reverse.
    */
   #rechain(blocks: Buffer, last: Buffer): void {
     for (let i = 0; i < BLOCK_BYTES; i++)

@@ -1,5 +1,5 @@
-// Numbers of WKProto, and the division of a connection's bytes into packets. Each connection owns
-// the start of a packet that is not complete. A packet is:
+// Numbers of WKProto, and the division of a connection's bytes into packets. Each `PacketStream`
+// owns the start of an incomplete packet. A packet has these fields:
 //
 //   type, flags   1 byte          type in the high half, flags in the low half
 //   length        1 to 4 bytes    7 bits each, lowest first; 0x80 is set in all but the last
@@ -62,8 +62,7 @@ export interface Packet {
 export class PacketStream {
   readonly #maxPacketBytes: number;
   /**
-   * Start of a packet that is not complete. Grows with the received bytes and not with the
-   * announced length.
+   * Start of an incomplete packet. Grows with the received bytes and not with the announced length.
    */
   #partial = EMPTY;
   #partialBytes = 0;
@@ -93,8 +92,8 @@ export class PacketStream {
   }
 
   /**
-   * Adds bytes to the incomplete packet; until its length is known, one byte at a time. Returns the
-   * bytes after it.
+   * Adds bytes to the incomplete packet, one at a time until its length is known. Returns the bytes
+   * after the packet.
    */
   #continue(data: Buffer, use: (packet: Packet) => void): Buffer {
     const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));

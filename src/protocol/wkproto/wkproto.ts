@@ -1,6 +1,6 @@
 // WKProto, server side, versions 1 to 5: converts the packets of WuKongIM's SDKs to operations, and
 // replies and pushes to packets. Each codec owns the version, keys and login status of its
-// connection, and a packet that is not complete. All codecs share the newest encrypted message.
+// connection, and an incomplete packet. All codecs share the newest encrypted message.
 
 import { CLOSE_REASONS, type CloseReason, ERRORS } from "../../broker/errors.ts";
 import {
