@@ -1,4 +1,4 @@
-// Addresses as text, from the bytes the native layer gives.
+// The text of addresses, from the bytes of the native layer.
 
 import { addressText } from "../../src/transport/address.ts";
 import { t } from "../support/suite.ts";
@@ -16,7 +16,7 @@ t.test("an IPv4 address mapped into IPv6 is written as IPv4", async (t) => {
   t.equal(addressText(mapped), "127.0.0.1");
 });
 
-t.test("IPv6 is written as RFC 5952 wants it", async (t) => {
+t.test("an IPv6 address is written as RFC 5952 requires", async (t) => {
   const cases: Record<string, string> = {
     "0000:0000:0000:0000:0000:0000:0000:0000": "::",
     "0000:0000:0000:0000:0000:0000:0000:0001": "::1",
@@ -29,6 +29,6 @@ t.test("IPv6 is written as RFC 5952 wants it", async (t) => {
   for (const [full, short] of Object.entries(cases)) t.equal(addressText(v6(full)), short);
 });
 
-t.test("bytes that are no address give an empty text", async (t) => {
+t.test("bytes that are not an address become an empty text", async (t) => {
   t.equal(addressText(bytes()), "");
 });

@@ -1,4 +1,4 @@
-// One client socket: the order of what it is sent, its end, and errors of its owner.
+// One client socket: the order of its frames, its end, and errors of its owner.
 
 import { connect, createServer, type Socket } from "node:net";
 import type { Test } from "tap";
@@ -31,7 +31,7 @@ t.test("frames arrive in the order they were sent", async (t) => {
   t.strictSame(client.texts, frames);
 });
 
-t.test("text and bytes of one turn keep their order", async (t) => {
+t.test("text and binary frames of one turn keep their order", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
@@ -45,7 +45,7 @@ t.test("text and bytes of one turn keep their order", async (t) => {
   t.strictSame(order, ["t1", "b2", "t3"]);
 });
 
-t.test("answers from within a handler keep their place", async (t) => {
+t.test("replies from within a handler keep their order", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     received: ({ connection }, data) => connection.send(`answer ${data}`),
   });
@@ -63,7 +63,7 @@ t.test("answers from within a handler keep their place", async (t) => {
   );
 });
 
-t.test("a frame queued in this turn goes before a straight answer", async (t) => {
+t.test("a frame queued in the same turn is sent before a direct reply", async (t) => {
   const { endpoint } = socketEndpoint({
     received({ connection }, data) {
       if (data === "1") queueMicrotask(() => connection.send("queued"));
@@ -77,14 +77,14 @@ t.test("a frame queued in this turn goes before a straight answer", async (t) =>
   t.strictSame(client.texts, ["queued", "straight"]);
 });
 
-t.test("what another connection queued goes before a straight answer", async (t) => {
+t.test("a frame queued by another connection is sent before a direct reply", async (t) => {
   const { seen, endpoint } = socketEndpoint({
-    received(one, data) {
-      // Both clients' frames may be handled in one turn: the first queues for the second, which
-      // then answers straight.
-      const other = seen.find((it) => it !== one);
+    received(sender, data) {
+      // Frames of both clients may be handled in one turn. The first one queues a frame for the
+      // second, whose reply is then written directly.
+      const other = seen.find((side) => side !== sender);
       other?.connection.send(`for you ${data}`);
-      one.connection.send(`mine ${data}`);
+      sender.connection.send(`mine ${data}`);
     },
   });
   const { port } = await startListener(t, { sockets: endpoint });
@@ -103,7 +103,7 @@ t.test("what another connection queued goes before a straight answer", async (t)
       );
 });
 
-t.test("within a handler, sends and publishes arrive as issued", async (t) => {
+t.test("frames sent and published within a handler arrive in that order", async (t) => {
   const { endpoint } = socketEndpoint({
     received({ connection }) {
       connection.send("1");
@@ -122,7 +122,7 @@ t.test("within a handler, sends and publishes arrive as issued", async (t) => {
   t.strictSame(client.texts, ["1", "2", "3", "4", "5", "6"]);
 });
 
-t.test("what was sent comes before what is published after a subscribe", async (t) => {
+t.test("frames sent before a subscribe arrive before the publications of the topic", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port, listener } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
@@ -135,7 +135,7 @@ t.test("what was sent comes before what is published after a subscribe", async (
   t.strictSame(client.texts, [...numbers(40), ...numbers(40).map((n) => `p${n}`)]);
 });
 
-t.test("what is sent after a publish arrives after it", async (t) => {
+t.test("a frame sent after a publish arrives after the publication", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port, listener } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
@@ -154,7 +154,7 @@ t.test("what is sent after a publish arrives after it", async (t) => {
   );
 });
 
-t.test("what was published before an unsubscribe still comes", async (t) => {
+t.test("a frame published before an unsubscribe still arrives", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port, listener } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
@@ -169,23 +169,23 @@ t.test("what was published before an unsubscribe still comes", async (t) => {
   t.strictSame(client.texts, ["before", "last"]);
 });
 
-t.test("everything sent or published goes out before the close frame", async (t) => {
+t.test("all frames sent or published before `end` arrive before the close frame", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port, listener } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
-  one.connection.subscribe("topic");
+  const serverSide = await connectionAt(seen, 0);
+  serverSide.connection.subscribe("topic");
   listener.publish("topic", "published");
-  one.connection.send("sent");
-  one.connection.end(4200, "enough");
-  t.strictSame(one.closed, [4200], "closed is told before end returns");
-  one.connection.send("too late");
+  serverSide.connection.send("sent");
+  serverSide.connection.end(4200, "enough");
+  t.strictSame(serverSide.closed, [4200], "`closed` is called before `end` returns");
+  serverSide.connection.send("too late");
   listener.publish("topic", "too late");
   await until(() => client.closed.length === 1);
   t.strictSame(client.texts, ["published", "sent"]);
   t.strictSame(client.closed, [{ code: 4200, reason: "enough" }]);
   await nextTurn();
-  t.strictSame(one.closed, [4200]);
+  t.strictSame(serverSide.closed, [4200]);
 });
 
 t.test("a connection can be ended in its handler and while it opens", async (t) => {
@@ -214,53 +214,55 @@ t.test("a connection can be ended in its handler and while it opens", async (t) 
   t.strictSame(inOpen.seen[0]?.closed, [4002]);
 });
 
-t.test("methods of a closed connection are harmless", async (t) => {
+t.test("methods of a closed connection have no effect", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port, errors } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
-  one.connection.send("queued when it closes");
+  const serverSide = await connectionAt(seen, 0);
+  serverSide.connection.send("queued when it closes");
   client.socket.terminate();
-  await until(() => one.closed.length === 1);
-  one.connection.send("x");
-  one.connection.subscribe("topic");
-  one.connection.publish("topic", "x");
-  one.connection.unsubscribe("topic");
-  one.connection.end(4000, "again");
+  await until(() => serverSide.closed.length === 1);
+  serverSide.connection.send("x");
+  serverSide.connection.subscribe("topic");
+  serverSide.connection.publish("topic", "x");
+  serverSide.connection.unsubscribe("topic");
+  serverSide.connection.end(4000, "again");
   await nextTurn();
-  t.equal(one.connection.bufferedBytes(), 0);
-  t.strictSame(one.closed, [1006]);
+  t.equal(serverSide.connection.bufferedBytes(), 0);
+  t.strictSame(serverSide.closed, [1006]);
   t.strictSame(errors, []);
 });
 
-t.test("what waits is counted, and its leaving told", async (t) => {
+t.test("unread bytes are counted, and the owner is notified when they are read", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000 },
   });
   const { port } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
-  t.equal(one.connection.bufferedBytes(), 0);
-  one.connection.send("four");
-  one.connection.send("fünf");
-  t.equal(one.connection.bufferedBytes(), 9);
-  await until(() => one.drains > 0);
-  t.equal(one.connection.bufferedBytes(), 0);
+  const serverSide = await connectionAt(seen, 0);
+  t.equal(serverSide.connection.bufferedBytes(), 0);
+  serverSide.connection.send("four");
+  serverSide.connection.send("fünf");
+  t.equal(serverSide.connection.bufferedBytes(), 9);
+  await until(() => serverSide.drains > 0);
+  t.equal(serverSide.connection.bufferedBytes(), 0);
 
   client.socket.pause();
   const frame = Buffer.alloc(1_000_000);
-  for (let i = 0; i < 20; i++) one.connection.send(frame);
+  for (let i = 0; i < 20; i++) serverSide.connection.send(frame);
   await nextTurn();
-  const buffered = one.connection.bufferedBytes();
-  t.ok(buffered > 1_000_000, `${buffered} bytes wait`);
-  const drains = one.drains;
+  const buffered = serverSide.connection.bufferedBytes();
+  t.ok(buffered > 1_000_000, `${buffered} bytes are unread`);
+  const drains = serverSide.drains;
   client.socket.resume();
-  await until(() => one.connection.bufferedBytes() === 0);
-  t.ok(one.drains > drains);
+  await until(() => serverSide.connection.bufferedBytes() === 0);
+  t.ok(serverSide.drains > drains);
   await until(() => client.binaries.length === 20);
 });
 
-/** A TCP relay in front of `port`; counts the TLS application records that come back through it. */
+/**
+ * Starts a TCP relay in front of `port` that counts the TLS application records sent by the server.
+ */
 async function countRecords(
   t: Test,
   port: number,
@@ -291,7 +293,7 @@ async function countRecords(
   return { port: address.port, records: () => records };
 }
 
-t.test("frames of one turn leave in one write", async (t) => {
+t.test("frames of one turn are sent in one write", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     received({ connection }) {
       for (const n of numbers(64)) connection.send(`straight ${n}`);
@@ -318,10 +320,10 @@ t.test("frames of one turn leave in one write", async (t) => {
 
   client.socket.send("go");
   await until(() => client.texts.length === 128);
-  t.equal(relay.records() - before, 2, "answers within a handler");
+  t.equal(relay.records() - before, 2, "replies within a handler");
 });
 
-t.test("what a connection publishes after its end still reaches the others", async (t) => {
+t.test("frames that an ended connection publishes still reach the others", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   await openClient(t, port);

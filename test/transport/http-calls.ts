@@ -1,4 +1,4 @@
-// Routes and calls for the tests of HTTP.
+// Helpers for the tests of HTTP: routes, and calls to a listener.
 
 import type { Test } from "tap";
 import type { HttpEndpoint, HttpRequest, HttpRoute } from "../../src/transport/types.ts";
@@ -16,7 +16,7 @@ export const get = (path: string, handle: HttpRoute["handle"]): HttpRoute => ({
 });
 export const bodyText = (request: HttpRequest): string => Buffer.from(request.body).toString();
 
-/** A listener with these routes, and a way to call it. */
+/** Starts a listener with these routes. `call` calls it. */
 export async function serve(
   t: Test,
   routes: readonly HttpRoute[],

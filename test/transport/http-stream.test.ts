@@ -1,4 +1,4 @@
-// Replies that come piece by piece, over real sockets.
+// Streamed replies over real sockets.
 
 import type { HttpBody, HttpStream } from "../../src/transport/types.ts";
 import { t } from "../support/suite.ts";
@@ -7,42 +7,42 @@ import { RawClient, text, until } from "./support.ts";
 
 const HEAD = "GET /s HTTP/1.1\r\nhost: x\r\n\r\n";
 
-/** A stream the test writes, with what it was told. */
+/** A stream that the test writes to. It records which of its methods were called. */
 class TestStream implements HttpStream {
   readonly status: number = 200;
   readonly headers = { "content-type": "text/plain", "x-made": "yes" };
   readonly filler = "~";
-  readonly told: string[] = [];
+  readonly calls: string[] = [];
   body: HttpBody | undefined;
   first: string | undefined;
 
   opened(body: HttpBody): void {
-    this.told.push("opened");
+    this.calls.push("opened");
     this.body = body;
     if (this.first !== undefined) body.write(this.first);
   }
   writable(): void {
-    this.told.push("writable");
+    this.calls.push("writable");
   }
   closed(): void {
-    this.told.push("closed");
+    this.calls.push("closed");
   }
 }
 
-/** The pieces of a chunked body, as they were cut. */
+/** Returns the chunks of a chunked body. */
 function chunks(raw: string): string[] {
-  const found: string[] = [];
+  const chunkTexts: string[] = [];
   let at = raw.indexOf("\r\n\r\n") + 4;
   for (;;) {
     const lineEnd = raw.indexOf("\r\n", at);
     const size = Number.parseInt(raw.slice(at, lineEnd), 16);
-    if (lineEnd < 0 || Number.isNaN(size)) return found;
-    found.push(raw.slice(lineEnd + 2, lineEnd + 2 + size));
+    if (lineEnd < 0 || Number.isNaN(size)) return chunkTexts;
+    chunkTexts.push(raw.slice(lineEnd + 2, lineEnd + 2 + size));
     at = lineEnd + 2 + size + 2;
   }
 }
 
-t.test("pieces leave as they come; then the connection goes on", async (t) => {
+t.test("pieces are sent as they are written, and the connection is then reused", async (t) => {
   const stream = new TestStream();
   stream.first = "one";
   const { port } = await serve(t, [get("/s", () => stream), get("/after", () => text("after"))]);
@@ -57,7 +57,7 @@ t.test("pieces leave as they come; then the connection goes on", async (t) => {
   stream.body?.end();
   await client.has("\r\n0\r\n\r\n");
   t.same(chunks(client.text), ["one", "two", "three", ""]);
-  t.same(stream.told, ["opened", "closed"]);
+  t.same(stream.calls, ["opened", "closed"]);
   t.equal(stream.body?.write("late"), false);
   stream.body?.end();
   client.write("GET /after HTTP/1.1\r\nhost: x\r\n\r\n");
@@ -65,7 +65,7 @@ t.test("pieces leave as they come; then the connection goes on", async (t) => {
   t.notMatch(client.text, "late");
 });
 
-t.test("the head of a stream without a first piece goes out", async (t) => {
+t.test("the head of a stream is sent even without a first piece", async (t) => {
   const stream = new TestStream();
   const { port } = await serve(t, [get("/s", async () => stream)]);
   const client = new RawClient(t, port);
@@ -75,7 +75,7 @@ t.test("the head of a stream without a first piece goes out", async (t) => {
   t.same(chunks(client.text), ["~"]);
 });
 
-t.test("the pieces of one turn leave as one", async (t) => {
+t.test("the pieces of one turn are sent as one chunk", async (t) => {
   const stream = new TestStream();
   stream.first = "-";
   const { port } = await serve(t, [get("/s", () => stream)]);
@@ -87,7 +87,7 @@ t.test("the pieces of one turn leave as one", async (t) => {
   t.same(chunks(client.text), ["-", "x1x2x3"]);
 });
 
-t.test("an ended stream may end in the turn it opens", async (t) => {
+t.test("a stream may end in the turn in which it opens", async (t) => {
   const stream = new TestStream();
   stream.opened = (body) => {
     body.write("all");
@@ -95,11 +95,11 @@ t.test("an ended stream may end in the turn it opens", async (t) => {
   };
   const { call } = await serve(t, [get("/s", () => stream)]);
   t.match(await call("/s"), { status: 200, body: "all" });
-  t.same(stream.told, ["closed"]);
+  t.same(stream.calls, ["closed"]);
 });
 
 t.test(
-  "a full connection is told, and gets all of it in order when the peer reads on",
+  "a stream is notified of a full buffer, and its peer gets every byte in order when it reads again",
   async (t) => {
     const stream = new TestStream();
     stream.first = "begin ";
@@ -115,33 +115,33 @@ t.test(
       if (stream.body?.write(piece) === false) break;
       await new Promise((resolve) => setImmediate(resolve));
     }
-    t.ok(pieces.length < 1000, "there is a bound");
-    t.same(stream.told, ["opened"]);
+    t.ok(pieces.length < 1000, "`write` returns false at some point");
+    t.same(stream.calls, ["opened"]);
     client.socket.resume();
-    await until(() => stream.told.includes("writable"));
+    await until(() => stream.calls.includes("writable"));
     t.equal(stream.body?.write("last"), true);
     await client.has("last");
     const sent = chunks(client.text).join("").replaceAll("~", "");
-    t.ok(sent === `begin ${pieces.join("")}last`, "every byte, in order");
+    t.ok(sent === `begin ${pieces.join("")}last`, "every byte arrived in order");
   },
 );
 
-t.test("a stream whose peer goes away is closed once", async (t) => {
+t.test("a stream whose peer disconnects is closed once", async (t) => {
   const stream = new TestStream();
   const { port, errors } = await serve(t, [get("/s", () => stream)]);
   const client = new RawClient(t, port);
   client.write(HEAD);
-  await until(() => stream.told.includes("opened"));
+  await until(() => stream.calls.includes("opened"));
   client.socket.destroy();
-  await until(() => stream.told.includes("closed"));
+  await until(() => stream.calls.includes("closed"));
   t.equal(stream.body?.write("late"), false);
   stream.body?.end();
   await new Promise((resolve) => setImmediate(resolve));
-  t.same(stream.told, ["opened", "closed"]);
+  t.same(stream.calls, ["opened", "closed"]);
   t.same(errors, []);
 });
 
-t.test("a peer that went before the answer never opens it", async (t) => {
+t.test("a stream is not opened if its peer disconnected before the reply", async (t) => {
   const answers: ((stream: HttpStream) => void)[] = [];
   const stream = new TestStream();
   const { port, call } = await serve(t, [
@@ -152,21 +152,21 @@ t.test("a peer that went before the answer never opens it", async (t) => {
   client.write(HEAD);
   await until(() => answers.length > 0);
   client.socket.destroy();
-  await call("/now"); // lets the server see it
+  await call("/now"); // lets the server notice the close
   answers[0]?.(stream);
-  await until(() => stream.told.length > 0);
-  t.same(stream.told, ["closed"]);
+  await until(() => stream.calls.length > 0);
+  t.same(stream.calls, ["closed"]);
 });
 
-t.test("a second call on the connection of an open stream ends it", async (t) => {
+t.test("a second call on the connection of an open stream ends the stream", async (t) => {
   const stream = new TestStream();
   const { port } = await serve(t, [get("/s", () => stream)]);
   const client = new RawClient(t, port);
   client.write(HEAD);
-  await until(() => stream.told.includes("opened"));
+  await until(() => stream.calls.includes("opened"));
   client.write(HEAD);
   await client.closed();
-  t.same(stream.told, ["opened", "closed"]);
+  t.same(stream.calls, ["opened", "closed"]);
 });
 
 t.test("closing the listener closes its streams", async (t) => {
@@ -174,13 +174,13 @@ t.test("closing the listener closes its streams", async (t) => {
   const { port, listener } = await serve(t, [get("/s", () => stream)]);
   const client = new RawClient(t, port);
   client.write(HEAD);
-  await until(() => stream.told.includes("opened"));
+  await until(() => stream.calls.includes("opened"));
   listener.close();
   await client.closed();
-  t.same(stream.told, ["opened", "closed"]);
+  t.same(stream.calls, ["opened", "closed"]);
 });
 
-t.test("a stream that throws is reported and cut off", async (t) => {
+t.test("a stream that throws is reported and closed", async (t) => {
   const bug = new Error("bug");
   const stream = new TestStream();
   stream.opened = () => {
@@ -191,10 +191,10 @@ t.test("a stream that throws is reported and cut off", async (t) => {
   client.write(HEAD);
   await client.closed();
   t.same(errors, [{ error: bug, where: "GET /s" }]);
-  t.same(stream.told, ["closed"]);
+  t.same(stream.calls, ["closed"]);
 });
 
-t.test("a route reads headers of its own", async (t) => {
+t.test("a route can read headers in addition to those of the endpoint", async (t) => {
   const route = get("/own", ({ headers }) => text(JSON.stringify(headers)));
   const { call } = await serve(t, [{ ...route, headers: ["x-own"] }, get("/all", route.handle)], {
     headers: ["x-all"],

@@ -1,4 +1,4 @@
-// HTTP calls that do not end well: given up, broken, against the contract.
+// HTTP calls that fail: aborted calls, malformed requests, and handlers that break their contract.
 
 import { networkInterfaces } from "node:os";
 import type { HttpReply, HttpRequest } from "../../src/transport/types.ts";
@@ -6,34 +6,34 @@ import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
 import { HOST, httpEndpoint, RawClient, startListener, text, until } from "./support.ts";
 
-t.test("a call given up while its handler works is not answered", async (t) => {
+t.test("a call whose peer disconnects while the handler runs gets no reply", async (t) => {
   const answers: ((reply: HttpReply) => void)[] = [];
   const requests: HttpRequest[] = [];
   const addresses: string[] = [];
   const { port, call, errors } = await serve(t, [
-    post("/wait", (taken) => {
-      if (bodyText(taken) === "read") addresses.push(taken.remoteAddress);
-      requests.push(taken);
+    post("/wait", (request) => {
+      if (bodyText(request) === "read") addresses.push(request.remoteAddress);
+      requests.push(request);
       return new Promise((resolve) => answers.push(resolve));
     }),
     get("/now", () => text("now")),
   ]);
   for (const body of ["read", "none"]) {
-    const asked = requests.length;
+    const index = requests.length;
     const client = new RawClient(t, port);
     client.write(`POST /wait HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n${body}`);
-    await until(() => requests.length > asked);
+    await until(() => requests.length > index);
     client.socket.destroy();
-    await call("/now"); // lets the server see it
-    answers[asked]?.(text("late"));
-    t.equal(requests[asked]?.remoteAddress, body === "read" ? HOST : "");
+    await call("/now"); // lets the server notice the close
+    answers[index]?.(text("late"));
+    t.equal(requests[index]?.remoteAddress, body === "read" ? HOST : "");
   }
   t.match(await call("/now"), { status: 200, body: "now" });
   t.strictSame(addresses, [HOST]);
   t.strictSame(errors, []);
 });
 
-t.test("a body given up half way never reaches the handler", async (t) => {
+t.test("an incomplete body never reaches the handler", async (t) => {
   let calls = 0;
   const { port, call } = await serve(t, [
     post("/count", () => {
@@ -102,7 +102,7 @@ t.test("a reply that cannot be written closes the connection and is reported", a
   t.match(await call("/sound"), { status: 200 });
 });
 
-t.test("what is no HTTP ends its own connection only", async (t) => {
+t.test("a malformed request closes only its own connection", async (t) => {
   const { port, call } = await serve(t, [get("/", () => text("ok")), post("/", () => text("ok"))]);
   const nonsense = [
     "\x16\x03\x01 hello this is TLS\r\n\r\n",
@@ -122,7 +122,7 @@ t.test("what is no HTTP ends its own connection only", async (t) => {
   t.match(await call("/"), { status: 200 });
 });
 
-t.test("a large reply arrives whole at a reader that takes its time", async (t) => {
+t.test("a large reply arrives completely at a slow reader", async (t) => {
   const body = "0123456789".repeat(800_000);
   const { port } = await serve(t, [get("/big", () => text(body))]);
   const client = new RawClient(t, port);
@@ -140,8 +140,8 @@ const hasV6 = Object.values(networkInterfaces()).some((addresses) =>
 );
 
 t.test(
-  "a peer has one address over IPv4, also on an IPv6 listener",
-  { skip: hasV6 ? false : "no IPv6 here" },
+  "an IPv4 peer of an IPv6 listener has its IPv4 address",
+  { skip: hasV6 ? false : "this machine has no IPv6" },
   async (t) => {
     const http = httpEndpoint([get("/me", ({ remoteAddress }) => text(`<${remoteAddress}>`))]);
     const { port } = await startListener(t, { host: "[::]", http });
@@ -153,6 +153,6 @@ t.test(
       client.write("GET /me HTTP/1.1\r\nhost: x\r\n\r\n");
       await client.has(`<${address}>`);
     }
-    t.pass("both came");
+    t.pass("both addresses were returned");
   },
 );

@@ -5,11 +5,11 @@ import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
 import { HOST, RawClient, text } from "./support.ts";
 
-t.test("a handler gets the whole call and its reply goes out", async (t) => {
-  let got: HttpRequest | undefined;
+t.test("a handler gets the whole call, and its reply is sent", async (t) => {
+  let received: HttpRequest | undefined;
   let address = "";
   const handle = (request: HttpRequest): HttpReply => {
-    got = request;
+    received = request;
     address = request.remoteAddress;
     return { status: 201, headers: { "x-made": "yes" }, body: "made" };
   };
@@ -29,17 +29,17 @@ t.test("a handler gets the whole call and its reply goes out", async (t) => {
   });
   t.match(reply, { status: 201, body: "made" });
   t.equal(reply.headers.get("x-made"), "yes");
-  t.match(got, { method: "POST", path: "/thing", query: "a=1&b=%20" });
-  t.strictSame(got?.headers, { "x-wanted": "Value", "x-absent": "" });
-  t.strictSame(got?.params, []);
-  t.equal(got && bodyText(got), "the body");
+  t.match(received, { method: "POST", path: "/thing", query: "a=1&b=%20" });
+  t.strictSame(received?.headers, { "x-wanted": "Value", "x-absent": "" });
+  t.strictSame(received?.params, []);
+  t.equal(received && bodyText(received), "the body");
   t.equal(address, HOST);
-  t.equal(got?.remoteAddress, HOST, "what was read stays");
-  t.equal(unread?.remoteAddress, "", "after the reply it is too late");
-  t.equal(unread?.query, "", "a URL without a query");
+  t.equal(received?.remoteAddress, HOST, "an address that was read stays available");
+  t.equal(unread?.remoteAddress, "", "an address that was not read is lost after the reply");
+  t.equal(unread?.query, "", "a URL without a query has an empty query");
 });
 
-t.test("a promised reply goes out when it settles", async (t) => {
+t.test("an asynchronous reply is sent when its promise resolves", async (t) => {
   const { call } = await serve(t, [
     get("/later", async () => {
       await new Promise((resolve) => setImmediate(resolve));
@@ -49,7 +49,7 @@ t.test("a promised reply goes out when it settles", async (t) => {
   t.match(await call("/later"), { status: 202, body: "later" });
 });
 
-t.test("a binary body and an empty status go out as they are", async (t) => {
+t.test("a binary body and an empty reply are sent unchanged", async (t) => {
   const { call } = await serve(t, [
     get("/bytes", () => ({ status: 200, body: Buffer.from("ünï") })),
     get("/nothing", () => ({ status: 204, body: "" })),
@@ -60,18 +60,21 @@ t.test("a binary body and an empty status go out as they are", async (t) => {
   t.equal(nothing.headers.get("content-length"), null);
 });
 
-t.test("parts of a path are decoded; what cannot be is no path", async (t) => {
-  const { call } = await serve(t, [
-    get("/user/:uid/device/:flag", ({ path, params }) => text(JSON.stringify([path, params]))),
-  ]);
-  const decoded = await call("/user/J%C3%BCrgen%2F1/device/0");
-  t.strictSame(JSON.parse(decoded.body), ["/user/J%C3%BCrgen%2F1/device/0", ["Jürgen/1", "0"]]);
-  t.match(await call("/user/%zz/device/0"), { status: 404 });
-  t.match(await call("/user/%ff/device/0"), { status: 404 });
-  t.match(await call("/user//device/0"), { status: 404 });
-});
+t.test(
+  "segments of a path are decoded, and a segment that cannot be decoded is not found",
+  async (t) => {
+    const { call } = await serve(t, [
+      get("/user/:uid/device/:flag", ({ path, params }) => text(JSON.stringify([path, params]))),
+    ]);
+    const decoded = await call("/user/J%C3%BCrgen%2F1/device/0");
+    t.strictSame(JSON.parse(decoded.body), ["/user/J%C3%BCrgen%2F1/device/0", ["Jürgen/1", "0"]]);
+    t.match(await call("/user/%zz/device/0"), { status: 404 });
+    t.match(await call("/user/%ff/device/0"), { status: 404 });
+    t.match(await call("/user//device/0"), { status: 404 });
+  },
+);
 
-t.test("an unknown path is not found, whatever the method", async (t) => {
+t.test("an unknown path is not found with any method", async (t) => {
   const { call } = await serve(t, [get("/a", () => text("a"))]);
   for (const method of ["GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
     t.match(await call("/b/c", { method }), {
@@ -82,7 +85,7 @@ t.test("an unknown path is not found, whatever the method", async (t) => {
   t.match(await call("/A", {}), { status: 404 });
 });
 
-t.test("a known path with another method names those it takes", async (t) => {
+t.test("a known path with a wrong method lists the allowed methods", async (t) => {
   const { call } = await serve(t, [
     get("/a", () => text("a")),
     post("/a", () => text("a")),
@@ -101,17 +104,17 @@ t.test("a known path with another method names those it takes", async (t) => {
   }
 });
 
-t.test("HEAD is answered without a body", async (t) => {
+t.test("HEAD gets a reply without a body", async (t) => {
   const { port } = await serve(t, [get("/a", () => text("got a"))]);
   const client = new RawClient(t, port);
   client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
-  await client.closed(); // as after every call without a credential
+  await client.closed(); // as after each call that is refused
   t.match(client.text, /^HTTP\/1.1 405 /);
   t.match(client.text, /allow: GET\r\n/);
   t.notMatch(client.text, "use GET");
 });
 
-t.test("a body that comes in pieces is put together", async (t) => {
+t.test("a body that arrives in pieces is put together", async (t) => {
   const { port } = await serve(t, [post("/echo", (request) => text(`<${bodyText(request)}>`))]);
   const sized = new RawClient(t, port);
   sized.write("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\n\r\n");
@@ -126,10 +129,10 @@ t.test("a body that comes in pieces is put together", async (t) => {
   chunked.write("1\r\nd\r\n");
   chunked.write("0\r\n\r\n");
   await chunked.has("<abcd>");
-  t.pass("both came whole");
+  t.pass("both bodies arrived completely");
 });
 
-t.test("a body belongs to the handler for good", async (t) => {
+t.test("a handler may keep the body after the call", async (t) => {
   const kept: HttpRequest[] = [];
   const { call } = await serve(t, [
     post("/keep", (request) => {
@@ -142,7 +145,7 @@ t.test("a body belongs to the handler for good", async (t) => {
   t.strictSame(kept.map(bodyText), bodies);
 });
 
-t.test("a body may be as long as the limit and no longer", async (t) => {
+t.test("a body of the maximum size is accepted, and a larger one is refused", async (t) => {
   let calls = 0;
   const { port, call } = await serve(t, [
     post("/count", () => {
@@ -158,12 +161,12 @@ t.test("a body may be as long as the limit and no longer", async (t) => {
 
   const huge = new RawClient(t, port);
   huge.write("POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n");
-  await huge.has("too large"); // at once: not a byte of the body was sent
+  await huge.has("too large"); // before any byte of the body was sent
   t.match(huge.text, /^HTTP\/1.1 413 /);
   t.equal(calls, 1);
 });
 
-t.test("a body without a declared length is cut off at the limit", async (t) => {
+t.test("a body without a declared length is refused when it exceeds the limit", async (t) => {
   let calls = 0;
   let refusals = 0;
   const count = () => {
@@ -178,39 +181,42 @@ t.test("a body without a declared length is cut off at the limit", async (t) => 
   const client = new RawClient(t, port);
   client.write("POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
   const chunk = `c8\r\n${"x".repeat(200)}\r\n`;
-  client.write(chunk.repeat(20)); // the limit is in the middle of one piece
+  client.write(chunk.repeat(20)); // the limit lies within one chunk
   await client.closed();
   t.match(client.text, /^HTTP\/1.1 413 /);
   t.strictSame([calls, refusals], [0, 1]);
 });
 
-t.test("calls sent together are answered in order", async (t) => {
+t.test("calls that are sent together get their replies in order", async (t) => {
   const { port } = await serve(t, [
     get("/n/:n", ({ params }) => text(`[${params[0]}]`)),
     post("/n", (request) => text(`[${bodyText(request)}]`)),
   ]);
   const client = new RawClient(t, port);
-  const one = (n: number) =>
+  const requestFor = (n: number) =>
     n % 2 === 0
       ? `GET /n/${n} HTTP/1.1\r\nhost: x\r\n\r\n`
       : `POST /n HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n${n}`;
-  client.write([0, 1, 2, 3, 4, 5].map(one).join(""));
+  client.write([0, 1, 2, 3, 4, 5].map(requestFor).join(""));
   await client.has("[5]");
   t.strictSame(client.text.match(/\[\d\]/g), ["[0]", "[1]", "[2]", "[3]", "[4]", "[5]"]);
 });
 
-t.test("a call sent behind an unanswered one ends the connection only", async (t) => {
-  const answers: ((reply: HttpReply) => void)[] = [];
-  const { port, call, errors } = await serve(t, [
-    get("/wait", () => new Promise((resolve) => answers.push(resolve))),
-    get("/now", () => text("now")),
-  ]);
-  const client = new RawClient(t, port);
-  client.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2));
-  await client.closed();
-  t.equal(answers.length, 1);
-  answers[0]?.(text("late"));
-  t.match(await call("/now"), { status: 200 });
-  t.equal(client.text, "");
-  t.strictSame(errors, []);
-});
+t.test(
+  "a call that is sent before the reply to the previous one closes only its connection",
+  async (t) => {
+    const answers: ((reply: HttpReply) => void)[] = [];
+    const { port, call, errors } = await serve(t, [
+      get("/wait", () => new Promise((resolve) => answers.push(resolve))),
+      get("/now", () => text("now")),
+    ]);
+    const client = new RawClient(t, port);
+    client.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2));
+    await client.closed();
+    t.equal(answers.length, 1);
+    answers[0]?.(text("late"));
+    t.match(await call("/now"), { status: 200 });
+    t.equal(client.text, "");
+    t.strictSame(errors, []);
+  },
+);

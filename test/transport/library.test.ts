@@ -1,5 +1,5 @@
-// What an operator reads when the binary of uWebSockets.js does not load, by Node and C library.
-// Tested by its facts: this machine has one of each.
+// The explanation for the operator if the binary of uWebSockets.js does not load, by version of
+// Node.js and C library. It is tested with simulated facts, because a machine has only one of each.
 
 import { type Machine, whyItDoesNotLoad } from "../../src/transport/library.ts";
 import { t } from "../support/suite.ts";
@@ -21,15 +21,15 @@ const linux = (node: string, glibc: string | undefined): Machine => ({
   glibc,
 });
 
-t.test("Node, platform and libc are named, and one reason", async (t) => {
+t.test("the message names Node.js, platform, C library and one reason", async (t) => {
   const text = whyItDoesNotLoad(MISSING, linux("24.21.0", "2.36"));
   t.match(text, /Node 24\.21\.0 on linux x64 with glibc 2\.36: /);
   t.match(text, /: Cannot find module '\.\/bin\/uws_linux_x64_137\.node'\. /);
-  t.notMatch(text, /\n|Require stack/, "one line");
+  t.notMatch(text, /\n|Require stack/, "the message is a single line");
   t.match(whyItDoesNotLoad("broken", linux("22.0.0", "2.36")), /: broken\. /);
 });
 
-t.test("a new Node on a new glibc: the newer release", async (t) => {
+t.test("the message recommends the newer release for a new Node.js on a new glibc", async (t) => {
   for (const glibc of ["2.38", "2.41", "3.0"])
     t.match(whyItDoesNotLoad(MISSING, linux("24.1.0", glibc)), NEWER, glibc);
   const mac: Machine = {
@@ -41,19 +41,22 @@ t.test("a new Node on a new glibc: the newer release", async (t) => {
   t.match(whyItDoesNotLoad(MISSING, mac), NEWER, "macOS");
 });
 
-t.test("a new Node on an old glibc: both ways out", async (t) => {
+t.test("the message names both remedies for a new Node.js on an old glibc", async (t) => {
   for (const glibc of ["2.9", "2.36"]) {
     const text = whyItDoesNotLoad(MISSING, linux("24.1.0", glibc));
     t.match(text, /Use Node 20 or 22\. Node 24 needs glibc 2\.38 or newer/);
-    t.match(text, NEWER, "the command there");
+    t.match(text, NEWER, "the command for the newer release is included");
   }
 });
 
-t.test("the newer release on an old glibc: the pinned one", async (t) => {
-  t.match(whyItDoesNotLoad(TOO_NEW, linux("22.1.0", "2.36")), PINNED);
-});
+t.test(
+  "the message recommends the pinned release if the newer one needs a newer glibc",
+  async (t) => {
+    t.match(whyItDoesNotLoad(TOO_NEW, linux("22.1.0", "2.36")), PINNED);
+  },
+);
 
-t.test("what no release fits: what to use instead", async (t) => {
+t.test("the message names a supported system if no release fits", async (t) => {
   const musl = whyItDoesNotLoad(MISSING, linux("22.1.0", undefined));
   t.match(musl, /without glibc: .* It needs a system with glibc/);
   const tooNew = whyItDoesNotLoad(MISSING, linux("26.0.0", "2.41"));

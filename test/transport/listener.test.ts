@@ -1,4 +1,4 @@
-// The life of a listener: ports, TLS, stopping.
+// The life cycle of a listener: ports, TLS, and closing.
 
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -54,18 +54,21 @@ async function causeOf(starting: Promise<number>): Promise<{ code?: string }> {
   } catch (error) {
     if (error instanceof Error) return error.cause ?? {};
   }
-  throw new Error("it should have rejected with an Error");
+  throw new Error("the promise did not reject with an Error");
 }
 
-t.test("a port that is taken rejects, and the holder goes on", async (t) => {
-  const { port } = await startListener(t, { http: hello() });
-  const second = createListener(spec({ port }));
-  await t.rejects(second.start(), /another process listens there/);
-  second.close();
-  t.equal((await fetch(`http://${HOST}:${port}/`)).status, 200);
-});
+t.test(
+  "a listener rejects a port in use, and the listener that has the port keeps working",
+  async (t) => {
+    const { port } = await startListener(t, { http: hello() });
+    const second = createListener(spec({ port }));
+    await t.rejects(second.start(), /another process listens there/);
+    second.close();
+    t.equal((await fetch(`http://${HOST}:${port}/`)).status, 200);
+  },
+);
 
-t.test("an address of another machine rejects", async (t) => {
+t.test("a listener rejects an address of another machine", async (t) => {
   const listener = createListener(spec({ host: "192.0.2.1" }));
   await t.rejects(listener.start(), /does not have that address/);
 });
@@ -79,7 +82,7 @@ t.test("a port is free again after close", async (t) => {
   t.equal(await second.start(), port);
 });
 
-t.test("a listener starts once, and not after close", async (t) => {
+t.test("a listener starts only once, and not after `close`", async (t) => {
   const { listener } = await startListener(t, { http: hello() });
   await t.rejects(listener.start());
   const closed = createListener(spec({}));
@@ -91,7 +94,7 @@ t.test("a listener starts once, and not after close", async (t) => {
   await t.rejects(starting);
 });
 
-t.test("an idle time-out the native side cannot have rejects", async (t) => {
+t.test("a listener rejects an idle time-out that uWebSockets.js does not support", async (t) => {
   for (const idleTimeoutS of [7, 961]) {
     const { endpoint } = socketEndpoint({ endpoint: { idleTimeoutS } });
     const listener = createListener(spec({ sockets: endpoint }));
@@ -99,7 +102,7 @@ t.test("an idle time-out the native side cannot have rejects", async (t) => {
   }
 });
 
-t.test("publishing before start and after close is harmless", async (t) => {
+t.test("publishing before `start` or after `close` has no effect", async (t) => {
   const { endpoint } = socketEndpoint();
   const listener = createListener(spec({ sockets: endpoint }));
   listener.publish("topic", "early");
@@ -109,7 +112,7 @@ t.test("publishing before start and after close is harmless", async (t) => {
   t.pass();
 });
 
-t.test("who stops accepting keeps the connections it has", async (t) => {
+t.test("a listener that stops accepting keeps its open connections", async (t) => {
   const { endpoint } = socketEndpoint({
     received: ({ connection }, data) => connection.send(data),
   });
@@ -131,9 +134,9 @@ t.test("who stops accepting keeps the connections it has", async (t) => {
   await caller.has("hello");
 });
 
-t.test("close ends every connection and call at once, once", async (t) => {
+t.test("`close` ends every connection and call at once", async (t) => {
   const { seen, endpoint } = socketEndpoint();
-  let asked = false;
+  let isWaiting = false;
   let answer = (): void => undefined;
   const http = httpEndpoint([
     {
@@ -141,7 +144,7 @@ t.test("close ends every connection and call at once, once", async (t) => {
       path: "/wait",
       handle: () =>
         new Promise((resolve) => {
-          asked = true;
+          isWaiting = true;
           answer = () => resolve(text("late"));
         }),
     },
@@ -153,7 +156,7 @@ t.test("close ends every connection and call at once, once", async (t) => {
   const clients = [await openClient(t, port), await openClient(t, port)];
   const caller = new RawClient(t, port);
   caller.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n");
-  await until(() => asked);
+  await until(() => isWaiting);
   seen[0]?.connection.send("queued");
   listener.close();
   listener.close();
@@ -170,7 +173,7 @@ t.test("close ends every connection and call at once, once", async (t) => {
   t.strictSame(errors, []);
 });
 
-t.test("a handler may close the listener it is called by", async (t) => {
+t.test("a handler may close its own listener", async (t) => {
   const inSocket = socketEndpoint({ received: () => first.listener.close() });
   const first = await startListener(t, { sockets: inSocket.endpoint });
   const client = await openClient(t, first.port);
@@ -197,7 +200,7 @@ t.test("a handler may close the listener it is called by", async (t) => {
 });
 let second: Awaited<ReturnType<typeof startListener>>;
 
-t.test("a process whose listeners are closed ends by itself", async (t) => {
+t.test("a process exits after its listeners are closed", async (t) => {
   const source = `
     import { createListener } from ${JSON.stringify(new URL("../../dist/transport/listener.js", import.meta.url).href)};
     import { BodyBudget } from ${JSON.stringify(new URL("../../dist/transport/http-body.js", import.meta.url).href)};
@@ -228,8 +231,8 @@ t.test("calls and sockets work over TLS", async (t) => {
       passphrase: "jindou-test",
     }),
   ]) {
-    const parts = { http: hello(), sockets: endpoint, tls };
-    const { port } = await startListener(t, parts);
+    const listenerSpec = { http: hello(), sockets: endpoint, tls };
+    const { port } = await startListener(t, listenerSpec);
     const agent = new Agent({ rejectUnauthorized: false });
     t.teardown(() => agent.destroy());
     const status = await new Promise((resolve, reject) =>
@@ -249,38 +252,41 @@ t.test("calls and sockets work over TLS", async (t) => {
   }
 });
 
-t.test("with a CA a certificate of another is refused, none is not", async (t) => {
-  const tls = tlsFiles({ caFile: tlsFile("cert.pem") });
-  const { port } = await startListener(t, { http: hello(), tls });
-  const ask = (agent: Agent) =>
-    new Promise<number | undefined>((resolve) =>
-      get({ host: HOST, port, agent }, (response) => resolve(response.resume().statusCode)).on(
-        "error",
-        () => resolve(undefined),
-      ),
-    );
-  const certificate = (certFile: string, keyFile: string) => ({
-    cert: readFileSync(tlsFile(certFile)),
-    key: readFileSync(tlsFile(keyFile)),
-  });
-  const askWith = async (options: object) => {
-    const agent = new Agent({ rejectUnauthorized: false, ...options });
-    t.teardown(() => agent.destroy());
-    return ask(agent);
-  };
-  t.equal(await askWith({}), 200);
-  t.equal(await askWith(certificate("cert.pem", "key.pem")), 200);
-  const other = certificate("other-cert.pem", "other-key.pem");
-  t.equal(await askWith(other), undefined);
-});
+t.test(
+  "with a CA file, a certificate of another CA is refused and a missing certificate is accepted",
+  async (t) => {
+    const tls = tlsFiles({ caFile: tlsFile("cert.pem") });
+    const { port } = await startListener(t, { http: hello(), tls });
+    const ask = (agent: Agent) =>
+      new Promise<number | undefined>((resolve) =>
+        get({ host: HOST, port, agent }, (response) => resolve(response.resume().statusCode)).on(
+          "error",
+          () => resolve(undefined),
+        ),
+      );
+    const certificate = (certFile: string, keyFile: string) => ({
+      cert: readFileSync(tlsFile(certFile)),
+      key: readFileSync(tlsFile(keyFile)),
+    });
+    const askWith = async (options: object) => {
+      const agent = new Agent({ rejectUnauthorized: false, ...options });
+      t.teardown(() => agent.destroy());
+      return ask(agent);
+    };
+    t.equal(await askWith({}), 200);
+    t.equal(await askWith(certificate("cert.pem", "key.pem")), 200);
+    const other = certificate("other-cert.pem", "other-key.pem");
+    t.equal(await askWith(other), undefined);
+  },
+);
 
-t.test("TLS files that cannot be used reject with their cause", async (t) => {
+t.test("a listener rejects unusable TLS files with the cause", async (t) => {
   const cases: readonly [string, TlsFiles, string | RegExp][] = [
     ["missing", tlsFiles({ certFile: "/nowhere/cert.pem" }), "ENOENT"],
     ["a directory", tlsFiles({ keyFile: tlsFile("") }), "EISDIR"],
-    ["no PEM", tlsFiles({ certFile: new URL(import.meta.url).pathname }), /^ERR_/],
+    ["not PEM", tlsFiles({ certFile: new URL(import.meta.url).pathname }), /^ERR_/],
     ["other key", tlsFiles({ keyFile: tlsFile("other-key.pem") }), /^ERR_/],
-    ["no CA", tlsFiles({ caFile: "/nowhere/ca.pem" }), "ENOENT"],
+    ["missing CA", tlsFiles({ caFile: "/nowhere/ca.pem" }), "ENOENT"],
     [
       "wrong passphrase",
       tlsFiles({ keyFile: tlsFile("key-encrypted.pem"), passphrase: "no" }),
@@ -299,13 +305,13 @@ const hasV6 = Object.values(networkInterfaces()).some((addresses) =>
 
 t.test(
   "an IPv6 host may be written with or without brackets",
-  { skip: hasV6 ? false : "no IPv6 here" },
+  { skip: hasV6 ? false : "this machine has no IPv6" },
   async (t) => {
     for (const host of ["::1", "[::1]"]) {
       const { port } = await startListener(t, { host, http: hello() });
       t.equal((await fetch(`http://[::1]:${port}/`)).status, 200);
-      const taken = createListener(spec({ host, port }));
-      await t.rejects(taken.start(), /another process listens there/);
+      const second = createListener(spec({ host, port }));
+      await t.rejects(second.start(), /another process listens there/);
     }
   },
 );

@@ -1,4 +1,4 @@
-// Who reads too slowly is stopped in good order; others notice nothing.
+// Slow readers are closed in an orderly way, and other connections are not affected.
 
 import { GracefulCloses } from "../../src/transport/graceful-closes.ts";
 import { t } from "../support/suite.ts";
@@ -21,23 +21,26 @@ const UPGRADE =
 
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** Numbered frames, so that a gap shows. */
+/** Returns a numbered frame, so that a gap can be detected. */
 function frame(n: number, size = FRAME_BYTES): Buffer {
   const bytes = Buffer.alloc(size);
   bytes.writeUInt32BE(n);
   return bytes;
 }
 
-/** The client got frames 0, 1, 2 … without a gap; returns how many. */
+/** Checks that the client received frames 0, 1, 2 … without a gap, and returns their number. */
 function prefixLength({ binaries }: Client): number {
   const firstGap = binaries.findIndex((bytes, i) => bytes.readUInt32BE() !== i);
   if (firstGap >= 0) throw new Error(`frame ${firstGap} is missing`);
   return binaries.length;
 }
 
-async function publishUntilClosed(publish: (bytes: Buffer) => unknown, one: Seen): Promise<number> {
+async function publishUntilClosed(
+  publish: (bytes: Buffer) => unknown,
+  serverSide: Seen,
+): Promise<number> {
   let count = 0;
-  while (one.closed.length === 0) {
+  while (serverSide.closed.length === 0) {
     publish(frame(count));
     count += 1;
     await nextTurn();
@@ -45,30 +48,33 @@ async function publishUntilClosed(publish: (bytes: Buffer) => unknown, one: Seen
   return count;
 }
 
-t.test("a reader too slow for what is published is ended, others go on", async (t) => {
-  const { seen, endpoint } = socketEndpoint();
-  const { port, listener } = await startListener(t, { sockets: endpoint });
-  const slow = await openClient(t, port);
-  const fast = await openClient(t, port);
-  for (const { connection } of seen) connection.subscribe("topic");
-  slow.socket.pause();
-  const one = await connectionAt(seen, 0);
-  const publish = (bytes: Buffer) => listener.publish("topic", bytes);
-  const count = await publishUntilClosed(publish, one);
-  t.strictSame(one.closed, [SLOW]);
-  publish(frame(count)); // no more for the slow one
+t.test(
+  "a reader that is too slow for publications is closed, and others are not affected",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint();
+    const { port, listener } = await startListener(t, { sockets: endpoint });
+    const slow = await openClient(t, port);
+    const fast = await openClient(t, port);
+    for (const { connection } of seen) connection.subscribe("topic");
+    slow.socket.pause();
+    const serverSide = await connectionAt(seen, 0);
+    const publish = (bytes: Buffer) => listener.publish("topic", bytes);
+    const count = await publishUntilClosed(publish, serverSide);
+    t.strictSame(serverSide.closed, [SLOW]);
+    publish(frame(count)); // not sent to the slow reader
 
-  slow.socket.resume();
-  await until(() => slow.closed.length === 1);
-  t.strictSame(slow.closed, [{ code: SLOW, reason: "slow" }]);
-  t.equal(prefixLength(slow), count);
-  await until(() => fast.binaries.length === count + 1);
-  t.equal(prefixLength(fast), count + 1);
-  t.strictSame(seen[1]?.closed, []);
-  t.strictSame(one.closed, [SLOW]);
-});
+    slow.socket.resume();
+    await until(() => slow.closed.length === 1);
+    t.strictSame(slow.closed, [{ code: SLOW, reason: "slow" }]);
+    t.equal(prefixLength(slow), count);
+    await until(() => fast.binaries.length === count + 1);
+    t.equal(prefixLength(fast), count + 1);
+    t.strictSame(seen[1]?.closed, []);
+    t.strictSame(serverSide.closed, [SLOW]);
+  },
+);
 
-t.test("so is one too slow for what another connection publishes", async (t) => {
+t.test("a reader that is too slow for publications of another connection is closed", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const slow = await openClient(t, port);
@@ -83,11 +89,11 @@ t.test("so is one too slow for what another connection publishes", async (t) => 
   t.equal(prefixLength(slow), count);
 });
 
-t.test("a connection stopped within its handler hears nothing more", async (t) => {
-  const got: string[] = [];
+t.test("a connection that is closed within its handler receives no more frames", async (t) => {
+  const received: string[] = [];
   const { seen, endpoint } = socketEndpoint({
     received({ connection }, data) {
-      got.push(data);
+      received.push(data);
       for (let n = 0; n < 4000; n++) connection.send(frame(n));
     },
   });
@@ -95,118 +101,123 @@ t.test("a connection stopped within its handler hears nothing more", async (t) =
   const slow = await openClient(t, port);
   slow.socket.pause();
   sendTogether(slow, ["1", "2", "3"]);
-  const one = await connectionAt(seen, 0);
-  await until(() => one.closed.length > 0);
-  t.strictSame(one.closed, [SLOW]);
-  t.strictSame(got, ["1"]);
+  const serverSide = await connectionAt(seen, 0);
+  await until(() => serverSide.closed.length > 0);
+  t.strictSame(serverSide.closed, [SLOW]);
+  t.strictSame(received, ["1"]);
 });
 
-t.test("a reader too slow for what it is sent is ended", async (t) => {
+t.test("a reader that is too slow for frames sent to it is closed", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const slow = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
+  const serverSide = await connectionAt(seen, 0);
   slow.socket.pause();
-  const send = (bytes: Buffer) => one.connection.send(bytes);
-  const count = await publishUntilClosed(send, one);
+  const send = (bytes: Buffer) => serverSide.connection.send(bytes);
+  const count = await publishUntilClosed(send, serverSide);
   slow.socket.resume();
   await until(() => slow.closed.length === 1);
   t.strictSame(slow.closed, [{ code: SLOW, reason: "slow" }]);
   t.equal(prefixLength(slow), count);
 });
 
-t.test("an owner is told once that a reader lags, and again when it lags again", async (t) => {
-  const lagBytes = 100_000;
-  const { seen, endpoint } = socketEndpoint({
-    endpoint: { maxBufferedBytes: 100_000_000, lagBytes },
-  });
-  const { port, listener } = await startListener(t, { sockets: endpoint });
-  const slow = await openClient(t, port);
-  const fast = await openClient(t, port);
-  for (const { connection } of seen) connection.subscribe("topic");
-  const one = await connectionAt(seen, 0);
-  let count = 0;
-  for (let round = 1; round <= 3; round++) {
-    slow.socket.pause();
-    const before = one.lags;
-    // The kernel may take what lags in one go, and more of it then: that is a drain like any
-    // other.
-    while (one.lags === before || one.told.at(-1) === "drained") {
-      const { lags } = one;
-      listener.publish("topic", frame(count++));
-      t.equal(one.lags, lags, "never within a publish");
-      await nextTurn();
+t.test(
+  "the owner is notified once when a reader lags, and once more when it lags again",
+  async (t) => {
+    const lagBytes = 100_000;
+    const { seen, endpoint } = socketEndpoint({
+      endpoint: { maxBufferedBytes: 100_000_000, lagBytes },
+    });
+    const { port, listener } = await startListener(t, { sockets: endpoint });
+    const slow = await openClient(t, port);
+    const fast = await openClient(t, port);
+    for (const { connection } of seen) connection.subscribe("topic");
+    const serverSide = await connectionAt(seen, 0);
+    let count = 0;
+    for (let round = 1; round <= 3; round++) {
+      slow.socket.pause();
+      const before = serverSide.lags;
+      // The kernel may accept all unread bytes at once and then more, which counts as a drain like
+      // any other.
+      while (serverSide.lags === before || serverSide.events.at(-1) === "drained") {
+        const { lags } = serverSide;
+        listener.publish("topic", frame(count++));
+        t.equal(serverSide.lags, lags, "`lagging` is never called within a publish");
+        await nextTurn();
+      }
+      for (let more = 0; more < 50; more++) {
+        listener.publish("topic", frame(count++));
+        await nextTurn();
+      }
+      slow.socket.resume();
+      await until(() => slow.binaries.length === count);
     }
-    for (let more = 0; more < 50; more++) {
-      listener.publish("topic", frame(count++));
-      await nextTurn();
-    }
-    slow.socket.resume();
-    await until(() => slow.binaries.length === count);
-  }
-  for (const bytes of one.lagBytes)
-    t.ok(bytes > lagBytes && bytes < 2 * lagBytes, `${bytes} bytes`);
-  const twice = one.told.some((what, at) => what === "lags" && one.told[at - 1] === "lags");
-  t.notOk(twice, "once until it was drained");
-  await until(() => fast.binaries.length === count);
-  t.equal(prefixLength(slow), count, "nothing is lost");
-  t.equal(seen[1]?.lags, 0);
-  t.strictSame(one.closed, []);
-});
+    for (const bytes of serverSide.lagBytes)
+      t.ok(bytes > lagBytes && bytes < 2 * lagBytes, `${bytes} bytes`);
+    const twice = serverSide.events.some(
+      (event, at) => event === "lags" && serverSide.events[at - 1] === "lags",
+    );
+    t.notOk(twice, "`lagging` is called once until the reader has drained");
+    await until(() => fast.binaries.length === count);
+    t.equal(prefixLength(slow), count, "no frame is lost");
+    t.equal(seen[1]?.lags, 0);
+    t.strictSame(serverSide.closed, []);
+  },
+);
 
-t.test("a reader that lags behind what it is sent is told of", async (t) => {
+t.test("the owner is notified when a reader lags because of frames sent to it", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000, lagBytes: 100_000 },
   });
   const { port } = await startListener(t, { sockets: endpoint });
   const slow = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
+  const serverSide = await connectionAt(seen, 0);
   slow.socket.pause();
   let count = 0;
-  while (one.lags === 0) {
-    one.connection.send(frame(count++));
+  while (serverSide.lags === 0) {
+    serverSide.connection.send(frame(count++));
     await nextTurn();
   }
-  const [found = 0] = one.lagBytes;
-  t.ok(found > 100_000 && found < 120_000, `${found} bytes`);
+  const [unreadBytes = 0] = serverSide.lagBytes;
+  t.ok(unreadBytes > 100_000 && unreadBytes < 120_000, `${unreadBytes} bytes`);
   slow.socket.resume();
   await until(() => slow.binaries.length === count);
-  t.ok(one.drains > 0);
+  t.ok(serverSide.drains > 0);
 });
 
-t.test("who is stopped for reading too slowly is not told to lag", async (t) => {
+t.test("a connection that is closed as a slow reader is not reported as lagging", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 8000, lagBytes: 4000 },
   });
   const { port, listener } = await startListener(t, { sockets: endpoint });
   const slow = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
-  one.connection.subscribe("topic");
+  const serverSide = await connectionAt(seen, 0);
+  serverSide.connection.subscribe("topic");
   slow.socket.pause();
   for (let n = 0; n < 4000; n++) listener.publish("topic", frame(n));
-  await until(() => one.closed.length > 0);
-  t.strictSame(one.closed, [SLOW]);
-  t.equal(one.lags, 0);
+  await until(() => serverSide.closed.length > 0);
+  t.strictSame(serverSide.closed, [SLOW]);
+  t.equal(serverSide.lags, 0);
 });
 
-t.test("a client that asks and never reads the answers is ended", async (t) => {
+t.test("a client that sends requests and never reads the replies is closed", async (t) => {
   const answer = "x".repeat(FRAME_BYTES);
   const { seen, endpoint } = socketEndpoint({
     received: ({ connection }) => connection.send(answer),
   });
   const { port } = await startListener(t, { sockets: endpoint });
   const slow = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
+  const serverSide = await connectionAt(seen, 0);
   slow.socket.pause();
-  while (one.closed.length === 0) {
+  while (serverSide.closed.length === 0) {
     slow.socket.send("ask");
     await nextTurn();
   }
-  t.strictSame(one.closed, [SLOW]);
+  t.strictSame(serverSide.closed, [SLOW]);
 });
 
-t.test("a burst within one turn ends the reader without a gap", async (t) => {
-  const burst = 32_000_000; // more than the kernel takes
+t.test("a burst within one turn closes the reader without a gap in its frames", async (t) => {
+  const burst = 32_000_000; // more than the buffers of the kernel hold
   for (const way of ["publish", "send"] as const)
     for (const bytes of [500, 8000, 16_000, 20_000]) {
       const { seen, endpoint } = socketEndpoint({
@@ -214,90 +225,90 @@ t.test("a burst within one turn ends the reader without a gap", async (t) => {
       });
       const { port, listener } = await startListener(t, { sockets: endpoint });
       const slow = await openClient(t, port);
-      const one = await connectionAt(seen, 0);
-      one.connection.subscribe("topic");
+      const serverSide = await connectionAt(seen, 0);
+      serverSide.connection.subscribe("topic");
       slow.socket.pause();
       const count = burst / bytes;
       for (let n = 0; n < count; n++)
         if (way === "publish") listener.publish("topic", frame(n, bytes));
-        else one.connection.send(frame(n, bytes));
-      t.ok(one.connection.bufferedBytes() < 1_000_000, "memory is bounded");
-      t.strictSame(one.closed, [], "the owner hears of it after the turn");
-      await until(() => one.closed.length > 0);
-      t.strictSame(one.closed, [SLOW], `${way} ${bytes}`);
+        else serverSide.connection.send(frame(n, bytes));
+      t.ok(serverSide.connection.bufferedBytes() < 1_000_000, "the buffer stays small");
+      t.strictSame(serverSide.closed, [], "the owner is notified after the turn");
+      await until(() => serverSide.closed.length > 0);
+      t.strictSame(serverSide.closed, [SLOW], `${way} ${bytes}`);
       slow.socket.resume();
       await until(() => slow.closed.length === 1);
       t.match(slow.closed, [{ code: SLOW }]);
-      const got = prefixLength(slow);
-      t.ok(got > 0 && got < count, `${got} of ${count}`);
+      const received = prefixLength(slow);
+      t.ok(received > 0 && received < count, `${received} of ${count}`);
       await nextTurn();
-      t.strictSame(one.closed, [SLOW]);
+      t.strictSame(serverSide.closed, [SLOW]);
     }
 });
 
-t.test("a client that pings and never reads the answers is cut off", async (t) => {
+t.test("a client that sends pings and never reads the pongs is dropped", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const client = new RawClient(t, port);
   client.write(UPGRADE);
-  const one = await connectionAt(seen, 0);
+  const serverSide = await connectionAt(seen, 0);
   client.socket.pause();
   const ping = Buffer.concat([Buffer.from([0x89, 0xfd]), Buffer.alloc(4 + 125)]);
   const pings = Buffer.concat(Array.from({ length: 1000 }, () => ping));
-  let most = 0;
+  let maxBytes = 0;
   await until(() => {
     if (client.socket.writableLength === 0) client.write(pings);
-    most = Math.max(most, one.connection.bufferedBytes());
-    return one.closed.length > 0;
+    maxBytes = Math.max(maxBytes, serverSide.connection.bufferedBytes());
+    return serverSide.closed.length > 0;
   });
-  t.strictSame(one.closed, [SLOW]);
-  t.ok(most < 2_000_000, `${most} bytes at most`);
+  t.strictSame(serverSide.closed, [SLOW]);
+  t.ok(maxBytes < 2_000_000, `${maxBytes} bytes are unread at most`);
   await until(() => {
     client.write(ping);
-    return client.isClosed; // only the server's reset tells a paused socket
+    return client.isClosed; // a paused socket notices only the server's reset
   });
 });
 
-t.test("an ended reader that reads in time gets everything and the code", async (t) => {
+t.test("a closed reader that reads in time gets all frames and the close code", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000 },
   });
   const { port } = await startListener(t, { sockets: endpoint });
   const slow = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
+  const serverSide = await connectionAt(seen, 0);
   slow.socket.pause();
-  for (let n = 0; n < 2000; n++) one.connection.send(frame(n));
+  for (let n = 0; n < 2000; n++) serverSide.connection.send(frame(n));
   await nextTurn();
-  t.ok(one.connection.bufferedBytes() > 0);
-  one.connection.end(4200, "kicked");
-  t.strictSame(one.closed, [4200]);
+  t.ok(serverSide.connection.bufferedBytes() > 0);
+  serverSide.connection.end(4200, "kicked");
+  t.strictSame(serverSide.closed, [4200]);
   slow.socket.resume();
   await until(() => slow.closed.length === 1);
   t.strictSame(slow.closed, [{ code: 4200, reason: "kicked" }]);
   t.equal(prefixLength(slow), 2000);
-  t.strictSame(one.closed, [4200]);
+  t.strictSame(serverSide.closed, [4200]);
 });
 
-t.test("an ended connection hears nothing of its peer any more", async (t) => {
-  const got: string[] = [];
+t.test("an ended connection receives no more frames from its peer", async (t) => {
+  const received: string[] = [];
   const { seen, endpoint } = socketEndpoint({
-    received: (_one, data) => got.push(data),
+    received: (_one, data) => received.push(data),
     endpoint: { maxBufferedBytes: 100_000_000 },
   });
   const { port } = await startListener(t, { sockets: endpoint });
   const slow = await openClient(t, port);
-  const one = await connectionAt(seen, 0);
+  const serverSide = await connectionAt(seen, 0);
   slow.socket.pause();
-  for (let n = 0; n < 2000; n++) one.connection.send(frame(n));
+  for (let n = 0; n < 2000; n++) serverSide.connection.send(frame(n));
   await nextTurn();
-  one.connection.end(4200, "kicked");
+  serverSide.connection.end(4200, "kicked");
   slow.socket.send("still here");
   slow.socket.resume();
   await until(() => slow.closed.length === 1);
-  t.strictSame(got, []);
+  t.strictSame(received, []);
 });
 
-t.test("an ended reader that never reads is cut off in time", async (t) => {
+t.test("an ended reader that never reads is dropped at the deadline", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000 },
   });
@@ -305,50 +316,51 @@ t.test("an ended reader that never reads is cut off in time", async (t) => {
   const { port } = await startListener(t, { sockets: endpoint }, tuning);
   const slow = new RawClient(t, port);
   slow.write(UPGRADE);
-  const one = await connectionAt(seen, 0);
+  const serverSide = await connectionAt(seen, 0);
   slow.socket.pause();
-  for (let n = 0; n < 4000; n++) one.connection.send(frame(n));
+  for (let n = 0; n < 4000; n++) serverSide.connection.send(frame(n));
   await nextTurn();
-  t.ok(one.connection.bufferedBytes() > 0);
-  one.connection.end(4200, "kicked");
-  const ping = Buffer.from([0x89, 0x80, 0, 0, 0, 0]); // keeps it lively, as an attacker would
+  t.ok(serverSide.connection.bufferedBytes() > 0);
+  serverSide.connection.end(4200, "kicked");
+  // Keeps the connection active, as an attacker would.
+  const ping = Buffer.from([0x89, 0x80, 0, 0, 0, 0]);
   await until(() => {
     slow.write(ping);
-    return slow.isClosed; // only the server's reset tells a paused socket
+    return slow.isClosed; // a paused socket notices only the server's reset
   });
-  t.strictSame(one.closed, [4200]);
+  t.strictSame(serverSide.closed, [4200]);
 });
 
 t.test("graceful closes end in the order of their deadlines", async (t) => {
-  const said: string[] = [];
+  const calls: string[] = [];
   const socket = (name: string, bytes: () => number) => ({
     getBufferedAmount: bytes,
     getTopics: () => ["a", "b"],
-    unsubscribe: (topic: string) => said.push(`${name} leaves ${topic}`) > 0,
-    end: (code: number) => said.push(`${name} ends ${code}`),
-    close: () => said.push(`${name} closes`),
+    unsubscribe: (topic: string) => calls.push(`${name} leaves ${topic}`) > 0,
+    end: (code: number) => calls.push(`${name} ends ${code}`),
+    close: () => calls.push(`${name} closes`),
   });
-  let left = 5;
+  let unread = 5;
   const empty = socket("empty", () => 0);
-  const draining = socket("draining", () => left);
+  const draining = socket("draining", () => unread);
   const gone = socket("gone", () => 9);
   const [stuck, stuckToo] = [socket("stuck", () => 9), socket("too", () => 9)];
   const closes = new GracefulCloses(30);
   closes.add(empty, 1, "");
-  t.strictSame(said.splice(0), ["empty ends 1"]);
-  for (const one of [draining, gone, stuck]) closes.add(one, 2, "");
-  said.length = 0;
+  t.strictSame(calls.splice(0), ["empty ends 1"]);
+  for (const serverSide of [draining, gone, stuck]) closes.add(serverSide, 2, "");
+  calls.length = 0;
   closes.drained(draining);
   closes.drained(empty);
-  t.strictSame(said, []);
-  left = 0;
+  t.strictSame(calls, []);
+  unread = 0;
   closes.drained(draining);
   closes.drained(draining);
-  t.strictSame(said.splice(0), ["draining ends 2"]);
+  t.strictSame(calls.splice(0), ["draining ends 2"]);
   closes.closed(gone);
   await new Promise((resolve) => setTimeout(resolve, 5));
   closes.add(stuckToo, 2, "");
-  t.strictSame(said.splice(0), ["too leaves a", "too leaves b"]);
-  await until(() => said.length === 2);
-  t.strictSame(said, ["stuck closes", "too closes"]);
+  t.strictSame(calls.splice(0), ["too leaves a", "too leaves b"]);
+  await until(() => calls.length === 2);
+  t.strictSame(calls, ["stuck closes", "too closes"]);
 });

@@ -1,5 +1,5 @@
-// Limits on sockets over real connections: how many are taken, and that each way a call may end
-// frees its place. All peers share an address.
+// Limits of sockets over real connections: how many are accepted, and that a slot is released in
+// every way a call may end. All peers have the same address.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -21,11 +21,11 @@ import {
 } from "./support.ts";
 
 const LIMIT = 8;
-/** More than the limit lets stay open. */
+/** Number of calls, higher than the limit. */
 const MANY = 24;
 
-/** Judges the header `token`, at once or later. */
-const judged = (handle: HttpRoute["handle"], refusal: HttpReply): readonly HttpRoute[] => {
+/** Returns routes that check the header `token`, one of them asynchronously. */
+const routesWith = (handle: HttpRoute["handle"], refusal: HttpReply): readonly HttpRoute[] => {
   const verdict = (token: string | undefined) => (token === "right" ? undefined : refusal);
   const common = { method: "POST", headers: ["token"], handle } as const;
   return [
@@ -54,8 +54,8 @@ const head = (line: string, token: string, bytes = 2) =>
   `${line} HTTP/1.1\r\nhost: x\r\ntoken: ${token}\r\ncontent-length: ${bytes}\r\n\r\n`;
 
 /**
- * Writes the pieces, each in a packet of its own; the status, or "" when the connection was closed
- * without one.
+ * Writes each piece in a packet of its own. Returns the status, or `""` if the connection was
+ * closed without a reply.
  */
 async function ask(t: Test, port: number, pieces: readonly string[]): Promise<string> {
   const client = new RawClient(t, port);
@@ -73,32 +73,32 @@ const ok = () => text("ok");
 for (const [name, status, pieces] of [
   ["in one piece", 401, [`${head("POST /now", "wrong")}{}`]],
   ["in two pieces", 401, [head("POST /now", "wrong"), "{}"]],
-  ["judged later", 401, [head("POST /later", "wrong"), "{}"]],
+  ["with an asynchronous verdict", 401, [head("POST /later", "wrong"), "{}"]],
   ["answered with 204", 204, [`${head("POST /now", "wrong", 0)}`]],
   ["with HEAD", 405, ["HEAD /now HTTP/1.1\r\nhost: x\r\n\r\n"]],
   ["to an unknown path", 404, [`${head("POST /none", "wrong")}{}`]],
   ["with an ambiguous head", 400, ["GET /now HTTP/1.1\r\nhost: a b\r\n\r\n"]],
 ] as const)
-  t.test(`refused calls ${name} do not lock out their address`, async (t) => {
+  t.test(`refused calls ${name} do not block their address`, async (t) => {
     const refusal = status === 204 ? { status, body: "" } : text("no", 401);
-    const port = await serve(t, judged(ok, refusal));
+    const port = await serve(t, routesWith(ok, refusal));
     for (let n = 0; n < MANY; n++) t.equal(await ask(t, port, pieces), `${status}`, `call ${n}`);
     const right = [`${head("POST /now", "right")}{}`];
-    t.equal(await ask(t, port, right), "200", "the right token");
+    t.equal(await ask(t, port, right), "200", "the right token is accepted");
   });
 
-t.test("malformed handshakes do not lock out their address", async (t) => {
+t.test("malformed handshakes do not block their address", async (t) => {
   const limits = socketLimits({ maxUnauthenticatedPerAddress: LIMIT });
   const { endpoint } = socketEndpoint();
-  const parts = { http: httpEndpoint([]), sockets: endpoint, limits };
-  const { port } = await startListener(t, parts);
+  const listenerSpec = { http: httpEndpoint([]), sockets: endpoint, limits };
+  const { port } = await startListener(t, listenerSpec);
   const upgrade =
     "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
   for (let n = 0; n < MANY; n++) t.equal(await ask(t, port, [upgrade]), "400", `handshake ${n}`);
 });
 
-t.test("a half-sent body of a refused call is not waited for", async (t) => {
-  const port = await serve(t, judged(ok, text("no", 401)));
+t.test("a refused call gets its reply without its whole body being sent", async (t) => {
+  const port = await serve(t, routesWith(ok, text("no", 401)));
   const half = new RawClient(t, port);
   half.write(`${head("POST /now", "wrong", 1000)}{`);
   await half.has("connection: close");
@@ -106,25 +106,26 @@ t.test("a half-sent body of a refused call is not waited for", async (t) => {
 });
 
 for (const path of ["/now", "/later"])
-  t.test(`uploads that were let in at ${path} do not count`, async (t) => {
+  t.test(`authenticated uploads to ${path} do not count against the address`, async (t) => {
     const answers: ((reply: HttpReply) => void)[] = [];
     const slow = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
-    const port = await serve(t, judged(slow, text("no", 401)));
+    const port = await serve(t, routesWith(slow, text("no", 401)));
     const clients: RawClient[] = [];
     while (clients.length < MANY) {
       const client = new RawClient(t, port);
       clients.push(client);
       client.write(`${head(`POST ${path}`, "right")}{`);
-      await new Promise((resolve) => setTimeout(resolve, 2)); // a packet of its own
+      // Puts the next byte into a packet of its own.
+      await new Promise((resolve) => setTimeout(resolve, 2));
       client.write("}");
       await until(() => client.isClosed || answers.length === clients.length);
     }
-    t.equal(answers.length, MANY, "all reached the handler");
+    t.equal(answers.length, MANY, "all uploads reached the handler");
     for (const answer of answers) answer(text("ok"));
     for (const client of clients) await client.has("ok");
   });
 
-t.test("calls that need no credential count while they wait", async (t) => {
+t.test("calls that need no credential count against the address until their reply", async (t) => {
   const answers: ((reply: HttpReply) => void)[] = [];
   const handle = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
   const port = await serve(t, [{ method: "POST", path: "/login", isPublic: true, handle }]);
@@ -137,7 +138,7 @@ t.test("calls that need no credential count while they wait", async (t) => {
   t.equal(clients.filter((one) => one.text.includes("ok")).length, LIMIT);
 });
 
-t.test("a route's own limit of bodies is the lower one", async (t) => {
+t.test("the lower one of the body limits of route and endpoint applies", async (t) => {
   const common = { method: "POST", handle: ok } as const;
   const port = await serve(t, [
     { ...common, path: "/small", maxBodyBytes: 10 },
@@ -155,7 +156,7 @@ t.test("a route's own limit of bodies is the lower one", async (t) => {
   t.equal(await ask(t, port, sized("/large", 1001)), "413");
 });
 
-t.test("answers after an awaited verdict are written corked", async (t) => {
+t.test("replies after an asynchronous verdict are written corked", async (t) => {
   const url = (file: string) =>
     JSON.stringify(new URL(`../../dist/transport/${file}.js`, import.meta.url).href);
   const source = `
@@ -190,37 +191,40 @@ t.test("answers after an awaited verdict are written corked", async (t) => {
   t.equal(stderr, "", "the library warns about uncorked writes");
 });
 
-t.test("sockets beyond the maximum are closed; some are spared", async (t) => {
-  const reasons: string[] = [];
-  const limits = socketLimits({
-    capacity: () => 16,
-    onRefused: (reason) => reasons.push(reason),
-  });
-  const http = httpEndpoint([{ method: "GET", path: "/", handle: ok }]);
-  const client = await startListener(t, { http, limits, spareSockets: 5 });
-  const api = await startListener(t, { http, limits });
-  const fill = async (port: number, count: number) => {
-    const before = limits.open;
-    const clients = Array.from({ length: count }, () => new RawClient(t, port));
-    await until(() => limits.open === before + count);
-    return clients;
-  };
-  const first = await fill(client.port, 14);
-  const surplus = new RawClient(t, client.port);
-  await surplus.closed();
-  t.same(reasons, ["max"], "an eighth is left for the other listener");
-  await fill(api.port, 2);
-  const last = new RawClient(t, api.port);
-  await last.closed();
-  t.same(reasons, ["max", "max"]);
-  first[0]?.socket.destroy();
-  await until(() => limits.open === 15);
-  const call = ["GET / HTTP/1.1\r\nhost: x\r\n\r\n"];
-  t.equal(await ask(t, api.port, call), "200", "one closed, one may come");
-});
+t.test(
+  "sockets beyond the maximum are closed, and some are left free for the other listener",
+  async (t) => {
+    const reasons: string[] = [];
+    const limits = socketLimits({
+      capacity: () => 16,
+      onRefused: (reason) => reasons.push(reason),
+    });
+    const http = httpEndpoint([{ method: "GET", path: "/", handle: ok }]);
+    const client = await startListener(t, { http, limits, spareSockets: 5 });
+    const api = await startListener(t, { http, limits });
+    const fill = async (port: number, count: number) => {
+      const before = limits.open;
+      const clients = Array.from({ length: count }, () => new RawClient(t, port));
+      await until(() => limits.open === before + count);
+      return clients;
+    };
+    const first = await fill(client.port, 14);
+    const surplus = new RawClient(t, client.port);
+    await surplus.closed();
+    t.same(reasons, ["max"], "an eighth of the sockets is left for the other listener");
+    await fill(api.port, 2);
+    const last = new RawClient(t, api.port);
+    await last.closed();
+    t.same(reasons, ["max", "max"]);
+    first[0]?.socket.destroy();
+    await until(() => limits.open === 15);
+    const call = ["GET / HTTP/1.1\r\nhost: x\r\n\r\n"];
+    t.equal(await ask(t, api.port, call), "200", "a new socket is accepted after one closed");
+  },
+);
 
-// No door has 65,536 addresses.
-t.test("the addresses counted at once have a bound", (t) => {
+// Calls the limits directly, because a test cannot connect from 65,536 addresses.
+t.test("the number of addresses counted at once is limited", (t) => {
   const reasons: string[] = [];
   const limits: SocketLimits = socketLimits({
     maxUnauthenticatedPerAddress: LIMIT,
@@ -228,15 +232,15 @@ t.test("the addresses counted at once have a bound", (t) => {
   });
   limits.start();
   t.teardown(() => limits.stop());
-  const most = 65_536;
-  const releases = Array.from({ length: most }, (_, n) => limits.accepted(`a${n}`, 0));
+  const maxAddresses = 65_536;
+  const releases = Array.from({ length: maxAddresses }, (_, n) => limits.accepted(`a${n}`, 0));
   t.ok(releases.every((one) => one !== undefined));
   t.ok(limits.isWatching, "requests are reported");
   t.equal(limits.accepted("new", 0), undefined);
   t.same(reasons, ["max"]);
-  t.not(limits.accepted("a1", 0), undefined, "a known one may go on");
+  t.not(limits.accepted("a1", 0), undefined, "a counted address may open another socket");
   limits.requested("a0");
-  t.not(limits.accepted("new", 0), undefined, "an address left");
+  t.not(limits.accepted("new", 0), undefined, "a new address is accepted after one was removed");
   t.equal(limits.hold("newer"), undefined);
   releases[2]?.();
   t.not(limits.hold("newer"), undefined);

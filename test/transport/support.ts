@@ -1,5 +1,5 @@
-// What the transport's tests share: a started listener, clients that collect what they receive, and
-// waiting for conditions. Everything closes itself when its test ends.
+// Helpers shared by the tests of the transport: a started listener, clients that record what they
+// receive, and waiting for conditions. Everything is closed when its test ends.
 
 import { connect, type Socket } from "node:net";
 import type { Test } from "tap";
@@ -24,7 +24,7 @@ export const HOST = "127.0.0.1";
 export const tlsFile = (name: string): string =>
   new URL(`../support/tls/${name}`, import.meta.url).pathname;
 
-/** Resolves when `isTrue`; looks again each millisecond, and gives up after `withinMs`. */
+/** Resolves when `isTrue` returns true. Checks every millisecond, and rejects after `withinMs`. */
 export async function until(isTrue: () => boolean, withinMs = 120_000): Promise<void> {
   const giveUp = new Error(`not true within ${withinMs} ms: ${isTrue}`);
   const deadlineMs = performance.now() + withinMs;
@@ -37,7 +37,7 @@ export async function until(isTrue: () => boolean, withinMs = 120_000): Promise<
 export interface Started {
   readonly listener: Listener;
   readonly port: number;
-  /** What `onError` was told. */
+  /** Errors that were reported through `onError`. */
   readonly errors: { readonly error: unknown; readonly where: string }[];
 }
 
@@ -66,16 +66,16 @@ export async function startListener(
   return { listener, port: await listener.start(), errors };
 }
 
-/** No limits but those given. */
+/** Creates limits. A limit that is not passed is unlimited. */
 export function socketLimits(
-  parts: Partial<ConstructorParameters<typeof SocketLimits>[0]> = {},
+  ports: Partial<ConstructorParameters<typeof SocketLimits>[0]> = {},
 ): SocketLimits {
   return new SocketLimits({
     capacity: () => Number.POSITIVE_INFINITY,
     maxUnauthenticatedPerAddress: 0,
     reserve: new DescriptorReserve(),
     onRefused: () => undefined,
-    ...parts,
+    ...ports,
   });
 }
 
@@ -102,7 +102,7 @@ export function httpEndpoint(
   };
 }
 
-/** A TCP client that speaks what the test writes. */
+/** A TCP client that sends exactly the bytes the test writes. */
 export class RawClient {
   readonly socket: Socket;
   received = Buffer.alloc(0);
@@ -128,9 +128,9 @@ export class RawClient {
     this.socket.write(bytes);
   }
 
-  /** Resolves when `wanted` has come. */
-  async has(wanted: string): Promise<void> {
-    await until(() => this.text.includes(wanted));
+  /** Resolves when the text was received. */
+  async has(expected: string): Promise<void> {
+    await until(() => this.text.includes(expected));
   }
 
   async closed(withinMs?: number): Promise<void> {
@@ -140,17 +140,17 @@ export class RawClient {
 
 // --- Sockets -------------------------------------------------------------------------------------
 
-/** What the server's side saw of one connection. */
+/** The events of one connection on the server side. */
 export interface Seen {
   readonly connection: Connection;
   readonly closed: number[];
   drains: number;
-  /** How often it was told that the peer lags. */
+  /** Number of `lagging` events. */
   lags: number;
-  /** How much was unread each time it was told. */
+  /** Number of unread bytes at each `lagging` event. */
   readonly lagBytes: number[];
-  /** What it was told of its peer's reading, in order. */
-  readonly told: ("lags" | "drained")[];
+  /** Names of the `lagging` and `drained` events, in order. */
+  readonly events: ("lags" | "drained")[];
 }
 
 export interface Behaviour {
@@ -159,7 +159,7 @@ export interface Behaviour {
   readonly endpoint?: Partial<SocketEndpoint>;
 }
 
-/** A socket endpoint that remembers its connections in the order they came. */
+/** Creates a socket endpoint that records its connections in the order in which they opened. */
 export function socketEndpoint(behaviour: Behaviour = {}): {
   readonly seen: Seen[];
   readonly endpoint: SocketEndpoint;
@@ -173,24 +173,25 @@ export function socketEndpoint(behaviour: Behaviour = {}): {
     slowReader: { code: 4001, message: "slow" },
     accept: () => ({ subprotocol: undefined }),
     open(connection): ConnectionHandler {
-      const one: Seen = {
+      const side: Seen = {
         ...{ connection, closed: [], drains: 0, lags: 0 },
-        ...{ lagBytes: [], told: [] },
+        ...{ lagBytes: [], events: [] },
       };
-      seen.push(one);
-      behaviour.opened?.(one);
+      seen.push(side);
+      behaviour.opened?.(side);
       return {
-        received: (data, isText) => behaviour.received?.(one, Buffer.from(data).toString(), isText),
+        received: (data, isText) =>
+          behaviour.received?.(side, Buffer.from(data).toString(), isText),
         drained: () => {
-          one.drains += 1;
-          one.told.push("drained");
+          side.drains += 1;
+          side.events.push("drained");
         },
         lagging: () => {
-          one.lags += 1;
-          one.lagBytes.push(connection.bufferedBytes());
-          one.told.push("lags");
+          side.lags += 1;
+          side.lagBytes.push(connection.bufferedBytes());
+          side.events.push("lags");
         },
-        closed: (code) => one.closed.push(code),
+        closed: (code) => side.closed.push(code),
       };
     },
     ...behaviour.endpoint,
@@ -202,18 +203,18 @@ export interface Client {
   readonly socket: WebSocket;
   readonly texts: string[];
   readonly binaries: Buffer[];
-  /** Close code and reason, once closed. */
+  /** Close code and reason, empty while the connection is open. */
   readonly closed: { code: number; reason: string }[];
 }
 
-/** Opens a client socket; resolves when the handshake is done. */
+/** Opens a client socket. Resolves when the handshake is complete. */
 export async function openClient(
   t: Test,
   port: number,
   options: ClientOptions & { readonly url?: string } = {},
 ): Promise<Client> {
-  const { url = `ws://${HOST}:${port}/`, ...rest } = options;
-  const socket = new WebSocket(url, { perMessageDeflate: false, ...rest });
+  const { url = `ws://${HOST}:${port}/`, ...clientOptions } = options;
+  const socket = new WebSocket(url, { perMessageDeflate: false, ...clientOptions });
   const client: Client = { socket, texts: [], binaries: [], closed: [] };
   socket.on("message", (data: Buffer, isBinary) => {
     if (isBinary) client.binaries.push(data);
@@ -229,12 +230,12 @@ export async function openClient(
   return client;
 }
 
-/** The n-th connection the server saw; waits for it. */
+/** Waits for the connection with this index on the server side and returns it. */
 export async function connectionAt(seen: readonly Seen[], index: number): Promise<Seen> {
   await until(() => seen.length > index);
-  const one = seen[index];
-  if (one === undefined) throw new Error("unreachable");
-  return one;
+  const side = seen[index];
+  if (side === undefined) throw new Error("unreachable");
+  return side;
 }
 
 /** Sends frames in one write, so that the server handles them in one turn. */

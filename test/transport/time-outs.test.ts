@@ -1,4 +1,5 @@
-// What only real time shows, because the native side keeps its own clock: all at once, about 12 s.
+// Time-outs that need real time, because the native side has its own clock. The tests run
+// concurrently and take about 12 s.
 
 import { t } from "../support/suite.ts";
 import {
@@ -16,7 +17,7 @@ const WITHIN_MS = 120_000;
 t.jobs = 3;
 
 t.test(
-  "a peer that answers no ping is closed, one that does is not",
+  "a peer that does not answer pings is closed, and one that does is not",
   {
     buffered: true,
   },
@@ -35,7 +36,7 @@ t.test(
 );
 
 t.test(
-  "who sends on after 413 is cut off",
+  "a client that keeps sending after 413 is disconnected",
   {
     buffered: true,
   },
@@ -57,12 +58,12 @@ t.test(
       await client.has("HTTP/1.1 4");
       await client.closed(WITHIN_MS);
     }
-    t.pass("both were cut off");
+    t.pass("both clients were disconnected");
   },
 );
 
 t.test(
-  "who sends half a request is cut off",
+  "a client that sends an incomplete request is disconnected",
   {
     buffered: true,
   },

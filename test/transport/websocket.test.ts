@@ -1,4 +1,4 @@
-// The handshake, frames and limits of client sockets.
+// The handshake, the frames and the limits of client sockets.
 
 import type { Upgrade } from "../../src/transport/types.ts";
 import { t } from "../support/suite.ts";
@@ -18,7 +18,7 @@ const KEY = "dGhlIHNhbXBsZSBub25jZQ==";
 const upgradeRequest = (extra: string): string =>
   `GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n${extra}\r\n\r\n`;
 
-t.test("the endpoint sees the upgrade and names the subprotocol", async (t) => {
+t.test("the endpoint receives the upgrade and chooses the subprotocol", async (t) => {
   const upgrades: Upgrade[] = [];
   const { endpoint } = socketEndpoint({
     endpoint: {
@@ -61,7 +61,7 @@ t.test("a client that offers no subprotocol gets none", async (t) => {
   t.match(upgrades, [{ origin: "", subprotocols: [] }]);
 });
 
-t.test("a refused upgrade is answered with the status", async (t) => {
+t.test("a refused upgrade gets the status as its reply", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { accept: () => ({ status: 403 }) },
   });
@@ -71,7 +71,7 @@ t.test("a refused upgrade is answered with the status", async (t) => {
   t.strictSame(errors, []);
 });
 
-t.test("only version 13 is spoken", async (t) => {
+t.test("only version 13 of WebSocket is accepted", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const client = new RawClient(t, port);
@@ -82,7 +82,7 @@ t.test("only version 13 is spoken", async (t) => {
   t.strictSame(seen, []);
 });
 
-t.test("an upgrade without a sound key is an ordinary call", async (t) => {
+t.test("an upgrade without a valid key is handled as an ordinary call", async (t) => {
   const { endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   for (const key of ["", "sec-websocket-key: short"]) {
@@ -93,7 +93,7 @@ t.test("an upgrade without a sound key is an ordinary call", async (t) => {
   }
 });
 
-t.test("a listener of sockets only answers every call with 426", async (t) => {
+t.test("a listener that serves only sockets answers every call with 426", async (t) => {
   const { endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   for (const method of ["GET", "POST", "OPTIONS"]) {
@@ -107,7 +107,7 @@ t.test("a listener of sockets only answers every call with 426", async (t) => {
   t.match(huge.text, /^HTTP\/1.1 426 /);
 });
 
-t.test("a listener of calls only answers an upgrade as not found", async (t) => {
+t.test("a listener that serves only HTTP answers an upgrade with 404", async (t) => {
   const { port } = await startListener(t, { http: httpEndpoint([]) });
   const client = new RawClient(t, port);
   client.write(upgradeRequest(`sec-websocket-key: ${KEY}\r\nsec-websocket-version: 13`));
@@ -115,7 +115,7 @@ t.test("a listener of calls only answers an upgrade as not found", async (t) => 
   t.match(client.text, /^HTTP\/1.1 404 /);
 });
 
-t.test("one listener can serve calls and sockets", async (t) => {
+t.test("one listener can serve HTTP calls and sockets", async (t) => {
   const { endpoint } = socketEndpoint({
     received: ({ connection }, data) => connection.send(data),
   });
@@ -129,11 +129,11 @@ t.test("one listener can serve calls and sockets", async (t) => {
   t.equal((await fetch(`http://${HOST}:${port}/b`)).status, 404);
 });
 
-t.test("text stays text and bytes stay bytes, both ways", async (t) => {
-  const got: [string, boolean][] = [];
+t.test("text frames stay text and binary frames stay binary, in both directions", async (t) => {
+  const received: [string, boolean][] = [];
   const { endpoint } = socketEndpoint({
     received({ connection }, data, isText) {
-      got.push([data, isText]);
+      received.push([data, isText]);
       const bytes = Buffer.from(`__${data}__`);
       connection.send(isText ? data : bytes.subarray(2, -2));
     },
@@ -144,7 +144,7 @@ t.test("text stays text and bytes stay bytes, both ways", async (t) => {
   client.socket.send(Buffer.from("bytes"));
   client.socket.send("");
   await until(() => client.texts.length + client.binaries.length === 3);
-  t.strictSame(got, [
+  t.strictSame(received, [
     ["tëxt 信", true],
     ["bytes", false],
     ["", true],
@@ -153,7 +153,7 @@ t.test("text stays text and bytes stay bytes, both ways", async (t) => {
   t.strictSame(client.binaries.map(String), ["bytes"]);
 });
 
-t.test("connections have different ids and know their peer", async (t) => {
+t.test("each connection has its own id and the address of its peer", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const other = await startListener(t, { sockets: endpoint });
@@ -165,7 +165,7 @@ t.test("connections have different ids and know their peer", async (t) => {
   t.ok(connections.every(({ remoteAddress }) => remoteAddress === HOST));
 });
 
-t.test("a frame over the limit closes its connection only", async (t) => {
+t.test("a frame over the limit closes only its connection", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     received: ({ connection }, data) => connection.send(`${data.length}`),
     endpoint: { maxFrameBytes: 1000 },
@@ -183,7 +183,7 @@ t.test("a frame over the limit closes its connection only", async (t) => {
   t.strictSame(fine.closed, []);
 });
 
-t.test("who closes first, `closed` comes once with the code", async (t) => {
+t.test("`closed` is called once with the close code of the peer", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const polite = await openClient(t, port);
@@ -200,14 +200,14 @@ t.test("who closes first, `closed` comes once with the code", async (t) => {
   );
 });
 
-t.test("text that is no UTF-8 closes the connection", async (t) => {
+t.test("text that is not UTF-8 closes the connection", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
   client.socket.send(Buffer.from([0xff, 0xfe]), { binary: false });
-  const one = await connectionAt(seen, 0);
-  await until(() => one.closed.length > 0);
-  t.strictSame(one.closed, [1006]);
+  const serverSide = await connectionAt(seen, 0);
+  await until(() => serverSide.closed.length > 0);
+  t.strictSame(serverSide.closed, [1006]);
 });
 
 t.test("a published frame reaches the subscribers of its topic", async (t) => {
@@ -225,29 +225,32 @@ t.test("a published frame reaches the subscribers of its topic", async (t) => {
   t.strictSame([inB.texts, inB.binaries.map(String)], [[], ["to b"]]);
 });
 
-t.test("a connection's own publish leaves it out, subscribed or not", async (t) => {
-  const { seen, endpoint } = socketEndpoint();
-  const { port } = await startListener(t, { sockets: endpoint });
-  const [member, other, stranger] = [
-    await openClient(t, port),
-    await openClient(t, port),
-    await openClient(t, port),
-  ];
-  seen[0]?.connection.subscribe("a");
-  seen[1]?.connection.subscribe("a");
-  seen[0]?.connection.publish("a", "from the member");
-  seen[2]?.connection.publish("a", "from the stranger");
-  seen[2]?.connection.subscribe("b");
-  seen[2]?.connection.publish("a", "from a member of b");
-  for (const { connection } of seen) connection.send("last");
-  await until(() => [member, other, stranger].every(({ texts }) => texts.includes("last")));
-  const fromStranger = ["from the stranger", "from a member of b", "last"];
-  t.strictSame(other.texts, ["from the member", ...fromStranger]);
-  t.strictSame(member.texts, fromStranger);
-  t.strictSame(stranger.texts, ["last"]);
-});
+t.test(
+  "a connection does not receive its own publications, whether it is subscribed or not",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint();
+    const { port } = await startListener(t, { sockets: endpoint });
+    const [member, other, stranger] = [
+      await openClient(t, port),
+      await openClient(t, port),
+      await openClient(t, port),
+    ];
+    seen[0]?.connection.subscribe("a");
+    seen[1]?.connection.subscribe("a");
+    seen[0]?.connection.publish("a", "from the member");
+    seen[2]?.connection.publish("a", "from the stranger");
+    seen[2]?.connection.subscribe("b");
+    seen[2]?.connection.publish("a", "from a member of b");
+    for (const { connection } of seen) connection.send("last");
+    await until(() => [member, other, stranger].every(({ texts }) => texts.includes("last")));
+    const fromStranger = ["from the stranger", "from a member of b", "last"];
+    t.strictSame(other.texts, ["from the member", ...fromStranger]);
+    t.strictSame(member.texts, fromStranger);
+    t.strictSame(stranger.texts, ["last"]);
+  },
+);
 
-t.test("what a handler throws closes its connection and is reported", async (t) => {
+t.test("an error in a handler closes its connection and is reported", async (t) => {
   const bug = new Error("bug");
   const fail = (): never => {
     throw bug;
@@ -264,7 +267,7 @@ t.test("what a handler throws closes its connection and is reported", async (t) 
   t.equal(errors.length, 1);
 });
 
-t.test("what accept throws is a 500, what open throws a 1011", async (t) => {
+t.test("an error in `accept` becomes status 500, and one in `open` close code 1011", async (t) => {
   const bug = new Error("bug");
   const fail = (): never => {
     throw bug;
@@ -282,7 +285,7 @@ t.test("what accept throws is a 500, what open throws a 1011", async (t) => {
   t.match(second.errors, [{ error: bug }]);
 });
 
-t.test("what `drained` and `closed` throw is reported", async (t) => {
+t.test("errors in `drained` and `closed` are reported", async (t) => {
   const [inDrained, inClosed] = [new Error("drained"), new Error("closed")];
   const { endpoint } = socketEndpoint({
     endpoint: {
