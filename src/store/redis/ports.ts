@@ -135,7 +135,7 @@ export interface RedisStorePorts {
    * acknowledged before the call, on the server that holds `key` or on all servers. Returns
    * `undefined` if no replicas are required. Throws `unavailable`.
    */
-  readonly written: (key?: string) => Promise<void> | undefined;
+  readonly waitForReplicas: (key?: string) => Promise<void> | undefined;
 }
 
 /** Returns the URL of a Lua file of the store. */

@@ -22,7 +22,7 @@ import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
 /** The `link` is shared with the cluster driver. The store starts it, and its creator closes it. */
-type RedisStoreOptions = Omit<RedisStorePorts, "written" | "unreadable">;
+type RedisStoreOptions = Omit<RedisStorePorts, "waitForReplicas" | "unreadable">;
 
 /** Statistics of this node, for metrics. Counters start at 0 with the store. */
 interface RedisStoreStats {
@@ -59,7 +59,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const ports: RedisStorePorts = {
     ...options,
     unreadable,
-    written: (key) => barrier.wait(key),
+    waitForReplicas: (key) => barrier.wait(key),
   };
   const { repairIndexes, ...channels } = createRedisChannels(ports);
   const { commands, ...inbox } = createRedisInbox(ports);

@@ -51,7 +51,7 @@ t.test("one server", async (t) => {
     const missing = new BrokerError("unavailable");
     let replicas: "there" | "gone" = "there";
     const { store } = await startControl(t, server.url, {
-      written: async () => {
+      waitForReplicas: async () => {
         if (replicas === "gone") throw missing;
       },
     });

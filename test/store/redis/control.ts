@@ -38,18 +38,21 @@ export type ControlStore = UserStore &
   Pick<Store, "start" | "close" | "ping">;
 
 /**
- * The three parts on a link, with what only other parts need left idle; `written` as the test
+ * The three parts on a link, with what only other parts need left idle; `waitForReplicas` as the test
  * likes.
  */
 function controlStore(
   link: RedisLink,
-  { clock, written }: { clock: Clock; written?: RedisStorePorts["written"] },
+  {
+    clock,
+    waitForReplicas,
+  }: { clock: Clock; waitForReplicas?: RedisStorePorts["waitForReplicas"] },
 ): ControlStore {
   const parts: RedisStorePorts = {
     ...{ link, clock, limits: LIMITS },
     onError: () => {},
     unreadable: new UnreadableRecords(() => {}),
-    written: written ?? (() => undefined),
+    waitForReplicas: waitForReplicas ?? (() => undefined),
   };
   return {
     ...createRedisUsers(parts),
@@ -67,7 +70,7 @@ export async function startControl(
   url: string,
   parts: {
     readonly clock?: Clock;
-    readonly written?: RedisStorePorts["written"];
+    readonly waitForReplicas?: RedisStorePorts["waitForReplicas"];
   } = {},
 ) {
   const link = openLink(url);

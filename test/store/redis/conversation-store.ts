@@ -25,7 +25,7 @@ export interface ConversationOptions {
   readonly clock: Clock;
   readonly retentionS?: number;
   readonly maxChannelMessages?: number;
-  readonly written?: RedisStorePorts["written"];
+  readonly waitForReplicas?: RedisStorePorts["waitForReplicas"];
 }
 
 export type TestStore = ChannelStore &
@@ -52,7 +52,7 @@ export async function openConversations(t: Test, url: string, options: Conversat
     },
     onError: (error) => problems.push(error),
     unreadable: new UnreadableRecords((error) => problems.push(error)),
-    written: options.written ?? (() => undefined),
+    waitForReplicas: options.waitForReplicas ?? (() => undefined),
   };
   const channels = createRedisChannels(parts);
   const { groupsOf } = channels;

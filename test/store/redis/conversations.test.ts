@@ -180,7 +180,7 @@ async function waiting(t: Test, url: string): Promise<void> {
   t.test("a change is durable when it is answered", async (t) => {
     let replications = 0;
     const { store } = await world(t, url, {
-      written: async () => {
+      waitForReplicas: async () => {
         replications += 1;
       },
     });

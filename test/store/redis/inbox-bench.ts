@@ -24,7 +24,7 @@ export interface InboxOptions {
   readonly limits?: Partial<RedisStoreLimits>;
   /** Users whose events it hears. */
   readonly users?: readonly string[];
-  readonly written?: RedisStorePorts["written"];
+  readonly waitForReplicas?: RedisStorePorts["waitForReplicas"];
 }
 
 export interface InboxBench {
@@ -70,7 +70,7 @@ export async function startInbox(
       ...{ maxStreamBytes: 1000, maxInbox: 1_000_000, inboxTtlS: HOUR_S },
       ...options.limits,
     },
-    written: options.written ?? (() => undefined),
+    waitForReplicas: options.waitForReplicas ?? (() => undefined),
   });
   const seqs = async (uid: string) => (await inbox.readInbox(uid, 0, PAGE)).map((c) => c.inboxSeq);
   return { inbox, link, time, events, arrived, problems, seqs };

@@ -20,7 +20,7 @@ const link = new RedisLink(redisSettings(url, { prefix }), {
   ...{ name, onError: problem },
 });
 const inbox = createRedisInbox({
-  ...{ link, clock: Date.now, onError: problem, written: () => undefined },
+  ...{ link, clock: Date.now, onError: problem, waitForReplicas: () => undefined },
   unreadable: new UnreadableRecords(problem),
   limits: {
     ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1000 },

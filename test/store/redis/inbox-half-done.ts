@@ -219,9 +219,9 @@ export function halfDone(t: Test, start: Start): void {
 
   t.test("what replicas may not have is not acknowledged; its retry is one", async (t) => {
     let failures = 1;
-    const written = () =>
+    const waitForReplicas = () =>
       failures-- > 0 ? Promise.reject(new BrokerError("unavailable")) : undefined;
-    const bench = await start(t, { written });
+    const bench = await start(t, { waitForReplicas });
     const draft = retry({ recipients: USERS });
     t.equal(await codeOf(bench.inbox.appendCommand(draft)), "unavailable");
     t.equal((await bench.inbox.appendCommand(draft)).duplicate, true);

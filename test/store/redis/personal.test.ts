@@ -54,7 +54,7 @@ async function storeOnly({ link, time }: OneStore, draft: MessageDraft) {
   const names = new ChannelNamesOf(link).get(draft.key);
   const clock = () => time.nowMs;
   const appends = new Appends({
-    ...{ link, clock, limits, written: () => undefined },
+    ...{ link, clock, limits, waitForReplicas: () => undefined },
   });
   const placed = await appends.append(names, draft);
   if (placed.refused !== undefined) throw new Error(placed.refused);

@@ -266,7 +266,7 @@ t.test("an event that is not replicated is not acknowledged", async (t) => {
       maxChannelMessages: 0,
       ...{ maxStreamBytes: 1000, maxInbox: 1, inboxTtlS: 1 },
     },
-    async written() {
+    async waitForReplicas() {
       if (!isReplicated) throw new BrokerError("unavailable");
     },
   });

@@ -47,7 +47,7 @@ interface Queue {
   readonly underWay: Set<Batch>;
 }
 
-type AppendsPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "written">;
+type AppendsPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "waitForReplicas">;
 
 /** Appends messages in batches. */
 export class Appends {
@@ -196,7 +196,9 @@ export class Appends {
 
   #settle(calls: readonly AppendCall[], reply: AppendReply): void {
     const { answers, errors } = reply;
-    const durable = isAnyStored(answers) ? this.#ports.written(calls[0]?.names.head) : undefined;
+    const durable = isAnyStored(answers)
+      ? this.#ports.waitForReplicas(calls[0]?.names.head)
+      : undefined;
     durable?.catch(ignore); // each caller gets the rejection
     let errorIndex = 0;
     for (const [at, call] of calls.entries()) {

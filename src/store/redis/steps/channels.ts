@@ -79,7 +79,7 @@ interface RedisChannels extends ChannelStore {
  * happened. Repeating it has no further effect.
  */
 export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
-  const { link, written } = ports;
+  const { link, waitForReplicas } = ports;
   const groups = new UserGroups(ports);
   const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
     names.map((name) => link.keys.channel(name, recordKey(channel)));
@@ -127,11 +127,11 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     const { id, type } = channel;
     if (type === GROUP_CHANNEL) {
       const reply = await groups.behind(id, uids, script);
-      await written(); // the group indexes are in other slots
+      await waitForReplicas(); // the group indexes are in other slots
       return reply;
     }
     const reply = await script();
-    await written(keysOf(channel, "head")[0]);
+    await waitForReplicas(keysOf(channel, "head")[0]);
     return reply;
   }
 
@@ -172,7 +172,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     async updateChannel(channel, flags) {
       const [head = ""] = keysOf(channel, "head");
       const bits = await link.run(UPDATE, [head], changeOf(flags));
-      await written(head);
+      await waitForReplicas(head);
       return infoOf(channel, Number(bits));
     },
 
@@ -196,7 +196,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
       const keys = memberKeys(channel, membership);
       const args = [...groupArgs(channel), JSON.stringify(unique)];
       const reply = await link.run(REMOVE, keys, args);
-      await written(keys[0]);
+      await waitForReplicas(keys[0]);
       const [verdict, positions] = reply as readonly [number, unknown]; // as its header specifies
       if (verdict === NO_CHANNEL) return { kind: "no_channel" };
       if (verdict === DISBANDED) return { kind: "disbanded" };
@@ -211,7 +211,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
       const isGroup = channel.type === GROUP_CHANNEL ? 1 : 0;
       const args = ["", "", names, kind, LIST_BITS[list], isGroup];
       const reply = await link.run(CHANGE_LIST, keys, args);
-      await written(keys[0]);
+      await waitForReplicas(keys[0]);
       return reply === 1;
     },
 

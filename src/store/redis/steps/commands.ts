@@ -123,7 +123,7 @@ export class Commands {
     this.counts.dropped += dropped;
     await spreading;
     if (failure !== undefined) throw failure;
-    await this.#ports.written();
+    await this.#ports.waitForReplicas();
     if (isNoted) void this.#forget({ ...command, messageId });
     this.counts.commands += 1;
     return { messageId, messageSeq: 0, duplicate: false };
@@ -161,11 +161,11 @@ export class Commands {
     key: ChannelKey,
     retry: Extract<Acceptance, { kind: "retry" }>,
   ): Promise<AppendResult> {
-    const { link, written } = this.#ports;
+    const { link, waitForReplicas } = this.#ports;
     const { messageId, messageSeq, publicationSeq, unfinished } = retry;
     this.counts.duplicates += 1;
     if (publicationSeq === 0) await this.#settle(unfinished);
-    else await written(link.keys.channel("head", key));
+    else await waitForReplicas(link.keys.channel("head", key));
     return { messageId, messageSeq, duplicate: true };
   }
 
@@ -184,7 +184,7 @@ export class Commands {
 
   async #settle(unfinished: Command | undefined): Promise<void> {
     if (unfinished !== undefined) await this.#complete(unfinished, new Set());
-    await this.#ports.written();
+    await this.#ports.waitForReplicas();
     if (unfinished !== undefined) void this.#forget(unfinished);
   }
 
@@ -303,7 +303,7 @@ export class Commands {
    * again for a minute.
    */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
-    const { link, clock, limits, written } = this.#ports;
+    const { link, clock, limits, waitForReplicas } = this.#ports;
     const pendingKey = link.keys.bucket("commands", bucket);
     const idAt = (ageMs: number) => firstMessageId(clock() - ageMs);
     const endedId = idAt(limits.inboxTtlS * 1000);
@@ -329,7 +329,7 @@ export class Commands {
         }
       }
       if (done.length > 0) {
-        await written();
+        await waitForReplicas();
         await link.call("xdel", pendingKey, ...done);
       }
       if (page.length < PENDING_PAGE || isOver()) break;

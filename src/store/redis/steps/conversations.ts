@@ -72,7 +72,7 @@ export function createRedisConversations(
   ports: RedisStorePorts,
   groupsOf: (uid: string) => Promise<readonly string[]>,
 ): ConversationStore & Pick<ChannelFeed, "personalChannelsSince"> {
-  const { link, clock, limits, onError, unreadable, written } = ports;
+  const { link, clock, limits, onError, unreadable, waitForReplicas } = ports;
 
   /**
    * Calls the script until a reply contains the newest message that can be decoded, or the channel
@@ -207,7 +207,8 @@ export function createRedisConversations(
     async changeConversation(uid, channel, change) {
       const args = [change.kind, amountOf(change)];
       const changed = await readWhole(uid, channel, args);
-      if (changed !== undefined) await written(link.keys.channel("head", channelKey(channel, uid)));
+      if (changed !== undefined)
+        await waitForReplicas(link.keys.channel("head", channelKey(channel, uid)));
       return changed;
     },
 

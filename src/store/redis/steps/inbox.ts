@@ -24,7 +24,7 @@ export type RedisInbox = ReturnType<typeof createRedisInbox>;
  * link does.
  */
 export function createRedisInbox(ports: RedisStorePorts) {
-  const { link, clock, written, unreadable } = ports;
+  const { link, clock, waitForReplicas, unreadable } = ports;
   const commands = new Commands(ports);
   const store: InboxStore = {
     async appendCommand(draft) {
@@ -62,7 +62,7 @@ export function createRedisInbox(ports: RedisStorePorts) {
         steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...batch]));
       }
       const counts = await Promise.all(steps);
-      await written(keys[0]);
+      await waitForReplicas(keys[0]);
       return counts.reduce<number>((sum, count) => sum + Number(count), 0);
     },
   };

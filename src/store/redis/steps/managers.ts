@@ -17,8 +17,8 @@ type Link = Pick<RedisStorePorts["link"], "call" | "keys">;
 export function createRedisManagers({
   link,
   clock,
-  written,
-}: Pick<RedisStorePorts, "link" | "clock" | "written">): ManagerStore {
+  waitForReplicas,
+}: Pick<RedisStorePorts, "link" | "clock" | "waitForReplicas">): ManagerStore {
   const passwords = passwordsKey(link.keys);
   const tokenKey = (hash: Uint8Array) =>
     accessTokenKey(link.keys, Buffer.from(hash).toString("hex"));
@@ -28,7 +28,7 @@ export function createRedisManagers({
       const value = encodePassword(passwordHash);
       await link.call("hsetnx", passwords, username, value);
       const stored = await link.call("hget", passwords, username);
-      await written(passwords);
+      await waitForReplicas(passwords);
       const [hash = ""] = fieldsOf(stored);
       return { passwordHash: hash };
     },
@@ -38,14 +38,14 @@ export function createRedisManagers({
       const value = encodeToken(owner, expiresAtMs);
       const ttlMs = remainingMs + RECLAIM_AFTER_MS;
       await link.call("set", tokenKey(tokenHash), value, "PX", ttlMs);
-      await written(passwords);
+      await waitForReplicas(passwords);
     },
 
     accessTokenOwner: (tokenHash) => accessTokenOwner({ link, clock }, tokenHash),
 
     async removeAccessToken(tokenHash) {
       await link.call("del", tokenKey(tokenHash));
-      await written(passwords);
+      await waitForReplicas(passwords);
     },
   };
 }

@@ -25,7 +25,7 @@ const PAGE = 64;
  * effect; repeating the event is a retry) or `overloaded` as the link does.
  */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
-  const { link, clock, written, onError } = ports;
+  const { link, clock, waitForReplicas, onError } = ports;
   const { keys } = link;
   const steps = createStreamSteps(ports);
   const channelOrder = new KeyedSequencer();
@@ -77,7 +77,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     ]; // as `stream_steps.lua` specifies
     if (frames.length > 0) await publish(key, frames);
     if (frames.length > 0 && ended.length > 0) removeEnded(key, String(ended));
-    await written(keys.channel("head", key));
+    await waitForReplicas(keys.channel("head", key));
     const verdict = String(verdictBytes) as StreamResult["verdict"] | "too_large";
     if (verdict === "too_large") throw new BrokerError("too_large");
     return { verdict, state: STREAM_STATES[state] };

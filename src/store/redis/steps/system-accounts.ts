@@ -10,8 +10,8 @@ export const systemUidsKey = (keys: Keys): string => keys.shared("systemUids");
 /** Creates the system accounts of a store on Redis. */
 export function createRedisSystemAccounts({
   link,
-  written,
-}: Pick<RedisStorePorts, "link" | "written">): SystemAccountStore {
+  waitForReplicas,
+}: Pick<RedisStorePorts, "link" | "waitForReplicas">): SystemAccountStore {
   const key = systemUidsKey(link.keys);
   return {
     async systemUids() {
@@ -22,7 +22,7 @@ export function createRedisSystemAccounts({
     async changeSystemUids(kind, uids) {
       if (uids.length === 0) return;
       await link.call(kind === "add" ? "sadd" : "srem", key, ...uids);
-      await written(key);
+      await waitForReplicas(key);
     },
   };
 }

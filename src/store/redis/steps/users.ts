@@ -28,8 +28,8 @@ const STATES_IN_FLIGHT = 256;
 /** Creates the users of a store on Redis. */
 export function createRedisUsers({
   link,
-  written,
-}: Pick<RedisStorePorts, "link" | "written">): UserStore {
+  waitForReplicas,
+}: Pick<RedisStorePorts, "link" | "waitForReplicas">): UserStore {
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
@@ -59,7 +59,7 @@ export function createRedisUsers({
       const hasNoToken = tokenHash.length === 0 ? 1 : 0;
       const args = [flag, encodeDevice(device), hasNoToken];
       const oldDevice = await link.run(PUT, [key], args);
-      await written(key);
+      await waitForReplicas(key);
       return deviceOf(uid, flag, oldDevice);
     },
 
