@@ -44,7 +44,7 @@ interface Batch {
 /** The messages for one server or bucket. */
 interface Queue {
   waiting: AppendCall[];
-  readonly underWay: Set<Batch>;
+  readonly inFlight: Set<Batch>;
 }
 
 type AppendsPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "waitForReplicas">;
@@ -93,7 +93,7 @@ export class Appends {
     const name = this.#ports.link.isCluster ? bucket : 0;
     let queue = this.#queues.get(name);
     if (queue === undefined) {
-      queue = { waiting: [], underWay: new Set() };
+      queue = { waiting: [], inFlight: new Set() };
       this.#queues.set(name, queue);
     }
     return queue;
@@ -110,10 +110,10 @@ export class Appends {
     this.#ready.clear();
     for (const queue of queues) {
       this.#rejectLate(queue);
-      while (queue.underWay.size < MAX_BATCHES_IN_FLIGHT) {
+      while (queue.inFlight.size < MAX_BATCHES_IN_FLIGHT) {
         const batch = takeBatch(queue);
         if (batch === undefined) break;
-        queue.underWay.add(batch);
+        queue.inFlight.add(batch);
         void this.#send(queue, batch);
       }
     }
@@ -146,10 +146,10 @@ export class Appends {
     try {
       const channels = byChannel(calls);
       const reply = await this.#run(channels, calls.length);
-      queue.underWay.delete(batch);
+      queue.inFlight.delete(batch);
       this.#settle(channels.flat(), reply);
     } catch (error) {
-      queue.underWay.delete(batch);
+      queue.inFlight.delete(batch);
       this.#fail(calls, error);
       this.#fail(takeFollowers(queue, batch.orders), error);
     }
@@ -244,7 +244,7 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
  * if there is no batch to send.
  */
 function takeBatch(queue: Queue): Batch | undefined {
-  const { waiting, underWay } = queue;
+  const { waiting, inFlight } = queue;
   const calls: AppendCall[] = [];
   const blocked: AppendCall[] = [];
   const orders = new Set<string>();
@@ -253,7 +253,7 @@ function takeBatch(queue: Queue): Batch | undefined {
   let isFull = false;
   for (const call of waiting) {
     const { order } = call;
-    if (order !== undefined && isInFlight(underWay, order)) blocked.push(call);
+    if (order !== undefined && isInFlight(inFlight, order)) blocked.push(call);
     else if (calls.length > 0 && bytes + call.bytes > MAX_BYTES) {
       isFull = true;
       break;
@@ -266,7 +266,7 @@ function takeBatch(queue: Queue): Batch | undefined {
     isFull = calls.length === MAX_MESSAGES || bytes >= MAX_BYTES;
     if (isFull) break;
   }
-  if (calls.length === 0 || (underWay.size > 0 && !isFull)) return undefined;
+  if (calls.length === 0 || (inFlight.size > 0 && !isFull)) return undefined;
   queue.waiting = [...blocked, ...waiting.slice(inspected)];
   return { calls, orders };
 }

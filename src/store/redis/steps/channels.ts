@@ -126,7 +126,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   ): Promise<unknown> {
     const { id, type } = channel;
     if (type === GROUP_CHANNEL) {
-      const reply = await groups.behind(id, uids, script);
+      const reply = await groups.addBefore(id, uids, script);
       await waitForReplicas(); // the group indexes are in other slots
       return reply;
     }

@@ -48,7 +48,7 @@ export type Acceptance =
       readonly kind: "new";
       readonly messageId: number;
       /** True if some recipients have no copy yet. */
-      readonly isNoted: boolean;
+      readonly hasPendingCopies: boolean;
     })
   | {
       readonly kind: "retry";
@@ -119,9 +119,9 @@ export async function accept(
   const result = reply as AcceptReply;
   const [, messageId] = result;
   if (result[0] === 0) {
-    const [, , dropped, cause, isNoted] = result;
+    const [, , dropped, cause, hasPendingCopies] = result;
     const failure = failureOf(cause);
-    return { kind: "new", messageId, dropped, failure, isNoted: isNoted === 1 };
+    return { kind: "new", messageId, dropped, failure, hasPendingCopies: hasPendingCopies === 1 };
   }
   const [, , messageSeq, publicationSeq, pendingEntry] = result;
   const unfinished = pendingEntry ? decodePending(messageId, pendingEntry) : undefined;

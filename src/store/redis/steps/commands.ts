@@ -119,12 +119,12 @@ export class Commands {
     const { accepting, spreading } = await this.#begin(command, draft);
     const accepted = await accepting;
     if (accepted.kind === "retry") return this.#answerRetry(draft.key, accepted);
-    const { messageId, isNoted, dropped, failure } = accepted;
+    const { messageId, hasPendingCopies, dropped, failure } = accepted;
     this.counts.dropped += dropped;
     await spreading;
     if (failure !== undefined) throw failure;
     await this.#ports.waitForReplicas();
-    if (isNoted) void this.#forget({ ...command, messageId });
+    if (hasPendingCopies) void this.#forget({ ...command, messageId });
     this.counts.commands += 1;
     return { messageId, messageSeq: 0, duplicate: false };
   }
@@ -283,16 +283,16 @@ export class Commands {
   async sweep(isStopped = () => false): Promise<void> {
     const { onError } = this.#ports;
     let isAwayReported = false;
-    const failed = (error: unknown) => {
+    const report = (error: unknown) => {
       if (!isTransient(error) || !isAwayReported)
         // The other commands continue.
         onError(error, "A command could not be given to all its recipients");
       isAwayReported ||= isTransient(error);
     };
-    const context = { silent: new Set(), isStopped, failed };
+    const context = { silent: new Set(), isStopped, report };
     const semaphore = new Semaphore(BUCKETS_AT_ONCE);
     const sweeps = Array.from({ length: BUCKETS }, (_, bucket) =>
-      semaphore.run(() => this.#sweepBucket(bucket, context).catch(failed)),
+      semaphore.run(() => this.#sweepBucket(bucket, context).catch(report)),
     );
     await Promise.all(sweeps);
   }
@@ -325,7 +325,7 @@ export class Commands {
           done.push(entryId);
         } catch (error) {
           allDone = false;
-          context.failed(error);
+          context.report(error);
         }
       }
       if (done.length > 0) {
@@ -349,7 +349,7 @@ interface SentCommand {
 interface SweepContext {
   readonly silent: SilentServers;
   readonly isStopped: () => boolean;
-  readonly failed: (error: unknown) => void;
+  readonly report: (error: unknown) => void;
 }
 
 /** Returns the message id in the ID of a pending entry. */

@@ -58,7 +58,11 @@ export class UserGroups {
    * Runs a script that may make users members of the group, after adding the group to their
    * indexes. Adds it again if that took so long that a reader may have removed the entries.
    */
-  async behind<T>(groupId: string, uids: readonly string[], script: () => Promise<T>): Promise<T> {
+  async addBefore<T>(
+    groupId: string,
+    uids: readonly string[],
+    script: () => Promise<T>,
+  ): Promise<T> {
     const startMs = this.#ports.clock();
     await this.add(groupId, uids);
     const reply = await script();
