@@ -45,6 +45,6 @@ export class UnreadableRecords {
     const now = performance.now();
     if (now - this.#reportedAtMs < REPORT_EVERY_MS) return;
     this.#reportedAtMs = now;
-    this.#onError(error, "A stored record cannot be read and is left out");
+    this.#onError(error, "A stored record cannot be decoded and is left out of the results");
   }
 }

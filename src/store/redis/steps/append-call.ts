@@ -229,7 +229,7 @@ function checkOf(
 function expiryOf({ expireS }: MessageDraft, atMs: number): number {
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     throw new BrokerError("bad_request", {
-      message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
+      message: `\`expire\` must be an integer from 0 to ${MAX_EXPIRE_S}`,
     });
   return expireS === 0 ? 0 : atMs + expireS * 1000;
 }

@@ -205,7 +205,7 @@ export class Commands {
     try {
       await link.call("xdel", pendingCopiesOf(link.keys, key), messageId);
     } catch (error) {
-      onError(error, "A finished command could not be marked as done");
+      onError(error, "Could not remove a complete command from the pending copies");
     }
   }
 
@@ -286,7 +286,7 @@ export class Commands {
     const report = (error: unknown) => {
       if (!isTransient(error) || !isAwayReported)
         // The other commands continue.
-        onError(error, "A command could not be given to all its recipients");
+        onError(error, "Could not put a pending command into the inboxes of all its recipients");
       isAwayReported ||= isTransient(error);
     };
     const context = { silent: new Set(), isStopped, report };

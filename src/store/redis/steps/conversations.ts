@@ -155,7 +155,7 @@ export function createRedisConversations(
       const { isEmpty } = await readHead(uid, channelWith(peer));
       if (!isEmpty) await link.call("zadd", key, "GT", peer.score, peer.uid);
     } catch (error) {
-      onError(error, "An empty conversation could not be taken out of a list");
+      onError(error, "Could not remove an empty conversation from a user's list");
     }
   }
 

@@ -122,7 +122,7 @@ export class IndexRepairs {
       return true;
     } catch (error) {
       if (!isTransient(error)) {
-        const what = "The group index of a user could not be repaired";
+        const what = "Could not repair the group index of a user";
         this.#ports.onError(error, what);
         return true;
       }

@@ -76,7 +76,7 @@ export class Sweep {
     try {
       await this.#run((server) => this.#comparedClock(server));
     } catch (error) {
-      onError(error, "Expired data could not be removed");
+      onError(error, "Could not remove expired data");
     }
   }
 
@@ -95,7 +95,9 @@ export class Sweep {
     const nowMs = this.#ports.clock();
     const [seconds] = await server.time();
     if (nowMs > Number(seconds) * 1000 + MAX_AHEAD_MS)
-      throw new Error("The clock is ahead of Redis': nothing is removed");
+      throw new Error(
+        "The clock is ahead of the clock of Redis, so no data is removed. Set the clock of this machine",
+      );
     return nowMs;
   }
 

@@ -68,7 +68,7 @@ export function decodeSnapshot(reply: unknown): StreamSnapshot {
   const [, head, id, seq, stateAt, next, startData, endData, text] = fields;
   const notes = fields[9] as unknown as readonly Buffer[];
   const state = STREAM_STATES[Number(stateAt)];
-  if (state === undefined) throw newer(`a stream in state ${String(stateAt)}`);
+  if (state === undefined) throw newer(`state ${String(stateAt)}`);
   return {
     ...decodeHead(head ?? Buffer.alloc(0)),
     messageId: Number(id),
@@ -91,7 +91,7 @@ function decodeHead(
   const [version, type, id, fromUid, clientMsgNo] = packr.unpack(array) as [
     ...[number, ChannelType, string, string, string],
   ];
-  if (version > WIRE_VERSION) throw newer(`a stream of format ${version}`);
+  if (version > WIRE_VERSION) throw newer(`format ${version}`);
   const channel = { id, type };
   return { key: channelKey(channel, fromUid), channel, fromUid, clientMsgNo };
 }
@@ -114,8 +114,8 @@ function decodeNote(note: Buffer): StreamNote {
   return { index, textOffset, eventId, type, data, timestampMs };
 }
 
-function newer(what: string): BrokerError {
+function newer(problem: string): BrokerError {
   return new BrokerError("internal", {
-    message: `Redis holds ${what}, which this build does not know`,
+    message: `Redis holds a stream with ${problem}, which this build does not know`,
   });
 }

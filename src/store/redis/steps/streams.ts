@@ -99,7 +99,12 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   function removeEnded(key: ChannelKey, ended: string): void {
     link
       .call("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
-      .catch((error: unknown) => onError(error, "The end of a stream could not be published"));
+      .catch((error: unknown) =>
+        onError(
+          error,
+          "Could not remove an ended stream from the active streams. Its end will be published again",
+        ),
+      );
   }
 
   /** Ends the silent streams of a bucket and returns their number. */

@@ -107,7 +107,10 @@ export class UserGroups {
     if (isAll)
       this.#remove(uid, index, groups).catch((error: unknown) => {
         if (!isTransient(error))
-          this.#ports.onError(error, "The group index could not be repaired");
+          this.#ports.onError(
+            error,
+            "Could not remove wrong entries from the group index of a user",
+          );
       });
     return { groups, isAll };
   }

@@ -85,7 +85,7 @@ function deviceOf(uid: string, flag: DeviceFlag, reply: unknown): Device | undef
   const stored = reply as Buffer; // a value of the hash
   if (stored[0] !== FORMAT)
     throw new BrokerError("internal", {
-      message: `Redis holds a device of format ${stored[0]}; this build reads ${FORMAT}`,
+      message: `Redis holds a device of format ${stored[0]}, but this build reads only format ${FORMAT}. Start the build that wrote it`,
     });
   const level = stored[1] as DeviceLevel; // as `putDevice` wrote it
   return { uid, flag, level, tokenHash: new Uint8Array(stored.subarray(2)) };
