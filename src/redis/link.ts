@@ -77,7 +77,7 @@ export class RedisLink {
     if (client instanceof Cluster) {
       const primaries = new Primaries(client);
       this.#primaries = primaries;
-      this.#route = (key) => primaries.of(key);
+      this.#route = (key) => primaries.connectionFor(key);
     } else {
       this.#primaries = undefined;
       this.#route = () => client;
@@ -212,7 +212,7 @@ export class RedisLink {
       if (loading !== undefined) await Promise.all([loading, reply]);
       return await reply;
     } catch (error) {
-      this.#primaries?.failed(error);
+      this.#primaries?.reportError(error);
       if (isMissingScript(error)) this.#reloadScripts(server);
       throw asBrokerError(error);
     } finally {

@@ -50,7 +50,7 @@ export class Primaries {
    * Returns the connection for a command with this first key, or for a command without keys. Throws
    * `unavailable`.
    */
-  of(key: string | undefined): Redis {
+  connectionFor(key: string | undefined): Redis {
     const node =
       key === undefined
         ? this.#cluster.nodes("master")[0]
@@ -66,7 +66,7 @@ export class Primaries {
    * Refreshes the slot map if the error shows that it is out of date. Must be called with the error
    * of every command.
    */
-  failed(error: unknown): void {
+  reportError(error: unknown): void {
     if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }
 

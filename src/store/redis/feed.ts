@@ -26,7 +26,7 @@ export function createChannelFeed(
       const [publicationSeq, headSeq, lastId, newestId, lostId, snapshots] = reply as [
         ...[number, number, number, number, number, unknown[]],
       ]; // as the header of `channel_position.lua` specifies
-      const readable = unreadable.leaveOut(snapshots, decodeSnapshot);
+      const readable = unreadable.decodeReadable(snapshots, decodeSnapshot);
       return {
         ...{ publicationSeq, headSeq, lastId, newestId, streams: readable },
         lostFromId: lostId > 0 ? lostId : Number.POSITIVE_INFINITY,

@@ -27,7 +27,7 @@ export class UnreadableRecords {
    * Decodes the items and returns the results in order, without the items that cannot be decoded.
    * Rethrows errors other than `internal`.
    */
-  leaveOut<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
+  decodeReadable<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
     const results: Result[] = [];
     for (const item of items) {
       try {

@@ -97,7 +97,7 @@ export function createRedisConversations(
       const row = reply.slice(FACT_COUNT);
       const hasRow = isWhole === 1 && row.length > 0;
       const rows = hasRow ? [row as unknown as MessageRow] : []; // as the script's header specifies
-      const [last] = unreadable.leaveOut(rows, messageOf);
+      const [last] = unreadable.decodeReadable(rows, messageOf);
       if (last !== undefined) return { reply, last };
       const through = hasRow ? Number(row[1]) - 1 : Number(reply[LOOK_ON]);
       if (through === 0) return { reply };

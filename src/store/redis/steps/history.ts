@@ -83,7 +83,7 @@ async function readPiece(
   const [headSeq, more, nextSeq, bytes, rows] = reply as [
     ...[number, number, number, number, readonly MessageRow[]],
   ]; // as its header specifies
-  const messages = unreadable.leaveOut(rows, messageOf);
+  const messages = unreadable.decodeReadable(rows, messageOf);
   const lastSeq = Number(rows.at(-1)?.[1] ?? 0);
   const place = { headSeq, nextSeq, lastSeq, bytes };
   return { messages, more: more === 1, ...place };

@@ -39,7 +39,7 @@ export function createRedisInbox(ports: RedisStorePorts) {
         const args = [clock(), from, limit, maxBytes];
         const key = link.keys.user("inbox", uid);
         const copies = copiesOf(await link.run(READ, [key], args));
-        const readable = unreadable.leaveOut(copies, commandOf);
+        const readable = unreadable.decodeReadable(copies, commandOf);
         const last = copies.at(-1);
         if (readable.length > 0 || last === undefined) return readable;
         // None of the copies could be decoded, so the reading continues; an empty result means the

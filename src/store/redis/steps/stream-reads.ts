@@ -49,7 +49,7 @@ export function createStreamReads({
       [clientMsgNo, pastMs(), cached?.version ?? ""],
     );
     if (reply === null) return undefined;
-    const [shown] = unreadable.leaveOut([reply], decodeVersioned);
+    const [shown] = unreadable.decodeReadable([reply], decodeVersioned);
     if (shown === undefined) return undefined;
     const { version, snapshot } = shown;
     return snapshot === undefined ? cached?.snapshot : cache.put({ version, snapshot });
