@@ -200,7 +200,7 @@ t.test("a client that gets no SENDACK sends the message again on a new connectio
   const first = await server.received("send");
   const again = await server.received("send", 0, 1);
   t.equal(again.clientMsgNo, first.clientMsgNo);
-  t.ok(server.sockets.length > 1, "on a new connection");
+  t.ok(server.sockets.length > 1, "the message is sent on a new connection");
 });
 
 t.test("a frame that is too large or not encodable is rejected without being sent", async (t) => {

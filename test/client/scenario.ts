@@ -67,11 +67,11 @@ async function talk(world: World): Promise<readonly Fact[]> {
   const refused = await codeOf(alice.send(group("elsewhere"), "x"));
   await Promise.all([alice.close(), bob.close()]);
   return [
-    ["seqs", acks.map(({ messageSeq }) => messageSeq), [1, 2, 3]],
+    ["the seqs of the sent messages", acks.map(({ messageSeq }) => messageSeq), [1, 2, 3]],
     ["a repeated clientMsgNo returns the first message", repeated, acks[0]],
     ["messages in the group", texts(received, "talk"), ["one", "two", undefined, "three", "four"]],
     ["messages in the personal channel", texts(received, "alice"), ["psst"]],
-    ["history", messages.map(({ messageSeq }) => messageSeq), [5, 4, 3, 2, 1]],
+    ["the seqs in history", messages.map(({ messageSeq }) => messageSeq), [5, 4, 3, 2, 1]],
     ["the newest seq of the channel", headSeq, 5],
     ["the server creates a clientMsgNo for each message", new Set(createdMsgNos).size, 2],
     [
@@ -85,7 +85,7 @@ async function talk(world: World): Promise<readonly Fact[]> {
       [...createdMsgNos].reverse(),
     ],
     ["a send without membership is refused", refused, "not_subscriber"],
-    ["status", [alice.status, bob.status], ["closed", "closed"]],
+    ["the status after close", [alice.status, bob.status], ["closed", "closed"]],
   ];
 }
 
@@ -169,16 +169,20 @@ async function account(world: World): Promise<readonly Fact[]> {
   const [first] = firstPage.conversations;
   return [
     ["unread messages", [first?.channel.id, first?.unread], ["acc", 3]],
-    ["the last message", textOf(first?.last), "2"],
+    ["the last message of the conversation", textOf(first?.last), "2"],
     ["after markRead", [read.readSeq, read.unread], [2, 1]],
     ["after setUnread", unread.unread, 3],
     ["the event at the user's other device", changes[0], ["read", 1]],
     ["conversations after the deletion", afterDelete.conversations, []],
-    ["a command", commands.get("ann"), ["memberUpdate"]],
+    ["a command for a user who was online", commands.get("ann"), ["memberUpdate"]],
     ["a command for a user who was offline", commands.get("olga"), ["memberUpdate"]],
-    ["presence", presence.map(({ online }) => online), [true, false]],
     [
-      "watched presence",
+      "the presence of an online and of an unknown user",
+      presence.map(({ online }) => online),
+      [true, false],
+    ],
+    [
+      "the presence reported to a watch",
       states,
       [
         ["olga", false],

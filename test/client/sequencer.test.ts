@@ -251,7 +251,7 @@ t.test(
 );
 
 t.test(
-  "after random losses, repetitions and disconnects each message is delivered once and in order",
+  "each message is delivered once and in order despite random losses, repetitions and disconnects",
   async (t) => {
     for (let seed = 1; seed <= 20; seed++) {
       const random = new Random(seed);

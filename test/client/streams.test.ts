@@ -328,7 +328,7 @@ t.test(
 );
 
 t.test(
-  "after random losses, repetitions, merges and disconnects the text of a stream is complete",
+  "the text of a stream is complete despite random losses, repetitions, merges and disconnects",
   async (t) => {
     for (let seed = 1; seed <= 40; seed++) {
       const random = new Random(seed);
