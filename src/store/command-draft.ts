@@ -28,6 +28,6 @@ export function assertFits(draft: CommandDraft): void {
     throw new BrokerError("too_large");
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     throw new BrokerError("bad_request", {
-      message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
+      message: `\`expire\` must be an integer from 0 to ${MAX_EXPIRE_S}.`,
     });
 }

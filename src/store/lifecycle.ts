@@ -49,7 +49,7 @@ export function createLifecycle<Running extends object>({
   let pendingCalls = 0;
   let onIdle = () => {};
 
-  const notRunning = () => new BrokerError("unavailable", { message: `The store is ${status}` });
+  const notRunning = () => new BrokerError("unavailable", { message: `The store is ${status}.` });
 
   async function use<T>(step: (running: Running) => T | Promise<T>): Promise<T> {
     if (status !== "running" || running === undefined) throw notRunning();

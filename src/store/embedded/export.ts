@@ -65,7 +65,7 @@ export async function openMoveSource(
 ): Promise<MoveSource> {
   if (!hasData(options.path))
     throw new BrokerError("unavailable", {
-      message: `There is no data of an embedded store in ${options.path}; migrate.from is what store.path was`,
+      message: `There is no data of an embedded store in ${options.path}. Set migrate.from to the former store.path.`,
     });
   const store = await openStore({
     ...options,

@@ -133,7 +133,7 @@ function openFolder(options: EmbeddedOptions): Tables {
     // fails with a TypeError when it reads from it.
     if (cause instanceof TypeError)
       throw new BrokerError("unavailable", {
-        message: `The data folder ${path} is in use by a process of another container that also has the pid ${process.pid}; stop it first, or set another store.path`,
+        message: `The data folder ${path} is in use by a process of another container that has the same pid ${process.pid}. Stop that process, or set another store.path.`,
       });
     throw new BrokerError("unavailable", {
       message: `The data folder ${path} cannot be opened: ${String(cause)}`,
@@ -278,7 +278,7 @@ async function openOwned(
   const filling = dedupe
     .fillFilters()
     .catch((error: Error) =>
-      onError(error, "The filters of client message numbers could not be filled"),
+      onError(error, "The filters that recognise retries could not be filled"),
     );
 
   return {
@@ -325,7 +325,8 @@ async function openOwned(
       await checkpoint.runLast();
       await wal.deleteBefore({ segment: end, offset: 0 });
     } catch (error) {
-      onError(error as Error, "The last checkpoint failed"); // a BrokerError or a file system error
+      // A BrokerError or a file system error.
+      onError(error as Error, "The last checkpoint before the shutdown failed");
     } finally {
       wal.close();
     }
@@ -384,7 +385,7 @@ function openWal(
     return { wal, lastMessageId };
   } catch (cause) {
     throw new BrokerError("unavailable", {
-      message: `The journal in ${folder} cannot be written`,
+      message: `The WAL in ${folder} cannot be written. Check the rights on the folder and the free space of its disk.`,
       cause,
     });
   }
@@ -398,15 +399,15 @@ function reportTruncation(
   if (isDataLost)
     onError(
       new Error(
-        `The machine went down before its disk had all of the journal: ${droppedBytes} bytes from the first damaged place on were cut off, and the messages in them are lost. With store.durability = disk messages survive a power loss`,
+        `The machine lost power before the whole WAL was on its disk. The ${droppedBytes} bytes after the first damaged place were cut off, and the messages in them are lost. With store.durability = disk, messages survive a power loss.`,
       ),
-      "The journal lost messages when the machine went down",
+      "The WAL lost messages in a power loss",
     );
   else if (droppedBytes > 0)
     onError(
       new Error(
-        `${droppedBytes} bytes of an unfinished write, which was not acknowledged, were cut off the journal`,
+        `${droppedBytes} bytes of an unfinished write were cut off the WAL. The write was not acknowledged.`,
       ),
-      "An unfinished write was cut off the journal",
+      "An unfinished write was cut off the WAL",
     );
 }

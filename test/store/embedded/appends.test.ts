@@ -111,7 +111,7 @@ for (const durability of ["process", "disk"] as const)
       t.same(await Promise.all(calls), [...[undefined, "internal", undefined, undefined]]);
       t.same(problems, [
         "A stored event could not be published",
-        "A committed message could not be answered",
+        "A committed call could not be answered",
       ]);
       t.equal(await store.headSeq("2:g"), 4);
       t.equal(await codeOf(store.append(draftOf())), undefined);

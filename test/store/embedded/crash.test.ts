@@ -137,7 +137,7 @@ t.test(
     const codes = child.lines.flatMap((l) => l.code ?? []);
     t.same(codes, ["EMFILE"], "there was none, and every send was taken");
     const problems = child.lines.flatMap((l) => l.problem ?? []);
-    t.ok(problems.includes("The next journal segment could not be opened"));
+    t.ok(problems.includes("The next WAL segment could not be opened"));
     t.match(journalFiles(path).at(-1), /0000000[2-9].log$/, "it rolled later");
     const store = await openStore(t, path);
     const seqs = child.lines.flatMap((l) => l.messageSeq ?? []);

@@ -93,7 +93,7 @@ export async function openStore(
 export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
   return openStore(t, path, {
     onError(error, what) {
-      if (what !== "An unfinished write was cut off the journal") throw error;
+      if (what !== "An unfinished write was cut off the WAL") throw error;
     },
   });
 }

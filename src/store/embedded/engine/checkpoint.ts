@@ -175,7 +175,8 @@ export class Checkpoint {
       this.#failing = false;
     } catch (error) {
       this.#failing = true;
-      this.#ports.onError(error as Error, "A checkpoint failed"); // `commit` throws only BrokerError
+      // `commit` throws only BrokerError.
+      this.#ports.onError(error as Error, "A checkpoint failed and will be tried again");
     }
   }
 
@@ -231,7 +232,7 @@ export class Checkpoint {
     const { tables, wal, onError } = this.#ports;
     this.#dropping = awaitFlush(tables)
       .then(() => wal.deleteBefore(position))
-      .catch((error: Error) => onError(error, "Old journal segments could not be deleted"));
+      .catch((error: Error) => onError(error, "Old WAL segments could not be deleted"));
   }
 }
 

@@ -94,7 +94,8 @@ class Fence {
   };
 
   #owner(): number {
-    if (this.#incarnation === undefined) throw new Error("The data folder has no owner yet"); // a bug
+    // A bug.
+    if (this.#incarnation === undefined) throw new Error("The data folder has no owner yet");
     return this.#incarnation;
   }
 
@@ -157,7 +158,7 @@ function assertFormat(format: Stored | undefined, newestFormat: number): void {
   const [version] = format;
   if (typeof version === "number" && version <= newestFormat) return;
   throw new BrokerError("internal", {
-    message: `The data has format ${version}; this build reads up to ${newestFormat}. Start the newer build that wrote it`,
+    message: `The data has format ${version}, but this build reads formats up to ${newestFormat}. Start the newer build that wrote it.`,
   });
 }
 
@@ -256,7 +257,7 @@ export function fieldsOf(value: Stored, newestVersion = 1): readonly unknown[] {
   const [version, ...fields] = value;
   if (typeof version === "number" && version <= newestVersion) return fields;
   throw new BrokerError("internal", {
-    message: `A stored value has format ${version}; this build reads up to ${newestVersion}`,
+    message: `A stored value has format ${version}, but this build reads formats up to ${newestVersion}. Start the newer build that wrote it.`,
   });
 }
 

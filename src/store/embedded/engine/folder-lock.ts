@@ -97,7 +97,7 @@ export class FolderLock {
           : this.#lastHeartbeatMs() !== heartbeatMs;
       if (isAlive)
         throw new BrokerError("unavailable", {
-          message: `The data folder is in use by process ${holder.pid}; stop it first, or set another store.path`,
+          message: `The data folder is in use by process ${holder.pid}. Stop that process, or set another store.path.`,
         });
     }
     // The old owner woke up after its heartbeat was checked and before it lost the folder. It may
@@ -174,7 +174,7 @@ export class FolderLock {
       this.#writeHeartbeat();
     } catch (cause) {
       throw new BrokerError("unavailable", {
-        message: `The heartbeat in the data folder ${this.#folder} cannot be written`,
+        message: `The heartbeat in the data folder ${this.#folder} cannot be written. Check the rights on the folder and the free space of its disk.`,
         cause,
       });
     }
@@ -189,7 +189,7 @@ export class FolderLock {
     if (this.#lost !== undefined) return this.#lost;
     clearInterval(this.#timer);
     this.#lost = new BrokerError("unavailable", {
-      message: `Another process has taken the data folder ${this.#folder} while this one was paused; this one must end`,
+      message: `Another process has taken the data folder ${this.#folder} while this process was paused. This process must end.`,
     });
     this.#onLost(this.#lost);
     return this.#lost;

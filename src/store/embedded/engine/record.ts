@@ -311,7 +311,7 @@ export function peekTimes(data: Uint8Array, at = 0): RecordTimes {
 export function assertVersion(version: number | undefined): void {
   if (version === undefined || version > RECORD_VERSION)
     throw new BrokerError("internal", {
-      message: `A stored message has format ${version}; this build reads up to ${RECORD_VERSION}`,
+      message: `A stored message has format ${version}, but this build reads formats up to ${RECORD_VERSION}. Start the newer build that wrote it.`,
     });
 }
 

@@ -114,7 +114,7 @@ function readSegment(path: string): SegmentFile {
   const header = readSegmentHeader(bytes);
   if (header.kind === "newer")
     throw new BrokerError("internal", {
-      message: `The journal file ${path} has format ${header.version}; this build reads up to ${SEGMENT_VERSION}. Start the newer build that wrote it`,
+      message: `The WAL file ${path} has format ${header.version}, but this build reads formats up to ${SEGMENT_VERSION}. Start the newer build that wrote it.`,
     });
   if (header.kind === "ok") return { path, bytes, header };
   // A file that was being created when the process ended contains at most its header, or only
@@ -154,12 +154,12 @@ function mayHaveLostData({ header }: SegmentFile, boot: string): boolean {
 
 function missingError(path: string): BrokerError {
   return new BrokerError("internal", {
-    message: `The journal file ${path} is missing but later ones exist; acknowledged messages would be lost. Restore it, or delete the later files to give up what they hold`,
+    message: `The WAL file ${path} is missing, but later files exist. Ignoring this would lose acknowledged messages. Restore the file, or delete the later files and lose their messages.`,
   });
 }
 
 function damagedError(path: string, end: number): BrokerError {
   return new BrokerError("internal", {
-    message: `The journal file ${path} is damaged at byte ${end} and valid data follows; acknowledged messages would be lost. Restore the file from a copy, or cut it off at that byte to give up what follows`,
+    message: `The WAL file ${path} is damaged at byte ${end}, and valid data follows. Ignoring this would lose acknowledged messages. Restore the file from a copy, or truncate it to ${end} bytes and lose the messages that follow.`,
   });
 }

@@ -69,6 +69,6 @@ function assertNext({ log }: MemtableChannel, message: Message): void {
   const last = log.at(-1)?.messageSeq;
   if (last === undefined || message.messageSeq === last + 1) return;
   throw new BrokerError("internal", {
-    message: `The journal skips from ${last} to ${message.messageSeq} in channel ${message.key}`,
+    message: `The WAL skips from seq ${last} to seq ${message.messageSeq} of the channel ${message.key}. Restore the data folder from a copy.`,
   });
 }

@@ -163,7 +163,7 @@ export class Turn<Call extends QueuedCall> {
       await this.#ports.wal.sync();
       this.#commit(batch);
     } catch (cause) {
-      this.#ports.onError(asError(cause), "The journal could not be synced to disk");
+      this.#ports.onError(asError(cause), "The WAL could not be flushed to disk");
       this.#fail(batch.calls, cause);
     } finally {
       this.#unsynced = undefined;
@@ -178,7 +178,7 @@ export class Turn<Call extends QueuedCall> {
         this.#steps.commit(call);
       } catch (cause) {
         // A bug. The calls after it must still be answered.
-        this.#ports.onError(asError(cause), "A committed message could not be answered");
+        this.#ports.onError(asError(cause), "A committed call could not be answered");
         call.reject(new BrokerError("internal", { cause }));
       }
     }

@@ -126,13 +126,13 @@ export class Wal {
         this.#files.fdatasync(this.#current.fd, done);
       });
     } catch (cause) {
-      throw this.#markBroken("The journal cannot be flushed to disk; restart the broker", cause);
+      throw this.#markBroken("The WAL cannot be flushed to disk. Restart the broker.", cause);
     }
     try {
       this.#owner.assertWasHeld();
     } catch (cause) {
       throw this.#markBroken(
-        "The data folder could not be confirmed as owned; restart the broker",
+        "The ownership of the data folder could not be confirmed. Restart the broker.",
         cause,
       );
     }
@@ -186,7 +186,8 @@ export class Wal {
     } catch (error) {
       if (previous.end >= MAX_SEGMENT_BYTES) throw error;
       this.#rollAt = Math.min(previous.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
-      this.#onError(error as Error, "The next journal segment could not be opened"); // a file system error
+      // A file system error.
+      this.#onError(error as Error, "The next WAL segment could not be opened");
       return;
     }
     this.#rollAt = this.#segmentBytes;
@@ -238,7 +239,7 @@ export class Wal {
         const { fd, end } = segment;
         const remaining = data.length - written;
         const count = this.#files.writeSync(fd, data, written, remaining, end + written);
-        if (count === 0) throw new Error("The file takes no more bytes");
+        if (count === 0) throw new Error("The file accepts no more bytes");
         written += count;
       }
     } catch (error) {
@@ -252,7 +253,10 @@ export class Wal {
     try {
       this.#files.ftruncateSync(segment.fd, segment.end);
     } catch (cause) {
-      throw this.#markBroken("The journal cannot be cut back; restart the broker", cause);
+      throw this.#markBroken(
+        "A failed write cannot be cut off the WAL. Restart the broker.",
+        cause,
+      );
     }
   }
 }

@@ -285,7 +285,7 @@ function draftError(draft: MessageDraft): BrokerError | undefined {
   const { expireS } = draft;
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     return new BrokerError("bad_request", {
-      message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
+      message: `\`expire\` must be an integer from 0 to ${MAX_EXPIRE_S}.`,
     });
   return undefined;
 }

@@ -186,6 +186,6 @@ function assertVersion(value: Buffer, newestVersion = VERSION): void {
   const [version = 0] = value;
   if (version >= 1 && version <= newestVersion) return;
   throw new BrokerError("internal", {
-    message: `A stored command has format ${version}; this build reads up to ${newestVersion}`,
+    message: `A stored command has format ${version}, but this build reads formats up to ${newestVersion}. Start the newer build that wrote it.`,
   });
 }

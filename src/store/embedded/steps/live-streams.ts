@@ -90,7 +90,7 @@ export class LiveStreams {
     if (isEnd && event.data === "") return;
     if (streamBytes + snapshotBytes(event) > maxStreamBytes)
       throw new BrokerError("too_large", {
-        message: `The stream exceeds ${maxStreamBytes} bytes`,
+        message: `The stream would exceed its maximum of ${maxStreamBytes} bytes.`,
       });
     if (!isEnd && this.#memory + eventBytes(event) > maxActiveBytes)
       throw new BrokerError("overloaded");
@@ -220,6 +220,6 @@ function usersOf(key: ChannelKey): ReadonlySet<string> {
 
 function missingEvents(key: string, messageSeq: number): BrokerError {
   return new BrokerError("internal", {
-    message: `The journal skips events of the stream with message ${messageSeq} in channel ${key}`,
+    message: `The WAL skips events of the stream with the message seq ${messageSeq} in the channel ${key}. Restore the data folder from a copy.`,
   });
 }

@@ -217,6 +217,6 @@ function writeString(target: Buffer, at: number, text: string): number {
 
 function unreadable(what: string): BrokerError {
   return new BrokerError("internal", {
-    message: `A stored stream has an ${what}, which this build does not know`,
+    message: `A stored stream has the unknown ${what}. Start the newer build that wrote it.`,
   });
 }

@@ -171,7 +171,7 @@ export class StreamRows {
       const record = log.get(key);
       if (record === undefined)
         throw new BrokerError("internal", {
-          message: `The message of the active stream ${key.toString("hex")} is missing`,
+          message: `The message of the active stream ${key.toString("hex")} is missing. Restore the data folder from a copy.`,
         });
       const parts: number[] = [];
       const events: StreamEvent[] = [];
@@ -203,8 +203,10 @@ export async function removeOrphanedStreams(
     for (const key of parts) void streamParts.remove(key);
   });
   onError(
-    new Error(`${orphaned.length} active streams had rows and no message; the journal has them`),
-    "Rows of active streams without their message were removed",
+    new Error(
+      `${orphaned.length} active streams had rows but no message. The WAL still has these streams.`,
+    ),
+    "Rows of active streams without a message were removed",
   );
 }
 

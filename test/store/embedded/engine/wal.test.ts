@@ -207,7 +207,7 @@ t.test("a failed fsync answers nothing as durable and ends all writing", async (
   t.equal(await codeOf(store.ping()), "unavailable");
   t.same(await seqsIn(store), [1]);
   t.equal(events.length, 1);
-  t.ok(problems.includes("The journal could not be synced to disk"));
+  t.ok(problems.includes("The WAL could not be flushed to disk"));
   await store.close();
 });
 
