@@ -1,4 +1,5 @@
-// The command `jindou migrate`: one move with progress on standard error. State: the move's.
+// The command `jindou migrate`: one migration, with its progress on standard error. State: that of
+// the migration.
 
 import type { Config } from "./config/schema.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
@@ -6,8 +7,8 @@ import { Progress } from "./migrate/progress.ts";
 import { migrationOf } from "./server/migration.ts";
 
 /**
- * Resolves when everything is in Redis. Throws an Error with a message for the operator; a signal
- * ends it after the current page.
+ * Migrates the data and resolves when everything is in Redis. A signal ends the migration after the
+ * current page. Throws an Error with a message for the operator.
  */
 export async function moveData(config: Config): Promise<void> {
   const { stderr } = process;
@@ -19,23 +20,23 @@ export async function moveData(config: Config): Promise<void> {
     },
     () => performance.now(),
   );
-  const say = (sentence: string) => {
+  const print = (line: string) => {
     progress.end();
-    stderr.write(`${sentence}\n`);
+    stderr.write(`${line}\n`);
   };
   let compared = "";
   const migration = migrationOf(config, {
-    onError: (error, what) => say(`jindou: ${what}: ${String(error)}`),
-    onFailure() {}, // there is no second attempt
-    onProgress: (how) => progress.show(how),
-    onWaiting: waitingIn(say, progress),
+    onError: (error, what) => print(`jindou: ${what}: ${String(error)}`),
+    onFailure() {}, // the error is thrown, because there is only one attempt
+    onProgress: (current) => progress.show(current),
+    onWaiting: reportOther(print, progress),
     onLost(error) {
-      say(`jindou: ${error instanceof Error ? error.message : String(error)}.`);
+      print(`jindou: ${error instanceof Error ? error.message : String(error)}.`);
       process.exit(FAILED);
     },
     onCompared(counts) {
-      const words = counts.map(({ what, count }) => `${count} ${what}`);
-      compared = words.join(", ");
+      const texts = counts.map(({ what, count }) => `${count} ${what}`);
+      compared = texts.join(", ");
     },
   });
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, stopOnce(migration));
@@ -44,43 +45,42 @@ export async function moveData(config: Config): Promise<void> {
   } finally {
     progress.end();
   }
-  say(
+  print(
     migration.state.status === "migrated"
       ? "Everything was moved by another process or an earlier one; nothing is left to do."
       : `Everything is in Redis and was compared: ${compared}. Keep the folder until you are sure of it.`,
   );
 }
 
-/**
- * Reports once that another process moves the data, then its progress and errors.
- */
-function waitingIn(
-  say: (sentence: string) => void,
+/** Reports once that another process migrates the data, then its progress and errors. */
+function reportOther(
+  print: (line: string) => void,
   progress: Progress,
 ): (other: OtherMove) => void {
-  let said: string | undefined;
+  let printed: string | undefined;
   return ({ step, done, total, lastErr }) => {
-    if (said === undefined) say("Another process moves the data; waiting for it.");
-    if (lastErr !== undefined && lastErr !== said)
-      say(`Its last try failed: ${lastErr}. Waiting for its next.`);
-    said = lastErr ?? "";
+    if (printed === undefined) print("Another process moves the data; waiting for it.");
+    if (lastErr !== undefined && lastErr !== printed)
+      print(`Its last try failed: ${lastErr}. Waiting for its next.`);
+    printed = lastErr ?? "";
     if (step !== "") progress.show({ step, done, total });
   };
 }
 
-/** A signal that repeats the first so soon is the same wish, as of npm. */
+/** A signal this soon after the first one repeats it: npm forwards each signal a second time. */
 const ECHO_MS = 300;
 const FAILED = 1;
 
 /**
- * The first ends the move after its page, a later one the process at once: the next run goes on.
+ * Returns a handler for signals. The first signal ends the migration after the current page, a
+ * later one ends the process immediately. In both cases the next run resumes the migration.
  */
 function stopOnce(migration: Migration): () => void {
-  let askedAtMs: number | undefined;
+  let stoppedAtMs: number | undefined;
   return () => {
     const nowMs = performance.now();
-    if (askedAtMs !== undefined && nowMs - askedAtMs > ECHO_MS) process.exit(FAILED);
-    askedAtMs ??= nowMs;
+    if (stoppedAtMs !== undefined && nowMs - stoppedAtMs > ECHO_MS) process.exit(FAILED);
+    stoppedAtMs ??= nowMs;
     migration.close();
   };
 }

@@ -1,6 +1,6 @@
-// Splits long work into short slices between which the event loop does other work. Works that share
-// `Turns` take turns: one of them continues in each iteration of the event loop. State: the start
-// of the current slice, and the works that wait.
+// Splits a long job into short slices, between which the event loop does other work. Jobs that
+// share `Turns` take turns: one of them continues in each iteration of the event loop. State: the
+// start of the current slice, and the jobs that wait.
 
 /** Number of steps between two reads of the clock. */
 const STEPS_PER_READ = 4;

@@ -1,6 +1,7 @@
-// One attempt at a move: copies the rows of each table page by page, stores a watermark in Redis
-// after each page, then reads both sides once more and compares them. The next attempt resumes at
-// the watermark, or from the beginning after a comparison found differences. State: in Redis only.
+// One attempt of a migration. It copies the rows of each table page by page and saves a watermark
+// in Redis after each page. Then it reads both sides again and compares them. The next attempt
+// resumes at the watermark, or at the beginning if the comparison found differences. All state is
+// in Redis.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MoveSource } from "../store/embedded/export.ts";
@@ -15,30 +16,34 @@ import {
 import type { MoveProgress, MoveRecord, RecordChange } from "./record.ts";
 import { type MoveTable, moveTables } from "./tables.ts";
 
-/** The step after those that copy. */
+/** Name of the step that compares. It follows the steps that copy. */
 const VERIFY_STEP = "verify";
+/** Minimum time between two saves of the progress while comparing. */
 const SAVE_MS = 1000;
-const MAX_TOLD = 10;
-/** Bounds of a page: what is written or compared at once. */
+/** Maximum number of differences that are named in an error message. */
+const MAX_NAMED = 10;
+/** Maximum number of rows in a page. */
 const MAX_ROWS = 500;
+/** Number of bytes after which a page ends. */
 const MAX_BYTES = 1_048_576;
 
+/** The ports of one attempt. */
 export interface CopyPorts {
   readonly source: MoveSource;
   readonly target: MoveTarget;
   readonly context: MoveContext;
   readonly record: Pick<MoveRecord, "watermark" | "differing" | "beganAtMs">;
   readonly save: (change: RecordChange) => Promise<void>;
-  /** Throws when the attempt must end. */
+  /** Throws if the attempt must end. */
   readonly assertGoing: () => void;
   readonly onProgress: (progress: MoveProgress) => void;
-  /** Both sides are equal; how much of what Redis holds. */
+  /** Called when both sides are equal, with the number of values of each kind in Redis. */
   readonly onCompared: (counts: readonly RowCount[]) => void;
 }
 
 /**
- * After everything was copied again Redis still differs from the folder in the same keys: no retry
- * helps.
+ * Thrown if Redis differs from the folder in the same keys after everything was copied again.
+ * Retrying cannot help.
  */
 export class MoveStuck extends BrokerError {
   /** Identifies the move (see `MoveRecord`). */
@@ -54,15 +59,15 @@ export class MoveStuck extends BrokerError {
 }
 
 /**
- * Resolves when everything is in Redis and was compared. Throws BrokerError with an error message,
- * MoveStuck where no retry helps.
+ * Copies everything to Redis and compares it. Throws a BrokerError on failure, which is a
+ * `MoveStuck` if retrying cannot help.
  */
-export async function copyAll(parts: CopyPorts): Promise<void> {
-  const { record, save } = parts;
-  const tables = moveTables(parts.source, parts.context);
-  await copy(parts, tables);
-  const { differing, counts } = await compare(parts, tables);
-  if (differing === "") return parts.onCompared(counts);
+export async function copyAll(ports: CopyPorts): Promise<void> {
+  const { record, save } = ports;
+  const tables = moveTables(ports.source, ports.context);
+  await copy(ports, tables);
+  const { differing, counts } = await compare(ports, tables);
+  if (differing === "") return ports.onCompared(counts);
   await save({ watermark: undefined, rows: 0, differing });
   if (record.differing === differing) throw new MoveStuck(differing, record.beganAtMs);
   throw new BrokerError("internal", {
@@ -70,17 +75,17 @@ export async function copyAll(parts: CopyPorts): Promise<void> {
   });
 }
 
-async function copy(parts: CopyPorts, tables: readonly MoveTable[]): Promise<void> {
-  const { target, record, save, onProgress } = parts;
+async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<void> {
+  const { target, record, save, onProgress } = ports;
   const { watermark: from } = record;
   let step = tables.find(({ name }) => name === from?.table)?.step;
   let done = from?.rows ?? 0;
-  await eachPage(parts, pagesOf(tables, from), async ([table, rows]) => {
+  await eachPage(ports, pagesOf(tables, from), async ([table, rows]) => {
     await target.write(factsOf(rows));
     if (table.step !== step) done = 0;
     step = table.step;
     done += rows.length;
-    const total = totalOf(tables.filter((one) => one.step === step));
+    const total = totalOf(tables.filter((other) => other.step === step));
     const at = rows.at(-1)?.at ?? "";
     const watermark = { table: table.name, at, rows: done };
     await save({ step, rows: done, total, watermark });
@@ -89,23 +94,23 @@ async function copy(parts: CopyPorts, tables: readonly MoveTable[]): Promise<voi
 }
 
 /**
- * `differing` names the first few differences and counts the others; "": none. Equal differences
- * give equal text.
+ * Compares both sides. `differing` names the first differences and the number of the others, and is
+ * "" if there are none. The same differences always produce the same text.
  */
 async function compare(
-  parts: CopyPorts,
+  ports: CopyPorts,
   tables: readonly MoveTable[],
 ): Promise<{
   readonly differing: string;
   readonly counts: readonly RowCount[];
 }> {
-  const { target, save, onProgress } = parts;
+  const { target, save, onProgress } = ports;
   const counts = new MoveCounts(target);
-  const found = new Set<string>();
-  let differences = 0;
-  const note = (words: readonly string[]) => {
-    differences += words.length;
-    for (const one of words) if (found.size < MAX_TOLD) found.add(one);
+  const named = new Set<string>();
+  let count = 0;
+  const addDifferences = (differences: readonly string[]) => {
+    count += differences.length;
+    for (const difference of differences) if (named.size < MAX_NAMED) named.add(difference);
   };
   const [step, total] = [VERIFY_STEP, totalOf(tables)];
   let done = 0;
@@ -118,41 +123,41 @@ async function compare(
     await save({ step, rows: done, total });
   };
   await advance(0);
-  await eachPage(parts, pagesOf(tables), async ([, rows]) => {
-    const [words] = await Promise.all([target.differing(factsOf(rows)), counts.take(rows)]);
-    note(words);
+  await eachPage(ports, pagesOf(tables), async ([, rows]) => {
+    const [differences] = await Promise.all([target.differing(factsOf(rows)), counts.take(rows)]);
+    addDifferences(differences);
     await advance(rows.length);
   });
-  note(counts.differences());
-  const more = differences - found.size;
-  const words = more > 0 ? [...found, `and ${more} more`] : [...found];
-  return { counts: counts.found(), differing: words.join("; ") };
+  addDifferences(counts.differences());
+  const more = count - named.size;
+  const texts = more > 0 ? [...named, `and ${more} more`] : [...named];
+  return { counts: counts.found(), differing: texts.join("; ") };
 }
 
-/** What is written or compared at once. */
+/** Rows of one table that are written or compared together. */
 type Page = readonly [table: MoveTable, rows: readonly MoveRow[]];
 
-/** Does the work of one page after the other; the next one is read meanwhile. */
+/** Processes one page after the other. The next page is read while one is being processed. */
 async function eachPage(
   { assertGoing }: Pick<CopyPorts, "assertGoing">,
   pages: Iterable<Page>,
-  work: (page: Page) => Promise<void>,
+  handle: (page: Page) => Promise<void>,
 ): Promise<void> {
-  let working: Promise<void> = Promise.resolve();
+  let handling: Promise<void> = Promise.resolve();
   try {
     for (const page of pages) {
-      await working;
+      await handling;
       assertGoing();
-      working = work(page);
-      working.catch(() => undefined); // awaited above or below
+      handling = handle(page);
+      handling.catch(() => undefined); // a rejection is handled by one of the awaits
     }
-    await working;
+    await handling;
   } finally {
-    await working.catch(() => undefined); // nothing is in flight when the lease is released
+    await handling.catch(() => undefined); // no call may be in flight when the lease is released
   }
 }
 
-/** The rows after the watermark, table by table, in groups bounded in number and bytes. */
+/** Yields the rows after the watermark, table by table, in pages. */
 function* pagesOf(
   tables: readonly MoveTable[],
   watermark?: MoveRecord["watermark"],
@@ -163,7 +168,7 @@ function* pagesOf(
     let bytes = 0;
     for (const row of table.rows(table.name === watermark?.table ? watermark.at : "")) {
       rows.push(row);
-      for (const one of row.facts ?? []) bytes += bytesOf(one);
+      for (const rowFact of row.facts ?? []) bytes += bytesOf(rowFact);
       if (rows.length < MAX_ROWS && bytes < MAX_BYTES) continue;
       yield [table, rows];
       rows = [];

@@ -1,6 +1,7 @@
-// What rows become in Redis: facts about single keys, which one script writes (idempotently) and
-// checks. Also counts what the keys hold, to find data that was not moved. State: a semaphore, the
-// counts.
+// Writes and checks the migrated data in Redis. Each row of the folder becomes facts, each of which
+// states what one key of Redis must hold. One script writes a fact, idempotently, or checks it. The
+// values in Redis are also counted, to find data that the facts do not cover. State: a semaphore
+// and the counts.
 
 import { BrokerError } from "../broker/errors.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -9,63 +10,71 @@ import { type Arg, loadScript } from "../redis/script.ts";
 
 const IMPORT = loadScript(new URL("./lua/import.lua", import.meta.url));
 
-/** See `lua/import.lua`. */
+/** What one key of Redis must hold (see `lua/import.lua`). */
 export interface Fact {
   readonly key: string;
+  /** Command by which the items are written. */
   readonly how: "HSET" | "SADD" | "ZADD" | "LT" | "SET" | "RPUSH" | "XADD" | "XNEW";
+  /** Arguments of the command after the key. */
   readonly items: readonly Arg[];
+  /** Minimum time in milliseconds until the key expires. 0 means that it does not expire. */
   readonly keepMs: number;
 }
 
+/** Creates a fact. */
 export function fact(how: Fact["how"], key: string, items: readonly Arg[], keepMs = 0): Fact {
   return { how, key, items, keepMs };
 }
 
-/** What the facts of a row depend on. */
+/** Values on which the facts of all rows depend. */
 export interface MoveContext {
   readonly link: Pick<RedisLink, "keys" | "isCluster">;
   /** Unix milliseconds. */
   readonly clock: () => number;
-  /** When the move began, Unix milliseconds; the time of the last event of active streams. */
+  /**
+   * Start of the migration in Unix milliseconds. Active streams get it as the time of their last
+   * event.
+   */
   readonly beganAtMs: number;
   readonly dedupeWindowMs: number;
-  /** 0: no limit. */
+  /** 0 means no limit. */
   readonly retentionMs: number;
 }
 
-/** How much longer than its lifetime an expiring value is kept: clocks differ. */
+/** Time by which a key outlives the value in it, because the clocks of machines differ. */
 export const SPACE_MS = 60_000;
 
-/** Approximate; numbers are not counted. */
+/** Returns the approximate size of a fact. Numbers are not counted. */
 export function bytesOf({ items }: Fact): number {
   let bytes = 0;
   for (const item of items) if (typeof item !== "number") bytes += item.length;
   return bytes;
 }
 
-/** Facts that say all of what their key holds: of several the last one counts. */
-const WHOLE: ReadonlySet<Fact["how"]> = new Set(["SET", "RPUSH"]);
+/** Commands that replace the whole value of a key. The last fact of a key counts. */
+const REPLACING: ReadonlySet<Fact["how"]> = new Set(["SET", "RPUSH"]);
 
-/**
- * Merges the facts of one key, in order: a key is written or checked by one call.
- */
-function joined(facts: readonly Fact[]): Iterable<Fact> {
-  const found = new Map<string, Fact & { readonly items: Arg[] }>();
+/** Merges the facts of each key, in order, so that one call writes or checks a key. */
+function merged(facts: readonly Fact[]): Iterable<Fact> {
+  const byKey = new Map<string, Fact & { readonly items: Arg[] }>();
   for (const { key, how, items, keepMs } of facts) {
-    const before = found.get(key);
-    const keptMs = Math.max(before?.keepMs ?? 0, keepMs);
-    const added = before !== undefined && !WHOLE.has(how) ? before : undefined;
-    found.set(key, {
-      ...{ key, how: added?.how ?? how, keepMs: keptMs },
-      items: added?.items ?? [...items],
+    const previous = byKey.get(key);
+    const maxKeepMs = Math.max(previous?.keepMs ?? 0, keepMs);
+    const extended = previous !== undefined && !REPLACING.has(how) ? previous : undefined;
+    byKey.set(key, {
+      ...{ key, how: extended?.how ?? how, keepMs: maxKeepMs },
+      items: extended?.items ?? [...items],
     });
-    added?.items.push(...items);
+    extended?.items.push(...items);
   }
-  return found.values();
+  return byKey.values();
 }
 
-/** Parts of the key layout: the command that counts one, and its name for people. */
-const PARTS = {
+/**
+ * Kinds of values that are counted. For each kind: the command that counts the values of a key, the
+ * name shown to the operator, and the field of a hash if the command needs one.
+ */
+const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
   managers: ["hlen", "managers' passwords"],
   systemUids: ["scard", "system accounts"],
@@ -85,56 +94,60 @@ const PARTS = {
   inboxSeq: ["exists", "command inboxes"],
   inbox: ["xlen", "commands in inboxes"],
 } as const;
-export type Part = keyof typeof PARTS;
-const NAMES = Object.keys(PARTS) as readonly Part[];
+/** Name of a kind of values that are counted. */
+export type CountedKind = keyof typeof COUNTED_KINDS;
+const KIND_NAMES = Object.keys(COUNTED_KINDS) as readonly CountedKind[];
 
+/** A row of the folder with its position. */
 export interface MoveRow extends RowFacts {
-  /** The watermark when everything through this row is done. */
+  /** Watermark when this row and all earlier ones are processed. */
   readonly at: string;
 }
 
+/** What a row of the folder becomes in Redis. */
 export interface RowFacts {
   readonly facts?: readonly Fact[];
-  /** The parts that this row adds one to; `expired`: that may still hold it. */
-  readonly counts?: readonly Part[];
-  readonly expired?: readonly Part[];
-  /** Keys to count, once all their rows are taken. */
-  readonly sizes?: readonly (readonly [Part, string])[];
+  /** Kinds of which the row is one value. */
+  readonly counts?: readonly CountedKind[];
+  /** Kinds of which the row is one value that has expired and may still be in Redis. */
+  readonly expired?: readonly CountedKind[];
+  /** Keys whose values are counted. */
+  readonly sizes?: readonly (readonly [CountedKind, string])[];
 }
 
 type Link = Pick<RedisLink, "call" | "run" | "settings">;
 
-const MAX_AT_ONCE = 256;
-const SHARE = 4;
+/** Maximum number of calls in flight. */
+const MAX_CALLS = 256;
+/** The calls in flight use at most one of `CALL_SHARE` parts of what the link allows. */
+const CALL_SHARE = 4;
 
 /** The Redis that receives the data. */
 export class MoveTarget {
   readonly #link: Link;
   readonly #until: (key: string) => number;
-  /** Bounds the calls in flight to a share of what the link takes. */
+  /** Limits the calls in flight. */
   readonly #calls: Semaphore;
   #isAnswered = true;
 
   /**
-   * `until` returns the fence of a key: Unix milliseconds of its server's clock after which a write
-   * is rejected. It throws `unavailable` when the lease was lost.
+   * Creates a target. `until` returns the fence of a key: the time on the clock of the key's
+   * server, in Unix milliseconds, from which writes are rejected. It throws `unavailable` if the
+   * lease was lost.
    */
   constructor(link: Link, until: (key: string) => number) {
     this.#link = link;
     this.#until = until;
-    const share = Math.floor(link.settings.maxInFlight / SHARE);
-    this.#calls = new Semaphore(Math.min(MAX_AT_ONCE, share));
+    const share = Math.floor(link.settings.maxInFlight / CALL_SHARE);
+    this.#calls = new Semaphore(Math.min(MAX_CALLS, share));
   }
 
-  /** False: a write got no answer, and may still reach its server. */
+  /** False if a write got no reply, so that it may still reach its server. */
   get isAnswered(): boolean {
     return this.#isAnswered;
   }
 
-  /**
-   * Resolves when Redis has all of them. Throws as the link does, and `unavailable` when the lease
-   * was lost.
-   */
+  /** Writes facts. Throws the errors of the link, and `unavailable` if the lease was lost. */
   async write(facts: readonly Fact[]): Promise<void> {
     const writes = this.#each(facts, this.#until);
     writes.catch(() => {
@@ -147,99 +160,110 @@ export class MoveTarget {
         });
   }
 
-  /** Names the keys whose facts are missing or differ. Throws as the link does. */
+  /** Returns a message for each key that does not hold its facts. Throws the errors of the link. */
   async differing(facts: readonly Fact[]): Promise<readonly string[]> {
-    const looks = await this.#each(facts, () => "check");
-    const others = looks.filter(({ reply }) => reply !== 1);
-    return others.map(({ key }) => `${JSON.stringify(key)} differs`);
+    const checks = await this.#each(facts, () => "check");
+    const differences = checks.filter(({ reply }) => reply !== 1);
+    return differences.map(({ key }) => `${JSON.stringify(key)} differs`);
   }
 
-  /** One command. Throws as the link does. */
+  /** Runs one command on a key. Throws the errors of the link. */
   ask(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.#calls.run(() => this.#link.call(command, key, ...args));
   }
 
+  /** Runs the script for each key and returns the replies. */
   async #each(facts: readonly Fact[], until: (key: string) => Arg) {
-    const calls = [...joined(facts)].map(({ key, how, items, keepMs }) =>
+    const calls = [...merged(facts)].map(({ key, how, items, keepMs }) =>
       this.#calls.run(async () => {
         const args = [until(key), how, Math.ceil(keepMs), ...items];
         return { key, reply: await this.#link.run(IMPORT, [key], args) };
       }),
     );
-    await Promise.allSettled(calls); // no call is in flight when this throws
+    await Promise.allSettled(calls); // no call may be in flight when this throws
     return Promise.all(calls);
   }
 }
 
-/** Fields of a channel's head that are no sender's. */
+/** Fields of a channel's head besides the newest seqs of senders. */
 const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info", "lists"] as const;
 
-/** How much of a part Redis holds. */
+/** The number of values of one kind in Redis. */
 export interface RowCount {
+  /** Name of the kind for the operator. */
   readonly what: string;
   readonly count: number;
 }
 
+/** Counts values in the folder and in Redis, and compares the numbers. */
 export class MoveCounts {
   readonly #target: Pick<MoveTarget, "ask">;
-  readonly #wanted = new Map<Part, number>();
-  /** Expired rows that Redis may still hold. */
-  readonly #allowed = new Map<Part, number>();
-  readonly #found = new Map<Part, number>();
-  /** The last key counted of each part: rows of one key are adjacent, and it is counted once. */
-  readonly #last = new Map<Part, string>();
+  /** Values in the folder. */
+  readonly #expected = new Map<CountedKind, number>();
+  /** Expired values in the folder. Redis may still hold them. */
+  readonly #allowed = new Map<CountedKind, number>();
+  /** Values in Redis. */
+  readonly #stored = new Map<CountedKind, number>();
+  /**
+   * The last key counted for each kind. The rows of a key are consecutive, and it must be counted
+   * only once.
+   */
+  readonly #lastKey = new Map<CountedKind, string>();
 
   constructor(target: Pick<MoveTarget, "ask">) {
     this.#target = target;
   }
 
-  /** To be called with every row once, in their order. Throws as the link does. */
+  /**
+   * Counts rows. Must be called with every row once, in their order. Throws the errors of the link.
+   */
   async take(rows: readonly MoveRow[]): Promise<void> {
-    const looks: Promise<void>[] = [];
+    const reads: Promise<void>[] = [];
     for (const { counts = [], expired = [], sizes = [] } of rows) {
-      for (const part of counts) add(this.#wanted, part, 1);
-      for (const part of expired) add(this.#allowed, part, 1);
-      for (const [part, key] of sizes) {
-        if (this.#last.get(part) === key) continue;
-        this.#last.set(part, key);
-        looks.push(this.#look(part, key));
+      for (const kind of counts) add(this.#expected, kind, 1);
+      for (const kind of expired) add(this.#allowed, kind, 1);
+      for (const [kind, key] of sizes) {
+        if (this.#lastKey.get(kind) === key) continue;
+        this.#lastKey.set(kind, key);
+        reads.push(this.#count(kind, key));
       }
     }
-    await Promise.all(looks);
+    await Promise.all(reads);
   }
 
-  /** Messages about the parts of which Redis holds another number. */
+  /** Returns a message for each kind whose numbers in the folder and in Redis differ. */
   differences(): readonly string[] {
-    return NAMES.flatMap((part) => {
-      const wanted = this.#wanted.get(part) ?? 0;
-      const most = wanted + (this.#allowed.get(part) ?? 0);
-      const found = this.#found.get(part) ?? 0;
-      if (found >= wanted && found <= most) return [];
-      const had = found < wanted ? wanted : most;
-      return [`${PARTS[part][1]}: the folder has ${had}, Redis ${found}`];
+    return KIND_NAMES.flatMap((kind) => {
+      const expected = this.#expected.get(kind) ?? 0;
+      const max = expected + (this.#allowed.get(kind) ?? 0);
+      const stored = this.#stored.get(kind) ?? 0;
+      if (stored >= expected && stored <= max) return [];
+      const inFolder = stored < expected ? expected : max;
+      return [`${COUNTED_KINDS[kind][1]}: the folder has ${inFolder}, Redis ${stored}`];
     });
   }
 
-  /** Of each part that is not empty. */
+  /** Returns the number of values of each kind in Redis that is not empty. */
   found(): readonly RowCount[] {
-    return NAMES.flatMap((part) => {
-      const count = this.#found.get(part) ?? 0;
-      return count === 0 ? [] : [{ what: PARTS[part][1], count }];
+    return KIND_NAMES.flatMap((kind) => {
+      const count = this.#stored.get(kind) ?? 0;
+      return count === 0 ? [] : [{ what: COUNTED_KINDS[kind][1], count }];
     });
   }
 
-  async #look(part: Part, key: string): Promise<void> {
-    const [command, , ...field] = PARTS[part];
+  /** Counts the values of a key in Redis. */
+  async #count(kind: CountedKind, key: string): Promise<void> {
+    const [command, , ...field] = COUNTED_KINDS[kind];
     let count = Number(await this.#target.ask(command, key, ...field));
-    if (part === "own" && count > 0) {
+    if (kind === "own" && count > 0) {
       const others = await this.#target.ask("hmget", key, ...HEAD_FIELDS);
-      const isThere = (one: unknown) => one !== null;
-      count -= (others as readonly unknown[]).filter(isThere).length; // HMGET's reply
+      const exists = (value: unknown) => value !== null;
+      count -= (others as readonly unknown[]).filter(exists).length; // the reply of HMGET
     }
-    add(this.#found, part, count);
+    add(this.#stored, kind, count);
   }
 }
 
-function add(sums: Map<Part, number>, part: Part, count: number): void {
-  sums.set(part, (sums.get(part) ?? 0) + count);
+function add(sums: Map<CountedKind, number>, kind: CountedKind, count: number): void {
+  sums.set(kind, (sums.get(kind) ?? 0) + count);
 }

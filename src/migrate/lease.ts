@@ -1,6 +1,7 @@
-// The lease of a move: one process holds it, and it expires two seconds after the process died.
-// State: the token, the fence of each server (a time of its own clock), the renewal timer. The
-// timer never takes a lost lease again: another process may have held it.
+// The lease of a migration. One process holds it, and it expires two seconds after that process
+// died. State: the token, the fence of each server (a time on its own clock), and the timer that
+// renews the lease. The timer must not acquire a lost lease again, because another process may have
+// held it in the meantime.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";
@@ -14,7 +15,7 @@ const RENEW_MS = 400;
 
 const keyOf = ({ keys }: Pick<RedisLink, "keys">) => keys.shared("migrating");
 
-/** Whether a process has the lease now. Throws as the link does. */
+/** Returns true if a process holds the lease now. Throws the errors of the link. */
 export async function isHeld(link: Pick<RedisLink, "call" | "keys">): Promise<boolean> {
   return (await link.call("exists", keyOf(link))) === 1;
 }
@@ -22,13 +23,15 @@ export async function isHeld(link: Pick<RedisLink, "call" | "keys">): Promise<bo
 type Link = Pick<RedisLink, "run" | "keys" | "primaries" | "primaryOf">;
 type Server = ReturnType<Link["primaryOf"]>;
 
+/** The lease as one process sees it. */
 export class Lease {
   readonly #link: Link;
-  /** What the lease's key holds while this process has it. */
+  /** Value of the lease's key while this process holds the lease. */
   readonly token = randomUUID();
-  #keptAtMs = Number.NEGATIVE_INFINITY;
-  /** Unix milliseconds of each server's own clock. */
-  #until: ReadonlyMap<Server, number> = new Map();
+  /** Time from which the last renewal counts. */
+  #renewedAtMs = Number.NEGATIVE_INFINITY;
+  /** Fence of each server, in Unix milliseconds of its clock. */
+  #fences: ReadonlyMap<Server, number> = new Map();
   #timer: NodeJS.Timeout | undefined;
   #mayBeWriting = false;
 
@@ -36,92 +39,97 @@ export class Lease {
     this.#link = link;
   }
 
-  /** Its key, in the slot of what the whole cluster shares. */
+  /** Key of the lease. It is in the slot of the keys that the whole cluster shares. */
   get key(): string {
     return keyOf(this.#link);
   }
 
-  /** False: another process has it. Throws as the link does. */
+  /**
+   * Acquires the lease and renews it from then on. Returns false if another process holds it.
+   * Throws the errors of the link.
+   */
   async take(): Promise<boolean> {
-    if (!(await this.#keep("take"))) return false;
+    if (!(await this.#acquire("take"))) return false;
     this.#timer = setInterval(() => {
-      this.#keep("keep").catch(() => false); // `assertHeld` finds out
+      this.#acquire("keep").catch(() => false); // `assertHeld` notices a lost lease
     }, RENEW_MS);
     this.#timer.unref();
     return true;
   }
 
   /**
-   * To be called before each piece of work. Throws `unavailable` when another process may have it
-   * by now.
+   * Throws `unavailable` if another process may hold the lease. Must be called before each piece of
+   * work.
    */
   assertHeld(): void {
-    if (performance.now() - this.#keptAtMs >= LEASE_MS) throw lostLease();
+    if (performance.now() - this.#renewedAtMs >= LEASE_MS) throw lostLease();
   }
 
   /**
-   * The fence of a key's server: Unix milliseconds of its clock. Throws `unavailable` when the
-   * lease is lost.
+   * Returns the fence for writes to a key, in Unix milliseconds of the clock of the key's server.
+   * Throws `unavailable` if the lease was lost.
    */
   untilOf(key: string): number {
     this.assertHeld();
-    const untilMs = this.#until.get(this.#link.primaryOf(key));
+    const untilMs = this.#fences.get(this.#link.primaryOf(key));
     if (untilMs === undefined) throw lostLease(); // a new server, until the next renewal
     return untilMs;
   }
 
   /**
-   * To be called after work that blocked the event loop. Throws as `assertHeld`.
+   * Renews the lease. Must be called after work that blocked the event loop. Throws `unavailable`
+   * if another process may hold the lease.
    */
   async renew(): Promise<void> {
-    await this.#keep("take");
+    await this.#acquire("take");
     this.assertHeld();
   }
 
   /**
-   * To be called when a write got no answer: it may reach its server until the fence ends. The
-   * lease is then not given back before.
+   * Records that a write got no reply. It may still reach its server until the fence of the server,
+   * so that the lease is then not released but expires.
    */
   noteUnanswered(): void {
     this.#mayBeWriting = true;
   }
 
-  /** Gives it back where that is possible; else it ends by itself. */
+  /** Stops the renewals and releases the lease if that is safe. Otherwise the lease expires. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
-    this.#keptAtMs = Number.NEGATIVE_INFINITY; // no write begins any more
+    this.#renewedAtMs = Number.NEGATIVE_INFINITY; // no write may start from now on
     if (this.#mayBeWriting) return;
-    await this.#ask(0, "keep").catch(() => false); // it ends by itself
+    await this.#callScript(0, "keep").catch(() => false); // the lease expires
   }
 
   /**
-   * Reads the servers' clocks first: no fence is later than the end of the lease, however far
-   * clocks are apart.
+   * Acquires or renews the lease, and returns true if this process holds it. The clocks of the
+   * servers are read first, so that no fence is later than the end of the lease, no matter how much
+   * the clocks differ.
    */
-  async #keep(how: "take" | "keep"): Promise<boolean> {
-    const askedAtMs = performance.now();
-    const until = new Map<Server, number>();
-    const asks = this.#link.primaries().map(async (server) => {
+  async #acquire(how: "take" | "keep"): Promise<boolean> {
+    const calledAtMs = performance.now();
+    const fences = new Map<Server, number>();
+    const reads = this.#link.primaries().map(async (server) => {
       const [seconds, micros] = await server.time();
       const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
-      until.set(server, nowMs + LEASE_MS);
+      fences.set(server, nowMs + LEASE_MS);
     });
-    await Promise.allSettled(asks); // a server without an answer takes no writes
-    const isOurs = await this.#ask(LEASE_MS, how);
-    if (isOurs && askedAtMs > this.#keptAtMs) {
-      this.#keptAtMs = askedAtMs;
-      this.#until = until;
+    await Promise.allSettled(reads); // a server that does not reply gets no fence, and so no writes
+    const isOurs = await this.#callScript(LEASE_MS, how);
+    if (isOurs && calledAtMs > this.#renewedAtMs) {
+      this.#renewedAtMs = calledAtMs;
+      this.#fences = fences;
     }
     return isOurs;
   }
 
-  async #ask(ms: number, how: "take" | "keep"): Promise<boolean> {
+  async #callScript(ms: number, how: "take" | "keep"): Promise<boolean> {
     const [keys, args] = [[this.key], [this.token, ms, how]];
     return (await this.#link.run(leaseScript, keys, args)) === 1;
   }
 }
 
-/** Another process may move by now. */
+/** Returns the error that is thrown if another process may hold the lease. */
 export function lostLease(): BrokerError {
   return new BrokerError("unavailable", {
     message: "The lease of the move was lost: it was not renewed in time, or Redis lost it",

@@ -1,5 +1,6 @@
-// What messages, streams, channel heads, dedupe entries and commands become in Redis (layout:
-// `store/redis/ports.ts`, of a stream `store/redis/lua/snapshot.lua`). Pure.
+// Builds the facts of messages, streams, channel heads, dedupe records and commands. The layout of
+// the keys is in `store/redis/ports.ts`, that of a stream in `store/redis/lua/snapshot.lua`. Pure
+// functions.
 
 import {
   type ChannelKey,
@@ -22,12 +23,17 @@ import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 
 const NO_TEXT = streamPayload("");
 
-/** When the sweep is to look at the channel. */
-function due({ link: { keys } }: MoveContext, channel: ChannelKey, atMs: number | "+inf"): Fact {
+/** Returns the fact that the sweep must visit the channel at `atMs`. */
+function sweepFact(
+  { link: { keys } }: MoveContext,
+  channel: ChannelKey,
+  atMs: number | "+inf",
+): Fact {
   return fact("LT", keys.bucket("due", bucketOf(channel)), [atMs, channel]);
 }
 
-function entry(
+/** Returns the fact of one entry of a Redis Stream. */
+function entryFact(
   isFirst: boolean,
   key: string,
   [id, fields, keepMs = 0]: readonly [string, readonly Arg[], number?],
@@ -35,7 +41,7 @@ function entry(
   return fact(isFirst ? "XNEW" : "XADD", key, [id, fields.length, ...fields], keepMs);
 }
 
-/** `isFirst`: the oldest message that its channel keeps. */
+/** Returns the facts of a message. `isFirst` is true for the oldest message of its channel. */
 export function messageFacts(
   context: MoveContext,
   row: SourceMessage & { readonly isFirst: boolean },
@@ -53,21 +59,24 @@ export function messageFacts(
   if (Number.isFinite(endMs)) {
     fields.push("x", `${endMs}`);
     facts.push(fact("ZADD", keys.channel("expiry", key), [endMs, id]));
-    facts.push(due(context, key, endMs));
+    facts.push(sweepFact(context, key, endMs));
     const redDots = keys.channel("redDots", key);
     if (message.header.redDot) facts.push(fact("ZADD", redDots, [seq, `${seq}:${endMs}`]));
   }
-  return [...facts, entry(isFirst, keys.channel("log", key), [id, fields])];
+  return [...facts, entryFact(isFirst, keys.channel("log", key), [id, fields])];
 }
 
-/** A clientMsgNo that follows from the message id is left out. */
+/** Encodes a message. A clientMsgNo that is derived from the message id is omitted. */
 function recordOf(message: Message): Buffer {
   const { clientMsgNo: no, messageId, timestampMs } = message;
   const clientMsgNo = no === clientMsgNoOf(messageId) ? "" : no;
   return encodeRecord({ ...message, clientMsgNo }, timestampMs);
 }
 
-/** `head` 0: the channel never stored a message; `edges` undefined: it stores none any more. */
+/**
+ * Returns the facts of a channel's head. `head` is 0 if the channel never stored a message, and
+ * `edges` is `undefined` if it no longer stores any.
+ */
 export function headFacts(
   context: MoveContext,
   row: {
@@ -87,7 +96,7 @@ export function headFacts(
   const users = usersOf(key);
   return [
     fact("HSET", head, items),
-    due(context, key, retentionMs > 0 ? oldestAtMs + retentionMs : "+inf"),
+    sweepFact(context, key, retentionMs > 0 ? oldestAtMs + retentionMs : "+inf"),
     ...users.map((uid) => {
       const peer = otherUser(users, uid);
       return fact("ZADD", link.keys.user("peers", uid), [newestAtMs, peer]);
@@ -95,6 +104,7 @@ export function headFacts(
   ];
 }
 
+/** Returns the facts of a dedupe record. */
 export function firstFacts(
   { link: { keys }, clock, dedupeWindowMs }: MoveContext,
   first: FirstRow | undefined,
@@ -107,14 +117,14 @@ export function firstFacts(
   return [fact("SET", dedupeKey(keys, first), [value], leftMs + SPACE_MS)];
 }
 
-/** `isFirst`: the oldest one of its inbox. */
+/** Returns the facts of a copy of a command. `isFirst` is true for the oldest copy of its inbox. */
 export function copyFacts(
   { link: { keys }, clock }: MoveContext,
   copy: {
     readonly uid: string;
     readonly seq: number;
     readonly message: Message;
-    /** When it leaves the inbox, Unix milliseconds. */
+    /** Time at which the copy is removed from the inbox, in Unix milliseconds. */
     readonly endMs: number;
     readonly isFirst: boolean;
   },
@@ -128,11 +138,12 @@ export function copyFacts(
     ...["x", `${endMs}`, "i", `${messageId}`, "n", `${payload.length}`],
     ...["r", recordOf(message)],
   ];
-  const copies = entry(isFirst, inbox, [`${seq}-0`, fields, leftMs + SPACE_MS]);
+  const copies = entryFact(isFirst, inbox, [`${seq}-0`, fields, leftMs + SPACE_MS]);
   if (endMs !== expiresAtMs(message)) return [copies];
   return [copies, fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`])];
 }
 
+/** Returns the facts of a stream. */
 export function streamFacts(
   context: MoveContext,
   { timestampMs: startedAtMs }: Message,
@@ -151,10 +162,10 @@ export function streamFacts(
   ];
   if (text !== "") facts.push(fact("SET", of("streamText"), [text]));
   if (notes.length > 0) facts.push(fact("RPUSH", of("streamNotes"), notes.map(encodeNote)));
-  // Retries of events of an ended stream are known for as long as those of messages.
-  const areKnown = isActive || startedAtMs + dedupeWindowMs > clock();
+  // The event ids of an ended stream are kept for the dedupe window, like those of messages.
+  const areKept = isActive || startedAtMs + dedupeWindowMs > clock();
   const keepMs = isActive ? 0 : dedupeWindowMs + SPACE_MS;
-  if (eventIds.length > 0 && areKnown)
+  if (eventIds.length > 0 && areKept)
     facts.push(fact("SADD", of("streamEventIds"), eventIds, keepMs));
   if (!isActive) return facts;
   const streams = keys.bucket("activeStreams", bucketOf(key));
@@ -175,7 +186,7 @@ function stateItems(
   const items: Arg[] = [
     ...["h", eventHead(snapshot), "i", `${messageId}`, "q", `${messageSeq}`],
     ...["t", `${startedAtMs}`, "n", `${nextIndex}`, "l", `${text.length}`],
-    ...["b", `${boundBytes(snapshot)}`, "a", `${lastMs}`],
+    ...["b", `${countedBytes(snapshot)}`, "a", `${lastMs}`],
     ...["e", `${STREAM_STATES.indexOf(state)}`, "sd", snapshot.startData],
   ];
   if (stopped) items.push("w", "1");
@@ -184,9 +195,10 @@ function stateItems(
 }
 
 /**
- * The bytes counted against the stream's bound, approximately: pieces of text are counted as one.
+ * Returns the approximate number of bytes that count towards the stream's maximum size. The text is
+ * counted as a single event.
  */
-function boundBytes(snapshot: SourceStream["snapshot"]): number {
+function countedBytes(snapshot: SourceStream["snapshot"]): number {
   const { text, startData, endData, notes } = snapshot;
   const plain = (type: string, data: string) => snapshotBytes({ type, data });
   let bytes = plain(STREAM_START, startData) + plain(STREAM_CONTENT, text);

@@ -1,7 +1,7 @@
-// Moves the data of an embedded store's folder into Redis before a node serves. The process with
-// the lease moves; the others wait and report the status. Failures are retried with increasing
-// delay unless no retry helps. State: the status, the access tokens last read from the folder, the
-// open connection.
+// Migrates the data of an embedded store's folder to Redis before a node serves clients. The
+// process that holds the lease copies the data, and the others wait and report the status. A failed
+// attempt is repeated with increasing delay, unless retrying cannot help. State: the status, the
+// access tokens last read from the folder, and the open connection.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../broker/errors.ts";
@@ -27,41 +27,46 @@ import { MOVE_STEPS } from "./tables.ts";
 type FolderOptions = Parameters<typeof openMoveSource>[0];
 
 interface MoveSettings {
-  /** The embedded store's folder; "": only waits for the move of another process. */
+  /** Folder of the embedded store. "" to only wait for the migration by another process. */
   readonly from: string;
   readonly redis: RedisSettings;
-  /** A node without a heartbeat for so long is dead. */
+  /** Time without a heartbeat after which a node is considered dead. */
   readonly deadAfterMs: number;
-  /** A move without a process for so long is reported as abandoned. */
+  /** Time without a process that copies after which the migration is reported as abandoned. */
   readonly abandonedAfterMs?: number;
-  /** The settings of the store on the folder. */
+  /** Settings of the embedded store. */
   readonly store: Omit<FolderOptions, "path" | "clock" | "onError" | "onLost"> & {
     readonly retentionS: number;
   };
 }
 
-/** Notifications about the move. */
+/** Callbacks of a migration. */
 export interface MoveEvents
   extends Pick<CopyPorts, "onProgress" | "onCompared">,
     Pick<FolderOptions, "onLost"> {
   /**
-   * An attempt failed; the next one follows in `retryMs`, undefined: no retry helps.
+   * Called when an attempt failed. The next one starts in `retryMs`. `undefined` if retrying cannot
+   * help.
    */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
-  /** Called with each poll while another process moves, or none does. */
+  /** Called at each poll while this process does not copy. */
   readonly onWaiting: (other: OtherMove) => void;
-  /** A failure that no caller receives. */
+  /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
 }
 
-/** A move by another process. */
+/** The migration as seen by a process that waits for another one. */
 export interface OtherMove extends MoveProgress {
-  /** Why its last attempt failed, until the next one begins; or that it is abandoned. */
+  /**
+   * Why the last attempt failed, or that the migration is abandoned. `undefined` while an attempt
+   * is running without an error.
+   */
   readonly lastErr: string | undefined;
+  /** True if no process has been copying for `abandonedAfterMs`. */
   readonly isAbandoned: boolean;
 }
 
-/** As `/migrate/result` has it [spec: Migration result]. */
+/** The reply of `/migrate/result` [spec: Migration result]. */
 interface MigrationStatus {
   readonly status: "running" | "completed" | "migrated" | "failed";
   readonly step: string;
@@ -73,9 +78,7 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/**
- * Longer than a process pauses between two attempts, plus the time to open the folder.
- */
+/** Longer than the pause between two attempts and the time to open the folder together. */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -83,6 +86,7 @@ const ABANDONED =
 const LOST =
   "Redis has lost what it held of the move; start a process with migrate.from, or jindou migrate, which begins again; or this node again, which then serves what there is";
 
+/** The migration as one process takes part in it. */
 export class Migration {
   readonly #settings: MoveSettings;
   readonly #events: MoveEvents;
@@ -91,18 +95,21 @@ export class Migration {
   #state: Omit<MigrationStatus, "tryCount"> = {
     ...{ status: "migrated", step: "", lastErr: null },
   };
-  #tries = 0;
+  #tryCount = 0;
   /**
-   * A record was read: if it disappears, Redis lost it, and the process keeps waiting.
+   * True if a record was read. If the record disappears later, Redis has lost it, and this process
+   * continues to wait.
    */
   #isAwaited = false;
-  /** The error after which this process does not retry. */
+  /** Error that retrying cannot fix. `undefined` if there was none. */
   #stuck: MoveStuck | undefined;
-  #nobodySinceMs: number | undefined;
+  /** Time since which no process has been copying. `undefined` while one is. */
+  #idleSinceMs: number | undefined;
   #link: RedisLink | undefined;
-  #look: SourceSummary | undefined;
+  /** Summary of the folder, `undefined` if it could not be read. */
+  #summary: SourceSummary | undefined;
 
-  /** Nothing is opened yet. `clock`: Unix milliseconds. */
+  /** Creates a migration without opening anything. `clock` returns Unix milliseconds. */
   constructor(settings: MoveSettings, events: MoveEvents, clock: () => number = Date.now) {
     this.#settings = settings;
     this.#events = events;
@@ -110,73 +117,75 @@ export class Migration {
   }
 
   get state(): MigrationStatus {
-    return { ...this.#state, tryCount: this.#tries };
+    return { ...this.#state, tryCount: this.#tryCount };
   }
 
-  /** The data is there. */
+  /** True if all data is in Redis. */
   get isOver(): boolean {
     const { status } = this.#state;
     return status === "completed" || status === "migrated";
   }
 
   /**
-   * Whether the node must wait for a move. False for a node without a folder while Redis is away.
-   * Throws `internal` with an error message when Redis holds what this build cannot use.
+   * Returns true if the node must wait for a migration. While Redis is unreachable, this is false
+   * for a node without a folder. Throws `internal` if Redis contains data that this build cannot
+   * use.
    */
   async isPending(): Promise<boolean> {
-    await this.#lookIntoFolder();
+    await this.#readSummary();
     try {
-      const now = await this.#use((link) => this.#read(link));
-      if (await this.#isDone(now)) return false;
-      this.#setStatus("running", now.record?.step);
+      const snapshot = await this.#use((link) => this.#read(link));
+      if (await this.#isDone(snapshot)) return false;
+      this.#setStatus("running", snapshot.record?.step);
       return true;
     } catch (error) {
-      if (asProblem(error).code !== "unavailable") throw error;
+      if (toBrokerError(error).code !== "unavailable") throw error;
       if (this.#hasFolder) this.#setStatus("running");
       return this.#hasFolder;
     }
   }
 
   /**
-   * Throws `unavailable` with an error message when a move began after `isPending`. A node calls it
-   * after its first heartbeat, which the process that moves looks for.
+   * Throws `unavailable` if a migration started after `isPending` returned. A node calls it after
+   * its first heartbeat, because a process does not start a migration while it sees heartbeats.
    */
   async assertNoneBegan(): Promise<void> {
     const { record, isMoving } = await this.#use(readMove);
-    if (record === undefined ? isMoving : !record.isDone) throw began();
+    if (record === undefined ? isMoving : !record.isDone) throw alreadyStartedError();
   }
 
   /**
-   * The same for a node that serves and was declared dead, after the first heartbeat of its new
-   * incarnation. Retries until Redis answers and no process holds the lease without a record.
-   * Resolves after `close`.
+   * Throws `unavailable` if a migration started while this node was considered dead. A serving node
+   * calls it after the first heartbeat of its new incarnation. Repeats the read while Redis cannot
+   * be read, or while a process holds the lease and has not created the record. Resolves after
+   * `close`.
    */
   async assertNoneBeganMeanwhile(): Promise<void> {
     const { signal } = this.#closing;
     while (!signal.aborted) {
-      const now = await this.#use(readMove).catch(() => undefined);
-      if (now?.record?.isDone === false) throw began();
-      if (now?.record !== undefined || now?.isMoving === false) return;
+      const snapshot = await this.#use(readMove).catch(() => undefined);
+      if (snapshot?.record?.isDone === false) throw alreadyStartedError();
+      if (snapshot?.record !== undefined || snapshot?.isMoving === false) return;
       await pause(POLL_MS, undefined, { signal }).catch(() => undefined);
     }
   }
 
   /**
-   * The owner of an access token as stored, by the token's SHA-256, until the move is done;
-   * undefined: the token is not valid. Throws `unavailable` while that is unknown. Until all tokens
-   * are in Redis those last read from the folder are valid: a logout at a node that still uses the
-   * folder is noticed with the next attempt.
+   * Returns the owner of an access token by the token's SHA-256, `undefined` if the token is not
+   * valid. Used until the migration is done. Throws `unavailable` while the owner cannot be
+   * determined. Until all tokens are in Redis, the tokens last read from the folder are valid, so
+   * that a logout at a node that still uses the folder takes effect at the next attempt.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;
     const areMoved = step !== "" && step !== MOVE_STEPS[0];
     const link = this.#link?.isUp === true ? this.#link : undefined;
-    if (this.#look !== undefined && !(areMoved && link)) {
-      const known = this.#look.tokens.get(Buffer.from(hash).toString("hex"));
-      return known && this.#clock() < known.expiresAtMs ? known.owner : undefined;
+    if (this.#summary !== undefined && !(areMoved && link)) {
+      const token = this.#summary.tokens.get(Buffer.from(hash).toString("hex"));
+      return token && this.#clock() < token.expiresAtMs ? token.owner : undefined;
     }
-    const parts = { link, clock: this.#clock };
-    const owner = link && (await accessTokenOwner({ ...parts, link }, hash));
+    const ports = { link, clock: this.#clock };
+    const owner = link && (await accessTokenOwner({ ...ports, link }, hash));
     if (owner === undefined && !(areMoved && link))
       throw new BrokerError("unavailable", {
         message:
@@ -187,41 +196,40 @@ export class Migration {
   }
 
   /**
-   * Retries until the data is in Redis; where no retry of this process helps it waits for another
-   * process. Throws `unavailable` after `close`, and `internal` as `isPending`.
+   * Resolves when the data is in Redis. Repeats failed attempts. If retrying cannot help, it waits
+   * for another process. Throws `unavailable` after `close`, and `internal` if Redis contains data
+   * that this build cannot use.
    */
   async run(): Promise<void> {
     for (let retryMs = RETRY_MS; ; ) {
       const error = await this.once().catch((thrown: unknown) => thrown);
       if (error === undefined) return;
       this.#assertOpen();
-      const problem = asProblem(error);
-      if (problem.cause instanceof UnusableRedis) throw problem;
-      const isStuck = problem instanceof MoveStuck;
-      this.#events.onFailure(problem, isStuck ? undefined : retryMs);
+      const failure = toBrokerError(error);
+      if (failure.cause instanceof UnusableRedis) throw failure;
+      const isStuck = failure instanceof MoveStuck;
+      this.#events.onFailure(failure, isStuck ? undefined : retryMs);
       if (isStuck) continue;
       await this.#pause(retryMs);
       retryMs = Math.min(retryMs * 2, MAX_RETRY_MS);
     }
   }
 
-  /**
-   * The same without retries: throws BrokerError.
-   */
+  /** Makes one attempt. Resolves when the data is in Redis, otherwise throws a BrokerError. */
   async once(): Promise<void> {
-    const before = this.#tries;
+    const countBefore = this.#tryCount;
     try {
-      await this.#use((link) => this.#follow(link));
+      await this.#use((link) => this.#runUntilDone(link));
     } catch (error) {
-      const problem = asProblem(error);
-      if (this.#tries === before) this.#tries += 1; // the attempt failed before it was counted
-      this.#setStatus("failed", this.#state.step, problem.message);
-      if (problem instanceof MoveStuck) this.#stuck = problem;
+      const failure = toBrokerError(error);
+      if (this.#tryCount === countBefore) this.#tryCount += 1; // it failed before it was counted
+      this.#setStatus("failed", this.#state.step, failure.message);
+      if (failure instanceof MoveStuck) this.#stuck = failure;
       throw error;
     }
   }
 
-  /** Ends the attempt after the current page. Safe to call twice. */
+  /** Ends the attempt after the current page. May be called more than once. */
   close(): void {
     this.#closing.abort();
   }
@@ -230,60 +238,63 @@ export class Migration {
     return this.#settings.from !== "";
   }
 
-  /** Resolves when the data is in Redis or there is nothing to wait for. */
-  async #follow(link: RedisLink): Promise<void> {
+  /**
+   * Copies the data or waits for another process to do so. Resolves when the data is in Redis or
+   * there is nothing to wait for.
+   */
+  async #runUntilDone(link: RedisLink): Promise<void> {
     for (let pollMs = POLL_MS; ; pollMs = Math.min(pollMs * 2, MAX_POLL_MS)) {
       this.#assertOpen();
-      const now = await this.#read(link);
-      if (await this.#isDone(now)) return;
-      const mayMove = this.#hasFolder && !this.#stuckAt(now.record);
-      if (mayMove && !now.isMoving && (await this.#attempt(link))) return;
-      this.#wait(now);
+      const snapshot = await this.#read(link);
+      if (await this.#isDone(snapshot)) return;
+      const mayMove = this.#hasFolder && !this.#stuckMessage(snapshot.record);
+      if (mayMove && !snapshot.isMoving && (await this.#attempt(link))) return;
+      this.#reportWaiting(snapshot);
       await this.#pause(pollMs);
     }
   }
 
   async #read(link: RedisLink): Promise<MoveSnapshot> {
-    const now = await readMove(link);
-    this.#isAwaited ||= now.record !== undefined;
-    this.#tries = Math.max(this.#tries, now.record?.tries ?? 0);
-    return now;
+    const snapshot = await readMove(link);
+    this.#isAwaited ||= snapshot.record !== undefined;
+    this.#tryCount = Math.max(this.#tryCount, snapshot.record?.tries ?? 0);
+    return snapshot;
   }
 
   /**
-   * Whether the data was moved before, or there is nothing to move. False where the data of another
-   * folder was moved: the attempt then fails.
+   * Returns true if the data is already in Redis, or there is nothing to migrate, and sets the
+   * status then. Returns false if the data of another folder is in Redis: the attempt then fails.
    */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
-    const isNothing = !this.#hasFolder && !isMoving && !this.#isAwaited;
-    if (!(record?.isDone ?? isNothing)) return false;
+    const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;
+    if (!(record?.isDone ?? isUnneeded)) return false;
     if (record !== undefined && this.#hasFolder) {
       // The folder may have been removed, or be on another machine.
-      const look = await readSourceSummary(this.#settings.from);
-      if (look !== undefined && look.id !== record.source) return false;
+      const summary = await readSourceSummary(this.#settings.from);
+      if (summary !== undefined && summary.id !== record.source) return false;
     }
     this.#setStatus("migrated", record?.step);
     return true;
   }
 
   /**
-   * True: this process has moved everything. False: another process has the lease or has moved
-   * everything.
+   * Copies the data if this process gets the lease. Returns true if everything was copied, and
+   * false if another process holds the lease or has copied everything.
    */
   async #attempt(link: RedisLink): Promise<boolean> {
     const lease = new Lease(link);
     if (!(await lease.take())) return false;
     try {
-      this.#tries += 1;
+      this.#tryCount += 1;
       this.#setStatus("running", "", this.#state.lastErr);
-      await this.#lookIntoFolder();
+      await this.#readSummary();
       const { from, store } = this.#settings;
       const { onError, onLost } = this.#events;
       const source = await openMoveSource({
         ...{ ...store, path: from, clock: this.#clock, onError, onLost },
       });
       try {
-        await lease.renew(); // opening may have held the event loop up
+        await lease.renew(); // opening may have blocked the event loop for long
         return await this.#move(link, lease, source);
       } finally {
         await source.close();
@@ -299,12 +310,12 @@ export class Migration {
       ...{ link, lease, source: source.id, nowMs: this.#clock(), deadAfterMs },
       pause: (ms) => this.#pause(ms),
     });
-    if (record.isDone) return false; // by another process in the meantime
+    if (record.isDone) return false; // another process was faster
     const target = new MoveTarget(link, (key) => lease.untilOf(key));
     const save: CopyPorts["save"] = (change) => saveRecord(link, lease, change);
     const barrier = new ReplicationBarrier(link);
     try {
-      await save({ tries: this.#tries, lastErr: "" });
+      await save({ tries: this.#tryCount, lastErr: "" });
       await copyAll({
         ...{ source, target, record, save },
         context: {
@@ -328,36 +339,37 @@ export class Migration {
       return true;
     } catch (error) {
       if (!target.isAnswered) lease.noteUnanswered();
-      const lastErr = asProblem(error).message;
-      if (link.isUp) await save({ lastErr }).catch(() => undefined); // best effort, for waiting processes
+      const lastErr = toBrokerError(error).message;
+      // Waiting processes report the error. That it is saved is not essential.
+      if (link.isUp) await save({ lastErr }).catch(() => undefined);
       throw error;
     } finally {
       barrier.close();
     }
   }
 
-  /** Updates the status while another process moves, or none does. */
-  #wait({ record, isMoving }: MoveSnapshot): void {
+  /** Updates and reports the status while this process does not copy. */
+  #reportWaiting({ record, isMoving }: MoveSnapshot): void {
     const nowMs = performance.now();
-    if (isMoving) this.#nobodySinceMs = undefined;
-    else this.#nobodySinceMs ??= nowMs;
+    if (isMoving) this.#idleSinceMs = undefined;
+    else this.#idleSinceMs ??= nowMs;
     const { abandonedAfterMs = ABANDONED_AFTER_MS } = this.#settings;
-    const forMs = nowMs - (this.#nobodySinceMs ?? nowMs);
-    const isAbandoned = forMs > abandonedAfterMs;
-    const stuck = isMoving ? undefined : this.#stuckAt(record);
-    const itsErr = record?.lastErr || undefined;
-    const why = record === undefined ? LOST : ABANDONED;
-    const abandoned = itsErr ? `${why}; its last error: ${itsErr}` : why;
-    const lastErr = stuck ?? (isAbandoned ? abandoned : itsErr);
+    const idleMs = nowMs - (this.#idleSinceMs ?? nowMs);
+    const isAbandoned = idleMs > abandonedAfterMs;
+    const stuck = isMoving ? undefined : this.#stuckMessage(record);
+    const recordErr = record?.lastErr || undefined;
+    const reason = record === undefined ? LOST : ABANDONED;
+    const abandoned = recordErr ? `${reason}; its last error: ${recordErr}` : reason;
+    const lastErr = stuck ?? (isAbandoned ? abandoned : recordErr);
     if (record !== undefined || !this.#hasFolder)
       this.#setStatus(lastErr ? "failed" : "running", record?.step, lastErr);
-    if (stuck !== undefined && !isAbandoned) return; // `onFailure` reported it
+    if (stuck !== undefined && !isAbandoned) return; // `onFailure` has already reported the error
     const { step = "", rows: done = 0, total = 0 } = record ?? {};
     this.#events.onWaiting({ step, done, total, lastErr, isAbandoned });
   }
 
-  /** Why this process does not retry this move; undefined: it does. */
-  #stuckAt(record: MoveRecord | undefined): string | undefined {
+  /** Returns why this process does not retry the migration, `undefined` if it does. */
+  #stuckMessage(record: MoveRecord | undefined): string | undefined {
     const stuck = this.#stuck;
     return record?.beganAtMs === stuck?.beganAtMs ? stuck?.message : undefined;
   }
@@ -366,20 +378,18 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /** Errors of the folder are reported when it is opened. */
-  async #lookIntoFolder(): Promise<void> {
+  /** Reads the summary of the folder. Errors are ignored here and reported when it is opened. */
+  async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
-    this.#look = await readSourceSummary(this.#settings.from).catch(() => undefined);
+    this.#summary = await readSourceSummary(this.#settings.from).catch(() => undefined);
   }
 
-  /**
-   * Runs `use` with a connection of its own. Throws BrokerError when Redis cannot be used.
-   */
+  /** Runs `use` with a new connection. Throws a BrokerError if Redis cannot be used. */
   async #use<T>(use: (link: RedisLink) => Promise<T>): Promise<T> {
     const { onError } = this.#events;
-    const parts = { name: "jindou-migrate", onError };
-    const link = new RedisLink(this.#settings.redis, parts);
-    await link.start().catch(redisTrouble);
+    const options = { name: "jindou-migrate", onError };
+    const link = new RedisLink(this.#settings.redis, options);
+    await link.start().catch(throwRedisError);
     this.#link = link;
     try {
       return await use(link);
@@ -391,7 +401,7 @@ export class Migration {
 
   async #pause(ms: number): Promise<void> {
     const { signal } = this.#closing;
-    await pause(ms, undefined, { signal }).catch(() => undefined); // `close` ends it
+    await pause(ms, undefined, { signal }).catch(() => undefined); // `close` rejects it
     this.#assertOpen();
   }
 
@@ -403,31 +413,34 @@ export class Migration {
   }
 }
 
-function redisTrouble(cause: unknown): never {
-  const words = cause instanceof Error ? cause.message : String(cause);
-  const message = `Redis cannot be used: ${words}`;
-  const isUnusable = cause instanceof UnusableRedis; // no retry helps
+function throwRedisError(cause: unknown): never {
+  const detail = cause instanceof Error ? cause.message : String(cause);
+  const message = `Redis cannot be used: ${detail}`;
+  const isUnusable = cause instanceof UnusableRedis; // retrying cannot help
   throw new BrokerError(isUnusable ? "internal" : "unavailable", {
     ...{ message, cause },
   });
 }
 
-/** Any other error keeps its message: the operator reads it. */
-function asProblem(error: unknown): BrokerError {
-  if (error instanceof BrokerError) return withWords(error);
+/** Turns any error into a BrokerError with the same message, which the operator reads. */
+function toBrokerError(error: unknown): BrokerError {
+  if (error instanceof BrokerError) return withCauseMessage(error);
   const message = error instanceof Error ? error.message : String(error);
   return new BrokerError("unavailable", { message, cause: error });
 }
 
-/** An error with the general message of its code gets that of its cause: a reply of Redis, say. */
-function withWords(error: BrokerError): BrokerError {
+/**
+ * Replaces the general message of an error code with the message of the cause, for example a reply
+ * of Redis.
+ */
+function withCauseMessage(error: BrokerError): BrokerError {
   const { code, message, cause } = error;
   const isGeneral = message === new BrokerError(code).message;
   if (!(isGeneral && cause instanceof Error)) return error;
   return new BrokerError(code, { message: cause.message, cause: error });
 }
 
-function began(): BrokerError {
+function alreadyStartedError(): BrokerError {
   return new BrokerError("unavailable", {
     message:
       "Data is being moved into this Redis since a moment ago; start the node again, it then waits for it",

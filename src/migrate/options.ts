@@ -1,7 +1,9 @@
-// The configuration keys of moving data from one store to another. A schema only.
+// Configuration schema of the section `migrate`. `config/` validates settings with it, and the
+// reference page of the settings is generated from it. No state.
 
 import { Type } from "typebox";
 
+/** Section `migrate`: moving the data of an embedded store to Redis. */
 export const migrateOptions = Type.Object(
   {
     from: Type.String({

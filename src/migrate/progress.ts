@@ -1,35 +1,41 @@
-// The progress bar of a move: one line that is redrawn at a terminal, a line every two seconds
-// elsewhere. State: the step and its start, the time of the last output.
+// Shows the progress of a migration: a bar that is redrawn on a terminal, otherwise a new line
+// every two seconds. State: the current step, its start, and the time of the last output.
 
 import type { MoveProgress } from "./record.ts";
 
+/** Where the progress is written to. */
 interface ProgressOutput {
   readonly isTTY: boolean;
-  /** Columns of a terminal. */
+  /** Width of the terminal in characters. */
   readonly columns: number;
   write(text: string): void;
 }
 
+/** Length of the bar in characters. */
 const BAR = 24;
+/** Minimum time between two outputs on a terminal. */
 const DRAW_MS = 100;
+/** Minimum time between two outputs elsewhere. */
 const LINE_MS = 2000;
 
+/** The progress display of one migration. */
 export class Progress {
   readonly #output: ProgressOutput;
   readonly #nowMs: () => number;
   #step = "";
   #startedAtMs = 0;
-  /** Rows that an earlier attempt had copied. */
-  #startedAt = 0;
-  #saidAtMs = 0;
+  /** Number of rows that were done when the step started, in an earlier attempt. */
+  #doneAtStart = 0;
+  #shownAtMs = 0;
   #isOpen = false;
 
-  /** `nowMs` of any monotonic clock. */
+  /** Creates a display. `nowMs` returns the time of any monotonic clock. */
   constructor(output: ProgressOutput, nowMs: () => number) {
     this.#output = output;
     this.#nowMs = nowMs;
   }
 
+  /** Shows the progress, unless the last output was too short a time ago. */
   show(progress: MoveProgress): void {
     const nowMs = this.#nowMs();
     const isNew = progress.step !== this.#step;
@@ -37,35 +43,35 @@ export class Progress {
       this.end();
       this.#step = progress.step;
       this.#startedAtMs = nowMs;
-      this.#startedAt = progress.done;
+      this.#doneAtStart = progress.done;
     }
     const { isTTY } = this.#output;
     const isLast = progress.done >= progress.total;
     const waitMs = isTTY ? DRAW_MS : LINE_MS;
-    if (!isNew && !isLast && nowMs - this.#saidAtMs < waitMs) return;
-    this.#saidAtMs = nowMs;
-    const words = this.#words(progress, nowMs);
-    if (!isTTY) return this.#output.write(`${words}\n`);
-    const line = `${bar(progress)} ${words}`;
+    if (!isNew && !isLast && nowMs - this.#shownAtMs < waitMs) return;
+    this.#shownAtMs = nowMs;
+    const text = this.#text(progress, nowMs);
+    if (!isTTY) return this.#output.write(`${text}\n`);
+    const line = `${bar(progress)} ${text}`;
     const width = Math.max(20, this.#output.columns - 1);
     this.#output.write(`\r\u001b[K${line.slice(0, width)}`);
     this.#isOpen = true;
   }
 
-  /** Ends the line, before other output. */
+  /** Ends the line. Must be called before other output. */
   end(): void {
     if (this.#isOpen) this.#output.write("\n");
     this.#isOpen = false;
   }
 
-  #words({ step, done, total }: MoveProgress, nowMs: number): string {
+  #text({ step, done, total }: MoveProgress, nowMs: number): string {
     const seconds = (nowMs - this.#startedAtMs) / 1000;
-    const rate = seconds > 0 ? (done - this.#startedAt) / seconds : 0;
+    const rate = seconds > 0 ? (done - this.#doneAtStart) / seconds : 0;
     const percent = Math.floor(100 * shareOf({ done, total }));
-    const words = `${step} ${done}/${total} (${percent} %)`;
-    if (rate <= 0 || done >= total) return words;
-    const left = Math.ceil((total - done) / rate);
-    return `${words}, ${Math.round(rate)}/s, ${duration(left)} left`;
+    const text = `${step} ${done}/${total} (${percent} %)`;
+    if (rate <= 0 || done >= total) return text;
+    const remainingS = Math.ceil((total - done) / rate);
+    return `${text}, ${Math.round(rate)}/s, ${duration(remainingS)} left`;
   }
 }
 

@@ -1,6 +1,7 @@
-// The record of a move in Redis: its source, watermark and last error, so that it is resumed and
-// happens once. All processes read it, the one with the lease writes it. It is created only in a
-// Redis that holds nothing else and on which no node lives. State: in Redis only.
+// The record of a migration in Redis: its source, watermark and last error. Because of it, a
+// migration is resumed after a failure and happens only once. All processes read the record, and
+// the process with the lease writes it. It is created only in a Redis without other data and
+// without live nodes. All state is in Redis.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
@@ -11,67 +12,71 @@ const enterScript = loadScript(new URL("./lua/enter.lua", import.meta.url));
 const saveScript = loadScript(new URL("./lua/save_record.lua", import.meta.url));
 
 const FORMAT = "1";
-/** Keys per SCAN. */
-const SCAN = 1000;
-const LOOK_MS = 100;
+/** Number of keys that one SCAN_COUNT visits. */
+const SCAN_COUNT = 1000;
+/** Pause between two reads of the heartbeats. */
+const WATCH_MS = 100;
 
 /**
- * Keys that an empty Redis may hold: the format, earlier moves, nodes that left or died with their
- * sessions, failed logins, replication marks.
+ * Matches the keys that a Redis without data may contain: those of the format, earlier migrations,
+ * nodes and sessions that have left or died, failed logins, and replication marks.
  */
-const OURS =
+const IGNORED_KEYS =
   /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
 
-/** Progress of a step; `total` is approximate. */
+/** The progress of a step, in rows. `total` is approximate. */
 export interface MoveProgress {
   readonly step: string;
   readonly done: number;
   readonly total: number;
 }
 
+/** The record of a migration. */
 export interface MoveRecord {
-  /** The id of the folder's data. */
+  /** Id of the folder's data. */
   readonly source: string;
   readonly isDone: boolean;
-  /** The current step, or the last one when it is done. */
+  /** Current step. After the end of the migration, the last one. */
   readonly step: string;
-  /** Rows of the step that are copied or compared. */
+  /** Number of rows of the step that are copied or compared. */
   readonly rows: number;
-  /** Rows of the step, approximately. */
+  /** Approximate number of rows of the step. */
   readonly total: number;
   /**
-   * Everything through this row of a table is copied, `rows` rows of its step; undefined: nothing.
+   * Last row that was copied: its table, its position in the table, and the number of rows of its
+   * step through it. `undefined` if nothing was copied.
    */
   readonly watermark:
     | { readonly table: string; readonly at: string; readonly rows: number }
     | undefined;
-  /** The differences that the last comparison found; "": none. */
+  /** Differences found by the last comparison, "" if there were none. */
   readonly differing: string;
-  /** Of the last attempt, until the next one begins; "": it did not fail. */
+  /** Error of the last attempt, "" if it did not fail. Reset when the next attempt starts. */
   readonly lastErr: string;
   readonly tries: number;
-  /** When it began, Unix milliseconds. */
+  /** Start of the migration in Unix milliseconds. */
   readonly beganAtMs: number;
 }
 
+/** Fields of the record to change. */
 export type RecordChange = Partial<Omit<MoveRecord, "source" | "beganAtMs">>;
 
 type Link = Pick<RedisLink, "call" | "keys">;
 
 const keyOf = ({ keys }: Pick<Link, "keys">): string => keys.shared("migration");
 
-/** A move as other processes see it. */
+/** The state of a migration at one moment, as other processes see it. */
 export interface MoveSnapshot {
-  /** Undefined: nothing was ever moved here. */
+  /** `undefined` if no data was ever migrated to this Redis. */
   readonly record: MoveRecord | undefined;
-  /** A process has the lease. */
+  /** True if a process holds the lease. */
   readonly isMoving: boolean;
 }
 
 /**
- * Reads the lease before the record: a process that takes the lease later finds the caller among
- * the living nodes, if the caller had sent a heartbeat. Throws as the link does, and `internal` on
- * a newer format.
+ * Reads the lease and then the record. If a process acquires the lease after that first read, it
+ * sees the heartbeat that the caller has already sent, and does not start. Throws the errors of the
+ * link, and `internal` if the record has a newer format.
  */
 export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);
@@ -80,12 +85,12 @@ export async function readMove(link: Link): Promise<MoveSnapshot> {
 
 async function readRecord(link: Link): Promise<MoveRecord | undefined> {
   const names = ["v", "source", "done", "step", "rows", "total", "at"];
-  const more = ["differing", "err", "tries", "began"];
-  const reply = await link.call("hmget", keyOf(link), ...names, ...more);
-  const [format, source, done, step, rows, total, at, ...rest] = (
+  const otherNames = ["differing", "err", "tries", "began"];
+  const reply = await link.call("hmget", keyOf(link), ...names, ...otherNames);
+  const [format, source, done, step, rows, total, at, ...others] = (
     reply as readonly (Buffer | null)[]
-  ).map((field) => String(field ?? "")); // HMGET's reply
-  const [differing = "", lastErr = "", tries, beganAtMs] = rest;
+  ).map((field) => String(field ?? "")); // the reply of HMGET
+  const [differing = "", lastErr = "", tries, beganAtMs] = others;
   if (source === undefined || source === "") return undefined;
   if (format !== FORMAT)
     throw new BrokerError("internal", {
@@ -100,8 +105,8 @@ async function readRecord(link: Link): Promise<MoveRecord | undefined> {
 }
 
 /**
- * Changes the named fields. Throws as the link does, and `unavailable` when the lease or the record
- * was lost.
+ * Changes fields of the record. Throws the errors of the link, and `unavailable` if the lease or
+ * the record was lost.
  */
 export async function saveRecord(
   link: Pick<RedisLink, "run" | "keys">,
@@ -122,96 +127,98 @@ export async function saveRecord(
   if ((await link.run(saveScript, keys, args)) !== 1) throw lostLease();
 }
 
-interface Entry {
+/** Arguments of `enterMove`. */
+interface EntryOptions {
   readonly link: RedisLink;
   readonly lease: Lease;
-  /** The id of the folder's data. */
+  /** Id of the folder's data. */
   readonly source: string;
   readonly nowMs: number;
-  /** A node without a heartbeat for so long is dead. */
+  /** Time without a heartbeat after which a node is considered dead. */
   readonly deadAfterMs: number;
-  /** Throws when the attempt must end. */
+  /** Waits. Throws if the attempt must end. */
   readonly pause: (ms: number) => Promise<void>;
 }
 
 /**
- * Creates the record of the move from `source`, or returns the one that exists. Waits for
- * `deadAfterMs` where nodes are registered, to find out whether one lives. Throws `internal` with
- * an error message, or as the link does.
+ * Creates the record of the migration from `source`, or returns the existing one. If nodes are
+ * registered, it first waits for `deadAfterMs` to see whether one of them is live. Throws
+ * `internal` if the migration must not start, and the errors of the link.
  */
-export async function enterMove(entry: Entry): Promise<MoveRecord> {
-  const { link, lease, source, nowMs } = entry;
-  const found = await readRecord(link);
-  if (found !== undefined && found.source !== source)
+export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
+  const { link, lease, source, nowMs } = options;
+  const existing = await readRecord(link);
+  if (existing !== undefined && existing.source !== source)
     throw refusal(
       "Redis holds data that was moved from another folder; two sets of data are never mixed",
       link,
     );
-  if (found !== undefined) return found;
-  const watched = await watchNodes(entry);
+  if (existing !== undefined) return existing;
+  const deadNodes = await watchNodes(options);
   await assertEmpty(link);
   const { keys } = link;
   const fields = ["v", FORMAT, "began", nowMs, "source", source];
   const reply = await link.run(
     enterScript,
     [keyOf(link), keys.shared("beats"), keys.shared("nodes"), lease.key],
-    [lease.token, fields.length, ...fields, ...[...watched].flat()],
+    [lease.token, fields.length, ...fields, ...[...deadNodes].flat()],
   );
   if (reply !== null && String(reply) === "") throw lostLease();
-  if (reply !== null) throw lives(link, String(reply));
+  if (reply !== null) throw liveNodeError(link, String(reply));
   const entered = await readRecord(link);
-  if (entered === undefined) throw lostLease(); // Redis lost it in the meantime
+  if (entered === undefined) throw lostLease(); // Redis has lost the new record
   return entered;
 }
 
 /**
- * The last heartbeats of nodes that sent no other one for `deadAfterMs`. Throws `internal` if a
- * node did.
+ * Watches the registered nodes for `deadAfterMs`, and returns the last heartbeat of each of them.
+ * Throws `internal` if a node sends another heartbeat during that time.
  */
 async function watchNodes({
   link,
   deadAfterMs,
   pause,
-}: Entry): Promise<ReadonlyMap<string, string>> {
+}: EntryOptions): Promise<ReadonlyMap<string, string>> {
   const seen = new Map<string, string>();
-  for (let untilMs = 0; ; await pause(LOOK_MS)) {
-    const now = await heartbeats(link);
-    for (const [node, beat] of now) {
+  for (let untilMs = 0; ; await pause(WATCH_MS)) {
+    const current = await heartbeats(link);
+    for (const [node, beat] of current) {
       if (!seen.has(node)) untilMs = performance.now() + deadAfterMs;
-      else if (seen.get(node) !== beat) throw lives(link, node);
+      else if (seen.get(node) !== beat) throw liveNodeError(link, node);
       seen.set(node, beat);
     }
-    if (now.size === 0 || performance.now() >= untilMs) return seen;
+    if (current.size === 0 || performance.now() >= untilMs) return seen;
   }
 }
 
-/** The last heartbeat of each incarnation, as stored. */
+/** Returns the last heartbeat of each incarnation. */
 async function heartbeats(link: Link): Promise<Map<string, string>> {
   const key = link.keys.shared("beats");
   const reply = await link.call("zrange", key, 0, -1, "WITHSCORES");
-  const texts = (reply as readonly unknown[]).map(String); // members and scores in turn
-  const found = new Map<string, string>();
-  for (let at = 0; at + 1 < texts.length; at += 2) found.set(texts[at] ?? "", texts[at + 1] ?? "");
-  return found;
+  const texts = (reply as readonly unknown[]).map(String); // alternating members and scores
+  const beats = new Map<string, string>();
+  for (let at = 0; at + 1 < texts.length; at += 2) beats.set(texts[at] ?? "", texts[at + 1] ?? "");
+  return beats;
 }
 
+/** Throws `internal` if Redis contains data. */
 async function assertEmpty(link: RedisLink): Promise<void> {
   const pattern = `${link.keys.prefix}:*`;
   for (const node of link.primaries()) {
     let cursor = "0";
     do {
-      const [next, found] = await node.scan(
-        ...([cursor, "MATCH", pattern, "COUNT", SCAN] as const),
+      const [next, page] = await node.scan(
+        ...([cursor, "MATCH", pattern, "COUNT", SCAN_COUNT] as const),
       );
       cursor = next;
-      const foreign = found.find((key) => !OURS.test(key));
+      const foreign = page.find((key) => !IGNORED_KEYS.test(key));
       if (foreign !== undefined)
         throw refusal(`Redis is not empty: it holds ${JSON.stringify(foreign)}`, link);
     } while (cursor !== "0");
   }
 }
 
-function lives(link: Pick<Link, "keys">, incarnation: string): BrokerError {
+function liveNodeError(link: Pick<Link, "keys">, incarnation: string): BrokerError {
   const node = JSON.stringify(incarnation.replace(/:[^:]*$/, ""));
   return new BrokerError("internal", {
     message: `The node ${node} runs on this Redis; stop all nodes before data is moved into it, or choose another redis.prefix than ${link.keys.prefix}`,

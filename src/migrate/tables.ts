@@ -1,6 +1,7 @@
-// The tables of an embedded store's folder in the order in which they move: how each is read after
-// a watermark, and what its rows become in Redis (layout: `store/redis/ports.ts`). Expired rows
-// become nothing. A channel's publication numbers start at its newest seq. No state.
+// The tables of an embedded store's folder, in the order in which they are migrated: how each is
+// read from a watermark, and what its rows become in Redis. The layout of the keys is in
+// `store/redis/ports.ts`. Expired rows become nothing. The publication numbers of a channel start
+// at its newest seq. No state.
 
 import {
   type ChannelKey,
@@ -27,50 +28,54 @@ import * as managers from "../store/redis/steps/managers.ts";
 import { systemUidsKey } from "../store/redis/steps/system-accounts.ts";
 import { encodeDevice } from "../store/redis/steps/users.ts";
 import {
+  type CountedKind,
   fact,
   type MoveContext,
   type MoveRow,
-  type Part,
   type RowFacts,
   SPACE_MS,
 } from "./facts.ts";
 import { copyFacts, firstFacts, headFacts, messageFacts, streamFacts } from "./message-facts.ts";
 
-/** In the order of the move: a later step needs the data of the earlier ones. */
+/** Steps that copy, in their order. A later step needs the data of the earlier ones. */
 export const MOVE_STEPS = ["user", "channel", "message"] as const;
 type MoveStep = (typeof MOVE_STEPS)[number];
 
+/** A table of the folder. */
 export interface MoveTable {
   readonly name: string;
   readonly step: MoveStep;
-  /** Rows, approximately. */
+  /** Approximate number of rows. */
   readonly total: number;
   /**
-   * The rows after the watermark `at` ("": all), read in chunks as the caller iterates, which may
-   * take any number of event-loop turns. Throws `internal` on data that cannot be read.
+   * Yields the rows after the watermark `at`, or all rows if it is "". They are read in chunks as
+   * the caller iterates, which may take any number of turns of the event loop. Throws `internal` if
+   * the data cannot be read.
    */
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** The time of entry in the index of a user's groups. */
+/** Time at which a group was added to the index of its user. It is unknown here. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 
-/** A table each row of which moves by itself. */
+/** Creates a table whose rows do not depend on each other. */
 function table<K, V>(
   [step, name]: readonly [MoveStep, string],
-  of: folder.RowTable,
+  rowTable: folder.RowTable,
   read: (row: folder.Row<K, V>) => RowFacts,
   range?: folder.Range,
 ): MoveTable {
   return {
-    ...{ name, step, total: folder.entriesOf(of) },
+    ...{ name, step, total: folder.entriesOf(rowTable) },
     *rows(place) {
-      for (const row of folder.rowsOf<K, V>(of, place, range)) yield { ...read(row), at: row.at };
+      for (const row of folder.rowsOf<K, V>(rowTable, place, range))
+        yield { ...read(row), at: row.at };
     },
   };
 }
 
+/** Returns all tables in the order in which they are migrated. */
 export function moveTables(source: folder.MoveSource, context: MoveContext): readonly MoveTable[] {
   return [
     ...userTables(source, context),
@@ -88,7 +93,7 @@ function userTables(
       ["user", "devices"],
       tables.devices,
       ({ key: [uid, flag], value }) => {
-        const [level, hash] = fieldsOf(value) as [DeviceLevel, Uint8Array]; // as written
+        const [level, hash] = fieldsOf(value) as [DeviceLevel, Uint8Array]; // the format of the row
         const key = keys.user("devices", uid);
         const device = encodeDevice({ level, tokenHash: hash });
         return {
@@ -131,19 +136,23 @@ function channelTables(
   { tables }: folder.MoveSource,
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
-  /** A uid of a channel with bits, each of which is a set in Redis. */
-  const uidTable = (name: "members" | "lists", sets: Readonly<Partial<Record<Part, number>>>) =>
+  /** Creates a table whose rows are a uid of a channel and bits. Each bit is a set in Redis. */
+  const uidTable = (
+    name: "members" | "lists",
+    sets: Readonly<Partial<Record<CountedKind, number>>>,
+  ) =>
     table<[type: ChannelType, id: string, uid: string], Stored>(
       ["channel", name],
       tables[name],
       ({ key: [type, id, uid], value }) => {
         const bits = Number(fieldsOf(value)[0]);
-        const all = Object.entries(sets) as [Part, number][]; // loses the type of its keys
-        const parts = all.flatMap(([part, bit]) => (bits & bit ? part : []));
+        // Object.entries loses the type of the keys.
+        const bitsBySet = Object.entries(sets) as [CountedKind, number][];
+        const kinds = bitsBySet.flatMap(([kind, bit]) => (bits & bit ? kind : []));
         const key = recordKey({ type, id });
         return {
-          facts: parts.map((part) => fact("SADD", keys.channel(part, key), [uid])),
-          counts: parts,
+          facts: kinds.map((kind) => fact("SADD", keys.channel(kind, key), [uid])),
+          counts: kinds,
         };
       },
     );
@@ -153,18 +162,19 @@ function channelTables(
       tables.channels,
       ({ key: [type, id], value }) => {
         const name = recordKey({ type, id });
-        const [ban, disband, sendBan, allowStranger, large] = fieldsOf(value) as boolean[]; // as written
+        // The format of the row.
+        const [ban, disband, sendBan, allowStranger, large] = fieldsOf(value) as boolean[];
         const info = encodeInfo({
           ...{ ban: ban === true, disband: disband === true },
           ...{ sendBan: sendBan === true, large: large === true },
           allowStranger: allowStranger === true,
         });
         const head = keys.channel("head", name);
-        const members: readonly Part[] =
+        const members: readonly CountedKind[] =
           type === GROUP_CHANNEL
             ? ["permanent", "temporary", "joinSeqs"]
             : ["permanent", "temporary"];
-        const sizes = members.map((part) => [part, keys.channel(part, name)] as const);
+        const sizes = members.map((kind) => [kind, keys.channel(kind, name)] as const);
         return {
           facts: [fact("HSET", head, ["info", info])],
           ...{ counts: ["info"], sizes: [["info", head], ...sizes] },
@@ -233,7 +243,8 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
       ["message", "positions"],
       tables.positions,
       ({ key: [uid, channel], value }) => {
-        // A power loss may have removed the channel: its seqs will be reused.
+        // A power failure may have removed the channel. Its seqs will be reused, so that the
+        // position would be wrong.
         if (tables.heads.get(channel) === undefined) return {};
         const position = fieldsOf(value).slice(0, 4).map(Number).join(" ");
         const key = keys.channel("positions", channel);
@@ -246,7 +257,7 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
     table<Buffer, Buffer>(["message", "inbox"], tables.inbox, ({ key, value, before }) => {
       const command = commandOf(value);
       const record = tables.commands.get(command);
-      if (record === undefined) return {}; // expired and removed
+      if (record === undefined) return {}; // the command has expired and was removed
       const { uid, seq } = folder.copyOf(key);
       const isFirst = !before || folder.copyOf(before).uid !== uid;
       const endMs = expiryOf(command);
@@ -267,16 +278,16 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
         ],
       };
     }),
-    ...tables.dedupe.map((of, at) => ({
+    ...tables.dedupe.map((rowTable, at) => ({
       ...table<Buffer, Buffer>(
         ["message", `commandFirsts${at}`],
-        of,
+        rowTable,
         (row) => ({
           facts: firstFacts(context, folder.firstOf(row, tables, at)),
         }),
         folder.rangeOf(folder.COMMANDS),
       ),
-      total: 0, // among those of `heads`
+      total: 0, // the table `heads` includes these rows in its total
     })),
     {
       ...{ name: "ids", step: "message", total: 1 },
@@ -302,7 +313,7 @@ function logFacts(
   const facts = messageFacts(context, { ...row, isStream, isFirst });
   if (stream === undefined) return { facts, counts: ["log"] };
   const { state, key: channel, clientMsgNo } = stream.snapshot;
-  const active: readonly Part[] = state === "active" ? ["activeStream"] : [];
+  const active: readonly CountedKind[] = state === "active" ? ["activeStream"] : [];
   const name = context.link.keys.channel("stream", channel, clientMsgNo);
   return {
     facts: [...streamFacts(context, row.message, stream), ...facts],
@@ -311,7 +322,7 @@ function logFacts(
   };
 }
 
-/** The own positions and dedupe entries of each channel, then its head. */
+/** Yields, for each channel, the newest seqs of its senders, its dedupe records, and its head. */
 function* headRows(
   { tables }: folder.MoveSource,
   context: MoveContext,
@@ -320,31 +331,31 @@ function* headRows(
   const { keys } = context.link;
   const rows = new ChannelRows(tables);
   const { heads, own: owns, dedupe } = tables;
-  let done = at;
-  for (const { key, at: itsPlace } of folder.rowsOf<ChannelKey>(heads, at)) {
+  let doneAt = at;
+  for (const { key, at: headAt } of folder.rowsOf<ChannelKey>(heads, at)) {
     const row = rows.get(key);
     if (row === undefined) continue;
     const head = keys.channel("head", key);
     const range = folder.rangeOf(row.number);
-    // The watermark advances with the last row of a channel.
+    // The watermark advances only with the last row of a channel.
     for (const own of folder.rowsOf<Buffer, Buffer>(owns, "", range)) {
       const { uid, seq } = folder.ownOf(own);
       const facts = [fact("HSET", head, [ownField(uid), `${seq}`])];
-      yield { facts, counts: ["own"], at: done };
+      yield { facts, counts: ["own"], at: doneAt };
     }
-    for (const [generation, of] of dedupe.entries())
-      for (const one of folder.rowsOf<Buffer, Buffer>(of, "", range)) {
-        const first = folder.firstOf(one, tables, generation);
+    for (const [generation, rowTable] of dedupe.entries())
+      for (const dedupeRow of folder.rowsOf<Buffer, Buffer>(rowTable, "", range)) {
+        const first = folder.firstOf(dedupeRow, tables, generation);
         const named = first && { ...first, key };
-        yield { facts: firstFacts(context, named), at: done };
+        yield { facts: firstFacts(context, named), at: doneAt };
       }
-    done = itsPlace;
+    doneAt = headAt;
     const edges = folder.edgesOf(tables, row.number);
-    const parts = ["log", "positions", "activeStream"] as const;
+    const kinds = ["log", "positions", "activeStream"] as const;
     yield {
       facts: headFacts(context, { ...row, key, edges }),
-      sizes: [["own", head], ...parts.map((part) => [part, keys.channel(part, key)] as const)],
-      at: done,
+      sizes: [["own", head], ...kinds.map((kind) => [kind, keys.channel(kind, key)] as const)],
+      at: doneAt,
     };
   }
 }

@@ -1,10 +1,18 @@
--- Creates the record of a move, unless a node lives. A node that starts later reads the record
--- after its first heartbeat. Watched nodes without a new heartbeat are declared dead, as a
--- heartbeat of another node would do.
--- KEYS  the record; beats and nodes (see heartbeat.lua); the lease
--- ARGV  the process's token; the number of fields and values of the record, these; then the
---   incarnation and last heartbeat of each watched node
--- Reply nil: created; else the incarnation of a node that lives; '': the lease was lost
+-- Creates the record of a migration, unless a node is live. A node that starts later finds the
+-- record after its first heartbeat. Watched nodes that sent no new heartbeat are declared dead, as
+-- a heartbeat of another node would do.
+--
+-- KEYS  1  the record of the migration
+--       2  beats  (see heartbeat.lua)
+--       3  nodes  (see heartbeat.lua)
+--       4  the lease
+-- ARGV  1      token of the process that holds the lease
+--       2      number of the following fields and values of the record
+--       3...   fields and values of the record, alternating
+--       ...    incarnation and last heartbeat of each watched node, alternating
+-- Reply nil         the record was created
+--       ''          the lease was lost
+--       a string    incarnation of a live node: the record was not created
 if redis.call('GET', KEYS[4]) ~= ARGV[1] then return '' end
 local fields = tonumber(ARGV[2])
 local watched = {}

@@ -1,23 +1,33 @@
--- Writes one fact of a move, idempotently, or checks it. A process whose lease ended by this
--- server's clock writes nothing.
--- KEYS  its key
--- ARGV  the fence (Unix ms of this server's clock) or `check`; how; for how long the key is kept at
---   least (ms, 0: no expiry), then
---   HSET, SADD, ZADD, SET  what follows the key
---   LT     as ZADD, where the lower score stays; not checked, for others may have changed it
---   RPUSH  all values of a list
---   XADD   of each entry its id, the number of its fields and values, and these; ids ascend
---   XNEW   the same; the first entry is the first one of the key
--- Reply 1: written, or equal; 0: missing or different; nil: the lease ended, nothing was written
-local CHUNK = 1000 -- items of one call, in pairs
+-- Writes one fact of a migration, idempotently, or checks it. A process whose lease has ended by
+-- the clock of this server writes nothing.
+--
+-- KEYS  1     the key of the fact
+-- ARGV  1     the fence (Unix milliseconds on the clock of this server), or 'check'
+--       2     how the items are written, see below
+--       3     minimum time until the key expires (ms; 0: it does not expire)
+--       4...  items
+--
+--       how                    items
+--       HSET, SADD, ZADD, SET  the arguments of the command after the key
+--       LT                     as for ZADD; an existing lower score stays. Not checked, because
+--                              other facts may have changed the score
+--       RPUSH                  all values of the list
+--       XADD                   for each entry: its id, the number of its fields and values, and
+--                              these. The ids ascend
+--       XNEW                   as for XADD; the first entry is the oldest one of the key
+-- Reply 1     written, or equal
+--       0     missing or different
+--       nil   the lease has ended, and nothing was written
+local CHUNK = 1000 -- maximum number of items in one call; even, because some items are pairs
 local key, how, keep = KEYS[1], ARGV[2], tonumber(ARGV[3])
 
--- Calls step(first, last) with ranges of the items.
+-- Calls step(first, last) for consecutive ranges of the items.
 local function in_chunks(step)
   for first = 4, #ARGV, CHUNK do step(first, math.min(first + CHUNK - 1, #ARGV)) end
 end
 
--- Calls step(id, first, last) with each entry and the range of its fields and values.
+-- Calls step(id, first, last) for each entry with the range of its fields and values, until one
+-- call returns false. Returns whether all calls returned true.
 local function each_entry(step)
   local at = 4
   while at < #ARGV do

@@ -1,8 +1,11 @@
--- Takes, renews or releases the lease of a move, which one process holds at a time.
--- KEYS  the lease
--- ARGV  the process's token; how long the lease lasts from now on (ms; 0: release it); "take", or
---   "keep": only if the process still holds it
--- Reply 1: it holds it (or held), 0: another process does, or it expired
+-- Acquires, renews or releases the lease of a migration, which one process holds at a time.
+--
+-- KEYS  1  the lease
+-- ARGV  1  token of the process
+--       2  time until the lease expires (ms; 0: release it)
+--       3  'take': acquire or renew it; 'keep': only renew it
+-- Reply 1  the process holds the lease, or has released it
+--       0  another process holds the lease, or it has expired
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then
