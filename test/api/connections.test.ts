@@ -1,4 +1,5 @@
-// The calls about sessions: /user/devices, /conn/kick, /connz; and of the process: /varz, /health.
+// Tests of the calls about sessions (/user/devices, /conn/kick, /connz) and about the process
+// (/varz, /health).
 
 import type { LocalConnection } from "../../src/api/connections.ts";
 import type { SessionRecord } from "../../src/broker/model.ts";
@@ -15,49 +16,52 @@ const SESSION: SessionRecord = {
   tokenTag: "secret-tag",
 };
 
-function connection(sessionId: string, uid: string, ageMs: number) {
-  const one: LocalConnection = {
+/** Returns a connection whose session began `ageMs` milliseconds ago. */
+function connection(sessionId: string, uid: string, ageMs: number): LocalConnection {
+  return {
     session: { ...SESSION, sessionId, uid },
     sinceMs: IDLE_NODE.startedAtMs + 61_000 - ageMs,
     ...{ address: "192.0.2.7", format: "native", version: 1 },
     pendingBytes: () => 5,
   };
-  return one;
 }
 
-t.test("GET /user/devices: device classes and sessions, never a token", async (t) => {
-  const api = await startApi();
-  const device = { uid: "alice", flag: 1, level: 1 } as const;
-  api.devices = [
-    { ...device, tokenHash: Buffer.from("secret-hash") },
-    { ...device, flag: 2, tokenHash: new Uint8Array() },
-  ];
-  api.sessions = [SESSION];
-  const answer = await inject(api, "GET /user/devices?uid=alice");
-  t.same(answer.json, {
-    devices: [
-      { device_flag: 1, device_level: 1, has_token: 1 },
-      { device_flag: 2, device_level: 1, has_token: 0 },
-    ],
-    sessions: [
-      {
-        session_id: "n1-1",
-        node_id: "n1",
-        device_flag: 1,
-        device_level: 1,
-        device_id: "browser",
-      },
-    ],
-  });
-  t.notMatch(answer.text, /secret/);
-});
+t.test(
+  "GET /user/devices returns the registered device types and the live sessions, and no token",
+  async (t) => {
+    const api = await startApi();
+    const device = { uid: "alice", flag: 1, level: 1 } as const;
+    api.devices = [
+      { ...device, tokenHash: Buffer.from("secret-hash") },
+      { ...device, flag: 2, tokenHash: new Uint8Array() },
+    ];
+    api.sessions = [SESSION];
+    const answer = await inject(api, "GET /user/devices?uid=alice");
+    t.same(answer.json, {
+      devices: [
+        { device_flag: 1, device_level: 1, has_token: 1 },
+        { device_flag: 2, device_level: 1, has_token: 0 },
+      ],
+      sessions: [
+        {
+          session_id: "n1-1",
+          node_id: "n1",
+          device_flag: 1,
+          device_level: 1,
+          device_id: "browser",
+        },
+      ],
+    });
+    t.notMatch(answer.text, /secret/);
+  },
+);
 
-t.test("POST /conn/kick: names user and session", async (t) => {
+t.test("POST /conn/kick ends the session with this uid and session id", async (t) => {
   const api = await startApi();
   const body = { uid: "alice", conn_id: "n1-1", node_id: 1 };
   const { json } = await inject(api, "POST /conn/kick", { body });
   t.same(json, { status: "ok" });
-  t.same(api.asked, [{ call: "kick", args: ["alice", "n1-1"] }]);
+  t.same(api.calls, [{ call: "kick", args: ["alice", "n1-1"] }]);
   for (const conn_id of ["", 7, undefined]) {
     const { status } = await inject(api, "POST /conn/kick", {
       body: { ...body, conn_id },
@@ -66,7 +70,7 @@ t.test("POST /conn/kick: names user and session", async (t) => {
   }
 });
 
-t.test("GET /connz: a page in the order asked for", async (t) => {
+t.test("GET /connz returns a page of sessions in the requested order", async (t) => {
   const api = await startApi();
   api.connections = [
     connection("n1-10", "alice", 5000),
@@ -75,7 +79,7 @@ t.test("GET /connz: a page in the order asked for", async (t) => {
   ];
   const ids = async (query: string) => {
     const { json } = await inject(api, `GET /connz?${query}`);
-    return [json.total, ...json.connections.map((one: { id: string }) => one.id)];
+    return [json.total, ...json.connections.map(({ id }: { id: string }) => id)];
   };
   t.same(await ids(""), [3, "n1-2", "n1-9", "n1-10"]);
   t.same(await ids("sort=idDesc"), [3, "n1-10", "n1-9", "n1-2"]);
@@ -96,7 +100,7 @@ t.test("GET /connz: a page in the order asked for", async (t) => {
 });
 
 t.test(
-  "GET /connz: many sessions do not hold the event loop, and only a page is measured",
+  "GET /connz yields to the event loop, and reads the pending bytes only of the sessions in the page",
   async (t) => {
     const api = await startApi();
     let measured = 0;
@@ -105,39 +109,42 @@ t.test(
       return 0;
     };
     const order = Array.from({ length: 50 }, (_, at) => (at * 7) % 50);
-    let [hasTurned, turnedWithin] = [false, false];
+    let [hasYielded, yieldedDuringIteration] = [false, false];
     setImmediate(() => {
-      hasTurned = true;
+      hasYielded = true;
     });
     api.connections = (function* () {
       for (const at of order) {
         const sinceMs = performance.now();
-        while (performance.now() - sinceMs < 1); // longer than a slice, all together
-        turnedWithin = hasTurned;
+        while (performance.now() - sinceMs < 1); // together longer than a time slice
+        yieldedDuringIteration = hasYielded;
         yield { ...connection(`n1-${at + 100}`, "u", at), pendingBytes };
       }
     })();
     const query = "sort=uptimeDesc&offset=10&limit=15";
     const { json } = await inject(api, `GET /connz?${query}`);
-    t.ok(turnedWithin, "other work runs in between");
+    t.ok(yieldedDuringIteration, "other work runs during the call");
     t.equal(measured, 15);
     t.equal(json.total, 50);
     t.same(
-      json.connections.map((one: { id: string }) => one.id),
+      json.connections.map(({ id }: { id: string }) => id),
       Array.from({ length: 15 }, (_, at) => `n1-${139 - at}`),
     );
   },
 );
 
-t.test("GET /varz and GET /health: what the process is and does", async (t) => {
-  const api = await startApi();
-  const { json } = await inject(api, "GET /varz");
-  t.match(json, {
-    ...{ server_id: "n1", version: "1.2.3", ws_addr: "chat:5200" },
-    ...{ connections: 3, sessions: 2, out_msgs: 7, uptime: 61 },
-  });
-  t.ok(json.mem > 1_000_000);
-  t.same((await inject(api, "GET /health")).json, { status: "ok" });
-  api.ready = false;
-  t.equal((await inject(api, "GET /health")).status, 503);
-});
+t.test(
+  "GET /varz returns the figures of the process, and GET /health whether the node is ready",
+  async (t) => {
+    const api = await startApi();
+    const { json } = await inject(api, "GET /varz");
+    t.match(json, {
+      ...{ server_id: "n1", version: "1.2.3", ws_addr: "chat:5200" },
+      ...{ connections: 3, sessions: 2, out_msgs: 7, uptime: 61 },
+    });
+    t.ok(json.mem > 1_000_000);
+    t.same((await inject(api, "GET /health")).json, { status: "ok" });
+    api.ready = false;
+    t.equal((await inject(api, "GET /health")).status, 503);
+  },
+);

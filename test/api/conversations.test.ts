@@ -1,5 +1,5 @@
-// The calls about conversations: /conversation/sync, /conversations/clearUnread, setUnread, delete.
-// What they count is the broker's.
+// Tests of the calls about conversations: /conversation/sync and /conversations/clearUnread,
+// setUnread and delete. The rules of unread counts are tested with the broker.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { Conversation, Message } from "../../src/broker/model.ts";
@@ -9,7 +9,7 @@ import { inject, startApi, type TestApi } from "./harness.ts";
 const SYNC = "POST /conversation/sync";
 const TARGET = { uid: "alice", channel_id: "lobby", channel_type: 2 };
 
-function message(seq: number, given: Partial<Message> = {}): Message {
+function message(seq: number, fields: Partial<Message> = {}): Message {
   return {
     messageId: 1000 + seq,
     messageSeq: seq,
@@ -24,11 +24,11 @@ function message(seq: number, given: Partial<Message> = {}): Message {
     tagKey: undefined,
     payload: Buffer.from('{"type":1}'),
     stream: undefined,
-    ...given,
+    ...fields,
   };
 }
 
-function conversation(id: string, given: Partial<Conversation> = {}): Conversation {
+function conversation(id: string, fields: Partial<Conversation> = {}): Conversation {
   return {
     channel: { id, type: 2 },
     headSeq: 9,
@@ -37,17 +37,17 @@ function conversation(id: string, given: Partial<Conversation> = {}): Conversati
     deletedSeq: 2,
     changedAtMs: 1_700_000_000_009,
     last: message(9),
-    ...given,
+    ...fields,
   };
 }
 
 const sync = async (api: TestApi, body: object = {}) =>
   (await inject(api, SYNC, { body: { uid: "alice", ...body } })).json;
-const idsOf = (list: readonly { channel_id: string }[]) => list.map((one) => one.channel_id);
-const historyAsked = (api: TestApi) =>
-  api.asked.filter(({ call }) => call === "history").map(({ args }) => args);
+const idsOf = (list: readonly { channel_id: string }[]) => list.map(({ channel_id }) => channel_id);
+const historyCalls = (api: TestApi) =>
+  api.calls.filter(({ call }) => call === "history").map(({ args }) => args);
 
-t.test("sync: each conversation in WuKongIM's shape", async (t) => {
+t.test("sync returns each conversation in the shape of WuKongIM", async (t) => {
   const api = await startApi();
   api.conversations = [conversation("lobby")];
   t.same(await sync(api), [
@@ -64,32 +64,39 @@ t.test("sync: each conversation in WuKongIM's shape", async (t) => {
       recents: [],
     },
   ]);
-  t.equal((await sync(api, { msg_count: 0 })).length, 1, "also with 0 recents");
+  t.equal(
+    (await sync(api, { msg_count: 0 })).length,
+    1,
+    "a conversation is also returned with msg_count 0",
+  );
 });
 
-t.test("sync: one without anything to show is left out", async (t) => {
+t.test("sync leaves out conversations without messages", async (t) => {
   const api = await startApi();
   api.conversations = [conversation("a", { last: undefined }), conversation("b")];
   t.same(idsOf(await sync(api)), ["b"]);
 });
 
-t.test("sync: pages from 1, filtered before they are cut", async (t) => {
-  const api = await startApi();
-  api.conversations = Array.from({ length: 7 }, (_, at) =>
-    conversation(`g${at}`, { unread: at % 2 }),
-  );
-  const page = async (body: object) => idsOf(await sync(api, body)).join();
-  t.equal(await page({}), "g0,g1,g2,g3,g4,g5,g6");
-  t.equal(await page({ page_size: 3 }), "g0,g1,g2");
-  t.equal(await page({ page: 0, page_size: 3 }), "g0,g1,g2");
-  t.equal(await page({ page: 2, page_size: 3 }), "g3,g4,g5");
-  t.equal(await page({ page: 3, page_size: 3 }), "g6");
-  t.equal(await page({ page: 4, page_size: 3 }), "");
-  t.equal(await page({ only_unread: 1, page_size: 2 }), "g1,g3");
-  t.equal(await page({ only_unread: 1, page: 2, page_size: 2 }), "g5");
-});
+t.test(
+  "sync numbers pages from 1, and filters conversations before it divides them into pages",
+  async (t) => {
+    const api = await startApi();
+    api.conversations = Array.from({ length: 7 }, (_, at) =>
+      conversation(`g${at}`, { unread: at % 2 }),
+    );
+    const page = async (body: object) => idsOf(await sync(api, body)).join();
+    t.equal(await page({}), "g0,g1,g2,g3,g4,g5,g6");
+    t.equal(await page({ page_size: 3 }), "g0,g1,g2");
+    t.equal(await page({ page: 0, page_size: 3 }), "g0,g1,g2");
+    t.equal(await page({ page: 2, page_size: 3 }), "g3,g4,g5");
+    t.equal(await page({ page: 3, page_size: 3 }), "g6");
+    t.equal(await page({ page: 4, page_size: 3 }), "");
+    t.equal(await page({ only_unread: 1, page_size: 2 }), "g1,g3");
+    t.equal(await page({ only_unread: 1, page: 2, page_size: 2 }), "g5");
+  },
+);
 
-t.test("sync: by type, and by what changed since", async (t) => {
+t.test("sync filters by channel type and by the time of the last change", async (t) => {
   const api = await startApi();
   api.conversations = [
     conversation("new", { changedAtMs: 30 }),
@@ -100,73 +107,80 @@ t.test("sync: by type, and by what changed since", async (t) => {
   t.equal(await list({ exclude_channel_types: [1] }), "new,old");
   t.equal(await list({ exclude_channel_types: [2, 7] }), "bob");
   t.equal(await list({ version: 0 }), "new,bob,old");
-  t.equal(await list({ version: 20 }), "new,bob", "that very moment comes again");
+  t.equal(
+    await list({ version: 20 }),
+    "new,bob",
+    "conversations that changed in the millisecond of version are returned again",
+  );
   t.equal(await list({ version: 31 }), "");
 });
 
 t.test(
-  "sync: recents are the newest messages, newest first, behind what was deleted and what the caller has",
+  "sync returns the newest messages, newest first, without deleted ones and those that the caller has",
   async (t) => {
     const api = await startApi();
     api.conversations = [conversation("lobby")];
     api.page = { messages: [message(9), message(8)], headSeq: 9, more: true };
-    const [one] = await sync(api, { msg_count: 2 });
-    t.match(one.recents, [
+    const [lobby] = await sync(api, { msg_count: 2 });
+    t.match(lobby.recents, [
       { message_seq: 9, client_msg_no: "m9", channel_id: "lobby" },
       { message_seq: 8 },
     ]);
-    const [view, range] = historyAsked(api)[0] ?? [];
+    const [view, range] = historyCalls(api)[0] ?? [];
     t.same(view, { channel: { id: "lobby", type: 2 }, uid: "alice" });
     t.match(range, { fromSeq: 3, limit: 2, reverse: true });
     await sync(api, { msg_count: 2, last_msg_seqs: "lobby:2:7" });
-    t.match(historyAsked(api)[1]?.[1], { fromSeq: 8 });
+    t.match(historyCalls(api)[1]?.[1], { fromSeq: 8 });
   },
 );
 
-t.test("sync: no message is read that nobody asked for", async (t) => {
-  const api = await startApi();
-  api.conversations = [conversation("lobby")];
-  const [plain] = await sync(api);
-  t.same(plain.recents, []);
-  const last_msg_seqs = "lobby:2:9";
-  const [level] = await sync(api, { msg_count: 20, last_msg_seqs });
-  t.same(level.recents, []);
-  t.same(
-    api.asked.map(({ call }) => call),
-    ["heads", "heads"],
-  );
-});
+t.test(
+  "sync reads no messages without msg_count, or if the caller has the newest message",
+  async (t) => {
+    const api = await startApi();
+    api.conversations = [conversation("lobby")];
+    const [lobby] = await sync(api);
+    t.same(lobby.recents, []);
+    const last_msg_seqs = "lobby:2:9";
+    const [upToDate] = await sync(api, { msg_count: 20, last_msg_seqs });
+    t.same(upToDate.recents, []);
+    t.same(
+      api.calls.map(({ call }) => call),
+      ["heads", "heads"],
+    );
+  },
+);
 
-t.test("sync: a personal channel has the name the user calls it", async (t) => {
+t.test("sync names a personal channel by the other user", async (t) => {
   const api = await startApi();
   const channel = { id: "alice", type: 1 } as const;
   const last = message(3, { channel, fromUid: "bob" });
   api.conversations = [conversation("bob", { channel: { id: "bob", type: 1 }, last })];
   api.page = { messages: [last], headSeq: 3, more: false };
-  const [one] = await sync(api, { msg_count: 1 });
-  t.match(one, { channel_id: "bob", recents: [{ channel_id: "bob" }] });
+  const [bob] = await sync(api, { msg_count: 1 });
+  t.match(bob, { channel_id: "bob", recents: [{ channel_id: "bob" }] });
 });
 
-t.test("sync: recents together have a bound", async (t) => {
+t.test("sync limits the size of all recents together", async (t) => {
   const api = await startApi();
   api.conversations = ["a", "b", "c"].map((id) => conversation(id));
   const payload = Buffer.alloc(5 * 1024 * 1024, 32);
   const messages = [message(9, { payload })];
   api.page = { messages, headSeq: 9, more: false };
   const counts = (await sync(api, { msg_count: 2 })).map(
-    (one: { recents: unknown[] }) => one.recents.length,
+    ({ recents }: { recents: unknown[] }) => recents.length,
   );
   t.same(counts, [1, 1, 0]);
-  const [first = 0, second = 0] = historyAsked(api).map(
+  const [first = 0, second = 0] = historyCalls(api).map(
     ([, range]) => (range as { maxBytes: number }).maxBytes,
   );
-  const inBase64 = (payload.length * 4) / 3;
+  const base64Length = (payload.length * 4) / 3;
   t.equal(first, 8 * 1024 * 1024);
-  t.ok(second > 0 && second < first - inBase64);
-  t.equal(historyAsked(api).length, 2);
+  t.ok(second > 0 && second < first - base64Length);
+  t.equal(historyCalls(api).length, 2);
 });
 
-t.test("sync: what is wrong is named", async (t) => {
+t.test("sync names the invalid field of a body", async (t) => {
   const api = await startApi();
   for (const [body, path] of [
     [{ uid: "a@b" }, "uid"],
@@ -181,42 +195,45 @@ t.test("sync: what is wrong is named", async (t) => {
     [{ exclude_channel_types: 1 }, "exclude_channel_types"],
   ] as const)
     t.equal((await sync(api, body)).details?.[0]?.path, path, path);
-  t.same(api.asked, []);
+  t.same(api.calls, []);
 });
 
-t.test("clearUnread, setUnread and delete change it, and say ok", async (t) => {
+t.test("clearUnread, setUnread and delete change the conversation and return ok", async (t) => {
   const api = await startApi();
-  const asked = async (call: string, body: object) => {
+  const changeCall = async (call: string, body: object) => {
     const { json } = await inject(api, `POST /conversations/${call}`, { body });
     t.same(json, { status: "ok" });
-    return api.asked.at(-1)?.args;
+    return api.calls.at(-1)?.args;
   };
   const by = { uid: "alice", origin: undefined };
   const channel = { id: "lobby", type: 2 };
   const seq = Number.MAX_SAFE_INTEGER;
-  t.same(await asked("clearUnread", { ...TARGET, message_seq: 3 }), [
+  t.same(await changeCall("clearUnread", { ...TARGET, message_seq: 3 }), [
     ...[by, channel, { kind: "read", seq }],
   ]);
-  t.same(await asked("setUnread", { ...TARGET, unread: 4 }), [
+  t.same(await changeCall("setUnread", { ...TARGET, unread: 4 }), [
     ...[by, channel, { kind: "unread", unread: 4 }],
   ]);
-  t.same(await asked("setUnread", { ...TARGET, unread: 0 }), [
+  t.same(await changeCall("setUnread", { ...TARGET, unread: 0 }), [
     ...[by, channel, { kind: "unread", unread: 0 }],
   ]);
-  t.same(await asked("delete", TARGET), [by, channel, { kind: "delete" }]);
+  t.same(await changeCall("delete", TARGET), [by, channel, { kind: "delete" }]);
 });
 
-t.test("who is not in a group has no conversation in it", async (t) => {
-  const api = await startApi();
-  api.thrown = new BrokerError("not_in_channel");
-  for (const call of ["clearUnread", "setUnread", "delete"]) {
-    const body = { ...TARGET, unread: 0 };
-    const { json } = await inject(api, `POST /conversations/${call}`, { body });
-    t.match(json, { status: 404, code: "not_in_channel" });
-  }
-});
+t.test(
+  "clearUnread, setUnread and delete return 404 to a user who is not in the group",
+  async (t) => {
+    const api = await startApi();
+    api.failure = new BrokerError("not_in_channel");
+    for (const call of ["clearUnread", "setUnread", "delete"]) {
+      const body = { ...TARGET, unread: 0 };
+      const { json } = await inject(api, `POST /conversations/${call}`, { body });
+      t.match(json, { status: 404, code: "not_in_channel" });
+    }
+  },
+);
 
-t.test("setUnread: a negative or missing count is refused", async (t) => {
+t.test("setUnread rejects a missing or negative number with 400", async (t) => {
   const api = await startApi();
   const target = "POST /conversations/setUnread";
   for (const change of [{}, { unread: -1 }, { unread: 0.5 }, { unread: "1" }]) {

@@ -1,48 +1,52 @@
-// Holds replies to the OpenAPI document and to the headers every reply has. State: the document of
-// an open control plane of each dialect, read once.
+// Checks replies against the OpenAPI document and against the headers that every reply must have.
+// State: the document of each dialect, which is read once, and the compiled schemas.
 
 import assert from "node:assert/strict";
 import type { TSchema } from "typebox";
 import { Compile } from "typebox/compile";
 import type { HttpRequest } from "../../src/transport/types.ts";
-import type { Answer } from "./harness.ts";
+import type { Reply } from "./harness.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: a parsed JSON document
 export type OpenApi = any;
 
-/** By dialect. */
-const open = new Map<string, Promise<OpenApi>>();
-const fits = new Map<string, (value: unknown) => boolean>();
+/** Documents of the dialects, by dialect. */
+const documents = new Map<string, Promise<OpenApi>>();
+/** Checks of compiled schemas, by the schema as JSON text. */
+const checks = new Map<string, (value: unknown) => boolean>();
 
-/** Status and body are as the document says. `read` gets the document, once. */
-export async function holdToDocument(
+/** Checks the status and the body of a reply. `read` reads the document at the first call. */
+export async function checkAgainstDocument(
   request: HttpRequest,
-  answer: Answer,
+  reply: Reply,
   dialect: string,
   read: () => Promise<OpenApi>,
 ): Promise<void> {
-  const reading = open.get(dialect) ?? read();
-  open.set(dialect, reading);
+  const reading = documents.get(dialect) ?? read();
+  documents.set(dialect, reading);
   const document = await reading;
   const method = request.method.toLowerCase();
   const operation = operationOf(document, request.path)?.[method];
-  if (operation === undefined) return; // an unknown path or method
-  const { status, json } = answer;
+  if (operation === undefined) return; // the path or the method is unknown
+  const { status, json } = reply;
   const documented = operation.responses[status];
-  const where = `${request.method} ${request.path} ${status} ${json?.code ?? ""}`;
-  assert.ok(documented, `${where} is documented`);
+  const call = `${request.method} ${request.path} ${status} ${json?.code ?? ""}`;
+  assert.ok(documented, `${call} is documented`);
   if (status >= 400 && dialect === "jindou")
-    assert.ok(documented.description.split(", ").includes(json.code), where);
+    assert.ok(
+      documented.description.split(", ").includes(json.code),
+      `the code of ${call} is documented`,
+    );
   if (json === undefined) return;
   const { schema } = documented.content["application/json"];
   const resolved = dereferenced(schema, document);
   const key = JSON.stringify(resolved);
-  const fit = fits.get(key) ?? compile(resolved);
-  fits.set(key, fit);
-  assert.ok(fit(json), `${where} fits its schema`);
+  const check = checks.get(key) ?? compile(resolved);
+  checks.set(key, check);
+  assert.ok(check(json), `the body of ${call} matches its schema`);
 }
 
-/** The schema with what its references name in their place. */
+/** Returns the schema with all references replaced by the schemas that they name. */
 export function dereferenced(schema: OpenApi, document: OpenApi): OpenApi {
   if (typeof schema !== "object" || schema === null) return schema;
   if (Array.isArray(schema)) return schema.map((item) => dereferenced(item, document));
@@ -57,8 +61,8 @@ export function dereferenced(schema: OpenApi, document: OpenApi): OpenApi {
 }
 
 function operationOf({ paths }: OpenApi, path: string): OpenApi {
-  const template = Object.keys(paths).find((one) =>
-    new RegExp(`^${one.replaceAll(/\{\w+\}/g, "[^/]+")}$`).test(path),
+  const template = Object.keys(paths).find((candidate) =>
+    new RegExp(`^${candidate.replaceAll(/\{\w+\}/g, "[^/]+")}$`).test(path),
   );
   return template === undefined ? undefined : paths[template];
 }
@@ -68,7 +72,8 @@ function compile(schema: TSchema): (value: unknown) => boolean {
   return (value) => validator.Check(value);
 }
 
-export function holdToHeaders({ status, headers, json }: Answer, dialect: string): void {
+/** Checks the headers of a reply, and the fields of its body if it is an error. */
+export function checkHeaders({ status, headers, json }: Reply, dialect: string): void {
   assert.equal(headers["cache-control"], "no-store");
   assert.equal(headers["x-content-type-options"], "nosniff");
   if (status < 300) return;

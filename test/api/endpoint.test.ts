@@ -1,5 +1,5 @@
-// What holds for every endpoint: bodies, unknown paths, wrong methods, unexpected exceptions, what
-// is logged and counted [decisions: Error body, Other statuses].
+// Tests of the rules for all calls: bodies, unknown paths, wrong methods, unexpected exceptions,
+// the log and the metrics [decisions: Error body, Other statuses].
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";
@@ -8,30 +8,44 @@ import { inject, startApi } from "./harness.ts";
 const TARGET = "POST /user/token";
 const BODY = { uid: "u", token: "s3cret-token", device_flag: 0 };
 
-t.test("fields that a body should not have are ignored and named in a header", async (t) => {
-  const api = await startApi();
-  const ignored = async (target: string, body: object) =>
-    (await inject(api, target, { body })).headers["jindou-ignored-fields"];
-  t.equal(await ignored(TARGET, BODY), undefined, "none");
-  t.equal(await ignored(TARGET, { ...BODY, devicelevel: 1 }), "devicelevel");
-  const send = { from_uid: "u", channel_id: "g", channel_type: 2 };
-  const payload = "eyJ0eXBlIjoxfQ==";
-  const header = { red_dot: 1, reddot: 1 };
-  t.equal(
-    await ignored("POST /message/send", { ...send, payload, header }),
-    "header.reddot",
-    "inside an object",
-  );
-  const event = { type: "x", dat: "" };
-  const named = { ...send, client_msg_no: "c", event };
-  t.equal(await ignored("POST /event?force=1", named), "event.dat");
-  const odd = { ...BODY, "a\r\nset-cookie: b": 1, "": 1 };
-  t.equal(await ignored(TARGET, odd), "2 more", "no name can break a header");
-  const many = Object.fromEntries([..."abcdefghijkl"].map((one) => [one, 1]));
-  t.equal(await ignored(TARGET, { ...BODY, ...many }), "a, b, c, d, e, f, g, h, 4 more");
-});
+t.test(
+  "unknown fields of a body are ignored and named in the header jindou-ignored-fields",
+  async (t) => {
+    const api = await startApi();
+    const ignoredFields = async (target: string, body: object) =>
+      (await inject(api, target, { body })).headers["jindou-ignored-fields"];
+    t.equal(
+      await ignoredFields(TARGET, BODY),
+      undefined,
+      "a body without unknown fields adds no header",
+    );
+    t.equal(await ignoredFields(TARGET, { ...BODY, devicelevel: 1 }), "devicelevel");
+    const send = { from_uid: "u", channel_id: "g", channel_type: 2 };
+    const payload = "eyJ0eXBlIjoxfQ==";
+    const header = { red_dot: 1, reddot: 1 };
+    t.equal(
+      await ignoredFields("POST /message/send", { ...send, payload, header }),
+      "header.reddot",
+      "unknown fields of nested objects are named",
+    );
+    const event = { type: "x", dat: "" };
+    const eventBody = { ...send, client_msg_no: "c", event };
+    t.equal(await ignoredFields("POST /event?force=1", eventBody), "event.dat");
+    const unsafeNames = { ...BODY, "a\r\nset-cookie: b": 1, "": 1 };
+    t.equal(
+      await ignoredFields(TARGET, unsafeNames),
+      "2 more",
+      "names that are not safe in a header are only counted",
+    );
+    const manyFields = Object.fromEntries([..."abcdefghijkl"].map((name) => [name, 1]));
+    t.equal(
+      await ignoredFields(TARGET, { ...BODY, ...manyFields }),
+      "a, b, c, d, e, f, g, h, 4 more",
+    );
+  },
+);
 
-t.test("an unknown path is 404, a wrong method 405 with Allow", async (t) => {
+t.test("an unknown path is rejected with 404, and a wrong method with 405 and Allow", async (t) => {
   const api = await startApi();
   t.match((await inject(api, "GET /nothing")).json, {
     status: 404,
@@ -44,18 +58,21 @@ t.test("an unknown path is 404, a wrong method 405 with Allow", async (t) => {
   t.equal((await inject(api, "POST /migrate/result")).headers.allow, "GET");
 });
 
-t.test("a body over the limit is 413, the transport being told the limit", async (t) => {
-  const api = await startApi({ maxBodyBytes: 100 });
-  t.equal(api.endpoint.maxBodyBytes, 100);
-  const { status, json } = await inject(api, TARGET, {
-    body: { ...BODY, more: "x".repeat(100) },
-  });
-  t.equal(status, 413);
-  t.equal(json.code, "too_large");
-});
+t.test(
+  "a body over the limit is rejected with 413, and the transport receives the limit",
+  async (t) => {
+    const api = await startApi({ maxBodyBytes: 100 });
+    t.equal(api.endpoint.maxBodyBytes, 100);
+    const { status, json } = await inject(api, TARGET, {
+      body: { ...BODY, more: "x".repeat(100) },
+    });
+    t.equal(status, 413);
+    t.equal(json.code, "too_large");
+  },
+);
 
 t.test(
-  "a content type that is not JSON is 415; JSON in any spelling and none are accepted",
+  "a content type other than JSON is rejected with 415; a missing content type is accepted",
   async (t) => {
     const api = await startApi();
     const send = (type: string) =>
@@ -82,39 +99,42 @@ t.test(
   },
 );
 
-t.test("a body that is empty, no JSON or no UTF-8 is 400 and not echoed", async (t) => {
-  const api = await startApi();
-  const notUtf8 = Buffer.concat([
-    Buffer.from('{"uid":"u","device_flag":0,"token":"'),
-    Buffer.from([0xc3, 0x28]),
-    Buffer.from('"}'),
-  ]);
-  for (const body of ["", "{", "{'uid':1}", "s3cret", '{"uid":"a"}x', "\ufeff{}", notUtf8]) {
-    const { status, json, text } = await inject(api, TARGET, { body });
-    t.equal(status, 400);
-    t.equal(json.code, "bad_request");
-    t.notMatch(text, /s3cret/);
-  }
-});
+t.test(
+  "a body that is empty, not JSON or not UTF-8 is rejected with 400 and is not quoted",
+  async (t) => {
+    const api = await startApi();
+    const notUtf8 = Buffer.concat([
+      Buffer.from('{"uid":"u","device_flag":0,"token":"'),
+      Buffer.from([0xc3, 0x28]),
+      Buffer.from('"}'),
+    ]);
+    for (const body of ["", "{", "{'uid':1}", "s3cret", '{"uid":"a"}x', "\ufeff{}", notUtf8]) {
+      const { status, json, text } = await inject(api, TARGET, { body });
+      t.equal(status, 400);
+      t.equal(json.code, "bad_request");
+      t.notMatch(text, /s3cret/);
+    }
+  },
+);
 
 t.test(
-  "unknown fields are ignored, a __proto__ field among them [decisions: Unknown body fields]",
+  "unknown fields are ignored, including __proto__ [decisions: Unknown body fields]",
   async (t) => {
     const api = await startApi();
     const body =
       '{"uid":"u","token":"t","device_flag":0,"x":{"y":[1]},"__proto__":{"device_level":1}}';
     t.equal((await inject(api, TARGET, { body })).status, 200);
-    t.same(api.asked[0]?.args, [{ uid: "u", token: "t", flag: 0, level: 0 }]);
-    const poor = '{"__proto__":{"uid":"u","token":"t","device_flag":0}}';
-    t.equal((await inject(api, TARGET, { body: poor })).status, 400);
+    t.same(api.calls[0]?.args, [{ uid: "u", token: "t", flag: 0, level: 0 }]);
+    const onlyProto = '{"__proto__":{"uid":"u","token":"t","device_flag":0}}';
+    t.equal((await inject(api, TARGET, { body: onlyProto })).status, 400);
   },
 );
 
 t.test(
-  "an unexpected exception is 500, tells the caller nothing, and is logged once with its context",
+  "an unexpected exception is answered with 500 without its message, and logged once with its context",
   async (t) => {
     const api = await startApi();
-    api.thrown = new TypeError("cannot read x of undefined");
+    api.failure = new TypeError("cannot read x of undefined");
     const { status, json, text } = await inject(api, TARGET, { body: BODY });
     t.equal(status, 500);
     t.equal(json.code, "internal");
@@ -130,16 +150,19 @@ t.test(
   },
 );
 
-t.test("an internal BrokerError does not show its message either", async (t) => {
-  const api = await startApi();
-  api.thrown = new BrokerError("internal", { message: "row 17 is broken" });
-  const { status, text } = await inject(api, TARGET, { body: BODY });
-  t.equal(status, 500);
-  t.notMatch(text, /row 17/);
-  t.equal(api.logged.length, 1);
-});
+t.test(
+  "an internal BrokerError is answered with 500 without its message, and logged",
+  async (t) => {
+    const api = await startApi();
+    api.failure = new BrokerError("internal", { message: "row 17 is broken" });
+    const { status, text } = await inject(api, TARGET, { body: BODY });
+    t.equal(status, 500);
+    t.notMatch(text, /row 17/);
+    t.equal(api.logged.length, 1);
+  },
+);
 
-t.test("an exception thrown before any promise is answered too", async (t) => {
+t.test("an exception that is thrown synchronously is answered with 500", async (t) => {
   const api = await startApi();
   api.store.accessTokenOwner = () => {
     throw new Error("sync");
@@ -149,10 +172,10 @@ t.test("an exception thrown before any promise is answered too", async (t) => {
 });
 
 t.test(
-  "an outage is 503 with Retry-After and is logged once, however many calls it meets",
+  "an outage is answered with 503 and Retry-After, and logged at most once a second",
   async (t) => {
     const api = await startApi();
-    api.thrown = new BrokerError("unavailable", { cause: new Error("EIO") });
+    api.failure = new BrokerError("unavailable", { cause: new Error("EIO") });
     for (let i = 0; i < 5; i++) {
       const { status, headers } = await inject(api, TARGET, { body: BODY });
       t.equal(status, 503);
@@ -163,33 +186,33 @@ t.test(
       level: 40,
       code: "unavailable",
     });
-    api.thrown = new BrokerError("overloaded", { retryAfterMs: 7000 });
+    api.failure = new BrokerError("overloaded", { retryAfterMs: 7000 });
     t.equal((await inject(api, TARGET, { body: BODY })).headers["retry-after"], "7");
   },
 );
 
-t.test("a caller's own errors are not logged, and secrets never are", async (t) => {
+t.test("errors caused by a caller are not logged, and the log contains no secrets", async (t) => {
   const api = await startApi();
-  api.thrown = new BrokerError("reserved_uid");
+  api.failure = new BrokerError("reserved_uid");
   await inject(api, TARGET, { body: BODY });
   await inject(api, TARGET, { body: { ...BODY, device_flag: 9 } });
   await inject(api, "POST /manager/login", {
     body: { username: "admin", password: "s3cret-password" },
   });
   t.same(api.logged, []);
-  api.thrown = new Error("boom");
+  api.failure = new Error("boom");
   await inject(api, TARGET, { body: BODY });
   t.notMatch(api.logged.join(""), /s3cret/);
 });
 
-t.test("details of a refusal by the broker are passed on", async (t) => {
+t.test("details of an error of the broker are returned to the caller", async (t) => {
   const api = await startApi();
   const details = [{ path: "uid", message: "reserved" }];
-  api.thrown = new BrokerError("reserved_uid", { details });
+  api.failure = new BrokerError("reserved_uid", { details });
   t.same((await inject(api, TARGET, { body: BODY })).json.details, details);
 });
 
-t.test("each reply is counted by its route and status", async (t) => {
+t.test("every reply is counted by its route and status", async (t) => {
   const api = await startApi({ requiresCredential: true });
   await inject(api, TARGET, { body: BODY });
   await inject(api, "GET /healthz");

@@ -1,5 +1,5 @@
-// The call that posts an event: /event [spec: POST /event, Event, Error messages of /event]. What
-// the events do is the broker's; here is how they are read and answered.
+// Tests of the call /event: how its body is read, and its replies [spec: POST /event, Event, Error
+// messages of /event]. The effect of events is tested with the broker.
 
 import { BrokerError, ERRORS } from "../../src/broker/errors.ts";
 import type { EventInput } from "../../src/broker/streams.ts";
@@ -14,19 +14,20 @@ const EVENT = {
   event: { type: "___TextMessageContent" },
 };
 
-function posted(api: TestApi): EventInput {
-  const [input] = api.asked.at(-1)?.args ?? [];
+/** Returns the input of the last posted event. */
+function lastInput(api: TestApi): EventInput {
+  const [input] = api.calls.at(-1)?.args ?? [];
   return input as EventInput;
 }
 
 t.test(
-  "POST /event: absent fields have their defaults, the system among them [spec: Event]",
+  "POST /event uses defaults for absent fields, with the system as the sender [spec: Event]",
   async (t) => {
     const api = await startApi();
     const { status, json } = await inject(api, TARGET, { body: EVENT });
     t.equal(status, 200);
     t.same(json, { status: "ok" });
-    t.same(posted(api), {
+    t.same(lastInput(api), {
       channel: { id: "g1", type: 2 },
       fromUid: "",
       clientMsgNo: "s1",
@@ -39,7 +40,7 @@ t.test(
   },
 );
 
-t.test("POST /event: every field is passed on [spec: Event]", async (t) => {
+t.test("POST /event passes every field on to the use case [spec: Event]", async (t) => {
   const api = await startApi();
   const event = {
     type: "weather",
@@ -49,7 +50,7 @@ t.test("POST /event: every field is passed on [spec: Event]", async (t) => {
   };
   const body = { ...EVENT, channel_type: 1, from_uid: "bot", event };
   await inject(api, `${TARGET}?force=1`, { body });
-  t.same(posted(api), {
+  t.same(lastInput(api), {
     channel: { id: "g1", type: 1 },
     fromUid: "bot",
     clientMsgNo: "s1",
@@ -61,25 +62,28 @@ t.test("POST /event: every field is passed on [spec: Event]", async (t) => {
   });
 });
 
-t.test("POST /event: force is 1 or it is not [spec: Query parameter]", async (t) => {
-  const api = await startApi();
-  for (const [query, force] of [
-    ["", false],
-    ["?force=0", false],
-    ["?force=1", true],
-    ["?x=1", false],
-  ] as const) {
-    await inject(api, `${TARGET}${query}`, { body: EVENT });
-    t.equal(posted(api).force, force, query);
-  }
-  for (const query of ["?force=", "?force=true", "?force=2", "?force=%zz"])
-    t.match((await inject(api, `${TARGET}${query}`, { body: EVENT })).json, {
-      code: "bad_request",
-    });
-});
+t.test(
+  "POST /event accepts only 0 and 1 for force, and 0 is the default [spec: Query parameter]",
+  async (t) => {
+    const api = await startApi();
+    for (const [query, force] of [
+      ["", false],
+      ["?force=0", false],
+      ["?force=1", true],
+      ["?x=1", false],
+    ] as const) {
+      await inject(api, `${TARGET}${query}`, { body: EVENT });
+      t.equal(lastInput(api).force, force, query);
+    }
+    for (const query of ["?force=", "?force=true", "?force=2", "?force=%zz"])
+      t.match((await inject(api, `${TARGET}${query}`, { body: EVENT })).json, {
+        code: "bad_request",
+      });
+  },
+);
 
 t.test(
-  "POST /event: the answer tells how the stream stands, where there is one [issue 3: Stop button]",
+  "POST /event returns the state of the stream to which the event belongs [issue 3: Stop button]",
   async (t) => {
     const api = await startApi();
     for (const state of ["active", "closed", "cancelled", "interrupted"] as const) {
@@ -91,7 +95,7 @@ t.test(
 );
 
 t.test(
-  "POST /event: Event type cannot be empty, said before anything else [spec: Error messages of /event]",
+  "POST /event reports an empty event type before all other errors [spec: Error messages of /event]",
   async (t) => {
     const api = await startApi();
     for (const body of [
@@ -108,12 +112,12 @@ t.test(
       t.equal(json.error, "Event type cannot be empty");
       t.equal(json.code, "event_type_empty");
     }
-    t.same(api.asked, []);
+    t.same(api.calls, []);
   },
 );
 
 t.test(
-  "POST /event: the messages of the specification, word for word, with 400 [spec: Error messages of /event; decisions]",
+  "POST /event returns the error messages of the specification with 400 [spec: Error messages of /event; decisions]",
   async (t) => {
     const api = await startApi();
     for (const [code, error] of [
@@ -123,36 +127,39 @@ t.test(
       ["stream_closed", "Stream is already closed"],
     ] as const) {
       t.equal(ERRORS[code].message, error);
-      api.thrown = new BrokerError(code);
+      api.failure = new BrokerError(code);
       const { json } = await inject(api, TARGET, { body: EVENT });
       t.same(json, { error, code, status: 400 });
     }
   },
 );
 
-t.test("POST /event: refusals of sending are 403, limits 400", async (t) => {
-  const api = await startApi();
-  for (const [code, status] of [
-    ["not_subscriber", 403],
-    ["channel_banned", 403],
-    ["send_banned", 403],
-    ["stranger_refused", 403],
-    ["channel_disbanded", 403],
-    ["too_large", 400],
-    ["bad_request", 400],
-    ["bad_id", 400],
-    ["overloaded", 503],
-    ["unavailable", 503],
-  ] as const) {
-    api.thrown = new BrokerError(code);
-    const { json } = await inject(api, TARGET, { body: EVENT });
-    t.match(json, { code, status });
-  }
-});
+t.test(
+  "POST /event returns 403 if sending is not permitted, 400 for exceeded limits, and 503 if the broker is overloaded or the store unreachable",
+  async (t) => {
+    const api = await startApi();
+    for (const [code, status] of [
+      ["not_subscriber", 403],
+      ["channel_banned", 403],
+      ["send_banned", 403],
+      ["stranger_refused", 403],
+      ["channel_disbanded", 403],
+      ["too_large", 400],
+      ["bad_request", 400],
+      ["bad_id", 400],
+      ["overloaded", 503],
+      ["unavailable", 503],
+    ] as const) {
+      api.failure = new BrokerError(code);
+      const { json } = await inject(api, TARGET, { body: EVENT });
+      t.match(json, { code, status });
+    }
+  },
+);
 
-t.test("POST /event: what is wrong is named", async (t) => {
+t.test("POST /event names the invalid field of a body", async (t) => {
   const api = await startApi();
-  const refused = async (change: object) =>
+  const detailsOf = async (change: object) =>
     (await inject(api, TARGET, { body: { ...EVENT, ...change } })).json.details;
   const { event } = EVENT;
   for (const [change, path] of [
@@ -176,6 +183,6 @@ t.test("POST /event: what is wrong is named", async (t) => {
     [{ event: { ...event, id: "x".repeat(129) } }, "event.id"],
     [{ event: { ...event, id: 1 } }, "event.id"],
   ] as const)
-    t.equal((await refused(change))?.[0]?.path, path, JSON.stringify(change));
-  t.same(api.asked, []);
+    t.equal((await detailsOf(change))?.[0]?.path, path, JSON.stringify(change));
+  t.same(api.calls, []);
 });

@@ -1,34 +1,35 @@
-// A reader of server-sent events for tests: a raw HTTP client that can stop reading, vanish and
-// come back where it was. Checks nothing itself.
+// A reader of server-sent events for tests. It uses a raw HTTP client, so that it can stop reading,
+// disappear without closing the connection properly, and resume at an index.
 
 import type { Test } from "tap";
 import { RawClient, until } from "../transport/support.ts";
 
-export interface SeenEvent {
+/** One event of a feed. */
+export interface FeedEvent {
   readonly id: number;
   readonly event: string;
-  // biome-ignore lint/suspicious/noExplicitAny: tests look into it freely
+  // biome-ignore lint/suspicious/noExplicitAny: tests read any of its fields
   readonly data: any;
 }
 
-/** The body of a chunked reply as far as it has come. */
-export function bodyOf(raw: Buffer): { text: string; isWhole: boolean } {
+/** Returns the received part of the body of a chunked reply. */
+export function bodyOf(raw: Buffer): { text: string; isComplete: boolean } {
   const pieces: Buffer[] = [];
   let at = raw.indexOf("\r\n\r\n") + 4;
   for (;;) {
     const lineEnd = raw.indexOf("\r\n", at);
     if (at < 4 || lineEnd < 0) break;
     const size = Number.parseInt(raw.toString("latin1", at, lineEnd), 16);
-    if (size === 0) return { text: Buffer.concat(pieces).toString(), isWhole: true };
+    if (size === 0) return { text: Buffer.concat(pieces).toString(), isComplete: true };
     pieces.push(raw.subarray(lineEnd + 2, lineEnd + 2 + size));
     at = lineEnd + 2 + size + 2;
     if (at > raw.length) break;
   }
-  return { text: Buffer.concat(pieces).toString(), isWhole: false };
+  return { text: Buffer.concat(pieces).toString(), isComplete: false };
 }
 
-/** The complete events of a feed, in order. */
-export function eventsOf(text: string): SeenEvent[] {
+/** Returns the complete events in the text of a feed, in order. */
+export function eventsOf(text: string): FeedEvent[] {
   return text
     .split("\n\n")
     .slice(0, -1)
@@ -48,19 +49,20 @@ export function eventsOf(text: string): SeenEvent[] {
     });
 }
 
+/** One call that follows a stream. */
 export class FeedReader {
   readonly client: RawClient;
 
   constructor(
     t: Test,
     port: number,
-    given: {
+    options: {
       readonly path?: string;
       readonly lastId?: number;
       readonly authorization?: string;
     } = {},
   ) {
-    const { path = "/stream/2/g/answer", lastId, authorization } = given;
+    const { path = "/stream/2/g/answer", lastId, authorization } = options;
     this.client = new RawClient(t, port);
     const resume = lastId === undefined ? "" : `last-event-id: ${lastId}\r\n`;
     const credential = authorization === undefined ? "" : `authorization: ${authorization}\r\n`;
@@ -73,22 +75,22 @@ export class FeedReader {
     return Number(this.client.text.slice(9, 12));
   }
 
-  /** Everything of the body so far. */
+  /** Received part of the body. */
   get text(): string {
     return bodyOf(this.client.received).text;
   }
 
-  get events(): SeenEvent[] {
+  get events(): FeedEvent[] {
     return eventsOf(this.text);
   }
 
-  /** The server ended the reply in an orderly way. */
-  get isWhole(): boolean {
-    return bodyOf(this.client.received).isWhole;
+  /** True if the server ended the reply properly. */
+  get isComplete(): boolean {
+    return bodyOf(this.client.received).isComplete;
   }
 
-  /** Resolves when so many events have come. */
-  async has(count: number): Promise<SeenEvent[]> {
+  /** Waits until `count` events were received and returns all received events. */
+  async received(count: number): Promise<FeedEvent[]> {
     await until(() => this.events.length >= count);
     return this.events;
   }

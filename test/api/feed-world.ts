@@ -1,5 +1,5 @@
-// Streams followed over real sockets: the control plane and the viewers' endpoint, over the
-// broker's followers and a store of one stream.
+// Starts the endpoints that serve feeds of streams on real sockets: the control plane and the
+// endpoint for viewers, over the broker's followers and a store with a single stream.
 
 import type { Test } from "tap";
 import { type ApiSettings, createViewerEndpoint } from "../../src/api/endpoint.ts";
@@ -11,18 +11,19 @@ import { HeldStore, world } from "../broker/held-store.ts";
 import { startListener } from "../transport/support.ts";
 import { startApi, type TestApi } from "./harness.ts";
 
-export interface FeedWorld {
+/** The running endpoints, and functions that make events happen. */
+export interface FeedSetup {
   readonly port: number;
   readonly store: HeldStore;
   readonly viewersPort: number;
   readonly api: TestApi;
   readonly observed: readonly [string, number][];
-  /** The producer adds an event; readers hear of it. */
-  say(type: string, data: string, state?: StreamState): void;
-  /** The node hears of something else. */
-  hear(event: ClusterEvent): void;
-  /** As a node that goes. */
-  shut(): void;
+  /** Adds an event to the stream and publishes it to the readers. */
+  produce(type: string, data: string, state?: StreamState): void;
+  /** Publishes another event of the cluster to the followers. */
+  notify(event: ClusterEvent): void;
+  /** Ends all followers, like a node that stops. */
+  closeFollowers(): void;
 }
 
 interface FeedSettings {
@@ -32,28 +33,29 @@ interface FeedSettings {
   readonly admit?: Viewers["admit"];
 }
 
-const forbid = () => Promise.reject(new BrokerError("unauthorized"));
+const rejectAll = () => Promise.reject(new BrokerError("unauthorized"));
 
-export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<FeedWorld> {
-  const { maxFollowers = 100, keepAliveMs = 60_000, admit = forbid } = settings;
+/** Starts the endpoints. Without `settings.admit`, no viewer is admitted. */
+export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<FeedSetup> {
+  const { maxFollowers = 100, keepAliveMs = 60_000, admit = rejectAll } = settings;
   const store = new HeldStore();
   const { followers } = world(store, maxFollowers);
-  const parts = {
+  const ports = {
     streams: {
       post: async () => ({ state: undefined }),
       read: async (_view: unknown, clientMsgNo: string) => {
-        const found = await store.port.stream("", clientMsgNo);
-        if (found === undefined) throw new BrokerError("stream_unknown");
-        return found;
+        const snapshot = await store.port.stream("", clientMsgNo);
+        if (snapshot === undefined) throw new BrokerError("stream_unknown");
+        return snapshot;
       },
     },
     followers,
     viewers: { allowsOrigin: () => true, admit },
     keepAliveMs,
   };
-  const api = await startApi(settings.api, {}, parts);
+  const api = await startApi(settings.api, {}, ports);
   const log = { error: () => {}, warn: () => {} };
-  const viewerEndpoint = createViewerEndpoint({ ...parts, log });
+  const viewerEndpoint = createViewerEndpoint({ ...ports, log });
   const { port } = await startListener(t, { http: api.endpoint });
   const viewers = await startListener(t, { http: viewerEndpoint });
   return {
@@ -61,11 +63,11 @@ export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<
     store,
     viewersPort: viewers.port,
     ...{ api, observed: api.observed },
-    say(type, data, state) {
+    produce(type, data, state) {
       const event = store.stream.add(type, data, state);
       followers.heard({ kind: "event", event });
     },
-    hear: (event) => followers.heard(event),
-    shut: () => followers.close(),
+    notify: (event) => followers.heard(event),
+    closeFollowers: () => followers.close(),
   };
 }

@@ -1,4 +1,5 @@
-// Who may go on reading: at the visits, and as soon as a viewer's right may have changed.
+// Tests that a feed ends when its reader loses the right to read: at the next visit of the feed, or
+// at once if a change of the viewer's rights is published.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
@@ -7,65 +8,71 @@ import { until } from "../transport/support.ts";
 import { FeedReader } from "./feed-reader.ts";
 import { startFeeds } from "./feed-world.ts";
 
-t.test("a viewer who may no longer read is let go", async (t) => {
-  let isMember = true;
-  const admit = async () => {
-    if (!isMember) throw new BrokerError("not_in_channel");
-  };
-  const { port, say } = await startFeeds(t, { keepAliveMs: 15, admit });
-  say(STREAM_START, "");
-  const path = "/stream/2/g/answer?uid=carol&token=t";
-  const viewer = new FeedReader(t, port, { path });
-  const backend = new FeedReader(t, port);
-  await viewer.has(1);
-  await backend.has(1);
-  isMember = false;
-  await until(() => viewer.isWhole);
-  say(STREAM_CONTENT, "secret");
-  await backend.has(2);
-  t.notMatch(viewer.text, "secret");
-  const back = new FeedReader(t, port, { path });
-  await back.client.has("not_in_channel");
-  t.equal(back.status, 404);
-});
+t.test(
+  "the feed of a viewer who left the channel ends at the next check, and no further events are sent",
+  async (t) => {
+    let isMember = true;
+    const admit = async () => {
+      if (!isMember) throw new BrokerError("not_in_channel");
+    };
+    const { port, produce } = await startFeeds(t, { keepAliveMs: 15, admit });
+    produce(STREAM_START, "");
+    const path = "/stream/2/g/answer?uid=carol&token=t";
+    const viewer = new FeedReader(t, port, { path });
+    const backend = new FeedReader(t, port);
+    await viewer.received(1);
+    await backend.received(1);
+    isMember = false;
+    await until(() => viewer.isComplete);
+    produce(STREAM_CONTENT, "secret");
+    await backend.received(2);
+    t.notMatch(viewer.text, "secret");
+    const returning = new FeedReader(t, port, { path });
+    await returning.client.has("not_in_channel");
+    t.equal(returning.status, 404);
+  },
+);
 
-t.test("a viewer whose right may have changed is judged at once", async (t) => {
-  let isMember = true;
-  const admit = async () => {
-    if (!isMember) throw new BrokerError("not_in_channel");
-  };
-  const { port, say, hear } = await startFeeds(t, { admit });
-  say(STREAM_START, "");
-  const path = "/stream/2/g/answer?uid=carol&token=t";
-  const viewer = new FeedReader(t, port, { path });
-  const backend = new FeedReader(t, port);
-  await viewer.has(1);
-  await backend.has(1);
-  hear({ kind: "credential", uid: "carol" });
-  say(STREAM_CONTENT, "still");
-  await viewer.has(2);
-  isMember = false;
-  hear({ kind: "removal", channelId: "g", uids: ["carol"] });
-  say(STREAM_CONTENT, "secret");
-  await until(() => viewer.isWhole);
-  await backend.has(3);
-  t.notMatch(viewer.text, "secret");
-});
+t.test(
+  "a viewer is checked again at once when a removal from the channel is published",
+  async (t) => {
+    let isMember = true;
+    const admit = async () => {
+      if (!isMember) throw new BrokerError("not_in_channel");
+    };
+    const { port, produce, notify } = await startFeeds(t, { admit });
+    produce(STREAM_START, "");
+    const path = "/stream/2/g/answer?uid=carol&token=t";
+    const viewer = new FeedReader(t, port, { path });
+    const backend = new FeedReader(t, port);
+    await viewer.received(1);
+    await backend.received(1);
+    notify({ kind: "credential", uid: "carol" });
+    produce(STREAM_CONTENT, "still");
+    await viewer.received(2);
+    isMember = false;
+    notify({ kind: "removal", channelId: "g", uids: ["carol"] });
+    produce(STREAM_CONTENT, "secret");
+    await until(() => viewer.isComplete);
+    await backend.received(3);
+    t.notMatch(viewer.text, "secret");
+  },
+);
 
-t.test("who follows with a manager's token is let go when that ends", async (t) => {
-  const { port, say, api } = await startFeeds(t, {
+t.test("the feed of a manager ends when the manager logs out", async (t) => {
+  const { port, produce, api } = await startFeeds(t, {
     api: { requiresCredential: true },
     keepAliveMs: 15,
   });
-  say(STREAM_START, "");
+  produce(STREAM_START, "");
   const authorization = await api.login();
   const manager = new FeedReader(t, port, { authorization });
-  await manager.has(1);
+  await manager.received(1);
   await until(() => manager.text.endsWith(":\n\n:\n\n"));
-  t.notOk(manager.isWhole, "it stays while the token is valid");
+  t.notOk(manager.isComplete, "the feed stays open while the token is valid");
   await api.managers.logout(authorization.slice("Bearer ".length));
-  await until(() => manager.isWhole);
-  const back = new FeedReader(t, port, { authorization });
-  await back.client.has("unauthorized");
-  t.equal(back.status, 401);
+  await until(() => manager.isComplete);
+  const returning = new FeedReader(t, port, { authorization });
+  await returning.client.has("unauthorized");
+  t.equal(returning.status, 401);
 });

@@ -1,5 +1,5 @@
-// Who may call what: protected mode, the static token, access tokens and permissions [decisions:
-// Access token, Who needs it, Roles].
+// Tests of the authorization of calls: protected mode, the static token, access tokens and
+// permissions [decisions: Access token, Who needs it, Roles].
 
 import { bearerToken } from "../../src/api/guard.ts";
 import { credentialRule, refusalToStart } from "../../src/api/protected-mode.ts";
@@ -10,7 +10,7 @@ import { inject, LIST_CALLS, startApi } from "./harness.ts";
 const PUBLIC = ["POST /manager/login", "GET /healthz", "GET /readyz"];
 
 t.test(
-  "credentials are required beyond loopback, with a static token, or when configured; not on bare loopback [decisions: Protected mode]",
+  "a credential is required if other machines can reach the API, a static token is set, or the configuration requires it [decisions: Protected mode]",
   async (t) => {
     const loopback = { listensBeyondLoopback: false, staticToken: "" };
     t.equal(credentialRule({ ...loopback, authApi: "auto" }), false);
@@ -28,15 +28,15 @@ t.test(
 );
 
 t.test(
-  "the process refuses to start beyond loopback without any password or token, and says what to set [decisions: Protected mode]",
+  "the process does not start without a password or token if other machines can reach the API, and names the keys to set [decisions: Protected mode]",
   async (t) => {
-    const bare = {
+    const withoutCredential = {
       listensBeyondLoopback: true,
       staticToken: "",
       adminPassword: "",
       managers: 0,
     };
-    const sentence = refusalToStart(bare);
+    const message = refusalToStart(withoutCredential);
     for (const key of [
       "api.token",
       "admin.password",
@@ -44,16 +44,16 @@ t.test(
       "JINDOU_API_TOKEN",
       "JINDOU_ADMIN_PASSWORD",
     ])
-      t.ok(sentence?.includes(key), key);
-    t.equal(refusalToStart({ ...bare, listensBeyondLoopback: false }), undefined);
-    t.equal(refusalToStart({ ...bare, staticToken: "s" }), undefined);
-    t.equal(refusalToStart({ ...bare, adminPassword: "p" }), undefined);
-    t.equal(refusalToStart({ ...bare, managers: 1 }), undefined);
+      t.ok(message?.includes(key), key);
+    t.equal(refusalToStart({ ...withoutCredential, listensBeyondLoopback: false }), undefined);
+    t.equal(refusalToStart({ ...withoutCredential, staticToken: "s" }), undefined);
+    t.equal(refusalToStart({ ...withoutCredential, adminPassword: "p" }), undefined);
+    t.equal(refusalToStart({ ...withoutCredential, managers: 1 }), undefined);
   },
 );
 
 t.test(
-  "where none is required, calls need no credential although managers exist [decisions: Who needs it]",
+  "calls need no credential on loopback, even if managers exist [decisions: Who needs it]",
   async (t) => {
     const api = await startApi();
     t.equal((await inject(api, "GET /migrate/result")).status, 200);
@@ -64,7 +64,7 @@ t.test(
 );
 
 t.test(
-  "where none is required, an invalid access token is still 401 and one without the permission 403",
+  "an invalid access token is rejected with 401, and one without the permission with 403, even if no credential is required",
   async (t) => {
     const api = await startApi();
     const call = (authorization: string) =>
@@ -85,13 +85,13 @@ t.test(
     t.equal((await call(await api.login("ops", "p"))).status, 200);
     const open = await startApi({ staticToken: "s" });
     const headers = { token: "wrong" };
-    const wrong = await inject(open, "GET /migrate/result", { headers });
-    t.equal(wrong.status, 401, "so is a wrong static token");
+    const reply = await inject(open, "GET /migrate/result", { headers });
+    t.equal(reply.status, 401, "a wrong static token is rejected, too");
   },
 );
 
 t.test(
-  "in protected mode every endpoint but login, healthz and readyz is 401 without a credential, before its body is read [decisions: Who needs it]",
+  "in protected mode every call except login, healthz and readyz is rejected with 401 without a credential, before its body is read [decisions: Who needs it]",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     for (const { method, path } of api.endpoint.routes) {
@@ -99,12 +99,12 @@ t.test(
       const { status } = await inject(api, target, { body: "{not json" });
       t.equal(status === 401, !PUBLIC.includes(target), target);
     }
-    t.same(api.asked, []);
+    t.same(api.calls, []);
   },
 );
 
 t.test(
-  "the static token opens every endpoint; any other value is 401 [decisions: Access token]",
+  "the static token authorizes every call, and any other value is rejected with 401 [decisions: Access token]",
   async (t) => {
     const api = await startApi({
       requiresCredential: true,
@@ -121,26 +121,27 @@ t.test(
     t.equal(
       (await inject(api, "GET /migrate/result", { headers: bearer })).status,
       200,
-      "one right credential is enough",
+      "one valid credential is enough",
     );
   },
 );
 
 const GROUP = { channel_id: "g", channel_type: 2 };
 const CONVERSATION = { uid: "u", ...GROUP };
-const EVERYONE = ["admin", "ops", "view"];
+const ALL_MANAGERS = ["admin", "ops", "view"];
 const WRITERS = ["admin", "ops"];
 const LOBBY = "channel_id=g&channel_type=2";
-const ALLOWED: readonly [target: string, who: readonly string[], body?: unknown][] = [
+/** Managers who may make each call, with a valid body. */
+const ALLOWED: readonly [target: string, usernames: readonly string[], body?: unknown][] = [
   ["POST /user/token", WRITERS, { uid: "u", token: "t", device_flag: 0 }],
   ["POST /user/device_quit", WRITERS, { uid: "u", device_flag: 0 }],
-  ["POST /user/onlinestatus", EVERYONE, ["u"]],
-  ["GET /user/devices?uid=u", EVERYONE],
+  ["POST /user/onlinestatus", ALL_MANAGERS, ["u"]],
+  ["GET /user/devices?uid=u", ALL_MANAGERS],
   ["POST /conn/kick", WRITERS, { uid: "u", conn_id: "n1-1" }],
-  ["GET /connz", EVERYONE],
-  ["GET /varz", EVERYONE],
-  ["GET /health", EVERYONE],
-  ["GET /user/systemuids", EVERYONE],
+  ["GET /connz", ALL_MANAGERS],
+  ["GET /varz", ALL_MANAGERS],
+  ["GET /health", ALL_MANAGERS],
+  ["GET /user/systemuids", ALL_MANAGERS],
   ["POST /user/systemuids_add", WRITERS, { uids: ["u"] }],
   ["POST /user/systemuids_remove", WRITERS, { uids: ["u"] }],
   ["POST /channel", WRITERS, { channel_id: "g", channel_type: 2 }],
@@ -158,9 +159,9 @@ const ALLOWED: readonly [target: string, who: readonly string[], body?: unknown]
   ]),
   ...["state", "members", "whitelist"].map((name): (typeof ALLOWED)[number] => [
     `GET /channel/${name}?${LOBBY}`,
-    EVERYONE,
+    ALL_MANAGERS,
   ]),
-  ["GET /user/channels?uid=u", EVERYONE],
+  ["GET /user/channels?uid=u", ALL_MANAGERS],
   [
     "POST /message/send",
     WRITERS,
@@ -188,40 +189,40 @@ const ALLOWED: readonly [target: string, who: readonly string[], body?: unknown]
   ["POST /conversations/clearUnread", WRITERS, CONVERSATION],
   ["POST /conversations/setUnread", WRITERS, { ...CONVERSATION, unread: 1 }],
   ["POST /conversations/delete", WRITERS, CONVERSATION],
-  ["GET /cluster/nodes", EVERYONE],
-  ["GET /route?uid=u", EVERYONE],
-  ["POST /route/batch", EVERYONE, ["u"]],
-  ["GET /migrate/result", EVERYONE],
-  ["GET /metrics", EVERYONE],
-  ["GET /openapi.json", EVERYONE],
+  ["GET /cluster/nodes", ALL_MANAGERS],
+  ["GET /route?uid=u", ALL_MANAGERS],
+  ["POST /route/batch", ALL_MANAGERS, ["u"]],
+  ["GET /migrate/result", ALL_MANAGERS],
+  ["GET /metrics", ALL_MANAGERS],
+  ["GET /openapi.json", ALL_MANAGERS],
 ];
 
-/** The row of the table that takes `target`. */
+/** Returns the method and the path pattern of the route that serves `target`. */
 function routeOf(target: string): string {
   const [path = ""] = target.split("?");
   return path.startsWith("GET /stream/") ? `GET ${STREAM_PATH}` : path;
 }
 
 t.test(
-  "each role may call what its permissions say, else 403 [decisions: Roles and permissions]",
+  "each role may make the calls that its permissions allow, and other calls are rejected with 403 [decisions: Roles and permissions]",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     const covered = new Set([...PUBLIC, "POST /manager/logout"]);
-    for (const username of EVERYONE) {
+    for (const username of ALL_MANAGERS) {
       const password = username === "admin" ? "right" : "p";
       const headers = { authorization: await api.login(username, password) };
-      for (const [target, who, body] of ALLOWED) {
+      for (const [target, usernames, body] of ALLOWED) {
         const { status } = await inject(api, target, { headers, body });
-        t.equal(status, who.includes(username) ? 200 : 403, `${username} ${target}`);
+        t.equal(status, usernames.includes(username) ? 200 : 403, `${username} ${target}`);
         covered.add(routeOf(target));
       }
     }
-    const all = api.endpoint.routes.map((one) => `${one.method} ${one.path}`);
-    t.same([...covered].sort(), all.sort(), "every route is in this table");
+    const routes = api.endpoint.routes.map(({ method, path }) => `${method} ${path}`);
+    t.same([...covered].sort(), routes.sort(), "every route is tested");
   },
 );
 
-t.test("an expired access token is 401", async (t) => {
+t.test("an expired access token is rejected with 401", async (t) => {
   const api = await startApi({ requiresCredential: true });
   const headers = { authorization: await api.login() };
   t.equal((await inject(api, "GET /migrate/result", { headers })).status, 200);
@@ -230,7 +231,7 @@ t.test("an expired access token is 401", async (t) => {
 });
 
 t.test(
-  "the access token is read whatever the case of its scheme, and of no other scheme",
+  "the access token is read from the scheme Bearer in upper or lower case, and from no other scheme",
   async (t) => {
     const read = (authorization: string) =>
       bearerToken({
@@ -252,7 +253,7 @@ t.test(
 );
 
 t.test(
-  "without a credential, a web page and a rebound name are refused where they could manage an open API",
+  "calls without a credential from a web page or with a foreign host name are rejected with 403",
   async (t) => {
     const api = await startApi({ requiresCredential: false });
     const call = (headers: Record<string, string>) =>
@@ -268,19 +269,20 @@ t.test(
 );
 
 t.test(
-  "a login is refused to web pages and rebound names as other calls are, and not where calls need a credential [decisions: Who needs it]",
+  "a login from a web page or with a foreign host name is rejected, except if calls need a credential [decisions: Who needs it]",
   async (t) => {
     const body = { username: "admin", password: "right" };
-    const page = { origin: "https://evil.example", host: "127.0.0.1:5001" };
-    const rebound = { host: "evil.example:5001" };
+    const fromPage = { origin: "https://evil.example", host: "127.0.0.1:5001" };
+    const fromOtherHost = { host: "evil.example:5001" };
     const open = await startApi();
     const login = async (headers: Record<string, string>, api = open) =>
       (await inject(api, "POST /manager/login", { headers, body })).status;
     t.equal(await login({ host: "127.0.0.1:5001" }), 200);
-    for (const headers of [page, rebound]) t.equal(await login(headers), 403);
+    for (const headers of [fromPage, fromOtherHost]) t.equal(await login(headers), 403);
     const authorization = await open.login();
-    t.equal(await login({ ...page, authorization }), 403);
-    const needing = await startApi({ requiresCredential: true });
-    for (const headers of [page, rebound]) t.equal(await login(headers, needing), 200);
+    t.equal(await login({ ...fromPage, authorization }), 403);
+    const protectedApi = await startApi({ requiresCredential: true });
+    for (const headers of [fromPage, fromOtherHost])
+      t.equal(await login(headers, protectedApi), 200);
   },
 );

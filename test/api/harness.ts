@@ -1,6 +1,6 @@
-// The control plane in-process: real endpoint and managers over small use cases that note what they
-// were asked and answer as told. `inject` also holds every reply to the OpenAPI document: its
-// status is documented, its body fits the documented schema.
+// Runs the control plane in this process: the real endpoint and real managers over stubs of the use
+// cases, which record their calls and return what the test sets. `inject` also checks every reply
+// against the OpenAPI document: its status must be documented, and its body must match the schema.
 
 import { scryptSync } from "node:crypto";
 import pino from "pino";
@@ -23,7 +23,7 @@ import type { NodeInfo } from "../../src/broker/ports.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest } from "../../src/transport/types.ts";
 import { type TestManagers, testManagers } from "../broker/manager-store.ts";
 import { ModelStream } from "../broker/stream-model.ts";
-import { holdToDocument, holdToHeaders, type OpenApi } from "./document.ts";
+import { checkAgainstDocument, checkHeaders, type OpenApi } from "./document.ts";
 
 export const SETTINGS: ApiSettings = {
   requiresCredential: false,
@@ -34,48 +34,50 @@ export const SETTINGS: ApiSettings = {
   version: "1.2.3",
 };
 
-/** The calls on the lists of a channel, behind `/channel/`. */
+/** Last path segments of the calls that change the lists of a channel, below `/channel/`. */
 export const LIST_CALLS = ["blacklist", "whitelist"].flatMap((list) =>
   ["add", "set", "remove", "remove_all"].map((name) => `${list}_${name}`),
 );
 
-/** What the use cases behind the endpoint were asked, and what they will answer. */
-export interface Backstage {
-  readonly asked: { readonly call: string; readonly args: unknown[] }[];
-  /** The next calls throw this. */
-  thrown: unknown;
+/** Calls that the stubs of the use cases have recorded, and the results that they return. */
+export interface StubState {
+  readonly calls: { readonly call: string; readonly args: unknown[] }[];
+  /** Error that the next calls throw, `undefined` for none. */
+  failure: unknown;
   presence: readonly Presence[];
-  /** Those of every user that is asked about. */
+  /** Sessions of every user. */
   sessions: readonly SessionRecord[];
   devices: readonly Device[];
-  /** Of this node. */
+  /** Connections of this node. */
   connections: Iterable<LocalConnection>;
-  sent: SendResult;
+  sendResult: SendResult;
   page: HistoryPage;
   inbox: readonly InboxCommand[];
-  /** What became of a posted event's stream. */
+  /** State of the stream after a posted event. */
   state: StreamState | undefined;
-  /** The stream there is to read. */
+  /** Stream that `read` returns. */
   stream: ModelStream;
   conversations: readonly Conversation[];
   nodes: readonly NodeInfo[];
   ready: boolean;
   channel: ChannelState;
-  /** Uids, or groups. */
+  /** Page of uids or group ids. */
   ids: Page;
 }
 
-export interface TestApi extends Backstage, TestManagers {
+/** A control plane with its stubs, its log and its metrics. */
+export interface TestApi extends StubState, TestManagers {
   readonly endpoint: HttpEndpoint;
   readonly dialect: ApiSettings["dialect"];
-  /** Lines the logger wrote. */
+  /** Lines of the log. */
   readonly logged: string[];
+  /** Requests that were counted. */
   readonly observed: [path: string, status: number][];
-  /** A manager's `authorization` header. */
+  /** Logs a manager in and returns the `authorization` header. */
   login(username?: string, password?: string): Promise<string>;
 }
 
-/** A conversation in which nothing was said. */
+/** A conversation without messages. */
 export const IDLE: Conversation = {
   channel: { id: "g", type: 2 },
   headSeq: 0,
@@ -86,7 +88,7 @@ export const IDLE: Conversation = {
   last: undefined,
 };
 
-/** A node that takes clients and has nothing to do; it is 61 s old. */
+/** A node without sessions that accepts clients. It was started 61 s ago. */
 export const IDLE_NODE: NodeInfo = {
   nodeId: "n1",
   clientAddress: "chat.example:5200",
@@ -97,20 +99,23 @@ export const IDLE_NODE: NodeInfo = {
   isDraining: false,
 };
 
-/** An endpoint with the managers admin (password `right`), ops and view (password `p`). */
+/**
+ * Starts a control plane with the managers `admin` (password `right`), `ops` and `view` (password
+ * `p`).
+ */
 export async function startApi(
   settings: Partial<ApiSettings> = {},
-  managerParts: Partial<Omit<ManagersPorts, "clock">> = {},
-  parts: Partial<ApiPorts> = {},
+  managerPorts: Partial<Omit<ManagersPorts, "clock">> = {},
+  ports: Partial<ApiPorts> = {},
 ): Promise<TestApi> {
-  const stage: Backstage = {
-    asked: [],
-    thrown: undefined,
+  const state: StubState = {
+    calls: [],
+    failure: undefined,
     presence: [],
     sessions: [],
     devices: [],
     connections: [],
-    sent: { messageId: 7, messageSeq: 3, clientMsgNo: "c1" },
+    sendResult: { messageId: 7, messageSeq: 3, clientMsgNo: "c1" },
     page: { messages: [], headSeq: 0, more: false },
     inbox: [],
     state: undefined,
@@ -130,26 +135,25 @@ export async function startApi(
   };
   const logged: string[] = [];
   const observed: [string, number][] = [];
-  const test = testManagers({ accounts: ACCOUNTS, ...managerParts });
-  await test.managers.start();
+  const testing = testManagers({ accounts: ACCOUNTS, ...managerPorts });
+  await testing.managers.start();
   const endpoint = createHttpEndpoint({
-    ...useCases(stage),
-    managers: test.managers,
+    ...useCases(state),
+    managers: testing.managers,
     settings: { ...SETTINGS, ...settings },
     log: pino({ level: "trace" }, { write: (line) => void logged.push(line) }),
     observe: (path, status) => observed.push([path, status]),
-    ...parts,
+    ...ports,
   });
   const login = async (username = "admin", password = "right") => {
-    const one = await test.managers.login(username, password, "10.9.9.9");
-    return `Bearer ${one.token}`;
+    const { token } = await testing.managers.login(username, password, "10.9.9.9");
+    return `Bearer ${token}`;
   };
   const { dialect = SETTINGS.dialect } = settings;
-  const rest = { endpoint, dialect, logged, observed, login };
-  return Object.assign(stage, test, rest);
+  return Object.assign(state, testing, { endpoint, dialect, logged, observed, login });
 }
 
-/** A hash that costs nothing to check: what scrypt costs is tested where it is made. */
+/** Returns a password hash that is cheap to check, to keep the tests fast. */
 function cheapHash(password: string): string {
   const salt = Buffer.alloc(8, 1);
   const hash = scryptSync(password, salt, 16, { N: 2, r: 1, p: 1 });
@@ -162,84 +166,86 @@ const ACCOUNTS: readonly AccountConfig[] = [
   { username: "view", passwordHash: cheapHash("p"), role: "viewer" },
 ];
 
-function useCases(stage: Backstage): Omit<ApiPorts, "managers" | "settings" | "log"> {
-  const note =
-    <T>(call: string, answer: () => T) =>
+/** Creates stubs that record their calls and return the values in `state`. */
+function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "log"> {
+  const record =
+    <T>(call: string, result: () => T) =>
     async (...args: unknown[]): Promise<T> => {
-      stage.asked.push({ call, args });
-      if (stage.thrown !== undefined) throw stage.thrown;
-      return answer();
+      state.calls.push({ call, args });
+      if (state.failure !== undefined) throw state.failure;
+      return result();
     };
   const nothing = () => undefined;
   return {
     users: {
-      setToken: note("setToken", nothing),
-      quitDevice: note("quitDevice", nothing),
-      onlineStatus: note("onlineStatus", () => stage.presence),
-      liveSessions: note("liveSessions", () => [stage.sessions]),
-      devices: note("devices", () => stage.devices),
-      kick: note("kick", nothing),
+      setToken: record("setToken", nothing),
+      quitDevice: record("quitDevice", nothing),
+      onlineStatus: record("onlineStatus", () => state.presence),
+      liveSessions: record("liveSessions", () => [state.sessions]),
+      devices: record("devices", () => state.devices),
+      kick: record("kick", nothing),
     },
     systemAccounts: {
-      list: note("systemUids", () => ["bot"]),
-      add: note("addSystemUids", nothing),
-      remove: note("removeSystemUids", nothing),
+      list: record("systemUids", () => ["bot"]),
+      add: record("addSystemUids", nothing),
+      remove: record("removeSystemUids", nothing),
     },
     channels: {
-      create: note("create", nothing),
+      create: record("create", nothing),
       update: async (channel, flags) => {
-        await note("update", nothing)(channel, flags);
+        await record("update", nothing)(channel, flags);
         const off = { ban: false, disband: false, sendBan: false };
         return { ...channel, ...off, allowStranger: false, large: false };
       },
-      addSubscribers: note("addSubscribers", nothing),
-      removeSubscribers: note("removeSubscribers", nothing),
-      state: note("state", () => stage.channel),
-      uids: note("uids", () => stage.ids),
-      groupsOf: note("groupsOf", () => stage.ids),
-      removeAllSubscribers: note("removeAllSubscribers", nothing),
-      changeList: note("changeList", nothing),
+      addSubscribers: record("addSubscribers", nothing),
+      removeSubscribers: record("removeSubscribers", nothing),
+      state: record("state", () => state.channel),
+      uids: record("uids", () => state.ids),
+      groupsOf: record("groupsOf", () => state.ids),
+      removeAllSubscribers: record("removeAllSubscribers", nothing),
+      changeList: record("changeList", nothing),
     },
     messages: {
-      send: note("send", () => stage.sent),
-      history: note("history", () => stage.page),
-      headSeq: note("headSeq", () => stage.page.headSeq),
-      find: note("find", () => stage.page),
+      send: record("send", () => state.sendResult),
+      history: record("history", () => state.page),
+      headSeq: record("headSeq", () => state.page.headSeq),
+      find: record("find", () => state.page),
     },
     inboxes: {
-      unread: note("unread", () => stage.inbox),
-      acknowledgeThrough: note("acknowledgeThrough", nothing),
+      unread: record("unread", () => state.inbox),
+      acknowledgeThrough: record("acknowledgeThrough", nothing),
     },
     streams: {
-      post: note("post", () => ({ state: stage.state })),
-      read: note("read", () => stage.stream.snapshot()),
+      post: record("post", () => ({ state: state.state })),
+      read: record("read", () => state.stream.snapshot()),
     },
     followers: {
-      follow: note("follow", () => ({ resume: nothing, stop: nothing })),
+      follow: record("follow", () => ({ resume: nothing, stop: nothing })),
     },
-    viewers: { allowsOrigin: () => true, admit: note("admit", nothing) },
+    viewers: { allowsOrigin: () => true, admit: record("admit", nothing) },
     conversations: {
-      heads: note("heads", () => stage.conversations.filter(isHead)),
-      list: note("list", () => ({
-        conversations: stage.conversations,
+      heads: record("heads", () => state.conversations.filter(isHead)),
+      list: record("list", () => ({
+        conversations: state.conversations,
         more: false,
         looked: 1,
       })),
-      change: note("change", () => {
-        const [one] = stage.conversations;
-        if (one === undefined) throw new Error("no conversation on the stage");
-        return one;
+      change: record("change", () => {
+        const [conversation] = state.conversations;
+        if (conversation === undefined) throw new Error("the test has set no conversation");
+        return conversation;
       }),
     },
     *localSessions() {
-      for (const one of stage.connections) yield { uid: one.session.uid, connection: () => one };
+      for (const connection of state.connections)
+        yield { uid: connection.session.uid, connection: () => connection };
     },
     vitals: () => ({
       ...{ nodeId: "n1", version: "1.2.3", clientAddress: "chat:5200" },
       ...{ connections: 3, sessions: 2, deliveries: 7 },
       startedAtMs: IDLE_NODE.startedAtMs,
     }),
-    cluster: { nodes: note("nodes", () => stage.nodes) },
+    cluster: { nodes: record("nodes", () => state.nodes) },
     clock: () => IDLE_NODE.startedAtMs + 61_000,
     migration: () => ({
       status: "migrated",
@@ -248,52 +254,59 @@ function useCases(stage: Backstage): Omit<ApiPorts, "managers" | "settings" | "l
       tryCount: 0,
     }),
     readiness: async () => {
-      if (stage.thrown !== undefined) throw stage.thrown;
-      return { ready: stage.ready, reason: "The node is draining" };
+      if (state.failure !== undefined) throw state.failure;
+      return { ready: state.ready, reason: "The node is draining" };
     },
     metrics: {
       contentType: "text/plain; version=0.0.4; charset=utf-8",
-      metrics: note("metrics", () => "jindou_up 1\n"),
+      metrics: record("metrics", () => "jindou_up 1\n"),
     },
   };
 }
 
-function isHead(one: Conversation): one is Conversation & { readonly last: Message } {
-  return one.last !== undefined;
+function isHead(
+  conversation: Conversation,
+): conversation is Conversation & { readonly last: Message } {
+  return conversation.last !== undefined;
 }
 
+/** Headers and body of a call. */
 export interface Call {
   readonly headers?: Readonly<Record<string, string>>;
-  /** JSON-encoded unless it is text or bytes already. */
+  /** Body. Encoded as JSON unless it is text or bytes. */
   readonly body?: unknown;
   readonly remoteAddress?: string;
 }
 
-export interface Answer {
+/** A reply and its parsed body. */
+export interface Reply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: tests look into bodies whose shape the document has already been checked for
+  // biome-ignore lint/suspicious/noExplicitAny: the body was checked against the document, and tests read any of its fields
   readonly json: any;
 }
 
-/** Makes a call as the transport would: `target` is `METHOD /path?query`. */
+/**
+ * Makes a call like the transport and checks the reply against the document. `target` is
+ * `METHOD /path?query`.
+ */
 export async function inject(
   api: Pick<TestApi, "endpoint" | "dialect">,
   target: string,
   call: Call = {},
-): Promise<Answer> {
+): Promise<Reply> {
   const request = toRequest(api.endpoint, target, call);
-  const answer = toAnswer(await respond(api.endpoint, request));
+  const reply = toReply(await respond(api.endpoint, request));
   const { dialect } = api;
-  holdToHeaders(answer, dialect);
-  await holdToDocument(request, answer, dialect, () =>
+  checkHeaders(reply, dialect);
+  await checkAgainstDocument(request, reply, dialect, () =>
     startApi({ dialect }).then(({ endpoint }) => documentOf(endpoint)),
   );
-  return answer;
+  return reply;
 }
 
-/** The same for loads of hostile calls: the bare status, held to nothing. */
+/** Makes a call and returns only its status. Checks nothing, so that many calls are fast. */
 export async function statusOf(
   api: { readonly endpoint: HttpEndpoint },
   target: string,
@@ -306,41 +319,47 @@ export async function statusOf(
 function toRequest(endpoint: HttpEndpoint, target: string, call: Call): HttpRequest {
   const [method = "", url = ""] = target.split(" ");
   const [path = "", query = ""] = url.split("?");
-  const given: Call["headers"] = { host: "127.0.0.1:5001", ...call.headers };
-  const headers = [...endpoint.headers, ...endpoint.routes.flatMap((one) => one.headers ?? [])];
+  const values: Call["headers"] = { host: "127.0.0.1:5001", ...call.headers };
+  const headers = [...endpoint.headers, ...endpoint.routes.flatMap((route) => route.headers ?? [])];
   return {
     method,
     path,
     query,
     remoteAddress: call.remoteAddress ?? "127.0.0.1",
-    headers: Object.fromEntries(headers.map((name) => [name, given[name] ?? ""])),
+    headers: Object.fromEntries(headers.map((name) => [name, values[name] ?? ""])),
     params: paramsOf(endpoint, path) ?? [],
     body: toBytes(call.body),
   };
 }
 
+/** Selects the route and returns its reply, like the transport. */
 async function respond(endpoint: HttpEndpoint, request: HttpRequest): Promise<HttpReply> {
-  const here = endpoint.routes.filter((one) => paramsIn(one.path, request.path) !== undefined);
-  if (here.length === 0) return endpoint.notFound(request);
-  const route = here.find((one) => one.method === request.method);
+  const routes = endpoint.routes.filter(({ path }) => paramsIn(path, request.path) !== undefined);
+  if (routes.length === 0) return endpoint.notFound(request);
+  const route = routes.find(({ method }) => method === request.method);
   if (route === undefined)
-    return endpoint.wrongMethod(request, here.map((one) => one.method).join());
-  const refused = await route.admit?.(request);
-  if (refused !== undefined) return refused;
+    return endpoint.wrongMethod(request, routes.map(({ method }) => method).join());
+  const refusal = await route.admit?.(request);
+  if (refusal !== undefined) return refusal;
   if (request.body.length > endpoint.maxBodyBytes) return endpoint.tooLarge(request);
-  const answer = await route.handle(request);
-  if ("opened" in answer) throw new Error("a stream needs a real listener");
-  return answer;
+  const reply = await route.handle(request);
+  if ("opened" in reply) throw new Error("a reply in pieces needs a real listener");
+  return reply;
 }
 
-/** The `:name` parts of `path`, decoded; undefined when it is not of the pattern. */
+/**
+ * Returns the values of the `:name` segments, decoded, or `undefined` if `path` does not match the
+ * pattern.
+ */
 function paramsIn(pattern: string, path: string): string[] | undefined {
-  const wanted = pattern.split("/");
-  const parts = path.split("/");
-  if (parts.length !== wanted.length) return undefined;
-  const fits = wanted.every((part, at) => part.startsWith(":") || part === parts[at]);
-  if (!fits) return undefined;
-  return parts.filter((_, at) => wanted[at]?.startsWith(":")).map(decodeURIComponent);
+  const patternSegments = pattern.split("/");
+  const segments = path.split("/");
+  if (segments.length !== patternSegments.length) return undefined;
+  const matches = patternSegments.every(
+    (segment, at) => segment.startsWith(":") || segment === segments[at],
+  );
+  if (!matches) return undefined;
+  return segments.filter((_, at) => patternSegments[at]?.startsWith(":")).map(decodeURIComponent);
 }
 
 function paramsOf(endpoint: HttpEndpoint, path: string): string[] | undefined {
@@ -357,15 +376,15 @@ function toBytes(body: unknown): Uint8Array {
   return Buffer.from(typeof body === "string" ? body : JSON.stringify(body));
 }
 
-function toAnswer({ status, headers = {}, body }: HttpReply): Answer {
+function toReply({ status, headers = {}, body }: HttpReply): Reply {
   const text = typeof body === "string" ? body : Buffer.from(body).toString();
   const isJson = headers["content-type"]?.startsWith("application/json");
   const json = isJson && text !== "" ? JSON.parse(text) : undefined;
   return { status, headers, text, json };
 }
 
-/** The OpenAPI document as served. */
+/** Returns the OpenAPI document that the endpoint serves. */
 export async function documentOf(endpoint: HttpEndpoint): Promise<OpenApi> {
   const request = toRequest(endpoint, "GET /openapi.json", {});
-  return toAnswer(await respond(endpoint, request)).json;
+  return toReply(await respond(endpoint, request)).json;
 }

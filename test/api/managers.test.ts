@@ -1,4 +1,4 @@
-// The calls of managers: /manager/login and /manager/logout.
+// Tests of the calls of managers: /manager/login and /manager/logout.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";
@@ -13,7 +13,7 @@ function login(api: TestApi, body: object, remoteAddress = "10.0.0.1") {
 }
 
 t.test(
-  "POST /manager/login: gives token, expire and user with role and permissions [spec: POST /manager/login]",
+  "POST /manager/login returns a token, its lifetime, and the user with role and permissions [spec: POST /manager/login]",
   async (t) => {
     const api = await startApi();
     const { status, json } = await login(api, RIGHT);
@@ -33,7 +33,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login: a wrong password and an unknown username are the same 401 with error [spec: POST /manager/login]",
+  "POST /manager/login returns the same 401 for a wrong password and for an unknown username [spec: POST /manager/login]",
   async (t) => {
     const api = await startApi();
     const wrong = await login(api, WRONG);
@@ -44,23 +44,26 @@ t.test(
   },
 );
 
-t.test("POST /manager/login: username and password are required strings, 400", async (t) => {
-  const api = await startApi();
-  for (const body of [
-    {},
-    { username: "admin" },
-    { password: "right" },
-    { ...RIGHT, username: "" },
-    { ...RIGHT, password: 5 },
-    { ...RIGHT, password: null },
-    { ...RIGHT, username: "x".repeat(129) },
-    { ...RIGHT, password: "x".repeat(1025) },
-  ])
-    t.equal((await login(api, body)).status, 400);
-});
+t.test(
+  "POST /manager/login rejects a body without a valid username and password with 400",
+  async (t) => {
+    const api = await startApi();
+    for (const body of [
+      {},
+      { username: "admin" },
+      { password: "right" },
+      { ...RIGHT, username: "" },
+      { ...RIGHT, password: 5 },
+      { ...RIGHT, password: null },
+      { ...RIGHT, username: "x".repeat(129) },
+      { ...RIGHT, password: "x".repeat(1025) },
+    ])
+      t.equal((await login(api, body)).status, 400);
+  },
+);
 
 t.test(
-  "POST /manager/login: 5 failures of a username from anywhere do not refuse the right password [decisions: Failed credentials]",
+  "POST /manager/login accepts the right password after 5 failed logins with the username from other addresses [decisions: Failed credentials]",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++) t.equal((await login(api, WRONG, `10.0.0.${i}`)).status, 401);
@@ -69,7 +72,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login: the sixth attempt after 5 failures is 429, per client address [decisions: Login throttling]",
+  "POST /manager/login rejects further logins from an address with 429 after 5 failed ones [decisions: Login throttling]",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++) await login(api, { username: `n${i}`, password: "x" });
@@ -83,7 +86,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login: needs no credential and ignores a wrong one, in protected mode too [decisions: Who needs it]",
+  "POST /manager/login needs no credential and ignores an invalid one, even if other calls need a credential [decisions: Who needs it]",
   async (t) => {
     const api = await startApi({ requiresCredential: true, staticToken: "s" });
     const headers = { authorization: "Bearer nonsense", token: "wrong" };
@@ -92,32 +95,32 @@ t.test(
   },
 );
 
-t.test("POST /manager/login: an unreachable store is 503", async (t) => {
+t.test("POST /manager/login is rejected with 503 if the store is unreachable", async (t) => {
   const api = await startApi();
   api.store.putAccessToken = () => Promise.reject(new BrokerError("unavailable"));
   t.equal((await login(api, RIGHT)).status, 503);
 });
 
 t.test(
-  "POST /manager/logout: revokes the presented token at once [decisions: Tokens]",
+  "POST /manager/logout revokes the token of the call at once [decisions: Tokens]",
   async (t) => {
     const api = await startApi();
     const headers = { authorization: await api.login() };
-    const other = { authorization: await api.login() };
+    const otherHeaders = { authorization: await api.login() };
     const read = (sent: Record<string, string>) =>
       inject(api, "GET /migrate/result", { headers: sent });
     t.equal((await read(headers)).status, 200);
     const answer = await inject(api, "POST /manager/logout", { headers });
     t.equal(answer.text, '{"status":"ok"}');
     t.equal((await read(headers)).status, 401);
-    t.equal((await read(other)).status, 200, "other tokens stay");
-    const again = await inject(api, "POST /manager/logout", { headers });
-    t.equal(again.status, 401);
+    t.equal((await read(otherHeaders)).status, 200, "other tokens stay valid");
+    const repetition = await inject(api, "POST /manager/logout", { headers });
+    t.equal(repetition.status, 401);
   },
 );
 
 t.test(
-  "POST /manager/logout: without an access token it is 401, whatever else is presented",
+  "POST /manager/logout is rejected with 401 without an access token, even with the static token",
   async (t) => {
     const open = await startApi();
     t.equal((await inject(open, "POST /manager/logout")).status, 401);

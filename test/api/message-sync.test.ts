@@ -1,5 +1,6 @@
-// The calls that backends make for clients which fetch messages by themselves: /channel/messagesync,
-// /messages, /channel/max_message_seq, /message/sync, /message/syncack, and /message/sendbatch.
+// Tests of the calls with which backends serve clients that fetch their messages:
+// /channel/messagesync, /messages, /channel/max_message_seq, /message/sync and /message/syncack;
+// and of /message/sendbatch.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { SendInput } from "../../src/broker/messages.ts";
@@ -10,9 +11,9 @@ import { inject, startApi } from "./harness.ts";
 const TEXT = '{"type":1,"content":"hi"}';
 const PAYLOAD = Buffer.from(TEXT).toString("base64");
 const GROUP = { channel_id: "g1", channel_type: 2 };
-const LAST = Number.MAX_SAFE_INTEGER;
+const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 
-function message(seq: number, given: Partial<Message> = {}): Message {
+function message(seq: number, fields: Partial<Message> = {}): Message {
   return {
     messageId: 100 + seq,
     messageSeq: seq,
@@ -27,25 +28,25 @@ function message(seq: number, given: Partial<Message> = {}): Message {
     tagKey: undefined,
     payload: Buffer.from(TEXT),
     stream: undefined,
-    ...given,
+    ...fields,
   };
 }
 
 t.test(
-  "POST /channel/messagesync: start and end are a range in the direction of pull_mode",
+  "POST /channel/messagesync reads the range from start to end in the direction of pull_mode",
   async (t) => {
     const cases = [
-      [{}, { fromSeq: 1, toSeq: LAST, reverse: true }],
-      [{ pull_mode: 1 }, { fromSeq: 1, toSeq: LAST, reverse: true }],
+      [{}, { fromSeq: 1, toSeq: MAX_SEQ, reverse: true }],
+      [{ pull_mode: 1 }, { fromSeq: 1, toSeq: MAX_SEQ, reverse: true }],
       [{ start_message_seq: 9 }, { fromSeq: 1, toSeq: 9, reverse: true }],
       [
         { start_message_seq: 9, end_message_seq: 4 },
         { fromSeq: 5, toSeq: 9, reverse: true },
       ],
-      [{ end_message_seq: 4 }, { fromSeq: 5, toSeq: LAST, reverse: true }],
+      [{ end_message_seq: 4 }, { fromSeq: 5, toSeq: MAX_SEQ, reverse: true }],
       [
         { start_message_seq: 4, pull_mode: 1 },
-        { fromSeq: 4, toSeq: LAST, reverse: false },
+        { fromSeq: 4, toSeq: MAX_SEQ, reverse: false },
       ],
       [
         { start_message_seq: 4, end_message_seq: 9, pull_mode: 1 },
@@ -56,20 +57,20 @@ t.test(
       const api = await startApi();
       const body = { ...GROUP, ...more, limit: 7 };
       await inject(api, "POST /channel/messagesync", { body });
-      t.match(api.asked[0]?.args[1], { ...range, limit: 7 });
+      t.match(api.calls[0]?.args[1], { ...range, limit: 7 });
     }
     const api = await startApi();
-    const none = { ...GROUP, start_message_seq: 4, end_message_seq: 9 };
+    const emptyRange = { ...GROUP, start_message_seq: 4, end_message_seq: 9 };
     const { json } = await inject(api, "POST /channel/messagesync", {
-      body: none,
+      body: emptyRange,
     });
-    t.match(json, { messages: [], more: 0 }, "backwards: nothing");
-    t.same(api.asked, []);
+    t.match(json, { messages: [], more: 0 }, "a range in the wrong direction is empty");
+    t.same(api.calls, []);
   },
 );
 
 t.test(
-  "POST /channel/messagesync: messages come ascending, in the shape of the SDKs",
+  "POST /channel/messagesync returns messages in ascending order, in the shape of WuKongIM's SDKs",
   async (t) => {
     const api = await startApi();
     const messages = [message(2), message(1)];
@@ -78,7 +79,7 @@ t.test(
     const { json } = await inject(api, "POST /channel/messagesync", { body });
     t.match(json, { start_message_seq: 2, end_message_seq: 0, more: 1 });
     t.same(
-      json.messages.map((one: Json) => one.message_seq),
+      json.messages.map(({ message_seq }: Json) => message_seq),
       [1, 2],
     );
     t.match(json.messages[0], {
@@ -92,13 +93,13 @@ t.test(
       payload: PAYLOAD,
     });
     t.notOk("end" in json.messages[0]);
-    t.match(api.asked[0]?.args[1], { limit: 100 });
+    t.match(api.calls[0]?.args[1], { limit: 100 });
   },
 );
 
 type Json = Readonly<Record<string, unknown>>;
 
-t.test("a stream's message says how it ended", async (t) => {
+t.test("the message of a stream contains the reason of the stream's end", async (t) => {
   const cases: readonly (readonly [StreamState, Json])[] = [
     ["active", {}],
     ["closed", { end: 1 }],
@@ -115,40 +116,43 @@ t.test("a stream's message says how it ended", async (t) => {
     });
     const { setting, end: isOver, end_reason, error } = json.messages[0];
     t.match({ setting }, { setting: 2 });
-    const found = { end: isOver, end_reason, error };
-    t.match(found, { end: undefined, ...end });
+    const actual = { end: isOver, end_reason, error };
+    t.match(actual, { end: undefined, ...end });
     t.equal(json.messages[0].stream_data, btoa("Hello"));
     t.notOk("stream" in json.messages[0]);
   }
 });
 
-t.test("setting has the bits of the sender, of a topic and of a stream", async (t) => {
-  const api = await startApi();
-  const stream = api.stream.snapshot();
-  const sent = { setting: 0x80, topic: "news" };
-  const messages = [
-    message(1, { passthrough: sent }),
-    message(2, { passthrough: sent, stream }),
-    message(3, { passthrough: { setting: 0x80, topic: "" } }),
-  ];
-  api.page = { messages, headSeq: 3, more: false };
-  api.inbox = messages.map((one) => ({ inboxSeq: 1, message: one }));
-  const body = { ...GROUP, uid: "a", start_message_seq: 1, pull_mode: 1 };
-  for (const path of ["/channel/messagesync", "/messages", "/message/sync"]) {
-    const { json } = await inject(api, `POST ${path}`, { body });
-    const found: readonly Json[] = json.messages ?? json;
-    t.same(
-      found.map(({ setting, topic }) => [setting, topic]),
-      [
-        [0x88, "news"],
-        [0x8a, "news"],
-        [0x80, undefined],
-      ],
-    );
-  }
-});
+t.test(
+  "setting contains the bits of the sender, and bits for a topic and for a stream",
+  async (t) => {
+    const api = await startApi();
+    const stream = api.stream.snapshot();
+    const sent = { setting: 0x80, topic: "news" };
+    const messages = [
+      message(1, { passthrough: sent }),
+      message(2, { passthrough: sent, stream }),
+      message(3, { passthrough: { setting: 0x80, topic: "" } }),
+    ];
+    api.page = { messages, headSeq: 3, more: false };
+    api.inbox = messages.map((message) => ({ inboxSeq: 1, message }));
+    const body = { ...GROUP, uid: "a", start_message_seq: 1, pull_mode: 1 };
+    for (const path of ["/channel/messagesync", "/messages", "/message/sync"]) {
+      const { json } = await inject(api, `POST ${path}`, { body });
+      const returned: readonly Json[] = json.messages ?? json;
+      t.same(
+        returned.map(({ setting, topic }) => [setting, topic]),
+        [
+          [0x88, "news"],
+          [0x8a, "news"],
+          [0x80, undefined],
+        ],
+      );
+    }
+  },
+);
 
-t.test("the calls of one channel need login_uid for a personal one", async (t) => {
+t.test("the calls about a channel require login_uid for a personal channel", async (t) => {
   const person = { channel_id: "b", channel_type: 1 };
   for (const path of ["/channel/messagesync", "/messages"]) {
     const api = await startApi();
@@ -157,7 +161,7 @@ t.test("the calls of one channel need login_uid for a personal one", async (t) =
     const body = { ...person, login_uid: "a" };
     const { status } = await inject(api, `POST ${path}`, { body });
     t.equal(status, 200);
-    t.match(api.asked[0]?.args[0], { uid: "a", channel: { type: 1 } });
+    t.match(api.calls[0]?.args[0], { uid: "a", channel: { type: 1 } });
   }
   const api = await startApi();
   api.page = { messages: [], headSeq: 8, more: false };
@@ -167,33 +171,36 @@ t.test("the calls of one channel need login_uid for a personal one", async (t) =
   t.same(json, { message_seq: 8 });
 });
 
-t.test("POST /messages: by seqs, ids and numbers, at most 100", async (t) => {
-  const api = await startApi();
-  const messages = [message(3), message(5)];
-  api.page = { messages, headSeq: 5, more: false };
-  const { json } = await inject(api, "POST /messages", {
-    body: {
-      ...GROUP,
-      message_seqs: [3],
-      message_ids: [105],
-      client_msg_nos: ["c"],
-    },
-  });
-  t.match(json, { start_message_seq: 3, end_message_seq: 5, more: 0 });
-  const wanted = { seqs: [3], ids: [105], clientMsgNos: ["c"] };
-  t.match(api.asked[0]?.args[1], { ...wanted, maxBytes: 8 * 1024 * 1024 });
-  api.page = { messages, headSeq: 5, more: true };
-  const cut = await inject(api, "POST /messages", { body: GROUP });
-  t.match(cut.json, { more: 1 });
-  const message_seqs = Array.from({ length: 101 }, (_, at) => at);
-  const { status } = await inject(api, "POST /messages", {
-    body: { ...GROUP, message_seqs },
-  });
-  t.equal(status, 400);
-});
+t.test(
+  "POST /messages finds messages by seq, id and client_msg_no, up to 100 of each",
+  async (t) => {
+    const api = await startApi();
+    const messages = [message(3), message(5)];
+    api.page = { messages, headSeq: 5, more: false };
+    const { json } = await inject(api, "POST /messages", {
+      body: {
+        ...GROUP,
+        message_seqs: [3],
+        message_ids: [105],
+        client_msg_nos: ["c"],
+      },
+    });
+    t.match(json, { start_message_seq: 3, end_message_seq: 5, more: 0 });
+    const criteria = { seqs: [3], ids: [105], clientMsgNos: ["c"] };
+    t.match(api.calls[0]?.args[1], { ...criteria, maxBytes: 8 * 1024 * 1024 });
+    api.page = { messages, headSeq: 5, more: true };
+    const partial = await inject(api, "POST /messages", { body: GROUP });
+    t.match(partial.json, { more: 1 });
+    const message_seqs = Array.from({ length: 101 }, (_, at) => at);
+    const { status } = await inject(api, "POST /messages", {
+      body: { ...GROUP, message_seqs },
+    });
+    t.equal(status, 400);
+  },
+);
 
 t.test(
-  "POST /message/sync and /message/syncack: commands by their place in the inbox",
+  "POST /message/sync returns commands with their inbox seq, and /message/syncack acknowledges up to an inbox seq",
   async (t) => {
     const api = await startApi();
     api.inbox = [{ inboxSeq: 4, message: message(4) }];
@@ -202,10 +209,10 @@ t.test(
     t.match(json, [{ message_seq: 4, header: { sync_once: 1 }, setting: 0 }]);
     await inject(api, "POST /message/sync", { body: { uid: "a" } });
     const ack = { uid: "a", last_message_seq: 4 };
-    const done = await inject(api, "POST /message/syncack", { body: ack });
-    t.same(done.json, { status: "ok" });
+    const acknowledged = await inject(api, "POST /message/syncack", { body: ack });
+    t.same(acknowledged.json, { status: "ok" });
     t.same(
-      api.asked.map(({ call, args }) => [call, ...args]),
+      api.calls.map(({ call, args }) => [call, ...args]),
       [
         ["unread", "a", 5],
         ["unread", "a", 200],
@@ -218,14 +225,14 @@ t.test(
 );
 
 t.test(
-  "POST /message/sendbatch: a personal message for each user, and the users it failed for",
+  "POST /message/sendbatch sends each user a personal message and returns the users it failed for",
   async (t) => {
     const api = await startApi();
     const BATCH = { from_uid: "a", payload: PAYLOAD };
     const body = { ...BATCH, subscribers: ["b", "c", "b"] };
     const { json } = await inject(api, "POST /message/sendbatch", { body });
     t.same(json, { fail_uids: [], reason: [] });
-    const inputs = api.asked.map(({ args: [input] }) => input as SendInput);
+    const inputs = api.calls.map(({ args: [input] }) => input as SendInput);
     t.same(
       inputs.map(({ channel }) => channel),
       [
@@ -234,19 +241,19 @@ t.test(
       ],
     );
     t.match(inputs[0], { fromUid: "a", clientMsgNo: undefined });
-    api.thrown = new BrokerError("stranger_refused", { message: "no" });
-    const refused = await inject(api, "POST /message/sendbatch", { body });
-    t.same(refused.json, { fail_uids: ["b", "c"], reason: ["no", "no"] });
-    api.thrown = new BrokerError("bad_payload");
+    api.failure = new BrokerError("stranger_refused", { message: "no" });
+    const rejected = await inject(api, "POST /message/sendbatch", { body });
+    t.same(rejected.json, { fail_uids: ["b", "c"], reason: ["no", "no"] });
+    api.failure = new BrokerError("bad_payload");
     t.match((await inject(api, "POST /message/sendbatch", { body })).json, {
       status: 400,
       code: "bad_payload",
     });
-    const empty = { ...BATCH, subscribers: [] };
-    const text = { ...body, payload: "%" };
-    for (const wrong of [empty, text]) {
+    const noSubscribers = { ...BATCH, subscribers: [] };
+    const notBase64 = { ...body, payload: "%" };
+    for (const invalid of [noSubscribers, notBase64]) {
       const answer = await inject(api, "POST /message/sendbatch", {
-        body: wrong,
+        body: invalid,
       });
       t.equal(answer.status, 400);
     }

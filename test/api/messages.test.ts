@@ -1,4 +1,4 @@
-// The calls about messages: /message/send and /channel/messages.
+// Tests of the calls about messages: /message/send and /channel/messages.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { SendInput } from "../../src/broker/messages.ts";
@@ -16,16 +16,17 @@ const SEND = {
 };
 const TARGET = "POST /message/send";
 
+/** Returns the input of the last send. */
 function lastSend(api: TestApi): SendInput {
-  const [input] = api.asked.at(-1)?.args ?? [];
+  const [input] = api.calls.at(-1)?.args ?? [];
   return input as SendInput;
 }
 
 t.test(
-  "POST /message/send: answers exactly message_id, message_seq and client_msg_no [spec: POST /message/send]",
+  "POST /message/send returns exactly message_id, message_seq and client_msg_no [spec: POST /message/send]",
   async (t) => {
     const api = await startApi();
-    api.sent = {
+    api.sendResult = {
       messageId: 2 ** 53 - 1,
       messageSeq: 12,
       clientMsgNo: 'c"1\u2028',
@@ -41,7 +42,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/send: absent fields have their defaults [spec: POST /message/send]",
+  "POST /message/send uses defaults for absent fields [spec: POST /message/send]",
   async (t) => {
     const api = await startApi();
     await inject(api, TARGET, { body: SEND });
@@ -65,42 +66,45 @@ t.test(
   },
 );
 
-t.test("POST /message/send: every field is passed on [spec: POST /message/send]", async (t) => {
-  const api = await startApi();
-  const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
-  const more = {
-    client_msg_no: "c1",
-    stream_no: "s1",
-    expire: 60,
-    subscribers: ["b"],
-    tag_key: "k",
-  };
-  await inject(api, TARGET, { body: { ...SEND, header, ...more } });
-  t.match(api.asked[0]?.args, [
-    {
-      clientMsgNo: "c1",
-      header: { noPersist: true, redDot: true, syncOnce: true },
-      expireS: 60,
-      streamNo: "s1",
-      tagKey: "k",
+t.test(
+  "POST /message/send passes every field on to the use case [spec: POST /message/send]",
+  async (t) => {
+    const api = await startApi();
+    const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
+    const more = {
+      client_msg_no: "c1",
+      stream_no: "s1",
+      expire: 60,
       subscribers: ["b"],
-    },
-  ]);
-});
+      tag_key: "k",
+    };
+    await inject(api, TARGET, { body: { ...SEND, header, ...more } });
+    t.match(api.calls[0]?.args, [
+      {
+        clientMsgNo: "c1",
+        header: { noPersist: true, redDot: true, syncOnce: true },
+        expireS: 60,
+        streamNo: "s1",
+        tagKey: "k",
+        subscribers: ["b"],
+      },
+    ]);
+  },
+);
 
-t.test("POST /message/send: an empty stream_no or tag_key says the same as none", async (t) => {
+t.test("POST /message/send treats an empty stream_no or tag_key like an absent one", async (t) => {
   const api = await startApi();
   await inject(api, TARGET, {
     body: { ...SEND, stream_no: "", tag_key: "" },
   });
-  t.match(api.asked[0]?.args, [{ streamNo: undefined, tagKey: undefined }]);
+  t.match(api.calls[0]?.args, [{ streamNo: undefined, tagKey: undefined }]);
 });
 
 t.test(
-  "POST /message/send: payload that is not canonical standard base64 is refused with 400 [decisions: payload]",
+  "POST /message/send rejects a payload that is not canonical standard base64 with 400 [decisions: payload]",
   async (t) => {
     const api = await startApi();
-    const bad = [
+    const invalid = [
       "a",
       "ab",
       "YQ",
@@ -116,7 +120,7 @@ t.test(
       "\u0159\u0151==",
       "{}",
     ];
-    for (const payload of bad) {
+    for (const payload of invalid) {
       const { status, json } = await inject(api, TARGET, {
         body: { ...SEND, payload },
       });
@@ -125,27 +129,27 @@ t.test(
     }
     for (const payload of ["", null, 1, { type: 1 }])
       t.equal((await inject(api, TARGET, { body: { ...SEND, payload } })).status, 400);
-    t.same(api.asked, []);
+    t.same(api.calls, []);
   },
 );
 
-t.test("POST /message/send: any bytes of any length arrive unchanged", async (t) => {
+t.test("POST /message/send passes payloads of any bytes and any length on unchanged", async (t) => {
   const api = await startApi();
   for (let length = 1; length < 300; length++) {
     const bytes = Buffer.from(Array.from({ length }, (_, i) => (i * 7 + length) & 255));
     const body = { ...SEND, payload: bytes.toString("base64") };
     await inject(api, TARGET, { body });
     const input = lastSend(api);
-    if (!bytes.equals(input.payload)) t.fail(`length ${length}`);
+    if (!bytes.equals(input.payload)) t.fail(`a payload of ${length} bytes was changed`);
   }
-  t.equal(api.asked.length, 299);
+  t.equal(api.calls.length, 299);
 });
 
 t.test(
-  "POST /message/send: wrong fields are refused with 400 and named [spec: POST /message/send]",
+  "POST /message/send rejects an invalid field with 400 and names it [spec: POST /message/send]",
   async (t) => {
     const api = await startApi();
-    const wrong: readonly [object, string][] = [
+    const cases: readonly [object, string][] = [
       [{ payload: undefined }, "payload"],
       [{ from_uid: undefined }, "from_uid"],
       [{ from_uid: "" }, "from_uid"],
@@ -174,19 +178,19 @@ t.test(
       [{ subscribers: [""] }, "subscribers.0"],
       [{ subscribers: Array(10_001).fill("a") }, "subscribers"],
     ];
-    for (const [change, path] of wrong) {
+    for (const [change, path] of cases) {
       const { status, json } = await inject(api, TARGET, {
         body: { ...SEND, ...change },
       });
       t.equal(status, 400, path);
       t.match(json.details, [{ path }]);
     }
-    t.same(api.asked, []);
+    t.same(api.calls, []);
   },
 );
 
 t.test(
-  "POST /message/send: refusals of sending are 403, of content and limits 400, of an unreachable store 503 [spec: Errors; decisions]",
+  "POST /message/send returns 403 if sending is not permitted, 400 for invalid content and exceeded limits, and 503 if the store is unreachable [spec: Errors; decisions]",
   async (t) => {
     const api = await startApi();
     for (const [code, status] of [
@@ -202,7 +206,7 @@ t.test(
       ["unavailable", 503],
       ["overloaded", 503],
     ] as const) {
-      api.thrown = new BrokerError(code);
+      api.failure = new BrokerError(code);
       const { json } = await inject(api, TARGET, { body: SEND });
       t.match(json, { code, status });
     }
@@ -226,7 +230,7 @@ const MESSAGE: Message = {
 };
 
 t.test(
-  "GET /channel/messages: gives each message with all its fields, the head and whether there is more",
+  "GET /channel/messages returns messages with all fields, the head seq, and whether there are more messages",
   async (t) => {
     const api = await startApi();
     api.page = { messages: [MESSAGE], headSeq: 9, more: true };
@@ -257,42 +261,42 @@ t.test(
 );
 
 t.test(
-  "GET /channel/messages: a personal channel is named as the viewer names it, and needs the viewer's uid",
+  "GET /channel/messages requires uid for a personal channel and names the channel by the other user",
   async (t) => {
     const api = await startApi();
     api.page = { messages: [MESSAGE], headSeq: 4, more: false };
-    const seen = await inject(api, "GET /channel/messages?channel_id=a&channel_type=1&uid=b");
-    t.match(seen.json, { messages: [{ channel_id: "a" }], more: 0 });
-    const blind = await inject(api, "GET /channel/messages?channel_id=a&channel_type=1");
-    t.match(blind.json, { status: 400, details: [{ path: "uid" }] });
-    t.equal(api.asked.length, 1);
+    const asViewer = await inject(api, "GET /channel/messages?channel_id=a&channel_type=1&uid=b");
+    t.match(asViewer.json, { messages: [{ channel_id: "a" }], more: 0 });
+    const withoutUid = await inject(api, "GET /channel/messages?channel_id=a&channel_type=1");
+    t.match(withoutUid.json, { status: 400, details: [{ path: "uid" }] });
+    t.equal(api.calls.length, 1);
   },
 );
 
 t.test(
-  "GET /channel/messages: the range is the whole channel, 50 from the oldest, unless said otherwise",
+  "GET /channel/messages returns the 50 oldest messages of the channel by default",
   async (t) => {
     const api = await startApi();
     const group = "GET /channel/messages?channel_id=g%201&channel_type=2";
     const all = { fromSeq: 1, toSeq: Number.MAX_SAFE_INTEGER };
-    const asked = async (more: string) => {
+    const historyArgs = async (more: string) => {
       await inject(api, group + more);
-      return api.asked.at(-1)?.args;
+      return api.calls.at(-1)?.args;
     };
     const viewer = { channel: { id: "g 1", type: 2 }, uid: undefined };
-    t.match(await asked(""), [viewer, { ...all, limit: 50, reverse: false }]);
-    t.match(await asked("&from_seq=0&to_seq=0&order=desc&limit=500"), [
+    t.match(await historyArgs(""), [viewer, { ...all, limit: 50, reverse: false }]);
+    t.match(await historyArgs("&from_seq=0&to_seq=0&order=desc&limit=500"), [
       viewer,
       { fromSeq: 0, toSeq: all.toSeq, limit: 500, reverse: true },
     ]);
-    t.match(await asked("&from_seq=5&to_seq=7&uid=a+b&order=asc&unknown=1"), [
+    t.match(await historyArgs("&from_seq=5&to_seq=7&uid=a+b&order=asc&unknown=1"), [
       { ...viewer, uid: "a b" },
       { fromSeq: 5, toSeq: 7, reverse: false },
     ]);
   },
 );
 
-t.test("GET /channel/messages: wrong parameters are refused with 400 and named", async (t) => {
+t.test("GET /channel/messages rejects an invalid parameter with 400 and names it", async (t) => {
   const api = await startApi();
   for (const [query, path] of [
     ["", "channel_id"],
@@ -317,5 +321,5 @@ t.test("GET /channel/messages: wrong parameters are refused with 400 and named",
   }
   const broken = "channel_id=%ff&channel_type=2";
   t.equal((await inject(api, `GET /channel/messages?${broken}`)).status, 400);
-  t.same(api.asked, []);
+  t.same(api.calls, []);
 });

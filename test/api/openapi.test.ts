@@ -1,5 +1,5 @@
-// The OpenAPI document and the served routes agree. That each reply fits its documented schema is
-// held by `inject` in every other test.
+// Tests that the OpenAPI document agrees with the served routes. `inject` checks in all other tests
+// that each reply matches its documented schema.
 
 import { Compile } from "typebox/compile";
 import { errorBody } from "../../src/api/reply-schemas.ts";
@@ -7,23 +7,26 @@ import { t } from "../support/suite.ts";
 import { dereferenced, type OpenApi } from "./document.ts";
 import { documentOf, inject, LIST_CALLS, SETTINGS, startApi } from "./harness.ts";
 
-t.test("GET /openapi.json: is OpenAPI 3.1 and names exactly the served routes", async (t) => {
-  const api = await startApi();
-  const { json } = await inject(api, "GET /openapi.json");
-  t.equal(json.openapi, "3.1.0");
-  t.equal(json.info.version, SETTINGS.version);
-  const documented = Object.entries<object>(json.paths).flatMap(([path, methods]) =>
-    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
-  );
-  const served = api.endpoint.routes.map(
-    ({ method, path }) => `${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}`,
-  );
-  t.same(documented.sort(), served.sort());
-});
+t.test(
+  "GET /openapi.json returns an OpenAPI 3.1 document with exactly the served routes",
+  async (t) => {
+    const api = await startApi();
+    const { json } = await inject(api, "GET /openapi.json");
+    t.equal(json.openapi, "3.1.0");
+    t.equal(json.info.version, SETTINGS.version);
+    const documented = Object.entries<object>(json.paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    const served = api.endpoint.routes.map(
+      ({ method, path }) => `${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}`,
+    );
+    t.same(documented.sort(), served.sort());
+  },
+);
 
 /**
- * Every status that each call may answer with, from the specification and the decisions; 413
- * wherever a body may come.
+ * Statuses that each call may return, according to the specification and the decisions. Every call
+ * with a body may return 413.
  */
 const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["POST /user/token", [200, 400, 401, 403, 413, 415, 500, 503]],
@@ -79,7 +82,7 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
 ];
 
 t.test(
-  "each call is documented with exactly the statuses it may answer with [spec: Errors; decisions: Other statuses]",
+  "each call is documented with exactly the statuses that it may return [spec: Errors; decisions: Other statuses]",
   async (t) => {
     const { endpoint } = await startApi();
     const { paths } = await documentOf(endpoint);
@@ -97,7 +100,7 @@ t.test(
 );
 
 t.test(
-  "every refusal has the one error schema; operations are named once and say which permission they need",
+  "all errors have the same schema, operation ids are unique, and operations list the permissions they need",
   async (t) => {
     const { endpoint } = await startApi();
     const { paths, components } = await documentOf(endpoint);
@@ -105,7 +108,7 @@ t.test(
     t.equal(title, "Error");
     t.same(components.schemas.Error, error);
     const ids = new Set<string>();
-    const operations = Object.values<object>(paths).flatMap((one) => Object.values(one));
+    const operations = Object.values<object>(paths).flatMap((methods) => Object.values(methods));
     for (const { operationId, responses } of operations) {
       ids.add(operationId);
       for (const [status, response] of Object.entries<{ content: object }>(responses))
@@ -122,7 +125,7 @@ t.test(
 );
 
 t.test(
-  "security: login and probes are open, logout takes an access token, the rest both schemes, or none where none is required",
+  "the document states the credentials of each call: none, an access token, or either scheme",
   async (t) => {
     const document = async (requiresCredential: boolean) => {
       const api = await startApi({ requiresCredential });
@@ -145,14 +148,17 @@ t.test(
   },
 );
 
-t.test("a stream is named in its path; 204 has no body", async (t) => {
+t.test("the names of a stream are path parameters, and a reply with 204 has no body", async (t) => {
   const { endpoint } = await startApi();
   const { paths } = await documentOf(endpoint);
   const { parameters, responses } =
     paths["/stream/{channel_type}/{channel_id}/{client_msg_no}"].get;
-  const inPath = parameters.filter((one: { in: string }) => one.in === "path");
+  const pathParameters = parameters.filter((parameter: { in: string }) => parameter.in === "path");
   t.same(
-    inPath.map((one: { name: string; required: boolean }) => [one.name, one.required]),
+    pathParameters.map(({ name, required }: { name: string; required: boolean }) => [
+      name,
+      required,
+    ]),
     [
       ["channel_type", true],
       ["channel_id", true],
@@ -163,30 +169,30 @@ t.test("a stream is named in its path; 204 has no body", async (t) => {
   t.notOk(responses[204].content);
 });
 
-t.test("bodies and replies are named schemas with examples that fit them", async (t) => {
+t.test("bodies and replies have named schemas, and their examples are valid", async (t) => {
   const { endpoint } = await startApi();
   const document = await documentOf(endpoint);
-  const operations = Object.values<OpenApi>(document.paths).flatMap((one) =>
-    Object.values<OpenApi>(one),
+  const operations = Object.values<OpenApi>(document.paths).flatMap((methods) =>
+    Object.values<OpenApi>(methods),
   );
-  const inJson = operations.flatMap(({ requestBody, responses }) =>
+  const schemas = operations.flatMap(({ requestBody, responses }) =>
     [requestBody, ...Object.values<OpenApi>(responses)]
-      .map((one) => one?.content?.["application/json"]?.schema)
+      .map((message) => message?.content?.["application/json"]?.schema)
       .filter((schema) => schema !== undefined),
   );
-  t.ok(inJson.length > 40, "there are schemas to look at");
-  const unnamed = inJson.filter((schema) => schema.$ref === undefined);
-  t.same(unnamed, [{}], "all are named but the document's own");
+  t.ok(schemas.length > 40, "the document has more than 40 schemas");
+  const unnamed = schemas.filter((schema) => schema.$ref === undefined);
+  t.same(unnamed, [{}], "all schemas are named, except that of the document itself");
   for (const [name, schema] of Object.entries(document.components.schemas)) {
-    const whole = dereferenced(schema, document);
-    t.ok(whole.examples?.length > 0, `${name} has an example`);
-    const validator = Compile(whole);
-    for (const example of whole.examples)
-      t.ok(validator.Check(example), `the example of ${name} fits it`);
+    const resolved = dereferenced(schema, document);
+    t.ok(resolved.examples?.length > 0, `the schema ${name} has an example`);
+    const validator = Compile(resolved);
+    for (const example of resolved.examples)
+      t.ok(validator.Check(example), `the example of ${name} is valid`);
   }
 });
 
-t.test("operations are named after their paths", async (t) => {
+t.test("operation ids are derived from the paths", async (t) => {
   const { paths } = await documentOf((await startApi()).endpoint);
   const stream = "/stream/{channel_type}/{channel_id}/{client_msg_no}";
   t.equal(paths["/conversations/clearUnread"].post.operationId, "conversationsClearUnread");
@@ -194,7 +200,7 @@ t.test("operations are named after their paths", async (t) => {
   t.equal(paths[stream].get.operationId, "stream");
 });
 
-t.test("the configured limits are in the document", async (t) => {
+t.test("the document contains the configured limits", async (t) => {
   const { endpoint } = await startApi({ maxSubscribersPerCall: 5 });
   const document = await documentOf(endpoint);
   const body = (path: string) =>

@@ -1,4 +1,5 @@
-// The option schemas: every key is documented and has a usable default; secrets are marked.
+// Tests of the option schemas: every key has a description and a valid default, and secrets are
+// marked.
 
 import { type TSchema, Type } from "typebox";
 import { Check } from "typebox/value";
@@ -13,25 +14,25 @@ const SECTIONS = Type.Object({
   managers: managersOptions,
 });
 
-t.test("every key has a default that its own schema accepts, and a sentence", async (t) => {
+t.test("every key has a description and a default that its schema accepts", async (t) => {
   for (const { name, schema } of keysOf(SECTIONS)) {
     t.ok(Check(schema as TSchema, schema.default), name);
     t.match(schema.description, /^.{10,}\.$/, name);
   }
 });
 
-t.test("the API listens on loopback with no secret set unless told otherwise", async (t) => {
-  const listen = keysOf(SECTIONS).find((one) => one.name === "api.listen");
+t.test("by default the API listens on loopback and no secret is set", async (t) => {
+  const listen = keysOf(SECTIONS).find(({ name }) => name === "api.listen");
   t.equal(listen?.schema.default, "127.0.0.1:5001");
-  const secret = keysOf(SECTIONS).filter((one) => one.secret);
+  const secrets = keysOf(SECTIONS).filter((key) => key.secret);
   t.same(
-    secret.map((one) => one.name),
+    secrets.map(({ name }) => name),
     ["api.token", "api.tls.passphrase", "admin.password", "managers"],
   );
-  for (const { schema } of secret) t.same(schema.default, schema.type === "array" ? [] : "");
+  for (const { schema } of secrets) t.same(schema.default, schema.type === "array" ? [] : "");
 });
 
-t.test("an account needs a username, a known role and known permissions", async (t) => {
+t.test("a manager account requires a username, a known role and known permissions", async (t) => {
   const account = {
     username: "a",
     passwordHash: "",
@@ -40,11 +41,11 @@ t.test("an account needs a username, a known role and known permissions", async 
     permissions: [],
   };
   t.ok(Check(managersOptions, [account]));
-  for (const wrong of [
+  for (const invalid of [
     { username: "" },
     { role: "root" },
     { permissions: ["users:read"] },
     { extra: 1 },
   ])
-    t.notOk(Check(managersOptions, [{ ...account, ...wrong }]), Object.keys(wrong)[0] ?? "");
+    t.notOk(Check(managersOptions, [{ ...account, ...invalid }]), Object.keys(invalid)[0] ?? "");
 });

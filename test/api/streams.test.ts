@@ -1,5 +1,5 @@
-// The call that reads a stream, as it stands, and who may make it: backends and viewers. How it is
-// followed: stream-feed.test.ts.
+// Tests of the call that reads the state of a stream, and of who may make it: backends and viewers.
+// stream-feed.test.ts tests how a stream is followed.
 
 import { createViewers } from "../../src/api/viewers.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -10,16 +10,17 @@ import { inject, startApi, type TestApi } from "./harness.ts";
 
 const TARGET = "GET /stream/2/g1/answer";
 
-function speak({ stream }: TestApi): void {
+/** Adds a start, two pieces of text and a tool call to the stream. */
+function addEvents({ stream }: TestApi): void {
   stream.add(STREAM_START, "meta");
   stream.add(STREAM_CONTENT, "Hello ");
   stream.add("___ToolCallStart", "weather");
   stream.add(STREAM_CONTENT, "world");
 }
 
-t.test("GET /stream: how it stands, with text and tool calls", async (t) => {
+t.test("GET /stream returns the state of a stream with its text and tool calls", async (t) => {
   const api = await startApi();
-  speak(api);
+  addEvents(api);
   const { status, json } = await inject(api, TARGET);
   t.equal(status, 200);
   t.same(json, {
@@ -51,49 +52,52 @@ t.test("GET /stream: how it stands, with text and tool calls", async (t) => {
   });
 });
 
-t.test("GET /stream: the parts of its path are decoded", async (t) => {
+t.test("GET /stream decodes the segments of its path", async (t) => {
   const api = await startApi();
   await inject(api, "GET /stream/1/J%C3%BCrgen/a%2Fb%3Ac?uid=alice");
-  t.same(api.asked.at(-1), {
+  t.same(api.calls.at(-1), {
     call: "read",
     args: [{ channel: { id: "Jürgen", type: 1 }, uid: "alice" }, "a/b:c"],
   });
 });
 
-t.test("GET /stream: a personal channel needs uid; what is wrong is named", async (t) => {
-  const api = await startApi();
-  for (const [target, path] of [
-    ["GET /stream/1/bob/answer", "uid"],
-    ["GET /stream/3/g1/answer", "channel_type"],
-    ["GET /stream/two/g1/answer", "channel_type"],
-    ["GET /stream/2/a%40b/answer", "channel_id"],
-    [`GET /stream/2/g1/${"x".repeat(129)}`, "client_msg_no"],
-    [`${TARGET}?from=-1`, "from"],
-    [`${TARGET}?from=x`, "from"],
-    [`${TARGET}?token=t`, "uid"],
-    [`${TARGET}?token=t&uid=a&device_flag=3`, "device_flag"],
-  ] as const) {
-    const { status, json } = await inject(api, target);
-    t.equal(status, 400, target);
-    t.equal(json.details[0].path, path, target);
-  }
-  const headers = { "last-event-id": "nonsense" };
-  t.equal((await inject(api, TARGET, { headers })).status, 400);
-  t.same(api.asked, []);
-});
+t.test(
+  "GET /stream requires uid for a personal channel, and names an invalid parameter",
+  async (t) => {
+    const api = await startApi();
+    for (const [target, path] of [
+      ["GET /stream/1/bob/answer", "uid"],
+      ["GET /stream/3/g1/answer", "channel_type"],
+      ["GET /stream/two/g1/answer", "channel_type"],
+      ["GET /stream/2/a%40b/answer", "channel_id"],
+      [`GET /stream/2/g1/${"x".repeat(129)}`, "client_msg_no"],
+      [`${TARGET}?from=-1`, "from"],
+      [`${TARGET}?from=x`, "from"],
+      [`${TARGET}?token=t`, "uid"],
+      [`${TARGET}?token=t&uid=a&device_flag=3`, "device_flag"],
+    ] as const) {
+      const { status, json } = await inject(api, target);
+      t.equal(status, 400, target);
+      t.equal(json.details[0].path, path, target);
+    }
+    const headers = { "last-event-id": "nonsense" };
+    t.equal((await inject(api, TARGET, { headers })).status, 400);
+    t.same(api.calls, []);
+  },
+);
 
-t.test("GET /stream: an unknown one is 404", async (t) => {
+t.test("GET /stream returns 404 for an unknown stream", async (t) => {
   const api = await startApi();
-  api.thrown = new BrokerError("stream_unknown");
+  api.failure = new BrokerError("stream_unknown");
   t.match((await inject(api, TARGET)).json, {
     status: 404,
     code: "stream_unknown",
   });
 });
 
-t.test("GET /stream: history shows a stream with its message", async (t) => {
+t.test("history contains a stream with its message", async (t) => {
   const api = await startApi();
-  speak(api);
+  addEvents(api);
   const stream = api.stream.snapshot();
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = stream;
   const message = {
@@ -130,88 +134,101 @@ const viewers = createViewers({
   tokens: { attempt: (_bearer, check) => check() },
 });
 
-const closed = () =>
+/** Starts a control plane that requires a credential, with a stream that has events. */
+const startProtected = () =>
   startApi({ requiresCredential: true }, {}, { viewers }).then((api) => {
-    speak(api);
+    addEvents(api);
     return api;
   });
 
-t.test("a viewer reads with the token of a device, in the query or in headers", async (t) => {
-  const api = await closed();
-  const query = "uid=carol&token=carols";
-  const origin = { origin: "https://app.example" };
-  const headers = { "x-uid": "carol", "x-token": "carols" };
-  for (const [target, given] of [
-    [`${TARGET}?${query}`, {}],
-    [`${TARGET}?${query}&device_flag=1`, origin],
-    [TARGET, headers],
-    [TARGET, { ...headers, "x-device-flag": "1" }],
-    [`${TARGET}?uid=mallory&token=x`, headers],
-    [`GET /stream/1/bob/answer?${query}`, {}],
-  ] as const) {
-    const answer = await inject(api, target, { headers: given });
-    t.equal(answer.status, 200, `${target} ${JSON.stringify(given)}`);
-    t.equal(answer.headers["access-control-allow-origin"], "*");
-  }
-  t.same(api.asked.at(-1)?.args, [{ channel: { id: "bob", type: 1 }, uid: "carol" }, "answer"]);
-});
+t.test(
+  "a viewer can read a stream with the token of a device, in the query string or in headers",
+  async (t) => {
+    const api = await startProtected();
+    const query = "uid=carol&token=carols";
+    const origin = { origin: "https://app.example" };
+    const headers = { "x-uid": "carol", "x-token": "carols" };
+    for (const [target, callHeaders] of [
+      [`${TARGET}?${query}`, {}],
+      [`${TARGET}?${query}&device_flag=1`, origin],
+      [TARGET, headers],
+      [TARGET, { ...headers, "x-device-flag": "1" }],
+      [`${TARGET}?uid=mallory&token=x`, headers],
+      [`GET /stream/1/bob/answer?${query}`, {}],
+    ] as const) {
+      const answer = await inject(api, target, { headers: callHeaders });
+      t.equal(answer.status, 200, `${target} ${JSON.stringify(callHeaders)}`);
+      t.equal(answer.headers["access-control-allow-origin"], "*");
+    }
+    t.same(api.calls.at(-1)?.args, [{ channel: { id: "bob", type: 1 }, uid: "carol" }, "answer"]);
+  },
+);
 
-t.test("who is no viewer learns nothing, and pages can read that", async (t) => {
-  const api = await closed();
-  for (const [target, status, code] of [
-    [TARGET, 401, "unauthorized"],
-    [`${TARGET}?uid=carol`, 401, "unauthorized"],
-    [`${TARGET}?uid=carol&token=`, 401, "unauthorized"],
-    [`${TARGET}?uid=carol&token=other`, 401, "unauthorized"],
-    [`${TARGET}?uid=carol&token=carols&device_flag=0`, 401, "unauthorized"],
-    [`${TARGET}?uid=dave&token=carols`, 401, "unauthorized"],
-    [`${TARGET}?uid=____system&token=carols`, 401, "unauthorized"],
-    ["GET /stream/2/g2/answer?uid=carol&token=carols", 404, "not_in_channel"],
-    [`${TARGET}?uid=a%40b&token=carols`, 400, "bad_id"],
-  ] as const) {
-    const { json, headers } = await inject(api, target);
-    t.match(json, { status, code }, target);
-    t.equal(headers["access-control-allow-origin"], "*");
-  }
-  const headers = { origin: "https://evil.example" };
-  const target = `${TARGET}?uid=carol&token=carols`;
-  t.equal((await inject(api, target, { headers })).status, 403);
-  t.same(api.asked, [], "the stream was not looked at");
-});
+t.test(
+  "a caller who is not a viewer of the stream is rejected, and web pages can read the error",
+  async (t) => {
+    const api = await startProtected();
+    for (const [target, status, code] of [
+      [TARGET, 401, "unauthorized"],
+      [`${TARGET}?uid=carol`, 401, "unauthorized"],
+      [`${TARGET}?uid=carol&token=`, 401, "unauthorized"],
+      [`${TARGET}?uid=carol&token=other`, 401, "unauthorized"],
+      [`${TARGET}?uid=carol&token=carols&device_flag=0`, 401, "unauthorized"],
+      [`${TARGET}?uid=dave&token=carols`, 401, "unauthorized"],
+      [`${TARGET}?uid=____system&token=carols`, 401, "unauthorized"],
+      ["GET /stream/2/g2/answer?uid=carol&token=carols", 404, "not_in_channel"],
+      [`${TARGET}?uid=a%40b&token=carols`, 400, "bad_id"],
+    ] as const) {
+      const { json, headers } = await inject(api, target);
+      t.match(json, { status, code }, target);
+      t.equal(headers["access-control-allow-origin"], "*");
+    }
+    const headers = { origin: "https://evil.example" };
+    const target = `${TARGET}?uid=carol&token=carols`;
+    t.equal((await inject(api, target, { headers })).status, 403);
+    t.same(api.calls, [], "the stream was not read");
+  },
+);
 
-t.test("the system is no viewer even where any token will do", async (t) => {
-  const open = createViewers({
-    store: {
-      device: async () => undefined,
-      groupFacts: () => ({
-        ...{ info: undefined, isSubscriber: true },
-        ...{ isDenied: false, hasAllowlist: false, isAllowed: false },
-      }),
-    },
-    clientAuth: "none",
-    allowsOrigin: () => true,
-    tokens: { attempt: (_bearer, check) => check() },
-  });
-  const api = await startApi({}, {}, { viewers: open });
-  const status = async (uid: string) => (await inject(api, `${TARGET}?token=&uid=${uid}`)).status;
-  t.equal(await status("anybody"), 200);
-  t.equal(await status("____system"), 401);
-});
+t.test(
+  "the system uid cannot read a stream as a viewer, even if any token is accepted",
+  async (t) => {
+    const anyToken = createViewers({
+      store: {
+        device: async () => undefined,
+        groupFacts: () => ({
+          ...{ info: undefined, isSubscriber: true },
+          ...{ isDenied: false, hasAllowlist: false, isAllowed: false },
+        }),
+      },
+      clientAuth: "none",
+      allowsOrigin: () => true,
+      tokens: { attempt: (_bearer, check) => check() },
+    });
+    const api = await startApi({}, {}, { viewers: anyToken });
+    const status = async (uid: string) => (await inject(api, `${TARGET}?token=&uid=${uid}`)).status;
+    t.equal(await status("anybody"), 200);
+    t.equal(await status("____system"), 401);
+  },
+);
 
-t.test("a page may ask whether it may send a viewer's headers", async (t) => {
-  const api = await startApi();
-  const { endpoint } = api;
-  const request = (path: string) => ({
-    ...{ method: "OPTIONS", path, query: "", remoteAddress: "" },
-    ...{ headers: {}, params: [], body: new Uint8Array() },
-  });
-  const stream = endpoint.wrongMethod(request("/stream/2/g1/answer"), "GET");
-  t.equal(stream.status, 204);
-  t.match(stream.headers, {
-    "access-control-allow-origin": "*",
-    "access-control-allow-headers": /x-token/,
-  });
-  const other = endpoint.wrongMethod(request("/message/send"), "POST");
-  t.equal(other.status, 405);
-  t.equal(other.headers?.["access-control-allow-origin"], undefined);
-});
+t.test(
+  "the preflight request of a web page for a stream is answered with the headers of a viewer",
+  async (t) => {
+    const api = await startApi();
+    const { endpoint } = api;
+    const request = (path: string) => ({
+      ...{ method: "OPTIONS", path, query: "", remoteAddress: "" },
+      ...{ headers: {}, params: [], body: new Uint8Array() },
+    });
+    const stream = endpoint.wrongMethod(request("/stream/2/g1/answer"), "GET");
+    t.equal(stream.status, 204);
+    t.match(stream.headers, {
+      "access-control-allow-origin": "*",
+      "access-control-allow-headers": /x-token/,
+    });
+    const send = endpoint.wrongMethod(request("/message/send"), "POST");
+    t.equal(send.status, 405);
+    t.equal(send.headers?.["access-control-allow-origin"], undefined);
+  },
+);

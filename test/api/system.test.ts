@@ -1,10 +1,10 @@
-// The calls about the process: /migrate/result, /healthz, /readyz, /metrics.
+// Tests of the calls about the process: /migrate/result, /healthz, /readyz and /metrics.
 
 import { t } from "../support/suite.ts";
 import { inject, startApi } from "./harness.ts";
 
 t.test(
-  "GET /migrate/result: nothing to migrate is migrated, no step, no error, no try [spec: GET /migrate/result]",
+  "GET /migrate/result returns migrated, without step and error, if there is nothing to migrate [spec: GET /migrate/result]",
   async (t) => {
     const api = await startApi();
     const { status, json } = await inject(api, "GET /migrate/result");
@@ -18,14 +18,17 @@ t.test(
   },
 );
 
-t.test("GET /healthz: 200 while the process lives, ready or not", async (t) => {
-  const api = await startApi({ requiresCredential: true });
-  api.ready = false;
-  t.equal((await inject(api, "GET /healthz")).status, 200);
-});
+t.test(
+  "GET /healthz returns 200 without a credential, even if the node is not ready",
+  async (t) => {
+    const api = await startApi({ requiresCredential: true });
+    api.ready = false;
+    t.equal((await inject(api, "GET /healthz")).status, 200);
+  },
+);
 
 t.test(
-  "GET /readyz: 200 when ready, 503 with the reason when not, without a credential",
+  "GET /readyz returns 200 if the node is ready, and 503 with the reason if it is not, without a credential",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     t.equal((await inject(api, "GET /readyz")).status, 200);
@@ -33,11 +36,11 @@ t.test(
     const { status, json } = await inject(api, "GET /readyz");
     t.equal(status, 503);
     t.match(json, { code: "unavailable", error: "The node is draining" });
-    t.same(api.logged, [], "being asked while not ready is nothing to log");
+    t.same(api.logged, [], "a check of a node that is not ready is not logged");
   },
 );
 
-t.test("GET /metrics: Prometheus' text with its content type", async (t) => {
+t.test("GET /metrics returns the Prometheus text format with its content type", async (t) => {
   const api = await startApi();
   const { status, text, headers } = await inject(api, "GET /metrics");
   t.equal(status, 200);
