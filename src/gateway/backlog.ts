@@ -28,13 +28,15 @@ import {
 
 /**
  * How far a session is from being live in a scope, farthest first. A live session has no backlog.
+ * Held items are pushed when the session goes live for messages, withheld events when it goes live
+ * for events.
  *
- *   status     messages                       events of a stream   other events
- *   expected   dropped                        dropped              dropped
- *   early      pushed one by one              left to the store    pushed
- *   reading    left to the store              left to the store    dropped
- *   holding    held                           withheld             held
- *   streams    live                           withheld             withheld
+ *   status     messages                      events of a stream   other events
+ *   expected   dropped                       dropped              dropped
+ *   early      pushed after the CONNACK      left to the store    pushed after the CONNACK
+ *   reading    left to the store             left to the store    dropped
+ *   holding    held                          withheld             held
+ *   streams    live                          withheld             withheld
  */
 type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 
@@ -70,7 +72,7 @@ interface PendingStream extends StreamName {
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
 const NO_STREAMS: ReadonlyMap<string, PendingStream> = new Map();
 
-/** The personal channels of any session. The session itself refers to its backlog. */
+/** The personal channels of a user. Their backlog is stored in the session. */
 export const PERSONAL_CHANNELS: Scope = {
   key: undefined,
   backlogOf: ({ personal }) => (personal instanceof Backlog ? personal : undefined),
@@ -93,7 +95,10 @@ export class Backlog implements PersonalBacklog {
    */
   readonly isJoining: boolean;
   status: BacklogStatus;
-  /** Whether the session starts at its client's position, not where its user became a member. */
+  /**
+   * True if the session starts at its client's position, false if it starts where its user became a
+   * member.
+   */
   isResumed = false;
   /** Seq and highest message id up to which the session has each channel. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
@@ -164,8 +169,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Handles a message of the scope while the session is not live. Returns the number of messages
-   * pushed.
+   * Handles a message that arrives while the session is not live (see `BacklogStatus`). Returns the
+   * number of messages pushed.
    */
   receiveMessage(message: Message): number {
     if (this.status === "holding") this.#holdItem(message);
@@ -175,7 +180,7 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Handles an event of the scope while the session is not live for events (see `BacklogStatus`).
+   * Handles an event that arrives while the session is not live for events (see `BacklogStatus`).
    */
   receiveEvent(event: ChannelEvent): void {
     const { status, session } = this;
@@ -220,7 +225,7 @@ export class Backlog implements PersonalBacklog {
       else if (!this.#isDelivered(item)) this.#pushMessage(item);
   }
 
-  /** Leaves the content of streams to the store again. */
+  /** Leaves stream events to the store again, as before `keepAll`. */
   leaveStreamsToStore(): void {
     this.#keepsAllEvents = false;
   }
@@ -266,24 +271,24 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the withheld events from before the stream's first one, then the stream as it was read.
-   * `snapshot` is `undefined` if the stream was removed.
+   * Pushes the withheld events that precede the stream, then the stream as it was read. `snapshot`
+   * is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const index = this.#events.findIndex(
       (event) => event.stream !== undefined && streamName(event) === streamName(name),
     );
     const preceding = this.#events.splice(0, index + 1);
-    // The last of these events belongs to the stream. It is skipped here, because the snapshot
-    // contains it.
+    // The last of these events belongs to the stream and is skipped, because the snapshot contains
+    // it.
     for (const event of preceding) this.#pushWithheld(event);
     if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
 
   /**
-   * Pushes everything that is withheld, so that the session may go live. `read` are the streams
-   * that were read after `keepAll`, `active` the active streams if the session is new in the scope.
-   * Returns the number of streams that were caught up with from the store.
+   * Pushes everything that is withheld, so that the session can go live for events. `read` holds
+   * the streams that were read after `keepAll`; `active` holds the active streams if the session is
+   * new in the scope. Returns the number of streams that were caught up with from the store.
    */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
@@ -327,13 +332,14 @@ export class Backlog implements PersonalBacklog {
     const pending = this.#streams.get(streamName(event));
     if (pending !== undefined) {
       if (this.#keepsAllEvents) return this.#keepEvent(event);
-      // Keeps the stream's place among the events of other streams.
+      // Marks the position of the stream among the other events.
       if (!pending.mustRead) this.#keepEvent(event);
       pending.mustRead = true;
       return;
     }
     const isContiguous = !this.isJoining || stream.index === 0;
-    // The stream is read later if it is still active; otherwise the client never knew it.
+    // A stream that is still active is read later. One that has ended was never known to the
+    // client.
     if (!isContiguous && !this.#keepsAllEvents) return;
     this.#keepEvent(event);
     const { index, textOffset } = stream;
@@ -352,8 +358,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Records in the session up to where streams were pushed. With several Redis servers an event of
-   * a personal channel may be read before it is published.
+   * Records in the session up to which event each stream was pushed. With several Redis servers, an
+   * event of a personal channel may be read before it is published.
    */
   #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())

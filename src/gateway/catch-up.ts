@@ -42,7 +42,7 @@ export interface ReadLimits {
   /** Maximum number of messages that are read and pushed as one page. */
   readonly pageMessages: number;
   readonly pageBytes: number;
-  /** Number of unread bytes to which the client must get down before the next page is read. */
+  /** Number of unread bytes at or below which the next page is read. */
   readonly maxUnreadBytes: number;
 }
 
@@ -75,15 +75,12 @@ export class CatchUps {
   readonly #streamLocks = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
   /**
-   * Permits for `joinSeqs`, separate from `#reads`: the delivery of missed messages waits for these
-   * reads.
+   * Limits the concurrent reads of `joinSeqs`. Separate from `#reads`, because the delivery of
+   * missed messages waits for these reads.
    */
   readonly #membershipReads = new Semaphore(READS_AT_ONCE);
   readonly #lookups = new Semaphore(LOOKUPS_AT_ONCE);
-  /**
-   * Number of unread bytes to which the client must get down before the session catches up with
-   * streams.
-   */
+  /** Number of unread bytes at or below which a session catches up with streams. */
   readonly #maxUnreadBytes: number;
 
   constructor(ports: CatchUpPorts) {
@@ -100,9 +97,9 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session live after `enter`. In its personal channels it becomes live when
-   * `resumedPersonal` are read; in the groups it is about to join at once, or after it has read
-   * what it missed if it resumes there. Rejects with `unavailable`.
+   * Makes a session live after `enter`. In its personal channels it goes live after
+   * `resumedPersonal` were read. In each group it is about to join it goes live at once, or, if it
+   * resumes there, after it has read what it missed. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
@@ -138,15 +135,15 @@ export class CatchUps {
   }
 
   /**
-   * Joins like `join`, but checks the membership first and holds nothing until then. Nearly all
-   * users that were removed from a group are not members any more.
+   * Joins like `join`, but checks the membership before it holds anything. Nearly all users that
+   * were removed from the group are still not members.
    */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
     if (joinSeq !== undefined) await this.join(session, channelId);
   }
 
-  /** See `ChannelStore`. The number of concurrent reads is limited. */
+  /** Returns the join seqs (see `ChannelStore`). Limits the number of concurrent reads. */
   joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]> {
     const { store } = this.#ports;
     return this.#membershipReads.run(() => store.joinSeqs(channelId, uids));
@@ -191,8 +188,8 @@ export class CatchUps {
   }
 
   /**
-   * Joins a group. What arrives is held from the start, because events outside of streams are not
-   * stored.
+   * Joins a group. Arriving messages and events are held from the start, because events outside of
+   * streams are not stored.
    */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
@@ -222,13 +219,13 @@ export class CatchUps {
     backlog.advance(key, leftAt?.seq ?? joinSeq);
     if (leftAt === undefined) return true;
     backlog.isResumed = leftAt.isResumed;
-    // After the barrier, everything that was sent while the user was not a member has arrived and
-    // can be dropped. What was stored since is read.
+    // After the barrier, everything that was sent while the user was not a member has arrived, and
+    // is dropped. Everything stored since then is read from the store.
     await cluster.barrier();
     backlog.forgetGroup(channelId);
     const isAhead = leftAt.seq > joinSeq;
     const headSeq = isAhead ? await this.#reads.run(() => store.headSeq(key)) : 0;
-    // A fail-over lost messages; other messages have their seqs or will get them.
+    // True if a fail-over lost messages. Other messages have their seqs or will get them.
     const isLost = isAhead && leftAt.seq > headSeq;
     if (isLost || !(isAhead || leftAt.isResumed)) backlog.advance(key, joinSeq);
     return true;
@@ -238,8 +235,8 @@ export class CatchUps {
   async #catchUp(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {
     for (const channel of channels) await this.#readToEnd(backlog, channel);
     if (backlog.isOver) return;
-    // After the barrier, the messages that were read have also arrived, and are skipped as
-    // delivered.
+    // After the barrier, the messages that were read from the store have also arrived. They are
+    // skipped.
     if (channels.length > 0) await this.#ports.cluster.barrier();
     this.#goLive(backlog);
   }
@@ -277,8 +274,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes the next page and returns true if there are more. The range of a page includes expired
-   * messages, also at its end.
+   * Pushes the next page and returns true if more may follow. Expired messages count as part of the
+   * page, also at its end.
    */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#ports;
@@ -383,8 +380,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes all active streams except the first, which `#readRemaining` pushes. In the personal
-   * channels many streams may be active. /
+   * Pushes all active streams except the first, which `#readRemaining` pushes. In personal
+   * channels, many streams may be active.
    */
   async #pushActiveStreams(backlog: Backlog): Promise<void> {
     for (const name of (await this.#activeStreams(backlog)).slice(1)) {

@@ -204,7 +204,7 @@ export class Client implements ConnectionHandler {
 
   async #open(connect: Connect, bytes: number): Promise<void> {
     const { opening, rates } = this.#context;
-    if (typeof this.#codec === "function") return; // not possible: the CONNECT was decoded
+    if (typeof this.#codec === "function") return; // cannot happen: the CONNECT was decoded
     const wire = { connection: this.#connection, codec: this.#codec };
     this.#status = "opening";
     try {

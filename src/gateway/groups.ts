@@ -18,7 +18,9 @@ import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Scope } from "./backlog.ts";
 import { type GroupPosition, publishFrames, type Session } from "./session.ts";
 
-/** Time for which joining or leaving of one session may hold the event loop at once. */
+/**
+ * Time for which the joining or leaving of one session may hold the event loop before it pauses.
+ */
 const SLICE_MS = 2;
 
 export class Groups {
@@ -90,8 +92,8 @@ export class Groups {
   }
 
   /**
-   * Removes the session from the group, and remembers how much it has in case its user comes back.
-   * Does nothing if the session is not in the group.
+   * Removes the session from the group and remembers how much of it the session has, in case the
+   * user rejoins. Does nothing if the session is not in the group.
    */
   removeSession(session: Session, channelId: string): void {
     const group = this.#byId.get(channelId);
@@ -124,7 +126,7 @@ interface FormatMembers {
   members: number;
   /**
    * Members whose acknowledgements are awaited, `undefined` if clients of this format do not
-   * acknowledge.
+   * acknowledge messages.
    */
   readonly acknowledging: Set<Session> | undefined;
 }
@@ -133,7 +135,7 @@ export class Group implements Scope {
   readonly channelId: string;
   readonly key: ChannelKey;
   /**
-   * Seq of the newest message that the members have, live or read from the store. 0 if there is
+   * Seq of the newest message that the members have received, live or from the store. 0 if there is
    * none.
    */
   lastSeq = 0;
@@ -147,7 +149,7 @@ export class Group implements Scope {
   #private: Set<Session> | undefined;
   /** Backlogs of the sessions that are about to join. */
   readonly #joining = new Map<Session, Backlog>();
-  /** Backlogs of the live members from which events are withheld for now. */
+  /** Backlogs of the live members whose events are withheld for now. */
   #streamBacklogs: Map<Session, Backlog> | undefined;
 
   constructor(channelId: string) {
@@ -255,7 +257,7 @@ export class Group implements Scope {
   }
 
   /**
-   * Delivers an event. It is withheld from members that lag or have not caught up. Returns the
+   * Delivers an event, or withholds it from sessions that lag or have not caught up. Returns the
    * number of sessions it was sent to.
    */
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {

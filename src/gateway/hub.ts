@@ -115,7 +115,7 @@ export class Hub {
         this.#findSession(event.uid, event.sessionId)?.end(event.reason);
         break;
       case "credential":
-        // Sessions that the new token ends are ended by an `end_session` event each.
+        // The new token ends old sessions by one `end_session` event for each of them.
         break;
       case "addition":
         this.#include(event);
@@ -185,20 +185,20 @@ export class Hub {
   }
 
   /**
-   * Lets the user's sessions join the group. The event may arrive after that of a later removal, so
-   * joining checks the membership in the store.
+   * Lets the user's sessions join the group. The notification may arrive after that of a later
+   * removal, so `join` checks the membership in the store.
    */
   #include({ uid, channelId }: EventOf<"addition">): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
-      // A joining session reads its groups again.
+      // A session that is still joining reads its groups again.
       if (session.hasJoined) this.#requestJoin(session, channelId, true);
     }
   }
 
   /**
-   * Stops delivering the group to the user's sessions. They join again if the user is a member once
-   * more: if `isBack` is true, or if the store says so.
+   * Removes the user's sessions from the group. They join again if the user has become a member
+   * again: if `isBack` is true, or if the store confirms it.
    */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
@@ -218,7 +218,9 @@ export class Hub {
     joining.catch(() => void resync.updateMemberships(session));
   }
 
-  /** Reads the state behind a topic again, because events of the topic may have been lost. */
+  /**
+   * Reads again what the events of this topic announce, because some of them may have been lost.
+   */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#ports.watch.refresh(uid);

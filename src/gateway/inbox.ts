@@ -1,7 +1,7 @@
 // Delivers commands to the sessions of a user. A new session is first pushed its inbox, in order
 // and as fast as its client reads, and then the commands that arrive live. A command that arrives
-// while the inbox is read is also found there, so none is lost, repeated or pushed out of order.
-// State: none; it is stored in the sessions.
+// while the inbox is read is also found in the inbox, so none is lost, repeated or pushed out of
+// order. Keeps no state; it is stored in the sessions.
 
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
@@ -53,8 +53,8 @@ export async function pullInbox(session: Session, ports: InboxPorts): Promise<vo
 }
 
 /**
- * Reads a page of the inbox and pushes it without delay. If it first waited for the client,
- * commands acknowledged meanwhile would still be pushed. Returns true if there may be more.
+ * Reads a page of the inbox and pushes it at once. If it waited for the client first, it would also
+ * push commands that were acknowledged meanwhile. Returns true if there may be more.
  */
 async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
   const { store, cluster, metrics, limits } = ports;
@@ -77,8 +77,8 @@ async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
 
 /**
  * Pushes each copy to the sessions of its user except `origin`, encoded once per wire format and
- * channel id. Calls `onGap` for each session that did not receive the copy before. Returns the
- * number of copies pushed.
+ * channel id. Calls `onGap` for each session that lacks an earlier copy. Returns the number of
+ * copies pushed.
  */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
@@ -110,9 +110,9 @@ export function deliverCommand(
 }
 
 /**
- * Records that copies may be lost. The next copy to arrive then no longer counts as the first after
- * an empty inbox, and an inbox that is being read is read once more. Must be called before any copy
- * that was published later is delivered.
+ * Records that copies may have been lost. After this, the next copy that arrives does not count as
+ * the first one after an empty inbox, and an inbox that is being read is read once more. Must be
+ * called before any copy that was published later is delivered.
  */
 export function noteLostCommands(session: Session): void {
   if (session.inbox !== undefined) session.inbox.hasMore = true;
@@ -126,7 +126,7 @@ export function noteLostCommands(session: Session): void {
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
   const { inbox, inboxSeq, inboxLive } = session;
   const isStartKnown = inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
-  // If the start is not known, copies may be missing before the first one that arrived live.
+  // If the start is unknown, copies may be missing before the first one that arrived live.
   return inbox !== undefined || !isStartKnown || lacksCopy(session, newestSeq);
 }
 

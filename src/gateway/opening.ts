@@ -60,30 +60,30 @@ export interface OpeningContext extends LivePorts {
   readonly resendAfterMs: number;
   /** Maximum number of sessions of one user on this node. 0 means no limit. */
   readonly maxSessionsPerUser: number;
-  /** Checks logins, and slows down callers that guess tokens. */
+  /** Checks logins, and slows down networks that guess tokens. */
   readonly tokens: Pick<TokenGate, "attempt">;
   /**
-   * Runs a step as soon as fewer than a fixed number of them are running. Without it, thousands of
-   * simultaneous connects would all access the store at once.
+   * Runs a step as soon as a slot is free. Without this limit, thousands of simultaneous connects
+   * would access the store at once.
    */
   inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
 }
 
 /**
- * Time before its subscription to a user from which a node may still deliver messages. The actual
- * time is shorter.
+ * Age, relative to the client's newest message, up to which a node might deliver a message again
+ * after it subscribed to the user.
  */
 const LATELY_MS = 10_000;
 
 /** A resume point of the CONNECT, and the result for the CONNACK. */
 interface ResumeOutcome {
-  /** The part of the client's position that agrees with the store. */
+  /** The client's position, reduced to what agrees with the store. */
   readonly point: ResumePoint;
   readonly result: ResumeResult;
 }
 
-/** What must be known before the CONNACK can be sent. */
+/** The result of `planJoin`, which the CONNACK and the catch-up need. */
 interface JoinPlan {
   /** Number of groups that the session joins. */
   readonly groups: number;
@@ -119,10 +119,10 @@ export function createSession(
 }
 
 /**
- * Logs the session in, unless the user already has the maximum number of sessions on this node. The
- * session enters the hub before the store, so that a request to end the session finds it. The
- * number of sessions is checked after the login, because the login may end another session and so
- * make room. Rejects with `overloaded`, `unavailable` or an error of `Sessions.open`.
+ * Logs the session in. The session enters the hub before the store, so that a request to end the
+ * session finds it. The number of the user's sessions is checked after the login, because the login
+ * may end another session and so make room. Rejects with `overloaded` if there is no room, with
+ * `unavailable`, or with an error of `Sessions.open`.
  */
 export async function admit(
   session: Session,
@@ -153,8 +153,8 @@ export async function admit(
 }
 
 /**
- * Rejects with `overloaded` if the user has too many sessions. Sessions that this login ended have
- * left after the barrier, because the events that end them have then been delivered.
+ * Rejects with `overloaded` if the user has too many sessions on this node. Sessions that this
+ * login ended do not count: after the barrier, the events that end them have been delivered.
  */
 async function requireRoom(
   session: Session,
@@ -267,8 +267,8 @@ function denied(point: ResumePoint): ResumeOutcome {
 /**
  * Compares a resume point with the store. A client may have more than the store: the store was
  * restored from a backup, or a fail-over lost messages. The result then has the last seq that both
- * have in common, and the client gets it before any other message. Otherwise a later
- * acknowledgement would suggest that the client also has the earlier messages.
+ * have in common, and the client gets it before any other message. Otherwise an acknowledgement of
+ * a later message would suggest that the client has all earlier ones.
  */
 async function resumeOutcome(
   uid: string,

@@ -157,7 +157,7 @@ const OPERATIONS: OperationTable = {
       const view = { channel, uid: session.uid };
       const snapshot = await readAsMember(session, channel, ports, async () => {
         const snapshot = await ports.streams.read(view, clientMsgNo);
-        // The events in the snapshot are pushed before it, or not at all.
+        // After the barrier, no event that the snapshot contains can be pushed after the reply.
         await ports.cluster.barrier();
         return snapshot;
       });
@@ -260,8 +260,8 @@ export function operate(
 }
 
 function rowOf(operation: Operation): OperationRow<OperationKind> {
-  // The table maps each kind to the row of exactly that kind, which the compiler cannot see through
-  // the index.
+  // The table maps each kind to the row of exactly that kind. The compiler cannot follow this
+  // through the index.
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
 }
 

@@ -17,8 +17,8 @@ const ROWS_PER_FRAME = 4;
  */
 const COPIES_PER_FRAME = 2;
 /**
- * Number of look-ups with the work of one frame: users whose state is read, inbox seqs that are
- * acknowledged, or conversations that are compared to find the newest ones.
+ * Number of look-ups that can be done with the work of one frame: users whose state is read, inbox
+ * seqs that are acknowledged, or conversations that are compared to find the newest ones.
  */
 const LOOKUPS_PER_FRAME = 16;
 /** Number of reply bytes that can be written with the work of one frame. */
@@ -175,7 +175,9 @@ export class ConnectionRate implements Rate {
     this.#user = user;
   }
 
-  /** Charges work of a connect to the user only, so that it does not slow the connection down. */
+  /**
+   * Charges the work of a connect only to the user. The connection itself is not slowed down by it.
+   */
   chargeUser(cost: number): void {
     this.#user?.work.charge(cost);
   }

@@ -1,4 +1,4 @@
-// Reads from the store for a session whose right to read may have ended: a node that missed events
+// Reads from the store for a session whose right to read may have ended. A node that missed events
 // does not know yet what its sessions may no longer see. State: none.
 
 import {
@@ -15,8 +15,8 @@ import type { Cluster } from "../broker/ports.ts";
 type TopicFilter = (topic: Topic) => boolean;
 
 /**
- * Returns the topics that concern a user's read in `channel`, or of the user's own data if there is
- * no channel.
+ * Returns a filter for the topics whose events can end a user's right to read `channel`. Without a
+ * channel, the filter is for the user's own data.
  */
 export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   const user = userTopic(uid);
@@ -24,7 +24,9 @@ export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   return (topic) => topic === user || topic === group;
 }
 
-/** Returns the topics that concern a read in a channel on behalf of any of its users. */
+/**
+ * Returns a filter for the topics whose events can end the right of any user to read the channel.
+ */
 export function concernOfAll(key: ChannelKey): TopicFilter {
   if (key.startsWith("2:")) {
     const group = groupTopic(key.slice(2));
@@ -35,9 +37,9 @@ export function concernOfAll(key: ChannelKey): TopicFilter {
 }
 
 /**
- * Returns the result of `read`, repeated until the node misses no events of the topics that concern
- * it. If a right ended before the data was stored, this node then knows it. Rejects with
- * `unavailable` if the node does not recover in time.
+ * Returns the result of `read`. Repeats `read` until the node has not missed any event of the
+ * topics in `concerns`, so that it knows of every right that ended before the data was stored.
+ * Rejects with `unavailable` if the node does not recover in time.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

@@ -106,8 +106,8 @@ export class Reads {
   }
 
   /**
-   * Occupies its slot for one turn of the event loop, not for a round trip. If one shard is slow,
-   * the histories of the others go on.
+   * Holds its turn only while the read starts, not until it ends. If one shard is slow, the
+   * histories of other shards are not delayed.
    */
   async #runHistory(read: Read): Promise<number | undefined> {
     const begin = () => ({ work: read() });

@@ -1,7 +1,7 @@
 // Updates sessions whose events may be lost: reads their memberships and inboxes again if these
-// have changed. For any number of users only a few reads of the store run at once, and they are
-// repeated until they succeed; until then the sessions stay as they are. State: the users to check,
-// the reads that have not started, the sessions whose memberships are being read.
+// have changed. Only a few reads run at once, for any number of users. A failed read is repeated
+// until it succeeds; until then the session stays as it is. State: the users to check, the reads
+// that have not started, and the sessions whose memberships are being read.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
@@ -60,7 +60,7 @@ export class SessionResync {
     if (this.#missed.size === 1) setImmediate(() => this.#readMissed());
   }
 
-  /** Pushes what is in the inbox of the session and did not arrive. */
+  /** Pushes the commands in the inbox that the session did not receive. */
   updateInbox(session: Session): void {
     if (session.inbox !== undefined) {
       session.inbox.hasMore = true; // the read that is running continues
@@ -72,8 +72,8 @@ export class SessionResync {
 
   /**
    * Makes the session follow exactly the groups in the store, and pushes what was sent in them
-   * since its user joined. Resolves when that is done, or at once if the session has not joined yet
-   * or another call is already doing it. Never rejects.
+   * since its user joined. Resolves when that is done, or at once if another call is already doing
+   * it. A session that has not joined yet does it after joining. Never rejects.
    */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
@@ -123,10 +123,10 @@ export class SessionResync {
     while (session.membershipsStale && session.ended === undefined) {
       session.membershipsStale = false;
       const groups = await this.#groupsOf(session.uid);
-      // Otherwise a membership changed meanwhile, which the result may not show.
+      // If a membership changed meanwhile, the result may be outdated and is read again.
       if (!session.membershipsStale) await this.#applyMemberships(session, groups);
     }
-    // In the same turn as the check above, so that no change is overlooked in between.
+    // Must run in the same turn as the last check above, so that no change is missed in between.
     this.#syncing.delete(session);
   }
 
@@ -187,8 +187,8 @@ class SharedReads<T> {
   readonly #shared = new Map<string, Promise<T>>();
 
   /**
-   * Returns the shared result. `wait` waits for the turn of the read, then starts it by calling
-   * `begin`.
+   * Returns the shared result. `wait` must wait for the turn of the read and then call `begin` to
+   * start it.
    */
   read(
     name: string,

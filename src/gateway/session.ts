@@ -1,7 +1,7 @@
 // An authenticated device session on this node: its connection, its wire format, the groups it
-// follows, and the number of bytes held for it while it catches up. A session writes what it is
-// pushed; the hub decides which session is pushed what. A node has tens of thousands of sessions,
-// so fields that only a busy session needs are created on first use.
+// follows, and the number of bytes held for it while it catches up. It writes pushes to the
+// connection; the hub decides which session gets which push. A node has tens of thousands of
+// sessions, so fields that only a busy session needs are created on first use.
 
 import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
 import {
@@ -22,12 +22,12 @@ import type { Reads } from "./reads.ts";
 import { type Resendable, Unacknowledged } from "./unacknowledged.ts";
 
 /**
- * Approximate memory that a held message or event uses beside its payload. Without it, an unlimited
- * number of tiny messages could be held.
+ * Approximate memory that a held message or event uses in addition to its payload. Without it, an
+ * unlimited number of tiny messages could be held.
  */
 export const HELD_OVERHEAD_BYTES = 256;
 
-/** The part of a group that its sessions see. */
+/** The part of a group that a session uses. */
 interface FollowedGroup {
   readonly channelId: string;
 }
@@ -45,7 +45,7 @@ type MessagePosition = Pick<Message, "messageSeq" | "messageId">;
 export interface GroupPosition {
   /** Seq of the last message received, 0 if unknown. */
   readonly seq: number;
-  /** Whether `seq` is where the client asked to resume, and the session has not caught up since. */
+  /** True if the client asked to resume from `seq` and the session has not caught up since. */
   readonly isResumed: boolean;
 }
 
@@ -58,8 +58,8 @@ export function streamName({ key, clientMsgNo }: StreamName): string {
 }
 
 /**
- * Holds what arrives in the user's personal channels while the session is not live in them. See
- * `Backlog`.
+ * Holds messages and events of the user's personal channels while the session is not live in them.
+ * Implemented by `Backlog`.
  */
 export interface PersonalBacklog {
   readonly isHolding: boolean;
@@ -71,13 +71,17 @@ export interface PersonalBacklog {
 
 /** Commands that arrive while the session is still reading its inbox. */
 export interface UnreadInbox {
-  /** True if a stored copy arrived that the reads so far may not have returned. */
+  /**
+   * True if the inbox must be read once more, because earlier reads may lack a copy that arrived.
+   */
   hasMore: boolean;
-  /** Commands that are not stored in the inbox and must be pushed after it. */
+  /** Commands that are not stored in the inbox. They are pushed after the inbox was read. */
   readonly unstored: CommandPush[];
 }
 
-/** Range of the copies that were pushed to the session as they arrived, both ends included. */
+/**
+ * Range of `inboxSeq`s whose copies were pushed to the session as they arrived. Includes both ends.
+ */
 export interface LiveRange {
   readonly from: number;
   to: number;
@@ -121,7 +125,7 @@ export class Session {
   readonly uid: string;
   readonly codec: Codec;
   readonly connection: Connection;
-  /** Groups the session is about to join. The groups add and remove themselves. */
+  /** Ids of the groups the session is about to join. Maintained by `Group`. */
   joining: Set<string> | undefined;
   /**
    * True if the user's groups must be read again: they changed, events may have been missed, or the
@@ -141,7 +145,7 @@ export class Session {
   personal: PersonalBacklog | undefined;
   /** State of the inbox while the session reads it, `undefined` after it has caught up. */
   inbox: UnreadInbox | undefined;
-  /** Highest `inboxSeq` up to which the session has read its inbox. */
+  /** Highest `inboxSeq` that the session has read from its inbox. */
   inboxSeq = 0;
   /** Copies that arrived live, `undefined` if there was none yet. */
   inboxLive: LiveRange | undefined;
@@ -205,8 +209,8 @@ export class Session {
   }
 
   /**
-   * Pushes like `push`, but encodes the frames once for all sessions that share the map `encoded`.
-   * `key` is the frames' key in that map and must include the wire format.
+   * Pushes like `push`, but encodes the frames only once for all sessions that share the map
+   * `encoded`. `key` is the key in that map and must include the wire format.
    */
   pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
@@ -226,8 +230,7 @@ export class Session {
   }
 
   /**
-   * Starts to wait for the acknowledgement of a stored message. The message is sent again if none
-   * arrives in time.
+   * Registers a stored message that is sent again if the client does not acknowledge it in time.
    */
   expectAck(push: Resendable): void {
     const isStored = push.message.messageSeq > 0;
@@ -274,7 +277,7 @@ export class Session {
 
   /** Resolves when the client has at most `bytes` unread bytes, or when the session has ended. */
   async writable(bytes: number): Promise<void> {
-    // The frames of this turn are written first, so that they count as unread.
+    // Lets the frames of this turn be written first, because queued frames count as unread.
     await new Promise<void>((resolve) => setImmediate(resolve));
     while (this.#ended === undefined && this.connection.bufferedBytes() > bytes)
       await new Promise<void>((resolve) => {
@@ -283,10 +286,7 @@ export class Session {
       });
   }
 
-  /**
-   * Lets the callers of `writable` check again, after the client read some bytes or the session
-   * ended.
-   */
+  /** Wakes the callers of `writable` after the client read some bytes or the session ended. */
   drained(): void {
     const waiters = this.#writableWaiters;
     if (waiters === undefined) return;
@@ -295,8 +295,8 @@ export class Session {
   }
 
   /**
-   * Adds `bytes` to the number of bytes held for the session; a negative number releases them.
-   * Above the maximum the session ends, and its client may reconnect and resume.
+   * Adds `bytes` to the bytes held for the session; a negative number releases bytes. If the total
+   * exceeds the maximum, the session ends, and its client may reconnect and resume.
    */
   charge(bytes: number): void {
     this.#heldBytes += bytes;
@@ -304,8 +304,8 @@ export class Session {
   }
 
   /**
-   * Records that the client has all messages of a personal channel up to this one. They are not
-   * pushed again if they are published later.
+   * Records that the client has all messages of a personal channel up to this one, so that they are
+   * not pushed again when they are published.
    */
   noteRead(key: ChannelKey, { messageSeq, messageId }: MessagePosition): void {
     this.#personalPositions ??= new Map();
@@ -321,15 +321,15 @@ export class Session {
     if (position === undefined || messageSeq === 0) return true;
     const { messageSeq: lastSeq, messageId: lastId } = position;
     if (messageSeq <= lastSeq && messageId <= lastId) return false;
-    // Messages of a channel are published in order, so all later ones are new to the client as
-    // well.
+    // This message is new to the client, and so are all later ones, because the messages of a
+    // channel are published in order.
     this.#personalPositions?.delete(key);
     return true;
   }
 
   /**
-   * Records that a personal stream was read from the store up to `cursor`. Earlier events are not
-   * pushed again if they are published later.
+   * Records that a personal stream was read from the store up to `cursor`, so that earlier events
+   * are not pushed again when they are published.
    */
   noteReadStream(name: StreamName, cursor: StreamCursor): void {
     this.#streamPositions ??= new BoundedMap(MAX_READ_STREAMS);
@@ -376,9 +376,9 @@ export class Session {
   }
 
   /**
-   * Remembers how much of a group the session has, because it leaves the group. Notifications of
-   * leaving and rejoining may arrive after messages that were sent since the user rejoined; the
-   * highest seq is kept so that such messages are not pushed twice.
+   * Remembers how much of a group the session has when it leaves the group. Notifications of
+   * leaving and rejoining may arrive late, after messages that were sent since the user rejoined.
+   * The highest seq is kept so that these messages are not pushed twice.
    */
   rememberSeq(channelId: string, position: GroupPosition): void {
     this.#leftGroups ??= new BoundedMap(MAX_GROUPS_LEFT);
@@ -387,8 +387,8 @@ export class Session {
   }
 
   /**
-   * Marks the resume as finished: in a group that the user rejoins from now on, the session starts
-   * where the new membership begins.
+   * Marks the resume as finished. If the user rejoins a group after this, the session starts no
+   * earlier than where the new membership begins.
    */
   endResume(): void {
     for (const [id, position] of this.#leftGroups ?? [])
@@ -405,10 +405,7 @@ export class Session {
     return position;
   }
 
-  /**
-   * Groups whose live messages the session gets, by channel id. The groups add and remove
-   * themselves.
-   */
+  /** Groups whose live messages the session receives, by channel id. Maintained by `Group`. */
   get groups(): ReadonlyMap<string, FollowedGroup> {
     return this.#groups ?? NO_GROUPS;
   }

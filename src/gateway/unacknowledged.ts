@@ -18,8 +18,8 @@ export class Unacknowledged {
   readonly #afterMs: number;
   readonly #resend: (push: Resendable) => void;
   /**
-   * The ring. A message is at its number modulo the length; acknowledged messages are `undefined`.
-   * A push is shared by all sessions that received it.
+   * The ring: a message is stored at its number modulo the length, and is `undefined` after it was
+   * acknowledged. Sessions that received the same push share it.
    */
   #ring: (Resendable | undefined)[] = new Array(INITIAL_LENGTH).fill(undefined);
   /** Number of the oldest unacknowledged message. */
@@ -35,8 +35,8 @@ export class Unacknowledged {
   #timer: NodeJS.Timeout | undefined;
 
   /**
-   * Calls `resend` for a message that was not acknowledged for `afterMs` to twice that time, and
-   * then every `afterMs`, up to MAX_RESENDS times in total.
+   * Calls `resend` for each message that was not acknowledged within `afterMs` to twice that time,
+   * and then every `afterMs`, up to MAX_RESENDS times in total.
    */
   constructor(afterMs: number, resend: (push: Resendable) => void) {
     this.#afterMs = afterMs;

@@ -1,6 +1,6 @@
-// Delivery to the sessions of single users, not through a group: personal messages, messages for
-// some members only, events of personal channels, and changes of conversations. Each is encoded
-// once per wire format and channel id. State: none.
+// Delivery to the sessions of single users instead of a group: personal messages, messages for some
+// members only, events of personal channels, and changes of conversations. Each is encoded once per
+// wire format and channel id. State: none.
 
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
@@ -12,7 +12,9 @@ type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }
 /** Returns the sessions of a user on this node. */
 export type SessionsOf = (uid: string) => readonly Session[];
 
-/** Returns the two users of a personal channel. A user's channel with itself has one. */
+/**
+ * Returns the two users of a personal channel, or one user if it is the user's channel with itself.
+ */
 export function pairOf({
   fromUid,
   channel,
@@ -40,7 +42,7 @@ export function deliverMessage(
     for (const session of sessionsOf(uid)) {
       if (session === receivers.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
-      // A message that is not stored is only for sessions that were online when it was sent.
+      // An unstored message is only for sessions that already had their CONNACK when it was sent.
       if (message.messageSeq === 0 && !session.hasConnack) continue;
       count += 1;
       if (session.personal?.isHolding) session.personal.receiveMessage(message);
@@ -97,8 +99,8 @@ export function deliverConversation(
 }
 
 /**
- * Pushes the message. It is encoded on first use for all sessions with the same wire format and
- * channel id.
+ * Pushes the message. Its frames are encoded on first use and shared by all sessions with the same
+ * wire format and channel id.
  */
 function pushMessage(session: Session, message: Message, frames: Map<string, Frames>): void {
   const { format, acknowledges } = session.codec;

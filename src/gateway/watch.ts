@@ -1,7 +1,7 @@
 // Pushes the online state of users to the sessions that watch them: first the current state, then
 // each change once. Reads of the directory run one after the other, so that an older result never
-// arrives after a newer one. State: the watchers of each user, what was last sent to each, the
-// users and requests of the next read.
+// arrives after a newer one. State: the watchers of each user, the last state sent to each watcher,
+// and the users and requests of the next read.
 
 import { BrokerError } from "../broker/errors.ts";
 import { type Presence, presenceTopic } from "../broker/model.ts";
@@ -21,7 +21,7 @@ interface WatchPorts {
 /** Number of users after which no further request is added to a read. */
 const UIDS_PER_READ = 10_000;
 
-/** What a session was last sent for each user it watches, `undefined` if nothing yet. */
+/** Last state sent to a session for each user it watches, `undefined` if none was sent yet. */
 type LastSent = Map<string, Presence | undefined>;
 
 interface Request {
