@@ -30,7 +30,8 @@ export interface ConnectionContext {
   /** Checks for lagging and slow readers. Must be called for each published frame. */
   published(frame: Frame): void;
   /**
-   * Connection whose frame is being handled. Its socket is corked, so that it is written directly.
+   * Connection whose frame is being handled. Its socket is corked, so frames for it are written
+   * directly.
    */
   receiving: SocketConnection | undefined;
 }
@@ -108,7 +109,10 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /** Publishes without writing the own queue first, because no peer receives both. */
+  /**
+   * Publishes without first writing the queue of this connection. Their order does not matter,
+   * because no peer receives both.
+   */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.
@@ -167,9 +171,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * Drops a peer whose buffer exceeds the native limit. Our own frames never reach that limit, so
-   * the peer sends pings and does not read the pongs. It is dropped after the native code on the
-   * stack has returned.
+   * Drops a peer whose buffer exceeds the native limit. Frames of the owner never reach that limit,
+   * so the peer must have sent pings without reading the pongs. The socket is closed after the
+   * native code on the stack has returned.
    */
   dropped(): void {
     if (this.#isDropped) return;
@@ -178,7 +182,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     setImmediate(() => this.#socket?.close());
   }
 
-  /** Handles the close of the native socket, which must not be touched any more. */
+  /** Handles the close of the native socket. The socket must not be touched after this. */
   closed(code: number): void {
     if (this.#socket !== undefined) this.#context.gracefulCloses.closed(this.#socket);
     this.#socket = undefined;

@@ -11,6 +11,7 @@ const FALLBACK_LIMIT = 4096;
  * lookups.
  */
 const RESERVED = 64;
+/** One more descriptor is reserved for each 64 that the limit allows. */
 const RESERVED_SHARE = 64;
 
 /** Returns RLIMIT_NOFILE. Node.js raises the soft limit to the hard limit when it starts. */
@@ -47,11 +48,11 @@ const RESERVE_SIZE = 8;
 const CHECK_MS = 1000;
 
 /**
- * Reserves file descriptors for when no others are left. uWebSockets.js then retries to accept
- * waiting connections without a pause, which uses a whole core. The reserve is therefore released,
- * and connections are accepted and closed at once until there are free descriptors again. Closing
- * the listening socket would not help: its port cannot be bound again while connections to it are
- * open.
+ * Reserves file descriptors for when no others are left. Without free descriptors, uWebSockets.js
+ * retries without a pause to accept waiting connections, which uses a whole core. The reserve is
+ * then released, and connections are accepted and closed at once until there are free descriptors
+ * again. Closing the listening socket would not help: its port cannot be bound again while
+ * connections to it are open.
  */
 export class DescriptorReserve {
   #reserved: readonly number[] = [];

@@ -32,20 +32,21 @@ export class BodyBudget {
 
 /**
  * Receives the events of one body, in native callbacks. Each method is called at most once, and
- * only one of the last two.
+ * only one of `collected` and `rejected` is called.
  */
 export interface BodyOwner {
-  /** The last byte arrived. Also called after `discard`, and before `collected`. */
+  /** Called when the last byte arrived, even after `discard`, and before `collected`. */
   ended(): void;
-  /** The body is longer than its first chunk. */
+  /** Called if the body did not arrive in one piece. */
   partial(): void;
   collected(body: Uint8Array): void;
-  /** The body exceeds its size limit or the budget. */
+  /** Called if the body exceeds its size limit or the budget. */
   rejected(why: "too_large" | "no_room"): void;
 }
 
 /**
- * Minimum size of a block. With smaller blocks a slow body would need one object for a few bytes.
+ * Minimum size of a block. With smaller blocks, a slowly sent body would need a block for every few
+ * bytes.
  */
 const MIN_BLOCK_BYTES = 1024;
 /** Maximum size of a block. Larger blocks would reserve far more memory than the peer has sent. */

@@ -131,12 +131,14 @@ export class HttpCall implements HttpRequest {
 
   /**
    * Sends the reply and closes the connection. `announced` is the kind of body that the head
-   * announces. For a declared body that is not large, the reply is delayed for a short time until
-   * the body has arrived. If it does not arrive in time, the connection stays open until the peer
-   * closes it (it gets `connection: close`) or uWebSockets.js does after 12 s. A close with unread
-   * bytes would reset the connection, and many clients would lose the reply. For a chunked body
-   * uWebSockets.js would wait without a limit, so that connection is closed at once. `bodyEnded`
-   * must be called for a declared body. /
+   * announces.
+   *
+   * For a declared body that is not large, the reply is delayed for a short time until the body has
+   * arrived. If it does not arrive in time, the connection stays open until the peer closes it (it
+   * gets `connection: close`) or uWebSockets.js does after 12 s. A close with unread bytes would
+   * reset the connection, and many clients would lose the reply. For a chunked body uWebSockets.js
+   * would wait without a limit, so that connection is closed at once. `bodyEnded` must be called
+   * for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;

@@ -1,8 +1,8 @@
 // The HTTP calls of one listener: native routes for the route table, and one catch-all. Keeps no
 // state between calls. A call is admitted by its headers, and the body of a refused call is not
 // read into memory. uWebSockets.js drops a body slower than 16 KiB per second after 8 to 12 s. It
-// also drops a connection that sends its next request before an asynchronous reply; a request sent
-// before a synchronous reply is served.
+// also drops a connection that sends its next request while an asynchronous reply is pending; a
+// next request that waits for a synchronous reply is served.
 
 import type { HttpResponse, HttpRequest as NativeRequest, TemplatedApp } from "uWebSockets.js";
 import { networkText } from "./address.ts";
@@ -96,7 +96,7 @@ function servePost(route: HttpRoute, context: HttpContext): NativeHandler {
     const isTooLarge = head.bodyBytes > steps.maxBodyBytes;
     const post = new PostCall(call, steps, { context, announced });
     res.onAborted(() => post.aborted());
-    // Without a data handler, uWebSockets.js would let a refused caller send without a limit.
+    // Without a data handler, uWebSockets.js would let a refused caller send data without a limit.
     if (announced !== "large") post.collect(res);
     const verdict = call.admit(steps.admit);
     if (verdict !== undefined && !(verdict instanceof Promise)) return post.refuse(verdict);

@@ -1,11 +1,13 @@
-// Detects lagging and slow readers. State: the number of bytes published since the last check. The
-// buffer of a connection grows by at most the bytes published since the last check; frames that are
-// sent directly are checked when they are written. So it is enough to check all connections each
-// time half of the lag limit was published. A check marks the connections that lag and closes those
-// over the upper limit, after their earlier frames. No JavaScript runs per receiver and
-// publication, and a check costs one cheap native call per connection. The native limit is only a
-// second line of defence: it drops a frame that does not fit, and a smaller frame after it may fit,
-// so that a frame in the middle would be missing.
+// Detects lagging and slow readers. State: the number of bytes published since the last check.
+//
+// The buffer of a connection grows by at most the bytes published since the last check; frames that
+// are sent directly are checked when they are written. It is therefore enough to check all
+// connections after every publication of half the lag limit in bytes. A check marks the connections
+// that lag and closes those over the upper limit, after their earlier frames. No JavaScript runs
+// per receiver and publication, and a check costs one cheap native call per connection.
+//
+// The native limit is only a second line of defence: it drops a frame that does not fit, and a
+// smaller frame after it may fit, so that a frame in the middle would be missing.
 
 /** Length of the longest frame header that a server writes. */
 const FRAME_HEADER_BYTES = 10;

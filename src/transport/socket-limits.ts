@@ -87,7 +87,7 @@ export class SocketLimits {
     if (limit > 0) this.#maxPerAddress = Math.max(1, Math.min(limit, Math.floor(this.#max / 2)));
   }
 
-  /** Safe to call again. */
+  /** Stops the timers and releases the reserve. Safe to call again. */
   stop(): void {
     this.#ports.reserve.stop();
     clearInterval(this.#rounds);

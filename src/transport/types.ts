@@ -45,8 +45,8 @@ export interface HttpStream {
    */
   readonly filler: string;
   /**
-   * Called after the head was written, which is sent with the pieces written in this call. Not
-   * called if the peer is gone.
+   * Called after the head was written. The head is sent together with the pieces written in this
+   * call. Not called if the peer is gone.
    */
   opened(body: HttpBody): void;
   /** Called when there is room again after `write` returned false. */
@@ -58,8 +58,8 @@ export interface HttpStream {
 /** The body of an open HttpStream. Methods have no effect after its end. */
 export interface HttpBody {
   /**
-   * Queues a piece, which must not be empty. The pieces of a turn are written at once. Returns
-   * false if the caller should wait for `writable`; the piece is queued in any case.
+   * Queues a piece, which must not be empty. The pieces of a turn are written together at its end.
+   * Returns false if the caller should wait for `writable`; the piece is queued in any case.
    */
   write(piece: string): boolean;
   /** Ends the reply after the queued pieces. */
@@ -122,8 +122,8 @@ export interface Connection {
    */
   authenticated(): void;
   /**
-   * Queues one frame. The frames of a turn are written at once, so the frame must not be changed
-   * until the turn ends. The peer receives frames in this order:
+   * Queues one frame. The frames of a turn are written together at its end, so the frame must not
+   * be changed until then. The peer receives frames in this order:
    *
    * - Frames that are sent keep their order, and frames that are published keep theirs.
    * - A frame sent after a publish arrives after that publication.
