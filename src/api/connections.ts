@@ -91,7 +91,7 @@ export function createConnectionCalls(ports: ConnectionPorts) {
       const first = new FirstConnections(offset + limit, ORDERS[sort]);
       let total = 0;
       for (const session of localSessions()) {
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         if (!session.uid.includes(uid)) continue;
         const connection = session.connection();
         if (connection === undefined) continue;
@@ -100,7 +100,7 @@ export function createConnectionCalls(ports: ConnectionPorts) {
       }
       const page: LocalConnection[] = [];
       while (first.size > offset) {
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         const connection = first.removeLast();
         if (connection !== undefined) page.push(connection);
       }

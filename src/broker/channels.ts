@@ -235,7 +235,7 @@ async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Pro
   let lowest: string[] = [];
   const size = Math.max(limit, MIN_PIECE);
   for (let at = 0; at < ids.length; at += size) {
-    if (slice.isUsedUp()) await slice.rest();
+    if (slice.shouldYield()) await slice.yield();
     const piece = ids.slice(at, at + size).filter((id) => id > after);
     lowest = [...lowest, ...piece].sort().slice(0, limit + 1);
   }

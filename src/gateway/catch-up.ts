@@ -106,7 +106,7 @@ export class CatchUps {
     const resumed: Backlog[] = [];
     const slice = groups.slice();
     for (const id of session.joining ?? []) {
-      if (slice.isUsedUp()) await slice.rest();
+      if (slice.shouldYield()) await slice.yield();
       const backlog = groups.get(id)?.backlogOf(session);
       if (backlog?.isResumed) resumed.push(backlog);
       else if (backlog !== undefined) this.#goLive(backlog);
@@ -114,7 +114,7 @@ export class CatchUps {
     const personal = PERSONAL_CHANNELS.backlogOf(session);
     if (personal !== undefined) await this.#catchUp(personal, resumedPersonal);
     for (const backlog of resumed) {
-      if (slice.isUsedUp()) await slice.rest();
+      if (slice.shouldYield()) await slice.yield();
       await this.#catchUp(backlog, channelsOf(backlog));
     }
   }
@@ -168,7 +168,7 @@ export class CatchUps {
       withhold(PERSONAL_CHANNELS);
       for (const group of groups.followedBy(session)) {
         withhold(group);
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         // The groups drop these backlogs when the session leaves them.
         if (session.ended !== undefined) return;
       }
@@ -355,7 +355,7 @@ export class CatchUps {
   async #recover(session: Session, backlogs: readonly Backlog[], slice: TimeSlice): Promise<void> {
     await this.#streamLocks.run(session.sessionId, async () => {
       for (const backlog of backlogs) {
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         if (this.#isLagging(session)) await session.writable(this.#maxUnreadBytes);
         if (backlog.isEmpty) finish(backlog);
         else await this.#catchUpStreams(backlog);

@@ -113,7 +113,7 @@ export class Groups {
     const slice = this.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
       for (const id of ids) {
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         this.removeSession(session, id);
       }
   }

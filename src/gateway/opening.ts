@@ -206,7 +206,7 @@ export async function planJoin(
   const resumed = startAtResumePoints(session, outcomes, groups);
   const slice = groups.slice();
   for (const id of session.joining ?? []) {
-    if (slice.isUsedUp()) await slice.rest();
+    if (slice.shouldYield()) await slice.yield();
     const backlog = groups.get(id)?.backlogOf(session);
     if (!groupIds.has(id)) groups.removeSession(session, id);
     else if (backlog !== undefined) backlog.status = backlog.isResumed ? "reading" : "early";

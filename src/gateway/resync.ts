@@ -147,7 +147,7 @@ export class SessionResync {
     const slice = groups.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
       for (const id of ids) {
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         if (isOutdated()) return;
         if (!memberIds.has(id)) groups.removeSession(session, id);
       }

@@ -56,18 +56,18 @@ export class TimeSlice {
   }
 
   /** Returns true if the slice is used up. Must be called before each small step of the job. */
-  isUsedUp(): boolean {
+  shouldYield(): boolean {
     this.#steps += 1;
     if (this.#steps % STEPS_PER_READ !== 0) return false;
     return performance.now() - this.#sinceMs >= this.#ms;
   }
 
   /** Yields to other work and starts the next slice. */
-  async rest(): Promise<void> {
-    const restMs = performance.now();
+  async yield(): Promise<void> {
+    const yieldedAtMs = performance.now();
     await this.#turns.next();
     this.#sinceMs = performance.now();
-    const share = (this.#sinceMs - restMs) * SHARE;
+    const share = (this.#sinceMs - yieldedAtMs) * SHARE;
     this.#ms = Math.max(this.#minMs, Math.min(share, MAX_MS));
   }
 
@@ -82,7 +82,7 @@ export class TimeSlice {
   ): Promise<Result[]> {
     const results: Promise<Result>[] = [];
     for (const item of items) {
-      if (this.isUsedUp()) await this.rest();
+      if (this.shouldYield()) await this.yield();
       const result = step(item);
       result.catch(handledBelow);
       results.push(result);

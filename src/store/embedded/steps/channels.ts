@@ -131,7 +131,7 @@ export function createChannels({
     const slice = new TimeSlice(undefined, longLists);
     for (const { id } of channels.groupsOf(uid)) {
       const mustWait = ids.length === GROUPS_AT_ONCE && longLists.isBusy;
-      if (mustWait || slice.isUsedUp()) await slice.rest();
+      if (mustWait || slice.shouldYield()) await slice.yield();
       ids.push(id);
     }
     if (ids.length <= GROUPS_AT_ONCE) groupListCache?.set(uid, ids);

@@ -88,13 +88,13 @@ export function appendStep(
       copies.length = 0;
       const copyKeys: Buffer[] = [];
       for (const uid of recipients) {
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         const copyKey = batch.add(uid, command);
         copyKeys.push(copyKey);
         copies.push({ uid, inboxSeq: seqOfCopy(copyKey) });
       }
       for (const uid of draft.pushOnlyRecipients) copies.push({ uid, inboxSeq: 0 });
-      if (slice.isUsedUp()) await slice.rest();
+      if (slice.shouldYield()) await slice.yield();
       if (copyKeys.length > 0)
         batch.putCommand(key, {
           record: encodeCommand(message),
@@ -125,7 +125,7 @@ export function acknowledgeStep(
     async decide(batch, slice) {
       count = 0;
       for (const seq of inboxSeqs) {
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         const endMs = batch.remove(uid, seq);
         if (endMs !== undefined && endMs > nowMs) count++;
       }
@@ -148,7 +148,7 @@ export function expireStep(
     bytes: QUEUED_BYTES,
     async decide(batch, slice) {
       for (const { uid, seq } of copies) {
-        if (slice.isUsedUp()) await slice.rest();
+        if (slice.shouldYield()) await slice.yield();
         batch.remove(uid, seq);
       }
       if (command !== undefined) batch.removeCommand(command);

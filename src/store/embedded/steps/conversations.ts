@@ -45,7 +45,7 @@ export class Conversations implements ConversationStore {
     const heads: ConversationHead[] = [];
     const slice = new TimeSlice();
     for (const ref of this.#refsOf(uid)) {
-      if (slice.isUsedUp()) await slice.rest();
+      if (slice.shouldYield()) await slice.yield();
       const head = this.#states.head(ref);
       if (head !== undefined) heads.push(head);
     }
@@ -62,7 +62,7 @@ export class Conversations implements ConversationStore {
     let bytes = 0;
     for (const channel of channels) {
       if (conversations.length >= limit) return { conversations, more: true };
-      if (slice.isUsedUp()) await slice.rest();
+      if (slice.shouldYield()) await slice.yield();
       const conversation = this.#view(uid, channel);
       if (conversation?.last === undefined) continue;
       bytes += CONVERSATION_BYTES + contentBytes(conversation.last);

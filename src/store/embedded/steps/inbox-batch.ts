@@ -143,15 +143,15 @@ export class InboxBatch {
    */
   async seal(slice: TimeSlice): Promise<void> {
     for (const inbox of this.#inboxes.values()) {
-      if (slice.isUsedUp()) await slice.rest();
+      if (slice.shouldYield()) await slice.yield();
       const value = stateValue(inbox, this.#arena);
       this.#writes.push({ table: "inboxes", key: inbox.key, value });
     }
     for (const remaining of this.#remaining.values()) {
-      if (slice.isUsedUp()) await slice.rest();
+      if (slice.shouldYield()) await slice.yield();
       this.#putRemaining(remaining);
     }
-    if (this.#writes.length > FEW_WRITES) await slice.rest();
+    if (this.#writes.length > FEW_WRITES) await slice.yield();
   }
 
   /** Issues the writes. Must be called inside `commit`. */

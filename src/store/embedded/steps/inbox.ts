@@ -147,7 +147,7 @@ export class Inbox implements InboxStore {
     for (const seq of new Set(inboxSeqs)) {
       if (storedSeqs.length === count) break;
       if (!Number.isInteger(seq) || seq < 1 || seq > last) continue;
-      if (slice.isUsedUp()) await slice.rest();
+      if (slice.shouldYield()) await slice.yield();
       writeSeq(key, seq);
       if (this.#ports.tables.inbox.getBinaryFast(key) !== undefined) storedSeqs.push(seq);
     }
