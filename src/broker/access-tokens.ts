@@ -42,7 +42,7 @@ export class AccessTokens {
    * Issues a token of 256 random bits in base64url. Only its hash is stored. Throws the errors of
    * the store.
    */
-  async give(account: AccountIdentity, expiresAtMs: number): Promise<string> {
+  async issue(account: AccountIdentity, expiresAtMs: number): Promise<string> {
     const token = randomBytes(TOKEN_BYTES).toString("base64url");
     const hash = hashToken(token);
     await this.#ports.store.putAccessToken(hash, ownerText(token, account), expiresAtMs);
@@ -71,7 +71,7 @@ export class AccessTokens {
   }
 
   /** Revokes a token. Has no effect if the token is not valid. Throws the errors of the store. */
-  async takeBack(token: string): Promise<void> {
+  async revoke(token: string): Promise<void> {
     const hash = hashToken(token);
     await this.#ports.store.removeAccessToken(hash);
     this.#revocationCount++;

@@ -38,7 +38,7 @@ interface ConversationPage {
   /** True if there are further conversations, at `offset` plus the length of this page. */
   readonly more: boolean;
   /** Number of conversations that were read to find the newest ones. */
-  readonly looked: number;
+  readonly readCount: number;
 }
 
 /** The use cases of conversations. */
@@ -95,7 +95,7 @@ export function createConversations({
     const page = await store.readConversations(uid, channels, bounds);
     // Sorted again, because newer messages may have been stored between the two reads.
     const conversations = newestFirst(page.conversations);
-    return { conversations, more: page.more, looked: all.length };
+    return { conversations, more: page.more, readCount: all.length };
   }
 
   return {

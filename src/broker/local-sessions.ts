@@ -51,7 +51,7 @@ export class LocalSessions {
   }
 
   /** Removes the marks of a session, because its confirmation starts. */
-  asked(sessionId: string): void {
+  startConfirming(sessionId: string): void {
     this.unconfirmed.delete(sessionId);
     this.#deferred.delete(sessionId);
   }
@@ -83,7 +83,7 @@ export class LocalSessions {
 
   /** Removes a session. Returns true if this node served it. */
   forget(sessionId: string): boolean {
-    this.asked(sessionId);
+    this.startConfirming(sessionId);
     const removed = this.#sessions.get(sessionId);
     if (removed === undefined) return false;
     const { uid } = removed.session;

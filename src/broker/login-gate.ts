@@ -37,7 +37,7 @@ const SLOW_MS = 1000;
 /** Number of attempts of a network in each state. */
 interface Attempts {
   /** Running or waiting to be admitted. */
-  underWay: number;
+  active: number;
   /** Admitted and not finished. Each of them may still fail. */
   pending: number;
 }
@@ -47,7 +47,7 @@ interface Network {
   /** Key of its failures in the `Throttle`. */
   readonly key: string;
   /** Attempts of pairs that logged in before and have failed less often than the limit since. */
-  readonly known: Attempts;
+  readonly verified: Attempts;
   /** All other attempts. */
   readonly others: Attempts;
   /** Settles when the previous decision is made, so that decisions are made one after the other. */
@@ -94,12 +94,12 @@ export class LoginGate {
       try {
         if (rank >= 0) await this.#slowDown(user);
         const isRight = await verify(rank);
-        if (isRight) this.#verified.right(network, username);
-        else this.#verified.wrong(network, username);
+        if (isRight) this.#verified.recordSuccess(network, username);
+        else this.#verified.recordFailure(network, username);
         await (isRight ? this.#throttle.clear(user) : this.#count([user, state.key]));
         return isRight;
       } finally {
-        (rank < 0 ? state.known : state.others).pending -= 1;
+        (rank < 0 ? state.verified : state.others).pending -= 1;
         state.settlement.resolve();
         state.settlement = deferred();
       }
@@ -112,12 +112,12 @@ export class LoginGate {
     const state = this.#networks.get(network) ?? newNetwork(network);
     const reserved = isVerified ? RESERVED_FOR_VERIFIED : 0;
     if (this.#attemptCount >= MAX_ATTEMPTS + reserved) throw new BrokerError("overloaded");
-    const own = isVerified ? state.known : state.others;
-    if (own.underWay >= this.#maxPerNetwork(isVerified))
+    const own = isVerified ? state.verified : state.others;
+    if (own.active >= this.#maxPerNetwork(isVerified))
       throw new BrokerError("too_many_attempts", { retryAfterMs: 1000 });
     this.#networks.set(network, state);
     this.#attemptCount += 1;
-    own.underWay += 1;
+    own.active += 1;
     return state;
   }
 
@@ -128,8 +128,8 @@ export class LoginGate {
 
   #leave(network: string, state: Network, isVerified: boolean): void {
     this.#attemptCount -= 1;
-    (isVerified ? state.known : state.others).underWay -= 1;
-    if (state.known.underWay + state.others.underWay === 0) this.#networks.delete(network);
+    (isVerified ? state.verified : state.others).active -= 1;
+    if (state.verified.active + state.others.active === 0) this.#networks.delete(network);
   }
 
   /**
@@ -178,7 +178,7 @@ export class LoginGate {
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;
     const isVerified = ownFailures !== undefined;
-    const own = isVerified ? state.known : state.others;
+    const own = isVerified ? state.verified : state.others;
     const { pending } = own;
     const { count, retryAfterS } = await this.#throttle.failures(state.key);
     if (count >= attempts && !isVerified)
@@ -195,8 +195,8 @@ export class LoginGate {
 function newNetwork(network: string): Network {
   return {
     key: `login:a:${network}`,
-    known: { underWay: 0, pending: 0 },
-    others: { underWay: 0, pending: 0 },
+    verified: { active: 0, pending: 0 },
+    others: { active: 0, pending: 0 },
     admission: Promise.resolve(),
     settlement: deferred(),
   };

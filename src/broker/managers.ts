@@ -110,7 +110,7 @@ export function createManagers(ports: ManagersPorts): Managers {
       );
       if (!isRight || account === undefined) throw new BrokerError("bad_credentials");
       const expiresAtMs = clock() + limits.tokenTtlS * 1000;
-      const token = await tokens.give(account, expiresAtMs);
+      const token = await tokens.issue(account, expiresAtMs);
       return { token, expireS: limits.tokenTtlS, account: account.account };
     },
 
@@ -122,6 +122,6 @@ export function createManagers(ports: ManagersPorts): Managers {
         });
       return tokens.account(token);
     },
-    logout: (token) => tokens.takeBack(token),
+    logout: (token) => tokens.revoke(token),
   };
 }

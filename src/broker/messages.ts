@@ -159,7 +159,7 @@ export function createMessages(
     const audience = await rule.inTurn(queueOf(origin, draft), resolution);
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
-    pass?.weigh(Math.max(1, recipients?.length ?? 0));
+    pass?.setSize(Math.max(1, recipients?.length ?? 0));
     if (audience.kind === "store") {
       copyLimit?.admit(audience.recipients.length);
       return store.appendCommand({ ...draft, ...audience });

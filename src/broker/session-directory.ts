@@ -229,7 +229,7 @@ export class SessionDirectory {
     await this.#ports.cluster.heartbeat();
     const unconfirmed = await this.#confirm(logins, {
       isDue: (id) => this.#local.has(id),
-      unknown: ({ session }) => this.#endLocally(session, "unavailable"),
+      onFailure: ({ session }) => this.#endLocally(session, "unavailable"),
     });
     return [...new Set(unconfirmed.map(({ session }) => session.uid))];
   }
@@ -292,7 +292,7 @@ export class SessionDirectory {
     const isDue = (id: string) => unconfirmed.has(id);
     let remaining: readonly LoggedInSession[] = logins;
     try {
-      remaining = await this.#confirm(logins, { isDue, unknown() {} });
+      remaining = await this.#confirm(logins, { isDue, onFailure() {} });
     } finally {
       this.#local.confirmSoon(remaining);
     }
@@ -309,10 +309,10 @@ export class SessionDirectory {
     logins: readonly LoggedInSession[],
     {
       isDue,
-      unknown,
+      onFailure,
     }: {
       readonly isDue: (sessionId: string) => boolean;
-      readonly unknown: (login: LoggedInSession) => void;
+      readonly onFailure: (login: LoggedInSession) => void;
     },
   ): Promise<readonly LoggedInSession[]> {
     const remaining: LoggedInSession[] = [];
@@ -321,7 +321,7 @@ export class SessionDirectory {
         .slice(at, at + CONFIRMATION_BATCH)
         .filter(({ session }) => isDue(session.sessionId));
       // One confirmation serves every caller that wants this session confirmed.
-      for (const { session } of batch) this.#local.asked(session.sessionId);
+      for (const { session } of batch) this.#local.startConfirming(session.sessionId);
       const results = await this.#confirmAtStore(batch);
       let transientCount = 0;
       for (const [place, login] of batch.entries()) {
@@ -332,7 +332,7 @@ export class SessionDirectory {
         if (isTransient(result.error)) {
           remaining.push(login);
           transientCount += 1;
-        } else unknown(login);
+        } else onFailure(login);
       }
       if (transientCount > 0 && transientCount === batch.length)
         return remaining.concat(logins.slice(at + CONFIRMATION_BATCH));

@@ -63,7 +63,7 @@ export interface StreamFollowers {
    */
   follow(target: FollowTarget, sink: StreamSink): Promise<FollowHandle>;
   /** Handles an event of the cluster. */
-  heard(event: ClusterEvent): void;
+  onEvent(event: ClusterEvent): void;
   /** Checks the viewers of the group's followers, because members may have been removed. */
   recheckGroup(channelId: string): void;
   /** Ends every follower. */
@@ -90,15 +90,15 @@ interface Follower {
   /**
    * Status of the follower.
    *
-   *     coming   `follow` has not resolved
+   *     opening  `follow` has not resolved
    *     reading  events are being read from the store
    *     live     each published event is pushed
    *     paused   the sink accepts no events until `resume`
-   *     over     the follower has left
+   *     left     the follower has left
    */
-  status: "coming" | "reading" | "live" | "paused" | "over";
+  status: "opening" | "reading" | "live" | "paused" | "left";
   /** True if an event was published during the read, whose result may not contain it. */
-  isBehind: boolean;
+  mustReadAgain: boolean;
   /** Number of the last read. The result of an earlier read is ignored. */
   turn: number;
 }
@@ -109,7 +109,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   const table = new FollowerTable(ports.interest);
 
   function leave(follower: Follower): void {
-    follower.status = "over";
+    follower.status = "left";
     follower.turn += 1;
     table.leave(follower);
   }
@@ -117,7 +117,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   function finish(follower: Follower): void {
     const { status, sink } = follower;
     leave(follower);
-    if (status !== "over" && status !== "coming") sink.ended();
+    if (status !== "left" && status !== "opening") sink.ended();
   }
 
   /** Pushes one event. Returns true if the follower can be pushed another one now. */
@@ -125,10 +125,10 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     if (event.stream === undefined) return true;
     follower.cursor = cursorAfter(event, event.stream);
     const wantsMore = follower.sink.push(event);
-    if (isOver(follower)) return false;
+    if (hasLeft(follower)) return false;
     if (event.stream.state !== "active") finish(follower);
     else if (!wantsMore) follower.status = "paused";
-    return follower.status !== "over" && wantsMore;
+    return follower.status !== "left" && wantsMore;
   }
 
   /** Reads events from the store until none was published during the last read, then goes live. */
@@ -137,14 +137,14 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     follower.turn += 1;
     const { turn } = follower;
     do {
-      follower.isBehind = false;
+      follower.mustReadAgain = false;
       const snapshot = await store.stream(follower.key, follower.clientMsgNo);
       const mayStay = (await follower.viewer?.mayStay()) ?? true;
       if (follower.turn !== turn) return;
       if (!mayStay || snapshot === undefined) return finish(follower);
       for (const event of eventsFrom(snapshot, follower.cursor)) if (!push(follower, event)) return;
       if (snapshot.state !== "active") return finish(follower);
-    } while (follower.isBehind);
+    } while (follower.mustReadAgain);
     follower.status = "live";
   }
 
@@ -163,13 +163,13 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   }
 
   /**
-   * Checks the rights of the viewers before their next event. A follower with the status `coming`
+   * Checks the rights of the viewers before their next event. A follower with the status `opening`
    * needs no check, because its first read makes one.
    */
   function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
       const { viewer, status } = follower;
-      if (viewer === undefined || status === "coming") continue;
+      if (viewer === undefined || status === "opening") continue;
       if (status === "paused") void recheckPaused(follower, viewer);
       else run(follower);
     }
@@ -200,7 +200,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     if (snapshot === undefined) throw new BrokerError("stream_unknown");
     const textOffset = await store.streamTextOffset(key, clientMsgNo, fromIndex);
     if (textOffset === undefined) throw beyond(snapshot);
-    if (isOver(follower)) throw new BrokerError("unavailable"); // all followers were closed
+    if (hasLeft(follower)) throw new BrokerError("unavailable"); // all followers were closed
     follower.cursor = { index: fromIndex, textOffset };
   }
 
@@ -209,7 +209,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     if (stream === undefined) return;
     for (const follower of table.inChannel(key)) {
       if (follower.clientMsgNo !== clientMsgNo) continue;
-      if (follower.status === "reading") follower.isBehind = true;
+      if (follower.status === "reading") follower.mustReadAgain = true;
       if (follower.status !== "live") continue;
       if (stream.index === follower.cursor.index) push(follower, event);
       // Events are missing, or the follower already has a part of this merged content.
@@ -228,8 +228,8 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
         sink,
         viewer,
         cursor: { index: fromIndex, textOffset: 0 },
-        status: "coming",
-        isBehind: false,
+        status: "opening",
+        mustReadAgain: false,
         turn: 0,
       };
       try {
@@ -247,7 +247,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
       };
     },
 
-    heard(event) {
+    onEvent(event) {
       if (event.kind === "credential") recheck(table.ofViewer(event.uid));
       else if (event.kind === "removal") recheckGroup(event.channelId);
       else if (event.kind === "event") deliver(event.event);
@@ -261,8 +261,8 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   };
 }
 
-function isOver({ status }: Follower): boolean {
-  return status === "over";
+function hasLeft({ status }: Follower): boolean {
+  return status === "left";
 }
 
 /** Returns the topics of the stream's events and of changes to the viewer's rights. */

@@ -48,15 +48,15 @@ interface FailureWindow {
 }
 
 interface Checks {
-  readonly line: Semaphore;
-  /** Number of attempts that run or wait in `line`. */
-  underWay: number;
+  readonly semaphore: Semaphore;
+  /** Number of attempts that run or wait in `semaphore`. */
+  count: number;
 }
 
 interface SlowQueue {
   waiting: number;
   /** Time of the next turn on the clock of `performance.now`. */
-  nextMs: number;
+  nextTurnMs: number;
 }
 
 /** Runs the token checks of one node. */
@@ -96,7 +96,7 @@ export class TokenGate {
   async #check<T>(network: string, uid: string, check: () => Promise<T>): Promise<T> {
     try {
       const checked = await check();
-      this.#verified.right(network, uid);
+      this.#verified.recordSuccess(network, uid);
       return checked;
     } catch (error) {
       if (error instanceof BrokerError && error.code === "unauthorized")
@@ -107,16 +107,16 @@ export class TokenGate {
 
   async #withSlot<T>(key: string, step: () => Promise<T>): Promise<T> {
     const checks = this.#checks.get(key) ?? {
-      line: new Semaphore(MAX_CHECKS),
-      underWay: 0,
+      semaphore: new Semaphore(MAX_CHECKS),
+      count: 0,
     };
     this.#checks.set(key, checks);
-    checks.underWay += 1;
+    checks.count += 1;
     try {
-      return await checks.line.run(step);
+      return await checks.semaphore.run(step);
     } finally {
-      checks.underWay -= 1;
-      if (checks.underWay === 0) this.#checks.delete(key);
+      checks.count -= 1;
+      if (checks.count === 0) this.#checks.delete(key);
     }
   }
 
@@ -146,22 +146,22 @@ export class TokenGate {
 
   async #waitSlowTurn(network: string): Promise<void> {
     const nowMs = performance.now();
-    const queue = this.#slowQueues.get(network) ?? { waiting: 0, nextMs: nowMs };
+    const queue = this.#slowQueues.get(network) ?? { waiting: 0, nextTurnMs: nowMs };
     if (queue.waiting >= MAX_WAITING)
       throw new BrokerError("rate_limited", {
         message: "Too many wrong tokens came from this network; try again later",
         retryAfterMs: MAX_WAITING * SLOW_MS,
       });
     this.#slowQueues.set(network, queue);
-    const turnMs = Math.max(nowMs, queue.nextMs);
-    queue.nextMs = turnMs + SLOW_MS;
+    const turnMs = Math.max(nowMs, queue.nextTurnMs);
+    queue.nextTurnMs = turnMs + SLOW_MS;
     queue.waiting += 1;
     await new Promise((resolve) => setTimeout(resolve, turnMs - nowMs));
     queue.waiting -= 1;
   }
 
   async #countFailure(network: string, uid: string): Promise<void> {
-    this.#verified.wrong(network, uid);
+    this.#verified.recordFailure(network, uid);
     const { throttle, limits, clock } = this.#ports;
     const windowMs = limits.windowS * 1000;
     const before = this.#failures(network);

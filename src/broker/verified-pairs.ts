@@ -17,14 +17,14 @@ export class VerifiedPairs {
   }
 
   /** Records a success and resets the failures of the pair. */
-  right(network: string, name: string): void {
+  recordSuccess(network: string, name: string): void {
     const pair = pairOf(network, name);
     this.#failures.delete(pair); // moves the pair to the end, to be dropped last
     this.#failures.set(pair, 0);
   }
 
   /** Counts a failure if the pair had a success before. */
-  wrong(network: string, name: string): void {
+  recordFailure(network: string, name: string): void {
     const pair = pairOf(network, name);
     const failures = this.#failures.get(pair);
     if (failures !== undefined) this.#failures.set(pair, failures + 1);

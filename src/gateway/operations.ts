@@ -185,7 +185,7 @@ const OPERATIONS: OperationTable = {
           concernsUser(topic) || (topic.startsWith("g:") && session.follows(topic.slice(2))),
         () => ports.conversations.list(uid, range),
       );
-      const { conversations, more, looked } = page;
+      const { conversations, more, readCount } = page;
       const reply = {
         kind: "conversations",
         ref,
@@ -194,7 +194,7 @@ const OPERATIONS: OperationTable = {
       } as const;
       const bytes = session.reply(reply);
       for (const { last } of conversations) ports.catchUps.recordSnapshot(session, last?.stream);
-      return lookups(looked) + reading(conversations.length, bytes);
+      return lookups(readCount) + reading(conversations.length, bytes);
     },
   },
 

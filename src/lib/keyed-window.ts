@@ -7,7 +7,7 @@ export interface Pass {
   /** Resolves when the task may start. */
   readonly turn: Promise<void>;
   /** Sets the size of the task. Must be called at most once, after `turn` has resolved. */
-  weigh(size: number): void;
+  setSize(size: number): void;
   /**
    * Ends the task. Must be called exactly once. If the task has not started, it is cancelled and
    * `turn` never resolves.
@@ -65,7 +65,7 @@ export class KeyedWindow {
     this.#begin(window);
     return {
       turn,
-      weigh: (finalSize) => {
+      setSize: (finalSize) => {
         resize(finalSize);
         this.#begin(window);
       },

@@ -45,7 +45,7 @@ export interface CopyPorts {
  * Thrown if Redis differs from the folder in the same keys after everything was copied again.
  * Retrying cannot help.
  */
-export class MoveStuck extends BrokerError {
+export class StuckMoveError extends BrokerError {
   /** Identifies the move (see `MoveRecord`). */
   readonly beganAtMs: number;
 
@@ -53,14 +53,14 @@ export class MoveStuck extends BrokerError {
     super("internal", {
       message: `What is in Redis is not what is in the folder, and moving everything again did not change that. Empty redis.prefix and begin again. It is: ${differing}`,
     });
-    this.name = "MoveStuck";
+    this.name = "StuckMoveError";
     this.beganAtMs = beganAtMs;
   }
 }
 
 /**
  * Copies everything to Redis and compares it. Throws a BrokerError on failure, which is a
- * `MoveStuck` if retrying cannot help.
+ * `StuckMoveError` if retrying cannot help.
  */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;
@@ -69,7 +69,7 @@ export async function copyAll(ports: CopyPorts): Promise<void> {
   const { differing, counts } = await compare(ports, tables);
   if (differing === "") return ports.onCompared(counts);
   await save({ watermark: undefined, rows: 0, differing });
-  if (record.differing === differing) throw new MoveStuck(differing, record.beganAtMs);
+  if (record.differing === differing) throw new StuckMoveError(differing, record.beganAtMs);
   throw new BrokerError("internal", {
     message: `What is in Redis is not what is in the folder; the next try moves everything again. It is: ${differing}`,
   });
@@ -124,14 +124,14 @@ async function compare(
   };
   await advance(0);
   await eachPage(ports, pagesOf(tables), async ([, rows]) => {
-    const [differences] = await Promise.all([target.differing(factsOf(rows)), counts.take(rows)]);
+    const [differences] = await Promise.all([target.differing(factsOf(rows)), counts.add(rows)]);
     addDifferences(differences);
     await advance(rows.length);
   });
   addDifferences(counts.differences());
   const more = count - named.size;
   const texts = more > 0 ? [...named, `and ${more} more`] : [...named];
-  return { counts: counts.found(), differing: texts.join("; ") };
+  return { counts: counts.storedCounts(), differing: texts.join("; ") };
 }
 
 /** Rows of one table that are written or compared together. */

@@ -168,7 +168,7 @@ export class MoveTarget {
   }
 
   /** Runs one command on a key. Throws the errors of the link. */
-  ask(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
+  call(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.#calls.run(() => this.#link.call(command, key, ...args));
   }
 
@@ -197,7 +197,7 @@ export interface RowCount {
 
 /** Counts values in the folder and in Redis, and compares the numbers. */
 export class MoveCounts {
-  readonly #target: Pick<MoveTarget, "ask">;
+  readonly #target: Pick<MoveTarget, "call">;
   /** Values in the folder. */
   readonly #expected = new Map<CountedKind, number>();
   /** Expired values in the folder. Redis may still hold them. */
@@ -210,14 +210,14 @@ export class MoveCounts {
    */
   readonly #lastKey = new Map<CountedKind, string>();
 
-  constructor(target: Pick<MoveTarget, "ask">) {
+  constructor(target: Pick<MoveTarget, "call">) {
     this.#target = target;
   }
 
   /**
    * Counts rows. Must be called with every row once, in their order. Throws the errors of the link.
    */
-  async take(rows: readonly MoveRow[]): Promise<void> {
+  async add(rows: readonly MoveRow[]): Promise<void> {
     const reads: Promise<void>[] = [];
     for (const { counts = [], expired = [], sizes = [] } of rows) {
       for (const kind of counts) add(this.#expected, kind, 1);
@@ -244,7 +244,7 @@ export class MoveCounts {
   }
 
   /** Returns the number of values of each kind in Redis that is not empty. */
-  found(): readonly RowCount[] {
+  storedCounts(): readonly RowCount[] {
     return KIND_NAMES.flatMap((kind) => {
       const count = this.#stored.get(kind) ?? 0;
       return count === 0 ? [] : [{ what: COUNTED_KINDS[kind][1], count }];
@@ -254,9 +254,9 @@ export class MoveCounts {
   /** Counts the values of a key in Redis. */
   async #count(kind: CountedKind, key: string): Promise<void> {
     const [command, , ...field] = COUNTED_KINDS[kind];
-    let count = Number(await this.#target.ask(command, key, ...field));
+    let count = Number(await this.#target.call(command, key, ...field));
     if (kind === "own" && count > 0) {
-      const others = await this.#target.ask("hmget", key, ...HEAD_FIELDS);
+      const others = await this.#target.call("hmget", key, ...HEAD_FIELDS);
       const exists = (value: unknown) => value !== null;
       count -= (others as readonly unknown[]).filter(exists).length; // the reply of HMGET
     }

@@ -48,7 +48,7 @@ export class Lease {
    * Acquires the lease and renews it from then on. Returns false if another process holds it.
    * Throws the errors of the link.
    */
-  async take(): Promise<boolean> {
+  async acquire(): Promise<boolean> {
     if (!(await this.#acquire("take"))) return false;
     this.#timer = setInterval(() => {
       this.#acquire("keep").catch(() => false); // `assertHeld` notices a lost lease
@@ -69,7 +69,7 @@ export class Lease {
    * Returns the fence for writes to a key, in Unix milliseconds of the clock of the key's server.
    * Throws `unavailable` if the lease was lost.
    */
-  untilOf(key: string): number {
+  fenceOf(key: string): number {
     this.assertHeld();
     const untilMs = this.#fences.get(this.#link.primaryOf(key));
     if (untilMs === undefined) throw lostLease(); // a new server, until the next renewal

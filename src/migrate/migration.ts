@@ -11,7 +11,7 @@ import { RedisLink } from "../redis/link.ts";
 import { ReplicationBarrier } from "../redis/replication.ts";
 import { openMoveSource, readSourceSummary, type SourceSummary } from "../store/embedded/export.ts";
 import { accessTokenOwner } from "../store/redis/steps/managers.ts";
-import { type CopyPorts, copyAll, MoveStuck } from "./copy.ts";
+import { type CopyPorts, copyAll, StuckMoveError } from "./copy.ts";
 import { MoveTarget } from "./facts.ts";
 import { Lease } from "./lease.ts";
 import {
@@ -102,7 +102,7 @@ export class Migration {
    */
   #isAwaited = false;
   /** Error that retrying cannot fix. `undefined` if there was none. */
-  #stuck: MoveStuck | undefined;
+  #stuck: StuckMoveError | undefined;
   /** Time since which no process has been copying. `undefined` while one is. */
   #idleSinceMs: number | undefined;
   #link: RedisLink | undefined;
@@ -207,7 +207,7 @@ export class Migration {
       this.#assertOpen();
       const failure = toBrokerError(error);
       if (failure.cause instanceof UnusableRedis) throw failure;
-      const isStuck = failure instanceof MoveStuck;
+      const isStuck = failure instanceof StuckMoveError;
       this.#events.onFailure(failure, isStuck ? undefined : retryMs);
       if (isStuck) continue;
       await this.#pause(retryMs);
@@ -224,7 +224,7 @@ export class Migration {
       const failure = toBrokerError(error);
       if (this.#tryCount === countBefore) this.#tryCount += 1; // it failed before it was counted
       this.#setStatus("failed", this.#state.step, failure.message);
-      if (failure instanceof MoveStuck) this.#stuck = failure;
+      if (failure instanceof StuckMoveError) this.#stuck = failure;
       throw error;
     }
   }
@@ -283,7 +283,7 @@ export class Migration {
    */
   async #attempt(link: RedisLink): Promise<boolean> {
     const lease = new Lease(link);
-    if (!(await lease.take())) return false;
+    if (!(await lease.acquire())) return false;
     try {
       this.#tryCount += 1;
       this.#setStatus("running", "", this.#state.lastErr);
@@ -311,7 +311,7 @@ export class Migration {
       pause: (ms) => this.#pause(ms),
     });
     if (record.isDone) return false; // another process was faster
-    const target = new MoveTarget(link, (key) => lease.untilOf(key));
+    const target = new MoveTarget(link, (key) => lease.fenceOf(key));
     const save: CopyPorts["save"] = (change) => saveRecord(link, lease, change);
     const barrier = new ReplicationBarrier(link);
     try {

@@ -109,7 +109,7 @@ export function createDelivery(
   directory.onEvent(
     (event) => {
       hub.deliver(event);
-      followers.heard(event);
+      followers.onEvent(event);
     },
     async (channelId, lastSeq) => {
       followers.recheckGroup(channelId);

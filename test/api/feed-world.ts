@@ -65,9 +65,9 @@ export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<
     ...{ api, observed: api.observed },
     produce(type, data, state) {
       const event = store.stream.add(type, data, state);
-      followers.heard({ kind: "event", event });
+      followers.onEvent({ kind: "event", event });
     },
-    notify: (event) => followers.heard(event),
+    notify: (event) => followers.onEvent(event),
     closeFollowers: () => followers.close(),
   };
 }

@@ -228,7 +228,7 @@ function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "l
       list: record("list", () => ({
         conversations: state.conversations,
         more: false,
-        looked: 1,
+        readCount: 1,
       })),
       change: record("change", () => {
         const [conversation] = state.conversations;

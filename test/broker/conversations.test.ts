@@ -95,7 +95,7 @@ t.test("a conversation tells unread, last message and position", async (t) => {
   t.same(await conversations.list("nobody", PAGE), {
     conversations: [],
     more: false,
-    looked: 0,
+    readCount: 0,
   });
 });
 

@@ -114,7 +114,7 @@ export function produce(
   { followers }: { readonly followers: StreamFollowers },
   event: ChannelEvent,
 ): void {
-  followers.heard({ kind: "event", event });
+  followers.onEvent({ kind: "event", event });
 }
 
 export const indexes = ({ got }: Reading) => got.map(({ stream }) => stream?.index);

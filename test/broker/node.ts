@@ -68,7 +68,7 @@ export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): P
   directory.onEvent(
     (event) => {
       events.push(event);
-      followers.heard(event);
+      followers.onEvent(event);
     },
     async () => {},
   );

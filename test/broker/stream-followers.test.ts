@@ -207,7 +207,7 @@ t.test("events of other streams and channels are not its own", async (t) => {
   produce(node, { ...event, clientMsgNo: "other" });
   produce(node, { ...event, key: "2:other" });
   produce(node, { ...told, stream: undefined });
-  node.followers.heard({ kind: "presence", uid: "alice" });
+  node.followers.onEvent({ kind: "presence", uid: "alice" });
   await turn();
   t.equal(reading.got.length, 2);
   produce(node, event);

@@ -324,7 +324,7 @@ t.test("operations on conversations, commands and streams get a reply", async (t
     conversations: {
       async list(uid, page) {
         calls.push({ uid, page });
-        return { conversations: [CONVERSATION], more: true, looked: 1 };
+        return { conversations: [CONVERSATION], more: true, readCount: 1 };
       },
       async change(by, channel, change) {
         calls.push({ by, channel, change });

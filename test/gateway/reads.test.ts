@@ -121,7 +121,7 @@ t.test(
         async list(_uid, { offset }) {
           offsets.push(offset);
           await new Promise<void>((done) => ends.push(done));
-          return { conversations: [], more: false, looked: 0 };
+          return { conversations: [], more: false, readCount: 0 };
         },
         change: () => Promise.reject(new Error("this test changes no conversation")),
       },

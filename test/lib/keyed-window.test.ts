@@ -16,11 +16,11 @@ t.test("small work goes on side by side, large work alone", async (t) => {
   const passes = ["a", "b", "c", "d"].map((name) => enter(window, "k", begun, name));
   await turn();
   t.same(begun, ["a", "b"], "two are not weighed yet");
-  passes[0]?.weigh(1);
+  passes[0]?.setSize(1);
   await turn();
   t.same(begun, ["a", "b", "c"]);
-  passes[1]?.weigh(1000);
-  passes[2]?.weigh(1);
+  passes[1]?.setSize(1000);
+  passes[2]?.setSize(1);
   await turn();
   t.same(begun, ["a", "b", "c"], "the large one fills the window");
   passes[1]?.leave();
@@ -31,7 +31,7 @@ t.test("small work goes on side by side, large work alone", async (t) => {
 t.test("keys do not wait for each other", async (t) => {
   const window = new KeyedWindow(10, 100);
   const begun: string[] = [];
-  enter(window, "k", begun, "a").weigh(1000);
+  enter(window, "k", begun, "a").setSize(1000);
   enter(window, "k", begun, "b");
   enter(window, "other", begun, "c");
   await turn();
@@ -48,7 +48,7 @@ t.test("work that leaves before its turn frees its place", async (t) => {
   const window = new KeyedWindow(10, 2);
   const begun: string[] = [];
   const first = enter(window, "k", begun, "a");
-  first.weigh(1000);
+  first.setSize(1000);
   const left = enter(window, "k", begun, "b");
   const last = enter(window, "k", begun, "c");
   t.equal(window.enter("k"), undefined, "two wait");

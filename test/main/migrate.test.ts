@@ -92,9 +92,9 @@ t.test(
     const admin = await adminWith("long enough");
     const accountOf = () => admin;
     const tokens = new AccessTokens({ store, accountOf, clock: Date.now });
-    const token = await tokens.give(admin, Date.now() + 600_000);
+    const token = await tokens.issue(admin, Date.now() + 600_000);
     const formerAdmin = await adminWith("another one");
-    const formerToken = await tokens.give(formerAdmin, Date.now() + 600_000);
+    const formerToken = await tokens.issue(formerAdmin, Date.now() + 600_000);
     const env = {
       ...{ JINDOU_REDIS_URL: url, JINDOU_MIGRATE_FROM: from },
       ...{

@@ -28,13 +28,13 @@ t.test("a lease that was lost is not had again, and writes nothing", async (t) =
   const { link, client } = await start(t);
   const [frozen, other] = [new Lease(link), new Lease(link)];
   const save = (lease: Lease, change: RecordChange) => saveRecord(link, lease, change);
-  t.equal(await frozen.take(), true);
+  t.equal(await frozen.acquire(), true);
   await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
-  const keyMs = frozen.untilOf("jd:{c1}:head:2:g");
+  const keyMs = frozen.fenceOf("jd:{c1}:head:2:g");
   const [seconds] = await client.time();
   t.ok(Math.abs(keyMs - Number(seconds) * 1000) < 10_000);
   await client.del(LEASE); // as if it had lapsed
-  t.equal(await other.take(), true);
+  t.equal(await other.acquire(), true);
   await save(other, { isDone: true });
   await other.release();
   const end = () => codeOf(Promise.resolve().then(() => frozen.assertHeld()));
@@ -51,12 +51,12 @@ t.test("a lease that was lost is not had again, and writes nothing", async (t) =
 t.test("a record that Redis lost is not written again", async (t) => {
   const { link, client } = await start(t);
   const lease = new Lease(link);
-  t.equal(await lease.take(), true);
+  t.equal(await lease.acquire(), true);
   const save = saveRecord(link, lease, { isDone: true });
   t.equal(await codeOf(save), "unavailable", "what was copied is lost, too");
   t.equal(await client.exists(RECORD), 0);
   await lease.release();
-  t.throws(() => lease.untilOf("jd:{c1}:head:2:g"), { code: "unavailable" });
+  t.throws(() => lease.fenceOf("jd:{c1}:head:2:g"), { code: "unavailable" });
 });
 
 t.test("of several whole values of a key the last one is written", async (t) => {
@@ -96,7 +96,7 @@ t.test("the lease is not given back while a write may still arrive", async (t) =
   t.equal(await codeOf(write), "unavailable");
   t.equal(target.isAnswered, false);
   const lease = new Lease(link);
-  t.equal(await lease.take(), true);
+  t.equal(await lease.acquire(), true);
   await client.config("RESETSTAT");
   lease.noteUnanswered();
   await lease.release();

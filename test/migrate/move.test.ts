@@ -137,7 +137,7 @@ async function lateEntry(
   const { redis, from, clock } = moving;
   const link = await linkTo(t, redis);
   const lease = new Lease(link);
-  t.equal(await lease.take(), true);
+  t.equal(await lease.acquire(), true);
   const source = await openFolder(t, from, clock);
   const late = await enterMove({
     ...{ link, lease, source: source.id, nowMs: clock(), deadAfterMs: 300 },

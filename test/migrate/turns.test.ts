@@ -218,13 +218,13 @@ t.test("the lease is one process's until it gives it back", async (t) => {
   await link.start();
   t.teardown(() => link.close());
   const [one, other] = [new Lease(link), new Lease(link)];
-  t.equal(await one.take(), true);
-  t.equal(await other.take(), false);
+  t.equal(await one.acquire(), true);
+  t.equal(await other.acquire(), false);
   await other.release(); // it has nothing to give back
   one.assertHeld();
   await one.renew();
   await one.release();
-  t.equal(await other.take(), true);
+  t.equal(await other.acquire(), true);
   await other.release();
 });
 
