@@ -1,8 +1,8 @@
-// The options of a cluster (section `cluster`), and the heartbeat that follows from them. No state.
+// Settings of the section `cluster`, and the heartbeat interval that is derived from them.
 
 import { Type } from "typebox";
 
-/** Section `cluster`: when a node counts as dead, and the address its clients are given. */
+/** Schema of the section `cluster`. */
 export const clusterOptions = Type.Object(
   {
     deadAfterMs: Type.Integer({
@@ -25,10 +25,10 @@ export const clusterOptions = Type.Object(
 );
 
 const MAX_HEARTBEAT_MS = 500;
-/** One late heartbeat must not make a node dead. */
-const HEARTBEATS = 4;
+/** Number of heartbeats within `deadAfterMs`, so that one late heartbeat is not taken for a death. */
+const HEARTBEATS_UNTIL_DEAD = 4;
 
-/** Interval of heartbeats: other nodes' deaths and load are known no later. */
+/** Returns the interval of heartbeats. A node learns of deaths and of new load with each of them. */
 export function heartbeatMs(deadAfterMs: number): number {
-  return Math.min(MAX_HEARTBEAT_MS, deadAfterMs / HEARTBEATS);
+  return Math.min(MAX_HEARTBEAT_MS, deadAfterMs / HEARTBEATS_UNTIL_DEAD);
 }

@@ -1,5 +1,5 @@
-// A cluster of one node: events come straight back, and nothing is ever missed. State: who listens,
-// the counters of failed credentials. Same contract as a cluster of many.
+// A cluster of one node, with the same contract as a cluster of many. Published events go directly
+// to the listener, and none is ever missed. Owns the listener and the counts of failed logins.
 
 import type {
   Cluster,
@@ -10,7 +10,7 @@ import type {
   Throttle,
 } from "../broker/ports.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
-import { type AboutNode, createNodeDescription } from "./about-node.ts";
+import { createNodeDescription, type NodeDetails } from "./node-description.ts";
 
 export class SingleNode implements Cluster {
   readonly nodeId: string;
@@ -18,13 +18,13 @@ export class SingleNode implements Cluster {
   readonly #describe: () => NodeInfo;
   #listener: (event: ClusterEvent) => void = () => {};
 
-  /** What `about` leaves out is unknown: no address, no version, started now, no sessions. */
-  constructor(nodeId: string, about: Partial<Omit<AboutNode, "nodeId">> = {}) {
+  /** Defaults of `details`: no address, no version, started now, not draining, no sessions. */
+  constructor(nodeId: string, details: Partial<Omit<NodeDetails, "nodeId">> = {}) {
     this.nodeId = nodeId;
     this.incarnation = `${nodeId}:alone`;
     this.#describe = createNodeDescription({
       ...{ clientAddress: "", version: "", startedAtMs: Date.now() },
-      ...{ isDraining: () => false, sessions: () => 0, ...about, nodeId },
+      ...{ isDraining: () => false, sessions: () => 0, ...details, nodeId },
     });
   }
 
@@ -60,14 +60,15 @@ export class SingleNode implements Cluster {
   async ping(): Promise<void> {}
 }
 
-interface Failures {
+/** Failures of one key in the current time window. */
+interface FailureWindow {
   readonly count: number;
   readonly endsAtMs: number;
 }
 
-/** Failed credentials in this process; at most `maxKeys`, the oldest forgotten first. */
+/** Counts failed logins in this process, for at most `maxKeys` keys. The oldest key is evicted. */
 export class LocalThrottle implements Throttle {
-  readonly #failures: BoundedMap<string, Failures>;
+  readonly #failures: BoundedMap<string, FailureWindow>;
   readonly #clock: () => number;
 
   constructor(clock: () => number, maxKeys = 100_000) {
@@ -76,16 +77,16 @@ export class LocalThrottle implements Throttle {
   }
 
   async failures(key: string): Promise<FailureCount> {
-    const found = this.#current(key);
-    if (found === undefined) return { count: 0, retryAfterS: 0 };
-    const leftMs = found.endsAtMs - this.#clock();
-    return { count: found.count, retryAfterS: Math.ceil(leftMs / 1000) };
+    const failures = this.#current(key);
+    if (failures === undefined) return { count: 0, retryAfterS: 0 };
+    const remainingMs = failures.endsAtMs - this.#clock();
+    return { count: failures.count, retryAfterS: Math.ceil(remainingMs / 1000) };
   }
 
   async addFailure(key: string, windowMs: number): Promise<FailureCount> {
-    const found = this.#current(key);
-    const endsAtMs = found?.endsAtMs ?? this.#clock() + windowMs;
-    this.#failures.renew(key, { count: (found?.count ?? 0) + 1, endsAtMs });
+    const failures = this.#current(key);
+    const endsAtMs = failures?.endsAtMs ?? this.#clock() + windowMs;
+    this.#failures.renew(key, { count: (failures?.count ?? 0) + 1, endsAtMs });
     return this.failures(key);
   }
 
@@ -93,9 +94,9 @@ export class LocalThrottle implements Throttle {
     this.#failures.delete(key);
   }
 
-  #current(key: string): Failures | undefined {
-    const found = this.#failures.get(key);
-    if (found === undefined || found.endsAtMs > this.#clock()) return found;
+  #current(key: string): FailureWindow | undefined {
+    const failures = this.#failures.get(key);
+    if (failures === undefined || failures.endsAtMs > this.#clock()) return failures;
     this.#failures.delete(key);
     return undefined;
   }

@@ -3,7 +3,7 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Cluster, Store, Throttle } from "../broker/ports.ts";
-import type { AboutNode } from "../cluster/about-node.ts";
+import type { NodeDetails } from "../cluster/node-description.ts";
 import { heartbeatMs } from "../cluster/options.ts";
 import { createRedisCluster } from "../cluster/redis/cluster.ts";
 import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
@@ -22,7 +22,7 @@ interface DriverPorts {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  readonly about: AboutNode;
+  readonly about: NodeDetails;
   /** Called when the other nodes declared this node dead and it continues as a new incarnation. */
   readonly onNewIncarnation: () => void;
   /** Called when another process owns the data. Must exit this process at once. */

@@ -1,15 +1,15 @@
-// A node of a cluster on Redis: topics and registry put together. State: who listens to this node's
-// events, the presence topics it listens to, whether Redis was away since the last heartbeat; the
-// parts hold theirs. The link to Redis is shared with the store: its creator closes it, after this.
+// A node of a cluster on Redis: combines its topics with the registry of nodes. Owns the listener,
+// the users whose presence is watched, and whether Redis was unreachable since the last heartbeat.
+// Must never close the link to Redis: the store shares it, and its creator closes it later.
 
 import { presenceTopic } from "../../broker/model.ts";
 import type { Cluster, ClusterEvent, Incarnation, ResyncHandler } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
-import { type AboutNode, createNodeDescription } from "../about-node.ts";
-import { Registry, type RegistryParts } from "./nodes/registry.ts";
-import type { TopicsResync } from "./topics/topics-parts.ts";
+import { createNodeDescription, type NodeDetails } from "../node-description.ts";
+import { Registry, type RegistryPorts } from "./nodes/registry.ts";
+import type { TopicsResync } from "./topics/topics-ports.ts";
 
-/** The topics' side of a node (topics.ts). */
+/** The part of a cluster that publishes and receives events (`topics.ts`). */
 export interface ClusterTopics
   extends Pick<
     Cluster,
@@ -25,46 +25,48 @@ export interface ClusterTopics
     | "close"
     | "ping"
   > {
-  /** Who receives this node's events, and judges who may see what it missed. */
+  /** Sets the listener for events, and the functions that check users after missed events. */
   onEvent(listener: (event: ClusterEvent) => void, resync: TopicsResync): void;
 }
 
-export interface RedisClusterParts
+export interface RedisClusterPorts
   extends Pick<
-    RegistryParts,
+    RegistryPorts,
     "heartbeatMs" | "deadAfterMs" | "asksTime" | "onNewIncarnation" | "onError"
   > {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;
-  readonly about: AboutNode;
+  readonly about: NodeDetails;
 }
 
-export function createRedisCluster(parts: RedisClusterParts): Cluster {
-  const { link, topics, about } = parts;
+/** Creates a node. It joins the cluster with `start`. */
+export function createRedisCluster(ports: RedisClusterPorts): Cluster {
+  const { link, topics, about } = ports;
   const { nodeId } = about;
   const describe = createNodeDescription(about);
-  const registry = new Registry({ ...parts, nodeId, describe });
-  /** Users whose presence this node listens to. */
+  const registry = new Registry({ ...ports, nodeId, describe });
+  /** Users whose presence topic this node has subscribed to. */
   const watched = new Set<string>();
   let listener: (event: ClusterEvent) => void = () => {};
   let resync: Pick<ResyncHandler, "beat"> = { beat() {} };
-  let wasAway = false;
+  let wasDisconnected = false;
   registry.listener({
     onBeat(isNew) {
-      const isAnew = isNew || wasAway;
-      wasAway = false;
+      const isAnew = isNew || wasDisconnected;
+      wasDisconnected = false;
       resync.beat(isAnew);
     },
     /**
-     * Nobody else says which users the node served: each that is watched here may be offline now.
+     * Nothing names the users of the dead node, so every watched user may be offline now and is
+     * checked.
      */
     onDeath() {
       for (const uid of watched) listener({ kind: "presence", uid });
     },
   });
   link.onChange((isUp) => {
-    wasAway = true;
-    if (isUp) registry.refresh().catch(() => {}); // else the next heartbeat
+    wasDisconnected = true;
+    if (isUp) registry.refresh().catch(() => {}); // after a failure the next heartbeat does it
   });
   return {
     ...topics,
@@ -72,18 +74,18 @@ export function createRedisCluster(parts: RedisClusterParts): Cluster {
     get incarnation(): Incarnation {
       return registry.incarnation;
     },
-    onEvent(given, givenResync) {
-      listener = given;
-      resync = givenResync;
-      topics.onEvent(given, {
+    onEvent(newListener, handler) {
+      listener = newListener;
+      resync = handler;
+      topics.onEvent(newListener, {
         silentSinceMs: () => registry.silentSinceMs(),
-        judgeUsers: (uids) => givenResync.judgeUsers(uids),
-        judgeGroup: givenResync.judgeGroup,
+        judgeUsers: (uids) => handler.judgeUsers(uids),
+        judgeGroup: handler.judgeGroup,
       });
     },
     /**
-     * Joins the cluster. Throws an Error with a message for the operator when another process lives
-     * under this node's id.
+     * Joins the cluster. Throws an Error with a message for the operator if another process uses
+     * this node id.
      */
     async start() {
       await link.start();
@@ -91,8 +93,8 @@ export function createRedisCluster(parts: RedisClusterParts): Cluster {
       await registry.start();
     },
     /**
-     * Leaves the cluster; sessions that are still open count as offline from now on. Safe to call
-     * twice.
+     * Leaves the cluster. Sessions that are still open count as offline from now on. May be called
+     * more than once.
      */
     async close() {
       await registry.close();

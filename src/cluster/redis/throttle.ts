@@ -1,6 +1,6 @@
-// Failed credentials that all nodes count together: a hash per key, with the count and when its
-// window ends. No state but in Redis; what ends by itself there does so later than the window,
-// which goes by the clock.
+// Counts failed logins in Redis, so that all nodes share the counts: one hash per key, with the
+// count and the end of its time window. The nodes' clocks decide when a window ends. Redis expires
+// the hash later, to free its memory.
 
 import { createHash } from "node:crypto";
 import type { Clock, Throttle } from "../../broker/ports.ts";
@@ -9,12 +9,12 @@ import { loadScript } from "../../redis/script.ts";
 
 const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 
-/** Nodes' clocks differ by less. */
-const RECLAIM_AFTER_MS = 60_000;
+/** Time for which Redis keeps a hash after its window. Clocks of nodes differ by less than this. */
+const CLOCK_TOLERANCE_MS = 60_000;
 
-/** Every call throws `unavailable` while Redis is away. */
+/** Creates a throttle. Its methods throw `unavailable` while Redis cannot be reached. */
 export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
-  /** Names come from outside: what is kept of them has one length. */
+  /** Keys come from clients and may be long, so the name in Redis contains only their hash. */
   const keyOf = (key: string) =>
     link.keys.shared(`fails:${createHash("sha256").update(key).digest("hex")}`);
 
@@ -22,14 +22,14 @@ export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
     async failures(key) {
       const reply = await link.call("hmget", keyOf(key), "count", "ends");
       const [count, ends] = (reply as unknown[]).map(Number); // HMGET's reply
-      const leftMs = (ends ?? 0) - clock();
-      if (leftMs <= 0) return { count: 0, retryAfterS: 0 };
-      return { count: count ?? 0, retryAfterS: Math.ceil(leftMs / 1000) };
+      const remainingMs = (ends ?? 0) - clock();
+      if (remainingMs <= 0) return { count: 0, retryAfterS: 0 };
+      return { count: count ?? 0, retryAfterS: Math.ceil(remainingMs / 1000) };
     },
 
     async addFailure(key, windowMs) {
       const nowMs = clock();
-      const args = [nowMs, windowMs, RECLAIM_AFTER_MS];
+      const args = [nowMs, windowMs, CLOCK_TOLERANCE_MS];
       const reply = await link.run(ADD, [keyOf(key)], args);
       const [count = 0, ends = 0] = (reply as unknown[]).map(Number); // the script's reply
       return { count, retryAfterS: Math.ceil((ends - nowMs) / 1000) };

@@ -4,7 +4,7 @@
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
-import { NO_RESYNC, type TopicsResync } from "../../../src/cluster/redis/topics/topics-parts.ts";
+import { NO_RESYNC, type TopicsResync } from "../../../src/cluster/redis/topics/topics-ports.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { commandCalls, redisSettings, startRedis, startRedisCluster } from "../../support/redis.ts";
 import {

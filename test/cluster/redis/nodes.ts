@@ -10,7 +10,7 @@ import {
   type SessionDirectoryPorts,
 } from "../../../src/broker/session-directory.ts";
 import { hashToken } from "../../../src/broker/tokens.ts";
-import { createRedisCluster, type RedisClusterParts } from "../../../src/cluster/redis/cluster.ts";
+import { createRedisCluster, type RedisClusterPorts } from "../../../src/cluster/redis/cluster.ts";
 import { ClockCheck } from "../../../src/cluster/redis/nodes/clock-check.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
@@ -41,7 +41,7 @@ export interface TestNode {
 
 export interface NodeOptions
   extends Partial<
-    Pick<RedisClusterParts, "heartbeatMs" | "deadAfterMs"> &
+    Pick<RedisClusterPorts, "heartbeatMs" | "deadAfterMs"> &
       Pick<SessionDirectoryPorts, "recheckMs">
   > {
   readonly nodeId?: string;

@@ -5,7 +5,7 @@ import type { Redis } from "ioredis";
 import type { Test } from "tap";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import type { ClusterTopics } from "../../../src/cluster/redis/cluster.ts";
-import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
+import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { unorderedFrame } from "../../../src/redis/wire.ts";
 import { decodePublished } from "../../store/redis/published.ts";

@@ -4,7 +4,7 @@ import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
 import { CatchUpQueue } from "../../../src/cluster/redis/topics/catch-up-queue.ts";
 import { Channels } from "../../../src/cluster/redis/topics/channels.ts";
-import { Sequencer, type SequencerParts } from "../../../src/cluster/redis/topics/sequencer.ts";
+import { Sequencer, type SequencerPorts } from "../../../src/cluster/redis/topics/sequencer.ts";
 import type { Subscription } from "../../../src/cluster/redis/topics/subscription.ts";
 import { decodeFrame, type OrderedEvent, publicationSeqOf } from "../../../src/redis/wire.ts";
 import { FeedLog } from "./feed-log.ts";
@@ -13,7 +13,7 @@ import { FeedLog } from "./feed-log.ts";
 export function bench(
   t: Test,
   log: FeedLog,
-  { mayReorder = true, ...over }: Partial<SequencerParts> & { mayReorder?: boolean } = {},
+  { mayReorder = true, ...over }: Partial<SequencerPorts> & { mayReorder?: boolean } = {},
 ) {
   const told: OrderedEvent[] = [];
   const problems: unknown[] = [];
@@ -23,7 +23,7 @@ export function bench(
     ...{ feed: log, onError, onCaughtUp: () => {} },
     judge: async () => {},
   });
-  const sequencers: SequencerParts = {
+  const sequencers: SequencerPorts = {
     ...{ gapMs: 10, budget, deliver: (event) => told.push(event), onError },
     ...{ clock: () => 1e6, gaps: new Set() },
     onGap: (sequencer) => void catchUpQueue.catchUp(sequencer),

@@ -16,9 +16,9 @@ import type { ClusterTopics } from "../../../src/cluster/redis/cluster.ts";
 import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import {
   NO_RESYNC,
-  type TopicsParts,
+  type TopicsPorts,
   type TopicsResync,
-} from "../../../src/cluster/redis/topics/topics-parts.ts";
+} from "../../../src/cluster/redis/topics/topics-ports.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
@@ -43,7 +43,7 @@ export interface TopicNode {
 }
 
 export type NodeOptions = Partial<
-  Pick<TopicsParts, "lingerMs" | "limits" | "metrics" | "clock">
+  Pick<TopicsPorts, "lingerMs" | "limits" | "metrics" | "clock">
 > & {
   /** Who judges what the node missed. Default: all may see everything. */
   readonly resync?: TopicsResync;
@@ -53,7 +53,7 @@ export type NodeOptions = Partial<
   readonly onRead?: () => Promise<void>;
 };
 
-export const NO_METRICS: NonNullable<TopicsParts["metrics"]> = {
+export const NO_METRICS: NonNullable<TopicsPorts["metrics"]> = {
   repaired() {},
   rejected() {},
   resubscribed() {},

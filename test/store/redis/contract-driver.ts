@@ -6,7 +6,7 @@ import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../src/broker/errors.ts";
 import { groupTopic, type Topic, userTopic } from "../../../src/broker/model.ts";
 import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
-import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
+import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-ports.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore } from "../../../src/store/redis/store.ts";

@@ -1,8 +1,11 @@
--- Counts a failure within its window; the first one begins it.
--- KEYS  the count
--- ARGV  now, length of the window, how much longer than that its storage is kept; all in
---   milliseconds
--- Reply failures of the window, when it ends
+-- Counts a failed login in the time window of its key. The first failure starts the window.
+--
+-- KEYS   counter  hash {count, ends}
+-- ARGV   now      Unix milliseconds
+--        window   length of the time window, milliseconds
+--        margin   time for which the counter is stored after its window, milliseconds
+-- Reply  count    integer, failures in the window including this one
+--        ends     integer, end of the window in Unix milliseconds
 local ends = tonumber(redis.call('HGET', KEYS[1], 'ends') or '0')
 local now, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 if ends > now then return {redis.call('HINCRBY', KEYS[1], 'count', 1), ends} end

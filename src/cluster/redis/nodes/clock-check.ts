@@ -1,53 +1,56 @@
-// How far this node's clock is from Redis', which every node can ask: compared at each heartbeat.
-// State: how far it was at the last one, and when that was last complained of.
+// Compares this node's clock with the clock of Redis at each heartbeat, and reports a large
+// difference. Owns the last measured difference and the time of the last report.
 
-interface ClockCheckParts {
+interface ClockCheckPorts {
   /** Unix milliseconds. */
   readonly clock: () => number;
   /**
-   * The clocks are further apart than the cluster is built for; said again each minute while it
-   * lasts.
+   * Called when the clocks differ by more than the cluster is designed for, and again every minute
+   * while they do.
    */
   readonly onApart: (offsetMs: number) => void;
 }
 
-/** What nodes' clocks may differ by. */
+/** Largest difference of clocks that the cluster is designed for. */
 const MAX_OFFSET_MS = 1000;
-const SAID_AGAIN_MS = 60_000;
+const REPORT_INTERVAL_MS = 60_000;
 
 export class ClockCheck {
-  readonly #parts: ClockCheckParts;
+  readonly #ports: ClockCheckPorts;
   #offsetMs = 0;
-  #saidAt = Number.NEGATIVE_INFINITY;
+  #reportedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(parts: ClockCheckParts) {
-    this.#parts = parts;
+  constructor(ports: ClockCheckPorts) {
+    this.#ports = ports;
   }
 
   /**
-   * By so much this node's clock is ahead of Redis', negative: behind, as precisely as a round trip
-   * shows.
+   * Milliseconds by which this node's clock is certainly ahead of Redis' clock, negative if it is
+   * behind. Differences shorter than the round trip of the heartbeat are not visible and count as 0.
    */
   get offsetMs(): number {
     return this.#offsetMs;
   }
 
-  /** Before Redis is asked for its time; what it gives takes the answer. */
+  /**
+   * Starts a comparison. Must be called before the heartbeat is sent. The returned function is
+   * called with the time that Redis replies with.
+   */
   asks(): (redisMs: number) => void {
-    const { clock } = this.#parts;
+    const { clock } = this.#ports;
     const sentMs = clock();
     return (redisMs) => this.#compare(redisMs, sentMs, clock());
   }
 
-  /** Clocks that agree show Redis' time between those of sending and hearing. */
-  #compare(redisMs: number, sentMs: number, heardMs: number): void {
+  /** If the clocks agree, Redis' time lies between the time of sending and that of receiving. */
+  #compare(redisMs: number, sentMs: number, receivedMs: number): void {
     const aheadMs = Math.max(0, sentMs - redisMs);
-    const behindMs = Math.max(0, redisMs - heardMs);
+    const behindMs = Math.max(0, redisMs - receivedMs);
     this.#offsetMs = aheadMs - behindMs;
     const now = performance.now();
     const isApart = Math.abs(this.#offsetMs) > MAX_OFFSET_MS;
-    if (!isApart || now - this.#saidAt < SAID_AGAIN_MS) return;
-    this.#saidAt = now;
-    this.#parts.onApart(this.#offsetMs);
+    if (!isApart || now - this.#reportedAt < REPORT_INTERVAL_MS) return;
+    this.#reportedAt = now;
+    this.#ports.onApart(this.#offsetMs);
   }
 }

@@ -1,6 +1,6 @@
-// Which nodes live. This node says so with every heartbeat and reads in the same round trip which
-// others do. State: this node's incarnation, and the cluster as it was at the last heartbeat. An
-// incarnation that was declared dead is never used again: the node goes on as another one.
+// The live nodes of the cluster. Every heartbeat announces this node and reads the other live nodes
+// in one round trip. Owns this node's incarnation and the live nodes as of the last heartbeat. An
+// incarnation that was declared dead is never used again; the node starts a new one.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
@@ -14,148 +14,143 @@ import { type Arg, loadScript } from "../../../redis/script.ts";
 const heartbeat = loadScript(new URL("./lua/heartbeat.lua", import.meta.url));
 const leave = loadScript(new URL("./lua/leave.lua", import.meta.url));
 
-export interface RegistryParts {
+export interface RegistryPorts {
   readonly link: RedisLink;
   readonly nodeId: string;
-  /** This node as it is now. */
+  /** Returns the description of this node as it is now. */
   readonly describe: () => NodeInfo;
   readonly heartbeatMs: number;
   readonly deadAfterMs: number;
   /**
-   * Called before each heartbeat; what it gives receives Redis' time with the answer, Unix
-   * milliseconds.
+   * Called before each heartbeat. The returned function is called with Redis' time (Unix
+   * milliseconds) when the reply arrives.
    */
   readonly asksTime: () => (redisMs: number) => void;
-  /** This node was dead for the others, and lives on as another incarnation. */
+  /** Called when the other nodes had declared this node dead, and it is live as a new incarnation. */
   readonly onNewIncarnation?: () => void;
   readonly onError: (error: unknown, what: string) => void;
 }
 
 interface RegistryListener {
   /**
-   * After every heartbeat that was answered; `isNew`: no session of this node is in the store under
-   * its incarnation.
+   * Called after every confirmed heartbeat. `isNew` is true for the first one of an incarnation,
+   * under which no session of this node is in the store yet.
    */
   onBeat(isNew: boolean): void;
-  /**
-   * Incarnations that lived at the heartbeat before are dead: the sessions they served are offline.
-   */
+  /** Called when an incarnation of the previous heartbeat is dead. Its sessions are offline. */
   onDeath(): void;
 }
 
-/** Dead incarnations whose entries were found: there are hardly any. */
-const MAX_DEAD = 1000;
-/** Or a busy node would pass for a dead one. */
+/** Maximum number of dead incarnations that are remembered. Few of them have entries in the store. */
+const MAX_KNOWN_DEAD = 1000;
+/** Options that exempt heartbeats from the limit of calls in flight. A busy node must not look dead. */
 const VITAL = { isVital: true } as const;
 
-type LivingNodes = ReadonlyMap<Incarnation, NodeInfo>;
+type LiveNodes = ReadonlyMap<Incarnation, NodeInfo>;
 
-type Beat =
+/** Reply of `lua/heartbeat.lua`. `taken` means that another node with this node id is live. */
+type HeartbeatReply =
   | { readonly verdict: "dead" | "taken" }
   | {
       readonly verdict: "ok";
-      readonly living: LivingNodes;
+      readonly living: LiveNodes;
       /** Redis' clock, Unix milliseconds. */
       readonly redisMs: number;
     };
 
 export class Registry {
-  readonly #parts: RegistryParts;
-  /** beats, nodes, clock: see heartbeat.lua. */
+  readonly #ports: RegistryPorts;
+  /** Names of the keys beats, nodes and clock, see `lua/heartbeat.lua`. */
   readonly #keys: readonly string[];
-  /** `evicted`: dead for the others, and another node of its id lives. */
+  /** `evicted` means that this node was declared dead and another node with its id is live. */
   #status: "new" | "living" | "evicted" | "closed" = "new";
   #incarnation: Incarnation = "";
-  #next: Incarnation;
-  #living: LivingNodes = new Map();
-  /** When the last heartbeat that was answered was sent, as `performance.now()`. */
-  #beatMs = Number.NEGATIVE_INFINITY;
-  /** The same in Unix milliseconds. */
-  #beatAtMs = 0;
-  /** When the last heartbeat was sent that Redis refused, Unix milliseconds. */
+  #nextIncarnation: Incarnation;
+  #live: LiveNodes = new Map();
+  /** Time at which the last confirmed heartbeat was sent, as `performance.now()`. */
+  #confirmedMs = Number.NEGATIVE_INFINITY;
+  /** The same time in Unix milliseconds. */
+  #confirmedAtMs = 0;
+  /** Time at which the last heartbeat was sent that Redis rejected, Unix milliseconds. */
   #refusedAtMs = 0;
-  readonly #dead = new BoundedMap<Incarnation, true>(MAX_DEAD);
+  readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
   #timer: NodeJS.Timeout | undefined;
-  #beating: Promise<void> | undefined;
+  #underway: Promise<void> | undefined;
 
-  constructor(parts: RegistryParts) {
-    this.#parts = parts;
-    this.#next = newIncarnation(parts.nodeId);
-    this.#keys = ["beats", "nodes", "clock"].map((part) => parts.link.keys.shared(part));
+  constructor(ports: RegistryPorts) {
+    this.#ports = ports;
+    this.#nextIncarnation = newIncarnation(ports.nodeId);
+    this.#keys = ["beats", "nodes", "clock"].map((part) => ports.link.keys.shared(part));
   }
 
-  /** Set once, before start. */
+  /** Sets the listener. Must be called before `start`. */
   listener(listener: RegistryListener): void {
     this.#listener = listener;
   }
 
-  /**
-   * Under which this node's sessions are entered. Throws `unavailable` while the node is not one of
-   * the living.
-   */
+  /** Incarnation under which sessions are entered. Throws `unavailable` if the node is not live. */
   get incarnation(): Incarnation {
     this.assertLiving();
     return this.#incarnation;
   }
 
-  /**
-   * Throws `unavailable` while this node is not one of the living: it cannot know which nodes are.
-   */
+  /** Throws `unavailable` if this node is not live. It does not know the live nodes then. */
   assertLiving(): void {
     if (this.#status !== "living") throw new BrokerError("unavailable");
   }
 
   /**
-   * Throws `unavailable` while this node is not one of the living, or counts as dead by now: no
-   * heartbeat succeeded for `deadAfterMs`.
+   * Throws `unavailable` if this node is not live, or if no heartbeat has been confirmed for
+   * `deadAfterMs`, so that the other nodes may have declared it dead.
    */
   assertBeating(): void {
     this.assertLiving();
-    const silentMs = Math.floor(performance.now() - this.#beatMs);
-    if (silentMs > this.#parts.deadAfterMs)
+    const silentMs = Math.floor(performance.now() - this.#confirmedMs);
+    if (silentMs > this.#ports.deadAfterMs)
       throw new BrokerError("unavailable", {
         message: `No heartbeat of this node reached Redis for ${silentMs} ms: the other nodes take it for dead`,
       });
   }
 
   /**
-   * When the last heartbeat that was answered was sent, Unix milliseconds, where the others may
-   * take this node for dead by now; else undefined.
+   * Returns the time (Unix milliseconds) at which the last confirmed heartbeat was sent, if the
+   * other nodes may have declared this node dead since then. Returns `undefined` otherwise.
    */
   silentSinceMs(): number | undefined {
-    const isIn = this.#status === "living" || this.#status === "evicted";
-    const { deadAfterMs } = this.#parts;
+    const isMember = this.#status === "living" || this.#status === "evicted";
+    const { deadAfterMs } = this.#ports;
     const isSilent =
-      performance.now() - this.#beatMs > deadAfterMs &&
+      performance.now() - this.#confirmedMs > deadAfterMs &&
       Date.now() - this.#refusedAtMs > deadAfterMs;
-    return isIn && isSilent ? this.#beatAtMs : undefined;
+    return isMember && isSilent ? this.#confirmedAtMs : undefined;
   }
 
   /**
-   * Whether an incarnation that the store names lives. Throws `unavailable` when that cannot be
-   * found out now.
+   * Returns true if the incarnation is live. Sends a heartbeat if the incarnation is unknown.
+   * Throws `unavailable` if Redis cannot be reached then.
    */
   isLive(incarnation: Incarnation): MaybePromise<boolean> {
-    if (this.#living.has(incarnation)) return true;
-    if (this.#dead.get(incarnation) === true) return false;
-    return this.#find(incarnation);
+    if (this.#live.has(incarnation)) return true;
+    if (this.#knownDead.get(incarnation) === true) return false;
+    return this.#lookUp(incarnation);
   }
 
-  /** The living nodes, this one first. Throws `unavailable` while this node is not one of them. */
+  /** Returns the live nodes, this one first. Throws `unavailable` if this node is not live. */
   nodes(): readonly NodeInfo[] {
     const own = this.incarnation;
-    const others = [...this.#living].filter(([one]) => one !== own);
-    return [this.#parts.describe(), ...others.map(([, node]) => node)];
+    const others = [...this.#live].filter(([incarnation]) => incarnation !== own);
+    return [this.#ports.describe(), ...others.map(([, node]) => node)];
   }
 
   /**
-   * Enters the cluster. Another node of the same id that still lives is waited for as long as a
-   * dead one would count as alive: then throws an Error with a message for the operator.
+   * Joins the cluster. If a node with the same id is live, waits until it would have been declared
+   * dead if it had crashed. If it is still live then, throws an Error with a message for the
+   * operator.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
-    const { heartbeatMs, deadAfterMs, nodeId } = this.#parts;
+    const { heartbeatMs, deadAfterMs, nodeId } = this.#ports;
     const deadline = performance.now() + 2 * deadAfterMs + 2 * heartbeatMs;
     while ((await this.#enter()) !== "ok") {
       if (performance.now() > deadline)
@@ -166,106 +161,109 @@ export class Registry {
     }
     if (this.#isClosed) return;
     this.#timer = setInterval(() => {
-      this.refresh().catch((error: unknown) => this.#failed(error));
+      this.refresh().catch((error: unknown) => this.#reportFailure(error));
     }, heartbeatMs);
     this.#timer.unref();
   }
 
   /**
-   * Leaves: the node counts as dead at once. Safe to call twice, and while Redis is away (then it
-   * is declared dead in time).
+   * Leaves the cluster, so that the other nodes consider this one dead at once. If Redis cannot be
+   * reached, they do so after `deadAfterMs`. May be called more than once.
    */
   async close(): Promise<void> {
-    const wasIn = this.#status === "living";
+    const wasMember = this.#status === "living";
     this.#status = "closed";
     clearInterval(this.#timer);
-    await this.#beating?.catch((error: unknown) => this.#failed(error));
-    if (!wasIn) return;
-    const { link } = this.#parts;
+    await this.#underway?.catch((error: unknown) => this.#reportFailure(error));
+    if (!wasMember) return;
+    const { link } = this.#ports;
     await link
       .run(leave, this.#keys.slice(0, 2), [this.#incarnation], VITAL)
-      .catch((error: unknown) => this.#failed(error));
+      .catch((error: unknown) => this.#reportFailure(error));
   }
 
   /**
-   * Says that this node lives and reads which nodes do. Concurrent calls share one round trip.
-   * Throws `unavailable`.
+   * Sends a heartbeat and reads the live nodes. Concurrent calls share one round trip. Throws
+   * `unavailable`.
    */
   refresh(): Promise<void> {
-    this.#beating ??= this.#beat().finally(() => {
-      this.#beating = undefined;
+    this.#underway ??= this.#sendHeartbeat().finally(() => {
+      this.#underway = undefined;
     });
-    return this.#beating;
+    return this.#underway;
   }
 
   /**
-   * An incarnation that was not in the last heartbeat's answer began since, or is dead. The
-   * heartbeat under way may be older than it.
+   * Looks for an incarnation that the last reply did not contain: it has started since, or it is
+   * dead. Reads twice, because the first read may share a heartbeat that was sent too early.
    */
-  async #find(incarnation: Incarnation): Promise<boolean> {
-    for (let asked = 0; asked < 2; asked++) {
+  async #lookUp(incarnation: Incarnation): Promise<boolean> {
+    for (let attempt = 0; attempt < 2; attempt++) {
       await this.refresh();
-      if (this.#living.has(incarnation)) return true;
+      if (this.#live.has(incarnation)) return true;
     }
-    this.#dead.set(incarnation, true);
+    this.#knownDead.set(incarnation, true);
     return false;
   }
 
-  async #beat(): Promise<void> {
+  async #sendHeartbeat(): Promise<void> {
     if (this.#status === "living") {
-      if ((await this.#ask(this.#incarnation, "beat")) === "ok") return;
+      if ((await this.#exchange(this.#incarnation, "beat")) === "ok") return;
     } else if (this.#status !== "evicted") throw new BrokerError("unavailable");
     await this.#enter();
   }
 
   /**
-   * Begins an incarnation. `taken`: another node of this id lives; then this one is evicted and
-   * tries again with each heartbeat.
+   * Starts a new incarnation. If another node with this id is live (`taken`), this node is evicted
+   * and tries again with each heartbeat.
    */
-  async #enter(): Promise<Beat["verdict"]> {
-    const verdict = await this.#ask(this.#next, "enter");
-    // Kept until it was answered: an answer that is lost must not leave another incarnation of this
-    // node behind.
-    if (verdict !== "taken") this.#next = newIncarnation(this.#parts.nodeId);
+  async #enter(): Promise<HeartbeatReply["verdict"]> {
+    const verdict = await this.#exchange(this.#nextIncarnation, "enter");
+    // The name is used again until Redis replies. If each attempt had its own name, an attempt whose
+    // reply is lost would leave a live incarnation that blocks this node's id.
+    if (verdict !== "taken") this.#nextIncarnation = newIncarnation(this.#ports.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";
       const error = new Error("another node with this id lives");
-      this.#parts.onError(error, "The registry of nodes could not be read");
+      this.#ports.onError(error, "The registry of nodes could not be read");
     }
     return verdict;
   }
 
-  async #ask(incarnation: Incarnation, mode: "enter" | "beat"): Promise<Beat["verdict"]> {
-    const { nodeId, describe, deadAfterMs, asksTime } = this.#parts;
-    const description = JSON.stringify(describe()); // fields may be added; a reader ignores those it does not know
+  async #exchange(
+    incarnation: Incarnation,
+    mode: "enter" | "beat",
+  ): Promise<HeartbeatReply["verdict"]> {
+    const { nodeId, describe, deadAfterMs, asksTime } = this.#ports;
+    const description = JSON.stringify(describe()); // later versions may add fields, which readers ignore
     const args = [incarnation, nodeId, description, deadAfterMs, mode];
-    const hearTime = asksTime();
+    const compareClock = asksTime();
     const [sentMs, sentAtMs] = [performance.now(), Date.now()];
-    const beat = readBeat(await this.#run(args, sentAtMs));
-    if (beat.verdict !== "ok") return beat.verdict;
-    hearTime(beat.redisMs);
-    this.#beatMs = sentMs;
-    this.#beatAtMs = sentAtMs;
+    const reply = parseReply(await this.#run(args, sentAtMs));
+    if (reply.verdict !== "ok") return reply.verdict;
+    compareClock(reply.redisMs);
+    this.#confirmedMs = sentMs;
+    this.#confirmedAtMs = sentAtMs;
     const isNew = this.#incarnation !== incarnation;
-    const wasIn = this.#incarnation !== "";
+    const wasMember = this.#incarnation !== "";
     this.#incarnation = incarnation;
     if (this.#isClosed) return "ok";
-    const before = [...this.#living.keys()];
-    this.#living = beat.living;
+    const previous = [...this.#live.keys()];
+    this.#live = reply.living;
     this.#status = "living";
     this.#listener.onBeat(isNew);
-    if (before.some((one) => !beat.living.has(one))) this.#listener.onDeath();
-    if (isNew && wasIn) this.#parts.onNewIncarnation?.();
+    if (previous.some((node) => !reply.living.has(node))) this.#listener.onDeath();
+    if (isNew && wasMember) this.#ports.onNewIncarnation?.();
     return "ok";
   }
 
   async #run(args: readonly Arg[], sentAtMs: number): Promise<unknown> {
     try {
-      const { link } = this.#parts;
+      const { link } = this.#ports;
       return await link.run(heartbeat, this.#keys, args, VITAL);
     } catch (error) {
-      // Redis refuses heartbeats, as when it is full: those of the other nodes too, none of which
-      // takes this one for dead.
+      // Redis rejects heartbeats, for example because its memory is full. It rejects those of all
+      // nodes, so no node declares another one dead.
       if (isTransient(error) && !isUnanswered(error)) this.#refusedAtMs = sentAtMs;
       throw error;
     }
@@ -275,10 +273,10 @@ export class Registry {
     return this.#status === "closed";
   }
 
-  /** Redis away is reported by the link; anything else is reported here. */
-  #failed(error: unknown): void {
+  /** Reports an error, except an unreachable Redis, which the link reports. */
+  #reportFailure(error: unknown): void {
     if (isTransient(error)) return;
-    this.#parts.onError(error, "The heartbeat could not be written to Redis");
+    this.#ports.onError(error, "The heartbeat could not be written to Redis");
   }
 }
 
@@ -286,16 +284,16 @@ function newIncarnation(nodeId: string): Incarnation {
   return `${nodeId}:${randomBytes(6).toString("hex")}`;
 }
 
-/** Reads the reply of `lua/heartbeat.lua`. */
-function readBeat(reply: unknown): Beat {
-  const [said, nodes = [], redisMs] = reply as [Buffer, Buffer[]?, number?];
-  const verdict = said.toString() as Beat["verdict"];
+/** Parses the reply of `lua/heartbeat.lua`. */
+function parseReply(reply: unknown): HeartbeatReply {
+  const [verdictText, nodes = [], redisMs] = reply as [Buffer, Buffer[]?, number?];
+  const verdict = verdictText.toString() as HeartbeatReply["verdict"];
   if (verdict !== "ok") return { verdict };
   const living = new Map<Incarnation, NodeInfo>();
   for (let at = 0; at + 1 < nodes.length; at += 2)
     living.set(
       String(nodes[at]),
-      JSON.parse(String(nodes[at + 1])) as NodeInfo, // as `describe` gave it
+      JSON.parse(String(nodes[at + 1])) as NodeInfo, // written by `describe` of that node
     );
   return { verdict, living, redisMs: Number(redisMs) };
 }

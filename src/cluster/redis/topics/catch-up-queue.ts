@@ -1,5 +1,5 @@
-// Runs catch-ups: a bounded number at a time, each retried until it succeeds or the sequencer is
-// closed. State: running catch-ups.
+// Runs catch-ups, a limited number at a time. Each is retried until it succeeds or its sequencer is
+// closed. Owns the running catch-ups.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { deferred } from "../../../lib/deferred.ts";
@@ -8,28 +8,31 @@ import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
 import type { Sequencer } from "./sequencer.ts";
 
-interface CatchUpQueueParts {
+interface CatchUpQueuePorts {
   readonly feed: ChannelFeed;
   readonly onError: (error: unknown, what: string) => void;
-  /** Excludes users who lost access to the channel: called after each read, before delivery. */
+  /**
+   * Excludes users who lost access to the channel. Called after each read and before the messages
+   * that were read are delivered.
+   */
   readonly judge: (sequencer: Sequencer) => Promise<void>;
-  /** A catch-up finished. */
+  /** Called when a catch-up has succeeded. */
   readonly onCaughtUp: () => void;
 }
 
-const AT_ONCE = 64;
+const MAX_CONCURRENT = 64;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
-/** Callers wait no longer than this for a channel whose server is away. */
-const TROUBLE_MS = 2500;
+/** Maximum time that callers wait for a channel whose server cannot be reached. */
+const MAX_WAIT_MS = 2500;
 
 export class CatchUpQueue {
-  readonly #parts: CatchUpQueueParts;
-  readonly #turns = new Semaphore(AT_ONCE);
+  readonly #ports: CatchUpQueuePorts;
+  readonly #slots = new Semaphore(MAX_CONCURRENT);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
 
-  constructor(parts: CatchUpQueueParts) {
-    this.#parts = parts;
+  constructor(ports: CatchUpQueuePorts) {
+    this.#ports = ports;
   }
 
   isCatchingUp(sequencer: Sequencer): boolean {
@@ -37,20 +40,20 @@ export class CatchUpQueue {
   }
 
   /**
-   * Catches up with reads that start after this call. Resolves when done, when the sequencer is
-   * closed, or when the channel was unreadable for some seconds; the catch-up then continues in the
-   * background. Never rejects.
+   * Catches up with reads that start after this call. Resolves when the catch-up is done, or when
+   * the sequencer is closed. If the channel cannot be read for `MAX_WAIT_MS`, resolves then, and the
+   * catch-up continues in the background. Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
-    const found = this.#running.get(sequencer);
-    if (found !== undefined) {
-      sequencer.startCatchUp(); // an earlier read may be too old
-      return found.anew();
+    const existing = this.#running.get(sequencer);
+    if (existing !== undefined) {
+      sequencer.startCatchUp(); // the running read may be too old
+      return existing.anew();
     }
     const running = new RunningCatchUp();
     this.#running.set(sequencer, running);
     this.#run(sequencer, running)
-      .catch((error) => this.#parts.onError(error, "A channel could not be brought up to date"))
+      .catch((error) => this.#ports.onError(error, "A channel could not be brought up to date"))
       .finally(() => {
         if (this.#running.get(sequencer) === running) this.#running.delete(sequencer);
         running.end();
@@ -59,11 +62,12 @@ export class CatchUpQueue {
   }
 
   /**
-   * Gives a new sequencer the channel's current position. Throws `unavailable`. A channel that
-   * cannot be read gets its position later: it costs its members no connection.
+   * Sets a new sequencer to the channel's current position. Throws `unavailable` if Redis cannot be
+   * reached. For any other error the position is read later in the background, so that one
+   * unreadable channel does not prevent its members from connecting.
    */
   async begin(sequencer: Sequencer): Promise<void> {
-    const { feed, onError } = this.#parts;
+    const { feed, onError } = this.#ports;
     try {
       await begin(sequencer, feed);
     } catch (error) {
@@ -73,68 +77,68 @@ export class CatchUpQueue {
     }
   }
 
-  /** Redis is back: retries now. */
+  /** Retries all failing catch-ups at once, because Redis can be reached again. */
   hurry(): void {
     for (const running of this.#running.values()) if (running.isFailing) void running.anew();
   }
 
-  /** Resolves when all running catch-ups are done, except channels unreadable for some seconds. */
+  /** Resolves when no caller needs to wait for any running catch-up any longer. */
   async settled(): Promise<void> {
-    await Promise.all([...this.#running.values()].map((one) => one.settled));
+    await Promise.all([...this.#running.values()].map((running) => running.settled));
   }
 
   async #run(sequencer: Sequencer, running: RunningCatchUp): Promise<void> {
-    const { onError } = this.#parts;
+    const { onError } = this.#ports;
     while (running.again && sequencer.startCatchUp())
       try {
-        await this.#turns.run(() => {
+        await this.#slots.run(() => {
           running.again = false;
-          return this.#once(sequencer);
+          return this.#catchUpOnce(sequencer);
         });
       } catch (error) {
         onError(error, "Missed messages of a channel could not be read");
         await running.failed(isTransient(error));
       }
-    this.#running.delete(sequencer); // no await since the last look at `again`
+    this.#running.delete(sequencer); // safe: there was no await since `again` was checked
   }
 
-  /** Judges after each read, before the result is used. */
+  /** Returns a feed whose reads resolve only after users without access are excluded. */
   #judgedFeed(sequencer: Sequencer): CatchUpFeed {
-    const { feed, judge } = this.#parts;
+    const { feed, judge } = this.#ports;
     return {
-      async position(...asked) {
-        const found = await feed.position(...asked);
+      async position(...args) {
+        const position = await feed.position(...args);
         await judge(sequencer);
-        return found;
+        return position;
       },
-      async messages(...asked) {
-        const found = await feed.messages(...asked);
+      async messages(...args) {
+        const slice = await feed.messages(...args);
         await judge(sequencer);
-        return found;
+        return slice;
       },
     };
   }
 
-  async #once(sequencer: Sequencer): Promise<void> {
+  async #catchUpOnce(sequencer: Sequencer): Promise<void> {
     if (sequencer.isClosed) return;
     const feed = this.#judgedFeed(sequencer);
     if (sequencer.isNew) return startMidway(sequencer, feed);
     await catchUp(sequencer, feed);
-    this.#parts.onCaughtUp();
+    this.#ports.onCaughtUp();
   }
 }
 
-/** The catch-up of one sequencer with its retries. */
+/** Catch-up of one sequencer, including its retries. */
 class RunningCatchUp {
-  /** Read once more: the last read may be too old. */
+  /** True if another read is needed, because the last one may be too old. */
   again = true;
   #settled = deferred();
   #retryMs = RETRY_MS;
   #failingSince: number | undefined;
-  #isInTrouble = false;
+  #isReleased = false;
   #wake: () => void = () => {};
 
-  /** Resolves when callers need not wait any longer. */
+  /** Resolves when callers do not need to wait any longer. */
   get settled(): Promise<void> {
     return this.#settled.promise;
   }
@@ -143,11 +147,11 @@ class RunningCatchUp {
     return this.#failingSince !== undefined;
   }
 
-  /** Requested again: retries now; callers wait again. */
+  /** Requests another read. A failing catch-up is retried at once, and callers wait again. */
   anew(): Promise<void> {
     this.again = true;
-    if (this.#isInTrouble) this.#settled = deferred();
-    this.#isInTrouble = false;
+    if (this.#isReleased) this.#settled = deferred();
+    this.#isReleased = false;
     this.#failingSince = undefined;
     this.#retryMs = RETRY_MS;
     this.#wake();
@@ -155,15 +159,15 @@ class RunningCatchUp {
   }
 
   /**
-   * Resolves at the time of the next retry. Nobody waits for a channel that Redis has, but not as
-   * one.
+   * Resolves at the time of the next retry. Callers wait no longer if Redis can be reached
+   * (`isAway` is false), because a damaged channel will not become readable by itself.
    */
   async failed(isAway: boolean): Promise<void> {
     this.again = true;
     const now = performance.now();
     this.#failingSince ??= now;
-    if (!isAway || now - this.#failingSince >= TROUBLE_MS) {
-      this.#isInTrouble = true;
+    if (!isAway || now - this.#failingSince >= MAX_WAIT_MS) {
+      this.#isReleased = true;
       this.#settled.resolve();
     }
     await new Promise<void>((go) => {

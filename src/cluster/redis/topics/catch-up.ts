@@ -1,5 +1,5 @@
 // Catch-up of one sequencer: reads the missed part of a channel from the store and delivers it in
-// order, streams merged. The sequencer buffers new publications meanwhile. State: none.
+// order. The missed events of a stream are merged. The sequencer buffers new publications meanwhile.
 
 import type { Message, StreamSnapshot } from "../../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";
@@ -8,15 +8,16 @@ import type { Sequencer } from "./sequencer.ts";
 /** The store reads of a catch-up. */
 export type CatchUpFeed = Pick<ChannelFeed, "position" | "messages">;
 
-/** Limits of one read. */
+/** Maximum number of messages in one read. */
 const PAGE_MESSAGES = 500;
+/** Maximum size of one read. */
 const PAGE_BYTES = 1 << 20;
-/** Messages read backwards if the delivered seq is unknown. */
-const MAX_BACK = 1000;
+/** Number of missed messages after which a backward read stops. */
+const MAX_BACKWARD_MESSAGES = 1000;
 
 /**
- * Afterwards the sequencer continues at the position that was read. Throws what the feed throws;
- * may be retried.
+ * Delivers everything that the sequencer missed. Afterwards the sequencer is live at the position
+ * that was read. Rejects with the error of a failed read, and may then be called again.
  */
 export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const { delivered } = sequencer;
@@ -33,32 +34,32 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   if (!isForward) await readBack(sequencer, feed, position);
   for (const snapshot of position.streams)
     if (isActive(snapshot) && !delivered.knows(snapshot.clientMsgNo))
-      sequencer.deliverStream(snapshot); // the start is unknown: viewers skip what they have
-  delivered.headSeq = position.headSeq; // the newest may have expired
+      sequencer.deliverStream(snapshot); // from the beginning: viewers skip events they already have
+  delivered.headSeq = position.headSeq; // the newest message may have expired and was not read
   sequencer.goLive(position.publicationSeq);
 }
 
 /**
- * Gives a new sequencer, created by a frame or a lost connection, a position from which buffered
- * and later publications are delivered.
+ * Sets the position of a new sequencer that was created for a received frame or after a lost
+ * connection. Buffered and later publications are delivered from that position on.
  */
 export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await positionOf(sequencer, feed);
-  if (!sequencer.isNew) return catchUp(sequencer, feed); // another caller set the position
+  if (!sequencer.isNew) return catchUp(sequencer, feed); // another call set the position meanwhile
   if (sequencer.readsBack) await readBack(sequencer, feed, position);
   const { publicationSeq: newest, headSeq } = position;
   const publicationSeq = Math.min(newest, sequencer.lowestBuffered - 1);
-  const later = newest - publicationSeq;
-  if (later === 0) {
+  const laterCount = newest - publicationSeq;
+  if (laterCount === 0) {
     for (const snapshot of position.streams)
       if (!sequencer.delivered.knows(snapshot.clientMsgNo)) sequencer.delivered.resetTo(snapshot);
     if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
-  sequencer.begin(publicationSeq, Math.max(0, headSeq - later)); // each publication is at most one message
+  sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount)); // a publication is at most one message
   sequencer.expect(newest);
 }
 
-/** Gives a new sequencer the channel's current position: earlier publications are not needed. */
+/** Sets a new sequencer to the channel's current position. Earlier publications are not needed. */
 export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await feed.position(sequencer.key, {
     streams: [],
@@ -67,12 +68,12 @@ export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<vo
   if (!sequencer.isNew) return;
   for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);
   sequencer.begin(position.publicationSeq, position.headSeq);
-  sequencer.delivered.advanceTo(position); // after the buffered publications, which are delivered
+  sequencer.delivered.advanceTo(position); // not earlier, or buffered publications would be skipped
 }
 
 /**
- * Reads the position. Buffered publications above it were never stored, or are lost: their numbers
- * will be given out again.
+ * Reads the channel's position. Drops buffered publications with higher numbers: they were never
+ * stored, or a fail-over lost them, and their numbers will be reused.
  */
 async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<ChannelPosition> {
   const { bufferedNumbers, key, delivered } = sequencer;
@@ -83,7 +84,10 @@ async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<Chan
   return position;
 }
 
-/** False: forked history, a fail-over lost messages that were delivered. */
+/**
+ * Delivers the messages after `headSeq`. Returns false if the histories have diverged, because a
+ * fail-over lost delivered messages.
+ */
 async function readForward(
   sequencer: Sequencer,
   feed: CatchUpFeed,
@@ -105,7 +109,10 @@ async function readForward(
   return true;
 }
 
-/** Delivers the newest messages above the last delivered id and since the sequencer's `sinceMs`. */
+/**
+ * Reads the log backwards and delivers messages with ids higher than the last delivered one, but
+ * none from before the sequencer's `sinceMs`.
+ */
 async function readBack(
   sequencer: Sequencer,
   feed: CatchUpFeed,
@@ -114,21 +121,21 @@ async function readBack(
   const { delivered, sinceMs } = sequencer;
   const { lastId } = delivered;
   const floorSeq = delivered.floorSeqIn(position);
-  const isMissing = (one: Message): boolean =>
-    one.messageId > lastId && one.messageSeq > floorSeq && one.timestampMs >= sinceMs;
-  const found: Message[] = [];
+  const isMissed = (message: Message): boolean =>
+    message.messageId > lastId && message.messageSeq > floorSeq && message.timestampMs >= sinceMs;
+  const missed: Message[] = [];
   let toSeq = position.headSeq;
-  while (toSeq > 0 && found.length < MAX_BACK) {
+  while (toSeq > 0 && missed.length < MAX_BACKWARD_MESSAGES) {
     const { messages, more } = await feed.messages(sequencer.key, {
       ...{ fromSeq: 1, toSeq, reverse: true },
       ...{ limit: PAGE_MESSAGES, maxBytes: PAGE_BYTES },
     });
-    const missing = messages.filter(isMissing);
-    found.push(...missing);
-    if (!more || missing.length < messages.length) break;
+    const missedOnPage = messages.filter(isMissed);
+    missed.push(...missedOnPage);
+    if (!more || missedOnPage.length < messages.length) break;
     toSeq = (messages.at(-1)?.messageSeq ?? 1) - 1;
   }
-  for (const message of found.reverse()) sequencer.deliverMessage(message);
+  for (const message of missed.reverse()) sequencer.deliverMessage(message);
 }
 
 function isActive({ state }: StreamSnapshot): boolean {

@@ -1,6 +1,6 @@
-// The channels that a node follows, each with its sequencer: a group's topic carries one channel, a
-// user's topic the personal channels of that user. State: users' topics; the sequencers of personal
-// channels.
+// The channels that a node follows, each with its sequencer. A group's topic carries one channel; a
+// user's topic carries all personal channels of that user. Owns the users' topics and the sequencers
+// of personal channels.
 
 import { isTransient } from "../../../broker/errors.ts";
 import type { ChannelKey, Topic } from "../../../broker/model.ts";
@@ -10,145 +10,156 @@ import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import type { OrderedEvent } from "../../../redis/wire.ts";
 import type { CatchUpQueue } from "./catch-up-queue.ts";
-import { Sequencer, type SequencerParts } from "./sequencer.ts";
+import { Sequencer, type SequencerPorts } from "./sequencer.ts";
 import { groupKeyOf, type Subscription, uidOf } from "./subscription.ts";
 
-/** Ordered publications of a personal channel. */
+/** Event of an ordered publication of a personal channel. */
 type PersonalEvent = Exclude<OrderedEvent, { readonly kind: "removal" }>;
 
-interface ChannelsParts {
-  readonly sequencers: SequencerParts;
+interface ChannelsPorts {
+  readonly sequencers: SequencerPorts;
   readonly catchUpQueue: CatchUpQueue;
   readonly feed: ChannelFeed;
   readonly clock: Clock;
-  /** Publications of a personal channel may overtake each other (Redis Cluster). */
+  /** True if publications of a personal channel may overtake each other (Redis Cluster). */
   readonly mayReorder: boolean;
-  /** Limit of personal channels with a sequencer. */
+  /** Maximum number of personal channels with a sequencer. */
   readonly maxPersonal: number;
 }
 
-/** Messages of a group this much older than the subscription are never delivered. */
-const OLD_MS = 5000;
-/** Clocks of nodes differ by less than this. */
-const SKEW_MS = 1000;
-/** An overtaken publication arrives, or fails, within this time. */
-const OVERTAKEN_MS = 5000;
+/** Age at the time of the subscription above which a group's messages are never delivered. */
+const MAX_MESSAGE_AGE_MS = 5000;
+/** Maximum difference between the clocks of two nodes. */
+const MAX_CLOCK_SKEW_MS = 1000;
+/** Maximum time by which a publication arrives after one that has overtaken it. */
+const REORDER_WINDOW_MS = 5000;
 /**
- * Messages this much older than a loss may be missed, for a channel whose sequencer was evicted.
+ * Time before a loss from which messages are also read if the channel's sequencer was evicted. The
+ * last of them may have been missed, because a loss is noticed late.
  */
 const LOSS_SLACK_MS = 2000;
-/** Personal channels with messages this much older than the loss are checked too. */
-const LISTED_SLACK_MS = 60_000;
-/** A fail-over loses nothing older than this. */
-const LOST_BY_REDIS_MS = 10_000;
-const READS_AT_ONCE = 256;
+/** Time before a loss from which a user's personal channels with new messages are also checked. */
+const LISTING_SLACK_MS = 60_000;
+/** Maximum age of a publication that a fail-over can lose. */
+const FAILOVER_LOSS_MS = 10_000;
+const MAX_CONCURRENT_READS = 256;
 
 export class Channels {
-  readonly #parts: ChannelsParts;
+  readonly #ports: ChannelsPorts;
   readonly #users = new Map<string, Subscription>();
   /**
-   * The sequencers of the personal channels of each user's topic; of two users on this node, of one
-   * at least.
+   * Sequencers of the personal channels that each user's topic carries. If both users of a channel
+   * are on this node, the sequencer is listed under at least one of their topics.
    */
-  readonly #carried = new Map<Subscription, Set<Sequencer>>();
+  readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
   /**
-   * The same sequencers by channel, in two generations: the older one is evicted where it was not
-   * used.
+   * The same sequencers by channel, in two generations. When the newer generation is full, the
+   * sequencers that are still in the older one, because they were not used again, are evicted.
    */
-  #young = new Map<ChannelKey, Sequencer>();
-  #old = new Map<ChannelKey, Sequencer>();
-  /** Time of the last eviction: later a channel without sequencer may have been delivered. */
-  #evictedMs = Number.NEGATIVE_INFINITY;
-  readonly #reads = new Semaphore(READS_AT_ONCE);
+  #newer = new Map<ChannelKey, Sequencer>();
+  #older = new Map<ChannelKey, Sequencer>();
+  /**
+   * Time of the last eviction, Unix milliseconds. After that, messages of a channel without a
+   * sequencer may have been delivered.
+   */
+  #evictedAtMs = Number.NEGATIVE_INFINITY;
+  readonly #reads = new Semaphore(MAX_CONCURRENT_READS);
 
-  constructor(parts: ChannelsParts) {
-    this.#parts = parts;
+  constructor(ports: ChannelsPorts) {
+    this.#ports = ports;
   }
 
-  /** Sequencer for a group's topic that is about to be subscribed: buffers until `begin`. */
+  /**
+   * Creates the sequencer of a group's topic before the topic is subscribed. It buffers publications
+   * until `begin`. Returns `undefined` for other topics.
+   */
   sequencerOf(topic: Topic): Sequencer | undefined {
     const key = groupKeyOf(topic);
     if (key === undefined) return undefined;
-    const { sequencers, clock } = this.#parts;
-    return new Sequencer({ key, sinceMs: clock() - OLD_MS }, sequencers);
+    const { sequencers, clock } = this.#ports;
+    return new Sequencer({ key, sinceMs: clock() - MAX_MESSAGE_AGE_MS }, sequencers);
   }
 
-  /** The topic is wanted from now on. */
+  /** Adds a topic. */
   opened(topic: Subscription): void {
     const uid = uidOf(topic.topic);
     if (uid !== undefined) this.#users.set(uid, topic);
   }
 
-  /** Its channels go on over the topic of their other user, if that is wanted. */
+  /**
+   * Removes a topic. Its personal channels continue on the topic of their other user, if that user
+   * is on this node.
+   */
   closed(topic: Subscription): void {
     topic.sequencer?.close();
     const uid = uidOf(topic.topic);
     if (uid === undefined) return;
     this.#users.delete(uid);
-    const carried = this.#carriedBy(topic);
-    this.#carried.delete(topic);
+    const carried = this.#sequencersOf(topic);
+    this.#sequencersByTopic.delete(topic);
     for (const sequencer of carried) {
       const [other] = this.#topicsOf(sequencer.key);
-      if (other === undefined) this.#drop(sequencer);
+      if (other === undefined) this.#remove(sequencer);
       else this.#moveTo(other, sequencer);
     }
   }
 
-  /** Delivers what is published to the group from now on. Throws `unavailable`. */
+  /** Starts to deliver what is published to the group from now on. Throws `unavailable`. */
   async begin(sequencer: Sequencer): Promise<void> {
-    await this.#parts.catchUpQueue.begin(sequencer);
+    await this.#ports.catchUpQueue.begin(sequencer);
   }
 
   /**
-   * Takes a publication of a personal channel, on the topic of one of its users; `event` is the
-   * decoded frame.
+   * Passes a publication of a personal channel to its sequencer, which is created if necessary.
+   * `event` is the decoded frame.
    */
   accept(frame: Buffer, publicationSeq: number, event: PersonalEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
-    const found = this.#find(key);
-    if (found !== undefined) return found.accept(frame, event);
-    const sequencer = this.#make(key);
+    const existing = this.#find(key);
+    if (existing !== undefined) return existing.accept(frame, event);
+    const sequencer = this.#create(key);
     const seq = event.kind === "message" ? event.message.messageSeq : 0;
     if (seq > 0 && !sequencer.readsBack) {
       sequencer.begin(publicationSeq - 1, seq - 1);
       return sequencer.accept(frame, event);
     }
     sequencer.accept(frame);
-    void this.#parts.catchUpQueue.catchUp(sequencer); // the store knows what came before it
+    void this.#ports.catchUpQueue.catchUp(sequencer); // reads the messages before it from the store
   }
 
-  /** The subscription is lost: its channels buffer until it is restored. */
+  /** Suspends the topic's channels, because its subscription is lost. They buffer until `restore`. */
   lost(topic: Subscription): void {
-    for (const sequencer of this.#carriedBy(topic)) sequencer.suspend();
+    for (const sequencer of this.#sequencersOf(topic)) sequencer.suspend();
   }
 
   /**
-   * These topics are subscribed again. One promise per topic, in order: resolves when the missed
-   * publications in the store are delivered. Rejects `unavailable`; must be retried.
+   * Restores topics that are subscribed again. Returns one promise per topic, in the same order. It
+   * resolves when the missed publications that are in the store have been delivered. If it rejects
+   * with `unavailable`, the caller must restore the topic again.
    */
   restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const restored = new Map<Sequencer, Promise<void>>();
     return topics.map(async (topic) => {
-      const lostAtMs = topic.lostAtMs ?? this.#parts.clock();
-      const known = this.#carriedBy(topic).map((sequencer) => {
-        const found = restored.get(sequencer);
-        const done = found ?? this.#restore(sequencer, topic, lostAtMs);
+      const lostAtMs = topic.lostAtMs ?? this.#ports.clock();
+      const caughtUp = this.#sequencersOf(topic).map((sequencer) => {
+        const shared = restored.get(sequencer);
+        const done = shared ?? this.#restore(sequencer, topic, lostAtMs);
         restored.set(sequencer, done);
         return done;
       });
-      await Promise.all([...known, this.#restoreUnknown(topic, lostAtMs)]);
+      await Promise.all([...caughtUp, this.#restoreOthers(topic, lostAtMs)]);
     });
   }
 
-  /** Reads now what sequencers still wait for. */
+  /** Reads missing publications from the store at once, instead of waiting for them. */
   closeGaps(): void {
-    const { sequencers, catchUpQueue } = this.#parts;
+    const { sequencers, catchUpQueue } = this.#ports;
     for (const sequencer of sequencers.gaps) void catchUpQueue.catchUp(sequencer);
   }
 
   /**
-   * Delivers the missed part of a known channel; one in which nothing was published costs one small
-   * read. Never rejects.
+   * Delivers the missed part of a channel that has a sequencer. If nothing was published in the
+   * channel, this costs only one small read. Never rejects.
    */
   async #restore(sequencer: Sequencer, topic: Subscription, lostAtMs: number): Promise<void> {
     const before = sequencer.publicationSeq;
@@ -162,32 +173,32 @@ export class Channels {
       sequencer.hasThrough(publicationSeq)
     ) {
       this.#resume(sequencer, topic);
-      if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq) return; // nothing was missed
+      if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq) return; // no publication was missed
     }
-    const caughtUp = this.#parts.catchUpQueue.catchUp(sequencer);
-    this.#resume(sequencer, topic); // takes effect when the catch-up is done
+    const caughtUp = this.#ports.catchUpQueue.catchUp(sequencer);
+    this.#resume(sequencer, topic); // buffering continues until the catch-up is done
     await caughtUp;
   }
 
   /** Delivers the missed messages of a user's personal channels that have no sequencer. */
-  async #restoreUnknown(topic: Subscription, lostAtMs: number): Promise<void> {
+  async #restoreOthers(topic: Subscription, lostAtMs: number): Promise<void> {
     const uid = uidOf(topic.topic);
     if (uid === undefined) return;
-    const keys = await this.#changedSince(uid, lostAtMs - LISTED_SLACK_MS);
+    const keys = await this.#changedSince(uid, lostAtMs - LISTING_SLACK_MS);
     if (!topic.isOpen) return;
-    const { catchUpQueue } = this.#parts;
+    const { catchUpQueue } = this.#ports;
     await Promise.all(
       keys.map((key) => {
-        const known = this.#find(key);
-        if (known !== undefined && !catchUpQueue.isCatchingUp(known)) return undefined;
-        return catchUpQueue.catchUp(known ?? this.#make(key));
+        const sequencer = this.#find(key);
+        if (sequencer !== undefined && !catchUpQueue.isCatchingUp(sequencer)) return undefined;
+        return catchUpQueue.catchUp(sequencer ?? this.#create(key));
       }),
     );
   }
 
-  /** Undefined: cannot be read now. */
+  /** Reads the channel's newest publication number. Returns `undefined` if it cannot be read now. */
   async #publicationSeqOf(sequencer: Sequencer): Promise<number | undefined> {
-    const { feed, sequencers } = this.#parts;
+    const { feed, sequencers } = this.#ports;
     try {
       return await this.#reads.run(() => feed.publicationSeqOf(sequencer.key));
     } catch (error) {
@@ -197,7 +208,7 @@ export class Channels {
   }
 
   async #changedSince(uid: string, sinceMs: number): Promise<readonly ChannelKey[]> {
-    const { feed, sequencers } = this.#parts;
+    const { feed, sequencers } = this.#ports;
     try {
       return await this.#reads.run(() => feed.personalChannelsSince(uid, sinceMs));
     } catch (error) {
@@ -207,108 +218,109 @@ export class Channels {
     }
   }
 
-  /** Goes on unless this topic, or that of the other user, is lost. */
+  /** Resumes the sequencer unless a topic of one of its users is lost. */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lost = this.#topicsOf(sequencer.key).filter(isLost);
-    for (const one of lost) this.#carry(one, sequencer); // it goes on with the last of them
+    for (const lostTopic of lost) this.#assign(lostTopic, sequencer); // resumes with the last of them
     if (lost.length === 0 && !isLost(topic)) sequencer.resume();
   }
 
   #moveTo(topic: Subscription, sequencer: Sequencer): void {
-    this.#carry(topic, sequencer);
+    this.#assign(topic, sequencer);
     if (isLost(topic)) sequencer.suspend();
     else if (sequencer.isSuspended) {
-      void this.#parts.catchUpQueue.catchUp(sequencer);
+      void this.#ports.catchUpQueue.catchUp(sequencer);
       sequencer.resume();
     }
   }
 
-  #carriedBy(topic: Subscription): readonly Sequencer[] {
+  #sequencersOf(topic: Subscription): readonly Sequencer[] {
     if (topic.sequencer !== undefined) return [topic.sequencer];
-    return [...(this.#carried.get(topic) ?? [])];
+    return [...(this.#sequencersByTopic.get(topic) ?? [])];
   }
 
-  #carry(topic: Subscription, sequencer: Sequencer): void {
-    const carried = this.#carried.get(topic) ?? new Set();
-    this.#carried.set(topic, carried.add(sequencer));
+  #assign(topic: Subscription, sequencer: Sequencer): void {
+    const carried = this.#sequencersByTopic.get(topic) ?? new Set();
+    this.#sequencersByTopic.set(topic, carried.add(sequencer));
   }
 
-  /** Wanted topics of a personal channel's users. */
+  /** Returns the subscribed topics of the users of a personal channel. */
   #topicsOf(key: ChannelKey): readonly Subscription[] {
     return usersOf(key).flatMap((uid) => this.#users.get(uid) ?? []);
   }
 
   #find(key: ChannelKey): Sequencer | undefined {
-    const found = this.#young.get(key);
-    if (found !== undefined) return found;
-    const older = this.#old.get(key);
+    const newer = this.#newer.get(key);
+    if (newer !== undefined) return newer;
+    const older = this.#older.get(key);
     if (older === undefined) return undefined;
-    this.#old.delete(key);
+    this.#older.delete(key);
     this.#put(older);
     return older;
   }
 
-  /** A sequencer for a personal channel without one. */
-  #make(key: ChannelKey): Sequencer {
-    const { clock, mayReorder, sequencers } = this.#parts;
+  /** Creates the sequencer of a personal channel. */
+  #create(key: ChannelKey): Sequencer {
+    const { clock, mayReorder, sequencers } = this.#ports;
     const topics = this.#topicsOf(key);
     const now = clock();
     const listenedMs = Math.min(...topics.map(({ sinceMs }) => sinceMs ?? now));
     const lostMs = Math.min(...topics.map(({ lostAtMs }) => lostAtMs ?? Number.POSITIVE_INFINITY));
     const isAfterLoss = lostMs < Number.POSITIVE_INFINITY;
-    let missedMs = now - OVERTAKEN_MS;
+    let missedMs = now - REORDER_WINDOW_MS;
     if (isAfterLoss)
       missedMs =
-        this.#evictedMs < listenedMs
-          ? Number.NEGATIVE_INFINITY // nothing was delivered since the subscription
+        this.#evictedAtMs < listenedMs
+          ? Number.NEGATIVE_INFINITY // no sequencer, so nothing was delivered since the subscription
           : lostMs - LOSS_SLACK_MS;
     const sequencer = new Sequencer(
       {
         ...{ key, isAfterLoss, readsBack: mayReorder || isAfterLoss },
-        sinceMs: Math.max(listenedMs - SKEW_MS, missedMs),
+        sinceMs: Math.max(listenedMs - MAX_CLOCK_SKEW_MS, missedMs),
       },
       sequencers,
     );
     if (topics.some(isLost)) sequencer.suspend();
-    for (const topic of topics) this.#carry(topic, sequencer);
+    for (const topic of topics) this.#assign(topic, sequencer);
     this.#put(sequencer);
     return sequencer;
   }
 
   #put(sequencer: Sequencer): void {
-    this.#young.set(sequencer.key, sequencer);
-    if (this.#young.size * 2 <= this.#parts.maxPersonal) return;
-    const evicted = this.#old;
-    this.#old = this.#young;
-    this.#young = new Map();
-    for (const [key, one] of evicted)
-      if (one.isIdle) this.#evict(one);
-      else this.#young.set(key, one);
+    this.#newer.set(sequencer.key, sequencer);
+    if (this.#newer.size * 2 <= this.#ports.maxPersonal) return;
+    const evicted = this.#older;
+    this.#older = this.#newer;
+    this.#newer = new Map();
+    for (const [key, candidate] of evicted)
+      if (candidate.isIdle) this.#evict(candidate);
+      else this.#newer.set(key, candidate);
   }
 
   #evict(sequencer: Sequencer): void {
     sequencer.close();
-    this.#evictedMs = this.#parts.clock();
-    for (const topic of this.#topicsOf(sequencer.key)) this.#carried.get(topic)?.delete(sequencer);
+    this.#evictedAtMs = this.#ports.clock();
+    for (const topic of this.#topicsOf(sequencer.key))
+      this.#sequencersByTopic.get(topic)?.delete(sequencer);
   }
 
-  #drop(sequencer: Sequencer): void {
+  #remove(sequencer: Sequencer): void {
     sequencer.close();
-    this.#young.delete(sequencer.key);
-    this.#old.delete(sequencer.key);
+    this.#newer.delete(sequencer.key);
+    this.#older.delete(sequencer.key);
   }
 }
 
-/** Lost, and not subscribed again. */
+/** True if the topic was lost and is not subscribed again yet. */
 function isLost({ isUp, lostAtMs }: Subscription): boolean {
   return lostAtMs !== undefined && !isUp;
 }
 
 /**
- * An equal publication number proves nothing here: a fail-over may have replaced recent
- * publications by as many others (I5).
+ * True if an equal publication number does not prove that nothing was missed, because a fail-over
+ * may have replaced recent publications, or events of a stream, with the same number of others.
  */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
-  return movedAtMs >= lostAtMs - LOST_BY_REDIS_MS;
+  return movedAtMs >= lostAtMs - FAILOVER_LOSS_MS;
 }

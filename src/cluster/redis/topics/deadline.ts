@@ -1,24 +1,31 @@
-// Promise helpers: timeout, sleep.
+// Promise helpers: a timeout and a pause.
 
 import { BrokerError } from "../../../broker/errors.ts";
 
-/** Settles with `promise`, or rejects `unavailable` after `timeoutMs`; the promise continues. */
-export async function within<T>(promise: Promise<T>, timeoutMs: number, what: string): Promise<T> {
+/**
+ * Settles like `promise`, or rejects with `unavailable` after `timeoutMs`. The work behind the
+ * promise continues after the timeout. `reason` describes the timeout in the log.
+ */
+export async function within<T>(
+  promise: Promise<T>,
+  timeoutMs: number,
+  reason: string,
+): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
-  const over = new Promise<never>((_, reject) => {
+  const timeout = new Promise<never>((_, reject) => {
     timer = setTimeout(
-      () => reject(new BrokerError("unavailable", { cause: new Error(what) })),
+      () => reject(new BrokerError("unavailable", { cause: new Error(reason) })),
       timeoutMs,
     );
   });
   try {
-    return await Promise.race([promise, over]);
+    return await Promise.race([promise, timeout]);
   } finally {
     clearTimeout(timer);
   }
 }
 
-/** Resolves after `ms` milliseconds; does not keep the process alive. */
+/** Resolves after `ms` milliseconds. Does not keep the process alive. */
 export function pause(ms: number): Promise<void> {
   return new Promise((go) => {
     setTimeout(go, ms).unref();

@@ -1,5 +1,5 @@
-// What came under a topic as an event may be anything: whether it is one, whole, and belongs there.
-// What passes needs no check behind it. Pure.
+// Validates received events. Any program can publish on a topic, so an event may have any shape. An
+// event that passes is complete, belongs to its topic, and needs no further checks. Pure.
 
 import { CLOSE_REASONS } from "../../../broker/errors.ts";
 import {
@@ -38,8 +38,8 @@ function shape(fields: Readonly<Record<string, Check>>): Check {
   const checks = Object.entries(fields);
   return (value) => {
     if (typeof value !== "object" || value === null) return false;
-    const found = value as Readonly<Record<string, unknown>>; // an object
-    return checks.every(([name, check]) => check(found[name]));
+    const fields = value as Readonly<Record<string, unknown>>; // checked above
+    return checks.every(([name, check]) => check(fields[name]));
   };
 }
 
@@ -48,7 +48,7 @@ const isChannel = shape({
   type: oneOf(PERSON_CHANNEL, GROUP_CHANNEL),
 });
 const isState = oneOf("active", "closed", "cancelled", "interrupted");
-const isOwner = {
+const ORIGIN_FIELDS = {
   key: isText,
   channel: isChannel,
   fromUid: isText,
@@ -59,13 +59,13 @@ const isNote = shape({
   ...{ type: isText, data: isText, timestampMs: isUint },
 });
 const isSnapshot = shape({
-  ...isOwner,
+  ...ORIGIN_FIELDS,
   ...{ messageId: isUint, messageSeq: isUint, state: isState, text: isText },
   ...{ nextIndex: isUint, startData: isText, endData: absentOr(isText) },
   notes: listOf(isNote),
 });
 const isMessage = shape({
-  ...isOwner,
+  ...ORIGIN_FIELDS,
   ...{ messageId: isUint, messageSeq: isUint, timestampMs: isUint },
   header: shape({ noPersist: isFlag, redDot: isFlag }),
   ...{ expireS: isUint, streamNo: absentOr(isText), tagKey: absentOr(isText) },
@@ -73,16 +73,16 @@ const isMessage = shape({
   passthrough: absentOr(shape({ setting: isUint, topic: isText })),
 });
 const isEvent = shape({
-  ...isOwner,
+  ...ORIGIN_FIELDS,
   ...{ eventId: isText, type: isText, data: isText, timestampMs: isUint },
-  stream: oneOf(undefined), // those of streams come in turn
+  stream: oneOf(undefined), // events of a stream are ordered
 });
 const isConversation = shape({
   ...{ channel: isChannel, headSeq: isUint, readSeq: isUint, unread: isUint },
   ...{ deletedSeq: isUint, changedAtMs: isUint, last: absentOr(isMessage) },
 });
 
-const WHOLE: Readonly<Record<ClusterEvent["kind"], Check>> = {
+const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
   message: shape({
     ...{ message: isMessage, origin: absentOr(isText) },
     recipients: absentOr(listOf(isText)),
@@ -100,21 +100,21 @@ const WHOLE: Readonly<Record<ClusterEvent["kind"], Check>> = {
   end_session: shape({ uid: isText, sessionId: isText, reason: isReason }),
   credential: shape({ uid: isText }),
   addition: shape({ uid: isText, channelId: isText }),
-  removal: () => false, // comes in turn
-  missed: () => false, // a node delivers itself
+  removal: () => false, // is an ordered publication
+  missed: () => false, // is created by the node itself and never published
 };
 
-/** Whether it is an unordered event that belongs under the topic. */
+/** True if the value is a valid unordered event that belongs to the topic. */
 export function isUnordered(event: ClusterEvent, topic: Topic): boolean {
-  const kind: unknown = event?.kind; // it may be anything
-  if (!isText(kind) || !Object.hasOwn(WHOLE, kind as string)) return false;
-  if (!WHOLE[event.kind](event)) return false;
-  if (event.kind === "message" && !isNamed(event.message)) return false;
-  if (event.kind === "event" && !isNamed(event.event)) return false;
+  const kind: unknown = event?.kind; // the value may have any shape
+  if (!isText(kind) || !Object.hasOwn(CHECKS, kind as string)) return false;
+  if (!CHECKS[event.kind](event)) return false;
+  if (event.kind === "message" && !hasMatchingKey(event.message)) return false;
+  if (event.kind === "event" && !hasMatchingKey(event.event)) return false;
   return topicsOf(event).includes(topic);
 }
 
-/** Whether what is in a channel's turn belongs under the topic. */
+/** True if the ordered event belongs to the topic. */
 export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
   if (event.kind === "removal") return topicsOf(event).includes(topic);
   const { channel, fromUid } = event.kind === "message" ? event.message : event.event;
@@ -123,7 +123,8 @@ export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
   return topic.startsWith("u:") && (channel.id === id || fromUid === id);
 }
 
-function isNamed({
+/** True if the event's channel key is the key of the channel that its sender named. */
+function hasMatchingKey({
   key,
   channel,
   fromUid,

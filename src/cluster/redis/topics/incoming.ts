@@ -1,6 +1,7 @@
-// Routes incoming frames: ordered ones to the channel's sequencer, unordered ones to the listener,
-// once. Unreadable and misplaced frames are counted, reported and dropped. State: recent ids, the
-// last personal frame, conversation changes held until their user is judged.
+// Routes received frames: ordered ones to the sequencer of their channel, unordered ones to the
+// listener, each once. Frames that are unreadable or on the wrong topic are counted, reported and
+// dropped. Owns the recent ids, the last personal frame, and the conversation changes that wait
+// until their user is checked.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -8,9 +9,9 @@ import { decodeFrame, framesOf, isMessages } from "../../../redis/wire.ts";
 import type { Channels } from "./channels.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
 import type { Subscription } from "./subscription.ts";
-import type { Deliver, OnError, TopicsMetrics } from "./topics-parts.ts";
+import type { Deliver, OnError, TopicsMetrics } from "./topics-ports.ts";
 
-interface IncomingParts {
+interface IncomingPorts {
   readonly topic: (name: string) => Subscription | undefined;
   readonly channels: Pick<Channels, "accept">;
   readonly deliver: Deliver;
@@ -19,10 +20,10 @@ interface IncomingParts {
 }
 
 const RECENT_IDS = 8192;
-/** Of all users; beyond it the oldest are lost. */
-const MAX_HELD = 1000;
-/** Events that show users what others did. */
-const SHOWN: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
+/** Maximum number of held conversation changes of all users. The oldest is dropped. */
+const MAX_HELD_CHANGES = 1000;
+/** Kinds of events that contain other users' content. Only users with access may receive them. */
+const VISIBLE_KINDS: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
   "message",
   "event",
   "command",
@@ -32,118 +33,119 @@ const NOTHING = Buffer.alloc(0);
 
 type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }>;
 
+/** True if the topic's publications are not delivered now. */
 function isHeld({ lostAtMs, sequencer }: Subscription): boolean {
   return lostAtMs !== undefined || sequencer?.isLive === false;
 }
 
 export class Incoming {
-  readonly #parts: IncomingParts;
-  readonly #recent = new RecentIds(RECENT_IDS);
-  /** The newest change of each conversation, by topic and channel. */
-  readonly #held = new BoundedMap<
+  readonly #ports: IncomingPorts;
+  readonly #recentIds = new RecentIds(RECENT_IDS);
+  /** Newest held change of each conversation, by topic name and channel. */
+  readonly #heldChanges = new BoundedMap<
     string,
     { readonly topic: Subscription; readonly event: ConversationEvent }
-  >(MAX_HELD);
+  >(MAX_HELD_CHANGES);
   #lastPersonal: Buffer = NOTHING;
 
-  constructor(parts: IncomingParts) {
-    this.#parts = parts;
+  constructor(ports: IncomingPorts) {
+    this.#ports = ports;
   }
 
-  /** Takes a frame of the named topic; never throws. */
+  /** Routes a publication that was received on the topic `name`. Never throws. */
   accept(name: string, frame: Buffer): void {
-    const topic = this.#parts.topic(name);
+    const topic = this.#ports.topic(name);
     if (topic === undefined) return; // unsubscribed meanwhile
     if (isMessages(frame)) this.#acceptBatch(topic, frame);
-    else this.#acceptOne(topic, frame);
+    else this.#acceptFrame(topic, frame);
   }
 
-  /** Tells what was held of topics that are whole again. */
+  /** Delivers the held changes of topics that are restored, and drops those of closed topics. */
   tellHeld(): void {
-    for (const [name, { topic, event }] of this.#held) {
+    for (const [name, { topic, event }] of this.#heldChanges) {
       if (topic.isOpen && isHeld(topic)) continue;
-      this.#held.delete(name);
-      if (topic.isOpen) this.#parts.deliver(event);
+      this.#heldChanges.delete(name);
+      if (topic.isOpen) this.#ports.deliver(event);
     }
   }
 
-  /** An unreadable frame does not affect the others. */
+  /** Routes each frame of a batch. An unreadable frame does not affect the other frames. */
   #acceptBatch(topic: Subscription, batch: Buffer): void {
     const isPersonal = topic.sequencer === undefined;
-    if (isPersonal && this.#lastPersonal.equals(batch)) return; // the same batch on the other user's topic
+    if (isPersonal && this.#lastPersonal.equals(batch)) return; // already seen on the other user's topic
     const { frames, isWhole } = framesOf(batch);
-    for (const frame of frames) this.#acceptOne(topic, frame);
+    for (const frame of frames) this.#acceptFrame(topic, frame);
     if (isPersonal) this.#lastPersonal = batch;
-    if (!isWhole || frames.length === 0) this.#unreadable(new Error("frames are cut off"));
+    if (!isWhole || frames.length === 0) this.#dropUnreadable(new Error("frames are cut off"));
   }
 
-  #acceptOne(topic: Subscription, frame: Buffer): void {
+  #acceptFrame(topic: Subscription, frame: Buffer): void {
     try {
-      this.#accept(topic, frame);
+      this.#route(topic, frame);
     } catch (error) {
-      this.#unreadable(error);
+      this.#dropUnreadable(error);
     }
   }
 
-  #unreadable(error: unknown): void {
-    this.#parts.rejected("unreadable");
-    this.#parts.onError(error, "An unreadable publication was dropped");
+  #dropUnreadable(error: unknown): void {
+    this.#ports.rejected("unreadable");
+    this.#ports.onError(error, "An unreadable publication was dropped");
   }
 
-  #accept(topic: Subscription, frame: Buffer): void {
-    // With both users on this node a personal frame arrives twice, mostly in a row.
+  #route(topic: Subscription, frame: Buffer): void {
+    // If both users are on this node, a personal frame arrives twice, usually in direct succession.
     if (topic.sequencer === undefined && this.#lastPersonal.equals(frame)) return;
     const publication = decodeFrame(frame);
-    if (publication.kind === "mark") return this.#misplaced();
+    if (publication.kind === "mark") return this.#dropMisplaced();
     const { event } = publication;
     if (publication.kind === "unordered") {
-      if (!isUnordered(event, topic.topic)) return this.#misplaced();
-      if (isHeld(topic) && SHOWN.has(event.kind)) return this.#holdBack(topic, event);
-      if (this.#recent.isNew(publication.id)) this.#parts.deliver(event);
+      if (!isUnordered(event, topic.topic)) return this.#dropMisplaced();
+      if (isHeld(topic) && VISIBLE_KINDS.has(event.kind)) return this.#holdBack(topic, event);
+      if (this.#recentIds.isNew(publication.id)) this.#ports.deliver(event);
       return;
     }
-    if (!isOrderedUnder(publication.event, topic.topic)) return this.#misplaced();
+    if (!isOrderedUnder(publication.event, topic.topic)) return this.#dropMisplaced();
     if (topic.sequencer !== undefined) return topic.sequencer.accept(frame, publication.event);
-    if (publication.event.kind === "removal") return this.#misplaced();
+    if (publication.event.kind === "removal") return this.#dropMisplaced();
     this.#lastPersonal = frame;
-    this.#parts.channels.accept(frame, publication.publicationSeq, publication.event);
+    this.#ports.channels.accept(frame, publication.publicationSeq, publication.event);
   }
 
   /**
-   * Access is not judged yet. Stored messages and commands are read later; conversation changes are
-   * held.
+   * Holds a conversation change until the user's access is checked. Other events are dropped,
+   * because stored messages and commands are read from the store later.
    */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    this.#held.renew(name, { topic, event }); // the newest is delivered last and dropped last
+    this.#heldChanges.renew(name, { topic, event }); // moves to the end: delivered and dropped last
   }
 
-  #misplaced(): void {
-    this.#parts.rejected("misplaced");
+  #dropMisplaced(): void {
+    this.#ports.rejected("misplaced");
     const error = new Error("it is no event of the topic");
-    this.#parts.onError(error, "A publication that does not belong to its topic was dropped");
+    this.#ports.onError(error, "A publication that does not belong to its topic was dropped");
   }
 }
 
-/** Recent ids: at least the last `max`, at most twice as many. */
+/** Set of recent ids. Contains at least the last `max` ids, and at most twice as many. */
 class RecentIds {
   readonly #max: number;
-  #young = new Set<string>();
-  #old = new Set<string>();
+  #newer = new Set<string>();
+  #older = new Set<string>();
 
   constructor(max: number) {
     this.#max = max;
   }
 
-  /** Remembers the id; false if it is known already. */
+  /** Adds the id. Returns false if it was in the set already. */
   isNew(id: string): boolean {
-    if (this.#young.has(id) || this.#old.has(id)) return false;
-    this.#young.add(id);
-    if (this.#young.size < this.#max) return true;
-    this.#old = this.#young;
-    this.#young = new Set();
+    if (this.#newer.has(id) || this.#older.has(id)) return false;
+    this.#newer.add(id);
+    if (this.#newer.size < this.#max) return true;
+    this.#older = this.#newer;
+    this.#newer = new Set();
     return true;
   }
 }

@@ -1,6 +1,6 @@
-// Delivered position of one channel: the last message and the cursor of each stream. Frames and
-// store reads both pass through it, so that each event is delivered once. State: the position. No
-// I/O.
+// Delivered position of one channel: its last message and the cursor of each stream. Received frames
+// and store reads are both compared with it, so that each event is delivered once. Owns the position
+// and does no I/O.
 
 import type { ChannelEvent, Message, StreamPlace, StreamSnapshot } from "../../../broker/model.ts";
 import {
@@ -13,54 +13,62 @@ import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed.ts";
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
-const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
-/** One stream of a channel is active at a time; last events of ended streams may still arrive. */
+const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
+/**
+ * Maximum number of stream cursors. A channel has one active stream at a time, but the last events
+ * of ended streams may still arrive.
+ */
 const MAX_STREAMS = 32;
 /**
- * As many of the newest messages are compared with the store's, to find where its history departs
- * from what was delivered.
+ * Maximum number of newest delivered messages that are compared with the store, to find where the
+ * two histories diverge.
  */
 const MAX_MARKS = 16;
 
 export class DeliveredPosition {
-  /** Seq of the newest delivered message; undefined: unknown, only `lastId` counts. */
+  /** Seq of the newest delivered message. `undefined` if unknown; then only `lastId` counts. */
   headSeq: number | undefined;
-  /** Highest delivered message id, unstored messages included; 0: unknown. */
+  /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /** The newest delivered messages. Of unstored ones in a row only the last one. */
+  /**
+   * Newest delivered messages, sorted by id. Of consecutive messages that are not stored, only the
+   * last one is included.
+   */
   readonly #marks: DeliveredMark[] = [];
   /**
-   * Messages through this id, which is below those of the marks, are delivered or not needed; 0:
+   * Id up to which messages are delivered or not needed. It is lower than the ids of all marks. 0 if
    * unknown.
    */
   #floorId = 0;
-  /** The same of the channel's seqs, before its first delivered message. */
+  /** Seq before the first delivered message. Messages up to it are not needed. */
   #floorSeq = 0;
   #streams: BoundedMap<string, StreamCursor> | undefined;
 
-  /** The newest delivered messages, as far as the store can tell whether it has them. */
+  /** Newest delivered messages, for a comparison with the store. */
   get marks(): readonly DeliveredMark[] {
     return this.#marks;
   }
 
   /**
-   * Messages through this seq are delivered or not needed, whatever their ids: known where the log
-   * has none of the delivered messages any more. 0: unknown.
+   * Returns the seq up to which messages are delivered or not needed, regardless of their ids. It is
+   * known only if the store has lost all delivered messages and its channel is still that long.
+   * Returns 0 otherwise.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
   }
 
-  /** Streams that may miss events. */
+  /** The `clientMsgNo` of each stream that has a cursor. */
   get streams(): readonly string[] {
     return [...(this.#streams ?? [])].map(([clientMsgNo]) => clientMsgNo);
   }
 
+  /** True if the stream has a cursor, so that its next event is known. */
   knows(clientMsgNo: string): boolean {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
-  /** Marks the event as delivered; false if it was before. */
+  /** Marks the event as delivered. Returns false if it was delivered already. */
   markDelivered(event: OrderedEvent): boolean {
     if (event.kind === "removal") return true;
     return event.kind === "message"
@@ -68,18 +76,18 @@ export class DeliveredPosition {
       : this.#markEvent(event.event, event.event.stream);
   }
 
-  /** Messages through the position are delivered or not needed. */
+  /** Records that all messages up to the position are delivered or not needed. */
   advanceTo({ headSeq, newestId, lastId }: ChannelPosition): void {
     const lowestId = this.#marks[0]?.messageId ?? Number.POSITIVE_INFINITY;
     if (newestId < lowestId) this.#floorId = Math.max(this.#floorId, newestId);
     if (lastId <= this.lastId) return;
     this.lastId = lastId;
-    this.#mark({ seq: headSeq, isStored: false, messageId: lastId });
+    this.#addMark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
   /**
-   * Whether a message of this seq was delivered that has another id: a fail-over lost it, and the
-   * seq is given out again.
+   * True if another message with this seq was delivered. A fail-over has lost that message, and its
+   * seq was reused.
    */
   hasOther(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((one) => one.isStored && one.seq === seq);
@@ -87,8 +95,8 @@ export class DeliveredPosition {
   }
 
   /**
-   * Messages that the store's history has not were lost, or forged: others may have their numbers,
-   * with any ids.
+   * Removes delivered messages that are not in the store's history: a fail-over lost them, or they
+   * were forged. Other messages may have their seqs, and may have lower ids.
    */
   forgetLost({ lostFromId, lastId }: ChannelPosition): void {
     let last = this.#marks.at(-1);
@@ -106,13 +114,13 @@ export class DeliveredPosition {
 
   /** Sets the stream's cursor to the end of `snapshot`. */
   resetTo(snapshot: StreamSnapshot): void {
-    this.#put(snapshot.clientMsgNo, cursorAtEnd(snapshot));
+    this.#setCursor(snapshot.clientMsgNo, cursorAtEnd(snapshot));
   }
 
-  /** Events between the stream's cursor and the end of `snapshot`; marks them as delivered. */
+  /** Returns the events from the stream's cursor to the end of `snapshot`. Advances the cursor. */
   missed(snapshot: StreamSnapshot): readonly ChannelEvent[] {
-    const cursor = this.#streams?.get(snapshot.clientMsgNo) ?? BEGINNING;
-    this.resetTo(snapshot); // also backwards, if a fail-over lost events
+    const cursor = this.#streams?.get(snapshot.clientMsgNo) ?? STREAM_START;
+    this.resetTo(snapshot); // the cursor may move back if a fail-over lost events
     return eventsFrom(snapshot, cursor);
   }
 
@@ -124,13 +132,13 @@ export class DeliveredPosition {
     }
     if (messageId > this.lastId) {
       this.lastId = messageId;
-      if (this.headSeq !== undefined) this.#mark({ seq: this.headSeq, isStored, messageId });
+      if (this.headSeq !== undefined) this.#addMark({ seq: this.headSeq, isStored, messageId });
     }
-    if (stream !== undefined) this.#put(clientMsgNo, BEGINNING);
+    if (stream !== undefined) this.#setCursor(clientMsgNo, STREAM_START);
     return true;
   }
 
-  #mark(mark: DeliveredMark): void {
+  #addMark(mark: DeliveredMark): void {
     const marks = this.#marks;
     if (!mark.isStored && marks.at(-1)?.isStored === false) marks.pop();
     if (marks.length === 0 && this.#floorId === 0)
@@ -145,12 +153,12 @@ export class DeliveredPosition {
     const { clientMsgNo } = event;
     const cursor = this.#streams?.get(clientMsgNo);
     if (cursor !== undefined && place.index < cursor.index) return false;
-    if (place.state === "active") this.#put(clientMsgNo, cursorAfter(event, place));
+    if (place.state === "active") this.#setCursor(clientMsgNo, cursorAfter(event, place));
     else this.#streams?.delete(clientMsgNo);
     return true;
   }
 
-  #put(clientMsgNo: string, cursor: StreamCursor): void {
+  #setCursor(clientMsgNo: string, cursor: StreamCursor): void {
     this.#streams ??= new BoundedMap(MAX_STREAMS);
     this.#streams.set(clientMsgNo, cursor);
   }

@@ -1,5 +1,6 @@
-// Publishes unordered events through Redis: each is sent once or, while Redis is away, not at all;
-// nothing is queued for later. State: publications under way, batches of announcements.
+// Publishes unordered events through Redis. Each event is sent at most once, and not at all while
+// Redis cannot be reached; none is kept for later. Owns the publications that have no reply yet and
+// the queue of announcement batches.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -8,65 +9,68 @@ import { Semaphore } from "../../../lib/semaphore.ts";
 import { topicsOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { unorderedFrame } from "../../../redis/wire.ts";
-import type { OnError } from "./topics-parts.ts";
+import type { OnError } from "./topics-ports.ts";
 
-/** Events of long announcements under way at most: they must not take every place of the link. */
-const ANNOUNCED_AT_ONCE = 500;
-/** A longer announcement goes out in batches of this size. */
-const TURN = 50;
-/** Limit of events in waiting batches. */
-const MAX_WAITING = 100_000;
+/**
+ * Maximum number of events of long announcements without a reply. The link limits its calls in
+ * flight, and announcements must leave room for other calls.
+ */
+const MAX_ANNOUNCING = 500;
+/** Number of events in one batch of a long announcement. A shorter one is sent at once. */
+const BATCH_SIZE = 50;
+/** Number of queued events above which a long announcement is rejected. */
+const MAX_QUEUED = 100_000;
 
 export class Publishing {
   readonly #link: RedisLink;
   readonly #onError: OnError;
-  readonly #underWay = new Set<Promise<void>>();
-  readonly #turns = new Semaphore(ANNOUNCED_AT_ONCE / TURN);
-  /** Events in waiting batches. */
-  #waiting = 0;
+  readonly #pending = new Set<Promise<void>>();
+  readonly #batches = new Semaphore(MAX_ANNOUNCING / BATCH_SIZE);
+  /** Number of events in batches that wait for their turn. */
+  #queued = 0;
 
   constructor(link: RedisLink, onError: OnError) {
     this.#link = link;
     this.#onError = onError;
   }
 
-  /** Does not wait; lost while Redis is away. */
+  /** Sends the event without waiting. It is lost while Redis cannot be reached. */
   publish(event: ClusterEvent): void {
-    for (const sent of this.#send(event))
-      sent.catch((error) => this.#onError(error, "A publication could not be sent"));
+    for (const publication of this.#send(event))
+      publication.catch((error) => this.#onError(error, "A publication could not be sent"));
   }
 
-  /** See `Announcer`. Stops at the first failure. */
+  /** Implements `Announcer`. After a failure no further batch is sent. */
   async announce(events: readonly ClusterEvent[]): Promise<void> {
-    if (events.length <= TURN) await this.#sendAll(events);
-    else if (this.#waiting < MAX_WAITING) await this.#sendInTurns(events);
+    if (events.length <= BATCH_SIZE) await this.#sendAll(events);
+    else if (this.#queued < MAX_QUEUED) await this.#sendInBatches(events);
     else throw new BrokerError("overloaded");
   }
 
-  /** Resolves when the publications under way are answered or failed. */
+  /** Resolves when all current publications have their reply or have failed. */
   async settled(): Promise<void> {
-    await Promise.all(this.#underWay);
+    await Promise.all(this.#pending);
   }
 
-  async #sendInTurns(events: readonly ClusterEvent[]): Promise<void> {
+  async #sendInBatches(events: readonly ClusterEvent[]): Promise<void> {
     let hasFailed = false;
-    const turn = async (some: readonly ClusterEvent[]) => {
-      this.#waiting -= some.length;
+    const sendBatch = async (batch: readonly ClusterEvent[]) => {
+      this.#queued -= batch.length;
       if (hasFailed) return;
       try {
-        await this.#sendAll(some);
+        await this.#sendAll(batch);
       } catch (error) {
         hasFailed = true;
         throw error;
       }
     };
-    this.#waiting += events.length;
-    const turns: Promise<void>[] = [];
-    for (let at = 0; at < events.length; at += TURN) {
-      const some = events.slice(at, at + TURN);
-      turns.push(this.#turns.run(() => turn(some)));
+    this.#queued += events.length;
+    const batches: Promise<void>[] = [];
+    for (let at = 0; at < events.length; at += BATCH_SIZE) {
+      const batch = events.slice(at, at + BATCH_SIZE);
+      batches.push(this.#batches.run(() => sendBatch(batch)));
     }
-    await Promise.all(turns);
+    await Promise.all(batches);
   }
 
   async #sendAll(events: readonly ClusterEvent[]): Promise<void> {
@@ -74,25 +78,25 @@ export class Publishing {
   }
 
   #send(event: ClusterEvent): readonly Promise<unknown>[] {
-    const all: Promise<unknown>[] = [];
-    for (const part of partsOf(event)) {
-      const frame = unorderedFrame(randomUUID(), part); // one id on all topics
-      for (const topic of topicsOf(part)) {
+    const publications: Promise<unknown>[] = [];
+    for (const single of eventsPerRecipient(event)) {
+      const frame = unorderedFrame(randomUUID(), single); // same id on all topics, so that a node delivers it once
+      for (const topic of topicsOf(single)) {
         const name = this.#link.keys.topic(topic);
-        const sent = this.#link.call("spublish", name, frame);
-        const over: Promise<void> = sent
-          .then(ignore, ignore) // reported to the caller
-          .finally(() => this.#underWay.delete(over));
-        this.#underWay.add(over);
-        all.push(sent);
+        const publication = this.#link.call("spublish", name, frame);
+        const settled: Promise<void> = publication
+          .then(ignore, ignore) // the caller handles the error
+          .finally(() => this.#pending.delete(settled));
+        this.#pending.add(settled);
+        publications.push(publication);
       }
     }
-    return all;
+    return publications;
   }
 }
 
-/** The event, or one for each of several recipients: each gets only its own. */
-function partsOf(event: ClusterEvent): readonly ClusterEvent[] {
+/** Splits an event for several recipients into one event for each. Other events stay unchanged. */
+function eventsPerRecipient(event: ClusterEvent): readonly ClusterEvent[] {
   if (event.kind === "command") return event.copies.map((copy) => ({ ...event, copies: [copy] }));
   if (event.kind === "message" && event.recipients !== undefined)
     return event.recipients.map((uid) => ({ ...event, recipients: [uid] }));

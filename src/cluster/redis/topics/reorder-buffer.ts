@@ -1,6 +1,6 @@
-// Reorder buffer of one channel: frames ahead of their turn, by publication number. All buffers of
-// a node share one byte budget; frames over it are dropped and read from the store. State: the
-// frames.
+// Reorder buffer of one channel: frames that arrived too early, by publication number. All buffers
+// of a node share one budget of bytes. If a frame exceeds it, the buffer drops all its frames, and
+// they are read from the store instead. Owns the frames.
 
 import {
   kindOf,
@@ -10,22 +10,22 @@ import {
   REMOVAL_FRAME,
 } from "../../../redis/wire.ts";
 
-/** Bytes of all buffered frames of the node, and their limit. */
+/** Size of all buffered frames of the node, and its maximum. */
 export interface BufferedBytes {
   used: number;
   readonly max: number;
 }
 
-/** Approximate memory of a frame in addition to its bytes. */
+/** Approximate memory that a frame needs in addition to its bytes. */
 const OVERHEAD_BYTES = 200;
 
 export class ReorderBuffer {
   readonly #budget: BufferedBytes;
   readonly #frames = new Map<number, Buffer>();
-  /** How many of them are messages that no store has. */
-  #unstored = 0;
+  /** Number of buffered messages that are not stored. */
+  #unstoredCount = 0;
   #bytes = 0;
-  /** A frame was dropped or contradicted since the last `hasLost`. */
+  /** True if a frame was dropped, or two frames had the same number, since the last `hasLost`. */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {
@@ -40,7 +40,7 @@ export class ReorderBuffer {
     return [...this.#frames.keys()];
   }
 
-  /** Lowest buffered number; Infinity if empty. */
+  /** Lowest buffered publication number, `Infinity` if the buffer is empty. */
   get lowest(): number {
     let lowest = Number.POSITIVE_INFINITY;
     for (const publicationSeq of this.#frames.keys())
@@ -48,11 +48,11 @@ export class ReorderBuffer {
     return lowest;
   }
 
-  /** Buffers a copy: the client's frame is a slice of a larger buffer. */
+  /** Adds a copy of the frame. The frame itself is a slice of a larger buffer. */
   keep(publicationSeq: number, frame: Buffer): void {
-    const found = this.#frames.get(publicationSeq);
-    if (found !== undefined) {
-      if (!found.equals(frame)) this.#hasLost = true; // one of them is forged
+    const existing = this.#frames.get(publicationSeq);
+    if (existing !== undefined) {
+      if (!existing.equals(frame)) this.#hasLost = true; // one of the two is outdated or forged
       return;
     }
     const bytes = frame.length + OVERHEAD_BYTES;
@@ -62,7 +62,7 @@ export class ReorderBuffer {
       return;
     }
     this.#frames.set(publicationSeq, Buffer.from(frame));
-    if (isUnstored(frame)) this.#unstored += 1;
+    if (isUnstored(frame)) this.#unstoredCount += 1;
     this.#charge(bytes);
   }
 
@@ -75,12 +75,12 @@ export class ReorderBuffer {
     const frame = this.#frames.get(publicationSeq);
     if (frame === undefined) return undefined;
     this.#frames.delete(publicationSeq);
-    if (isUnstored(frame)) this.#unstored -= 1;
+    if (isUnstored(frame)) this.#unstoredCount -= 1;
     this.#charge(-frame.length - OVERHEAD_BYTES);
     return frame;
   }
 
-  /** Frame of the message with this id. */
+  /** Returns the frame of the message with this id. */
   message(messageId: number): Buffer | undefined {
     for (const frame of this.#frames.values())
       if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId) return frame;
@@ -88,42 +88,43 @@ export class ReorderBuffer {
   }
 
   /**
-   * Hands out, in order, and forgets those that no store has and that come before the message with
-   * this id.
+   * Removes the messages that are not stored and have an id lower than `messageId`. Returns their
+   * frames in order.
    */
   unstoredBefore(messageId: number): readonly Buffer[] {
-    if (this.#unstored === 0) return [];
+    if (this.#unstoredCount === 0) return [];
     const before = [...this.#frames]
-      .filter(([, one]) => isUnstored(one) && messageIdOf(one) < messageId)
+      .filter(([, frame]) => isUnstored(frame) && messageIdOf(frame) < messageId)
       .sort(([a], [b]) => a - b);
     return before.flatMap(([publicationSeq]) => this.take(publicationSeq) ?? []);
   }
 
   /**
-   * Removes frames through `publicationSeq`; returns, in order, those that are not in the store.
+   * Removes all frames up to `publicationSeq`. Returns those that cannot be read from the store
+   * (removals, and messages that are not stored), in order.
    */
   passThrough(publicationSeq: number): readonly Buffer[] {
-    const passed = [...this.#frames.keys()]
-      .filter((one) => one <= publicationSeq)
+    const numbers = [...this.#frames.keys()]
+      .filter((seq) => seq <= publicationSeq)
       .sort((a, b) => a - b);
-    return passed.flatMap((one) => {
-      const frame = this.take(one);
+    return numbers.flatMap((seq) => {
+      const frame = this.take(seq);
       if (frame === undefined) return [];
       const isRemoval = kindOf(frame) === REMOVAL_FRAME;
       return isRemoval || isUnstored(frame) ? [frame] : [];
     });
   }
 
-  /** Whether frames were dropped since the last call. */
+  /** Returns whether frames were dropped or contradicted each other since the last call. */
   hasLost(): boolean {
-    const has = this.#hasLost;
+    const hadLost = this.#hasLost;
     this.#hasLost = false;
-    return has;
+    return hadLost;
   }
 
   clear(): void {
     this.#frames.clear();
-    this.#unstored = 0;
+    this.#unstoredCount = 0;
     this.#charge(-this.#bytes);
   }
 
@@ -133,7 +134,7 @@ export class ReorderBuffer {
   }
 }
 
-/** A message that the store does not keep (`no_persist`). */
+/** True if the frame is a message that is not stored (`no_persist`). */
 export function isUnstored(frame: Buffer): boolean {
   return kindOf(frame) === MESSAGE_FRAME && messageSeqOf(frame) === 0;
 }

@@ -1,6 +1,7 @@
 // In-order delivery of one channel: publications reach the listener in the order of their numbers,
-// each once. A publication ahead of its turn is buffered; if the missing one does not arrive in
-// time, the sequencer requests a catch-up from the store. State: position, reorder buffer.
+// each once. A publication that arrives too early is buffered. If the missing one does not arrive
+// in time, the sequencer requests a catch-up from the store. Owns the channel's position and its
+// reorder buffer.
 
 import type { ChannelKey, Message, StreamSnapshot } from "../../../broker/model.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
@@ -18,74 +19,87 @@ import {
 } from "../../../redis/wire.ts";
 import { DeliveredPosition } from "./position.ts";
 import { type BufferedBytes, isUnstored, ReorderBuffer } from "./reorder-buffer.ts";
-import type { TopicsMetrics } from "./topics-parts.ts";
+import type { TopicsMetrics } from "./topics-ports.ts";
 
-/** How a new sequencer finds its position. */
-interface Beginning {
+/** Facts from which a new sequencer finds its position. */
+interface SequencerStart {
   readonly key: ChannelKey;
-  /** Older messages are not delivered, Unix milliseconds. */
+  /** Unix milliseconds. Messages that are older are not delivered. */
   readonly sinceMs: number;
-  /** Stored messages since then are delivered first. */
+  /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;
-  /** Created after a loss: unstored publications that arrive until it goes live are skipped. */
+  /**
+   * True if the subscription was lost. Messages that are not stored are then skipped if they arrive
+   * before the sequencer is live.
+   */
   readonly isAfterLoss?: boolean;
 }
 
-export interface SequencerParts {
-  /** Time to wait for a missing publication, milliseconds. */
+export interface SequencerPorts {
+  /** Time for which a missing publication is waited for, milliseconds. */
   readonly gapMs: number;
   readonly budget: BufferedBytes;
-  /** Sequencers of the node that wait for a missing publication. */
+  /** All sequencers of the node that wait for a missing publication. */
   readonly gaps: Set<Sequencer>;
   /** Unix milliseconds. */
   readonly clock: () => number;
-  /** Hands an event to the node's listener; never throws. */
+  /** Passes an event to the node's listener. Never throws. */
   readonly deliver: (event: OrderedEvent) => void;
   readonly rejected: TopicsMetrics["rejected"];
-  /** The sequencer needs a catch-up. */
+  /** Called when the sequencer needs a catch-up. */
   readonly onGap: (sequencer: Sequencer) => void;
   readonly onError: (error: unknown, what: string) => void;
 }
 
-/** Ids start with a node's clock. An id further ahead than this is checked against the store. */
-const CLOCKS_APART_MS = 60_000;
+/**
+ * Maximum time by which a message id, which begins with a node's clock, may be in the future. A
+ * message with a later id is compared with the store before it is delivered.
+ */
+const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {
   readonly key: ChannelKey;
   readonly sinceMs: number;
   readonly readsBack: boolean;
   readonly delivered = new DeliveredPosition();
-  readonly #parts: SequencerParts;
-  /** `new`: the position is not known yet. */
+  readonly #ports: SequencerPorts;
+  /**
+   * `new`: the position is unknown. `live`: publications are delivered on arrival. `gap`: a
+   * publication is missing, and later ones are buffered. `catching-up`: the store is read.
+   */
   #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
-  /** The subscription is lost: publications are buffered until a catch-up. */
+  /** True while the subscription is lost. Publications are buffered until a catch-up. */
   #isSuspended = false;
-  /** Publications through this number are delivered. */
+  /** Number of the last delivered publication. */
   #publicationSeq = 0;
   #movedAtMs = 0;
   /** Highest publication number known to exist. */
-  #expected = 0;
-  /** Buffered publications through this number arrived while suspended. */
+  #expectedSeq = 0;
+  /** Highest number of the publications that arrived while the sequencer was suspended. */
   #suspendedThrough = 0;
-  /** It catches up after a loss: sessions may move here from nodes that were whole meanwhile. */
+  /**
+   * True from a loss until the catch-up is done. A session that connects here meanwhile may come
+   * from a node that missed nothing, and may have received the same publications there.
+   */
   #isAfterLoss: boolean;
-  #buffered: ReorderBuffer | undefined;
+  #reorderBuffer: ReorderBuffer | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
 
-  constructor(beginning: Beginning, parts: SequencerParts) {
-    const { key, sinceMs, readsBack = false, isAfterLoss = false } = beginning;
+  constructor(start: SequencerStart, ports: SequencerPorts) {
+    const { key, sinceMs, readsBack = false, isAfterLoss = false } = start;
     this.key = key;
     this.sinceMs = sinceMs;
     this.readsBack = readsBack;
     this.#isAfterLoss = isAfterLoss;
-    this.#parts = parts;
+    this.#ports = ports;
   }
 
+  /** True until the position is known. */
   get isNew(): boolean {
     return this.#status === "new";
   }
 
-  /** The next publication is delivered on arrival. */
+  /** True if the next publication is delivered on arrival. */
   get isLive(): boolean {
     return this.#status === "live" && !this.#isSuspended;
   }
@@ -94,13 +108,14 @@ export class Sequencer {
     return this.#status === "closed";
   }
 
-  /** Publications through this number are delivered; 0 while new. */
+  /** Number of the last delivered publication, 0 while the position is unknown. */
   get publicationSeq(): number {
     return this.#publicationSeq;
   }
 
   /**
-   * When its position was found or moved last, Unix milliseconds; 0: nothing was ever published.
+   * Time at which the position last changed, Unix milliseconds. 0 if nothing was ever published in
+   * the channel.
    */
   get movedAtMs(): number {
     return this.#movedAtMs;
@@ -112,141 +127,150 @@ export class Sequencer {
 
   /** Numbers of the buffered publications. */
   get bufferedNumbers(): readonly number[] {
-    return this.#buffered?.numbers ?? [];
+    return this.#reorderBuffer?.numbers ?? [];
   }
 
-  /** Lowest buffered number; Infinity if the buffer is empty. */
+  /** Lowest buffered publication number, `Infinity` if the buffer is empty. */
   get lowestBuffered(): number {
-    return this.#buffered?.lowest ?? Number.POSITIVE_INFINITY;
+    return this.#reorderBuffer?.lowest ?? Number.POSITIVE_INFINITY;
   }
 
-  /** Whether all publications through this number are delivered or buffered. */
+  /** Returns true if all publications up to this number are delivered or buffered. */
   hasThrough(publicationSeq: number): boolean {
-    let one = this.#publicationSeq;
-    while (one < publicationSeq && this.#buffered?.get(one + 1) !== undefined) one += 1;
-    return one >= publicationSeq;
+    let seq = this.#publicationSeq;
+    while (seq < publicationSeq && this.#reorderBuffer?.get(seq + 1) !== undefined) seq += 1;
+    return seq >= publicationSeq;
   }
 
-  /** It may be dropped: nothing is buffered or read. */
+  /** True if the sequencer may be evicted: nothing is buffered or being read. */
   get isIdle(): boolean {
     return this.isLive || this.isClosed;
   }
 
-  /** Takes a frame of the channel; `event` is the frame, if already decoded. */
+  /** Delivers or buffers a frame of the channel. `event` is the decoded frame, if available. */
   accept(frame: Buffer, event?: OrderedEvent): void {
     const publicationSeq = publicationSeqOf(frame);
-    if (this.#isHeld) return this.#buffer(publicationSeq, frame);
+    if (this.#isHeld) return this.#keep(publicationSeq, frame);
     if (publicationSeq === this.#publicationSeq + 1 && !this.#isImplausible(frame)) {
       this.#advance(publicationSeq, frame, event);
       if (this.#status === "gap") this.#drain();
     } else if (publicationSeq === this.#publicationSeq + 1) {
-      this.#buffer(publicationSeq, frame);
-      this.#parts.onGap(this); // the store knows which message has this number
+      this.#keep(publicationSeq, frame);
+      this.#ports.onGap(this); // read from the store which message has this number
     } else if (publicationSeq > this.#publicationSeq) {
-      this.#buffer(publicationSeq, frame);
+      this.#keep(publicationSeq, frame);
       this.#openGap();
-    } else if (this.#isOfForkedHistory(frame)) {
-      this.#buffer(publicationSeq, frame);
-      this.#parts.onGap(this);
+    } else if (this.#isForked(frame)) {
+      this.#keep(publicationSeq, frame);
+      this.#ports.onGap(this);
     } else if (kindOf(frame) === REMOVAL_FRAME) {
-      this.#parts.onGap(this); // late, or its number was given out again: the store says who is a member
+      this.#ports.onGap(this); // late or reused number: the memberships must be checked again
     }
   }
 
-  /** Starts at `publicationSeq`: earlier publications are delivered or not needed. */
+  /** Starts after `publicationSeq`. Publications up to that number are delivered or not needed. */
   begin(publicationSeq: number, headSeq: number | undefined): void {
     this.delivered.headSeq ??= headSeq;
     this.goLive(publicationSeq);
   }
 
-  /** Buffers publications: the subscription is lost. */
+  /** Starts to buffer publications, because the subscription is lost. */
   suspend(): void {
     this.#isSuspended = true;
   }
 
-  /** The subscription is back. A catch-up that started before delivers the missed publications. */
+  /**
+   * Ends the suspension, because the subscription is back. The caller must have started a catch-up
+   * before, which delivers the missed publications.
+   */
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
-    this.#holdBuffered();
+    this.#markBufferedAsSuspended();
     if (this.#isHeld) this.#isAfterLoss = true;
     else this.#drain();
   }
 
-  /** Buffers publications until `goLive`. False if closed. */
+  /** Buffers publications until `goLive`. Returns false if the sequencer is closed. */
   startCatchUp(): boolean {
     if (this.#status === "closed") return false;
-    this.#endGap();
+    this.#closeGap();
     if (this.#status !== "new") this.#status = "catching-up";
     return true;
   }
 
   /**
-   * Delivers a stored message unless it is delivered already, and for a stream's message also its
-   * stream. Only during a catch-up.
+   * Delivers a stored message unless it was delivered already, and the stream that the message
+   * began. Must be called only during a catch-up.
    */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
-    const before = this.#buffered?.unstoredBefore(message.messageId) ?? [];
+    const before = this.#reorderBuffer?.unstoredBefore(message.messageId) ?? [];
     for (const frame of before)
       if (this.#isMissing(frame, this.#publicationSeq)) this.#deliverFrame(frame);
-    const buffered = this.#buffered?.message(message.messageId);
-    const event = buffered === undefined ? undefined : this.#decode(buffered); // the frame names the sending session
-    this.#deliver(event ?? published(message));
+    const frame = this.#reorderBuffer?.message(message.messageId);
+    const event = frame === undefined ? undefined : this.#decode(frame); // unlike the log, the frame names the sending session
+    this.#deliver(event ?? publicationOf(message));
     if (message.stream !== undefined && this.delivered.knows(message.clientMsgNo))
       this.deliverStream(message.stream);
   }
 
-  /** Delivers the missing part of a stream, merged. */
+  /** Delivers the missing part of a stream, merged into few events. */
   deliverStream(snapshot: StreamSnapshot): void {
     if (this.isClosed) return;
     for (const event of this.delivered.missed(snapshot))
-      this.#parts.deliver({ kind: "event", event });
+      this.#ports.deliver({ kind: "event", event });
   }
 
-  /** Drops buffered publications whose numbers the store has not given out. */
+  /** Drops buffered publications with these numbers, which the store has not assigned. */
   disprove(numbers: readonly number[]): void {
     for (const publicationSeq of numbers)
-      if (this.#buffered?.take(publicationSeq) !== undefined) this.#parts.rejected("disproved");
+      if (this.#reorderBuffer?.take(publicationSeq) !== undefined)
+        this.#ports.rejected("disproved");
   }
 
-  /** Continues after `publicationSeq`: earlier publications are delivered or cannot be read. */
+  /**
+   * Continues live after `publicationSeq`. Publications up to that number are delivered, or the
+   * store does not have them.
+   */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
     const before = this.#status === "new" ? 0 : this.#publicationSeq;
-    if (this.#isAfterLoss || this.#isSuspended) this.#holdBuffered();
+    if (this.#isAfterLoss || this.#isSuspended) this.#markBufferedAsSuspended();
     this.#isAfterLoss = false;
-    for (const frame of this.#buffered?.passThrough(publicationSeq) ?? [])
+    for (const frame of this.#reorderBuffer?.passThrough(publicationSeq) ?? [])
       if (this.#isMissing(frame, before)) this.#deliverFrame(frame);
     this.#publicationSeq = publicationSeq;
-    this.#expected = publicationSeq;
-    if (publicationSeq > 0) this.#movedAtMs = this.#parts.clock();
+    this.#expectedSeq = publicationSeq;
+    if (publicationSeq > 0) this.#movedAtMs = this.#ports.clock();
     this.#status = "live";
     if (!this.#isSuspended) this.#drain();
   }
 
-  /** A publication with this number exists: waits for it, then catches up. */
+  /** Records that a publication with this number exists. Waits for it, then catches up. */
   expect(publicationSeq: number): void {
-    if (publicationSeq <= this.#expected) return;
-    this.#expected = publicationSeq;
+    if (publicationSeq <= this.#expectedSeq) return;
+    this.#expectedSeq = publicationSeq;
     if (!this.#isHeld && publicationSeq > this.#publicationSeq) this.#openGap();
   }
 
   close(): void {
-    this.#endGap();
+    this.#closeGap();
     this.#status = "closed";
-    this.#buffered?.clear();
+    this.#reorderBuffer?.clear();
   }
 
+  /** True if publications are buffered even if they are the next ones. */
   get #isHeld(): boolean {
     return this.#isSuspended || (this.#status !== "live" && this.#status !== "gap");
   }
 
   /**
-   * After a fail-over numbers are given out again, with new message ids, which are lower if the
-   * lost messages were sent by a node whose clock is ahead.
+   * True if the message belongs to a history other than the delivered one. After a fail-over that
+   * lost messages, their numbers are reused with new message ids. The new ids are lower if the node
+   * that sent the lost messages had a clock that is ahead.
    */
-  #isOfForkedHistory(frame: Buffer): boolean {
+  #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;
     if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
     const messageId = messageIdOf(frame);
@@ -256,68 +280,72 @@ export class Sequencer {
   }
 
   /**
-   * The next message has an id that is not above the last one or is far in the future, or it does
-   * not come after the last one: that was lost in a fail-over, and the message before this one,
-   * with the same number, is late.
+   * True if the next message by number may not be the right one and must be compared with the
+   * store. Its id is not higher than the last delivered one, or far in the future, or the frame
+   * names a different message before it. The last case occurs if a fail-over lost the last
+   * delivered message and the message that reused its number has not arrived yet.
    */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
     const { lastId } = this.delivered;
     const messageId = messageIdOf(frame);
     if (messageId <= lastId) return true;
-    if (messageTimeMs(messageId) > Date.now() + CLOCKS_APART_MS) return true;
+    if (messageTimeMs(messageId) > Date.now() + MAX_CLOCK_SKEW_MS) return true;
     return lastId > 0 && (idBeforeOf(frame) ?? lastId) !== lastId;
   }
 
   /**
-   * A buffered frame that is not in the store was not delivered before. On a Redis Cluster a read
-   * may pass the number of an unstored personal message before the message arrives; its id is then
-   * above all delivered ones.
+   * True if a frame without a record in the store has not been delivered yet. On a Redis Cluster a
+   * catch-up may pass the number of a personal message that is not stored before the message
+   * arrives. The id of such a message is higher than all delivered ids.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
     return isUnstored(frame) && messageIdOf(frame) > this.delivered.lastId;
   }
 
-  #holdBuffered(): void {
+  #markBufferedAsSuspended(): void {
     for (const publicationSeq of this.bufferedNumbers)
       if (publicationSeq > this.#suspendedThrough) this.#suspendedThrough = publicationSeq;
   }
 
-  #buffer(publicationSeq: number, frame: Buffer): void {
+  #keep(publicationSeq: number, frame: Buffer): void {
     if (this.isClosed) return;
-    this.#buffered ??= new ReorderBuffer(this.#parts.budget);
-    this.#buffered.keep(publicationSeq, frame);
-    this.expect(publicationSeq); // also if the frame does not fit the buffer
+    this.#reorderBuffer ??= new ReorderBuffer(this.#ports.budget);
+    this.#reorderBuffer.keep(publicationSeq, frame);
+    this.expect(publicationSeq); // needed even if the frame did not fit into the buffer
   }
 
   #drain(): void {
-    const buffered = this.#buffered;
+    const buffer = this.#reorderBuffer;
     let isDoubtful = false;
-    while (buffered !== undefined && buffered.size > 0 && !this.#isHeld) {
-      const frame = buffered.get(this.#publicationSeq + 1);
+    while (buffer !== undefined && buffer.size > 0 && !this.#isHeld) {
+      const frame = buffer.get(this.#publicationSeq + 1);
       if (frame === undefined) break;
       isDoubtful = this.#isImplausible(frame);
       if (isDoubtful) break;
-      buffered.take(this.#publicationSeq + 1);
+      buffer.take(this.#publicationSeq + 1);
       this.#advance(this.#publicationSeq + 1, frame, undefined);
     }
-    if (this.#isHeld) return; // a removal is judged before delivery continues
-    if ((buffered?.size ?? 0) > 0 || this.#expected > this.#publicationSeq) this.#openGap();
-    else this.#endGap();
-    if (buffered?.hasLost() || isDoubtful) this.#parts.onGap(this); // the store has the frames that did not fit, or are forged
+    if (this.#isHeld) return; // a removal was delivered: memberships are checked before the rest
+    if ((buffer?.size ?? 0) > 0 || this.#expectedSeq > this.#publicationSeq) this.#openGap();
+    else this.#closeGap();
+    // The store has the frames that did not fit, and decides which of two contradicting frames is
+    // genuine.
+    if (buffer?.hasLost() || isDoubtful) this.#ports.onGap(this);
   }
 
   #advance(publicationSeq: number, frame: Buffer, event: OrderedEvent | undefined): void {
     this.#publicationSeq = publicationSeq;
-    this.#movedAtMs = this.#parts.clock();
+    this.#movedAtMs = this.#ports.clock();
     if (event === undefined) this.#deliverFrame(frame);
     else this.#deliver(event);
   }
 
   /**
-   * Unstored publications that arrived while suspended, or before the catch-up after a loss was
-   * done, are skipped: a session that moved here since may have received them on its earlier node.
+   * Delivers a frame. Messages that are not stored are skipped if they arrived while the sequencer
+   * was suspended or before the catch-up after a loss was done, because a session that connected
+   * here meanwhile may have received them on its earlier node.
    */
   #deliverFrame(frame: Buffer): void {
     const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
@@ -328,8 +356,8 @@ export class Sequencer {
 
   #deliver(event: OrderedEvent): void {
     if (event.kind === "removal" && event.uids === undefined)
-      this.#parts.onGap(this); // the store names the removed users before delivery continues
-    else if (this.delivered.markDelivered(event)) this.#parts.deliver(event);
+      this.#ports.onGap(this); // any member may be removed: memberships are checked before the rest
+    else if (this.delivered.markDelivered(event)) this.#ports.deliver(event);
   }
 
   #decode(frame: Buffer): OrderedEvent | undefined {
@@ -337,30 +365,30 @@ export class Sequencer {
       const publication = decodeFrame(frame);
       return publication.kind === "ordered" ? publication.event : undefined;
     } catch (error) {
-      this.#parts.onError(error, "A publication could not be read");
+      this.#ports.onError(error, "A publication could not be read");
       return undefined;
     }
   }
 
   #openGap(): void {
     this.#status = "gap";
-    this.#parts.gaps.add(this);
+    this.#ports.gaps.add(this);
     this.#gapTimer ??= setTimeout(() => {
       this.#gapTimer = undefined;
-      if (this.#status === "gap") this.#parts.onGap(this);
-    }, this.#parts.gapMs);
+      if (this.#status === "gap") this.#ports.onGap(this);
+    }, this.#ports.gapMs);
   }
 
-  #endGap(): void {
+  #closeGap(): void {
     clearTimeout(this.#gapTimer);
     this.#gapTimer = undefined;
-    this.#parts.gaps.delete(this);
+    this.#ports.gaps.delete(this);
     if (this.#status === "gap") this.#status = "live";
   }
 }
 
-/** A stored message as it was published: a stream's message with an empty stream. */
-function published(message: Message): OrderedEvent {
+/** Returns the event that published a stored message. The stream of a message was empty then. */
+function publicationOf(message: Message): OrderedEvent {
   const delivered = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;
   return {

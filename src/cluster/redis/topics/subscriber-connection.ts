@@ -1,6 +1,6 @@
-// One connection to one Redis server for sharded publish/subscribe. It reconnects by itself and is
-// replaced when silent; its subscriptions end with the connection. State: status, pending
-// subscriptions, marks.
+// Connection to one Redis server for sharded subscriptions. It reconnects by itself, and its
+// subscriptions end with each disconnect. Every second it publishes a mark to itself; if the mark
+// does not arrive, the connection is replaced. Owns the status, the pending subscriptions and marks.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -12,81 +12,96 @@ import { asBrokerError } from "../../../redis/errors.ts";
 import { markFrame } from "../../../redis/wire.ts";
 import { pause, within } from "./deadline.ts";
 
-interface ConnectionParts {
+interface ConnectionPorts {
   readonly clock: Clock;
-  /** Publishes to the cluster; returns the number of receivers. Rejects `unavailable`. */
+  /** Publishes a frame. Resolves with the number of receivers, or rejects with `unavailable`. */
   readonly publish: (name: string, frame: Buffer) => Promise<number>;
-  /** A topic name of this node in a slot of the server. Undefined: none now. */
+  /**
+   * Returns a new topic name, used only by this connection, in a slot of the server. Returns
+   * `undefined` if the server has no slot now.
+   */
   readonly markName: () => string | undefined;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** Ready for subscriptions; has none. */
+  /** Called when the connection is ready for subscriptions. It has none then. */
   readonly onUp: (self: SubscriberConnection) => void;
-  /** Its subscriptions are lost; publications since `heardMs` may be missed. */
+  /** Called when its subscriptions are lost. Publications since `heardMs` may be missing. */
   readonly onDown: (self: SubscriberConnection, heardMs: number) => void;
   readonly onError: (error: unknown, what: string) => void;
 }
 
-interface Batch {
+/** Names that will be subscribed with one command. */
+interface SubscribeBatch {
   readonly names: string[];
   readonly done: Promise<void>;
 }
 
-/** Names in one command. */
-const MAX_BATCH = 500;
+/** Maximum number of names in one command. */
+const MAX_BATCH_NAMES = 500;
 const RETRY_MS = 200;
 const SILENT = "the subscriber is silent";
-const BEAT_MS = 1000;
-const SILENCE_MS = 2000;
-/** After a freeze of this process, received data is processed within this time. */
-const WAKING_MS = 200;
+const CHECK_INTERVAL_MS = 1000;
+const SILENCE_TIMEOUT_MS = 2000;
+/**
+ * Additional wait after the timeout. If this process was frozen, the timeout runs before the data
+ * that has arrived meanwhile is read.
+ */
+const WAKE_UP_MS = 200;
 
 export class SubscriberConnection {
-  /** Wanted names that it is subscribed to; kept by its owner. */
+  /** Names that are subscribed on this connection. Maintained by the owner. */
   readonly names = new Set<string>();
   readonly #client: Redis;
-  readonly #parts: ConnectionParts;
+  readonly #ports: ConnectionPorts;
   #status: "down" | "up" | "closed" = "down";
-  #heardMs: number;
+  /** Unix milliseconds. All publications from before that time have arrived. */
+  #receivedUntilMs: number;
+  /** Name of the topic for marks, `undefined` while the connection is down. */
   #markName: string | undefined;
-  /** Callers that wait for a mark. */
+  /** Marks that have not arrived yet, each with the promise of its caller. */
   readonly #marks = new Map<string, Deferred>();
   readonly #marking = new CoalescedTask(() => this.#mark());
-  readonly #batches = new Map<string, Batch>();
-  #isBeating = false;
-  readonly #beat: NodeJS.Timeout;
+  readonly #batches = new Map<string, SubscribeBatch>();
+  #isChecking = false;
+  readonly #timer: NodeJS.Timeout;
   readonly #firstUp = deferred();
 
-  constructor(client: Redis, parts: ConnectionParts) {
+  constructor(client: Redis, ports: ConnectionPorts) {
     this.#client = client;
-    this.#parts = parts;
-    this.#heardMs = parts.clock();
+    this.#ports = ports;
+    this.#receivedUntilMs = ports.clock();
     client.on("error", (error) =>
-      parts.onError(error, "The subscriber connection to Redis failed"),
+      ports.onError(error, "The subscriber connection to Redis failed"),
     );
-    client.on("ready", () => void this.#greet());
-    client.on("close", () => this.#lost());
-    client.on("moved", () => this.#lost()); // the server lost slots
-    client.on("smessageBuffer", (name: Buffer, frame: Buffer) => this.#heard(name, frame));
-    this.#beat = setInterval(() => void this.#check(), BEAT_MS).unref();
+    client.on("ready", () => void this.#open());
+    client.on("close", () => this.#goDown());
+    client.on("moved", () => this.#goDown()); // the server no longer has some slots
+    client.on("smessageBuffer", (name: Buffer, frame: Buffer) => this.#receive(name, frame));
+    this.#timer = setInterval(() => void this.#check(), CHECK_INTERVAL_MS).unref();
   }
 
   get isUp(): boolean {
     return this.#status === "up";
   }
 
-  /** Connects, then reconnects by itself; resolves when up. Rejects if the first attempt fails. */
+  /**
+   * Connects and resolves when the connection is up. Rejects if the first attempt fails. Later it
+   * reconnects by itself.
+   */
   async connect(): Promise<void> {
     await this.#client.connect();
-    await within(this.#firstUp.promise, SILENCE_MS, "no subscription was possible");
+    await within(this.#firstUp.promise, SILENCE_TIMEOUT_MS, "no subscription was possible");
   }
 
-  /** Subscribes; on a Cluster all names are of one slot. Rejects `unavailable`. */
+  /**
+   * Subscribes to names. On a Redis Cluster all of them must have the same slot. Rejects with
+   * `unavailable`.
+   */
   async subscribe(names: readonly string[]): Promise<void> {
-    for (let at = 0; at < names.length; at += MAX_BATCH)
-      await this.#ssubscribe(names.slice(at, at + MAX_BATCH));
+    for (let at = 0; at < names.length; at += MAX_BATCH_NAMES)
+      await this.#ssubscribe(names.slice(at, at + MAX_BATCH_NAMES));
   }
 
-  /** Subscribes one name, in one command with all names of `group` in this microtask. */
+  /** Subscribes to a name, in one command with all names of this microtask with the same `group`. */
   subscribeSoon(name: string, group: string): Promise<void> {
     let batch = this.#batches.get(group);
     if (batch === undefined) {
@@ -106,12 +121,13 @@ export class SubscriberConnection {
     if (!this.isUp) return;
     this.#client
       .sunsubscribe(...names)
-      .catch((error) => this.#parts.onError(error, "Topics could not be unsubscribed from"));
+      .catch((error) => this.#ports.onError(error, "Topics could not be unsubscribed from"));
   }
 
   /**
-   * Resolves when publications before the call have arrived. Rejects `unavailable`; replaces a
-   * silent connection.
+   * Publishes a mark and resolves when it arrives. All publications from before the call have
+   * arrived then. If the mark does not arrive, replaces the connection and rejects with
+   * `unavailable`.
    */
   mark(): Promise<void> {
     return this.#marking.run();
@@ -120,59 +136,59 @@ export class SubscriberConnection {
   async #mark(): Promise<void> {
     const name = this.#markName;
     if (!this.isUp || name === undefined) throw new BrokerError("unavailable");
-    const atMs = this.#parts.clock();
+    const atMs = this.#ports.clock();
     const mark = randomUUID();
-    const heard = deferred();
-    this.#marks.set(mark, heard);
+    const received = deferred();
+    this.#marks.set(mark, received);
     try {
-      const receivers = await this.#parts.publish(name, markFrame(mark));
-      await this.#renewedUnless(receivers > 0, heard.promise);
-      this.#heardMs = atMs;
+      const receivers = await this.#ports.publish(name, markFrame(mark));
+      await this.#replaceUnless(receivers > 0, received.promise);
+      this.#receivedUntilMs = atMs;
     } finally {
       this.#marks.delete(mark);
     }
   }
 
-  /** Replaces the connection. */
+  /** Closes the socket, so that the client connects again. */
   renew(): void {
-    this.#lost();
+    this.#goDown();
     if (this.#status !== "closed") this.#client.stream?.destroy();
   }
 
   close(): void {
     this.#status = "closed";
-    clearInterval(this.#beat);
+    clearInterval(this.#timer);
     this.#client.disconnect();
   }
 
-  /** The mark's topic is the first subscription. */
-  async #greet(): Promise<void> {
+  /** Subscribes to the topic for marks. The connection is up as soon as that has succeeded. */
+  async #open(): Promise<void> {
     const { stream } = this.#client;
     const isCurrent = (): boolean => this.#status === "down" && this.#client.stream === stream;
     while (isCurrent() && this.#client.status === "ready")
       try {
-        const name = this.#parts.markName();
+        const name = this.#ports.markName();
         if (name === undefined) throw new BrokerError("unavailable");
         await this.#client.ssubscribe(name);
         if (!isCurrent()) return;
         this.#markName = name;
         this.#status = "up";
-        this.#heardMs = this.#parts.clock();
+        this.#receivedUntilMs = this.#ports.clock();
         this.#firstUp.resolve();
-        this.#parts.onUp(this);
+        this.#ports.onUp(this);
       } catch (error) {
-        this.#parts.onError(error, "Topics could not be subscribed to");
+        this.#ports.onError(error, "Topics could not be subscribed to");
         await pause(RETRY_MS);
       }
   }
 
-  #lost(): void {
+  #goDown(): void {
     if (this.#status !== "up") return;
     this.#status = "down";
     this.#markName = undefined;
-    for (const mark of this.#marks.values()) mark.reject(new BrokerError("unavailable")); // it will not arrive
-    this.#parts.onDown(this, this.#heardMs);
-    if (this.#client.status === "ready") void this.#greet(); // slots moved; the connection works
+    for (const mark of this.#marks.values()) mark.reject(new BrokerError("unavailable")); // lost with the subscription
+    this.#ports.onDown(this, this.#receivedUntilMs);
+    if (this.#client.status === "ready") void this.#open(); // only slots were moved, and the socket is still usable
   }
 
   async #ssubscribe(names: readonly string[]): Promise<void> {
@@ -184,38 +200,46 @@ export class SubscriberConnection {
     }
   }
 
-  #heard(name: Buffer, frame: Buffer): void {
+  #receive(name: Buffer, frame: Buffer): void {
     const text = name.toString();
-    if (text !== this.#markName) return this.#parts.onFrame(text, frame);
+    if (text !== this.#markName) return this.#ports.onFrame(text, frame);
     this.#marks.get(frame.toString("utf8", 2))?.resolve();
   }
 
-  /** `isReached` false: publications go to another server, or the subscription is gone. */
-  async #renewedUnless(isReached: boolean, sign: Promise<unknown>) {
+  /**
+   * Replaces the connection unless `signOfLife` resolves in time. `isReached` is false if a
+   * publication reached no subscriber: the slot was moved, or the subscription no longer exists.
+   */
+  async #replaceUnless(isReached: boolean, signOfLife: Promise<unknown>) {
     const stream = this.#client.stream;
     try {
       if (!isReached) throw new BrokerError("unavailable");
-      await within(sign, SILENCE_MS, SILENT).catch(() => within(sign, WAKING_MS, SILENT));
+      await within(signOfLife, SILENCE_TIMEOUT_MS, SILENT).catch(() =>
+        within(signOfLife, WAKE_UP_MS, SILENT),
+      );
     } catch (error) {
-      if (!this.isUp) throw error; // the loss is known already
-      this.#parts.onError(error, "The subscriber connection to Redis is replaced");
+      if (!this.isUp) throw error; // the loss was reported already
+      this.#ports.onError(error, "The subscriber connection to Redis is replaced");
       if (this.#client.stream === stream) this.renew();
       throw error;
     }
   }
 
-  /** A silent connection may be dead, or at a server that receives no publications any more. */
+  /**
+   * Checks the connection with a mark. A connection without traffic may be dead, or connected to a
+   * server that no longer receives publications.
+   */
   async #check(): Promise<void> {
-    if (!this.isUp || this.#isBeating) return;
-    this.#isBeating = true;
+    if (!this.isUp || this.#isChecking) return;
+    this.#isChecking = true;
     try {
       await this.mark();
     } catch {
-      // A failure of the publisher does not count; a failure of this connection is reported
-      // already.
-      if (this.isUp) await this.#renewedUnless(true, this.#client.ping()).catch(() => {});
+      // If only publishing the mark failed, this connection may still be good, so a PING decides.
+      // If this connection failed, it is down by now and the failure was reported.
+      if (this.isUp) await this.#replaceUnless(true, this.#client.ping()).catch(() => {});
     } finally {
-      this.#isBeating = false;
+      this.#isChecking = false;
     }
   }
 }

@@ -1,6 +1,6 @@
-// Sharded subscriptions of the node: each topic at the server of its slot, one connection per
-// server. Topics lost with a connection or a moved slot are subscribed again. State: wanted names,
-// lost ones, connections.
+// Sharded subscriptions of the node. Each topic is subscribed at the server of its slot, with one
+// connection per server. Topics that are lost with a connection or a moved slot are subscribed
+// again. Owns the names to subscribe to, the lost names and the connections.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -11,16 +11,16 @@ import { pause, within } from "./deadline.ts";
 import { SubscriberConnection } from "./subscriber-connection.ts";
 import { type Address, ONLY_SERVER, Topology } from "./topology.ts";
 
-interface SubscriberParts {
+interface SubscriberPorts {
   readonly link: RedisLink;
-  /** Shows in CLIENT LIST. */
+  /** Beginning of the connections' names in CLIENT LIST. */
   readonly name: string;
   /** Unix milliseconds. */
   readonly clock: () => number;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** Publications under these names may be missed since `sinceMs`. */
+  /** Called when publications under these names may be missing since `sinceMs`. */
   readonly onLost: (names: readonly string[], sinceMs: number) => void;
-  /** These names are subscribed again. */
+  /** Called when these names are subscribed again. */
   readonly onBack: (names: readonly string[]) => void;
   readonly onError: (error: unknown, what: string) => void;
 }
@@ -31,46 +31,46 @@ const MAX_RECONNECT_MS = 1000;
 const reconnectMs = (times: number): number => Math.min(times * RETRY_MS, MAX_RECONNECT_MS);
 
 export class Subscriber {
-  readonly #parts: SubscriberParts;
+  readonly #ports: SubscriberPorts;
   readonly #topology: Topology;
   readonly #connections = new Map<Address, SubscriberConnection>();
-  /** Wanted names; each connection knows those that it carries. */
-  readonly #wanted = new Set<string>();
-  /** Wanted and lost. */
-  readonly #lost = new Set<string>();
-  /** Template of new connections. */
-  #like: Redis | undefined;
-  #isHoming = false;
+  /** Names to subscribe to, including lost ones. */
+  readonly #names = new Set<string>();
+  /** Names to subscribe to that have no subscription now. */
+  readonly #lostNames = new Set<string>();
+  /** Connection whose options new connections copy. */
+  #template: Redis | undefined;
+  #isResubscribing = false;
   #isClosed = false;
 
-  constructor(parts: SubscriberParts) {
-    this.#parts = parts;
-    const { link, clock, onError } = parts;
-    const onChange = (sinceMs: number) => this.#moved(sinceMs);
+  constructor(ports: SubscriberPorts) {
+    this.#ports = ports;
+    const { link, clock, onError } = ports;
+    const onChange = (sinceMs: number) => this.#onSlotsMoved(sinceMs);
     this.#topology = new Topology(link, { clock, onChange, onError });
   }
 
-  /** Connects. Throws when Redis does not let it. */
+  /** Connects. Throws if Redis refuses the connection. */
   async start(): Promise<void> {
-    const { link } = this.#parts;
-    [this.#like] = link.primaries();
+    const { link } = this.#ports;
+    [this.#template] = link.primaries();
     await this.#topology.start();
     if (!link.isCluster) await this.#connection(ONLY_SERVER).connect();
   }
 
   /**
-   * Resolves when subscribed. Rejects `unavailable`; the name is then not wanted. One call per name
-   * at a time.
+   * Subscribes to a name and resolves when it is subscribed. Rejects with `unavailable` after a
+   * timeout and gives the name up. Must not be called again for the name before that.
    */
   async subscribe(name: string): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
-    this.#wanted.add(name);
+    this.#names.add(name);
     for (;;)
       try {
         return await this.#subscribe(name);
       } catch (error) {
-        const { isUp } = this.#parts.link;
-        const isWanted = isUp && this.#wanted.has(name);
+        const { isUp } = this.#ports.link;
+        const isWanted = isUp && this.#names.has(name);
         if (!isWanted || Date.now() > deadline) {
           this.unsubscribe(name);
           throw error;
@@ -79,25 +79,26 @@ export class Subscriber {
       }
   }
 
-  /** No effect on a name that is not wanted. */
+  /** Unsubscribes from a name. Has no effect on a name that is not subscribed. */
   unsubscribe(name: string): void {
-    this.#wanted.delete(name);
-    this.#lost.delete(name);
-    const all = [...this.#connections.values()];
-    const carrier = all.find((connection) => connection.names.delete(name));
+    this.#names.delete(name);
+    this.#lostNames.delete(name);
+    const connections = [...this.#connections.values()];
+    const carrier = connections.find((connection) => connection.names.delete(name));
     // A subscription that timed out may still take effect at its server.
     const address = this.#topology.addressOf(name) ?? "";
     (carrier ?? this.#connections.get(address))?.unsubscribe([name]);
   }
 
-  /** No wanted name is lost. */
+  /** True if no subscription is lost. */
   get isWhole(): boolean {
     const only = this.#connections.get(ONLY_SERVER);
-    return this.#lost.size === 0 && only?.isUp !== false;
+    return this.#lostNames.size === 0 && only?.isUp !== false;
   }
 
   /**
-   * Resolves when publications before the call have arrived. Rejects `unavailable` after a timeout.
+   * Resolves when all publications from before the call have arrived. Rejects with `unavailable`
+   * after a timeout.
    */
   async mark(): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
@@ -105,7 +106,7 @@ export class Subscriber {
       try {
         return await within(this.#mark(), this.#timeoutMs, "no mark came");
       } catch (error) {
-        const { isUp } = this.#parts.link;
+        const { isUp } = this.#ports.link;
         if (!isUp || this.#isClosed || Date.now() > deadline) throw error;
         await pause(RETRY_MS);
       }
@@ -116,40 +117,46 @@ export class Subscriber {
     this.#topology.close();
     for (const connection of this.#connections.values()) connection.close();
     this.#connections.clear();
-    this.#wanted.clear();
-    this.#lost.clear();
+    this.#names.clear();
+    this.#lostNames.clear();
   }
 
   get #timeoutMs(): number {
-    return this.#parts.link.settings.timeoutMs;
+    return this.#ports.link.settings.timeoutMs;
   }
 
   async #subscribe(name: string): Promise<void> {
     const connection = this.#connectionOf(name);
     if (connection === undefined) throw new BrokerError("unavailable");
-    await connection.subscribeSoon(name, this.#groupOf(name));
-    if (!connection.isUp) throw new BrokerError("unavailable"); // lost again
-    if (!this.#wanted.has(name)) {
-      connection.unsubscribe([name]); // not wanted any more
+    await connection.subscribeSoon(name, this.#batchKeyOf(name));
+    if (!connection.isUp) throw new BrokerError("unavailable"); // the connection was lost meanwhile
+    if (!this.#names.has(name)) {
+      connection.unsubscribe([name]); // the name is not needed any more
       throw new BrokerError("unavailable");
     }
     connection.names.add(name);
   }
 
   async #mark(): Promise<void> {
-    if (this.#lost.size > 0) throw new BrokerError("unavailable");
-    const all = [...this.#connections.values()];
-    const used = all.filter(({ names }) => names.size > 0);
+    if (this.#lostNames.size > 0) throw new BrokerError("unavailable");
+    const connections = [...this.#connections.values()];
+    const used = connections.filter(({ names }) => names.size > 0);
     await Promise.all(used.map((connection) => connection.mark()));
   }
 
-  /** Names of one group fit one command: on a Cluster, names of one slot. */
-  #groupOf(name: string): string {
-    if (!this.#parts.link.isCluster) return "";
+  /**
+   * Returns a key that is equal for names that fit into one SSUBSCRIBE. On a Redis Cluster these are
+   * names with the same hash tag, which have the same slot.
+   */
+  #batchKeyOf(name: string): string {
+    if (!this.#ports.link.isCluster) return "";
     return name.slice(name.indexOf("{"), name.indexOf("}"));
   }
 
-  /** Undefined as well once this is closed: nobody would close another connection. */
+  /**
+   * Returns the connection for a name. Returns `undefined` if no server is known for it, or after
+   * `close`, because nothing would close a new connection.
+   */
   #connectionOf(name: string): SubscriberConnection | undefined {
     if (this.#isClosed) return undefined;
     const address = this.#topology.addressOf(name);
@@ -157,31 +164,33 @@ export class Subscriber {
   }
 
   #connection(address: Address): SubscriberConnection {
-    const found = this.#connections.get(address);
-    if (found !== undefined) return found;
-    const { link, clock, onFrame, onError } = this.#parts;
-    const made = new SubscriberConnection(this.#client(address), {
+    const existing = this.#connections.get(address);
+    if (existing !== undefined) return existing;
+    const { link, clock, onFrame, onError } = this.#ports;
+    const created = new SubscriberConnection(this.#client(address), {
       ...{ clock, onFrame, onError },
       publish: async (to, frame) => Number(await link.call("spublish", to, frame)),
       markName: () => this.#topology.nameAt(address, `mark:${randomUUID()}`),
-      onUp: () => this.#home(),
-      onDown: (self, heardMs) => this.#down(self, heardMs),
+      onUp: () => this.#resubscribe(),
+      onDown: (self, receivedUntilMs) => this.#onConnectionLost(self, receivedUntilMs),
     });
-    this.#connections.set(address, made);
+    this.#connections.set(address, created);
     if (address !== ONLY_SERVER)
-      made.connect().catch((error) => onError(error, "The subscriber connection to Redis failed"));
-    return made;
+      created
+        .connect()
+        .catch((error) => onError(error, "The subscriber connection to Redis failed"));
+    return created;
   }
 
-  /** A connection like the link's own that reconnects by itself. */
+  /** Creates a client with the options of the link that reconnects by itself. */
   #client(address: Address): Redis {
-    const { link, name } = this.#parts;
+    const { link, name } = this.#ports;
     const connectionName = `${name}-subscriber`;
     if (address === ONLY_SERVER) return createClient(link.settings, connectionName) as Redis;
-    const like = this.#like;
-    if (like === undefined) throw new BrokerError("unavailable"); // not started
+    const template = this.#template;
+    if (template === undefined) throw new BrokerError("unavailable"); // `start` was not called yet
     const colon = address.lastIndexOf(":");
-    return like.duplicate({
+    return template.duplicate({
       ...{
         host: address.slice(0, colon),
         port: Number(address.slice(colon + 1)),
@@ -192,15 +201,15 @@ export class Subscriber {
     });
   }
 
-  #down(connection: SubscriberConnection, heardMs: number): void {
-    if (!this.#isClosed) this.#lose(connection, [...connection.names], heardMs);
+  #onConnectionLost(connection: SubscriberConnection, receivedUntilMs: number): void {
+    if (!this.#isClosed) this.#loseNames(connection, [...connection.names], receivedUntilMs);
   }
 
-  /** Slots of the Cluster moved. */
-  #moved(sinceMs: number): void {
+  /** Moves the names of moved slots to their new servers, and closes unused connections. */
+  #onSlotsMoved(sinceMs: number): void {
     for (const connection of this.#connections.values()) {
       const moved = [...connection.names].filter((name) => this.#connectionOf(name) !== connection);
-      this.#lose(connection, moved, sinceMs);
+      this.#loseNames(connection, moved, sinceMs);
     }
     const serving = this.#topology.addresses();
     for (const [address, connection] of this.#connections)
@@ -208,48 +217,48 @@ export class Subscriber {
         this.#connections.delete(address);
         connection.close();
       }
-    this.#home();
+    this.#resubscribe();
   }
 
-  #lose(connection: SubscriberConnection, names: readonly string[], sinceMs: number): void {
+  #loseNames(connection: SubscriberConnection, names: readonly string[], sinceMs: number): void {
     if (names.length === 0) return;
     for (const name of names) {
       connection.names.delete(name);
-      this.#lost.add(name);
+      this.#lostNames.add(name);
     }
-    this.#parts.onLost(names, sinceMs);
-    this.#home();
+    this.#ports.onLost(names, sinceMs);
+    this.#resubscribe();
   }
 
-  /** Subscribes all lost names again; retries until done. */
-  #home(): void {
-    if (this.#isHoming || this.#lost.size === 0) return;
-    this.#isHoming = true;
+  /** Starts to subscribe all lost names again, unless that is running already. */
+  #resubscribe(): void {
+    if (this.#isResubscribing || this.#lostNames.size === 0) return;
+    this.#isResubscribing = true;
     this.#topology.hurry(true);
-    void this.#subscribeLost().finally(() => {
-      this.#isHoming = false;
+    void this.#resubscribeLost().finally(() => {
+      this.#isResubscribing = false;
       this.#topology.hurry(false);
     });
   }
 
-  async #subscribeLost(): Promise<void> {
-    while (this.#lost.size > 0 && !this.#isClosed) {
+  async #resubscribeLost(): Promise<void> {
+    while (this.#lostNames.size > 0 && !this.#isClosed) {
       await Promise.all(
         [...this.#lostByConnection()].map(([connection, names]) =>
-          this.#subscribeAgain(connection, names),
+          this.#resubscribeNames(connection, names),
         ),
       );
-      if (this.#lost.size > 0) await pause(RETRY_MS);
+      if (this.#lostNames.size > 0) await pause(RETRY_MS);
     }
   }
 
-  /** Lost names by connection; on a Cluster also by slot. */
+  /** Yields the lost names by connection. On a Redis Cluster they are also grouped by hash tag. */
   *#lostByConnection(): Iterable<readonly [SubscriberConnection, string[]]> {
     const groups = new Map<string, [SubscriberConnection, string[]]>();
-    for (const name of this.#lost) {
+    for (const name of this.#lostNames) {
       const connection = this.#connectionOf(name);
       if (!connection?.isUp) continue;
-      const key = this.#groupOf(name);
+      const key = this.#batchKeyOf(name);
       const group = groups.get(key) ?? [connection, []];
       groups.set(key, group);
       group[1].push(name);
@@ -257,17 +266,20 @@ export class Subscriber {
     yield* groups.values();
   }
 
-  async #subscribeAgain(connection: SubscriberConnection, names: readonly string[]): Promise<void> {
+  async #resubscribeNames(
+    connection: SubscriberConnection,
+    names: readonly string[],
+  ): Promise<void> {
     try {
       await connection.subscribe(names);
     } catch (error) {
-      return this.#parts.onError(error, "Topics could not be subscribed to again");
+      return this.#ports.onError(error, "Topics could not be subscribed to again");
     }
     if (!connection.isUp) return;
-    const back = names.filter((name) => this.#lost.delete(name));
-    for (const name of back) connection.names.add(name);
-    const unwanted = names.filter((name) => !this.#wanted.has(name));
+    const resubscribed = names.filter((name) => this.#lostNames.delete(name));
+    for (const name of resubscribed) connection.names.add(name);
+    const unwanted = names.filter((name) => !this.#names.has(name));
     if (unwanted.length > 0) connection.unsubscribe(unwanted);
-    if (back.length > 0) this.#parts.onBack(back);
+    if (resubscribed.length > 0) this.#ports.onBack(resubscribed);
   }
 }

@@ -1,38 +1,41 @@
-// A subscription of the node to a topic, delayed unsubscribes included. Types and the parts of a
-// topic's name.
+// The state of one subscription, and functions that read the kind and id from a topic's name.
 
 import type { ChannelKey, Topic } from "../../../broker/model.ts";
 import type { Sequencer } from "./sequencer.ts";
 
+/** Subscription of the node to a topic, until its delayed unsubscribe is done. */
 export interface Subscription {
   readonly topic: Topic;
-  /** Its channel name in Redis. */
+  /** Name of the sharded channel in Redis. */
   readonly name: string;
-  /** For a group's topic. */
+  /** Sequencer of a group's topic, `undefined` for other topics. */
   readonly sequencer: Sequencer | undefined;
-  /** Since when publications arrive, Unix milliseconds; undefined: not yet. */
+  /** Time since which publications arrive, Unix milliseconds. `undefined` before that. */
   sinceMs: number | undefined;
-  /** Publications arrive now. */
+  /** True while Redis has the subscription. */
   isUp: boolean;
-  /** Not dropped yet. */
+  /** True until the node unsubscribes. */
   isOpen: boolean;
-  /** Since when publications may be missed and not yet recovered, Unix milliseconds. */
+  /**
+   * Time since which publications may be missing (Unix milliseconds). `undefined` if none are, or
+   * if all of them have been recovered.
+   */
   lostAtMs: number | undefined;
-  /** How often the subscription was lost. */
+  /** Number of times the subscription was lost. */
   lostCount: number;
 }
 
-/** Key of a topic's group; undefined for users' and presence topics. */
+/** Returns the channel key of a group's topic, `undefined` for users' and presence topics. */
 export function groupKeyOf(topic: Topic): ChannelKey | undefined {
   return topic.startsWith("g:") ? `2:${topic.slice(2)}` : undefined;
 }
 
-/** Id of a channel key's group; undefined for personal channels. */
+/** Returns the group id of a channel key, `undefined` for personal channels. */
 export function groupOf(key: ChannelKey): string | undefined {
   return key.startsWith("2:") ? key.slice(2) : undefined;
 }
 
-/** Uid of a user's topic. */
+/** Returns the uid of a user's topic, `undefined` for other topics. */
 export function uidOf(topic: Topic): string | undefined {
   return topic.startsWith("u:") ? topic.slice(2) : undefined;
 }

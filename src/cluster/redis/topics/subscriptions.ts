@@ -1,6 +1,7 @@
-// The node's subscriptions. Unsubscribing is delayed, because a topic is often wanted again soon.
-// After a loss each topic is judged, read and delivered before it counts as whole. State:
-// subscriptions by name; which are lost, not judged, or not recovered.
+// The node's subscriptions. Unsubscribing is delayed, because a topic is often needed again soon.
+// After a loss, the users' access is checked and the missed publications are delivered before a
+// topic counts as restored. Owns the subscriptions, and the sets of those that are lost, not checked
+// or not yet restored.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
@@ -10,90 +11,100 @@ import type { Channels } from "./channels.ts";
 import { pause, within } from "./deadline.ts";
 import { type Subscription, uidOf } from "./subscription.ts";
 
-interface SubscriptionsParts {
+interface SubscriptionsPorts {
   readonly subscriber: {
-    /** Rejects `unavailable`. */
+    /** Rejects with `unavailable`. */
     subscribe(name: string): Promise<void>;
     unsubscribe(name: string): void;
   };
   readonly channels: Channels;
   readonly clock: Clock;
   readonly nameOf: (topic: Topic) => string;
+  /** Time between `unlisten` and the unsubscribe, milliseconds. */
   readonly lingerMs: number;
-  /** Limit of delayed unsubscribes. */
+  /** Maximum number of topics that wait for their delayed unsubscribe. */
   readonly maxLingering: number;
-  /** Longest wait for a lost topic. */
+  /** Maximum time that a caller waits for a lost topic, milliseconds. */
   readonly timeoutMs: number;
-  /** See `ResyncHandler`. */
+  /** Returns the users that could not be checked, see `ResyncHandler`. */
   readonly judgeUsers: ResyncHandler["judgeUsers"];
   readonly onError: (error: unknown, what: string) => void;
-  /** Missed publications of these topics that the store keeps are delivered. */
+  /** Called when the missed publications of these topics that are in the store are delivered. */
   readonly onRestored: (topics: readonly Topic[]) => void;
 }
 
 interface Entry extends Subscription {
-  /** Settles with the first subscription, and then `opening` with the position in the channel. */
+  /** Settles when the topic is subscribed for the first time. */
   subscribed: Promise<void>;
+  /** Settles after `subscribed`, when the channel's position is known as well. */
   opening: Promise<void>;
-  /** Another caller waits for it, or was answered. */
+  /** True if another caller waits for the topic, or already uses it. */
   isShared: boolean;
-  /** Callers wait for it while the topic is lost. */
+  /** Resolves when the topic is restored. Present if callers wait for the lost topic. */
   back: Deferred | undefined;
 }
 
-/** A topic that is subscribed again, and how often it had been lost by then. */
-interface Restoring {
+/** A topic that is subscribed again, with its number of losses at that time. */
+interface Restoration {
   readonly entry: Entry;
   readonly lostCount: number;
 }
 
-const RETRY_MS = 200;
+const RETRY_INTERVAL_MS = 200;
 const DONE = Promise.resolve();
 
 export class Subscriptions {
-  readonly #parts: SubscriptionsParts;
+  readonly #ports: SubscriptionsPorts;
   readonly #entries = new Map<string, Entry>();
-  readonly #lingering: DelayedUnsubscribe<Entry>;
-  /** Lost, or subscribed again and not recovered. */
+  readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
+  /** Topics that are lost, or are subscribed again and not restored yet. */
   readonly #lost = new Set<Entry>();
+  /** Resolves when no topic is lost. Present if a caller waits for it. */
   #allWhole: Deferred | undefined;
-  /** Users' topics that are lost and not judged since. */
+  /** Users' topics that were lost and whose user has not been checked since. */
   readonly #unjudged = new Set<Entry>();
+  /** Resolves when all users are checked. Present if a caller waits for it. */
   #allJudged: Deferred | undefined;
-  /** Subscribed again; recovered together. */
-  #back: Restoring[] = [];
-  /** Recovered; announced together. */
-  #restored: Restoring[] = [];
+  /** Topics that are subscribed again and will be restored together. */
+  #resubscribed: Restoration[] = [];
+  /** Topics that are recovered and will be reported together. */
+  #recovered: Restoration[] = [];
+  /** Argument of the last call of `hold`. */
   #heldSinceMs: number | undefined;
   #isClosed = false;
 
-  constructor(parts: SubscriptionsParts) {
-    this.#parts = parts;
-    const { lingerMs, maxLingering: max } = parts;
+  constructor(ports: SubscriptionsPorts) {
+    this.#ports = ports;
+    const { lingerMs, maxLingering: max } = ports;
     const forget = (entry: Entry) => this.#forget(entry);
-    this.#lingering = new DelayedUnsubscribe({ lingerMs, max, forget });
+    this.#delayedUnsubscribes = new DelayedUnsubscribe({ lingerMs, max, forget });
   }
 
   named(name: string): Subscription | undefined {
     return this.#entries.get(name);
   }
 
-  /** Rejects `unavailable`; a topic subscribed before, or awaited by others, stays wanted. */
+  /**
+   * Subscribes to a topic and resolves when its publications are delivered. Rejects with
+   * `unavailable`. A topic that was subscribed before, or that another caller waits for, stays
+   * subscribed.
+   */
   listen(topic: Topic): Promise<void> {
-    return this.#wanted(topic, (entry) => entry.opening);
+    return this.#request(topic, (entry) => entry.opening);
   }
 
-  /** Rejects as `listen`. */
+  /** Subscribes to a topic and resolves when its publications arrive. Rejects like `listen`. */
   subscribe(topic: Topic): Promise<void> {
-    return this.#wanted(topic, (entry) => entry.subscribed);
+    return this.#request(topic, (entry) => entry.subscribed);
   }
 
+  /** Unsubscribes from a topic after a delay, unless it is needed again. */
   unlisten(topic: Topic): void {
-    const entry = this.#entries.get(this.#parts.nameOf(topic));
-    if (entry !== undefined) this.#lingering.add(entry);
+    const entry = this.#entries.get(this.#ports.nameOf(topic));
+    if (entry !== undefined) this.#delayedUnsubscribes.add(entry);
   }
 
-  /** These subscriptions are lost. */
+  /** Records that these subscriptions are lost. */
   lost(names: readonly string[], sinceMs: number): void {
     for (const name of names) {
       const entry = this.#entries.get(name);
@@ -103,11 +114,11 @@ export class Subscriptions {
       entry.lostAtMs ??= sinceMs;
       this.#lost.add(entry);
       if (uidOf(entry.topic) !== undefined) this.#unjudged.add(entry);
-      this.#parts.channels.lost(entry);
+      this.#ports.channels.lost(entry);
     }
   }
 
-  /** These are subscribed again. */
+  /** Records that these topics are subscribed again, and starts to restore them. */
   back(names: readonly string[]): void {
     for (const name of names) {
       const entry = this.#entries.get(name);
@@ -117,30 +128,34 @@ export class Subscriptions {
     }
   }
 
-  /** Rights may have ended unnoticed since then: treats all topics as lost. Once per `sinceMs`. */
+  /**
+   * Treats all topics as lost since `sinceMs`, because users may have lost access without notice.
+   * Further calls with the same time have no effect.
+   */
   hold(sinceMs: number): void {
     if (this.#heldSinceMs === sinceMs) return;
     this.#heldSinceMs = sinceMs;
     const names: string[] = [];
-    for (const entry of this.#entries.values()) if (entry.isUp) names.push(entry.name); // also during recovery: its judgement is outdated
+    // Topics that are being restored are included, because their check is outdated.
+    for (const entry of this.#entries.values()) if (entry.isUp) names.push(entry.name);
     this.lost(names, sinceMs);
     this.back(names);
   }
 
-  /** Resolves when all users whose topics were lost are judged. */
+  /** Resolves when all users whose topics were lost have been checked. */
   async usersJudged(): Promise<void> {
     if (this.#unjudged.size === 0) return;
     this.#allJudged ??= deferred();
     await this.#allJudged.promise;
   }
 
-  /** No topic that concerns the caller is lost or unrecovered. */
+  /** Returns true if no topic that concerns the caller is lost or being restored. */
   areWhole(concerns: (topic: Topic) => boolean): boolean {
     for (const { topic } of this.#lost) if (concerns(topic)) return false;
     return true;
   }
 
-  /** Resolves when no topic is lost or unrecovered. */
+  /** Resolves when no topic is lost or being restored. */
   async settled(): Promise<void> {
     if (this.#lost.size === 0) return;
     this.#allWhole ??= deferred();
@@ -149,23 +164,23 @@ export class Subscriptions {
 
   close(): void {
     this.#isClosed = true;
-    this.#lingering.close();
+    this.#delayedUnsubscribes.close();
     for (const entry of [...this.#entries.values()]) this.#forget(entry);
   }
 
-  #wanted(topic: Topic, stage: (entry: Entry) => Promise<void>): Promise<void> {
+  #request(topic: Topic, stage: (entry: Entry) => Promise<void>): Promise<void> {
     if (this.#isClosed) return Promise.reject(new BrokerError("unavailable"));
-    const name = this.#parts.nameOf(topic);
-    const found = this.#entries.get(name);
-    if (found === undefined) return stage(this.#open(topic, name));
-    this.#lingering.delete(found);
-    if (this.#isThere(found)) return stage(found);
-    found.isShared = true;
-    return this.#comesBack(found);
+    const name = this.#ports.nameOf(topic);
+    const entry = this.#entries.get(name);
+    if (entry === undefined) return stage(this.#open(topic, name));
+    this.#delayedUnsubscribes.delete(entry);
+    if (this.#isWhole(entry)) return stage(entry);
+    entry.isShared = true;
+    return this.#waitUntilWhole(entry);
   }
 
   #open(topic: Topic, name: string): Entry {
-    const { channels } = this.#parts;
+    const { channels } = this.#ports;
     const sequencer = channels.sequencerOf(topic);
     const entry: Entry = {
       ...{
@@ -185,121 +200,124 @@ export class Subscriptions {
     entry.opening = this.#begin(entry).catch((error) => {
       if (entry.isShared) {
         entry.subscribed = DONE;
-        entry.opening = DONE; // it was subscribed; recovery brings it back
+        entry.opening = DONE; // was subscribed, and will be restored in the background
       } else {
-        this.#lingering.delete(entry);
+        this.#delayedUnsubscribes.delete(entry);
         this.#forget(entry);
       }
       throw error;
     });
-    entry.opening.catch(() => {}); // a caller of `subscribe` does not wait for it
+    entry.opening.catch(() => {}); // a caller of `subscribe` does not await it
     return entry;
   }
 
   async #subscribe(entry: Entry): Promise<void> {
-    await this.#parts.subscriber.subscribe(entry.name);
+    await this.#ports.subscriber.subscribe(entry.name);
     if (entry.lostCount === 0) entry.isUp = true;
   }
 
   async #begin(entry: Entry): Promise<void> {
-    const { channels, clock } = this.#parts;
+    const { channels, clock } = this.#ports;
     await entry.subscribed;
     if (entry.sequencer !== undefined) await channels.begin(entry.sequencer);
-    if (!this.#isThere(entry)) await this.#comesBack(entry);
+    if (!this.#isWhole(entry)) await this.#waitUntilWhole(entry);
     if (!entry.isOpen) throw new BrokerError("unavailable");
     entry.sinceMs = clock();
     entry.subscribed = DONE;
     entry.opening = DONE;
   }
 
-  #isThere(entry: Entry): boolean {
+  #isWhole(entry: Entry): boolean {
     return entry.lostAtMs === undefined;
   }
 
-  async #comesBack(entry: Entry): Promise<void> {
+  async #waitUntilWhole(entry: Entry): Promise<void> {
     entry.back ??= deferred();
     const { promise } = entry.back;
-    const { timeoutMs } = this.#parts;
+    const { timeoutMs } = this.#ports;
     await within(promise, timeoutMs, "the topic did not come back");
     if (!entry.isOpen) throw new BrokerError("unavailable");
   }
 
-  /** Together with all others of this event-loop turn: each recovery scans the sequencers. */
-  #restoreSoon(restoring: Restoring): void {
-    if (this.#back.push(restoring) > 1) return;
+  /** Queues a topic. All topics of one event-loop turn are restored together. */
+  #restoreSoon(restoration: Restoration): void {
+    if (this.#resubscribed.push(restoration) > 1) return;
     setImmediate(() => {
-      const back = this.#back.filter((one) => this.#isCurrent(one));
-      this.#back = [];
+      const back = this.#resubscribed.filter((restoration) => this.#isCurrent(restoration));
+      this.#resubscribed = [];
       void this.#restoreAll(back);
     });
   }
 
   /**
-   * Users before groups: a session that lost its right receives nothing. Users that could not be
-   * judged are retried.
+   * Checks the users, then restores the topics. No group is restored before all users are checked,
+   * so that a session that lost its access receives nothing. Topics whose user could not be checked
+   * are retried.
    */
-  async #restoreAll(back: readonly Restoring[]): Promise<void> {
+  async #restoreAll(back: readonly Restoration[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {
       const uids = back.flatMap(({ entry }) => uidOf(entry.topic) ?? []);
-      const left = uids.length > 0 ? await this.#parts.judgeUsers(uids) : [];
-      unjudged = new Set(left);
+      const uncheckedUids = uids.length > 0 ? await this.#ports.judgeUsers(uids) : [];
+      unjudged = new Set(uncheckedUids);
     } catch (error) {
-      return this.#restoreLater(back, error);
+      return this.#retryLater(back, error);
     }
-    const waits = ({ entry }: Restoring): boolean => {
+    const isUnjudged = ({ entry }: Restoration): boolean => {
       const uid = uidOf(entry.topic);
       return uid === undefined ? unjudged.size > 0 : unjudged.has(uid);
     };
     if (unjudged.size > 0)
-      void this.#restoreLater(back.filter(waits), new BrokerError("unavailable"));
-    const judged = back.filter((one) => this.#isCurrent(one) && !waits(one));
-    for (const { entry } of judged) this.#judged(entry);
-    const restored = this.#parts.channels.restore(judged.map(({ entry }) => entry));
-    for (const [at, one] of judged.entries()) void this.#restore(one, restored[at]);
+      void this.#retryLater(back.filter(isUnjudged), new BrokerError("unavailable"));
+    const judged = back.filter((item) => this.#isCurrent(item) && !isUnjudged(item));
+    for (const { entry } of judged) this.#markJudged(entry);
+    const restored = this.#ports.channels.restore(judged.map(({ entry }) => entry));
+    for (const [at, restoration] of judged.entries()) void this.#restore(restoration, restored[at]);
   }
 
-  async #restore(restoring: Restoring, recovered: Promise<void> | undefined): Promise<void> {
+  async #restore(restoration: Restoration, recovered: Promise<void> | undefined): Promise<void> {
     try {
       await recovered;
-      if (this.#restored.push(restoring) === 1) setImmediate(() => this.#announceRestored());
+      if (this.#recovered.push(restoration) === 1) setImmediate(() => this.#announceRestored());
     } catch (error) {
-      await this.#restoreLater([restoring], error);
+      await this.#retryLater([restoration], error);
     }
   }
 
-  async #restoreLater(back: readonly Restoring[], error: unknown): Promise<void> {
-    this.#parts.onError(error, "Missed messages could not be read");
-    await pause(RETRY_MS);
-    for (const one of back) this.#restoreSoon(one);
+  async #retryLater(back: readonly Restoration[], error: unknown): Promise<void> {
+    this.#ports.onError(error, "Missed messages could not be read");
+    await pause(RETRY_INTERVAL_MS);
+    for (const restoration of back) this.#restoreSoon(restoration);
   }
 
-  /** False: lost again, or not wanted any more. */
-  #isCurrent({ entry, lostCount }: Restoring): boolean {
+  /** Returns false if the topic was lost again meanwhile, or is not needed any more. */
+  #isCurrent({ entry, lostCount }: Restoration): boolean {
     return entry.isOpen && entry.lostCount === lostCount;
   }
 
   #announceRestored(): void {
-    const whole = this.#restored.filter((one) => this.#isCurrent(one)).map(({ entry }) => entry);
-    this.#restored = [];
+    const whole = this.#recovered
+      .filter((restoration) => this.#isCurrent(restoration))
+      .map(({ entry }) => entry);
+    this.#recovered = [];
     if (whole.length === 0) return;
     for (const entry of whole) entry.lostAtMs = undefined;
-    this.#parts.onRestored(whole.map(({ topic }) => topic));
+    this.#ports.onRestored(whole.map(({ topic }) => topic));
     for (const entry of whole) {
-      this.#noLongerLost(entry);
+      this.#markWhole(entry);
     }
   }
 
-  #judged(entry: Entry): void {
+  #markJudged(entry: Entry): void {
     if (!this.#unjudged.delete(entry) || this.#unjudged.size > 0) return;
     this.#allJudged?.resolve();
     this.#allJudged = undefined;
   }
 
-  #noLongerLost(entry: Entry): void {
+  #markWhole(entry: Entry): void {
     entry.back?.resolve();
     entry.back = undefined;
-    this.#judged(entry);
+    this.#markJudged(entry);
     this.#lost.delete(entry);
     if (this.#lost.size > 0) return;
     this.#allWhole?.resolve();
@@ -310,70 +328,73 @@ export class Subscriptions {
     if (!entry.isOpen) return;
     entry.isOpen = false;
     this.#entries.delete(entry.name);
-    this.#parts.channels.closed(entry);
-    this.#noLongerLost(entry);
-    this.#parts.subscriber.unsubscribe(entry.name);
+    this.#ports.channels.closed(entry);
+    this.#markWhole(entry);
+    this.#ports.subscriber.unsubscribe(entry.name);
   }
 }
 
-/** Releases items after a delay, unless one is wanted again; over the limit the oldest at once. */
+/**
+ * Items that are released after a delay, unless they are deleted before. If there are more than the
+ * maximum, the oldest is released at once.
+ */
 class DelayedUnsubscribe<Item> {
-  readonly #lingerMs: number;
+  readonly #delayMs: number;
   readonly #max: number;
   readonly #forget: (item: Item) => void;
-  /** Deadlines, in order. */
-  readonly #ends = new Map<Item, number>();
+  /** Time of each item's release (`performance.now()`), in ascending order. */
+  readonly #deadlines = new Map<Item, number>();
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(parts: {
+  constructor(ports: {
     readonly lingerMs: number;
     readonly max: number;
     readonly forget: (item: Item) => void;
   }) {
-    this.#lingerMs = parts.lingerMs;
-    this.#max = parts.max;
-    this.#forget = parts.forget;
+    this.#delayMs = ports.lingerMs;
+    this.#max = ports.max;
+    this.#forget = ports.forget;
   }
 
-  /** No effect on a waiting item. */
+  /** Adds an item. Has no effect if it is waiting already. */
   add(item: Item): void {
-    if (this.#ends.has(item)) return;
-    this.#ends.set(item, performance.now() + this.#lingerMs);
-    if (this.#ends.size > this.#max) this.#end(this.#oldest?.[0]);
+    if (this.#deadlines.has(item)) return;
+    this.#deadlines.set(item, performance.now() + this.#delayMs);
+    if (this.#deadlines.size > this.#max) this.#release(this.#oldest?.[0]);
     this.#arm();
   }
 
   delete(item: Item): void {
-    this.#ends.delete(item);
+    this.#deadlines.delete(item);
   }
 
-  /** Releases nothing any more. */
+  /** Drops all items without releasing them. */
   close(): void {
     clearTimeout(this.#timer);
-    this.#ends.clear();
+    this.#deadlines.clear();
   }
 
   get #oldest(): readonly [Item, number] | undefined {
-    return this.#ends.entries().next().value;
+    return this.#deadlines.entries().next().value;
   }
 
   #arm(): void {
     const oldest = this.#oldest;
     if (this.#timer !== undefined || oldest === undefined) return;
-    const leftMs = Math.max(0, oldest[1] - performance.now());
+    const delayMs = Math.max(0, oldest[1] - performance.now());
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       const now = performance.now();
-      for (const [item, endsAt] of this.#ends)
-        if (endsAt <= now) this.#end(item);
+      for (const [item, deadline] of this.#deadlines)
+        if (deadline <= now) this.#release(item);
         else break;
       this.#arm();
-    }, leftMs).unref();
+    }, delayMs).unref();
   }
 
-  #end(item: Item | undefined): void {
+  #release(item: Item | undefined): void {
     if (item === undefined) return;
-    this.#ends.delete(item);
+    this.#deadlines.delete(item);
     this.#forget(item);
   }
 }

@@ -1,6 +1,6 @@
-// The topics' side of a node of a cluster on Redis: what it publishes, what it listens to, and that
-// the listener gets all of it in order, once. There is no short cut within a node: everything goes
-// through Redis. State: the listener; the parts hold theirs.
+// Publishes and receives the events of a node through Redis. The listener receives the events of
+// each channel once and in order. A node receives its own publications through Redis as well. Owns
+// the listener.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
@@ -17,21 +17,22 @@ import { groupOf } from "./subscription.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import {
   NO_RESYNC,
-  seldom,
+  rateLimited,
   TOPICS_LIMITS,
   type TopicsMetrics,
-  type TopicsParts,
-} from "./topics-parts.ts";
+  type TopicsPorts,
+} from "./topics-ports.ts";
 
-/** Where it is not known how far messages were delivered: nobody counts as a later member. */
-const NO_LATER = Number.POSITIVE_INFINITY;
+/** Seq for `judgeGroup` if the delivered seq is unknown. No user became a member after it. */
+const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
-export function createRedisTopics(parts: TopicsParts): ClusterTopics {
-  const { link, feed, clock, nodeId, lingerMs, metrics } = parts;
+/** Creates the topics of a node. They are connected by `start`. */
+export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
+  const { link, feed, clock, nodeId, lingerMs, metrics } = ports;
   const { isCluster, settings } = link;
   const { timeoutMs } = settings;
-  const limits = { ...TOPICS_LIMITS, ...parts.limits };
-  const onError = seldom(parts.onError);
+  const limits = { ...TOPICS_LIMITS, ...ports.limits };
+  const onError = rateLimited(ports.onError);
   const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
   let listener: (event: ClusterEvent) => void = () => {};
   let resync = NO_RESYNC;
@@ -76,7 +77,7 @@ export function createRedisTopics(parts: TopicsParts): ClusterTopics {
     onError,
     name: `jindou-${nodeId}`,
     onFrame(name, frame) {
-      holdIfSilent();
+      fenceIfSilent();
       incoming.accept(name, frame);
     },
     onLost: (names, sinceMs) => subscriptions.lost(names, sinceMs),
@@ -90,7 +91,7 @@ export function createRedisTopics(parts: TopicsParts): ClusterTopics {
     onError,
     maxLingering: limits.maxLingering,
     onRestored(topics) {
-      restored(topics);
+      reportRestored(topics);
       incoming.tellHeld();
     },
     judgeUsers: (uids) => resync.judgeUsers(uids),
@@ -106,39 +107,45 @@ export function createRedisTopics(parts: TopicsParts): ClusterTopics {
     }
   }
 
-  /** The listener makes good what no store has of the meantime. */
-  function restored(topics: readonly Topic[]): void {
+  /**
+   * Reports that the topics' stored events are delivered. For users' and presence topics the
+   * listener must also recover the missed events that no store keeps.
+   */
+  function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
     metrics?.resubscribed(topics.length);
   }
 
-  /** Before what was read of a channel is delivered. Rejects `unavailable`. */
+  /**
+   * Checks who may receive a channel's missed events. Called after they were read and before they
+   * are delivered. Rejects with `unavailable`.
+   */
   async function judge({ key, delivered }: Sequencer): Promise<void> {
     const group = groupOf(key);
     if (!isCluster) {
       const judged = subscriptions.usersJudged();
       await within(judged, timeoutMs, "users are not judged yet");
-      await subscriber.mark(); // a session that ended before the read has ended here by now
+      await subscriber.mark(); // events that ended a session before the read have arrived by now
     }
-    if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? NO_LATER);
+    if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);
   }
 
   /**
-   * Where no heartbeat was confirmed lately, nothing more is delivered before it was judged. Asked
-   * when something is about to be delivered: after this process stood still, what came meanwhile is
-   * read before any timer runs.
+   * Suspends all topics until users are checked if no heartbeat was confirmed recently. Called
+   * before each delivery and not by a timer: after a freeze of this process, the event loop reads
+   * received frames before it runs timers.
    */
-  function holdIfSilent(): void {
-    if (isCluster) return; // heartbeats go to one server, which tells nothing about the others
+  function fenceIfSilent(): void {
+    if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers
     const sinceMs = resync.silentSinceMs();
     if (sinceMs !== undefined) subscriptions.hold(sinceMs);
   }
 
   /**
-   * Resolves once everything published to the node's topics before the call was delivered. Rejects
-   * `unavailable` in time.
+   * Resolves when everything that was published to this node's topics before the call has been
+   * delivered. Rejects with `unavailable` after a timeout.
    */
-  async function arrived(): Promise<void> {
+  async function waitUntilDelivered(): Promise<void> {
     await subscriber.mark();
     channels.closeGaps();
     await within(
@@ -149,39 +156,39 @@ export function createRedisTopics(parts: TopicsParts): ClusterTopics {
   }
 
   return {
-    onEvent(given, givenResync) {
-      listener = given;
-      resync = givenResync;
+    onEvent(newListener, handler) {
+      listener = newListener;
+      resync = handler;
     },
-    /** Connects for subscriptions; the link must be up. Throws when Redis does not let it. */
+    /** Connects the subscriber. The link must be up. Throws if Redis refuses the connection. */
     start: () => subscriber.start(),
-    /** Forgets all topics and delivers nothing any more. Safe to call twice. */
+    /** Drops all topics. Nothing is delivered afterwards. May be called more than once. */
     async close() {
       await publishing.settled();
       subscriptions.close();
       subscriber.close();
     },
-    /** Throws `unavailable` while what is published may not come. */
+    /** Throws `unavailable` while publications may not reach this node. */
     async ping() {
       if (!subscriber.isWhole) throw new BrokerError("unavailable");
     },
-    /** Rejects `unavailable`; a topic that was subscribed to before stays wanted then. */
+    /** Rejects with `unavailable`. A topic that was subscribed before stays subscribed. */
     listen: (topic) => subscriptions.listen(topic),
-    /** Rejects as `listen`. */
+    /** Rejects like `listen`. */
     subscribe: (topic) => subscriptions.subscribe(topic),
     unlisten: (topic) => subscriptions.unlisten(topic),
     publish: (event) => publishing.publish(event),
     announce: (events) => publishing.announce(events),
-    /** Rejects `unavailable` in time. */
+    /** Rejects with `unavailable` after a timeout. */
     async barrier() {
       await publishing.settled();
-      await arrived();
+      await waitUntilDelivered();
     },
     recovery(concerns) {
-      holdIfSilent();
-      return subscriptions.areWhole(concerns) ? undefined : arrived();
+      fenceIfSilent();
+      return subscriptions.areWhole(concerns) ? undefined : waitUntilDelivered();
     },
     /** Never rejects. */
-    delivered: () => (isCluster ? undefined : arrived().catch(() => {})),
+    delivered: () => (isCluster ? undefined : waitUntilDelivered().catch(() => {})),
   };
 }

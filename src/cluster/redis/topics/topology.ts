@@ -1,5 +1,5 @@
-// Maps topic names to servers: the only server, or on a Cluster the primary of the name's slot,
-// polled. State: the slot map.
+// Maps topic names to servers: to the only server, or on a Redis Cluster to the primary of the
+// name's slot. Reads the slots regularly. Owns the map of slots.
 
 import type { Redis } from "ioredis";
 import type { Clock } from "../../../broker/ports.ts";
@@ -7,14 +7,14 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { SLOTS, slotOf } from "../../../redis/slots.ts";
 import { pause } from "./deadline.ts";
 
-/** `host:port`; undefined: no known server. */
+/** Address of a server, as `host:port`. */
 export type Address = string;
 
-/** Address without a Cluster. */
+/** Address that stands for the only server, without a Redis Cluster. */
 export const ONLY_SERVER: Address = "";
 
-const ASK_MS = 1000;
-const HURRY_MS = 200;
+const POLL_INTERVAL_MS = 1000;
+const FAST_POLL_INTERVAL_MS = 200;
 
 export class Topology {
   readonly #link: RedisLink;
@@ -22,29 +22,29 @@ export class Topology {
   readonly #onChange: (sinceMs: number) => void;
   readonly #onError: (error: unknown, what: string) => void;
   #owners: readonly (Address | undefined)[] = [];
-  #askedAtMs = 0;
-  #isHurried = false;
+  #readAtMs = 0;
+  #isFast = false;
   #isClosed = false;
 
   constructor(
     link: RedisLink,
-    parts: {
+    ports: {
       readonly clock: Clock;
-      /** Slots moved at or after that time. */
+      /** Called when slots were moved. `sinceMs` is the earliest possible time of the move. */
       readonly onChange: (sinceMs: number) => void;
       readonly onError: (error: unknown, what: string) => void;
     },
   ) {
     this.#link = link;
-    this.#clock = parts.clock;
-    this.#onChange = parts.onChange;
-    this.#onError = parts.onError;
+    this.#clock = ports.clock;
+    this.#onChange = ports.onChange;
+    this.#onError = ports.onError;
   }
 
-  /** Throws what Redis throws. */
+  /** Reads the slots for the first time. Throws the error of Redis. */
   async start(): Promise<void> {
     if (!this.#link.isCluster) return;
-    await this.#ask();
+    await this.#readSlots();
     void this.#watch();
   }
 
@@ -52,64 +52,68 @@ export class Topology {
     this.#isClosed = true;
   }
 
+  /** Returns the server of the name's slot, `undefined` if it is unknown. */
   addressOf(name: string): Address | undefined {
     return this.#link.isCluster ? this.#owners[slotOf(name)] : ONLY_SERVER;
   }
 
-  /** All servers with slots. */
+  /** Returns all servers that have slots. */
   addresses(): ReadonlySet<Address> {
     if (!this.#link.isCluster) return new Set([ONLY_SERVER]);
-    return new Set(this.#owners.filter((one) => one !== undefined));
+    return new Set(this.#owners.filter((address) => address !== undefined));
   }
 
-  /** A name with `tail` in a slot of the server; undefined: it has no slots. */
-  nameAt(address: Address, tail: string): string | undefined {
+  /**
+   * Returns a topic name that ends with `suffix` and belongs to a slot of the server. Returns
+   * `undefined` if the server has no slot.
+   */
+  nameAt(address: Address, suffix: string): string | undefined {
     for (let at = 0; at < SLOTS; at++) {
-      const name = `${this.#link.keys.prefix}:{m${at}}:${tail}`;
+      const name = `${this.#link.keys.prefix}:{m${at}}:${suffix}`;
       if (this.addressOf(name) === address) return name;
     }
     return undefined;
   }
 
-  /** Polls more often while the map seems outdated. */
+  /** Reads the slots more often (`true`) while the map may be outdated. */
   hurry(isHurried: boolean): void {
-    this.#isHurried = isHurried;
+    this.#isFast = isHurried;
   }
 
   async #watch(): Promise<void> {
     let waitedMs = 0;
     while (!this.#isClosed) {
-      await pause(HURRY_MS);
-      waitedMs += HURRY_MS;
-      if (waitedMs < ASK_MS && !this.#isHurried) continue;
+      await pause(FAST_POLL_INTERVAL_MS);
+      waitedMs += FAST_POLL_INTERVAL_MS;
+      if (waitedMs < POLL_INTERVAL_MS && !this.#isFast) continue;
       waitedMs = 0;
-      await this.#ask().catch((error) =>
+      await this.#readSlots().catch((error) =>
         this.#onError(error, "The slots of the Redis Cluster could not be read"),
       );
     }
   }
 
-  async #ask(): Promise<void> {
-    const node = this.#someNode();
+  async #readSlots(): Promise<void> {
+    const node = this.#randomServer();
     if (node === undefined) return;
     const atMs = this.#clock();
     const ranges = await node.cluster("SLOTS");
     const owners: (Address | undefined)[] = Array(SLOTS).fill(undefined);
     for (const [first, last, primary] of ranges) {
       if (primary === undefined) continue;
-      const [host, port] = primary; // no host: the server that answered
+      const [host, port] = primary; // an empty host means the server that replied
       const address = `${host || node.options.host}:${port}`;
       owners.fill(address, first, last + 1);
     }
-    const isSame = owners.every((one, slot) => one === this.#owners[slot]);
-    const sinceMs = this.#askedAtMs;
+    const isSame = owners.every((address, slot) => address === this.#owners[slot]);
+    const sinceMs = this.#readAtMs;
     this.#owners = owners;
-    this.#askedAtMs = atMs;
+    this.#readAtMs = atMs;
     if (!isSame) this.#onChange(sinceMs);
   }
 
-  /** A random connected server. */
-  #someNode(): Redis | undefined {
+  /** Returns a random server that is connected. */
+  #randomServer(): Redis | undefined {
     const ready = this.#link.primaries().filter(({ status }) => status === "ready");
     return ready[Math.floor(Math.random() * ready.length)];
   }

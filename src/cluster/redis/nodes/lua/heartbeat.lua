@@ -1,15 +1,20 @@
--- An incarnation (one process from start to death) says that it lives and reads which others do.
--- One that fell silent is declared dead here: its node comes back as another incarnation. Time is
--- Redis' own; while no incarnation at all could say anything (Redis was away) none dies of it.
--- KEYS: beats ZSET incarnation → ms of its last heartbeat; nodes HASH incarnation → node
---   description;
---   clock HASH: tick (ms of the newest heartbeat of any), resumed (ms at which heartbeats came
---     again after a silence of all)
--- ARGV: incarnation, its node id, its description, ms of silence that are death, `enter` (a new
---   incarnation) or `beat`
--- Reply: {'ok', {incarnation, description, …} that live, ms of Redis' time} or {'dead'}: the
---   incarnation is not among the living;
---   or {'taken'}: of `enter`, another incarnation of the same node id lives
+-- Records the heartbeat of an incarnation (one process of a node, from start to death), declares
+-- silent incarnations dead, and returns the live ones. All times come from Redis' clock. While no
+-- incarnation could send a heartbeat, because Redis was unreachable, none is declared dead for it.
+--
+-- KEYS   beats        sorted set: incarnation -> time of its last heartbeat, milliseconds
+--        nodes        hash: incarnation -> description of its node
+--        clock        hash: tick     time of the newest heartbeat of any incarnation, milliseconds
+--                           resumed  time of the first heartbeat after all had been silent
+-- ARGV   incarnation
+--        node         node id of the incarnation
+--        description  JSON, see NodeInfo
+--        silence      milliseconds without a heartbeat after which an incarnation is dead
+--        mode         'enter' for a new incarnation, 'beat' for a known one
+-- Reply  {'ok', {incarnation, description, ...}, now}  the live incarnations and Redis' time
+--        {'dead'}                                      'beat': the incarnation is not live
+--        {'taken'}                                     'enter': another incarnation of the node id
+--                                                      is live
 local beats, nodes, clock = KEYS[1], KEYS[2], KEYS[3]
 local incarnation, node, silence, mode = ARGV[1], ARGV[2], tonumber(ARGV[4]), ARGV[5]
 local time = redis.call('TIME')

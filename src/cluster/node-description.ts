@@ -1,0 +1,59 @@
+// The description that a node publishes about itself. Owns the last reading of the process's CPU
+// time, from which the load is computed.
+
+import type { NodeInfo } from "../broker/ports.ts";
+
+/** Facts from which a node's description is built. */
+export interface NodeDetails {
+  readonly nodeId: string;
+  /** Value of the setting `cluster.clientAddress`. */
+  readonly clientAddress: string;
+  readonly version: string;
+  /** Unix milliseconds. */
+  readonly startedAtMs: number;
+  /** Returns true if the node is about to stop and accepts no new sessions. */
+  readonly isDraining: () => boolean;
+  /** Returns the number of sessions on the node. */
+  readonly sessions: () => number;
+}
+
+/** Weight of a new reading in the smoothed load. The previous load has the rest of the weight. */
+const NEW_READING_WEIGHT = 0.3;
+/** Shortest time between two readings. CPU time over a shorter time is too inexact. */
+const MIN_INTERVAL_MS = 100;
+
+/**
+ * Returns a function that describes the node as it is now. `load` is the CPU usage since the
+ * previous call, smoothed over several calls.
+ */
+export function createNodeDescription(details: NodeDetails): () => NodeInfo {
+  const load = createLoadMeter();
+  return () => ({
+    nodeId: details.nodeId,
+    clientAddress: details.clientAddress,
+    version: details.version,
+    startedAtMs: details.startedAtMs,
+    sessions: details.sessions(),
+    load: load(),
+    isDraining: details.isDraining(),
+  });
+}
+
+/** Returns a function that returns this process's recent CPU usage, as a fraction of one core. */
+function createLoadMeter(): () => number {
+  let readAtMs = performance.now();
+  let usage = process.cpuUsage();
+  let load = 0;
+  return () => {
+    const elapsedMs = performance.now() - readAtMs;
+    if (elapsedMs < MIN_INTERVAL_MS) return load;
+    const { user, system } = process.cpuUsage(usage);
+    readAtMs += elapsedMs;
+    usage = process.cpuUsage();
+    const reading = Math.min(1, (user + system) / 1000 / elapsedMs);
+    load = round(load + (reading - load) * NEW_READING_WEIGHT);
+    return load;
+  };
+}
+
+const round = (share: number): number => Math.round(share * 1000) / 1000;

@@ -1,0 +1,86 @@
+// Ports, limits and error reporting that the files of this folder share.
+
+import type { Clock, ClusterEvent, ResyncHandler } from "../../../broker/ports.ts";
+import type { ChannelFeed } from "../../../redis/channel-feed.ts";
+import type { RedisLink } from "../../../redis/link.ts";
+
+export type OnError = (error: unknown, what: string) => void;
+
+export interface TopicsPorts {
+  /** Link to Redis, shared with the store. Must be started before the topics. */
+  readonly link: RedisLink;
+  /** Reads of the store that do not wait until publications are delivered. Not used before `start`. */
+  readonly feed: ChannelFeed;
+  readonly nodeId: string;
+  readonly clock: Clock;
+  /** Time between `unlisten` and the unsubscribe, milliseconds. */
+  readonly lingerMs: number;
+  /** Called with errors that no caller receives. */
+  readonly onError: OnError;
+  readonly metrics?: TopicsMetrics;
+  readonly limits?: Partial<TopicsLimits>;
+}
+
+/** Checks users' access after publications were missed, before any event is delivered again. */
+export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeGroup"> {
+  /**
+   * Returns the time (Unix milliseconds) of the last confirmed heartbeat if the other nodes may have
+   * declared this node dead since then. Returns `undefined` otherwise.
+   */
+  silentSinceMs(): number | undefined;
+}
+
+/** Resync of a node without sessions, which has nobody to check. */
+export const NO_RESYNC: TopicsResync = {
+  silentSinceMs: () => undefined,
+  judgeUsers: async () => [],
+  judgeGroup: async () => {},
+};
+
+export interface TopicsMetrics {
+  /** Counts a catch-up of a channel from the store. */
+  repaired(): void;
+  /**
+   * Counts a publication that was dropped: it is not a valid frame (`unreadable`), it arrived on the
+   * wrong topic (`misplaced`), or the store has not assigned its number (`disproved`).
+   */
+  rejected(why: "unreadable" | "misplaced" | "disproved"): void;
+  /** Counts lost topics that are subscribed again. */
+  resubscribed(topics: number): void;
+}
+
+interface TopicsLimits {
+  /** Time for which a missing publication is waited for before the store is read, milliseconds. */
+  readonly gapMs: number;
+  /** Maximum number of topics that wait for their delayed unsubscribe. */
+  readonly maxLingering: number;
+  /** Maximum number of personal channels with a sequencer. */
+  readonly maxPersonal: number;
+  /** Maximum size of all reorder buffers together. */
+  readonly maxBufferedBytes: number;
+}
+
+export const TOPICS_LIMITS: TopicsLimits = {
+  gapMs: 30,
+  maxLingering: 20_000,
+  maxPersonal: 100_000,
+  maxBufferedBytes: 64 << 20,
+};
+
+export type Deliver = (event: ClusterEvent) => void;
+
+const REPORT_INTERVAL_MS = 1000;
+
+/**
+ * Limits `onError` to one report per second for each `what`. `what` must be a constant, because the
+ * time of the last report is stored for each value.
+ */
+export function rateLimited(onError: OnError): OnError {
+  const reportedMs = new Map<string, number>();
+  return (error, what) => {
+    const now = performance.now();
+    if (now - (reportedMs.get(what) ?? Number.NEGATIVE_INFINITY) < REPORT_INTERVAL_MS) return;
+    reportedMs.set(what, now);
+    onError(error, what);
+  };
+}
