@@ -77,7 +77,7 @@ t.test(
   },
 );
 
-t.test("merged content is pushed without the part that the snapshot contains", async (t) => {
+t.test("merged stream content is pushed without the part that the snapshot contains", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
   const place = { messageSeq: 1, index: 2, nextIndex: 6, textOffset: 1 };
@@ -196,7 +196,7 @@ t.test(
   },
 );
 
-t.test("messages left to the store are not held, except unstored ones", async (t) => {
+t.test("only unstored messages are held while messages are left to the store", async (t) => {
   const { backlog, g, connection } = holding();
   backlog.receiveMessage(messageOf(1));
   backlog.receiveMessage(messageOf(0));

@@ -82,7 +82,7 @@ t.test("a personal message reaches both users, each under the uid of the other",
   t.equal(encodings(sessions, "a"), 2, "the message is encoded once per channel id");
 });
 
-t.test("a message to oneself reaches each other device once", async (t) => {
+t.test("a message to oneself reaches each of the user's other devices once", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice"]);
   const origin = sessions[0]?.session.sessionId ?? "";
   world.server.append({ channel: person("alice"), fromUid: "alice", origin });

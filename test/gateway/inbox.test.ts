@@ -73,7 +73,7 @@ t.test(
 );
 
 t.test(
-  "a command is pushed to the sender's otherDevice sessions, but not to the sending session",
+  "a command is pushed to the sender's other sessions, but not to the sending session",
   async (t) => {
     const world = new World(seeded(1));
     const [sender, otherDevice] = [

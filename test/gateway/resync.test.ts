@@ -119,7 +119,7 @@ t.test("messages sent since a missed addition reach a session that is joining", 
 });
 
 t.test(
-  "missed commands are pushed once, and in order if the session has received one live",
+  "missed commands are pushed once, and in order if the session received a live command before",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

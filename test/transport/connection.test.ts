@@ -103,24 +103,27 @@ t.test("a frame queued by another connection is sent before a direct reply", asy
       );
 });
 
-t.test("frames sent and published within a handler arrive in that order", async (t) => {
-  const { endpoint } = socketEndpoint({
-    received({ connection }) {
-      connection.send("1");
-      connection.subscribe("topic");
-      listener.publish("topic", "2");
-      connection.send("3");
-      listener.publish("topic", "4");
-      connection.send("5");
-      listener.publish("topic", "6");
-    },
-  });
-  const { port, listener } = await startListener(t, { sockets: endpoint });
-  const client = await openClient(t, port);
-  client.socket.send("go");
-  await until(() => client.texts.length === 6);
-  t.strictSame(client.texts, ["1", "2", "3", "4", "5", "6"]);
-});
+t.test(
+  "frames sent and published within a handler arrive in the order they were issued",
+  async (t) => {
+    const { endpoint } = socketEndpoint({
+      received({ connection }) {
+        connection.send("1");
+        connection.subscribe("topic");
+        listener.publish("topic", "2");
+        connection.send("3");
+        listener.publish("topic", "4");
+        connection.send("5");
+        listener.publish("topic", "6");
+      },
+    });
+    const { port, listener } = await startListener(t, { sockets: endpoint });
+    const client = await openClient(t, port);
+    client.socket.send("go");
+    await until(() => client.texts.length === 6);
+    t.strictSame(client.texts, ["1", "2", "3", "4", "5", "6"]);
+  },
+);
 
 t.test("frames sent before a subscribe arrive before the publications of the topic", async (t) => {
   const { seen, endpoint } = socketEndpoint();

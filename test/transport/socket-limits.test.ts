@@ -97,7 +97,7 @@ t.test("malformed handshakes do not block their address", async (t) => {
   for (let n = 0; n < MANY; n++) t.equal(await ask(t, port, [upgrade]), "400", `handshake ${n}`);
 });
 
-t.test("a refused call gets its reply without its whole body being sent", async (t) => {
+t.test("a refused call gets its reply before its whole body is sent", async (t) => {
   const port = await serve(t, routesWith(ok, text("no", 401)));
   const half = new RawClient(t, port);
   half.write(`${head("POST /now", "wrong", 1000)}{`);
@@ -138,7 +138,7 @@ t.test("calls that need no credential count against the address until their repl
   t.equal(clients.filter((one) => one.text.includes("ok")).length, LIMIT);
 });
 
-t.test("the lower one of the body limits of route and endpoint applies", async (t) => {
+t.test("a body is limited by the lower of the limits of its route and its endpoint", async (t) => {
   const common = { method: "POST", handle: ok } as const;
   const port = await serve(t, [
     { ...common, path: "/small", maxBodyBytes: 10 },
