@@ -332,7 +332,7 @@ export async function goLive(
 
 /**
  * Makes the session live in all its channels. Its memberships may have changed since the groups
- * were read. Removals took effect at once, but for additions the groups are read again.
+ * were read. Removals took effect at once. After other changes the groups are read again.
  */
 async function connect(
   session: Session,

@@ -1,6 +1,6 @@
 // The operation table: what each operation of a connected client costs and does. The client checks
 // connection status, rate and the number of running operations. A handler replies, or throws a
-// BrokerError, which the client answers with the ref of the operation.
+// BrokerError, which is then sent to the client with the ref of the operation.
 
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";

@@ -74,7 +74,7 @@ export class Reads {
   readonly #listSlots = new Semaphore(LISTS_AT_ONCE);
 
   /**
-   * A read that is done keeps its slot as long as the client has more than `maxUnreadBytes` unread
+   * A read that is done keeps its slot while the client has more than `maxUnreadBytes` unread
    * bytes.
    */
   constructor(reader: Reader, maxUnreadBytes: number, turns: FairSemaphore) {
