@@ -8,9 +8,8 @@ import type { JindouError } from "./errors.ts";
  * Connection status of a client:
  * - `connecting`: a connection attempt is in progress.
  * - `online`: the session is open.
- * - `offline`: the client waits before its next connection attempt.
- * - `closed`: the client is closed permanently, by `close()` or by the server (see the `kicked`
- *   event).
+ * - `offline`: the client waits before the next attempt.
+ * - `closed`: closed permanently, by `close()` or by the server (see the `kicked` event).
  */
 export type Status = "connecting" | "online" | "offline" | "closed";
 
@@ -24,22 +23,19 @@ export interface Content {
 /** Options of `Client.send`. */
 export interface SendOptions {
   /**
-   * Idempotency key. Sending again with the same key returns the first message and stores no second
-   * one. Default: a random key.
+   * Idempotency key: a message that is sent again with the same key is stored once. Default:
+   * random.
    */
   readonly clientMsgNo?: string;
   /** Whether the message counts as unread for its receivers. Default: true. */
   readonly redDot?: boolean;
   /** Number of seconds after which the message is removed from history. Default: 0, never. */
   readonly expireS?: number;
-  /**
-   * If true, the message is not stored and is delivered only to users who are online. Default:
-   * false.
-   */
+  /** If true, the message is not stored and reaches only users who are online. Default: false. */
   readonly noPersist?: boolean;
   /**
-   * If true, the message is a command: each receiver's inbox keeps it until it is acknowledged, and
-   * it is not part of the channel's history. Default: false.
+   * If true, the message is a command: it stays in each receiver's inbox until it is acknowledged,
+   * and is not part of the channel's history. Default: false.
    */
   readonly syncOnce?: boolean;
   /** Label that is stored and returned with the message. */
@@ -48,12 +44,9 @@ export interface SendOptions {
 
 /** Acknowledgement of a message, sent by the server once the message is durable. */
 export interface Sent {
-  /** Id of the message. Later messages have higher ids. */
+  /** Id of the message. */
   readonly messageId: number;
-  /**
-   * Sequence number of the message in its channel, 0 if it has none (`noPersist` messages and
-   * commands).
-   */
+  /** Sequence number in the channel, 0 for `noPersist` messages and commands. */
   readonly messageSeq: number;
   /** Idempotency key of the message. */
   readonly clientMsgNo: string;
@@ -79,21 +72,18 @@ export interface ReceivedMessage {
   readonly noPersist: boolean;
   /** Number of seconds after `timestampMs` at which the message expires. 0 means never. */
   readonly expireS: number;
-  /** The `clientMsgNo` of a stream that the message refers to, `undefined` if there is none. */
+  /** The `clientMsgNo` of a stream that the message refers to, if any. */
   readonly streamNo: string | undefined;
-  /** Label that the sender gave the message, `undefined` if there is none. */
+  /** Label from the sender, if any. */
   readonly tagKey: string | undefined;
   /** Payload as the sender sent it. */
   readonly payload: Uint8Array;
   /**
-   * The payload's JSON object, `undefined` if the payload is not a JSON object with an integer
-   * `type`. For the message of a stream, it holds the text at the time the message was received.
+   * JSON object in the payload, `undefined` if the payload is not an object with an integer `type`.
+   * For a stream's message, it has the text at the time the message was received.
    */
   readonly content: Content | undefined;
-  /**
-   * Stream that this message started, `undefined` if it started none. The client follows the stream
-   * while it is active.
-   */
+  /** Stream that the message started, if any. The client follows it while it is active. */
   readonly stream: Stream | undefined;
 }
 
@@ -105,8 +95,8 @@ export interface StreamEnd {
 
 /**
  * A text that is received while it is being written. The client follows it across lost connections,
- * and `text` is always a prefix of the complete text. Iterating over the stream yields its text in
- * pieces, from the beginning until the stream ends; `state` then reports how it ended.
+ * and `text` is always a prefix of the complete text. Iterating yields the text in pieces, from its
+ * beginning until the stream ends.
  */
 export interface Stream extends AsyncIterable<string> {
   readonly channel: ChannelRef;
@@ -114,9 +104,9 @@ export interface Stream extends AsyncIterable<string> {
   readonly clientMsgNo: string;
   /** Uid of the producer. */
   readonly fromUid: string;
-  /** Id of the message that the stream is. */
+  /** Id of the stream's message. */
   readonly messageId: number;
-  /** Sequence number of the message that the stream is. */
+  /** Sequence number of the stream's message. */
   readonly messageSeq: number;
   /** `active`, or how the stream ended: `closed`, `cancelled` or `interrupted`. */
   readonly state: StreamState;
@@ -129,8 +119,8 @@ export interface Stream extends AsyncIterable<string> {
   /** Tool-call events received so far. */
   readonly notes: readonly StreamNote[];
   /**
-   * Resolves when the stream ends. Rejects if the client can no longer follow the stream, for
-   * example with `closed` after `Client.close()`.
+   * Resolves when the stream ends. Rejects if the client can no longer follow it, for example with
+   * `closed` when the client is closed.
    */
   readonly finished: Promise<StreamEnd>;
   /**
@@ -138,10 +128,7 @@ export interface Stream extends AsyncIterable<string> {
    * call (`now`). Throws the error with which `finished` rejects.
    */
   pieces(from?: "start" | "now"): AsyncIterable<string>;
-  /**
-   * Stops the stream for its producer and all viewers. Resolves with the final state: `cancelled`,
-   * or another state if the stream had already ended.
-   */
+  /** Stops the stream. Resolves with its final state: `cancelled`, unless it had already ended. */
   cancel(): Promise<StreamState>;
 }
 
@@ -150,16 +137,16 @@ export interface ReceivedEvent {
   readonly channel: ChannelRef;
   /** Uid of the producer. */
   readonly fromUid: string;
-  /** Key that the producer chose. A tool-call event has the key of its stream. */
+  /** Key chosen by the producer. A tool-call event has the key of its stream. */
   readonly clientMsgNo: string;
   readonly eventId: string;
-  /** Type that the producer chose. */
+  /** Type chosen by the producer. */
   readonly type: string;
-  /** Data of the event as the producer sent it. */
+  /** Data from the producer. */
   readonly data: string;
   /** Time of the event, in Unix milliseconds. */
   readonly timestampMs: number;
-  /** Stream that a tool-call event belongs to, `undefined` for a custom event outside a stream. */
+  /** Stream of a tool-call event. */
   readonly stream: Stream | undefined;
 }
 
@@ -185,10 +172,7 @@ export interface ConversationView {
   readonly readSeq: number;
   /** Number of unread messages. */
   readonly unread: number;
-  /**
-   * Seq up to which messages are hidden: the newest one when the conversation was deleted, 0 if it
-   * was never deleted.
-   */
+  /** Messages up to this seq are hidden, because the conversation was deleted. */
   readonly deletedSeq: number;
   /** Time of the last change, in Unix milliseconds. */
   readonly changedAtMs: number;
@@ -237,9 +221,8 @@ export interface Cursor {
   /** `messageSeq` of the newest message that the app has. */
   readonly lastSeq: number;
   /**
-   * Highest `messageId` in the channel that the app has, 0 or `undefined` if unknown. If a
-   * fail-over lost messages, their sequence numbers are used again; with this id the client detects
-   * that and fetches the new messages.
+   * Highest `messageId` in the channel that the app has, 0 or `undefined` if unknown. With it, the
+   * client detects sequence numbers that are reused after a fail-over lost messages.
    */
   readonly lastId?: number;
 }
@@ -247,15 +230,15 @@ export interface Cursor {
 /** Events of a client, and the value that each passes to its handlers. */
 export interface ClientEvents {
   /**
-   * A message from one of the user's channels. Messages of a channel are delivered in order, each
-   * once. Messages that this client sent are not delivered; the promise of `send` resolves instead.
+   * A message from one of the user's channels. The messages of a channel are delivered in order,
+   * each once. Messages that this client sent are not delivered; `send` resolves for them.
    */
   readonly message: ReceivedMessage;
   /** A custom event or a tool-call event. */
   readonly event: ReceivedEvent;
   /**
-   * An active stream in one of the user's channels, including a stream that started before this
-   * client connected.
+   * An active stream in the user's channels, including one that started before this client
+   * connected.
    */
   readonly stream: Stream;
   /** A command from the user's inbox. */
@@ -280,17 +263,17 @@ export interface ClientEvents {
 }
 
 /**
- * A connection to the broker for one user on one device. It reconnects and resumes by itself. All
- * its promises reject with a `JindouError` and nothing else.
+ * A client for one user on one device. It reconnects and resumes by itself. All its promises reject
+ * only with a `JindouError`.
  */
 export interface Client {
   readonly uid: string;
   readonly deviceId: string;
   readonly status: Status;
   /**
-   * Adds a handler for an event and returns a function that removes it. If a `command` handler
-   * returns a promise, the command is acknowledged after the promise resolves. Throws `bad_option`
-   * if the event does not exist.
+   * Adds a handler and returns a function that removes it. If a `command` handler returns a
+   * promise, the command is acknowledged once the promise resolves. Throws `bad_option` for an
+   * unknown event.
    */
   on<E extends keyof ClientEvents>(
     event: E,
@@ -300,10 +283,9 @@ export interface Client {
   ready(): Promise<void>;
   /**
    * Sends a message: a string (as a text message), a content object, or bytes. Resolves when the
-   * message is durable. While the client is offline, messages wait. After a lost connection an
-   * unacknowledged message is sent again, and the server recognises it by its `clientMsgNo`.
-   * Messages to one channel keep the order of the calls. Rejects with `queue_full`, `closed`,
-   * `timeout` or the server's refusal.
+   * message is durable. Messages wait while the client is offline, and are sent again after a lost
+   * connection without creating a duplicate. Messages to one channel keep their order. Rejects with
+   * `queue_full`, `closed`, `timeout` or the server's refusal.
    */
   send(
     channel: ChannelRef,
@@ -313,8 +295,8 @@ export interface Client {
   /** Returns messages of a channel's history: the newest 50 by default. */
   history(channel: ChannelRef, options?: HistoryOptions): Promise<HistoryResult>;
   /**
-   * Returns a stream of the channel, active or ended. Rejects with `stream_unknown` if the channel
-   * does not have the stream.
+   * Returns a stream of the channel, active or ended. Rejects with `stream_unknown` if there is
+   * none.
    */
   streamOf(channel: ChannelRef, clientMsgNo: string): Promise<Stream>;
   /**
@@ -326,8 +308,8 @@ export interface Client {
     readonly offset?: number;
   }): Promise<ConversationPage>;
   /**
-   * Marks the messages up to and including `seq` as read. If `seq` is lower than the current read
-   * position, the later messages become unread again.
+   * Marks the messages up to `seq` as read. With a lower seq than before, later messages become
+   * unread.
    */
   markRead(channel: ChannelRef, seq: number): Promise<ConversationView>;
   /** Marks the newest `unread` messages as unread, or all messages if there are fewer. */
@@ -339,9 +321,8 @@ export interface Client {
   /** Returns the presence of each user, in the order of `uids`. */
   presence(uids: readonly string[]): Promise<readonly Presence[]>;
   /**
-   * Calls `handler` with the current presence of each user and with every later change. Returns a
-   * function that ends the watch. Throws `too_large` if the watches of this client would cover more
-   * than 200 users.
+   * Calls `handler` with the presence of each user and with every change. Returns a function that
+   * ends the watch. Throws `too_large` if the client's watches would cover more than 200 users.
    */
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /**

@@ -23,7 +23,7 @@ export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
 
 /**
  * Codes of errors after which the same call may succeed later. The server's codes are copied from
- * its table of errors, because that table would be a tenth of the SDK; a test compares the two.
+ * its table of errors, because the table would be a tenth of the SDK. A test compares the two.
  */
 export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "connection_lost",

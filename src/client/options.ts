@@ -9,33 +9,27 @@ import { within } from "./waiting.ts";
 
 /** Options of `connect`. */
 export interface ConnectOptions {
-  /**
-   * Address of the broker's client listener, `ws://` or `wss://`. `http://` and `https://` are
-   * converted to these.
-   */
+  /** URL of the broker's client listener: `wss://`, `ws://`, `https://` or `http://`. */
   readonly url: string;
   /** Uid of the user. */
   readonly uid: string;
   /**
-   * Token that is registered for the user and `deviceFlag`, or a function that returns it. The
-   * function is called before each connection attempt. Default: "".
+   * Token of the user for `deviceFlag`, or a function that returns it and is called before each
+   * connection attempt. Default: "".
    */
   readonly token?: string | (() => string | Promise<string>);
   /** Class of the device: 0 app, 1 web, 2 desktop. Default: 1. */
   readonly deviceFlag?: DeviceFlag;
-  /**
-   * Id of the device. A new session with the same `deviceId` replaces the session of this client.
-   * Default: a random id for each client.
-   */
+  /** Id of the device. A new session with the same id replaces this one. Default: a random id. */
   readonly deviceId?: string;
   /**
-   * The app's position in each channel, least recently used first. Messages after it are delivered.
-   * In all other channels, delivery starts with live messages.
+   * The app's position in each channel, least recently used first. Later messages are delivered. In
+   * other channels, delivery starts with live messages.
    */
   readonly cursors?: Iterable<Cursor>;
   /**
-   * WebSocket class to use. Default: the class of the platform or, in Node.js below 22, which has
-   * none, the class of the package `ws`, which is part of the SDK.
+   * WebSocket class. Default: the class of the platform, or in Node.js below 22 the class of the
+   * package `ws`, which is part of the SDK.
    */
   readonly webSocket?: SocketConstructor;
   /**
@@ -44,8 +38,8 @@ export interface ConnectOptions {
    */
   readonly reconnect?: { readonly minMs?: number; readonly maxMs?: number };
   /**
-   * Maximum number of messages that wait for an acknowledgement, and of other calls that wait for a
-   * reply. Further calls are rejected with `queue_full`. Default: 1000.
+   * Maximum number of unacknowledged messages, and of other calls without a reply. Further calls
+   * are rejected with `queue_full`. Default: 1000.
    */
   readonly maxQueued?: number;
   /** Time limits in milliseconds. Each has a default. */
@@ -56,22 +50,13 @@ export interface ConnectOptions {
 export interface Timeouts {
   /** Maximum time for `token` to return, and then for the session to open. Default: 10,000. */
   readonly connectMs: number;
-  /**
-   * Maximum duration of a call other than `send`, including the wait for a connection. Default:
-   * 15,000.
-   */
+  /** Maximum duration of a call, including the wait for a connection. Default: 15,000. */
   readonly requestMs: number;
-  /**
-   * Maximum time until a message is acknowledged, including the wait for a connection. Default: 0,
-   * no limit.
-   */
+  /** Maximum time until a message is acknowledged. Default: 0, no limit. */
   readonly sendMs: number;
   /** Time without data from the server after which the client sends a ping. Default: 20,000. */
   readonly pingMs: number;
-  /**
-   * Maximum time for the answer to a ping. Without an answer the connection counts as lost.
-   * Default: 10,000.
-   */
+  /** Maximum time for the answer to a ping; then the connection is lost. Default: 10,000. */
   readonly pongMs: number;
 }
 
