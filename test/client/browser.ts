@@ -51,8 +51,8 @@ async function bundle(path: string): Promise<string> {
 }
 
 /**
- * Serves a page over HTTP from this machine, because browsers do not let other pages open sockets
- * to it.
+ * Serves a page over HTTP from this machine, so that browsers allow it to open sockets to this
+ * machine.
  */
 async function serve(t: Test, html: string): Promise<string> {
   const server = createServer((_request, response) => {

@@ -37,7 +37,7 @@ export function message(messageSeq: number, changes: Partial<Message> = {}): Mes
   };
 }
 
-/** Returns the messages `from` to `through`. */
+/** Returns the messages with the seqs `from` to `through`. */
 export function messages(from: number, through: number): Message[] {
   const count = Math.max(0, through - from + 1);
   return Array.from({ length: count }, (_, n) => message(from + n));

@@ -1,5 +1,5 @@
-// Runs a broker process that can be killed and started again on the same ports and data. It is the
-// world of the scenarios.
+// Runs a broker process that can be killed and started again on the same ports and data. The
+// scenarios use it as their world.
 
 import type { Test } from "tap";
 import { type ChildBroker, spawnBroker } from "../support/broker.ts";

@@ -1,5 +1,5 @@
-// Delivery of messages in order, each once, despite gaps, repetitions, own messages and lost
-// connections.
+// Delivery of messages in order, each once, despite gaps, repetitions, lost connections and
+// messages that the client itself sends.
 
 import { mock } from "node:test";
 import type { Test } from "tap";

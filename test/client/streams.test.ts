@@ -1,5 +1,5 @@
-// Streams as the app reads them: the text is complete and has no repetition, whatever pieces arrive
-// in whatever order.
+// Streams as the app reads them: the text is complete and without repetitions, however its pieces
+// arrive.
 
 import { mock } from "node:test";
 import type { Test } from "tap";

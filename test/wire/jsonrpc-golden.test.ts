@@ -206,7 +206,7 @@ function idOf(messageId: string): number {
 /** Returns a captured text as this broker encodes it. */
 function asEncodedHere(text: string): string {
   const replacements: readonly (readonly [RegExp, string])[] = [
-    // see `idOf`
+    // an id has 15 digits, see `idOf`
     [/"messageId":"(\d{15})\d*"/, '"messageId":"$1"'],
     // the header is always present, because the Python client needs it
     [/("method":"recv","params":\{)(?!"header")/, '$1"header":{},'],
