@@ -66,7 +66,8 @@ async function start(line: CommandLine): Promise<void> {
   const library = await libraryProblem();
   if (library !== undefined) throw new ConfigError([library]);
   const problems = await fileProblems(config);
-  if (problems.length > 0) throw new StartError(problems.join(" ")); // exit code 1: the file may appear later
+  // Exit code 1 instead of 2, because a missing file may appear later.
+  if (problems.length > 0) throw new StartError(problems.join(" "));
   const { startNode } = await import("./start.ts");
   await startNode(config, version());
 }

@@ -49,13 +49,16 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   async function open(): Promise<ListenerPorts> {
     node.status = "starting";
     const { managers: accounts, admin } = config;
-    if (accounts.length > 0 || admin.password !== "") await managers.start(); // does not need the store
+    // Configured accounts do not need the store.
+    if (accounts.length > 0 || admin.password !== "") await managers.start();
     const earlyPorts = await finishMove();
     await node.store.start();
     await join();
     await node.systemAccounts.start();
-    const ports = earlyPorts ?? (await listen()); // calls are answered with 503 until it is ready
-    await managers.start(); // last, because it may show a generated password, and a start may fail
+    // Until the node is ready, the listeners reject calls with 503.
+    const ports = earlyPorts ?? (await listen());
+    // Last, because a start that fails must not show a generated password.
+    await managers.start();
     node.streams.start();
     node.status = "ready";
     return ports;
@@ -76,8 +79,8 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   }
 
   /**
-   * If data must be moved first, opens the listeners, which report the progress, waits until all
-   * data is moved and returns the ports. Otherwise returns `undefined`.
+   * Waits for a pending move of data. During the move, the listeners are open and report its
+   * progress. Returns their ports, or `undefined` if no move is pending.
    */
   async function finishMove(): Promise<ListenerPorts | undefined> {
     const { migration, logger } = node;
@@ -99,7 +102,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
 
   async function closeNode(): Promise<void> {
     node.migration?.close();
-    await starting?.catch(() => undefined); // the error is that of start()
+    await starting?.catch(() => undefined); // start() reports the error
     await stop(node, gateway, allListeners);
   }
 

@@ -30,7 +30,10 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
       return jsonReply(JSON.stringify(nodes.map((node) => nodeJson(node, nowMs))));
     },
 
-    /** Returns the addresses to which the client of `uid`, or any client, should connect. */
+    /**
+     * Returns the addresses to which the client of `uid` should connect. An empty `uid` means any
+     * client.
+     */
     async route({ uid = "" }: { readonly uid?: string }) {
       const node = requireNode(await cluster.nodes(), uid);
       return jsonReply(JSON.stringify(addressJson(node)));
@@ -85,7 +88,8 @@ export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | 
 }
 
 /**
- * Returns the least loaded nodes, ordered by id, so that every node of the cluster chooses alike.
+ * Returns the least loaded nodes, ordered by id, so that every node of the cluster makes the same
+ * choice.
  */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));

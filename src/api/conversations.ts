@@ -163,7 +163,7 @@ const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
 /** Number of characters written before the function yields to the event loop. */
 const STRETCH_LENGTH = 256 * 1024;
 
-/** Which recent messages a page contains. */
+/** Selection of the recent messages in a page. */
 interface Recents {
   readonly uid: string;
   /** Maximum number of messages for each conversation. */

@@ -79,7 +79,7 @@ function errorHandlers({ reply }: Pick<Dialect, "reply">) {
   };
 }
 
-/** Reply to other HTTP requests on a listener for client sockets. */
+/** Reply to HTTP requests that the listener for client sockets does not serve. */
 const SOCKETS_ONLY: HttpReply = Object.freeze({
   status: 426,
   headers: Object.freeze({

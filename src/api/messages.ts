@@ -224,8 +224,8 @@ export function decodeBase64(text: string): Uint8Array | undefined {
 }
 
 /**
- * Returns a message of history as JSON. The channel is the one that `uid` sees, or the one the
- * sender used if `uid` is `undefined`.
+ * Returns a message of history as JSON. Its channel id is the one that `uid` sees, or the one that
+ * the sender used if `uid` is `undefined`.
  */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);

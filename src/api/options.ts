@@ -1,5 +1,5 @@
-// The options of the control plane (sections `api`, `auth`, `admin`, `managers`). Schemas only:
-// `config/` and the reference page read them. `secret` values are never printed.
+// Schemas of the configuration sections `api`, `auth`, `admin` and `managers` of the control plane.
+// Values marked `secret` are never printed.
 
 import { Type } from "typebox";
 import { PERMISSIONS } from "../broker/manager-accounts.ts";
@@ -90,7 +90,7 @@ export const apiOptions = Type.Object(
   CLOSED,
 );
 
-/** Section `auth`: credentials and limits of guessing them. */
+/** Section `auth`: credentials, and limits on attempts to guess them. */
 export const authOptions = Type.Object(
   {
     api: Type.Enum(["auto", "required"], {
@@ -144,7 +144,7 @@ export const authOptions = Type.Object(
   CLOSED,
 );
 
-/** Section `admin`: the account that exists when no manager is configured. */
+/** Section `admin`: the account that is used if no manager is configured. */
 export const adminOptions = Type.Object(
   {
     password: Type.String({

@@ -12,7 +12,7 @@ interface MigrationResult {
   readonly tryCount: number;
 }
 
-/** Whether the node is ready for work. If it is not, `reason` is a sentence for the operator. */
+/** Readiness of the node. If the node is not ready, `reason` explains to the operator why. */
 interface Readiness {
   readonly ready: boolean;
   readonly reason: string;

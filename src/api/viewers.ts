@@ -12,7 +12,7 @@ import type { Access, Guard } from "./guard.ts";
 import type { ApiLog } from "./serve.ts";
 import { type Audience, createStreamReader, presentsToken, type Viewer } from "./stream-request.ts";
 
-/** Checks of viewers. */
+/** Checks of the viewers of streams. */
 export interface Viewers {
   /** Returns whether web pages of `origin` may act for a viewer. Empty means not a web page. */
   allowsOrigin(origin: string): boolean;

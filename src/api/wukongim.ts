@@ -265,7 +265,9 @@ function isEmpty(value: unknown): boolean {
 
 // --- Rows ----------------------------------------------------------------------------------------
 
-/** Flags of a channel that a body does not set. `disband` is missing because it is permanent. */
+/**
+ * Values of flags that are absent in a body. `disband` is not listed because it cannot be undone.
+ */
 const NO_FLAGS = { ban: 0, send_ban: 0, allow_stranger: 0, large: 0 } as const;
 
 function channelRows(
@@ -314,7 +316,8 @@ function channelRows(
     try {
       await calls.create({ channel_id, channel_type });
     } catch (error) {
-      if (!hasCode(error, "channel_exists")) throw error; // another call created it with its own flags
+      // If another call has created the channel meanwhile, its flags stay.
+      if (!hasCode(error, "channel_exists")) throw error;
     }
     return call();
   }
@@ -388,7 +391,7 @@ const REMOVALS: ReadonlySet<string> = new Set([
   ]),
 ]);
 
-/** Returns the row, which succeeds if the channel does not exist. */
+/** Returns a copy of the row that succeeds if the channel does not exist. */
 function ignoringMissingChannel(row: ApiRoute): ApiRoute {
   return {
     ...row,
@@ -466,7 +469,7 @@ function onlineStatusRow(users: Pick<Users, "liveSessions">, table: readonly Api
 /** Returns the documentation and access rule of the table's row with this path. */
 function docsOf(path: string, table: readonly ApiRoute[]) {
   const row = table.find((candidate) => candidate.path === path);
-  if (row === undefined) throw new Error(`No row has the path ${path}`); // a bug
+  if (row === undefined) throw new Error(`No row has the path ${path}`); // can only be a bug
   const { access, tag, success, errors } = row;
   return { path, access, tag, success, errors };
 }

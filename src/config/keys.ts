@@ -1,7 +1,10 @@
 // Derives the configuration keys from the option schemas: the path of each key, its environment
 // variable, and whether it is secret. Only pure functions.
 
-/** The keywords of JSON Schema that the option schemas use, and two of our own. */
+/**
+ * Keywords of JSON Schema that the option schemas use, plus `unit` and `secret`, which JSON Schema
+ * does not define.
+ */
 export interface OptionSchema {
   readonly type?: string;
   readonly properties?: Readonly<Record<string, OptionSchema>>;
@@ -67,7 +70,10 @@ function holdsSecret(schema: OptionSchema): boolean {
   );
 }
 
-/** Returns a text about the values that `schema` accepts. It completes the sentence "… must be". */
+/**
+ * Returns a description of the values that `schema` accepts. It completes a sentence like
+ * "api.listen must be …".
+ */
 export function describe(schema: OptionSchema): string {
   if (schema.enum !== undefined)
     return `one of ${schema.enum.map((value) => JSON.stringify(value)).join(", ")}`;

@@ -31,7 +31,7 @@ function assemble(settings: ReadonlyMap<string, Setting>): Config {
     const fallback = structuredClone(key.schema.default);
     place(config, key.path, setting === undefined ? fallback : setting.value);
   }
-  // Every key has a value that its schema accepts, as the type Config requires.
+  // Every key now has a valid value, so the object has the type Config.
   return config as Config;
 }
 
@@ -50,8 +50,8 @@ function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting
 }
 
 /**
- * Returns the first problem that the schema finds in a setting; further problems follow from it.
- * The text never contains a secret value.
+ * Returns the first problem that the schema finds in a setting, or an empty array. Further problems
+ * of the schema are consequences of the first one. The text never contains a secret value.
  */
 function schemaProblems({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);

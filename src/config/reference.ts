@@ -64,8 +64,8 @@ function sectionText(section: string): string {
 }
 
 /**
- * Returns the table of the fields of a list's objects. It follows the table of the section. Empty
- * if the key is not a list of objects.
+ * Returns the table of the fields of a list's objects, or an empty array if the key is not a list
+ * of objects.
  */
 function itemRows(items: OptionSchema | undefined): readonly string[] {
   if (items?.properties === undefined) return [];

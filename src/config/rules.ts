@@ -65,7 +65,7 @@ function sharedListener({ api, client }: Config): readonly string[] {
   ];
 }
 
-/** Rejects an API that is reachable from other machines without any credential. */
+/** Returns a problem if other machines can reach the API and no credential is configured. */
 function unprotected({ api, admin, managers }: Config): readonly string[] {
   const listen = parseAddress(api.listen);
   if (listen === undefined) return [];
@@ -142,7 +142,7 @@ function isRedisAddress(text: string): boolean {
   return /^rediss?:$/.test(protocol) && /^(\/\d*)?$/.test(pathname);
 }
 
-/** True if the percent-encoded bytes of the text are valid UTF-8. */
+/** True if the percent-encoding of the text is valid. */
 function isPercentEncoded(text: string): boolean {
   try {
     decodeURIComponent(text);

@@ -1,5 +1,5 @@
-// The schema of the whole configuration. It combines the sections of all rooms with the sections
-// `node` and `drain` of the process, and gives the type of the loaded configuration.
+// The schema of the whole configuration. It combines the sections of all modules with the sections
+// `node` and `drain` of the process, and defines the type of the loaded configuration.
 
 import { type Static, Type } from "typebox";
 import { adminOptions, apiOptions, authOptions, managersOptions } from "../api/options.ts";

@@ -14,8 +14,8 @@ interface Ports {
 }
 
 /**
- * Returns the start banner with the addresses, who may connect, and where the metrics and the data
- * are.
+ * Returns the start banner: the addresses, the credentials that are needed, and the places of the
+ * metrics and the data.
  */
 export function startSummary(config: Config, ports: Ports, version: string): string {
   const { api, client } = config;
@@ -63,7 +63,10 @@ function clientAccess({ auth }: Config): string {
     : "no authentication: a client connects as any user it names";
 }
 
-/** Replaces a secret that is set. An empty secret stays empty, which shows that it is not set. */
+/**
+ * Text that is shown instead of a secret. An empty secret is shown as empty, so that the operator
+ * can see that it is not set.
+ */
 export const MASK = "******";
 
 /** Returns a copy of `config` with secrets masked. */

@@ -1,6 +1,7 @@
-// The log: one JSON object per line on standard output, written by pino, with a child logger per
-// room. A slow reader of the output never blocks the event loop: lines are queued, and dropped when
-// the queue is full. The queue is written out when the process exits.
+// The log: one JSON object per line on standard output, written by pino, with a child logger for
+// each room (top-level folder of src). A slow reader of the output never blocks the event loop:
+// lines are queued, and dropped when the queue is full. The queue is written out when the process
+// exits.
 
 import { type DestinationStream, type Logger, pino } from "pino";
 

@@ -1,6 +1,6 @@
 // The metrics of one node: a family for each row of the table, and the methods through which the
-// gateway and the API report events. Those rooms call methods and do not know the names of metrics.
-// Counting must neither allocate nor throw.
+// gateway and the API report events. Those modules call the methods and do not know the names of
+// the metrics. Counting must neither allocate nor throw.
 
 import type { Registry } from "prom-client";
 import { Cell, createRegistry, Family, Histogram } from "./registry.ts";
@@ -32,7 +32,7 @@ export interface GatewayMetrics {
   refused(code: string): void;
   /** Counts a message that a client acknowledged `ms` milliseconds after it was accepted. */
   acknowledged(ms: number): void;
-  /** Counts a range of missed messages that was sent to a client. */
+  /** Counts a range of `messages` missed messages that was sent to a client. */
   resumed(messages: number): void;
   /** Counts an event that was sent to `sessions` sessions. */
   eventPushed(sessions: number): void;
@@ -63,7 +63,7 @@ export interface Metrics {
   readonly gateway: GatewayMetrics;
   readonly api: ApiMetrics;
   /**
-   * All families. Other rooms connect their own counters to them, for example
+   * All families. Other modules connect their own counters to them, for example
    * `families.fanouts.of().from(() => hub.stats.fanouts)`.
    */
   readonly families: Families;
@@ -93,7 +93,8 @@ function createFamilies(): Families {
       ? new Family(row, () => new Histogram(DURATION_BOUNDS_S))
       : new Family(row, () => new Cell()),
   ]);
-  // Object.fromEntries loses the type of each family; it was chosen above by the kind of the row.
+  // Object.fromEntries loses the types of the families. The kind of the row selected each type
+  // above.
   return Object.fromEntries(entries) as Families;
 }
 

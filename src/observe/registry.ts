@@ -21,7 +21,7 @@ export class Cell {
   }
 
   /**
-   * Makes `read` supply the value at each scrape, for a number that another room already counts.
+   * Makes `read` supply the value at each scrape, for a number that another module already counts.
    */
   from(read: () => number): void {
     this.#read = read;
@@ -75,7 +75,10 @@ export class Family<Series> {
     this.#make = make;
   }
 
-  /** Returns the series with these label values, created on first use. Keep it on a hot path. */
+  /**
+   * Returns the series with these label values, created on first use. On a hot path, keep the
+   * series instead of looking it up again.
+   */
   of(...labels: readonly string[]): Series {
     const key = labels.join("\0");
     const entry = this.#series.get(key);

@@ -40,7 +40,7 @@ const MAX_COMMAND_ACKS = 1000;
 /** Number of seconds of `maxStoredBytesPerSecond` that a user may store at once. */
 const STORED_BURST_S = 10;
 
-/** Login times of sessions (`since`) are in microseconds. */
+/** Microseconds in a millisecond. The login time of a session (`since`) is in microseconds. */
 const US_PER_MS = 1000;
 
 /** Delay between attempts of a read that is retried until it succeeds. */

@@ -30,10 +30,10 @@ interface DriverPorts {
 }
 
 export interface Drivers {
-  /** Must be started before the cluster. */
+  /** Store, which must be started before the cluster. */
   readonly store: Store;
   readonly cluster: Cluster;
-  /** Counts failed logins. */
+  /** Counters of failed logins and of wrong client tokens. */
   readonly throttle: Throttle;
   /**
    * Closes the connection that the store and the cluster share. Call it after both are closed. Safe
@@ -46,7 +46,7 @@ export function createDrivers(ports: DriverPorts): Drivers {
   return ports.config.redis.url === "" ? createEmbeddedDrivers(ports) : createRedisDrivers(ports);
 }
 
-/** A stream may take at most a quarter of the buffer of a connection. */
+/** Divisor of the buffer of a connection. The quotient is the maximum size of a stream. */
 const BUFFER_DIVISOR = 4;
 
 /**

@@ -21,7 +21,7 @@ const REFUSAL = {
   retryAfterS: RETRY_AFTER_S,
 } as const;
 
-/** Returns the endpoint, which serves only the paths in `ALWAYS` until `isOpen` returns true. */
+/** Returns an endpoint that serves only the paths in `ALWAYS` until `isOpen` returns true. */
 export function gatedHttp(endpoint: HttpEndpoint, isOpen: () => boolean): HttpEndpoint {
   const routes = endpoint.routes.map((route) => {
     if (ALWAYS.has(route.path)) return route;
@@ -35,7 +35,7 @@ export function gatedHttp(endpoint: HttpEndpoint, isOpen: () => boolean): HttpEn
 }
 
 /**
- * Returns the endpoint, which closes sockets until `isOpen` returns true. The close code asks the
+ * Returns an endpoint that closes sockets until `isOpen` returns true. The close code asks the
  * client to reconnect later.
  */
 export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {
@@ -49,6 +49,7 @@ export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): S
 /** Closes the connection once it is open, and ignores what it receives until then. */
 function closeSoon(connection: Connection): ConnectionHandler {
   const { code, message } = CLOSE_REASONS.unavailable;
-  setImmediate(() => connection.end(code, message)); // it is not open until this function returns
+  // The connection opens only after this function has returned.
+  setImmediate(() => connection.end(code, message));
   return { received() {}, drained() {}, lagging() {}, closed() {} };
 }

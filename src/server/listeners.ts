@@ -120,7 +120,8 @@ export async function startListener(
 
 export function addressOf(text: string): Address {
   const address = parseAddress(text);
-  if (address === undefined) throw new Error(`${text} is not an address`); // the configuration was validated
+  // The configuration was validated, so the address is always valid.
+  if (address === undefined) throw new Error(`${text} is not an address`);
   return address;
 }
 

@@ -19,7 +19,7 @@ import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import { createDrivers, type Drivers } from "./drivers.ts";
 import { nodeMigration } from "./migration.ts";
 
-/** What the process supplies to a node. */
+/** Log, version and callbacks that the process supplies to a node. */
 export interface ServerDeps {
   readonly logger: Logger;
   readonly version: string;
