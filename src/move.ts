@@ -47,8 +47,8 @@ export async function moveData(config: Config): Promise<void> {
   }
   print(
     migration.state.status === "migrated"
-      ? "Everything was moved by another process or an earlier one; nothing is left to do."
-      : `Everything is in Redis and was compared: ${compared}. Keep the folder until you are sure of it.`,
+      ? "Everything was already migrated, by another process or an earlier run."
+      : `Everything is in Redis and was compared: ${compared}. Keep the folder until you have checked the result.`,
   );
 }
 
@@ -59,9 +59,9 @@ function reportOther(
 ): (other: OtherMove) => void {
   let printed: string | undefined;
   return ({ step, done, total, lastErr }) => {
-    if (printed === undefined) print("Another process moves the data; waiting for it.");
+    if (printed === undefined) print("Another process is migrating the data. Waiting for it.");
     if (lastErr !== undefined && lastErr !== printed)
-      print(`Its last try failed: ${lastErr}. Waiting for its next.`);
+      print(`Its last attempt failed: ${lastErr}. Waiting for its next one.`);
     printed = lastErr ?? "";
     if (step !== "") progress.show({ step, done, total });
   };

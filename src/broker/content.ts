@@ -128,7 +128,7 @@ function checkFields(payload: Uint8Array, type: number): void {
   for (const [name, is] of fields)
     if (!is(content[name]))
       throw new BrokerError("bad_payload", {
-        message: `payload.${name} is missing or of the wrong kind for type ${type}`,
-        details: [{ path: `payload.${name}`, message: "not as its type says" }],
+        message: `payload.${name} is missing or has the wrong type; see the fields of type ${type}`,
+        details: [{ path: `payload.${name}`, message: "is missing or has the wrong type" }],
       });
 }

@@ -72,7 +72,7 @@ export function createConversations({
     MAX_WAITING_LISTS,
     () =>
       new BrokerError("overloaded", {
-        message: "Too many conversation lists of the user wait",
+        message: "Too many conversation lists of the user are waiting; try again later",
       }),
   );
 
@@ -138,7 +138,7 @@ function assertChange(change: ConversationChange): void {
   if (Number.isSafeInteger(number) && number >= 0) return;
   const path = change.kind === "read" ? "seq" : "unread";
   throw new BrokerError("bad_request", {
-    message: `${path} must be an integer from 0`,
-    details: [{ path, message: "is no count" }],
+    message: `${path} must be an integer of at least 0`,
+    details: [{ path, message: "must be an integer of at least 0" }],
   });
 }

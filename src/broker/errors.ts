@@ -11,14 +11,14 @@ interface ErrorMeaning {
 export const ERRORS = {
   bad_request: { message: "The request is not valid", retry: false },
   bad_id: {
-    message: "An id has 1 to 128 characters, no control characters and none of @ # &",
+    message: "An id must have 1 to 128 characters, no control characters and none of @ # &",
     retry: false,
   },
   bad_payload: {
     message: "payload must be a JSON object with an integer type",
     retry: false,
   },
-  too_large: { message: "A limit on size is exceeded", retry: false },
+  too_large: { message: "The request exceeds a size limit", retry: false },
   reserved_uid: {
     message: "This uid is reserved for the system",
     retry: false,
@@ -32,12 +32,12 @@ export const ERRORS = {
     message: "The credential does not allow this call",
     retry: false,
   },
-  too_many_attempts: { message: "Too many login attempts", retry: true },
+  too_many_attempts: { message: "Too many failed logins; try again later", retry: true },
   channel_exists: { message: "The channel id already exists", retry: false },
   channel_not_found: { message: "The channel does not exist", retry: false },
   not_in_channel: { message: "The user is not in the channel", retry: false },
   channel_disbanded: { message: "The channel is disbanded", retry: false },
-  channel_banned: { message: "Nobody may speak in the channel", retry: false },
+  channel_banned: { message: "Nobody may send to the channel", retry: false },
   send_banned: { message: "Sending is prohibited", retry: false },
   not_subscriber: {
     message: "The sender is not a member of the channel",
@@ -63,7 +63,7 @@ export const ERRORS = {
   stream_not_found: { message: "Stream does not exist", retry: false },
   stream_closed: { message: "Stream is already closed", retry: false },
   /** Sent to readers of a stream. Producers are sent `stream_not_found`. */
-  stream_unknown: { message: "There is no such stream", retry: false },
+  stream_unknown: { message: "The stream does not exist", retry: false },
   not_connected: {
     message: "The first frame must be a connect",
     retry: false,
@@ -74,8 +74,8 @@ export const ERRORS = {
   },
   malformed_frame: { message: "The frame cannot be read", retry: false },
   rate_limited: { message: "Too many frames; slow down", retry: true },
-  overloaded: { message: "The node has too much in flight", retry: true },
-  unavailable: { message: "The store is unreachable", retry: true },
+  overloaded: { message: "The node is overloaded; try again later", retry: true },
+  unavailable: { message: "The store is unreachable; try again later", retry: true },
   internal: { message: "Internal server error", retry: true },
 } as const satisfies Record<string, ErrorMeaning>;
 
@@ -151,21 +151,21 @@ export function isTransient(error: unknown): boolean {
  *     4200 to 4299  do not reconnect
  */
 export const CLOSE_REASONS = {
-  draining: { code: 4000, message: "The node is going away" },
+  draining: { code: 4000, message: "The node is shutting down" },
   slow_reader: { code: 4001, message: "The client reads too slowly" },
   replaced: { code: 4202, message: "The device opened a newer session" },
   rate_limited: { code: 4100, message: "Too many frames" },
-  auth_timeout: { code: 4101, message: "No connect frame came in time" },
+  auth_timeout: { code: 4101, message: "No connect frame was received in time" },
   unavailable: { code: 4102, message: "The node cannot serve sessions now" },
   kicked: {
     code: 4200,
     message: "Another main device logged in, or a backend ended the session",
   },
-  auth_failed: { code: 4201, message: "The credential is not accepted" },
+  auth_failed: { code: 4201, message: "The credential is not valid" },
   token_changed: { code: 4203, message: "The device's token was changed" },
   logged_out: { code: 4204, message: "The device was logged out" },
-  protocol_error: { code: 4205, message: "The client broke the protocol" },
-  goodbye: { code: 4206, message: "The client said goodbye" },
+  protocol_error: { code: 4205, message: "The client violated the protocol" },
+  goodbye: { code: 4206, message: "The client ended the session" },
 } as const satisfies Record<string, { readonly code: number; readonly message: string }>;
 
 export type CloseReason = keyof typeof CLOSE_REASONS;

@@ -29,8 +29,8 @@ export function assertId(value: string, what: string): void {
 export function assertLabel(value: string, what: string): void {
   if (value.length === 0 || value.length > MAX_ID_LENGTH || !isWellFormed(value))
     throw new BrokerError("bad_request", {
-      message: `${what} must have 1 to ${MAX_ID_LENGTH} characters`,
-      details: [{ path: what, message: "has the wrong length" }],
+      message: `${what} must have 1 to ${MAX_ID_LENGTH} characters of well-formed Unicode`,
+      details: [{ path: what, message: "has the wrong length or is not well-formed Unicode" }],
     });
 }
 

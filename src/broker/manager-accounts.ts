@@ -66,7 +66,8 @@ export async function configuredAccounts(
 ): Promise<ReadonlyMap<string, Account>> {
   const accounts = new Map<string, Account>();
   for (const config of configured) {
-    if (accounts.has(config.username)) throw configError(config.username, "is configured twice");
+    if (accounts.has(config.username))
+      throw configError(config.username, "is configured twice; remove one of the entries");
     accounts.set(config.username, {
       ...identityOf(config),
       password: await passwordHashOf(config),
@@ -107,7 +108,10 @@ function toAccount(config: AccountConfig): ManagerAccount {
   const { username, role, permissions = [] } = config;
   for (const permission of permissions)
     if (!PERMISSIONS.some((valid) => valid === permission))
-      throw configError(username, `has the unknown permission ${JSON.stringify(permission)}`);
+      throw configError(
+        username,
+        `has the unknown permission ${JSON.stringify(permission)}; use ${PERMISSIONS.join(", ")}`,
+      );
   const granted = permissions.length > 0 ? [...permissions] : ROLE_PERMISSIONS[role];
   return { username, role, permissions: granted };
 }
@@ -125,7 +129,7 @@ function identityOf(config: AccountConfig): AccountIdentity {
 async function passwordHashOf(config: AccountConfig): Promise<PasswordHash> {
   const { username, passwordHash = "", password = "" } = config;
   if ((passwordHash === "") === (password === ""))
-    throw configError(username, "needs either passwordHash or password");
+    throw configError(username, "must have either passwordHash or password, but not both");
   const text = passwordHash === "" ? await hashPassword(password) : passwordHash;
   const parsed = parsePasswordHash(text);
   if (parsed === undefined)

@@ -118,7 +118,7 @@ export function createManagers(ports: ManagersPorts): Managers {
       if (accounts.size === 0)
         throw new BrokerError("unavailable", {
           message:
-            "The access tokens of admin cannot be checked before the store has started; the static token of api.token can be used",
+            "The access tokens of admin cannot be checked before the store has started; use the static token of api.token",
         });
       return tokens.account(token);
     },

@@ -228,14 +228,14 @@ function checkMessage(input: SendInput, rules: MessageRules): boolean {
   for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
   if (input.payload.length > rules.maxPayloadBytes)
     throw new BrokerError("too_large", {
-      message: `payload exceeds ${rules.maxPayloadBytes} bytes`,
+      message: `payload must have at most ${rules.maxPayloadBytes} bytes`,
       details: [{ path: "payload", message: "too large" }],
     });
   const type = contentType(input.payload, rules.contentValidation);
   const isCommand = type === COMMAND_TYPE || input.header.syncOnce;
   if (input.subscribers !== undefined && !isCommand)
     throw new BrokerError("bad_request", {
-      message: "subscribers is only for commands (sync_once 1 or type 99)",
+      message: "subscribers is only allowed for commands (sync_once 1 or payload type 99)",
       details: [{ path: "subscribers", message: "not a command" }],
     });
   return isCommand;

@@ -396,7 +396,7 @@ export class SessionDirectory {
 
   /** Reports an error unless it is transient. Returns false: the work must be repeated. */
   #report(error: unknown): false {
-    if (!isTransient(error)) this.#ports.onError(error, "Sessions could not be confirmed");
+    if (!isTransient(error)) this.#ports.onError(error, "Could not confirm sessions at the store");
     return false;
   }
 }

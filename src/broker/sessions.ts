@@ -68,7 +68,7 @@ export function createSessions(
       const { token, level, continues } = login;
       assertUserUid(login.uid);
       if (login.deviceId !== "" && !isId(login.deviceId))
-        throw new BrokerError("bad_id", { message: "deviceId is not valid" });
+        throw new BrokerError("bad_id", { message: "deviceId is not a valid id" });
       const tokenHash = clientAuth === "token" ? hashToken(token) : undefined;
       // Written field by field: V8 stores an object made by spreading in a slower and larger form.
       const requested: SessionRecord = {

@@ -150,7 +150,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
 
   function run(follower: Follower): void {
     catchUp(follower).catch((error) => {
-      ports.onError(error, "A followed stream could not be read");
+      ports.onError(error, "Could not read a followed stream");
       finish(follower);
     });
   }
@@ -183,12 +183,12 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   function assertRoom(viewer: FollowViewer | undefined): void {
     if (table.size >= maxFollowers)
       throw new BrokerError("overloaded", {
-        message: "Too many readers follow streams here",
+        message: "Too many readers follow streams on this node; try again later",
       });
     if (viewer === undefined || maxFollowersPerUser === 0) return;
     if (table.ofViewer(viewer.uid).size >= maxFollowersPerUser)
       throw new BrokerError("overloaded", {
-        message: "The user follows too many streams here",
+        message: "The user follows too many streams on this node; stop following one of them",
       });
   }
 
@@ -277,8 +277,8 @@ function topicsOf(
 
 function beyond({ nextIndex }: StreamSnapshot): BrokerError {
   return new BrokerError("bad_request", {
-    message: `from is beyond the stream's next index, ${nextIndex}`,
-    details: [{ path: "from", message: "is beyond the stream" }],
+    message: `from must be at most ${nextIndex}, the next index of the stream`,
+    details: [{ path: "from", message: "is higher than the next index of the stream" }],
   });
 }
 

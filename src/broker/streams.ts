@@ -108,7 +108,7 @@ export function createStreams(ports: StreamPorts): Streams {
     try {
       await store.interruptStreams(clock() - limits.idleTimeoutMs);
     } catch (error) {
-      ports.onError(error, "Silent streams could not be ended");
+      ports.onError(error, "Could not end silent streams");
     }
   }
 
@@ -176,15 +176,15 @@ export function classify(input: EventInput, maxDataBytes: number): EventClass {
   const { type, data } = input;
   if (type === "") throw new BrokerError("event_type_empty");
   const eventClass = classOf(type);
-  if (eventClass === undefined) throw notAllowed("event.type", "a reserved type");
+  if (eventClass === undefined) throw notAllowed("event.type", "must not be a reserved type");
   assertStreamName(input.channel, input.clientMsgNo);
   if (input.fromUid !== "") assertId(input.fromUid, "from_uid");
   if (input.eventId !== undefined) assertLabel(input.eventId, "event.id");
   if (eventClass === "custom") assertLabel(type, "event.type");
-  if (!isWellFormed(data)) throw notAllowed("event.data", "Unicode with half of a character");
+  if (!isWellFormed(data)) throw notAllowed("event.data", "must be well-formed Unicode");
   if (Buffer.byteLength(data) > maxDataBytes)
     throw new BrokerError("too_large", {
-      message: `event.data exceeds ${maxDataBytes} bytes`,
+      message: `event.data must have at most ${maxDataBytes} bytes`,
       details: [{ path: "event.data", message: "too large" }],
     });
   return eventClass;
@@ -204,8 +204,8 @@ function classOf(type: string): EventClass | undefined {
 
 function notAllowed(path: string, message: string): BrokerError {
   return new BrokerError("bad_request", {
-    message: `${path} is ${message}`,
-    details: [{ path, message: `is ${message}` }],
+    message: `${path} ${message}`,
+    details: [{ path, message }],
   });
 }
 
@@ -245,8 +245,8 @@ function outcome({ verdict, state }: StreamResult): {
       throw new BrokerError("stream_closed");
     case "taken":
       throw new BrokerError("bad_request", {
-        message: "client_msg_no is that of a message",
-        details: [{ path: "client_msg_no", message: "is taken" }],
+        message: "client_msg_no belongs to a message; choose another one",
+        details: [{ path: "client_msg_no", message: "belongs to a message" }],
       });
   }
 }

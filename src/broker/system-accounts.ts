@@ -62,7 +62,7 @@ export class SystemAccounts {
     const all = new Set([...(await this.list()), ...uids]);
     if (all.size > MAX_SYSTEM_UIDS)
       throw new BrokerError("too_large", {
-        message: `There may be ${MAX_SYSTEM_UIDS} system accounts`,
+        message: `There can be at most ${MAX_SYSTEM_UIDS} system accounts`,
       });
     await this.#change("add", uids);
   }
@@ -86,8 +86,7 @@ export class SystemAccounts {
     this.#reading ??= this.list()
       .then(() => {})
       .catch((error: unknown) => {
-        if (!isTransient(error))
-          this.#ports.onError(error, "The system accounts could not be read");
+        if (!isTransient(error)) this.#ports.onError(error, "Could not read the system accounts");
       })
       .finally(() => {
         this.#reading = undefined;

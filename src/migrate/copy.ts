@@ -51,7 +51,7 @@ export class StuckMoveError extends BrokerError {
 
   constructor(differing: string, beganAtMs: number) {
     super("internal", {
-      message: `What is in Redis is not what is in the folder, and moving everything again did not change that. Empty redis.prefix and begin again. It is: ${differing}`,
+      message: `Redis differs from the folder, even after everything was copied again. Remove the keys under redis.prefix and start the migration again. Differences: ${differing}`,
     });
     this.name = "StuckMoveError";
     this.beganAtMs = beganAtMs;
@@ -71,7 +71,7 @@ export async function copyAll(ports: CopyPorts): Promise<void> {
   await save({ watermark: undefined, rows: 0, differing });
   if (record.differing === differing) throw new StuckMoveError(differing, record.beganAtMs);
   throw new BrokerError("internal", {
-    message: `What is in Redis is not what is in the folder; the next try moves everything again. It is: ${differing}`,
+    message: `Redis differs from the folder. The next attempt copies everything again. Differences: ${differing}`,
   });
 }
 

@@ -156,7 +156,7 @@ export class MoveTarget {
     for (const { reply } of await writes)
       if (reply === null)
         throw new BrokerError("unavailable", {
-          message: "The lease of the move ended before this was written",
+          message: "The lease of the migration ended before everything was written",
         });
   }
 

@@ -82,9 +82,9 @@ const MAX_RETRY_MS = 30_000;
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
-  "Nobody moves the data any more; start a process with migrate.from, or jindou migrate, which goes on where it was";
+  "No process is migrating the data; start one with migrate.from, or run jindou migrate, to resume";
 const LOST =
-  "Redis has lost what it held of the move; start a process with migrate.from, or jindou migrate, which begins again; or this node again, which then serves what there is";
+  "Redis has lost the record of the migration; start a process with migrate.from, or run jindou migrate, to begin again, or restart this node to serve the data that is in Redis";
 
 /** The migration as one process takes part in it. */
 export class Migration {
@@ -189,7 +189,7 @@ export class Migration {
     if (owner === undefined && !(areMoved && link))
       throw new BrokerError("unavailable", {
         message:
-          "The owner of this access token is unknown before the managers' data is moved; the static token of api.token can be used",
+          "The owner of this access token is unknown until the managers' data is migrated; use the static token of api.token",
         retryAfterMs: TOKEN_RETRY_MS,
       });
     return owner;
@@ -408,7 +408,7 @@ export class Migration {
   #assertOpen(): void {
     if (this.#closing.signal.aborted)
       throw new BrokerError("unavailable", {
-        message: "The migration was ended; it goes on at the next start",
+        message: "The migration was stopped; it resumes at the next start",
       });
   }
 }
@@ -442,7 +442,6 @@ function withCauseMessage(error: BrokerError): BrokerError {
 
 function alreadyStartedError(): BrokerError {
   return new BrokerError("unavailable", {
-    message:
-      "Data is being moved into this Redis since a moment ago; start the node again, it then waits for it",
+    message: "A migration into this Redis has just started; start the node again to wait for it",
   });
 }

@@ -94,7 +94,7 @@ async function readRecord(link: Link): Promise<MoveRecord | undefined> {
   if (source === undefined || source === "") return undefined;
   if (format !== FORMAT)
     throw new BrokerError("internal", {
-      message: `Redis holds a migration of format ${format}; this build reads ${FORMAT}`,
+      message: `Redis contains a migration of format ${format}, but this version reads format ${FORMAT}; use a newer version`,
     });
   return {
     ...{ source, isDone: done === "1", step: step ?? "", differing, lastErr },
@@ -150,7 +150,7 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const existing = await readRecord(link);
   if (existing !== undefined && existing.source !== source)
     throw refusal(
-      "Redis holds data that was moved from another folder; two sets of data are never mixed",
+      "Redis contains the data of another folder, and the data of two folders is never mixed",
       link,
     );
   if (existing !== undefined) return existing;
@@ -213,7 +213,7 @@ async function assertEmpty(link: RedisLink): Promise<void> {
       cursor = next;
       const foreign = page.find((key) => !IGNORED_KEYS.test(key));
       if (foreign !== undefined)
-        throw refusal(`Redis is not empty: it holds ${JSON.stringify(foreign)}`, link);
+        throw refusal(`Redis is not empty: it contains the key ${JSON.stringify(foreign)}`, link);
     } while (cursor !== "0");
   }
 }
@@ -221,7 +221,7 @@ async function assertEmpty(link: RedisLink): Promise<void> {
 function liveNodeError(link: Pick<Link, "keys">, incarnation: string): BrokerError {
   const node = JSON.stringify(incarnation.replace(/:[^:]*$/, ""));
   return new BrokerError("internal", {
-    message: `The node ${node} runs on this Redis; stop all nodes before data is moved into it, or choose another redis.prefix than ${link.keys.prefix}`,
+    message: `The node ${node} runs on this Redis; stop all nodes before data is migrated into it, or choose another redis.prefix than ${link.keys.prefix}`,
   });
 }
 

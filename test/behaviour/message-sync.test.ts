@@ -117,7 +117,7 @@ t.test(
     });
     t.same(body, {
       fail_uids: [eve],
-      reason: ["Nobody may speak in the channel"],
+      reason: ["Nobody may send to the channel"],
     });
     t.same(await untilReceived(client, 1), ["to all"]);
     t.match(client.messages[0], { fromUid: alice });

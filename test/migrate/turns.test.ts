@@ -202,11 +202,11 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
   });
   t.match(
     said["no message"]?.[0],
-    /next try moves everything again.*log:2:g" differs.*messages: .* \d+, Redis/,
+    /next attempt copies everything again.*log:2:g" differs.*messages: .* \d+, Redis/,
   );
   t.match(said["a stranger"], [
-    /next try moves everything again.*: subscribers: the folder has 15, Redis 16$/,
-    /moving everything again did not change that.*: subscribers: the folder has 15, Redis 16$/,
+    /next attempt copies everything again.*: subscribers: the folder has 15, Redis 16$/,
+    /even after everything was copied again.*: subscribers: the folder has 15, Redis 16$/,
   ]);
 });
 

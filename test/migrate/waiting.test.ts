@@ -95,11 +95,11 @@ t.test(
     t.equal(await waiter.isPending(), true);
     const over = running(t, waiter);
     await until(client, () => looks.length > 0);
-    t.match(looks[0], { isAbandoned: false, lastErr: /was ended/ }); // it may only pause
+    t.match(looks[0], { isAbandoned: false, lastErr: /was stopped/ }); // it may only pause
     await until(client, () => looks.at(-1)?.isAbandoned === true);
     t.match(waiter.state, {
       ...{ status: "failed", step: "message", tryCount: 1 },
-      lastErr: /Nobody moves the data any more/,
+      lastErr: /No process is migrating the data/,
     });
     const heir = mover({ from, redis });
     t.equal(await heir.isPending(), true);
