@@ -123,8 +123,8 @@ export class Commands {
   }
 
   /**
-   * Schedules the next attempt of a failed command, or gives it up after the last one. Other
-   * commands are handled meanwhile.
+   * Schedules the next attempt of a failed command, or drops the command after its last retry.
+   * Other commands are handled meanwhile.
    */
   #retryLater(pending: PendingCommand): void {
     pending.failures += 1;

@@ -16,9 +16,7 @@ import type {
   StreamState,
 } from "../broker/model.ts";
 
-/**
- * Number that a client gives a request. The reply repeats it. 0 means that the request has none.
- */
+/** Number with which a client identifies a request, repeated in the reply. 0 means none. */
 export type Ref = number;
 
 /**

@@ -11,7 +11,7 @@ import { acknowledge, connectTo, ScriptedServer, type ScriptedSocket } from "./s
 const CHANNELS = 200;
 
 /** A client that has missed a message in each of `CHANNELS` channels. */
-interface Fixture {
+interface BackgroundFixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   readonly socket: ScriptedSocket;
@@ -28,7 +28,7 @@ interface Fixture {
  * Connects a client that misses one message in each of `CHANNELS` channels. The server replies to
  * presence requests at once; the test replies to history requests.
  */
-async function start(t: Test, maxFramesPerSecond = 0): Promise<Fixture> {
+async function start(t: Test, maxFramesPerSecond = 0): Promise<BackgroundFixture> {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect")
       acknowledge(operation, socket, { limits: { maxFramesPerSecond } });
@@ -45,7 +45,7 @@ async function start(t: Test, maxFramesPerSecond = 0): Promise<Fixture> {
   const socket = await server.socket();
   for (const channel of channels)
     socket.push({ kind: "message", channel, message: message(2, { channel }) });
-  const answer: Fixture["answer"] = (n, isRefused = false) => {
+  const answer: BackgroundFixture["answer"] = (n, isRefused = false) => {
     const request = socket.all("history")[n];
     if (request === undefined) throw new RangeError(`there is no history request ${n}`);
     if (isRefused) refuse(socket, request);

@@ -10,7 +10,7 @@ import { message, TEAM } from "./messages.ts";
 import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 
 /** A client and a server that stores channels. */
-interface Fixture {
+interface CatchUpFixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   readonly seen: string[];
@@ -26,7 +26,7 @@ async function start(
   t: Test,
   options: Partial<ConnectOptions> = {},
   refusals: ErrorCode[] = [],
-): Promise<Fixture> {
+): Promise<CatchUpFixture> {
   const channels = new Map<string, Message[]>();
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
@@ -73,7 +73,7 @@ async function start(
   const seen: string[] = [];
   client.on("message", ({ channel, messageSeq }) => seen.push(`${channel.id} ${messageSeq}`));
   await client.ready();
-  const store: Fixture["store"] = (channel, messageSeq, changes = {}) => {
+  const store: CatchUpFixture["store"] = (channel, messageSeq, changes = {}) => {
     const stored = message(messageSeq, { channel, ...changes });
     channels.set(channel.id, [...(channels.get(channel.id) ?? []), stored]);
     return stored;
@@ -87,7 +87,7 @@ const timeOf = (stored: readonly Message[]) => stored.at(-1)?.timestampMs ?? 0;
 /** A time before the server time in the scripted connack. */
 const OLD = { timestampMs: 500 };
 
-async function reconnect({ server, client }: Fixture): Promise<void> {
+async function reconnect({ server, client }: CatchUpFixture): Promise<void> {
   const next = server.sockets.length;
   server.sockets.at(-1)?.end(1006);
   await server.received("connect", 0, next);

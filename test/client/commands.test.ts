@@ -8,7 +8,7 @@ import { message, TEAM } from "./messages.ts";
 import { acknowledge, connectTo, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
 
 /** A client, and what its server received from it. */
-interface Fixture {
+interface CommandFixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   readonly errors: string[];
@@ -27,7 +27,7 @@ async function start(
     refusals = 0,
     ...options
   }: Partial<ConnectOptions> & { ignoresAcks?: boolean; refusals?: number } = {},
-): Promise<Fixture> {
+): Promise<CommandFixture> {
   let acks = 0;
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);

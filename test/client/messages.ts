@@ -67,7 +67,7 @@ export function messageOf(stream: StreamSnapshot): Message {
  * A stream with all its events: one content event per chunk, and a tool call for each chunk that is
  * `undefined`.
  */
-export class Script {
+export class SampleStream {
   readonly events: readonly ChannelEvent[];
   readonly chunks: readonly (string | undefined)[];
   readonly channel: ChannelRef;

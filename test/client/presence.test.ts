@@ -10,7 +10,7 @@ import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 type Watch = Extract<Operation, { readonly kind: "watch" }>;
 
 /** A client, and the server's users. */
-interface Fixture {
+interface PresenceFixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   /** Users who are online according to the server. */
@@ -19,7 +19,7 @@ interface Fixture {
   watched(connection?: number): readonly (readonly string[])[];
 }
 
-async function start(t: Test): Promise<Fixture> {
+async function start(t: Test): Promise<PresenceFixture> {
   const online = new Set<string>();
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);

@@ -12,7 +12,7 @@ import { live, message, messages, range, TEAM } from "./messages.ts";
 import { acknowledge, connectTo, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
 
 /** A client, and a server with a message log. */
-interface Fixture {
+interface SequencerFixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   /** Seqs of the messages that were delivered to the app. */
@@ -31,7 +31,7 @@ async function start(
   t: Test,
   options: Partial<ConnectOptions> = {},
   refusals: ErrorCode[] = [],
-): Promise<Fixture> {
+): Promise<SequencerFixture> {
   const log: Message[] = [];
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
@@ -65,7 +65,10 @@ async function start(
 }
 
 /** Waits until the number of expected messages is delivered. */
-async function waitForMessages({ server, seen }: Fixture, ...expected: number[]): Promise<void> {
+async function waitForMessages(
+  { server, seen }: SequencerFixture,
+  ...expected: number[]
+): Promise<void> {
   const description = `${expected} (so far ${seen})`;
   await server.until(description, () => seen.length >= expected.length);
 }

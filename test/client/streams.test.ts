@@ -8,22 +8,22 @@ import type { ChannelEvent, StreamSnapshot } from "../../src/broker/model.ts";
 import type { Client, ReceivedEvent, Stream } from "../../src/client/index.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
-import { messageOf, Script, TEAM } from "./messages.ts";
+import { messageOf, SampleStream, TEAM } from "./messages.ts";
 import { acknowledge, connectTo, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
 
-const SCRIPT = new Script(["Once ", "upon ", undefined, "a ", "ti𝄞e"]);
-const EVENT_COUNT = SCRIPT.events.length;
+const SAMPLE = new SampleStream(["Once ", "upon ", undefined, "a ", "ti𝄞e"]);
+const EVENT_COUNT = SAMPLE.events.length;
 
 const eventPush = (event: ChannelEvent) => ({ kind: "event", channel: TEAM, event }) as const;
 const snapshot = (nextIndex: number) =>
   ({
     kind: "stream",
     channel: TEAM,
-    snapshot: SCRIPT.snapshot(nextIndex),
+    snapshot: SAMPLE.snapshot(nextIndex),
   }) as const;
 
 /** A client, and the streams and events that it emitted. */
-interface Fixture {
+interface StreamFixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   readonly streams: Stream[];
@@ -38,7 +38,7 @@ interface Fixture {
 async function start(
   t: Test,
   stateOf: () => StreamSnapshot | ErrorCode | undefined = () => undefined,
-): Promise<Fixture> {
+): Promise<StreamFixture> {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind === "cancel")
@@ -76,7 +76,7 @@ async function read(stream: AsyncIterable<string> | undefined): Promise<string> 
 }
 
 /** Waits for the first stream that the client emits. */
-async function firstStream({ server, streams }: Fixture): Promise<Stream> {
+async function firstStream({ server, streams }: StreamFixture): Promise<Stream> {
   await server.until("a stream", () => streams.length > 0);
   return streams[0] as Stream; // the stream exists after `until`
 }
@@ -87,13 +87,13 @@ t.test("a stream read from its start has its message, text, tool calls and end",
   const inMessage = new Promise<Stream | undefined>((resolve) =>
     client.on("message", ({ stream }) => resolve(stream)),
   );
-  const first = messageOf(SCRIPT.snapshot(0));
+  const first = messageOf(SAMPLE.snapshot(0));
   socket.push({ kind: "message", channel: TEAM, message: first });
-  for (const event of SCRIPT.events) socket.push(eventPush(event));
+  for (const event of SAMPLE.events) socket.push(eventPush(event));
   const stream = await firstStream(fixture);
   t.equal(await inMessage, stream, "message and stream event have the same object");
-  t.equal(await read(stream), SCRIPT.text());
-  t.same(await stream.finished, { state: "closed", text: SCRIPT.text() });
+  t.equal(await read(stream), SAMPLE.text());
+  t.same(await stream.finished, { state: "closed", text: SAMPLE.text() });
   t.match(stream, { startData: "begin", endData: "end", fromUid: "bot" });
   t.match(stream, { messageId: 77, messageSeq: 7, clientMsgNo: "s" });
   t.same(
@@ -104,14 +104,14 @@ t.test("a stream read from its start has its message, text, tool calls and end",
     events.map((event) => [event.data, event.stream === stream]),
     [["tool 2", true]],
   );
-  t.equal(await read(stream), SCRIPT.text(), "the text can be read again");
+  t.equal(await read(stream), SAMPLE.text(), "the text can be read again");
   t.equal(await read(stream.pieces("now")), "", "no text follows the end");
 });
 
 t.test("custom events are emitted unchanged", async (t) => {
   const { client, socket, server, events } = await start(t);
   const custom = {
-    ...SCRIPT.at(1),
+    ...SAMPLE.at(1),
     type: "typing",
     data: "{}",
     stream: undefined,
@@ -127,25 +127,25 @@ t.test("a late viewer receives the text so far, then the rest", async (t) => {
   const fixture = await start(t);
   fixture.socket.push(snapshot(4));
   const stream = await firstStream(fixture);
-  t.equal(stream.text, SCRIPT.text(4));
+  t.equal(stream.text, SAMPLE.text(4));
   const later = read(stream.pieces("now"));
   const all = read(stream);
-  for (let n = 4; n < EVENT_COUNT; n++) fixture.socket.push(eventPush(SCRIPT.at(n)));
-  t.equal(await later, SCRIPT.text().slice(SCRIPT.text(4).length));
-  t.equal(await all, SCRIPT.text());
+  for (let n = 4; n < EVENT_COUNT; n++) fixture.socket.push(eventPush(SAMPLE.at(n)));
+  t.equal(await later, SAMPLE.text().slice(SAMPLE.text(4).length));
+  t.equal(await all, SAMPLE.text());
   t.same(fixture.events, [], "earlier tool calls are only in `notes`");
 });
 
 t.test("merged content that overlaps received text adds only its new part", async (t) => {
   const fixture = await start(t);
   const { socket } = fixture;
-  socket.push(eventPush(SCRIPT.at(0)));
-  socket.push(eventPush(SCRIPT.at(1)));
-  socket.push(eventPush(SCRIPT.merged(1, 3)));
-  socket.push(eventPush(SCRIPT.merged(1, 3)));
-  socket.push(eventPush(SCRIPT.at(2)));
-  for (let n = 3; n < EVENT_COUNT; n++) socket.push(eventPush(SCRIPT.at(n)));
-  t.equal(await read(await firstStream(fixture)), SCRIPT.text());
+  socket.push(eventPush(SAMPLE.at(0)));
+  socket.push(eventPush(SAMPLE.at(1)));
+  socket.push(eventPush(SAMPLE.merged(1, 3)));
+  socket.push(eventPush(SAMPLE.merged(1, 3)));
+  socket.push(eventPush(SAMPLE.at(2)));
+  for (let n = 3; n < EVENT_COUNT; n++) socket.push(eventPush(SAMPLE.at(n)));
+  t.equal(await read(await firstStream(fixture)), SAMPLE.text());
   t.equal(socket.all("stream").length, 0, "no snapshot is requested");
 });
 
@@ -154,14 +154,14 @@ t.test(
   async (t) => {
     const fixture = await start(t);
     const { socket, server } = fixture;
-    for (const n of [0, 1, 4]) socket.push(eventPush(SCRIPT.at(n)));
+    for (const n of [0, 1, 4]) socket.push(eventPush(SAMPLE.at(n)));
     const request = await server.received("stream");
-    socket.push(eventPush(SCRIPT.at(5)));
+    socket.push(eventPush(SAMPLE.at(5)));
     socket.push(snapshot(1));
     socket.reply(request, snapshot(4));
-    socket.push(eventPush(SCRIPT.at(6)));
+    socket.push(eventPush(SAMPLE.at(6)));
     const stream = await firstStream(fixture);
-    t.equal(await read(stream), SCRIPT.text());
+    t.equal(await read(stream), SAMPLE.text());
     t.equal(stream.state, "closed");
     t.equal(socket.all("stream").length, 1);
     t.equal(fixture.events.length, 1, "the tool call in the gap is emitted");
@@ -172,14 +172,14 @@ t.test(
   "after a reconnect open streams are resynced, and one that has ended meanwhile ends",
   async (t) => {
     let nextIndex = 3;
-    const fixture = await start(t, () => SCRIPT.snapshot(nextIndex));
+    const fixture = await start(t, () => SAMPLE.snapshot(nextIndex));
     fixture.socket.push(snapshot(2));
     const stream = await firstStream(fixture);
     const text = read(stream);
     nextIndex = EVENT_COUNT;
     fixture.socket.end(1006);
-    t.equal(await text, SCRIPT.text());
-    t.same(await stream.finished, { state: "closed", text: SCRIPT.text() });
+    t.equal(await text, SAMPLE.text());
+    t.same(await stream.finished, { state: "closed", text: SAMPLE.text() });
     t.equal(fixture.events.length, 1, "the missed tool call is emitted");
     fixture.server.sockets[1]?.end(1006);
     await fixture.server.received("connect", 0, 2);
@@ -196,13 +196,13 @@ t.test(
   "streamOf returns active and ended streams, and simultaneous calls share one request",
   async (t) => {
     let nextIndex = 2;
-    const { client, socket } = await start(t, () => SCRIPT.snapshot(nextIndex));
+    const { client, socket } = await start(t, () => SAMPLE.snapshot(nextIndex));
     const [stream, same] = await Promise.all([
       client.streamOf(TEAM, "s"),
       client.streamOf(TEAM, "s"),
     ]);
     t.equal(stream, same);
-    t.equal(stream.text, SCRIPT.text(2));
+    t.equal(stream.text, SAMPLE.text(2));
     t.equal(socket.all("stream").length, 1);
     t.equal(
       await client.streamOf(TEAM, "s"),
@@ -214,7 +214,7 @@ t.test(
     socket.push(snapshot(EVENT_COUNT));
     await stream.finished;
     const ended = await client.streamOf(TEAM, "s");
-    t.equal(await read(ended), SCRIPT.text());
+    t.equal(await read(ended), SAMPLE.text());
   },
 );
 
@@ -234,10 +234,10 @@ t.test("a stream that can no longer be followed fails its readers", async (t) =>
   fixture.socket.push(snapshot(2));
   const stream = await firstStream(fixture);
   const reading = t.rejects(read(stream), { code: "not_in_channel" });
-  fixture.socket.push(eventPush(SCRIPT.at(5)));
+  fixture.socket.push(eventPush(SAMPLE.at(5)));
   await reading;
   await t.rejects(stream.finished, { code: "not_in_channel" });
-  t.equal(stream.text, SCRIPT.text(2), "the received text stays");
+  t.equal(stream.text, SAMPLE.text(2), "the received text stays");
 });
 
 /** Advances the timers, and waits until all replies have arrived. */
@@ -249,7 +249,7 @@ async function advance(seconds: number): Promise<void> {
 t.test(
   "a stream without events for 30 s is resynced, which detects its end or the loss of access",
   async (t) => {
-    for (const answer of [SCRIPT.snapshot(EVENT_COUNT), "not_in_channel"] as const) {
+    for (const answer of [SAMPLE.snapshot(EVENT_COUNT), "not_in_channel"] as const) {
       mock.timers.enable({ apis: ["setTimeout"] });
       const fixture = await start(t, () => answer);
       const { socket } = fixture;
@@ -279,11 +279,11 @@ t.test(
   async (t) => {
     mock.timers.enable({ apis: ["setTimeout"] });
     t.teardown(() => mock.timers.reset());
-    const fixture = await start(t, () => SCRIPT.snapshot(2));
+    const fixture = await start(t, () => SAMPLE.snapshot(2));
     const { socket, server } = fixture;
     socket.push(snapshot(1));
     for (let n = 0; n < 40; n++) {
-      socket.push(eventPush(SCRIPT.at(1)));
+      socket.push(eventPush(SAMPLE.at(1)));
       await advance(5);
     }
     t.equal(socket.all("stream").length, 0);
@@ -312,7 +312,7 @@ t.test(
   async (t) => {
     const fixture = await start(t);
     const { client, server, socket } = fixture;
-    const ended = messageOf(SCRIPT.snapshot(EVENT_COUNT));
+    const ended = messageOf(SAMPLE.snapshot(EVENT_COUNT));
     const request = client.history(TEAM);
     socket.reply(await server.received("history"), {
       kind: "history",
@@ -335,8 +335,8 @@ t.test(
       const chunks = Array.from({ length: 60 }, () =>
         random.below(8) === 0 ? undefined : random.text(6) || "x",
       );
-      const script = new Script(chunks);
-      const end = script.events.length;
+      const sample = new SampleStream(chunks);
+      const end = sample.events.length;
       let sent = 0;
       const server = new ScriptedServer((operation, socket) => {
         if (operation.kind === "connect") acknowledge(operation, socket);
@@ -344,7 +344,7 @@ t.test(
           socket.reply(operation, {
             kind: "stream",
             channel: TEAM,
-            snapshot: script.snapshot(Math.max(1, sent)),
+            snapshot: sample.snapshot(Math.max(1, sent)),
           });
       });
       const client = connectTo(t, server);
@@ -357,24 +357,24 @@ t.test(
       while (sent < end) {
         const socket = await server.socket(connection);
         const next = Math.min(end, sent + 1 + random.below(3));
-        const isPlain = script.chunks
+        const isPlain = sample.chunks
           .slice(sent - 1, next - 1)
           .every((chunk) => chunk !== undefined);
         const action = random.below(10);
         if (action === 0)
           socket.push({
             ...snapshot(1),
-            snapshot: script.snapshot(Math.max(1, sent)),
+            snapshot: sample.snapshot(Math.max(1, sent)),
           });
         else if (action === 1 && sent > 0) {
           socket.end(1006);
           connection += 1;
           await server.received("connect", 0, connection);
         } else if (action < 4 && sent > 0 && next < end && isPlain) {
-          socket.push(eventPush(script.merged(sent, next)));
+          socket.push(eventPush(sample.merged(sent, next)));
           sent = next;
         } else {
-          const push = eventPush(script.at(sent));
+          const push = eventPush(sample.at(sent));
           const isLost = action === 4 && sent > 0 && sent < end - 1;
           if (!isLost) socket.push(push);
           if (action === 5) socket.push(push);
@@ -382,13 +382,13 @@ t.test(
         }
         if (random.flip()) await new Promise(setImmediate);
       }
-      t.equal(await text, script.text(), `seed ${seed}`);
+      t.equal(await text, sample.text(), `seed ${seed}`);
       const calls = (await firstEmitted).notes.map((note) => note.data);
-      const inScript = chunks.flatMap((chunk, n) => (chunk === undefined ? [`tool ${n}`] : []));
-      t.same(calls, inScript);
+      const inSample = chunks.flatMap((chunk, n) => (chunk === undefined ? [`tool ${n}`] : []));
+      t.same(calls, inSample);
       t.same(
         toolCalls,
-        inScript.slice(inScript.length - toolCalls.length),
+        inSample.slice(inSample.length - toolCalls.length),
         "tool calls are emitted in order, none twice",
       );
       await client.close();

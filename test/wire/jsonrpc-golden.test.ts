@@ -22,14 +22,14 @@ interface Golden {
   readonly text: string;
 }
 /** The captured messages of one connection. */
-interface Session {
+interface JsonRpcSession {
   readonly name: string;
   readonly frames: readonly Golden[];
 }
 
 const { sessions } = JSON.parse(
   readFileSync(new URL("jsonrpc-goldens.json", import.meta.url), "utf8"),
-) as { sessions: readonly Session[] };
+) as { sessions: readonly JsonRpcSession[] };
 
 const protocol = createJsonRpcProtocol(LIMITS);
 const bytesOf = (text: string) => new TextEncoder().encode(text);

@@ -25,7 +25,7 @@ import {
 } from "../support/wkproto-packets.ts";
 import { frameErrorOf } from "./native-codec.ts";
 
-interface Session {
+interface WkprotoSession {
   readonly name: string;
   readonly version: number;
   /** Absent if the login was refused. */
@@ -44,7 +44,7 @@ interface Session {
 
 const { sessions } = JSON.parse(
   readFileSync(new URL("goldens/wkproto.json", import.meta.url), "utf8"),
-) as { readonly sessions: readonly Session[] };
+) as { readonly sessions: readonly WkprotoSession[] };
 const MAX_BYTES = 65_536;
 const STREAM = 2;
 

@@ -28,7 +28,7 @@ const WUKONGIM_VERSION = 5;
 
 const MAX_UINT32 = 0xffff_ffff;
 
-/** A request, and what is needed to read its params. */
+/** A request, and the context in which its params are read. */
 interface MethodInput {
   readonly params: Params;
   readonly ref: Ref;

@@ -34,7 +34,7 @@ import {
 } from "./ops.ts";
 import { FrameReader } from "./reader.ts";
 
-/** A frame that is being read, and what is needed to read it. */
+/** A frame that is being read, with the limits and memory for its fields. */
 interface RequestContext {
   readonly reader: FrameReader;
   readonly limits: RequestLimits;

@@ -49,7 +49,7 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   };
   return {
     name: NATIVE_SUBPROTOCOL,
-    speaks: () => true, // any frame: an error in this protocol tells a client what is expected
+    speaks: () => true, // an error reply in this protocol names what is expected
     open: () => codec,
   };
 }

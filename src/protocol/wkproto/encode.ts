@@ -147,7 +147,10 @@ export class EncryptedRecv {
   }
 }
 
-/** Placeholder of a msgKey. `indexOf` finds it because no earlier field contains so many zeros. */
+/**
+ * Placeholder of a msgKey. `indexOf` finds it because no earlier field contains 32 zero bytes in a
+ * row.
+ */
 const NO_KEY = "\0".repeat(32);
 
 /** Returns the length of the base64 text of `bytes` bytes. */
