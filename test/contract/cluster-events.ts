@@ -1,4 +1,5 @@
-// The Cluster contract: what is published reaches who listens, unchanged and in order.
+// Cluster contract: a published event reaches every node that listens to its topic, unchanged and
+// in order.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -36,8 +37,8 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
   const uid = uniqueUid();
   const groupId = `g-${randomUUID()}`;
 
-  /** Publishes and gives back what arrived of it, once it must have. */
-  async function round(event: ClusterEvent): Promise<readonly ClusterEvent[]> {
+  /** Publishes the event and returns the events that the listener received up to the barrier. */
+  async function publish(event: ClusterEvent): Promise<readonly ClusterEvent[]> {
     const before = events.length;
     cluster.publish(event);
     await cluster.barrier();
@@ -61,13 +62,13 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
 
   await cluster.listen(userTopic(uid));
   await cluster.listen(groupTopic(groupId));
-  await cluster.listen(userTopic(uid)); // listening twice is listening
-  for (const [what, event] of CASES)
-    t.test(`${what} reaches the listener once, unchanged`, async (t) => {
-      t.strictSame(await round(event), [event]);
+  await cluster.listen(userTopic(uid)); // a second call has no effect
+  for (const [title, event] of CASES)
+    t.test(`${title} reaches the listener exactly once and unchanged`, async (t) => {
+      t.strictSame(await publish(event), [event]);
     });
 
-  t.test("what is announced comes once each, in order", async (t) => {
+  t.test("announced events reach the listener exactly once and in order", async (t) => {
     const before = events.length;
     const channelIds = Array.from({ length: 120 }, (_, at) => `g${at}`);
     const all: readonly ClusterEvent[] = channelIds.map((channelId) => ({
@@ -76,10 +77,10 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
     await cluster.announce(all);
     await cluster.barrier();
     t.strictSame(events.slice(before), all);
-    await t.resolves(cluster.announce([]));
+    await t.resolves(cluster.announce([]), "an empty list is accepted");
   });
 
-  t.test("events of a topic keep their order", async (t) => {
+  t.test("events of one topic reach the listener in the order of publication", async (t) => {
     const before = events.length;
     const ids = Array.from({ length: 100 }, (_, at) => `s${at}`);
     for (const sessionId of ids)
@@ -91,7 +92,7 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
       });
     await cluster.barrier();
     t.same(
-      events.slice(before).map((one) => one.kind === "end_session" && one.sessionId),
+      events.slice(before).map((event) => event.kind === "end_session" && event.sessionId),
       ids,
     );
   });

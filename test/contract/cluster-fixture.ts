@@ -1,5 +1,5 @@
-// What the suites of the Cluster's and the sessions' contract work with: a driver that opens nodes,
-// names nobody else uses.
+// Helpers for the contract suites of clusters and sessions: a driver that opens nodes, session
+// records, and the sessions that a login ends.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -8,28 +8,32 @@ import { MAIN_DEVICE, type SessionRecord, userTopic } from "../../src/broker/mod
 import type { Cluster, ClusterEvent, Store } from "../../src/broker/ports.ts";
 import type { SessionDirectory } from "../../src/broker/session-directory.ts";
 
+/** A node of a cluster with its store and session directory. */
+
 export interface ContractNode {
   readonly cluster: Cluster;
   readonly store: Store;
   readonly directory: SessionDirectory;
-  /** Grows with what its listener is told. */
+  /** Events that the node's listener has received. The array grows. */
   readonly events: readonly ClusterEvent[];
 }
 
+/** Opens the nodes on which the contract suites run. */
 export interface NodeDriver {
   readonly name: string;
   /**
-   * A started node of one and the same cluster. Closes itself with the test. A driver of one node
-   * gives the same one each time.
+   * Starts a node of the driver's cluster. The node is closed when the test ends. A driver whose
+   * cluster has a single node returns the same node each time.
    */
   open(t: Test): Promise<ContractNode>;
 }
 
+/** Fields of a session record that decide which sessions a login ends. */
 export type SessionKind = Partial<Pick<SessionRecord, "flag" | "level" | "deviceId">>;
 
 /**
- * A session of `uid` on the cluster's node: a main app device without a name, unless told
- * otherwise.
+ * Returns the record of a session of `uid` on the cluster's node. By default it is a main session
+ * with the app flag (0) and without a device id.
  */
 export function sessionOf(
   cluster: Pick<Cluster, "nodeId">,
@@ -48,9 +52,10 @@ export function sessionOf(
   };
 }
 
+/** Returns a uid that no other test uses. */
 export const uniqueUid = (): string => `u-${randomUUID()}`;
 
-/** The user's sessions, whoever serves them. */
+/** Returns the user's sessions on all nodes. */
 export async function sessionsOf(
   store: Pick<Store, "sessionsOf">,
   uid: string,
@@ -60,8 +65,8 @@ export async function sessionsOf(
 }
 
 /**
- * Which sessions of the user the node was told to end while `step` ran, and why. The node listens
- * to the user from then on.
+ * Runs `step` and returns the sessions of the user that the node was meanwhile requested to end,
+ * each with its reason. The node stays subscribed to the user's topic.
  */
 export async function sessionsEndedDuring(
   { cluster, events }: Pick<ContractNode, "cluster" | "events">,
@@ -74,12 +79,14 @@ export async function sessionsEndedDuring(
   await cluster.barrier();
   return events
     .slice(from)
-    .flatMap((one) =>
-      one.kind === "end_session" && one.uid === uid ? [[one.sessionId, one.reason] as const] : [],
+    .flatMap((event) =>
+      event.kind === "end_session" && event.uid === uid
+        ? [[event.sessionId, event.reason] as const]
+        : [],
     );
 }
 
-/** Logs a session in and gives the ids of the sessions that it ended. */
+/** Logs a session in and returns the ids of the sessions that this login ended. */
 export async function sessionsEndedBy(
   node: Pick<ContractNode, "cluster" | "events" | "directory">,
   session: SessionRecord,

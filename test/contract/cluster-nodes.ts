@@ -1,15 +1,16 @@
-// The contract of the registry: which nodes a node of the cluster sees. For drivers of several
-// nodes.
+// Contract of the node registry: which nodes of the cluster a node sees. It applies to drivers of
+// clusters with several nodes.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
 import type { Cluster } from "../../src/broker/ports.ts";
 import { measureStalls } from "../support/stalls.ts";
 
+/** A running node of the cluster. */
 export interface RegisteredNode {
   readonly cluster: Pick<Cluster, "nodeId" | "nodes">;
   close(): Promise<void>;
-  /** It says nothing any more, as a process that was killed. */
+  /** Stops the node without a farewell, like a killed process. */
   kill(): Promise<void>;
 }
 
@@ -18,102 +19,121 @@ export interface RegistryOptions {
   readonly deadAfterMs: number;
 }
 
+/** Opens nodes of clusters and damages their registries. */
 export interface RegistryDriver {
   readonly name: string;
   readonly heartbeatMs: number;
   /**
-   * A started node of a cluster of `prefix`. Closes itself with the test. Rejects as its start
-   * does.
+   * Starts a node of the cluster whose keys begin with `prefix`, and rejects if the start fails.
+   * The node is closed when the test ends.
    */
   open(t: Test, prefix: string, options: RegistryOptions): Promise<RegisteredNode>;
-  /** What says which nodes live is lost. */
+  /** Deletes the cluster's record of live nodes. */
   forgetNodes(node: RegisteredNode): Promise<void>;
-  /** The node counts as silent since long ago. */
+  /** Makes the registry consider the node dead. */
   declareDead(node: RegisteredNode): Promise<void>;
 }
 
+/** Time-out after which a test expects a silent node to be considered dead. */
 const SOON_MS = 2000;
-/** So long that nobody dies of silence. */
+/** Time-out that no test reaches, so that silence never makes a node dead. */
 const NEVER_MS = 600_000;
 
 /** Runs the contract against the driver. */
 export function registryContract(t: Test, driver: RegistryDriver): void {
   const { name, heartbeatMs } = driver;
 
-  /** Of a cluster of its own. */
-  function world(t: Test, deadAfterMs: number) {
+  /** Returns a function that opens nodes of a new cluster. */
+  function newCluster(t: Test, deadAfterMs: number) {
     const prefix = `w${randomUUID().slice(0, 8)}`;
     return (nodeId: string) => driver.open(t, prefix, { nodeId, deadAfterMs });
   }
 
-  t.test(`${name}: a node names itself first, then the others`, async (t) => {
-    const open = world(t, NEVER_MS);
+  t.test(`${name}: a node lists itself first, then the other nodes`, async (t) => {
+    const open = newCluster(t, NEVER_MS);
     const [a, b] = [await open("a"), await open("b")];
-    t.same(await seen(b), ["b", "a"], "it knows from its start");
-    await until(async () => (await seen(a)).join() === "a,b", "a hears of b");
+    t.same(
+      await nodesListedBy(b),
+      ["b", "a"],
+      "a node knows the other nodes when its start completes",
+    );
+    await until(async () => (await nodesListedBy(a)).join() === "a,b", "node a lists node b");
     const [, other] = await a.cluster.nodes();
     t.match(other, { nodeId: "b", isDraining: false, sessions: 0 });
   });
 
-  t.test(`${name}: a node that leaves is gone at once`, async (t) => {
-    const open = world(t, NEVER_MS);
+  t.test(`${name}: a node that closes disappears from the list at once`, async (t) => {
+    const open = newCluster(t, NEVER_MS);
     const [a, b] = [await open("a"), await open("b")];
-    await until(async () => (await seen(a)).length === 2, "a hears of b");
+    await until(async () => (await nodesListedBy(a)).length === 2, "node a lists node b");
     await b.close();
-    await until(async () => (await seen(a)).length === 1, "it is gone");
+    await until(async () => (await nodesListedBy(a)).length === 1, "node a no longer lists node b");
     await t.rejects(b.cluster.nodes(), { code: "unavailable" });
-    const again = await open("b");
-    t.same(await seen(again), ["b", "a"], "its id is free");
+    const reopened = await open("b");
+    t.same(await nodesListedBy(reopened), ["b", "a"], "its id can be used again");
   });
 
-  t.test(`${name}: a node that falls silent is gone in time`, async (t) => {
-    const open = world(t, SOON_MS);
+  t.test(`${name}: a silent node disappears from the list after its time-out`, async (t) => {
+    const open = newCluster(t, SOON_MS);
     const [a, b] = [await open("a"), await open("b")];
-    await until(async () => (await seen(a)).length === 2, "a hears of b");
+    await until(async () => (await nodesListedBy(a)).length === 2, "node a lists node b");
     const stalls = measureStalls(t);
-    const since = performance.now();
+    const startMs = performance.now();
     await b.kill();
-    await until(async () => (await seen(a)).length === 1, "it is gone");
-    const tookMs = performance.now() - since;
-    t.ok(tookMs > SOON_MS - 2 * heartbeatMs, `not before: ${tookMs} ms`);
-    t.ok(tookMs < 3 * SOON_MS + 10 * stalls.totalMs(), `${tookMs} ms`);
+    await until(async () => (await nodesListedBy(a)).length === 1, "node a no longer lists node b");
+    const tookMs = performance.now() - startMs;
+    t.ok(tookMs > SOON_MS - 2 * heartbeatMs, `it is listed until the time-out: ${tookMs} ms`);
+    t.ok(
+      tookMs < 3 * SOON_MS + 10 * stalls.totalMs(),
+      `it disappears soon after the time-out: ${tookMs} ms`,
+    );
   });
 
-  t.test(`${name}: no two nodes live under one id`, async (t) => {
-    const open = world(t, SOON_MS);
+  t.test(`${name}: a second node with the id of a live node cannot start`, async (t) => {
+    const open = newCluster(t, SOON_MS);
     const first = await open("same");
-    await t.rejects(open("same"), /"same"/);
-    t.same(await seen(first), ["same"]);
+    await t.rejects(open("same"), /"same"/, "the second node is refused");
+    t.same(await nodesListedBy(first), ["same"], "the first node stays");
     await first.kill();
     const second = await open("same");
-    t.same(await seen(second), ["same"], "its predecessor is dead");
+    t.same(await nodesListedBy(second), ["same"], "the id is free after its node died");
   });
 
-  t.test(`${name}: a node that was declared dead lives on`, async (t) => {
-    const open = world(t, SOON_MS);
+  t.test(`${name}: a node that was wrongly declared dead is listed again`, async (t) => {
+    const open = newCluster(t, SOON_MS);
     const [a, b] = [await open("a"), await open("b")];
-    await until(async () => (await seen(a)).length === 2, "a hears of b");
+    await until(async () => (await nodesListedBy(a)).length === 2, "node a lists node b");
     for (let round = 0; round < 3; round++) {
       await driver.declareDead(b);
       await pause(3 * heartbeatMs);
-      await until(async () => (await seen(a)).join() === "a,b", "it is back");
-      await until(async () => (await seen(b)).join() === "b,a", "it sees a");
+      await until(
+        async () => (await nodesListedBy(a)).join() === "a,b",
+        "node a lists node b again",
+      );
+      await until(
+        async () => (await nodesListedBy(b)).join() === "b,a",
+        "node b lists node a again",
+      );
     }
   });
 
-  t.test(`${name}: nodes that were forgotten say that they live`, async (t) => {
-    const open = world(t, NEVER_MS);
+  t.test(`${name}: live nodes are listed again after the registry was deleted`, async (t) => {
+    const open = newCluster(t, NEVER_MS);
     const all = [await open("a"), await open("b"), await open("c")];
     const [a] = all as [RegisteredNode];
-    await until(async () => (await seen(a)).length === 3, "a hears of all");
+    await until(async () => (await nodesListedBy(a)).length === 3, "node a lists all nodes");
     await driver.forgetNodes(a);
     await pause(3 * heartbeatMs);
-    for (const one of all) await until(async () => (await seen(one)).length === 3, "all are back");
+    for (const node of all)
+      await until(
+        async () => (await nodesListedBy(node)).length === 3,
+        "each node lists all nodes",
+      );
   });
 }
 
-/** The ids of the living, as the node tells them. */
-async function seen({ cluster }: RegisteredNode): Promise<readonly string[]> {
+/** Returns the ids of the live nodes as this node lists them, its own first. */
+async function nodesListedBy({ cluster }: RegisteredNode): Promise<readonly string[]> {
   const [self, ...others] = await cluster.nodes();
   const ids = others.map(({ nodeId }) => nodeId).sort();
   return [self?.nodeId ?? "", ...ids];
@@ -124,7 +144,7 @@ const pause = (ms: number) => new Promise((go) => setTimeout(go, ms));
 async function until(holds: () => Promise<boolean>, what: string): Promise<void> {
   const deadline = performance.now() + 120_000;
   while (!(await holds().catch(() => false))) {
-    if (performance.now() > deadline) throw new Error(`not in time: ${what}`);
+    if (performance.now() > deadline) throw new Error(`timed out: ${what}`);
     await pause(10);
   }
 }

@@ -1,5 +1,5 @@
-// The contract of `Cluster` in broker/ports.ts, as a suite every driver runs. Uids are made unique
-// per case, so that a driver with shared storage may run it against one server.
+// Contract of `Cluster` in `broker/ports.ts`, a suite that every driver runs. Every test uses uids
+// of its own, so that drivers may share one server.
 
 import type { Test } from "tap";
 import { userTopic } from "../../src/broker/model.ts";
@@ -8,23 +8,23 @@ import { type NodeDriver, uniqueUid } from "./cluster-fixture.ts";
 
 /** Runs the whole contract against the driver. */
 export function clusterContract(t: Test, driver: NodeDriver): void {
-  t.test(`${driver.name}: events`, (t) => events(t, driver));
-  t.test(`${driver.name}: nodes that live`, (t) => liveness(t, driver));
+  t.test(`${driver.name}: delivery of published events`, (t) => events(t, driver));
+  t.test(`${driver.name}: live incarnations`, (t) => liveness(t, driver));
   t.test(`${driver.name}: life cycle`, (t) => lifeCycle(t, driver));
 }
 
 async function liveness(t: Test, driver: NodeDriver): Promise<void> {
-  const [one, other] = [await driver.open(t), await driver.open(t)];
+  const [first, second] = [await driver.open(t), await driver.open(t)];
 
-  t.test("a node's own incarnation lives, others see it", async (t) => {
-    for (const { cluster } of [one, other]) {
-      t.equal(await one.cluster.isLive(cluster.incarnation), true);
+  t.test("every node sees the incarnation of each running node as live", async (t) => {
+    for (const { cluster } of [first, second]) {
+      t.equal(await first.cluster.isLive(cluster.incarnation), true);
       await t.resolves(cluster.heartbeat());
     }
   });
 
-  t.test("one that nobody knows does not", async (t) => {
-    const { cluster } = one;
+  t.test("an unknown incarnation is not live", async (t) => {
+    const { cluster } = first;
     t.equal(await cluster.isLive(`${cluster.nodeId}:earlier`), false);
     t.equal(await cluster.isLive("nobody:0"), false);
   });
@@ -32,8 +32,8 @@ async function liveness(t: Test, driver: NodeDriver): Promise<void> {
 
 async function lifeCycle(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster } = await driver.open(t);
-  await t.resolves(cluster.ping(), "a started node answers");
+  await t.resolves(cluster.ping(), "a started node responds");
   cluster.unlisten(userTopic(uniqueUid()));
   await cluster.close();
-  await t.resolves(cluster.close(), "closing twice is closing");
+  await t.resolves(cluster.close(), "a second close has no effect");
 }

@@ -1,27 +1,28 @@
-// Conversations as plainly as can be: every message is kept in a list, every question goes through
-// all of it.
+// A model of conversations for comparison with a store. It is as simple as possible: it keeps every
+// message in a list and searches the whole list for each question.
 
 import { type ChannelKey, type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import type { ConversationChange } from "../../src/broker/ports.ts";
 
+/** A message of the model. */
 interface ModelMessage {
   readonly seq: number;
-  /** Counts the messages of all channels as they came. */
-  readonly place: number;
+  /** Position of the message in the order in which all channels received their messages. */
+  readonly order: number;
   readonly redDot: boolean;
   readonly atMs: number;
-  /** 0 = never. */
+  /** Seconds until the message expires, 0 if it never does. */
   readonly expireS: number;
 }
 
-/** Where a user stands: moved by what happens, as it happens. */
+/** A user's position in one conversation. */
 interface UserPosition {
   read: number;
   deleted: number;
   changedAtMs: number;
 }
 
-/** What a conversation is compared by. */
+/** The fields in which the conversations of store and model are compared. */
 export interface ConversationState {
   readonly channel: ChannelRef;
   readonly headSeq: number;
@@ -29,10 +30,11 @@ export interface ConversationState {
   readonly unread: number;
   readonly deletedSeq: number;
   readonly changedAtMs: number;
+  /** Seq of the newest message that is still shown, `undefined` if there is none. */
   readonly lastSeq: number | undefined;
 }
 
-/** 0 = for ever, or all. */
+/** Limits of a channel's history. 0 means no limit. */
 export interface HistoryLimits {
   readonly retentionS: number;
   readonly maxChannelMessages: number;
@@ -41,11 +43,11 @@ export interface HistoryLimits {
 export class ConversationModel {
   nowMs = Date.UTC(2026, 0, 1);
   readonly #limits: HistoryLimits;
-  /** Of each channel the newest seq that a sweep took. */
+  /** For each channel, the newest seq that a sweep has removed. */
   readonly #swept = new Map<ChannelKey, number>();
   readonly #channels = new Map<ChannelKey, ModelMessage[]>();
   readonly #members = new Map<string, Set<string>>();
-  readonly #stands = new Map<string, UserPosition>();
+  readonly #positions = new Map<string, UserPosition>();
   #count = 0;
 
   constructor(limits: HistoryLimits) {
@@ -60,11 +62,11 @@ export class ConversationModel {
     return [...(this.#members.get(group) ?? [])];
   }
 
-  pass(ms: number): void {
+  advanceClock(ms: number): void {
     this.nowMs += ms;
   }
 
-  /** What no channel keeps is gone from now on. */
+  /** Removes the messages that exceed the limit per channel. */
   sweep(): void {
     const { maxChannelMessages } = this.#limits;
     if (maxChannelMessages === 0) return;
@@ -81,55 +83,56 @@ export class ConversationModel {
     this.#members.get(group)?.add(uid);
     const key = `2:${group}`;
     const read = this.#messages(key).length;
-    this.#stands.set(`${uid} ${key}`, { read, deleted: 0, changedAtMs: 0 });
+    this.#positions.set(`${uid} ${key}`, { read, deleted: 0, changedAtMs: 0 });
   }
 
   leave(group: string, uid: string): void {
     this.#members.get(group)?.delete(uid);
-    this.#stands.delete(`${uid} 2:${group}`);
+    this.#positions.delete(`${uid} 2:${group}`);
   }
 
   send(
     fromUid: string,
     channel: ChannelRef,
-    how: { readonly redDot: boolean; readonly expireS: number },
+    options: { readonly redDot: boolean; readonly expireS: number },
   ): void {
     const key = channelKey(channel, fromUid);
     const messages = this.#messages(key);
     const seq = messages.length + 1;
-    const place = this.#count++;
-    messages.push({ seq, place, atMs: this.nowMs, ...how });
-    const stand = this.#stand(fromUid, key);
-    if (stand !== undefined) stand.read = seq;
+    const order = this.#count++;
+    messages.push({ seq, order, atMs: this.nowMs, ...options });
+    const position = this.#position(fromUid, key);
+    if (position !== undefined) position.read = seq;
   }
 
   change(uid: string, channel: ChannelRef, change: ConversationChange): void {
     const key = channelKey(channel, uid);
-    const stand = this.#stand(uid, key);
+    const position = this.#position(uid, key);
     const head = this.#messages(key).length;
-    if (stand === undefined || head === 0) return;
-    const before = { ...stand };
+    if (position === undefined || head === 0) return;
+    const before = { ...position };
     if (change.kind === "delete") {
-      stand.deleted = head;
-      stand.read = head;
+      position.deleted = head;
+      position.read = head;
     }
-    if (change.kind === "read") stand.read = Math.max(stand.deleted, Math.min(head, change.seq));
+    if (change.kind === "read")
+      position.read = Math.max(position.deleted, Math.min(head, change.seq));
     if (change.kind === "unread") {
-      const most = this.#unread(key, stand.deleted);
-      const wanted = Math.min(most, change.unread);
-      stand.read = head;
-      while (this.#unread(key, stand.read) < wanted) stand.read--;
+      const available = this.#unread(key, position.deleted);
+      const count = Math.min(available, change.unread);
+      position.read = head;
+      while (this.#unread(key, position.read) < count) position.read--;
     }
-    if (before.read !== stand.read || before.deleted !== stand.deleted)
-      stand.changedAtMs = this.nowMs;
+    if (before.read !== position.read || before.deleted !== position.deleted)
+      position.changedAtMs = this.nowMs;
   }
 
-  /** Undefined: no member. */
-  seen(uid: string, channel: ChannelRef): ConversationState | undefined {
+  /** Returns the user's state in the channel, `undefined` if the user is not a member. */
+  stateOf(uid: string, channel: ChannelRef): ConversationState | undefined {
     const key = channelKey(channel, uid);
-    const stand = this.#stand(uid, key);
-    if (stand === undefined) return undefined;
-    const { read, deleted, changedAtMs } = stand;
+    const position = this.#position(uid, key);
+    if (position === undefined) return undefined;
+    const { read, deleted, changedAtMs } = position;
     const last = this.#shown(key, deleted).at(-1);
     return {
       channel,
@@ -142,39 +145,40 @@ export class ConversationModel {
     };
   }
 
-  /** Those of `channels` that have a shown message, the one that came last first. */
+  /** Returns the states of those `channels` that show a message, newest message first. */
   list(uid: string, channels: readonly ChannelRef[]): ConversationState[] {
-    const found = channels.flatMap((channel) => {
-      const seen = this.seen(uid, channel);
-      if (seen?.lastSeq === undefined) return [];
-      const last = this.#messages(channelKey(channel, uid))[seen.lastSeq - 1];
-      return [{ seen, place: last?.place ?? 0 }];
+    const entries = channels.flatMap((channel) => {
+      const state = this.stateOf(uid, channel);
+      if (state?.lastSeq === undefined) return [];
+      const last = this.#messages(channelKey(channel, uid))[state.lastSeq - 1];
+      return [{ state, order: last?.order ?? 0 }];
     });
-    return found.sort((a, b) => b.place - a.place).map(({ seen }) => seen);
+    return entries.sort((a, b) => b.order - a.order).map(({ state }) => state);
   }
 
   #messages(key: ChannelKey): ModelMessage[] {
-    const known = this.#channels.get(key);
-    if (known !== undefined) return known;
+    const existing = this.#channels.get(key);
+    if (existing !== undefined) return existing;
     const messages: ModelMessage[] = [];
     this.#channels.set(key, messages);
     return messages;
   }
 
-  #stand(uid: string, key: ChannelKey): UserPosition | undefined {
-    const known = this.#stands.get(`${uid} ${key}`);
-    if (known !== undefined || key.startsWith("2:")) return known;
-    const stand = { read: 0, deleted: 0, changedAtMs: 0 };
-    this.#stands.set(`${uid} ${key}`, stand);
-    return stand;
+  #position(uid: string, key: ChannelKey): UserPosition | undefined {
+    const existing = this.#positions.get(`${uid} ${key}`);
+    if (existing !== undefined || key.startsWith("2:")) return existing;
+    const position = { read: 0, deleted: 0, changedAtMs: 0 };
+    this.#positions.set(`${uid} ${key}`, position);
+    return position;
   }
 
-  #shown(key: ChannelKey, behind: number): ModelMessage[] {
+  /** Returns the messages after `seq` that were not swept and have not expired. */
+  #shown(key: ChannelKey, afterSeq: number): ModelMessage[] {
     const retentionMs = this.#limits.retentionS * 1000;
     const swept = this.#swept.get(key) ?? 0;
     return this.#messages(key).filter(
       ({ seq, atMs, expireS }) =>
-        seq > Math.max(behind, swept) &&
+        seq > Math.max(afterSeq, swept) &&
         (expireS === 0 || this.nowMs < atMs + expireS * 1000) &&
         (retentionMs === 0 || this.nowMs < atMs + retentionMs),
     );

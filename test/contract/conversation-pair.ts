@@ -1,5 +1,5 @@
-// A store of conversations and the plain model beside it, told the same at random and compared: for
-// tests of each driver. State: both, by way of its parts.
+// Applies the same random operations to a store and to the conversation model, and compares them
+// after each. Every driver's conversations are tested with it.
 
 import { isDeepStrictEqual } from "node:util";
 import type { Test } from "tap";
@@ -26,17 +26,20 @@ const CHANNELS: readonly ChannelRef[] = [
 export interface ConversationPairOptions {
   readonly random: Random;
   readonly model: ConversationModel;
-  /** The store of now: tests start it again. */
+  /** Returns the current store. Tests may replace it by restarting. */
   readonly store: () => ChannelStore &
     ConversationStore &
     Pick<MessageStore, "append"> &
     Pick<StreamStore, "streamEvent">;
-  /** Time between two messages, where ids of one millisecond are ordered within a channel only. */
+  /**
+   * Milliseconds between two messages. A store that orders the ids of one millisecond only within a
+   * channel needs at least 1.
+   */
   readonly tickMs?: number;
 }
 
-/** How often a step comes, and the step. */
-export type WeightedStep = readonly [weight: number, step: () => Promise<unknown>];
+/** An operation and its relative frequency. */
+export type WeightedStep = readonly [weight: number, operation: () => Promise<unknown>];
 
 export class ConversationPair {
   readonly #t: Test;
@@ -48,8 +51,8 @@ export class ConversationPair {
   }
 
   /**
-   * Makes the groups, then takes so many steps, those of every driver and `also`, as long as store
-   * and model agree.
+   * Creates the groups, then runs `count` random operations from the common list and `also`. Stops
+   * early if store and model differ.
    */
   async run(count: number, also: readonly WeightedStep[]): Promise<void> {
     const { random, model, store } = this.#options;
@@ -57,28 +60,30 @@ export class ConversationPair {
       await store().createChannel(group(id), []);
       model.create(id);
     }
-    const steps: readonly WeightedStep[] = [
+    const operations: readonly WeightedStep[] = [
       [30, () => this.send()],
       [3, () => this.#stream()],
       [30, () => this.#change()],
       [8, () => this.#join()],
       [4, () => this.#leave()],
-      [10, async () => model.pass(random.below(15_000))],
+      [10, async () => model.advanceClock(random.below(15_000))],
       ...also,
     ];
-    const dice = steps.flatMap(([weight, step]) => Array.from({ length: weight }, () => step));
-    let step = 0;
-    do await random.pick(dice)();
-    while ((await this.compare()) && ++step < count);
-    this.#t.equal(step, count, "agreed through all steps");
+    const choices = operations.flatMap(([weight, operation]) =>
+      Array.from({ length: weight }, () => operation),
+    );
+    let done = 0;
+    do await random.pick(choices)();
+    while ((await this.compare()) && ++done < count);
+    this.#t.equal(done, count, "store and model agree after every operation");
   }
 
-  /** A few messages at once. */
+  /** Sends one to four messages at the same time. */
   async send(): Promise<void> {
     const { random, model, store, tickMs = 0 } = this.#options;
     const calls: Promise<unknown>[] = [];
     for (let i = 1 + random.below(4); i > 0; i--) {
-      model.pass(tickMs);
+      model.advanceClock(tickMs);
       const fromUid = random.pick(UIDS);
       const channel = random.pick(CHANNELS);
       const redDot = random.below(4) > 0;
@@ -91,15 +96,18 @@ export class ConversationPair {
     await Promise.all(calls);
   }
 
-  /** Whether store and model agree on everything; tells where they do not. */
+  /**
+   * Returns true if store and model agree on all conversations. Otherwise a failed assertion
+   * reports the difference.
+   */
   async compare(): Promise<boolean> {
-    const answers = await Promise.all(UIDS.map((uid) => this.#compareUser(uid)));
-    return answers.every((isSame) => isSame);
+    const results = await Promise.all(UIDS.map((uid) => this.#compareUser(uid)));
+    return results.every((isSame) => isSame);
   }
 
   async #stream(): Promise<void> {
     const { random, model, store, tickMs = 0 } = this.#options;
-    model.pass(tickMs);
+    model.advanceClock(tickMs);
     const { key, channel, fromUid } = draftOf({
       channel: random.pick(CHANNELS),
       fromUid: random.pick(UIDS),
@@ -123,10 +131,14 @@ export class ConversationPair {
       { kind: "unread", unread: random.below(10) },
       { kind: "delete" },
     ]);
-    const now = await store().changeConversation(uid, channel, change);
+    const changed = await store().changeConversation(uid, channel, change);
     model.change(uid, channel, change);
-    const expected = model.seen(uid, channel);
-    this.#expectSame(now && seenOf(now), expected, `answer to ${change.kind}`);
+    const expected = model.stateOf(uid, channel);
+    this.#expectSame(
+      changed && stateOf(changed),
+      expected,
+      `the result of ${change.kind} is that of the model`,
+    );
   }
 
   async #join(): Promise<void> {
@@ -151,32 +163,44 @@ export class ConversationPair {
     const store = this.#options.store();
     const heads = newestFirst(await store.conversationsOf(uid));
     const expected = model.list(uid, CHANNELS);
-    if (!this.#expectSame(heads.map(seenOf), expected, `list of ${uid}`)) return false;
+    if (!this.#expectSame(heads.map(stateOf), expected, `the list of ${uid} is that of the model`))
+      return false;
     const channels = heads.map(({ channel }) => channel);
     const { conversations } = await store.readConversations(
       ...([uid, channels, UNBOUNDED] as const),
     );
-    const whole = conversations.map(headOf);
-    if (!this.#expectSame(whole, heads, `messages of ${uid}`)) return false;
+    const headsOfRead = conversations.map(headOf);
+    if (
+      !this.#expectSame(
+        headsOfRead,
+        heads,
+        `the conversations of ${uid} have the heads of the list`,
+      )
+    )
+      return false;
     const all = await Promise.all(CHANNELS.map((channel) => store.conversation(uid, channel)));
-    const seen = all.map((one) => one && seenOf(one));
-    const there = CHANNELS.map((channel) => model.seen(uid, channel));
-    return this.#expectSame(seen, there, `channels of ${uid}`);
+    const states = all.map((conversation) => conversation && stateOf(conversation));
+    const expectedStates = CHANNELS.map((channel) => model.stateOf(uid, channel));
+    return this.#expectSame(
+      states,
+      expectedStates,
+      `the channels of ${uid} are those of the model`,
+    );
   }
 
-  /** An assertion only where they differ: there are tens of thousands of questions. */
-  #expectSame(found: unknown, expected: unknown, what: string): boolean {
-    if (isDeepStrictEqual(found, expected)) return true;
-    return this.#t.same(found, expected, what);
+  /** Asserts only if the values differ, because there are tens of thousands of comparisons. */
+  #expectSame(actual: unknown, expected: unknown, message: string): boolean {
+    if (isDeepStrictEqual(actual, expected)) return true;
+    return this.#t.same(actual, expected, message);
   }
 }
 
-function seenOf(conversation: Conversation | ConversationHead): ConversationState {
+function stateOf(conversation: Conversation | ConversationHead): ConversationState {
   const { last, ...rest } = conversation;
   return { ...rest, lastSeq: last?.messageSeq };
 }
 
-/** A conversation as a list without content has it. */
+/** Returns the conversation in the form that a list without message contents has. */
 function headOf({ last, ...rest }: Conversation): object {
   if (last === undefined) return rest;
   const { messageId, messageSeq, clientMsgNo, timestampMs } = last;

@@ -1,5 +1,5 @@
-// What the delivery contract's suites work with: nodes of one cluster with their store, a network
-// between them and Redis that can be broken, and what each node's listener was told.
+// Helpers for the suites of the delivery contract: nodes of one cluster with their store, a network
+// between them and Redis that can be broken, and the events that each node's listener received.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -28,28 +28,30 @@ import type { FaultyNetwork } from "../support/faulty-network.ts";
 import { draftOf } from "./store-fixture.ts";
 import { eventOf } from "./store-stream-fixture.ts";
 
+/** A node of the cluster. Its listener records the events. */
 export interface DeliveryNode {
   readonly cluster: Pick<
     Cluster,
     "nodeId" | "listen" | "unlisten" | "barrier" | "recovery" | "publish" | "announce"
   >;
   readonly store: Store;
-  /** Grows with what its listener is told. */
+  /** Events that the node's listener has received. The array grows. */
   readonly events: readonly ClusterEvent[];
 }
 
-/** A node whose connections to Redis all go through `network`. */
+/** Opens nodes whose connections to Redis all go through `network`. */
 export interface DeliveryDriver {
   readonly name: string;
   readonly network: FaultyNetwork;
   /**
-   * Publications of a personal channel are made by a step for each user, behind the one that
-   * stores.
+   * True if a publication in a personal channel reaches each user's topic in a step of its own,
+   * after the step that stores the message.
    */
   readonly publishesPerUser: boolean;
   /**
-   * A started node of one and the same cluster, or of another one with keys of its own (`prefix`).
-   * By default all may see everything, and its clock is right. Closes itself with the test.
+   * Starts a node of the driver's cluster, or of the cluster whose keys begin with `prefix`. The
+   * node is closed when the test ends. `judge` checks the groups that missed messages; by default
+   * it removes nobody. The node's clock is `aheadMs` ahead, by default 0.
    */
   open(
     t: Test,
@@ -59,11 +61,12 @@ export interface DeliveryDriver {
       readonly aheadMs?: number;
     },
   ): Promise<DeliveryNode>;
-  /** Removes messages whose time is over; resolves to their number. */
+  /** Removes expired messages and returns their number. */
   sweep(node: DeliveryNode): Promise<number>;
   /**
-   * As a fail-over to a replica that had not got the last so many publications of the channel, all
-   * of messages (`kept`) or of none, nor any id behind that of the newest message that is left.
+   * Changes Redis as a fail-over does if the replica lacked the last `publications` publications of
+   * the channel. All of them were stored messages if `kept` is true, otherwise none was. The id
+   * counter is set back to the id of the newest message that remains.
    */
   failOver(
     node: DeliveryNode,
@@ -72,7 +75,9 @@ export interface DeliveryDriver {
   ): Promise<void>;
 }
 
-/** A channel of two users, as one of them names it, and the topic under which a node hears it. */
+/**
+ * A channel of two users as one of them names it, and the topic to which a node subscribes for it.
+ */
 export interface Chat {
   readonly kind: "group" | "personal";
   readonly channel: ChannelRef;
@@ -81,7 +86,7 @@ export interface Chat {
   readonly sender: string;
 }
 
-/** A group of its own, or the conversation of two users of its own. */
+/** Returns a group or a personal channel that no other test uses. */
 export function newChat(kind: Chat["kind"]): Chat {
   const [sender, id] = [`s-${randomUUID()}`, `r-${randomUUID()}`];
   const type = kind === "group" ? GROUP_CHANNEL : PERSON_CHANNEL;
@@ -90,9 +95,10 @@ export function newChat(kind: Chat["kind"]): Chat {
   return { kind, channel, key: channelKey(channel, sender), topic, sender };
 }
 
+/** Kinds of chats that each delivery test runs with. */
 export const CHAT_KINDS = ["group", "personal"] as const;
 
-/** Stores a message with that text. */
+/** Sends a message with this text. */
 export function sendText(
   { store }: DeliveryNode,
   { channel, sender: fromUid }: Chat,
@@ -103,12 +109,12 @@ export function sendText(
   return store.append(draftOf({ channel, fromUid, payload, ...over }));
 }
 
-/** Not kept. */
+/** Fields of a draft that is published and not stored. */
 export const UNSTORED = {
   header: { noPersist: true, redDot: false },
 } as const satisfies Partial<MessageDraft>;
 
-/** The calls of a stream's producer. */
+/** Returns the calls of a stream's producer. They throw if the store does not accept the event. */
 export function producer(
   { store }: DeliveryNode,
   { channel, sender: fromUid }: Chat,
@@ -126,7 +132,10 @@ export function producer(
   };
 }
 
-/** The texts of the channel's messages that the node was told, in order; a stream's own is "". */
+/**
+ * Returns the texts of the channel's messages that the node received, in order. The text of a
+ * stream's message is "".
+ */
 export function deliveredTexts({ events }: DeliveryNode, { key }: Chat): readonly string[] {
   return events.flatMap((event) => {
     if (event.kind !== "message" || event.message.key !== key) return [];
@@ -135,17 +144,20 @@ export function deliveredTexts({ events }: DeliveryNode, { key }: Chat): readonl
   });
 }
 
-/** What the node was told of a stream, as a viewer puts it together. */
+/**
+ * Returns the stream as a viewer builds it from the events that the node received. `wrong` counts
+ * the events that do not follow the one before.
+ */
 export function viewOf(
   { events }: DeliveryNode,
   { key }: Chat,
   clientMsgNo = "s",
 ): { readonly text: string; readonly state: string; readonly wrong: number } {
   let [text, state, next, wrong] = ["", "none", 0, 0];
-  for (const one of events) {
-    if (one.kind !== "event" || one.event.key !== key) continue;
-    const { stream, data, type } = one.event;
-    if (stream === undefined || one.event.clientMsgNo !== clientMsgNo) continue;
+  for (const event of events) {
+    if (event.kind !== "event" || event.event.key !== key) continue;
+    const { stream, data, type } = event.event;
+    if (stream === undefined || event.event.clientMsgNo !== clientMsgNo) continue;
     if (stream.index !== next) wrong += 1;
     next = stream.nextIndex;
     state = stream.state;
@@ -154,20 +166,23 @@ export function viewOf(
   return { text, state, wrong };
 }
 
-/** Per channel, message ids that do not grow, and streams with a gap or a repeat. */
+/**
+ * Describes the errors in the order of the node's events: message ids of a channel that do not
+ * increase, and streams with a gap or a repetition.
+ */
 export function orderErrors(node: DeliveryNode): readonly string[] {
   const lastIds = new Map<ChannelKey, number>();
   const next = new Map<string, number>();
   const wrong: string[] = [];
-  for (const one of node.events) {
-    if (one.kind === "message") {
-      const { key, messageId } = one.message;
+  for (const event of node.events) {
+    if (event.kind === "message") {
+      const { key, messageId } = event.message;
       if (messageId <= (lastIds.get(key) ?? 0))
-        wrong.push(`${key}: ${messageId} behind ${lastIds.get(key)}`);
+        wrong.push(`${key}: ${messageId} after ${lastIds.get(key)}`);
       lastIds.set(key, messageId);
     }
-    if (one.kind !== "event" || one.event.stream === undefined) continue;
-    const { key, clientMsgNo, stream } = one.event;
+    if (event.kind !== "event" || event.event.stream === undefined) continue;
+    const { key, clientMsgNo, stream } = event.event;
     const name = `${key} ${clientMsgNo}`;
     if (stream.index !== (next.get(name) ?? 0))
       wrong.push(`${name}: ${stream.index} instead of ${next.get(name)}`);
@@ -176,41 +191,46 @@ export function orderErrors(node: DeliveryNode): readonly string[] {
   return wrong;
 }
 
-/** What was judged, each with how many of the place's messages the node had been told by then. */
+/** A `GroupJudge` that records the last text the node had received from the chat at each call. */
 export interface JudgeRecorder {
-  readonly groups: readonly string[];
+  readonly lastTexts: readonly string[];
   readonly judge: GroupJudge;
-  /** Set once the node is there. */
+  /** Node whose deliveries are recorded. The test sets it after the node was opened. */
   node: DeliveryNode | undefined;
 }
 
 export function recordingJudge({ channel, ...chat }: Chat): JudgeRecorder {
-  const groups: string[] = [];
-  const judged: JudgeRecorder = {
-    ...{ groups, node: undefined },
+  const lastTexts: string[] = [];
+  const recorder: JudgeRecorder = {
+    ...{ lastTexts, node: undefined },
     async judge(id) {
-      if (id !== channel.id || judged.node === undefined) return;
-      const told = deliveredTexts(judged.node, { channel, ...chat });
-      groups.push(told.at(-1) ?? "nothing");
+      if (id !== channel.id || recorder.node === undefined) return;
+      const texts = deliveredTexts(recorder.node, { channel, ...chat });
+      lastTexts.push(texts.at(-1) ?? "nothing");
     },
   };
-  return judged;
+  return recorder;
 }
 
-/** Waits for a condition; fails where it does not come true in minutes. */
-export async function until(holds: () => boolean | Promise<boolean>, what: string): Promise<void> {
+/** Waits until the condition is true. Throws after two minutes. */
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  message: string,
+): Promise<void> {
   const deadline = Date.now() + 120_000;
-  while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error(`timed out: ${message}`);
     await new Promise((go) => setTimeout(go, 5));
   }
 }
 
+/** Returns the integers from `from` to `to`, both included. */
 export const range = (from: number, to: number): readonly number[] =>
   Array.from({ length: Math.max(0, to - from + 1) }, (_, at) => from + at);
 
 /**
- * So many round trips of the node to its store: whatever waits for nothing else is over by then.
+ * Makes `count` round trips from the node to its store. Work that depends on nothing else has
+ * completed by then.
  */
 export async function roundTrips({ store }: DeliveryNode, count = 20): Promise<void> {
   for (const at of range(1, count)) await store.headSeq(`2:nobody-${at}`);

@@ -1,7 +1,6 @@
-// Two drivers of the Store port are given the same seeded course of calls and must agree after
-// each: equal answers, and in each channel and for each user equal events in the same order. Ids
-// that a store chooses are compared by the order in which they appear. State: of each side, its
-// store and those names.
+// Runs the same random sequence of calls against two stores and compares them after each step: the
+// results must be equal, and so must the events of each channel and user, in order. Values that a
+// store chooses itself, such as message ids, are compared by the order in which they first appear.
 
 import { isDeepStrictEqual } from "node:util";
 import type { Test } from "tap";
@@ -12,7 +11,7 @@ import { volume } from "../support/volume.ts";
 import { type CallContext, GROUPS, RandomCalls, type Step, UIDS } from "./random-calls.ts";
 import { type StoreDriver, StoreFixture } from "./store-fixture.ts";
 
-/** Fixed by default: other seeds are for longer runs, which may find something new. */
+/** Fixed by default. Longer runs use other seeds to find new differences. */
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
 const STEPS = volume(500, "JINDOU_TEST_STEPS");
 const ROUNDS = volume(20, "JINDOU_TEST_ROUNDS");
@@ -21,50 +20,65 @@ const TOPICS = [
   ...UIDS.flatMap((uid) => [userTopic(uid), presenceTopic(uid)]),
 ];
 
-export function differential(t: Test, one: StoreDriver, other: StoreDriver): void {
-  t.test(`${one.name} and ${other.name} agree on random calls`, async (t) => {
-    for (let round = 0; round < ROUNDS; round++) {
-      const seed = SEED + round;
-      const random = new Random(seed);
-      const limits = {
-        maxChannelMessages: random.pick([0, 7]),
-        retentionS: random.pick([0, 90]),
-      };
-      const sides = [await Side.open(t, one, limits), await Side.open(t, other, limits)] as const;
-      const taken = await takeAll(new RandomCalls(random), sides);
-      const { length } = taken.steps;
-      if (taken.answers !== undefined) {
-        const [found, expected] = taken.answers;
-        t.same(found, expected, `JINDOU_TEST_SEED=${seed}, call ${length}`);
-        t.comment(`${length} calls of the shortest course that fails:`);
-        for (const step of taken.steps) t.comment(step);
-        return;
+export function differential(t: Test, first: StoreDriver, second: StoreDriver): void {
+  t.test(
+    `${first.name} and ${second.name} return and publish the same for random calls`,
+    async (t) => {
+      for (let round = 0; round < ROUNDS; round++) {
+        const seed = SEED + round;
+        const random = new Random(seed);
+        const limits = {
+          maxChannelMessages: random.pick([0, 7]),
+          retentionS: random.pick([0, 90]),
+        };
+        const sides = [
+          await Side.open(t, first, limits),
+          await Side.open(t, second, limits),
+        ] as const;
+        const run = await runSteps(new RandomCalls(random), sides);
+        const { length } = run.steps;
+        if (run.difference !== undefined) {
+          const [actual, expected] = run.difference;
+          t.same(
+            actual,
+            expected,
+            `both stores agree after step ${length} with JINDOU_TEST_SEED=${seed}`,
+          );
+          t.comment(`the ${length} steps up to the difference:`);
+          for (const step of run.steps) t.comment(step);
+          return;
+        }
+        t.equal(length, STEPS, `both stores agree after every step with JINDOU_TEST_SEED=${seed}`);
+        for (const side of sides) await side.close();
       }
-      t.equal(length, STEPS, `JINDOU_TEST_SEED=${seed}`);
-      for (const side of sides) await side.close();
-    }
-  });
+    },
+  );
 }
 
-/** Takes steps until the sides differ; then `answers` has both. */
-async function takeAll(course: RandomCalls, sides: readonly [Side, Side]) {
+/**
+ * Runs steps until the stores differ. `difference` holds both outcomes, `undefined` if every step
+ * agreed.
+ */
+async function runSteps(calls: RandomCalls, sides: readonly [Side, Side]) {
   const steps: string[] = [];
   while (steps.length < STEPS) {
-    const step = course.next();
+    const step = calls.next();
     steps.push(step.text);
-    const [one, other] = await Promise.all(sides.map((s) => s.take(step)));
-    if (!isDeepStrictEqual(one, other)) return { steps, answers: [other, one] as const };
+    const [expected, actual] = await Promise.all(sides.map((side) => side.run(step)));
+    if (!isDeepStrictEqual(expected, actual))
+      return { steps, difference: [actual, expected] as const };
   }
-  return { steps, answers: undefined };
+  return { steps, difference: undefined };
 }
 
+/** One of the compared stores, with the names of the values that it chose. */
 class Side implements CallContext {
   readonly fixture: StoreFixture;
   readonly logins: LoggedInSession[] = [];
   readonly #ids = new Names();
   readonly #orders = new Names();
   readonly #sinces = new Names();
-  #seen = 0;
+  #seenCount = 0;
 
   private constructor(fixture: StoreFixture) {
     this.fixture = fixture;
@@ -87,24 +101,28 @@ class Side implements CallContext {
     return this.fixture.store.close();
   }
 
-  /** What the step was answered and what it published, in the same words on both sides. */
-  async take(step: Step): Promise<unknown> {
+  /**
+   * Runs the step and returns its result and its events, without values that depend on the store.
+   */
+  async run(step: Step): Promise<unknown> {
     const { fixture } = this;
     fixture.nowMs += step.passMs;
-    const answer = await step.run(this).catch(codeOf);
+    const result = await step.run(this).catch(codeOf);
     for (const { channel, fromUid } of step.channels)
       await fixture.untilPublished(channel, fromUid);
-    await fixture.store.headSeq("2:none"); // events of users and members have come when a read is answered
-    const events = fixture.events.slice(this.#seen);
-    this.#seen = fixture.events.length;
+    await fixture.store.headSeq("2:none"); // the response arrives after the events of users and members
+    const events = fixture.events.slice(this.#seenCount);
+    this.#seenCount = fixture.events.length;
     const comparable = events.filter(
-      ({ kind }) => !(step.isReset && kind === "removal"), // names those removed, or anybody
+      ({ kind }) => !(step.isReset && kind === "removal"), // a store may list the removed members or leave them out
     );
-    return this.#plain({ answer, events: byReceiver(comparable) });
+    return this.#neutral({ result, events: byReceiver(comparable) });
   }
 
-  /** Without what only this side's store chose. */
-  #plain(value: unknown, name = ""): unknown {
+  /**
+   * Returns a copy of the value in which values that only this store chose are replaced by names.
+   */
+  #neutral(value: unknown, name = ""): unknown {
     if (typeof value === "number") {
       if (name === "messageId" && value > 0) return this.#ids.name(value);
       if (name === "order") return this.#orders.name(value);
@@ -116,16 +134,16 @@ class Side implements CallContext {
       return id === undefined ? value : `server-${this.#ids.name(Number(id))}`;
     }
     if (value instanceof Uint8Array) return Buffer.from(value).toString();
-    if (Array.isArray(value)) return value.map((one) => this.#plain(one, name));
+    if (Array.isArray(value)) return value.map((item) => this.#neutral(item, name));
     if (typeof value !== "object" || value === null) return value;
     const fields = Object.entries(value)
       .filter(([, field]) => field !== undefined)
       .sort(([a], [b]) => (a < b ? -1 : 1));
-    return Object.fromEntries(fields.map(([key, field]) => [key, this.#plain(field, key)]));
+    return Object.fromEntries(fields.map(([key, field]) => [key, this.#neutral(field, key)]));
   }
 }
 
-/** Numbers by the order in which they came. */
+/** Names for numbers, in the order in which the numbers first appear. */
 class Names {
   readonly #places = new Map<number, number>();
 

@@ -1,28 +1,34 @@
-// Who ends whom, who may go on and who may come back, as tables [decisions: Kick rule; resume is no
-// login]. Data only; `sessions-kicks.ts` asks every driver.
+// Tables of the kick rule: which sessions a login ends, and which sessions may go on or be
+// continued [decisions: Kick rule; resume is no login]. The file has data only; `sessions-kicks.ts`
+// tests every driver with it.
 
 import type { CloseReason } from "../../src/broker/errors.ts";
 
-/** A device: its level, and the name it gives itself. */
+/** A device by the level of its session and its device id, if it has one. */
 export type FirstDevice = "main" | "main d1" | "secondary" | "secondary d1";
 export type SecondDevice = FirstDevice | "main d2" | "secondary d2";
 
 /**
- * A session that logged in first, behind the login of a second one of the same user and flag: with
- * which reason the second ends it; what it is told when its node asks whether it may go on; and
- * when it comes back as a new session that continues it: refused with that reason, or entered with
- * the order of the first or the second login.
+ * Outcome for the first session after a second session of the same user and flag logged in.
+ *
+ * - `ended`: reason with which the second login ends the first session.
+ * - `confirmed`: result when the node of the first session confirms it.
+ * - `continued`: result when a new session continues the first one. It enters with the order of the
+ * first or second login, or it is refused with the reason.
  */
-export type Meeting = readonly [
+export type PairOutcome = readonly [
   ended: "stays" | CloseReason,
   confirmed: "confirmed" | CloseReason,
   continued: "first" | "second" | CloseReason,
 ];
 
-const STAYS: Meeting = ["stays", "confirmed", "first"];
-const KICKED: Meeting = ["kicked", "kicked", "kicked"];
+const STAYS: PairOutcome = ["stays", "confirmed", "first"];
+const KICKED: PairOutcome = ["kicked", "kicked", "kicked"];
 
-export const MEETINGS: Readonly<Record<FirstDevice, Readonly<Record<SecondDevice, Meeting>>>> = {
+/** The outcomes for all pairs of a first device and a second device. */
+export const PAIR_OUTCOMES: Readonly<
+  Record<FirstDevice, Readonly<Record<SecondDevice, PairOutcome>>>
+> = {
   main: {
     main: KICKED,
     "main d1": KICKED,
@@ -56,48 +62,58 @@ export const MEETINGS: Readonly<Record<FirstDevice, Readonly<Record<SecondDevice
     "secondary d2": STAYS,
   },
 };
-/** Sessions of different flags never meet. */
-export const OTHER_FLAG = STAYS;
+/** Outcome if the two sessions have different flags. They do not affect each other. */
+export const OTHER_FLAG_OUTCOME = STAYS;
 
 /**
- * One call, its answer, and the sessions that it ends with the reasons they are closed with.
+ * One call, its result (by default `done`), and the sessions that it ends with the reasons they are
+ * closed with.
  *
- * Calls: `<name>: <level> [<device>] [web] [token <t>] [continues <name> | label <l>]` enters a
- * session; `leave`, `end <name> <reason>` and `confirm` are about one; `token <t> <level>`
- * registers the device of flag 0, `logout <level>` ends its token. Answers: `entered`, `entered as
- * <name>` with that one's order, `refused <reason>`, `unauthorized`, `confirmed`; of the other
- * calls `done`.
+ * | call                                                | meaning                            |
+ * | `<name>: <level> [<device>] [web] [token <t>]`      | a session logs in                  |
+ * | `… continues <name>`                                | the login continues another one    |
+ * | `… label <l>`                                       | the login has a label              |
+ * | `leave <name>`                                      | the session is removed             |
+ * | `end <name> <reason>`                               | the session is ended               |
+ * | `confirm <name>`                                    | the node confirms the session      |
+ * | `token <t> <level>`                                 | the device of flag 0 is registered |
+ * | `logout <level>`                                    | the token of the device is removed |
+ *
+ * A login returns `entered`, `entered as <name>` if it has the order of that login, `refused
+ * <reason>` or `unauthorized`. `confirm` returns `confirmed` or `refused <reason>`.
  */
-export type KickLine = readonly [call: string, answer?: string, ended?: string];
+export type KickLine = readonly [call: string, result?: string, ended?: string];
 
+/** A sequence of calls by one user's sessions. */
 export interface KickCase {
-  readonly what: string;
+  readonly title: string;
   readonly lines: readonly KickLine[];
-  /** The sessions in the store at the end. */
-  readonly left: string;
+  /** Names of the sessions in the store at the end. */
+  readonly remaining: string;
 }
 
 export const KICK_CASES: readonly KickCase[] = [
   {
-    what: "a main may end several: the main and its own device",
+    title: "a main login ends the other main session and the other session of its own device",
     lines: [
       ["a: main d1", "entered"],
       ["b: secondary d2", "entered"],
       ["c: secondary", "entered"],
       ["d: main d2", "entered", "a kicked, b replaced"],
     ],
-    left: "c d",
+    remaining: "c d",
   },
   {
-    what: "a session that is entered again ends nobody, not itself",
+    title: "a repeated login of the same session ends no session",
     lines: [
       ["a: main d1", "entered"],
       ["a: main d1", "entered"],
     ],
-    left: "a",
+    remaining: "a",
   },
   {
-    what: "a main that continues keeps the place of its login and ends nobody",
+    title:
+      "a main session that continues a login keeps the order of that login and ends no session",
     lines: [
       ["a: main d1", "entered"],
       ["leave a"],
@@ -106,39 +122,41 @@ export const KICK_CASES: readonly KickCase[] = [
       ["leave b"],
       ["c: main continues b", "entered as a"],
     ],
-    left: "c w",
+    remaining: "c w",
   },
   {
-    what: "a main that is still in is replaced by what continues it",
+    title: "a main session that is still online is replaced by the session that continues it",
     lines: [
       ["a: main", "entered"],
       ["b: main continues a", "entered as a", "a replaced"],
       ["leave a"],
       ["c: main continues a", "entered as a", "b replaced"],
     ],
-    left: "c",
+    remaining: "c",
   },
   {
-    what: "a secondary that is still in is replaced by what continues it",
+    title: "a secondary session that is still online is replaced by the session that continues it",
     lines: [
       ["a: secondary", "entered"],
       ["b: secondary continues a", "entered as a", "a replaced"],
       ["leave a"],
     ],
-    left: "b",
+    remaining: "b",
   },
   {
-    what: "a session that continues one of another flag leaves that one in",
+    title:
+      "a session that continues a login of another flag is a new login, and both sessions stay",
     lines: [
       ["a: main", "entered"],
       ["b: secondary", "entered"],
       ["v: main web continues a", "entered"],
       ["w: secondary web continues b", "entered"],
     ],
-    left: "a b v w",
+    remaining: "a b v w",
   },
   {
-    what: "a main loses to a later login, there or gone",
+    title:
+      "a main session cannot be continued after another device logged in, even if that device left",
     lines: [
       ["a: main d1", "entered"],
       ["b: main d2", "entered", "a kicked"],
@@ -152,10 +170,10 @@ export const KICK_CASES: readonly KickCase[] = [
       ["d: main", "entered", "b2 kicked"],
       ["c: main continues b", "refused kicked"],
     ],
-    left: "d",
+    remaining: "d",
   },
   {
-    what: "of one device the newer connection wins silently, to a later login",
+    title: "the newest session of a device replaces its earlier ones, until another device logs in",
     lines: [
       ["a: main d1", "entered"],
       ["b: main d1", "entered", "a replaced"],
@@ -163,10 +181,11 @@ export const KICK_CASES: readonly KickCase[] = [
       ["d: main d2", "entered", "c kicked"],
       ["e: main d1 continues a", "refused kicked"],
     ],
-    left: "d",
+    remaining: "d",
   },
   {
-    what: "a main is behind a login of its own device that left",
+    title:
+      "a main session that its own device replaced stays replaced after the newer session left",
     lines: [
       ["a: main d1", "entered"],
       ["b: main d1", "entered", "a replaced"],
@@ -174,10 +193,11 @@ export const KICK_CASES: readonly KickCase[] = [
       ["confirm a", "refused replaced"],
       ["c: main d1 continues a", "entered as b"],
     ],
-    left: "c",
+    remaining: "c",
   },
   {
-    what: "a main is behind a secondary of its own device that left",
+    title:
+      "a main session that a secondary one of its device replaced stays replaced after that one left",
     lines: [
       ["a: main d1", "entered"],
       ["b: secondary d1", "entered", "a replaced"],
@@ -185,10 +205,11 @@ export const KICK_CASES: readonly KickCase[] = [
       ["confirm a", "refused replaced"],
       ["c: main d1 continues a", "entered as a"],
     ],
-    left: "c",
+    remaining: "c",
   },
   {
-    what: "a secondary is behind a login of its own device that left",
+    title:
+      "a secondary session that its own device replaced stays replaced after the newer session left",
     lines: [
       ["a: secondary d1", "entered"],
       ["b: secondary d1", "entered", "a replaced"],
@@ -196,11 +217,11 @@ export const KICK_CASES: readonly KickCase[] = [
       ["confirm a", "refused replaced"],
       ["c: secondary d1 continues a", "entered as a"],
     ],
-    left: "c",
+    remaining: "c",
   },
   ...(["logged_out", "token_changed"] as const).map(
     (reason): KickCase => ({
-      what: `a main that was ended as ${reason} is out, and ends no later login`,
+      title: `a main session that was ended with ${reason} cannot return, and ending it again does not affect a later login`,
       lines: [
         ["a: main d1", "entered"],
         [`end a ${reason}`, "done", `a ${reason}`],
@@ -212,11 +233,11 @@ export const KICK_CASES: readonly KickCase[] = [
         ["confirm c", "confirmed"],
         ["d: main continues c", "entered as c", "c replaced"],
       ],
-      left: "d",
+      remaining: "d",
     }),
   ),
   {
-    what: "a secondary that was ended is out, and comes back as a new session",
+    title: "a secondary session that was ended is refused, and a new session can continue it",
     lines: [
       ["a: secondary d1", "entered"],
       ["end a logged_out", "done", "a logged_out"],
@@ -224,10 +245,10 @@ export const KICK_CASES: readonly KickCase[] = [
       ["b: secondary d1 continues a", "entered as a"],
       ["confirm a", "refused logged_out"],
     ],
-    left: "b",
+    remaining: "b",
   },
   {
-    what: "the end of one session says nothing of the device's others",
+    title: "ending one session does not affect the other sessions of the user",
     lines: [
       ["a: secondary", "entered"],
       ["b: secondary", "entered"],
@@ -237,11 +258,11 @@ export const KICK_CASES: readonly KickCase[] = [
       ["confirm m", "confirmed"],
       ["n: main continues m", "entered as m", "m replaced"],
     ],
-    left: "b n",
+    remaining: "b n",
   },
   ...(["main", "secondary"] as const).flatMap((level): readonly KickCase[] => [
     {
-      what: `a ${level} session's device logs out: it may not go on`,
+      title: `a ${level} session is refused after its device logged out, even if the token is registered again`,
       lines: [
         [`token t1 ${level}`],
         [`a: ${level} d1 token t1`, "entered"],
@@ -251,10 +272,10 @@ export const KICK_CASES: readonly KickCase[] = [
         [`token t1 ${level}`],
         ["confirm a", "refused logged_out"],
       ],
-      left: "",
+      remaining: "",
     },
     {
-      what: `a ${level} session is ended, and its token registered again`,
+      title: `a ${level} session that was ended stays ended after its token is registered again`,
       lines: [
         [`token t1 ${level}`],
         [`a: ${level} d1 token t1`, "entered"],
@@ -265,10 +286,10 @@ export const KICK_CASES: readonly KickCase[] = [
         [`b: ${level} d1 token t1`, "entered"],
         ["confirm b", "confirmed"],
       ],
-      left: "b",
+      remaining: "b",
     },
     {
-      what: `a ${level} session's device gets another token`,
+      title: `a ${level} session is ${level === "main" ? "refused" : "confirmed"} after its device got another token`,
       lines: [
         [`token t1 ${level}`],
         [`a: ${level} d1 token t1`, "entered"],
@@ -277,11 +298,11 @@ export const KICK_CASES: readonly KickCase[] = [
         [`token t2 ${level}`],
         level === "main" ? ["confirm a", "refused token_changed"] : ["confirm a", "confirmed"],
       ],
-      left: level === "main" ? "" : "a",
+      remaining: level === "main" ? "" : "a",
     },
   ]),
   {
-    what: "the device's level counts for kicks, not the one that is asked for",
+    title: "the registered level of the device decides about kicks, not the level in the login",
     lines: [
       ["token t1 main"],
       ["a: secondary token t1", "entered"],
@@ -290,10 +311,10 @@ export const KICK_CASES: readonly KickCase[] = [
       ["c: main token t1", "entered"],
       ["d: main token t1", "entered"],
     ],
-    left: "b c d",
+    remaining: "b c d",
   },
   {
-    what: "a label is one login, however often it comes",
+    title: "logins with the same label are one login",
     lines: [
       ["a: main d1 label x", "entered"],
       ["b: main d1 label x", "entered as a", "a replaced"],
@@ -305,19 +326,19 @@ export const KICK_CASES: readonly KickCase[] = [
       ["f: main d1 label x", "refused kicked"],
       ["g: main d2 label y", "entered as e", "e replaced"],
     ],
-    left: "g w",
+    remaining: "g w",
   },
   {
-    what: "a label names its login also when that was continued by its order",
+    title: "a label still names its login after the login was continued by its order",
     lines: [
       ["a: main label x", "entered"],
       ["b: main continues a", "entered as a", "a replaced"],
       ["c: main label x", "entered as a", "b replaced"],
     ],
-    left: "c",
+    remaining: "c",
   },
   {
-    what: "a label is remembered behind seven other logins",
+    title: "a label is remembered through seven later logins",
     lines: [
       ["a: main d1 label x", "entered"],
       ["b: main d2 label 0", "entered", "a kicked"],
@@ -330,14 +351,14 @@ export const KICK_CASES: readonly KickCase[] = [
       ["i: main label x", "refused kicked"],
       ["i: main d2 label 6", "entered as h", "h replaced"],
     ],
-    left: "i",
+    remaining: "i",
   },
   {
-    what: "a label means nothing to a secondary session",
+    title: "a label has no effect on secondary sessions",
     lines: [
       ["a: secondary label x", "entered"],
       ["b: secondary label x", "entered"],
     ],
-    left: "a b",
+    remaining: "a b",
   },
 ];

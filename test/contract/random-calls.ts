@@ -1,5 +1,6 @@
-// A random course of calls of the Store port, the same for the same seed: few users, channels and
-// names, so that calls meet. State: what was named so far.
+// A random sequence of calls of the Store port. The same seed makes the same sequence. It uses few
+// users, channels and names, so that the calls affect each other. It keeps the channels and logins
+// that earlier calls have used.
 
 import {
   type ChannelKey,
@@ -42,46 +43,51 @@ const LEVELS: readonly DeviceLevel[] = [0, 1];
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_CONTENT, TOOL, STREAM_END];
 const DAY_MS = 86_400_000;
 
-/** One side on which the course is taken. */
+/** The store that the calls run against, with the logins made so far. */
 export interface CallContext {
   readonly fixture: StoreFixture;
-  /** Sessions in the order in which they were entered. */
+  /** Successful logins, indexed by `LoginAttempt.at`. */
   readonly logins: LoggedInSession[];
 }
 
+/** One step of the sequence: a pause, then one or several calls at the same time. */
 export interface Step {
-  /** The call, to be read. */
+  /** Description of the calls, for the report of a failure. */
   readonly text: string;
-  /** How much time passes before it. */
+  /** Milliseconds that pass before the calls. */
   readonly passMs: number;
-  /** Where it may publish. */
-  readonly channels: readonly Place[];
-  /** It replaces members, and the event about it may name nobody. */
+  /** Channels in which the calls may publish, each with a user who may send there. */
+  readonly channels: readonly Sender[];
+  /** True if the calls replace a list of members. The event about that may leave out the names. */
   readonly isReset: boolean;
-  readonly run: (world: CallContext) => Promise<unknown>;
+  readonly run: (context: CallContext) => Promise<unknown>;
 }
 
-type Call = Pick<Step, "run"> & Partial<Step>;
-/** A channel, and who says something in it. */
-interface Place {
+/** A step whose other fields may have their default values. */
+type StepFields = Pick<Step, "run"> & Partial<Step>;
+
+/** A channel and a user who sends in it. */
+interface Sender {
   readonly channel: ChannelRef;
   readonly fromUid: string;
 }
-/** A session and its place in `World.logins`. */
-interface Named {
+
+/** A login that was attempted. `at` is its index in `CallContext.logins`. */
+interface LoginAttempt {
   readonly at: number;
   readonly record: SessionRecord;
 }
-/** A call of the port by its name; the answer is what is compared. */
-type Ask = (store: Store, world: CallContext) => unknown;
 
-const call = (text: string, ask: Ask, over: Partial<Step> = {}): Call => ({
+/** Calls the port and returns the values that are compared between stores. */
+type PortCall = (store: Store, context: CallContext) => unknown;
+
+const stepOf = (text: string, portCall: PortCall, over: Partial<Step> = {}): StepFields => ({
   text,
-  run: async (world) => ask(world.fixture.store, world),
+  run: async (context) => portCall(context.fixture.store, context),
   ...over,
 });
 
-const write = (value: unknown) =>
+const textOf = (value: unknown) =>
   JSON.stringify(value, (_, field) =>
     field instanceof Uint8Array ? Buffer.from(field).toString() : field,
   );
@@ -94,17 +100,18 @@ const byChannel = <T extends { readonly channel: ChannelRef }>(heads: readonly T
 
 export class RandomCalls {
   readonly #random: Random;
-  readonly #dice: readonly (() => Call)[];
-  /** Sessions that asked to be entered, and those of them that were not removed since. */
-  readonly #named: Named[] = [];
-  #sessions: readonly Named[] = [];
+  readonly #choices: readonly (() => StepFields)[];
+  /** All login attempts so far. */
+  readonly #attempts: LoginAttempt[] = [];
+  /** Login attempts whose session has not been removed since. */
+  #sessions: readonly LoginAttempt[] = [];
   #loginCount = 0;
-  /** By their keys, those that something was said in. */
-  readonly #places = new Map<ChannelKey, Place>();
+  /** Channels that earlier steps used, each with a user who sends there. */
+  readonly #senders = new Map<ChannelKey, Sender>();
 
   constructor(random: Random) {
     this.#random = random;
-    const calls: readonly (readonly [number, () => Call])[] = [
+    const calls: readonly (readonly [number, () => StepFields])[] = [
       [24, () => this.#append()],
       [8, () => this.#readMessages()],
       [4, () => this.#resumeSeqs()],
@@ -133,13 +140,13 @@ export class RandomCalls {
       [3, () => this.#sweep()],
       [1, () => this.#restart()],
     ];
-    this.#dice = calls.flatMap(([weight, make]) => Array(weight).fill(make));
+    this.#choices = calls.flatMap(([weight, makeStep]) => Array(weight).fill(makeStep));
   }
 
   next(): Step {
-    const made = this.#random.pick(this.#dice)();
-    const { text = "", passMs = 1, channels = [], isReset = false } = made;
-    return { text, passMs, channels, isReset, run: made.run };
+    const fields = this.#random.pick(this.#choices)();
+    const { text = "", passMs = 1, channels = [], isReset = false } = fields;
+    return { text, passMs, channels, isReset, run: fields.run };
   }
 
   get #uid(): string {
@@ -154,32 +161,32 @@ export class RandomCalls {
     return UIDS.filter(() => this.#random.flip());
   }
 
-  #place(): Place & { readonly key: ChannelKey } {
-    const place = { channel: this.#random.pick(CHANNELS), fromUid: this.#uid };
-    const key = channelKey(place.channel, place.fromUid);
-    this.#places.set(key, place);
-    return { ...place, key };
+  #sender(): Sender & { readonly key: ChannelKey } {
+    const sender = { channel: this.#random.pick(CHANNELS), fromUid: this.#uid };
+    const key = channelKey(sender.channel, sender.fromUid);
+    this.#senders.set(key, sender);
+    return { ...sender, key };
   }
 
-  #rarely(one: number): boolean {
-    return this.#random.below(one) === 0;
+  #oneIn(count: number): boolean {
+    return this.#random.below(count) === 0;
   }
 
-  #append(): Call {
+  #append(): StepFields {
     const random = this.#random;
     const drafts = Array.from({ length: 1 + random.below(4) }, () => {
-      const place = this.#place();
-      const isUser = !this.#rarely(10) || place.channel.type === 1;
-      const fromUid = isUser ? place.fromUid : random.pick([STRANGER, SYSTEM_UID]);
+      const sender = this.#sender();
+      const isUser = !this.#oneIn(10) || sender.channel.type === 1;
+      const fromUid = isUser ? sender.fromUid : random.pick([STRANGER, SYSTEM_UID]);
       return draftOf({
-        ...{ channel: place.channel, fromUid },
+        ...{ channel: sender.channel, fromUid },
         clientMsgNo: random.flip() ? "" : random.pick(CLIENT_MSG_NOS),
-        header: { noPersist: this.#rarely(8), redDot: !this.#rarely(4) },
+        header: { noPersist: this.#oneIn(8), redDot: !this.#oneIn(4) },
         expireS: random.below(3) === 0 ? 1 + random.below(60) : 0,
         tagKey: random.maybe(() => "tag"),
-        streamNo: this.#rarely(8) ? "s0" : undefined,
+        streamNo: this.#oneIn(8) ? "s0" : undefined,
         payload: Buffer.from("x".repeat(random.below(40))),
-        origin: this.#rarely(4) ? "session" : undefined,
+        origin: this.#oneIn(4) ? "session" : undefined,
         permission: random.pick([
           ...(["granted", "check", "check"] as const),
           ...(["check_friends", "check_exempt"] as const),
@@ -187,18 +194,18 @@ export class RandomCalls {
         ]),
       });
     });
-    return call(
+    return stepOf(
       drafts
-        .map(({ key: _, payload, ...draft }) => write({ ...draft, payload: payload.length }))
+        .map(({ key: _, payload, ...draft }) => textOf({ ...draft, payload: payload.length }))
         .join("\n  "),
       (store) => Promise.all(drafts.map((draft) => store.append(draft))),
       { channels: drafts },
     );
   }
 
-  #readMessages(): Call {
+  #readMessages(): StepFields {
     const random = this.#random;
-    const { key } = this.#place();
+    const { key } = this.#sender();
     const fromSeq = random.below(30);
     const range = {
       fromSeq,
@@ -207,144 +214,146 @@ export class RandomCalls {
       reverse: random.flip(),
       maxBytes: random.pick([1, Number.MAX_SAFE_INTEGER]),
     };
-    return call(`readMessages ${key} ${write(range)}`, async (store) => [
+    return stepOf(`readMessages ${key} ${textOf(range)}`, async (store) => [
       await store.headSeq(key),
       await store.readMessages(key, range),
     ]);
   }
 
-  #resumeSeqs(): Call {
-    const { key } = this.#place();
+  #resumeSeqs(): StepFields {
+    const { key } = this.#sender();
     const lastSeq = this.#random.below(30);
     const nth = this.#random.below(20) - 1;
-    return call(`resumeSeqs ${key} ${lastSeq} id of message ${nth}`, async (store) => {
+    return stepOf(`resumeSeqs ${key} ${lastSeq} id of message ${nth}`, async (store) => {
       const { messages } = await store.readMessages(key, ALL);
       const lastId = messages[nth]?.messageId ?? 0;
       const seqs = await store.resumeSeqs(key, lastSeq, lastId);
       const shared = seqsOf(messages).filter((s) => s <= seqs.lastCommonSeq);
-      return [seqs.headSeq, shared]; // what expired and is still kept is shared or not
+      return [seqs.headSeq, shared]; // stores may count expired messages as common or not
     });
   }
 
-  #streamEvents(): Call {
+  #streamEvents(): StepFields {
     const random = this.#random;
-    const { channel, fromUid } = this.#place();
+    const { channel, fromUid } = this.#sender();
     const drafts = Array.from({ length: 1 + random.below(4) }, () =>
       eventOf(random.pick(TYPES), random.pick(["", "text", "{}", "äö"]), {
         ...{ channel, fromUid, clientMsgNo: random.pick(STREAMS) },
-        eventId: this.#rarely(3) ? random.pick(EVENT_IDS) : undefined,
-        timestampMs: this.#rarely(4) ? random.below(9999) : undefined,
-        force: this.#rarely(4),
+        eventId: this.#oneIn(3) ? random.pick(EVENT_IDS) : undefined,
+        timestampMs: this.#oneIn(4) ? random.below(9999) : undefined,
+        force: this.#oneIn(4),
       }),
     );
-    return call(
-      drafts.map(({ key: _, ...draft }) => write(draft)).join("\n  "),
+    return stepOf(
+      drafts.map(({ key: _, ...draft }) => textOf(draft)).join("\n  "),
       (store) => Promise.all(drafts.map((draft) => store.streamEvent(draft))),
       { channels: [{ channel, fromUid }] },
     );
   }
 
-  #cancelStream(): Call {
-    const { key, ...place } = this.#place();
+  #cancelStream(): StepFields {
+    const { key, ...sender } = this.#sender();
     const name = this.#random.pick(STREAMS);
-    return call(`cancelStream ${key} ${name}`, (store) => store.cancelStream(key, name), {
-      channels: [place],
+    return stepOf(`cancelStream ${key} ${name}`, (store) => store.cancelStream(key, name), {
+      channels: [sender],
     });
   }
 
-  #interruptStreams(): Call {
+  #interruptStreams(): StepFields {
     const silentMs = this.#random.below(20_000);
-    return call(
+    return stepOf(
       `interruptStreams ${silentMs} ms ago`,
       (store, { fixture }) => store.interruptStreams(fixture.nowMs - silentMs),
-      { channels: [...this.#places.values()] },
+      { channels: [...this.#senders.values()] },
     );
   }
 
-  #readStream(): Call {
-    const { key, fromUid } = this.#place();
+  #readStream(): StepFields {
+    const { key, fromUid } = this.#sender();
     const name = this.#random.pick(STREAMS);
     const index = this.#random.below(8) - 1;
-    return call(`stream ${key} ${name} ${index} of ${fromUid}`, async (store) => [
+    return stepOf(`stream ${key} ${name} ${index} of ${fromUid}`, async (store) => [
       await store.stream(key, name),
       await store.activeStream(key),
       await store.streamTextOffset(key, name, index),
-      sorted((await store.personalStreamsOf(fromUid)).map((one) => one.key)),
+      sorted((await store.personalStreamsOf(fromUid)).map((stream) => stream.key)),
     ]);
   }
 
-  #changeConversation(): Call {
+  #changeConversation(): StepFields {
     const random = this.#random;
-    const { channel, fromUid } = this.#place();
+    const { channel, fromUid } = this.#sender();
     const change = random.pick<ConversationChange>([
       { kind: "read", seq: random.below(40) },
       { kind: "unread", unread: random.below(10) },
       { kind: "delete" },
     ]);
-    return call(`changeConversation ${fromUid} ${write(channel)} ${write(change)}`, (store) =>
+    return stepOf(`changeConversation ${fromUid} ${textOf(channel)} ${textOf(change)}`, (store) =>
       store.changeConversation(fromUid, channel, change),
     );
   }
 
-  #readConversations(): Call {
+  #readConversations(): StepFields {
     const uid = this.#uid;
     const limit = 1 + this.#random.below(9);
     const bounds = {
       limit,
       maxBytes: this.#random.pick([1, Number.MAX_SAFE_INTEGER]),
     };
-    return call(`conversations ${uid} ${write(bounds)}`, async (store) => [
+    return stepOf(`conversations ${uid} ${textOf(bounds)}`, async (store) => [
       byChannel(await store.conversationsOf(uid)),
       await store.readConversations(uid, CHANNELS, bounds),
-      await Promise.all(CHANNELS.map((one) => store.conversation(uid, one))),
+      await Promise.all(CHANNELS.map((channel) => store.conversation(uid, channel))),
     ]);
   }
 
-  /** The record of a group or of a user. */
+  /** Returns the record of a random group or user. */
   #record() {
-    return this.#rarely(4) ? person(this.#uid) : group(this.#group);
+    return this.#oneIn(4) ? person(this.#uid) : group(this.#group);
   }
 
   #flags() {
-    const flag = () => this.#rarely(3);
+    const flag = () => this.#oneIn(3);
     return {
       ...{ ban: flag(), sendBan: flag(), large: flag() },
-      ...{ allowStranger: flag(), disband: this.#rarely(40) },
+      ...{ allowStranger: flag(), disband: this.#oneIn(40) },
     };
   }
 
-  #createChannel(): Call {
-    const large = this.#rarely(4);
+  #createChannel(): StepFields {
+    const large = this.#oneIn(4);
     const info = { ...this.#record(), large };
     const uids = this.#uids;
-    return call(`createChannel ${write(info)} ${uids}`, (store) => store.createChannel(info, uids));
+    return stepOf(`createChannel ${textOf(info)} ${uids}`, (store) =>
+      store.createChannel(info, uids),
+    );
   }
 
-  #updateChannel(): Call {
+  #updateChannel(): StepFields {
     const info = this.#record();
     const flags = this.#flags();
-    return call(`updateChannel ${write(info)} ${write(flags)}`, (store) =>
+    return stepOf(`updateChannel ${textOf(info)} ${textOf(flags)}`, (store) =>
       store.updateChannel(info, flags),
     );
   }
 
-  #addSubscribers(): Call {
+  #addSubscribers(): StepFields {
     const info = this.#record();
     const uids = this.#uids;
     const membership = this.#random.pick(["permanent", "temporary"]);
-    const reset = this.#rarely(5);
-    return call(
+    const reset = this.#oneIn(5);
+    return stepOf(
       `addSubscribers ${info.type}:${info.id} ${uids} ${membership} ${reset}`,
       (store) => store.addSubscribers(info, uids, { membership, reset }),
       { isReset: reset },
     );
   }
 
-  #removeSubscribers(): Call {
+  #removeSubscribers(): StepFields {
     const info = this.#record();
-    const uids = this.#rarely(4) ? this.#uids : [this.#uid];
+    const uids = this.#oneIn(4) ? this.#uids : [this.#uid];
     const membership = this.#random.pick(["permanent", "temporary"]);
-    return call(
+    return stepOf(
       `removeSubscribers ${info.type}:${info.id} ${uids} ${membership}`,
       (store) => store.removeSubscribers(info, uids, membership),
       {
@@ -353,7 +362,7 @@ export class RandomCalls {
     );
   }
 
-  #changeList(): Call {
+  #changeList(): StepFields {
     const random = this.#random;
     const info = this.#record();
     const list = random.pick(["denylist", "allowlist"] as const);
@@ -361,15 +370,15 @@ export class RandomCalls {
       kind: random.pick(["add", "remove", "remove", "replace"] as const),
       uids: this.#uids,
     };
-    return call(`changeList ${info.type}:${info.id} ${list} ${write(change)}`, (store) =>
+    return stepOf(`changeList ${info.type}:${info.id} ${list} ${textOf(change)}`, (store) =>
       store.changeList(info, list, change),
     );
   }
 
-  #readChannel(): Call {
+  #readChannel(): StepFields {
     const info = this.#record();
     const [uid, other, id] = [this.#uid, this.#uid, this.#group];
-    return call(`read ${info.type}:${info.id} ${uid} ${other} ${id}`, async (store) => {
+    return stepOf(`read ${info.type}:${info.id} ${uid} ${other} ${id}`, async (store) => {
       const among = await store.groupsAmong(uid, GROUPS);
       const [state] = await store.userStates([uid]);
       const inbox = await store.readInbox(uid, 0, ALL);
@@ -390,9 +399,9 @@ export class RandomCalls {
     });
   }
 
-  #appendCommand(): Call {
+  #appendCommand(): StepFields {
     const random = this.#random;
-    const { channel, fromUid } = this.#place();
+    const { channel, fromUid } = this.#sender();
     const recipients = this.#uids;
     const pushOnlyRecipients = this.#uids.filter((uid) => !recipients.includes(uid));
     const draft = commandOf({
@@ -401,30 +410,30 @@ export class RandomCalls {
       expireS: random.below(3) === 0 ? 1 + random.below(60) : 0,
     });
     const { key: _, payload: _payload, ...rest } = draft;
-    return call(`appendCommand ${write(rest)}`, (store) => store.appendCommand(draft));
+    return stepOf(`appendCommand ${textOf(rest)}`, (store) => store.appendCommand(draft));
   }
 
-  #readInbox(): Call {
+  #readInbox(): StepFields {
     const random = this.#random;
     const [uid, after] = [this.#uid, random.below(20)];
     const page = {
       limit: 1 + random.below(9),
       maxBytes: random.pick([1, 60, Number.MAX_SAFE_INTEGER]),
     };
-    return call(`readInbox ${uid} ${after} ${write(page)}`, (store) =>
+    return stepOf(`readInbox ${uid} ${after} ${textOf(page)}`, (store) =>
       store.readInbox(uid, after, page),
     );
   }
 
-  #acknowledge(): Call {
+  #acknowledge(): StepFields {
     const uid = this.#uid;
     const seqs = this.#random.list(8, () => this.#random.below(30));
-    return call(`acknowledgeCommands ${uid} ${seqs}`, (store) =>
+    return stepOf(`acknowledgeCommands ${uid} ${seqs}`, (store) =>
       store.acknowledgeCommands(uid, seqs),
     );
   }
 
-  #putDevice(): Call {
+  #putDevice(): StepFields {
     const random = this.#random;
     const token = random.pick(TOKENS);
     const device = {
@@ -432,16 +441,16 @@ export class RandomCalls {
       ...{ level: random.pick(LEVELS), tokenHash: hashOf(token) },
     };
     const { uid, flag } = device;
-    return call(`putDevice ${uid} ${flag} ${device.level} ${token}`, async (store) => [
+    return stepOf(`putDevice ${uid} ${flag} ${device.level} ${token}`, async (store) => [
       await store.putDevice(device),
       await store.device(uid, flag),
     ]);
   }
 
-  #login(): Call {
+  #login(): StepFields {
     const random = this.#random;
     const uid = this.#uid;
-    const token = this.#rarely(3) ? random.pick(TOKENS) : undefined;
+    const token = this.#oneIn(3) ? random.pick(TOKENS) : undefined;
     const tokenHash = token === undefined ? undefined : hashOf(token);
     const at = this.#loginCount++;
     const record: SessionRecord = {
@@ -450,14 +459,15 @@ export class RandomCalls {
       deviceId: random.pick(["", "d0", "d1"]),
       tokenTag: tokenHash === undefined ? "" : tokenTag(tokenHash),
     };
-    const known = this.#named.filter((one) => one.record.uid === uid);
-    const claimed = known.length > 0 && random.flip() ? random.pick(known.slice(-6)) : undefined;
-    const label = this.#rarely(4) ? random.pick(["l0", "l1", "l2"]) : undefined;
+    const attempts = this.#attempts.filter((attempt) => attempt.record.uid === uid);
+    const claimed =
+      attempts.length > 0 && random.flip() ? random.pick(attempts.slice(-6)) : undefined;
+    const label = this.#oneIn(4) ? random.pick(["l0", "l1", "l2"]) : undefined;
     const claimText = label ?? claimed?.record.sessionId;
-    this.#named.push({ at, record });
+    this.#attempts.push({ at, record });
     this.#sessions = [...this.#sessions, { at, record }];
-    return call(
-      `login ${write(record)} token ${token} claim ${claimText}`,
+    return stepOf(
+      `login ${textOf(record)} token ${token} claim ${claimText}`,
       async (store, { logins }) => {
         const order = claimed && logins[claimed.at]?.order;
         const claim: Claim | undefined =
@@ -467,63 +477,69 @@ export class RandomCalls {
         if (result.kind !== "entered") return result;
         const { groups, ...loggedIn } = result;
         logins[at] = loggedIn;
-        const own = await store.groupsOf(uid);
-        const others = await entries(store, uid);
-        return [loggedIn, own.every((id) => groups.includes(id)), others];
+        const memberships = await store.groupsOf(uid);
+        const sessions = await sessionsById(store, uid);
+        return [loggedIn, memberships.every((id) => groups.includes(id)), sessions];
       },
     );
   }
 
-  /** One whose node has not removed it. */
-  #session(): Named | undefined {
+  /**
+   * Returns a random login attempt whose session has not been removed, `undefined` if there is
+   * none.
+   */
+  #session(): LoginAttempt | undefined {
     if (this.#sessions.length === 0) return undefined;
     return this.#random.pick(this.#sessions.slice(-12));
   }
 
-  #removeSession(): Call {
-    const found = this.#session();
-    if (found === undefined) return this.#login();
-    const { record } = found;
-    this.#sessions = this.#sessions.filter((one) => one !== found);
-    return call(`removeSession ${record.uid} ${record.sessionId}`, async (store) => {
+  #removeSession(): StepFields {
+    const attempt = this.#session();
+    if (attempt === undefined) return this.#login();
+    const { record } = attempt;
+    this.#sessions = this.#sessions.filter((one) => one !== attempt);
+    return stepOf(`removeSession ${record.uid} ${record.sessionId}`, async (store) => {
       await store.removeSession(record);
-      return entries(store, record.uid);
+      return sessionsById(store, record.uid);
     });
   }
 
-  #endSession(): Call {
-    const found = this.#session();
-    if (found === undefined) return this.#login();
+  #endSession(): StepFields {
+    const attempt = this.#session();
+    if (attempt === undefined) return this.#login();
     const reason = this.#random.pick(["logged_out", "token_changed"]);
-    const { at, record } = found;
-    return call(
+    const { at, record } = attempt;
+    return stepOf(
       `endSession ${record.uid} ${record.sessionId} ${reason}`,
       async (store, { logins }) => {
         await store.endSession(logins[at]?.session ?? record, reason);
-        return entries(store, record.uid);
+        return sessionsById(store, record.uid);
       },
     );
   }
 
-  #confirmSession(): Call {
-    const found = this.#session();
-    if (found === undefined) return this.#login();
-    const { at, record } = found;
-    return call(`confirmSessions ${record.uid} ${record.sessionId}`, async (store, { logins }) => {
-      const login = logins[at];
-      if (login === undefined) return undefined;
-      const [answer] = await store.confirmSessions([login], "n:1");
-      const { kind } = answer ?? {}; // one that was ended twice has either reason
-      return [kind, await entries(store, record.uid)];
-    });
+  #confirmSession(): StepFields {
+    const attempt = this.#session();
+    if (attempt === undefined) return this.#login();
+    const { at, record } = attempt;
+    return stepOf(
+      `confirmSessions ${record.uid} ${record.sessionId}`,
+      async (store, { logins }) => {
+        const login = logins[at];
+        if (login === undefined) return undefined;
+        const [confirmation] = await store.confirmSessions([login], "n:1");
+        const { kind } = confirmation ?? {}; // a session that was ended twice may have either reason
+        return [kind, await sessionsById(store, record.uid)];
+      },
+    );
   }
 
-  #accessToken(): Call {
+  #accessToken(): StepFields {
     const token = hashOf(this.#random.pick(["k0", "k1"]));
     const owner = this.#uid;
     const lastsMs = this.#random.below(30_000);
-    const isRemoved = this.#rarely(3);
-    return call(
+    const isRemoved = this.#oneIn(3);
+    return stepOf(
       `access token of ${owner}, ${lastsMs} ms, removed: ${isRemoved}`,
       async (store, { fixture }) => {
         const before = await store.accessTokenOwner(token);
@@ -537,40 +553,43 @@ export class RandomCalls {
     );
   }
 
-  #passTime(): Call {
-    const passMs = this.#rarely(12) ? DAY_MS : 1 + this.#random.below(15_000);
-    return call(`${passMs} ms pass`, async () => undefined, { passMs });
-  }
-
-  /** So late that a channel whose stream was active at the last sweep is looked at again. */
-  #sweep(): Call {
-    const sweep: Ask = async (_, { fixture }) => {
-      await fixture.store.sweep();
-    };
-    return call("sweep, a minute later", sweep, { passMs: 60_001 });
+  #passTime(): StepFields {
+    const passMs = this.#oneIn(12) ? DAY_MS : 1 + this.#random.below(15_000);
+    return stepOf(`${passMs} ms pass`, async () => undefined, { passMs });
   }
 
   /**
-   * Sessions end with the process of their node. Later than messages that the next one could take
-   * for missed ones.
+   * Sweeps after a pause that is long enough for channels whose stream was active at the last sweep
+   * to be checked again.
    */
-  #restart(): Call {
+  #sweep(): StepFields {
+    const sweep: PortCall = async (_, { fixture }) => {
+      await fixture.store.sweep();
+    };
+    return stepOf("sweep, a minute later", sweep, { passMs: 60_001 });
+  }
+
+  /**
+   * Restarts the store. The sessions end with the process of their node. The pause before makes the
+   * messages too old to be taken for missed ones by the next process.
+   */
+  #restart(): StepFields {
     const ended = this.#sessions;
     this.#sessions = [];
-    const restart: Ask = async (store, { fixture }) => {
+    const restart: PortCall = async (store, { fixture }) => {
       for (const { record } of ended) await store.removeSession(record);
-      await store.headSeq("2:none"); // events of it have come then
+      await store.headSeq("2:none"); // the response arrives after the events of the removals
       await fixture.reopen();
     };
-    return call("restart, a minute later", restart, { passMs: 60_001 });
+    return stepOf("restart, a minute later", restart, { passMs: 60_001 });
   }
 }
 
 const hashOf = (token: string): Uint8Array =>
   token === "" ? new Uint8Array() : Uint8Array.from(hashToken(token));
 
-/** The user's sessions, by their names. */
-async function entries(store: Store, uid: string) {
-  const [found = []] = await store.sessionsOf([uid]);
-  return found.toSorted((a, b) => (a.session.sessionId < b.session.sessionId ? -1 : 1));
+/** Returns the user's sessions in the order of their ids. */
+async function sessionsById(store: Store, uid: string) {
+  const [sessions = []] = await store.sessionsOf([uid]);
+  return sessions.toSorted((a, b) => (a.session.sessionId < b.session.sessionId ? -1 : 1));
 }

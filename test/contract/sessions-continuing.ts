@@ -1,6 +1,5 @@
-// The part of the sessions' contract about those that continue earlier ones [decisions: resume is
-// no login] and those that a node confirms, beside the table: names that are not known, many at
-// once.
+// Part of the session contract, in addition to the tables: sessions that continue earlier ones
+// [decisions: resume is no login], and sessions that their node confirms.
 
 import type { Test } from "tap";
 import type { CloseReason } from "../../src/broker/errors.ts";
@@ -16,13 +15,16 @@ import {
   uniqueUid,
 } from "./cluster-fixture.ts";
 
-/** A user's sessions, as they come and go. */
+/** A user whose sessions log in on several nodes. */
 class User {
   readonly uid = uniqueUid();
   readonly #nodes: readonly [ContractNode, ...ContractNode[]];
   #turn = 0;
 
-  /** Each session comes on the next of the nodes; the first of them hears which are ended. */
+  /**
+   * Each session logs in on the next of the nodes. The first node observes which sessions are
+   * ended.
+   */
   constructor(...nodes: readonly [ContractNode, ...ContractNode[]]) {
     this.#nodes = nodes;
   }
@@ -33,15 +35,15 @@ class User {
     return this.#nodes[this.#turn % this.#nodes.length] ?? first;
   }
 
-  /** Enters a session that must not be refused. */
+  /** Logs a session in and returns it with the sessions that it ended. Throws if it is refused. */
   async enter(kind: SessionKind = {}, claim?: Claim) {
     const { cluster, directory } = this.node;
     const session = sessionOf(cluster, this.uid, kind);
     let order = 0;
     const ended = await sessionsEndedDuring(this.#nodes[0], this.uid, async () => {
-      const placed = await directory.login(session, { claim });
-      if (placed.kind !== "entered") throw new Error(placed.kind);
-      order = placed.order;
+      const login = await directory.login(session, { claim });
+      if (login.kind !== "entered") throw new Error(login.kind);
+      order = login.order;
     });
     return { directory, session, order, ended, leave };
 
@@ -50,34 +52,37 @@ class User {
     }
   }
 
-  /** Why a session is refused; "entered": it is not. */
-  async refusal(
+  /**
+   * Tries to log a session in. Returns the reason if it is refused, otherwise the kind of the
+   * result.
+   */
+  async tryEnter(
     claim: Claim | undefined,
     kind: SessionKind = {},
   ): Promise<CloseReason | LoginResult["kind"]> {
     const { cluster, directory } = this.node;
     const session = sessionOf(cluster, this.uid, kind);
-    const placed = await directory.login(session, { claim });
-    return placed.kind === "refused" ? placed.reason : placed.kind;
+    const login = await directory.login(session, { claim });
+    return login.kind === "refused" ? login.reason : login.kind;
   }
 }
 
 export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
-  const [one, other] = [await driver.open(t), await driver.open(t)];
-  const user = () => new User(one, other);
+  const [first, second] = [await driver.open(t), await driver.open(t)];
+  const user = () => new User(first, second);
 
-  t.test("a name that is not known is a login", async (t) => {
+  t.test("a claim with an unknown label or order is treated as a new login", async (t) => {
     const u = user();
     const a = await u.enter();
-    const later = a.order + 3_600_000_000; // no login was then
+    const later = a.order + 3_600_000_000; // an order that no login has
     for (const claim of [{ label: "n9-zz" }, { order: later }]) {
       const { order } = await u.enter({}, claim);
-      t.ok(order > a.order && order < later);
-      t.equal(await u.refusal(a), "kicked");
+      t.ok(order > a.order && order < later, "the session has an order of its own");
+      t.equal(await u.tryEnter(a), "kicked", "the new login kicks the earlier one");
     }
   });
 
-  t.test("a name that was forgotten keeps its place", async (t) => {
+  t.test("a login that the store has forgotten keeps its order when it is continued", async (t) => {
     const u = user();
     const anHour = 3_600_000_000;
     const now = (await user().enter()).order;
@@ -85,56 +90,56 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
     t.equal(a.order, now - 2 * anHour);
     const b = await u.enter({}, { order: now - anHour });
     t.same(b.ended, [[a.session.sessionId, "kicked"]], "b logged in later");
-    t.equal(await u.refusal(a), "kicked");
+    t.equal(await u.tryEnter(a), "kicked");
   });
 
-  t.test("nothing speaks against a session that was not ended", async (t) => {
+  t.test("endedBy returns undefined for a session that was not ended", async (t) => {
     const u = user();
     const a = await u.enter({ deviceId: "a" });
     const secondary = await u.enter({ level: SECONDARY_DEVICE });
     t.equal(await a.directory.endedBy(a.session), undefined);
     const b = await u.enter({ deviceId: "b" });
-    for (const at of [secondary, b, await user().enter()])
-      t.equal(await at.directory.endedBy(at.session), undefined);
+    for (const entry of [secondary, b, await user().enter()])
+      t.equal(await entry.directory.endedBy(entry.session), undefined);
   });
 
-  t.test("any order of logins and returns: the last login is in", async (t) => {
+  t.test("the last login stays when all logins are continued at the same time", async (t) => {
     const u = user();
     const logins = [await u.enter(), await u.enter(), await u.enter()];
-    const last = logins[2] as (typeof logins)[number]; // just made
+    const last = logins[2] as (typeof logins)[number]; // it was added above
     await Promise.all([
-      ...logins.map((login) => u.refusal(login)),
-      ...logins.map((login) => u.refusal(login)),
+      ...logins.map((login) => u.tryEnter(login)),
+      ...logins.map((login) => u.tryEnter(login)),
     ]);
-    const left = await sessionsOf(u.node.store, u.uid);
-    t.equal(left.length, 1);
-    const [session] = left;
+    const remaining = await sessionsOf(u.node.store, u.uid);
+    t.equal(remaining.length, 1);
+    const [session] = remaining;
     if (session === undefined) return;
-    const probe = await u.enter({}, last);
-    t.equal(probe.order, last.order);
-    t.same(probe.ended, [[session.sessionId, "replaced"]]);
+    const continuation = await u.enter({}, last);
+    t.equal(continuation.order, last.order, "the last login can be continued");
+    t.same(continuation.ended, [[session.sessionId, "replaced"]]);
     const { ended } = await u.enter();
-    t.same(ended, [[probe.session.sessionId, "kicked"]]);
+    t.same(ended, [[continuation.session.sessionId, "kicked"]]);
   });
 
-  t.test("of many confirmed each has its own answer, in order", async (t) => {
-    const { cluster, store } = one;
-    const asked: LoggedInSession[] = [];
+  t.test("confirmSessions returns one result for each session, in order", async (t) => {
+    const { cluster, store } = first;
+    const logins: LoggedInSession[] = [];
     const expected: string[] = [];
     for (let at = 0; at < 120; at++) {
       const level = at % 2 === 0 ? SECONDARY_DEVICE : MAIN_DEVICE;
       const session = sessionOf(cluster, uniqueUid(), { level });
-      const entered = await store.login(session, cluster.incarnation);
-      if (entered.kind !== "entered") throw new Error(entered.kind);
-      asked.push(entered);
+      const login = await store.login(session, cluster.incarnation);
+      if (login.kind !== "entered") throw new Error(login.kind);
+      logins.push(login);
       if (at % 3 === 0) await store.endSession(session, "logged_out");
       expected.push(at % 3 === 0 ? "logged_out" : "confirmed");
     }
-    const confirm = async (all: readonly LoggedInSession[]) => {
-      const results = await store.confirmSessions(all, cluster.incarnation);
+    const confirm = async (sessions: readonly LoggedInSession[]) => {
+      const results = await store.confirmSessions(sessions, cluster.incarnation);
       return results.map((r) => (r.kind === "refused" ? r.reason : r.kind));
     };
-    t.same(await confirm(asked), expected);
+    t.same(await confirm(logins), expected);
     t.same(await confirm([]), []);
   });
 }

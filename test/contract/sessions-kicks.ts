@@ -1,6 +1,5 @@
-// The part of the sessions' contract about who ends whom, by the tables of `kick-cases.ts`, on two
-// nodes in turn. What changes a user's sessions is published to those who watch the user, and
-// nothing else is.
+// Part of the session contract: which sessions a login ends, by the tables of `kick-cases.ts`, with
+// two nodes in turn. A presence event is published if and only if the user's sessions change.
 
 import type { Test } from "tap";
 import type { CloseReason } from "../../src/broker/errors.ts";
@@ -24,9 +23,9 @@ import {
 import {
   type FirstDevice,
   KICK_CASES,
-  MEETINGS,
-  type Meeting,
-  OTHER_FLAG,
+  OTHER_FLAG_OUTCOME,
+  PAIR_OUTCOMES,
+  type PairOutcome,
   type SecondDevice,
 } from "./kick-cases.ts";
 
@@ -34,57 +33,63 @@ export async function kicks(t: Test, driver: NodeDriver): Promise<void> {
   const nodes = [await driver.open(t), await driver.open(t)] as const;
 
   for (const flag of ["", " web"] as const)
-    for (const [first, row] of Object.entries(MEETINGS))
-      t.test(`a ${first} session and a second one${flag}`, async (t) => {
-        for (const [second, expected] of Object.entries(row)) {
-          const pair = [first as FirstDevice, second as SecondDevice] as const;
-          const found = await meet(new User(nodes), pair, flag);
-          const as = flag === "" ? expected : OTHER_FLAG;
-          t.same(found, as, second);
-        }
-      });
+    for (const [first, row] of Object.entries(PAIR_OUTCOMES))
+      t.test(
+        `a second login${flag && " with another flag"} kicks, replaces or keeps a ${first} session as the table says`,
+        async (t) => {
+          for (const [second, expected] of Object.entries(row)) {
+            const pair = [first as FirstDevice, second as SecondDevice] as const;
+            const outcome = await playPair(new User(nodes), pair, flag);
+            const expectedOutcome = flag === "" ? expected : OTHER_FLAG_OUTCOME;
+            t.same(outcome, expectedOutcome, `the second login is ${second}`);
+          }
+        },
+      );
 
-  for (const { what, lines, left } of KICK_CASES)
-    t.test(what, async (t) => {
+  for (const { title, lines, remaining } of KICK_CASES)
+    t.test(title, async (t) => {
       const user = new User(nodes);
-      for (const [at, [call, answer = "done", ended = ""]] of lines.entries()) {
-        const found = await user.step(call);
-        const expected = { answer, ended, isTold: found.isChanged };
-        const { isChanged: _, ...heard } = found;
-        t.same(heard, expected, `line ${at + 1}: ${call}`);
+      for (const [at, [call, result = "done", ended = ""]] of lines.entries()) {
+        const step = await user.step(call);
+        const expected = { result, ended, isPublished: step.isChanged };
+        const { isChanged: _, ...actual } = step;
+        t.same(actual, expected, `line ${at + 1}: ${call}`);
       }
-      t.equal(await user.names(), left, "in the store");
+      t.equal(await user.names(), remaining, "the store has the remaining sessions");
     });
 }
 
-/** What becomes of the first session of two. */
-async function meet(
+/** Logs two sessions in and returns the outcome for the first one. */
+async function playPair(
   user: User,
   [first, second]: readonly [FirstDevice, SecondDevice],
   flag: string,
-): Promise<Meeting> {
+): Promise<PairOutcome> {
   await user.step(`first: ${first}`);
   const { ended } = await user.step(`second: ${second}${flag}`);
-  const confirmed = (await user.step("confirm first")).answer;
-  const again = await user.step(`again: ${first} continues first`);
+  const confirmed = (await user.step("confirm first")).result;
+  const continued = await user.step(`again: ${first} continues first`);
   return [
     ended.replace(/^first /, "") || "stays",
     confirmed.replace(/^refused /, ""),
-    again.answer.replace(/^(refused|entered as) /, ""),
-  ] as unknown as Meeting; // or what differs from it
+    continued.result.replace(/^(refused|entered as) /, ""),
+  ] as unknown as PairOutcome; // the comparison fails if it has another form
 }
 
+/** The effects of one call. */
 interface Step {
-  readonly answer: string;
-  /** Sessions it ended, by their names. */
+  readonly result: string;
+  /** Names of the ended sessions, each with its reason. */
   readonly ended: string;
-  /** Those who watch the user were told. */
-  readonly isTold: boolean;
-  /** Sessions came or went. */
+  /** True if a presence event of the user was published. */
+  readonly isPublished: boolean;
+  /** True if the user's sessions in the store changed. */
   readonly isChanged: boolean;
 }
 
-/** A user whose sessions come on the nodes in turn; the first of them hears what is published. */
+/**
+ * A user whose sessions log in on two nodes in turn. The first node observes the published events.
+ */
 class User {
   readonly uid = uniqueUid();
   readonly #nodes: readonly [ContractNode, ContractNode];
@@ -99,27 +104,27 @@ class User {
     const [{ cluster, events }] = this.#nodes;
     await cluster.listen(userTopic(this.uid));
     await cluster.listen(presenceTopic(this.uid));
-    const [from, before] = [events.length, await this.#entries()];
-    const answer = await this.#take(call);
+    const [from, entriesBefore] = [events.length, await this.#entries()];
+    const result = await this.#run(call);
     await cluster.barrier();
-    const heard = events.slice(from);
-    const ended = heard.flatMap((one) =>
-      one.kind === "end_session" && one.uid === this.uid
-        ? [`${this.#nameOf(one.sessionId)} ${one.reason}`]
+    const published = events.slice(from);
+    const ended = published.flatMap((event) =>
+      event.kind === "end_session" && event.uid === this.uid
+        ? [`${this.#nameOf(event.sessionId)} ${event.reason}`]
         : [],
     );
     return {
-      answer,
+      result,
       ended: ended.sort().join(", "),
-      isTold: heard.some((e) => e.kind === "presence" && e.uid === this.uid),
-      isChanged: before !== (await this.#entries()),
+      isPublished: published.some((e) => e.kind === "presence" && e.uid === this.uid),
+      isChanged: entriesBefore !== (await this.#entries()),
     };
   }
 
-  /** The sessions in the store. */
+  /** Returns the names of the user's sessions in the store. */
   async names(): Promise<string> {
     const sessions = await sessionsOf(this.#node.store, this.uid);
-    const names = sessions.map((one) => this.#nameOf(one.sessionId));
+    const names = sessions.map((session) => this.#nameOf(session.sessionId));
     return names.sort().join(" ");
   }
 
@@ -128,11 +133,11 @@ class User {
     return this.#nodes[this.#turn % 2 === 0 ? 0 : 1];
   }
 
-  /** The sessions and their connections, to be compared. */
+  /** Returns the sessions and the times of their connections as text, for comparison. */
   async #entries(): Promise<string> {
     const [entries = []] = await this.#nodes[0].store.sessionsOf([this.uid]);
     return entries
-      .map((one) => `${one.session.sessionId} ${one.since}`)
+      .map((entry) => `${entry.session.sessionId} ${entry.since}`)
       .sort()
       .join();
   }
@@ -144,12 +149,12 @@ class User {
   }
 
   #login(name: string | undefined): LoggedInSession {
-    const found = this.#logins.get(name ?? "");
-    if (found === undefined) throw new Error(`there is no session ${name}`);
-    return found;
+    const login = this.#logins.get(name ?? "");
+    if (login === undefined) throw new Error(`there is no session ${name}`);
+    return login;
   }
 
-  async #take(call: string): Promise<string> {
+  async #run(call: string): Promise<string> {
     const [kind = "", name, detail] = call.split(" ");
     const { store } = this.#node;
     if (kind.endsWith(":")) return this.#enter(kind.slice(0, -1), call);
@@ -160,7 +165,7 @@ class User {
       case "end":
         await store.endSession(
           this.#login(name).session,
-          detail as CloseReason, // as the table names it
+          detail as CloseReason, // the tables contain valid reasons
         );
         return "done";
       case "token":
@@ -173,46 +178,40 @@ class User {
       case "confirm": {
         const login = this.#login(name);
         const { cluster } = this.#nodes[0];
-        const [answer] = await store.confirmSessions([login], cluster.incarnation);
-        if (answer === undefined) throw new Error("no answer");
-        if (answer.kind !== "refused") return answer.kind;
-        return `refused ${answer.reason}`;
+        const [confirmation] = await store.confirmSessions([login], cluster.incarnation);
+        if (confirmation === undefined) throw new Error("no confirmation was returned");
+        if (confirmation.kind !== "refused") return confirmation.kind;
+        return `refused ${confirmation.reason}`;
       }
       default:
-        throw new Error(`no call: ${call}`);
+        throw new Error(`unknown call: ${call}`);
     }
   }
 
   async #enter(name: string, call: string): Promise<string> {
-    const word = (before: string) => new RegExp(` ${before} (\\S+)`).exec(call)?.[1];
+    const word = (keyword: string) => new RegExp(` ${keyword} (\\S+)`).exec(call)?.[1];
     const { cluster, store } = this.#node;
     const flag: DeviceFlag = call.includes(" web") ? 1 : 0;
     const deviceId = / (d\d)/.exec(call)?.[1] ?? "";
     const token = word("token");
-    const known = this.#logins.get(name)?.session.sessionId;
+    const sessionId = this.#logins.get(name)?.session.sessionId;
     const session = {
       ...sessionOf(cluster, this.uid, { flag, level: levelOf(call), deviceId }),
       tokenTag: token === undefined ? "" : tokenTag(hash(token)),
-      ...(known === undefined ? {} : { sessionId: known }),
+      ...(sessionId === undefined ? {} : { sessionId }),
     };
     const claim = this.#claim(word("continues"), word("label"));
     const tokenHash = token === undefined ? undefined : hash(token);
     const terms = { claim, tokenHash };
     const { incarnation } = this.#nodes[0].cluster;
-    const placed = await store.login(session, incarnation, terms);
-    if (placed.kind === "refused") return `refused ${placed.reason}`;
-    if (placed.kind === "unauthorized") return placed.kind;
-    const first = [...this.#logins].find(
-      ([
-        ,
-        {
-          order,
-          session: { flag: other },
-        },
-      ]) => order === placed.order && other === flag,
+    const login = await store.login(session, incarnation, terms);
+    if (login.kind === "refused") return `refused ${login.reason}`;
+    if (login.kind === "unauthorized") return login.kind;
+    const earlier = [...this.#logins].find(
+      ([, { order, session }]) => order === login.order && session.flag === flag,
     );
-    this.#logins.set(name, placed);
-    return first === undefined ? "entered" : `entered as ${first[0]}`;
+    this.#logins.set(name, login);
+    return earlier === undefined ? "entered" : `entered as ${earlier[0]}`;
   }
 
   #claim(continued: string | undefined, label: string | undefined): Claim | undefined {

@@ -1,6 +1,6 @@
-// The contract of `SessionStore` in broker/ports.ts with that of `Cluster`: who is logged in and
-// online, as a suite every store runs beside its cluster. Session ids and uids are made unique per
-// case, so that a driver with shared storage may run it against one server.
+// Contract of `SessionStore` together with `Cluster` in `broker/ports.ts`: the sessions that are
+// logged in, and the presence of users. Every store runs this suite with its cluster. Each test
+// uses session ids and uids of its own, so that drivers may share one server.
 
 import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../src/broker/model.ts";
@@ -20,12 +20,12 @@ import { kicks } from "./sessions-kicks.ts";
 
 /** Runs the whole contract against the driver. */
 export function sessionContract(t: Test, driver: NodeDriver): void {
-  t.test(`${driver.name}: logging in`, (t) => loggingIn(t, driver));
+  t.test(`${driver.name}: logins`, (t) => loggingIn(t, driver));
   t.test(`${driver.name}: kicks`, (t) => kicks(t, driver));
-  t.test(`${driver.name}: credentials`, (t) => credentials(t, driver));
-  t.test(`${driver.name}: continuing`, (t) => continuing(t, driver));
-  t.test(`${driver.name}: leaving`, (t) => leaving(t, driver));
-  t.test(`${driver.name}: presence`, (t) => presence(t, driver));
+  t.test(`${driver.name}: tokens of sessions`, (t) => credentials(t, driver));
+  t.test(`${driver.name}: continued and confirmed sessions`, (t) => continuing(t, driver));
+  t.test(`${driver.name}: removal of sessions`, (t) => leaving(t, driver));
+  t.test(`${driver.name}: presence of users`, (t) => presence(t, driver));
 }
 
 const APP: DeviceFlag = 0;
@@ -41,29 +41,31 @@ async function loggingIn(t: Test, driver: NodeDriver): Promise<void> {
   const node = await driver.open(t);
   const { cluster, directory, store } = node;
 
-  t.test("users do not touch each other", async (t) => {
-    const [one, other] = [uniqueUid(), uniqueUid()];
-    await directory.login(sessionOf(cluster, one, { deviceId: "d" }));
-    const next = sessionOf(cluster, other, { deviceId: "d" });
+  t.test("logins of one user do not affect the sessions of another", async (t) => {
+    const [first, second] = [uniqueUid(), uniqueUid()];
+    await directory.login(sessionOf(cluster, first, { deviceId: "d" }));
+    const next = sessionOf(cluster, second, { deviceId: "d" });
     t.same(await sessionsEndedBy(node, next), []);
-    t.equal((await sessionsOf(store, one)).length, 1);
+    t.equal((await sessionsOf(store, first)).length, 1);
   });
 
-  t.test("of mains that log in at once exactly one survives", async (t) => {
-    const other = await driver.open(t);
+  t.test("exactly one of several main sessions that log in at the same time stays", async (t) => {
+    const secondNode = await driver.open(t);
     const uid = uniqueUid();
     const mains = Array.from({ length: 20 }, (_, at) =>
-      sessionOf(at % 2 ? cluster : other.cluster, uid, {}),
+      sessionOf(at % 2 ? cluster : secondNode.cluster, uid, {}),
     );
     const ended = await sessionsEndedDuring(node, uid, () =>
-      Promise.all(mains.map((one, at) => (at % 2 ? directory : other.directory).login(one))),
+      Promise.all(
+        mains.map((session, at) => (at % 2 ? directory : secondNode.directory).login(session)),
+      ),
     );
-    const left = await sessionsOf(store, uid);
-    t.equal(left.length, 1);
-    t.equal(ended.length, mains.length - 1, "each of the others once");
+    const remaining = await sessionsOf(store, uid);
+    t.equal(remaining.length, 1, "one session stays");
+    t.equal(ended.length, mains.length - 1, "every other session is ended once");
     t.same(
-      new Set([...ended, ...left.map((one) => [one.sessionId, "kicked"])]),
-      new Set(mains.map((one) => [one.sessionId, "kicked"])),
+      new Set([...ended, ...remaining.map((session) => [session.sessionId, "kicked"])]),
+      new Set(mains.map((session) => [session.sessionId, "kicked"])),
     );
   });
 }
@@ -74,54 +76,56 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
   const first = sessionOf(cluster, uid, {});
   const second = sessionOf(cluster, uid, secondary);
 
-  t.test("takes out that session and no other", async (t) => {
+  t.test("removing a session leaves the user's other sessions", async (t) => {
     await directory.login(first);
     await directory.login(second);
     await directory.remove(first);
     t.same(await sessionsOf(store, uid), [second]);
   });
 
-  t.test("is harmless for one that is not in", async (t) => {
+  t.test("removing a session that is not in the store has no effect", async (t) => {
     await directory.remove(first);
     await directory.remove(sessionOf(cluster, uniqueUid(), {}));
     t.same(await sessionsOf(store, uid), [second]);
   });
 
-  t.test("of an ended session leaves the one that ended it", async (t) => {
-    const next = sessionOf(cluster, uid, { deviceId: "d1" });
+  t.test("removing a replaced session leaves the session that replaced it", async (t) => {
+    const older = sessionOf(cluster, uid, { deviceId: "d1" });
     const newer = sessionOf(cluster, uid, { deviceId: "d1" });
-    await directory.login(next);
+    await directory.login(older);
     await directory.login(newer);
-    await directory.remove(next);
+    await directory.remove(older);
     t.same(sorted(await sessionsOf(store, uid)), sorted([second, newer]));
   });
 
-  t.test("to end one takes it out and tells, each time", async (t) => {
+  t.test("ending a session removes it and publishes its end, each time it is called", async (t) => {
     const { cluster, directory, store, events } = await driver.open(t);
     const user = uniqueUid();
-    const [gone, left] = [{}, secondary].map((kind) => sessionOf(cluster, user, kind)) as [
+    const [ended, remaining] = [{}, secondary].map((kind) => sessionOf(cluster, user, kind)) as [
       SessionRecord,
       SessionRecord,
     ];
     await cluster.listen(userTopic(user));
-    for (const one of [gone, left]) await directory.login(one);
-    const told = {
-      ...{ kind: "end_session", uid: user, sessionId: gone.sessionId },
+    for (const session of [ended, remaining]) await directory.login(session);
+    const endEvent = {
+      ...{ kind: "end_session", uid: user, sessionId: ended.sessionId },
       reason: "logged_out",
     };
-    for (const expected of [[told], [told, told]]) {
-      await store.endSession(gone, "logged_out");
+    for (const expected of [[endEvent], [endEvent, endEvent]]) {
+      await store.endSession(ended, "logged_out");
       await cluster.barrier();
-      const found = events.filter((one) => one.kind === "end_session" && one.uid === user);
-      t.same(found, expected);
-      t.same(await sessionsOf(store, user), [left]);
+      const published = events.filter(
+        (event) => event.kind === "end_session" && event.uid === user,
+      );
+      t.same(published, expected);
+      t.same(await sessionsOf(store, user), [remaining]);
     }
-    await directory.remove(gone);
-    await directory.remove(left);
+    await directory.remove(ended);
+    await directory.remove(remaining);
   });
 
-  t.test("of the last one leaves nothing", async (t) => {
-    for (const one of await sessionsOf(store, uid)) await directory.remove(one);
+  t.test("a user is offline after the last session was removed", async (t) => {
+    for (const session of await sessionsOf(store, uid)) await directory.remove(session);
     t.same(await sessionsOf(store, uid), []);
     t.same(await directory.presence([uid]), [{ uid, online: false, flag: 0 }]);
   });
@@ -129,56 +133,57 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
 
 async function presence(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster, directory } = await driver.open(t);
-  const online = async (kinds: readonly SessionKind[]): Promise<string> => {
+  const bringOnline = async (kinds: readonly SessionKind[]): Promise<string> => {
     const uid = uniqueUid();
     for (const kind of kinds) await directory.login(sessionOf(cluster, uid, kind));
     return uid;
   };
 
   const RULES: readonly (readonly [string, readonly SessionKind[], DeviceFlag])[] = [
-    ["one session's flag", [{ flag: DESKTOP, ...secondary }], DESKTOP],
+    ["the flag of the only session", [{ flag: DESKTOP, ...secondary }], DESKTOP],
     [
-      "the main session's flag before a lower one",
+      "the flag of the main session, even if a secondary one has a lower flag",
       [{ flag: APP, ...secondary }, { flag: DESKTOP }, { flag: WEB, ...secondary }],
       DESKTOP,
     ],
     [
-      "without a main the lowest flag",
+      "the lowest flag of several secondary sessions",
       [
         { flag: DESKTOP, ...secondary },
         { flag: WEB, ...secondary },
       ],
       WEB,
     ],
-    ["of several mains the lowest", [{ flag: DESKTOP }, { flag: WEB }], WEB],
+    ["the lowest flag of several main sessions", [{ flag: DESKTOP }, { flag: WEB }], WEB],
   ];
   for (const [rule, kinds, flag] of RULES)
     t.test(`an online user has ${rule}`, async (t) => {
-      const uid = await online(kinds);
+      const uid = await bringOnline(kinds);
       t.same(await directory.presence([uid]), [{ uid, online: true, flag }]);
     });
 
-  t.test("answers in order, duplicates included", async (t) => {
-    const on = await online([{ flag: WEB }]);
-    const off = uniqueUid();
-    const is = { uid: on, online: true, flag: WEB };
-    const isNot = { uid: off, online: false, flag: 0 };
-    t.same(await directory.presence([off, on, off, on, on]), [isNot, is, isNot, is, is]);
+  t.test("presence is returned in the order of the uids, duplicates included", async (t) => {
+    const online = await bringOnline([{ flag: WEB }]);
+    const offline = uniqueUid();
+    const onlineState = { uid: online, online: true, flag: WEB };
+    const offlineState = { uid: offline, online: false, flag: 0 };
+    const states = [offlineState, onlineState, offlineState, onlineState, onlineState];
+    t.same(await directory.presence([offline, online, offline, online, online]), states);
   });
 
-  t.test("is published by each step that changes it", async (t) => {
+  t.test("presence is published by every call that changes the user's sessions", async (t) => {
     const [here, there] = [await driver.open(t), await driver.open(t)];
     const uid = uniqueUid();
     await there.cluster.listen(presenceTopic(uid));
     const session = sessionOf(here.cluster, uid);
-    const another = sessionOf(here.cluster, uid, secondary);
-    const wrong = { tokenHash: new Uint8Array(32) };
+    const second = sessionOf(here.cluster, uid, secondary);
+    const wrongToken = { tokenHash: new Uint8Array(32) };
     const steps = [
       [1, () => here.directory.login(session)],
-      [0, () => here.directory.login(another, wrong)],
-      [1, () => here.directory.login(another)],
-      [1, () => here.directory.remove(another)],
-      [0, () => here.directory.remove(another)],
+      [0, () => here.directory.login(second, wrongToken)],
+      [1, () => here.directory.login(second)],
+      [1, () => here.directory.remove(second)],
+      [0, () => here.directory.remove(second)],
       [1, () => there.store.endSession(session, "logged_out")],
       [0, () => there.store.endSession(session, "logged_out")],
       [0, () => here.directory.remove(session)],
@@ -187,14 +192,14 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
       const from = there.events.length;
       await step();
       await there.cluster.barrier();
-      const heard = there.events
+      const published = there.events
         .slice(from)
-        .filter((one) => one.kind === "presence" && one.uid === uid);
-      t.equal(heard.length, count, `step ${at + 1}`);
+        .filter((event) => event.kind === "presence" && event.uid === uid);
+      t.equal(published.length, count, `events of step ${at + 1}`);
     }
   });
 
-  t.test("of nobody is an empty list", async (t) => {
+  t.test("the presence of an empty list of users is an empty list", async (t) => {
     t.same(await directory.presence([]), []);
   });
 }

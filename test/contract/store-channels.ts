@@ -1,9 +1,10 @@
-// The Store contract: channels and what deciding on a send needs to know of them.
+// Store contract: channels, and the facts about them that the permission to send depends on.
 
 import type { Test } from "tap";
 import type { SessionRecord } from "../../src/broker/model.ts";
 import { type FixtureFactory, group, PERMANENT, person, TEMPORARY } from "./store-fixture.ts";
 
+/** Facts about a user who is on neither list. */
 const NO_LISTS = { isDenied: false, hasAllowlist: false, isAllowed: false };
 
 export async function channels(t: Test, createFixture: FixtureFactory): Promise<void> {
@@ -20,24 +21,27 @@ export async function channels(t: Test, createFixture: FixtureFactory): Promise<
     t.equal((await fixture.store.groupFacts("g", "b")).isSubscriber, true);
   });
 
-  t.test("types have separate ids", async (t) => {
+  t.test("a group and a user may have the same id", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("x"), []);
     t.equal(await store.channel({ id: "x", type: 1 }), undefined);
     t.equal(await store.createChannel(person("x"), []), true);
   });
 
-  t.test("of creations at once exactly one wins, wholly", async (t) => {
-    const { store } = await createFixture(t);
-    const won = await Promise.all(
-      Array.from({ length: 10 }, (_, i) => store.createChannel(group("g"), [`m${i}`])),
-    );
-    t.equal(won.filter(Boolean).length, 1);
-    for (const [i, isWinner] of won.entries())
-      t.equal((await store.groupFacts("g", `m${i}`)).isSubscriber, isWinner);
-  });
+  t.test(
+    "exactly one of several creations at the same time succeeds, with all its members",
+    async (t) => {
+      const { store } = await createFixture(t);
+      const results = await Promise.all(
+        Array.from({ length: 10 }, (_, i) => store.createChannel(group("g"), [`m${i}`])),
+      );
+      t.equal(results.filter(Boolean).length, 1);
+      for (const [i, isCreated] of results.entries())
+        t.equal((await store.groupFacts("g", `m${i}`)).isSubscriber, isCreated);
+    },
+  );
 
-  t.test("flags change and the others stay", async (t) => {
+  t.test("changing a flag leaves the other flags and the members", async (t) => {
     const { store } = await createFixture(t);
     t.equal(await store.updateChannel(group("g"), { ban: true }), undefined);
     await store.createChannel(group("g"), ["a"]);
@@ -54,21 +58,21 @@ export async function channels(t: Test, createFixture: FixtureFactory): Promise<
     t.equal((await store.groupFacts("g", "a")).isSubscriber, true);
   });
 
-  t.test("disband is never unset and the id stays taken", async (t) => {
+  t.test("a disbanded channel stays disbanded, and its id cannot be used again", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.createChannel(group("g"), ["a"]);
     await fixture.store.updateChannel(group("g"), { disband: true });
-    const after = await fixture.store.updateChannel(group("g"), {
+    const updated = await fixture.store.updateChannel(group("g"), {
       disband: false,
       ban: false,
     });
-    t.equal(after?.disband, true);
+    t.equal(updated?.disband, true);
     t.equal(await fixture.store.createChannel(group("g"), []), false);
     await fixture.reopen();
     t.equal((await fixture.store.channel(group("g")))?.disband, true);
   });
 
-  t.test("changes at once are all kept", async (t) => {
+  t.test("changes at the same time are all stored", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), []);
     await Promise.all([
@@ -84,7 +88,7 @@ export async function channels(t: Test, createFixture: FixtureFactory): Promise<
 }
 
 export async function facts(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a group that does not exist has no info and no subscribers", async (t) => {
+  t.test("a group that does not exist has no record and no subscribers", async (t) => {
     const { store } = await createFixture(t);
     t.same(await store.groupFacts("g", "a"), {
       ...{ info: undefined, isSubscriber: false },
@@ -92,53 +96,56 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
     });
   });
 
-  t.test("an acknowledged change is seen by the next call", async (t) => {
+  t.test("the next call sees an acknowledged change", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), []);
     for (let i = 0; i < 50; i++) {
       await store.addSubscribers(group("g"), ["a"], PERMANENT);
-      if (!(await store.groupFacts("g", "a")).isSubscriber) t.fail("not seen");
+      if (!(await store.groupFacts("g", "a")).isSubscriber) t.fail("an added member is not seen");
       await store.removeSubscribers(group("g"), ["a"], "permanent");
-      if ((await store.groupFacts("g", "a")).isSubscriber) t.fail("still seen");
+      if ((await store.groupFacts("g", "a")).isSubscriber) t.fail("a removed member is still seen");
     }
     t.equal((await store.groupFacts("g", "a")).isSubscriber, false);
   });
 
-  t.test("person facts tell both records and who is a contact", async (t) => {
-    const { store } = await createFixture(t);
-    t.same(await store.personFacts("a", "b"), {
-      receiver: undefined,
-      receiverHasContacts: false,
-      isContact: false,
-      sender: undefined,
-      ...NO_LISTS,
-    });
-    const b = { ...person("b"), allowStranger: true };
-    const a = { ...person("a"), sendBan: true };
-    await store.createChannel(b, []);
-    await store.createChannel(a, []);
-    t.same(await store.personFacts("a", "b"), {
-      receiver: b,
-      receiverHasContacts: false,
-      isContact: false,
-      sender: a,
-      ...NO_LISTS,
-    });
-    await store.addSubscribers(b, ["c"], PERMANENT);
-    t.match(await store.personFacts("a", "b"), {
-      receiverHasContacts: true,
-      isContact: false,
-    });
-    t.match(await store.personFacts("c", "b"), { isContact: true });
-    await store.removeSubscribers(b, ["c"], "permanent");
-    t.match(await store.personFacts("c", "b"), {
-      receiverHasContacts: false,
-      isContact: false,
-    });
-  });
+  t.test(
+    "person facts contain the records of both users and whether the sender is a contact",
+    async (t) => {
+      const { store } = await createFixture(t);
+      t.same(await store.personFacts("a", "b"), {
+        receiver: undefined,
+        receiverHasContacts: false,
+        isContact: false,
+        sender: undefined,
+        ...NO_LISTS,
+      });
+      const b = { ...person("b"), allowStranger: true };
+      const a = { ...person("a"), sendBan: true };
+      await store.createChannel(b, []);
+      await store.createChannel(a, []);
+      t.same(await store.personFacts("a", "b"), {
+        receiver: b,
+        receiverHasContacts: false,
+        isContact: false,
+        sender: a,
+        ...NO_LISTS,
+      });
+      await store.addSubscribers(b, ["c"], PERMANENT);
+      t.match(await store.personFacts("a", "b"), {
+        receiverHasContacts: true,
+        isContact: false,
+      });
+      t.match(await store.personFacts("c", "b"), { isContact: true });
+      await store.removeSubscribers(b, ["c"], "permanent");
+      t.match(await store.personFacts("c", "b"), {
+        receiverHasContacts: false,
+        isContact: false,
+      });
+    },
+  );
 
   t.test(
-    "groupsAmong tells which of some groups a user is in, and whether they are all",
+    "groupsAmong returns which of the groups a user is in, and whether the user is in others",
     async (t) => {
       const { store } = await createFixture(t);
       const session: SessionRecord = {
@@ -148,18 +155,26 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
       for (const id of ["g1", "g2", "g3"]) await store.createChannel(group(id), ["a", "b"]);
       const login = await store.login(session, "n:1");
       const groups = login.kind === "entered" ? [...login.groups].sort() : [];
-      t.same(groups, ["g1", "g2", "g3"], "a login names them");
+      t.same(groups, ["g1", "g2", "g3"], "a login returns all groups of the user");
       await store.removeSubscribers(group("g1"), ["a"], "permanent");
       await store.updateChannel(group("g2"), { disband: true });
-      const among = async (ids: readonly string[]) => {
-        const found = await store.groupsAmong("a", ids);
-        return [...found.groups].sort().join() + (found.isAll ? "" : "…");
+      const groupsAmong = async (ids: readonly string[]) => {
+        const result = await store.groupsAmong("a", ids);
+        return [...result.groups].sort().join() + (result.isAll ? "" : "…");
       };
-      t.equal(await among(groups), "g3", "removed and disbanded since");
+      t.equal(
+        await groupsAmong(groups),
+        "g3",
+        "groups that the user left or that were disbanded are left out",
+      );
       await store.createChannel(group("g4"), ["a"]);
-      t.equal(await among(groups), "g3…", "added since");
-      t.equal(await among([...groups, "g4", "none"]), "g3,g4");
-      t.equal(await among([]), "…");
+      t.equal(
+        await groupsAmong(groups),
+        "g3…",
+        "a group that is not named makes the result incomplete",
+      );
+      t.equal(await groupsAmong([...groups, "g4", "none"]), "g3,g4");
+      t.equal(await groupsAmong([]), "…");
       t.same([...(await store.groupsOf("a"))].sort(), ["g3", "g4"]);
       t.same(await store.groupsAmong("nobody", []), {
         ...{ groups: [], isAll: true },
@@ -167,19 +182,22 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
     },
   );
 
-  t.test("groupsOf lists groups of either kind, but none disbanded", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    for (const id of ["g1", "g2", "g3", "g4"])
-      await store.createChannel(group(id), id === "g2" ? [] : ["a"]);
-    await store.createChannel(person("p"), ["a"]);
-    await store.addSubscribers(group("g2"), ["a"], TEMPORARY);
-    await store.removeSubscribers(group("g3"), ["a"], "permanent");
-    await store.updateChannel(group("g4"), { disband: true });
-    await store.createChannel(group("other"), ["ab"]);
-    t.same([...(await store.groupsOf("a"))].sort(), ["g1", "g2"]);
-    t.same(await store.groupsOf("nobody"), []);
-    await fixture.reopen();
-    t.same([...(await fixture.store.groupsOf("a"))].sort(), ["g1", "g2"]);
-  });
+  t.test(
+    "groupsOf lists permanent and temporary memberships, without disbanded groups",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      for (const id of ["g1", "g2", "g3", "g4"])
+        await store.createChannel(group(id), id === "g2" ? [] : ["a"]);
+      await store.createChannel(person("p"), ["a"]);
+      await store.addSubscribers(group("g2"), ["a"], TEMPORARY);
+      await store.removeSubscribers(group("g3"), ["a"], "permanent");
+      await store.updateChannel(group("g4"), { disband: true });
+      await store.createChannel(group("other"), ["ab"]);
+      t.same([...(await store.groupsOf("a"))].sort(), ["g1", "g2"]);
+      t.same(await store.groupsOf("nobody"), []);
+      await fixture.reopen();
+      t.same([...(await fixture.store.groupsOf("a"))].sort(), ["g1", "g2"]);
+    },
+  );
 }

@@ -1,4 +1,4 @@
-// The Store contract: conversations, what they show and what counts as unread.
+// Store contract: lists of conversations, and what a conversation shows.
 
 import type { Test } from "tap";
 import { channelKey, type StreamSnapshot } from "../../src/broker/model.ts";
@@ -58,75 +58,84 @@ function lists(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("what is not stored makes no conversation and is no last message", async (t) => {
-    const fixture = await withGroup(createFixture, t);
-    const header = { noPersist: true, redDot: true };
-    await send(fixture, 1, { header, channel: personalChannel("bob") });
-    await send(fixture, 1, { header, clientMsgNo: "n" });
-    await fixture.store.appendCommand({
-      ...draftOf({ channel: personalChannel("bob") }),
-      recipients: ["bob"],
-      pushOnlyRecipients: [],
-    });
-    t.same(await conversationIds(fixture, "bob"), []);
-    t.same(await conversationNumbers(fixture, "bob"), [0, 0, 0, 0]);
-  });
+  t.test(
+    "unstored messages and commands create no conversation and are not its last message",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      const header = { noPersist: true, redDot: true };
+      await send(fixture, 1, { header, channel: personalChannel("bob") });
+      await send(fixture, 1, { header, clientMsgNo: "n" });
+      await fixture.store.appendCommand({
+        ...draftOf({ channel: personalChannel("bob") }),
+        recipients: ["bob"],
+        pushOnlyRecipients: [],
+      });
+      t.same(await conversationIds(fixture, "bob"), []);
+      t.same(await conversationNumbers(fixture, "bob"), [0, 0, 0, 0]);
+    },
+  );
 
-  t.test("a conversation tells its newest message and when", async (t) => {
-    const fixture = await withGroup(createFixture, t);
-    await send(fixture, 1);
-    fixture.nowMs += 1000;
-    const draft = draftOf({ clientMsgNo: "last", tagKey: "tag" });
-    const { messageId } = await fixture.store.append(draft);
-    const check = async () => {
-      const whole = await fixture.store.conversation("bob", G);
-      t.equal(whole?.last?.messageId, messageId);
-      t.equal(whole?.last?.messageSeq, 2);
-      t.same([...(whole?.last?.payload ?? [])], [...draft.payload]);
-      t.equal(whole?.changedAtMs, whole?.last?.timestampMs);
-      const read = await fixture.store.readConversations("bob", [G], UNBOUNDED);
-      t.same(read, { conversations: [whole], more: false });
-      const [head] = await fixture.store.conversationsOf("bob");
-      const { timestampMs } = whole?.last ?? {};
-      const last = { messageId, messageSeq: 2, clientMsgNo: "last" };
-      t.same(head, { ...whole, last: { ...last, timestampMs } });
-    };
-    await check();
-    await fixture.reopen();
-    await check();
-  });
+  t.test(
+    "a conversation contains its newest message and the time of the last change",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      await send(fixture, 1);
+      fixture.nowMs += 1000;
+      const draft = draftOf({ clientMsgNo: "last", tagKey: "tag" });
+      const { messageId } = await fixture.store.append(draft);
+      const check = async () => {
+        const conversation = await fixture.store.conversation("bob", G);
+        t.equal(conversation?.last?.messageId, messageId);
+        t.equal(conversation?.last?.messageSeq, 2);
+        t.same([...(conversation?.last?.payload ?? [])], [...draft.payload]);
+        t.equal(conversation?.changedAtMs, conversation?.last?.timestampMs);
+        const list = await fixture.store.readConversations("bob", [G], UNBOUNDED);
+        t.same(list, { conversations: [conversation], more: false });
+        const [head] = await fixture.store.conversationsOf("bob");
+        const { timestampMs } = conversation?.last ?? {};
+        const last = { messageId, messageSeq: 2, clientMsgNo: "last" };
+        t.same(head, { ...conversation, last: { ...last, timestampMs } });
+      };
+      await check();
+      await fixture.reopen();
+      await check();
+    },
+  );
 
-  t.test("conversations are read in the order asked for, so many and so much", async (t) => {
-    const fixture = await withGroup(createFixture, t);
-    const payload = new Uint8Array(1000);
-    const peers = ["alice", "carol", "dave"];
-    for (const fromUid of peers)
-      await send(fixture, 2, { channel: personalChannel("bob"), fromUid, payload });
-    const asked = ["dave", "nobody", "alice", "carol"].map(personalChannel);
-    const read = async (limit: number, maxBytes: number, from = 0) => {
-      const bounds = { limit, maxBytes };
-      const page = await fixture.store.readConversations(
-        ...(["bob", [{ id: "h", type: 2 }, ...asked.slice(from)]] as const),
-        bounds,
-      );
-      return [...page.conversations.map((c) => c.channel.id), page.more];
-    };
-    const check = async () => {
-      t.same(await read(9, 9000), ["dave", "alice", "carol", false]);
-      t.same(await read(3, 9000), ["dave", "alice", "carol", false]);
-      t.same(await read(2, 9000), ["dave", "alice", true]);
-      t.same(await read(9, 2999), ["dave", "alice", true]);
-      t.same(await read(9, 1999), ["dave", true]);
-      t.same(await read(9, 1), ["dave", true], "at least one");
-      t.same(await read(9, 1, 3), ["carol", false]);
-      t.same(await read(9, 9000, 4), [false]);
-    };
-    await check();
-    await fixture.reopen();
-    await check();
-  });
+  t.test(
+    "conversations are read in the requested order, up to `limit` and `maxBytes`",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      const payload = new Uint8Array(1000);
+      const peers = ["alice", "carol", "dave"];
+      for (const fromUid of peers)
+        await send(fixture, 2, { channel: personalChannel("bob"), fromUid, payload });
+      const channels = ["dave", "nobody", "alice", "carol"].map(personalChannel);
+      const read = async (limit: number, maxBytes: number, from = 0) => {
+        const bounds = { limit, maxBytes };
+        const page = await fixture.store.readConversations(
+          ...(["bob", [{ id: "h", type: 2 }, ...channels.slice(from)]] as const),
+          bounds,
+        );
+        return [...page.conversations.map((c) => c.channel.id), page.more];
+      };
+      const check = async () => {
+        t.same(await read(9, 9000), ["dave", "alice", "carol", false]);
+        t.same(await read(3, 9000), ["dave", "alice", "carol", false]);
+        t.same(await read(2, 9000), ["dave", "alice", true]);
+        t.same(await read(9, 2999), ["dave", "alice", true]);
+        t.same(await read(9, 1999), ["dave", true]);
+        t.same(await read(9, 1), ["dave", true], "at least one conversation is returned");
+        t.same(await read(9, 1, 3), ["carol", false]);
+        t.same(await read(9, 9000, 4), [false]);
+      };
+      await check();
+      await fixture.reopen();
+      await check();
+    },
+  );
 
-  t.test("what is kept with a stream counts as much as text", async (t) => {
+  t.test("all data of a stream counts towards `maxBytes`", async (t) => {
     const fixture = await withGroup(createFixture, t);
     for (const id of ["alice", "carol"])
       for (const [type, data] of [
@@ -148,41 +157,47 @@ function lists(t: Test, createFixture: FixtureFactory): void {
     t.equal(await count(4000), 2);
   });
 
-  t.test("a stream is a last message with its text so far", async (t) => {
-    const fixture = await withGroup(createFixture, t);
-    const stream = (type: string, data: string) =>
-      fixture.store.streamEvent({
-        ...{ key: "2:g", channel: G, fromUid: "alice", clientMsgNo: "s" },
-        ...{ eventId: undefined, type, data, timestampMs: undefined },
-        force: false,
-      });
-    await stream("___TextMessageStart", "");
-    await stream("___TextMessageContent", "Hello");
-    const text = (snapshot: StreamSnapshot | undefined) =>
-      [snapshot?.state, snapshot?.text].join(" ");
-    const read = () => fixture.store.conversation("bob", G);
-    const now = await read();
-    t.equal(text(now?.last?.stream), "active Hello");
-    t.equal(now?.unread, 1);
-    await stream("___TextMessageEnd", "");
-    await fixture.reopen();
-    const later = await read();
-    t.equal(text(later?.last?.stream), "closed Hello");
-    t.equal(later?.unread, 1);
-  });
+  t.test(
+    "a conversation shows a running stream as its last message, with the text so far",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      const stream = (type: string, data: string) =>
+        fixture.store.streamEvent({
+          ...{ key: "2:g", channel: G, fromUid: "alice", clientMsgNo: "s" },
+          ...{ eventId: undefined, type, data, timestampMs: undefined },
+          force: false,
+        });
+      await stream("___TextMessageStart", "");
+      await stream("___TextMessageContent", "Hello");
+      const text = (snapshot: StreamSnapshot | undefined) =>
+        [snapshot?.state, snapshot?.text].join(" ");
+      const read = () => fixture.store.conversation("bob", G);
+      const active = await read();
+      t.equal(text(active?.last?.stream), "active Hello");
+      t.equal(active?.unread, 1);
+      await stream("___TextMessageEnd", "");
+      await fixture.reopen();
+      const closed = await read();
+      t.equal(text(closed?.last?.stream), "closed Hello");
+      t.equal(closed?.unread, 1);
+    },
+  );
 
-  t.test("a conversation without a message stands at 0", async (t) => {
-    const fixture = await withGroup(createFixture, t);
-    const empty = {
-      ...{ headSeq: 0, readSeq: 0, unread: 0, deletedSeq: 0 },
-      ...{ changedAtMs: 0, last: undefined },
-    };
-    t.same(await fixture.store.conversation("bob", G), { channel: G, ...empty });
-    t.same(await fixture.store.conversation("bob", personalChannel("dave")), {
-      channel: personalChannel("dave"),
-      ...empty,
-    });
-    t.same(await changeConversation(fixture, readUpTo(5)), [0, 0, 0, 0]);
-    t.same(await changeConversation(fixture, DELETE), [0, 0, 0, 0]);
-  });
+  t.test(
+    "a conversation without messages has all positions at 0, and changes have no effect",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      const empty = {
+        ...{ headSeq: 0, readSeq: 0, unread: 0, deletedSeq: 0 },
+        ...{ changedAtMs: 0, last: undefined },
+      };
+      t.same(await fixture.store.conversation("bob", G), { channel: G, ...empty });
+      t.same(await fixture.store.conversation("bob", personalChannel("dave")), {
+        channel: personalChannel("dave"),
+        ...empty,
+      });
+      t.same(await changeConversation(fixture, readUpTo(5)), [0, 0, 0, 0]);
+      t.same(await changeConversation(fixture, DELETE), [0, 0, 0, 0]);
+    },
+  );
 }

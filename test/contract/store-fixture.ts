@@ -1,5 +1,5 @@
-// What the Store contract's suites work with: a place for data that a driver hands in, a running
-// store in it, drafts and expectations.
+// Helpers for the Store contract's suites: the storage location that a driver provides, a running
+// store in it, and drafts of messages.
 
 import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -19,57 +19,66 @@ import type {
   Store,
 } from "../../src/broker/ports.ts";
 
-/** One empty place for data, and stores on it, one after the other. */
+/** An empty storage location. Stores are opened in it one after the other. */
 export interface StoreLocation {
-  /** A store that is not started. Two of one place are never open at once. */
+  /** Creates a store that is not started. At most one store of a location is open at a time. */
   create(options: StoreOptions): TestedStore;
 }
 
+/** A store with the two methods that the suites need in addition to the port. */
 export interface TestedStore extends Store {
   /**
-   * From now on the publisher gets what is published under the topics. A store without topics gives
-   * it everything.
+   * Starts to pass the events of these topics to the publisher. A store without topics passes all
+   * events.
    */
   listen?(topics: readonly Topic[]): Promise<void>;
-  /** Removes all that is to go, of everything stored before the call. */
+  /** Removes everything stored before the call that is due for removal. */
   sweep(): Promise<unknown>;
 }
 
+/** Options with which the suites create a store. */
 export interface StoreOptions {
   readonly publisher: Publisher;
+  /** Returns the current time in Unix milliseconds. */
   readonly clock: () => number;
-  /** 0 = all. */
+  /** Number of newest messages that a channel keeps. 0 means no limit. */
   readonly maxChannelMessages: number;
-  /** 0 = for ever. */
+  /** Seconds for which a channel keeps a message. 0 means no limit. */
   readonly retentionS: number;
 }
 
+/** Creates the stores that the suites test. */
 export interface StoreDriver {
   readonly name: string;
-  /** Registers its own teardown. */
+  /** Creates a location. Its data is removed when the test ends. */
   createLocation(t: Test): Promise<StoreLocation>;
-  /** Whether the store takes the time from the clock it is given. */
+  /** True if the store reads the time from `StoreOptions.clock`. */
   readonly supportsClock: boolean;
 }
 
-/** The origin of what only marks a place among the events, and is none of them. */
+/** Origin of a message that only marks a position in the sequence of events and is not recorded. */
 const FENCE = "fence";
 
-/** A running store and what it published. */
+/** A running store and the events that it published. */
 export class StoreFixture {
   readonly events: ClusterEvent[] = [];
+  /** Time of the store's clock, in Unix milliseconds. Tests advance it. */
   nowMs = Date.UTC(2026, 0, 1);
   /**
-   * How many messages a channel keeps, and for how long, in the next store that is opened; 0 = all,
-   * for ever.
+   * Number of newest messages that a channel keeps in the next store that is opened. 0 means no
+   * limit.
    */
   maxChannelMessages = 0;
+  /** Seconds for which a channel keeps a message in the next store. 0 means no limit. */
   retentionS = 0;
   store: TestedStore;
-  /** Called with each event, while the store publishes it. */
+  /** Called with each event while the store publishes it. */
   onPublish: (event: ClusterEvent) => void = () => {};
   readonly #location: StoreLocation;
-  /** By the ids of fences that came, or that somebody waits for. */
+  /**
+   * Callbacks by the message id of the fence they wait for. A fence that was published before
+   * `untilPublished` waits for it has a callback that does nothing.
+   */
   readonly #fences = new Map<number, () => void>();
   #topics: readonly Topic[] = [];
 
@@ -78,12 +87,13 @@ export class StoreFixture {
     this.store = this.create();
   }
 
+  /** Creates a store that is not started and publishes into `events`. */
   create(): TestedStore {
     return this.#location.create({
       publisher: {
         publish: (event) => {
           if (event.kind === "message" && event.origin === FENCE)
-            return this.#passed(event.message.messageId);
+            return this.#resolveFence(event.message.messageId);
           this.events.push(event);
           this.onPublish(event);
         },
@@ -94,6 +104,7 @@ export class StoreFixture {
     });
   }
 
+  /** Closes the store and starts a new one in the same location. */
   async reopen(): Promise<void> {
     await this.store.close();
     this.store = this.create();
@@ -101,21 +112,23 @@ export class StoreFixture {
     await this.store.listen?.(this.#topics);
   }
 
-  /** What is published under these topics is among the events from now on, whatever the driver. */
+  /** Starts to record the events of these topics. */
   async listen(topics: readonly Topic[]): Promise<void> {
     this.#topics = [...this.#topics, ...topics];
     await this.store.listen?.(topics);
   }
 
   /**
-   * Resolves once that many events came: one may come after the answer of the call that published
-   * it.
+   * Waits until `count` events were recorded. An event may be published after the call that caused
+   * it has returned.
    */
   async untilEvents(count: number): Promise<void> {
     while (this.events.length < count) await new Promise((resolve) => setImmediate(resolve));
   }
 
-  /** Resolves once all has come that was published in the channel before the call. */
+  /**
+   * Waits until everything that was published in the channel before this call has been recorded.
+   */
   async untilPublished(channel: ChannelRef, fromUid: string): Promise<void> {
     const header = { noPersist: true, redDot: false };
     const fence = draftOf({ channel, fromUid, header, origin: FENCE });
@@ -124,13 +137,14 @@ export class StoreFixture {
     await new Promise<void>((resolve) => this.#fences.set(messageId, resolve));
   }
 
-  #passed(messageId: number): void {
+  #resolveFence(messageId: number): void {
     this.#fences.get(messageId)?.();
     this.#fences.set(messageId, () => {});
   }
 
+  /** Messages that the store published. */
   get messages(): Message[] {
-    return this.events.flatMap((e) => (e.kind === "message" ? [e.message] : []));
+    return this.events.flatMap((event) => (event.kind === "message" ? [event.message] : []));
   }
 }
 
@@ -141,11 +155,13 @@ const NO_FLAGS = {
   allowStranger: false,
   large: false,
 };
+/** Returns the record of a group without flags. */
 export const group = (id: string): ChannelInfo => ({
   id,
   type: 2,
   ...NO_FLAGS,
 });
+/** Returns the record of a user without flags. */
 export const person = (id: string): ChannelInfo => ({
   id,
   type: 1,
@@ -153,6 +169,7 @@ export const person = (id: string): ChannelInfo => ({
 });
 export const PERMANENT = { membership: "permanent", reset: false } as const;
 export const TEMPORARY = { membership: "temporary", reset: false } as const;
+/** The range that covers every message of a channel. */
 export const ALL = {
   fromSeq: 1,
   toSeq: Number.MAX_SAFE_INTEGER,
@@ -161,7 +178,7 @@ export const ALL = {
   maxBytes: Number.MAX_SAFE_INTEGER,
 };
 
-/** A draft of a group message; `over` replaces parts of it. */
+/** Returns a draft of a message by alice in group g. `over` replaces fields. */
 export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
   const channel = over.channel ?? { id: "g", type: 2 };
   const fromUid = over.fromUid ?? "alice";
@@ -184,12 +201,12 @@ export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
 }
 
 /**
- * What a retry of it would be answered, without appending anything; undefined: it would be a new
- * one.
+ * Returns what a retry of the message would return, without storing anything. Returns `undefined`
+ * if the message would be a new one.
  */
 export async function earlierResult(
   store: Pick<Store, "append">,
-  { key, fromUid, clientMsgNo }: Retried,
+  { key, fromUid, clientMsgNo }: RetryKey,
 ): Promise<AppendResult | undefined> {
   const draft = retryOf(clientMsgNo);
   const { refused, ...first } = await store.append({
@@ -199,19 +216,25 @@ export async function earlierResult(
   return refused === undefined ? first : undefined;
 }
 
-type Retried = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
+/** The fields by which the store recognises a retry. */
+type RetryKey = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
 
-/** The code of the BrokerError that `promise` is rejected with; undefined when it is not. */
+/**
+ * Returns the code of the BrokerError that the promise is rejected with, `undefined` if it is
+ * fulfilled.
+ */
 export async function codeOf(promise: Promise<unknown>): Promise<string | undefined> {
   try {
     await promise;
     return undefined;
   } catch (error) {
-    return error instanceof BrokerError ? error.code : `not ours: ${error}`;
+    return error instanceof BrokerError ? error.code : `not a BrokerError: ${error}`;
   }
 }
 
+/** Returns a draft with this `clientMsgNo`. A second append of it is a retry. */
 export const retryOf = (clientMsgNo: string) => draftOf({ clientMsgNo });
 export const seqsOf = (messages: readonly Message[]) => messages.map((m) => m.messageSeq);
 
+/** Creates a fixture with a new, empty, started store. The store is closed when the test ends. */
 export type FixtureFactory = (t: Test) => Promise<StoreFixture>;

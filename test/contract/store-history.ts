@@ -1,4 +1,4 @@
-// The Store contract: reading messages back, and what the time does to them.
+// Store contract: reading stored messages, and their expiry.
 
 import type { Test } from "tap";
 import { ALL, draftOf, type FixtureFactory, type StoreFixture, seqsOf } from "./store-fixture.ts";
@@ -9,38 +9,41 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
     return { seqs: seqsOf(slice.messages), more: slice.more };
   };
 
-  t.test("an unknown channel is empty", async (t) => {
+  t.test("an unknown channel has no messages", async (t) => {
     const fixture = await createFixture(t);
     t.same(await read(fixture, {}), { seqs: [], more: false });
     t.equal(await fixture.store.headSeq("2:g"), 0);
   });
 
-  t.test("ranges, limits and direction, from new and from settled messages", async (t) => {
-    const fixture = await createFixture(t);
-    const send = () => fixture.store.append(draftOf());
-    for (let i = 0; i < 5; i++) await send();
-    await fixture.reopen();
-    for (let i = 0; i < 5; i++) await send();
-    const cases: [Partial<typeof ALL>, number[], boolean][] = [
-      [{}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], false],
-      [{ reverse: true }, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1], false],
-      [{ fromSeq: 4, toSeq: 7 }, [4, 5, 6, 7], false],
-      [{ fromSeq: 4, toSeq: 7, reverse: true }, [7, 6, 5, 4], false],
-      [{ limit: 3 }, [1, 2, 3], true],
-      [{ limit: 3, reverse: true }, [10, 9, 8], true],
-      [{ fromSeq: 3, toSeq: 8, limit: 4 }, [3, 4, 5, 6], true],
-      [{ fromSeq: 3, toSeq: 8, limit: 6, reverse: true }, [8, 7, 6, 5, 4, 3], false],
-      [{ fromSeq: 0, toSeq: 2 }, [1, 2], false],
-      [{ fromSeq: 10 }, [10], false],
-      [{ fromSeq: 11 }, [], false],
-      [{ fromSeq: 7, toSeq: 6 }, [], false],
-    ];
-    for (const [over, seqs, more] of cases)
-      t.same(await read(fixture, over), { seqs, more }, JSON.stringify(over));
-  });
+  t.test(
+    "messages are read by range, limit and direction, before and after a restart",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const send = () => fixture.store.append(draftOf());
+      for (let i = 0; i < 5; i++) await send();
+      await fixture.reopen();
+      for (let i = 0; i < 5; i++) await send();
+      const cases: [Partial<typeof ALL>, number[], boolean][] = [
+        [{}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], false],
+        [{ reverse: true }, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1], false],
+        [{ fromSeq: 4, toSeq: 7 }, [4, 5, 6, 7], false],
+        [{ fromSeq: 4, toSeq: 7, reverse: true }, [7, 6, 5, 4], false],
+        [{ limit: 3 }, [1, 2, 3], true],
+        [{ limit: 3, reverse: true }, [10, 9, 8], true],
+        [{ fromSeq: 3, toSeq: 8, limit: 4 }, [3, 4, 5, 6], true],
+        [{ fromSeq: 3, toSeq: 8, limit: 6, reverse: true }, [8, 7, 6, 5, 4, 3], false],
+        [{ fromSeq: 0, toSeq: 2 }, [1, 2], false],
+        [{ fromSeq: 10 }, [10], false],
+        [{ fromSeq: 11 }, [], false],
+        [{ fromSeq: 7, toSeq: 6 }, [], false],
+      ];
+      for (const [over, seqs, more] of cases)
+        t.same(await read(fixture, over), { seqs, more }, JSON.stringify(over));
+    },
+  );
 
   t.test(
-    "a reader's history is shared up to the first message with an id beyond its own",
+    "resumeSeqs returns the last seq up to which the caller and the store have the same messages",
     async (t) => {
       const fixture = await createFixture(t);
       const ids = [0];
@@ -64,7 +67,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
       t.same(
         await fixture.store.resumeSeqs("2:g", 20, 0),
         { headSeq: 8, lastCommonSeq: 20 },
-        "any id",
+        "an id of 0 matches every history",
       );
       t.same(await fixture.store.resumeSeqs("2:none", 5, 7), {
         ...{ headSeq: 0, lastCommonSeq: 5 },
@@ -72,7 +75,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("maxBytes ends a slice, but not before its first message", async (t) => {
+  t.test("maxBytes limits a page, which has at least one message", async (t) => {
     const fixture = await createFixture(t);
     const payload = new Uint8Array(100);
     for (let i = 0; i < 4; i++) await fixture.store.append(draftOf({ payload }));
@@ -91,42 +94,42 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
     });
   });
 
-  t.test("both users of a conversation read the same messages", async (t) => {
+  t.test("both users of a personal channel read the same messages", async (t) => {
     const { store } = await createFixture(t);
     await store.append(draftOf({ channel: { id: "bob", type: 1 }, fromUid: "alice" }));
     await store.append(draftOf({ channel: { id: "alice", type: 1 }, fromUid: "bob" }));
     const { messages } = await store.readMessages("1:alice@bob", ALL);
     t.same(
-      messages.map((m) => m.fromUid),
+      messages.map((message) => message.fromUid),
       ["alice", "bob"],
     );
     t.same(
-      messages.map((m) => m.channel.id),
+      messages.map((message) => message.channel.id),
       ["bob", "alice"],
     );
   });
 }
 
 export async function time(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a message is shown until it expires, wherever it is kept", async (t) => {
+  t.test("a message can be read until it expires, also after a restart", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.append(draftOf({ expireS: 10 }));
     await fixture.store.append(draftOf());
-    const shown = async () => seqsOf((await fixture.store.readMessages("2:g", ALL)).messages);
+    const readSeqs = async () => seqsOf((await fixture.store.readMessages("2:g", ALL)).messages);
     fixture.nowMs += 9_999;
-    t.same(await shown(), [1, 2]);
+    t.same(await readSeqs(), [1, 2]);
     fixture.nowMs += 1;
-    t.same(await shown(), [2]);
+    t.same(await readSeqs(), [2]);
     fixture.nowMs -= 1;
     await fixture.reopen();
-    t.same(await shown(), [1, 2]);
+    t.same(await readSeqs(), [1, 2]);
     fixture.nowMs += 1;
-    t.same(await shown(), [2]);
+    t.same(await readSeqs(), [2]);
     t.equal(await fixture.store.headSeq("2:g"), 2);
   });
 
   t.test(
-    "a clientMsgNo that is used again behind the window is that of the newer message",
+    "a clientMsgNo that is reused after the dedupe window belongs to the newer message",
     async (t) => {
       const fixture = await createFixture(t);
       for (const noPersist of [true, false]) {
@@ -142,15 +145,15 @@ export async function time(t: Test, createFixture: FixtureFactory): Promise<void
         const second = await send(!noPersist);
         t.equal(second.duplicate, false);
         await fixture.store.sweep();
-        const again = { ...second, duplicate: true };
-        t.same(await send(noPersist), again);
+        const retryResult = { ...second, duplicate: true };
+        t.same(await send(noPersist), retryResult);
         await fixture.reopen();
-        t.same(await send(noPersist), again);
+        t.same(await send(noPersist), retryResult);
       }
     },
   );
 
-  t.test("an access token ends by itself", async (t) => {
+  t.test("an access token expires", async (t) => {
     const fixture = await createFixture(t);
     const hash = new Uint8Array(32).fill(7);
     await fixture.store.putAccessToken(hash, "admin", fixture.nowMs + 1000);

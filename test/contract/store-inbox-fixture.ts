@@ -1,11 +1,11 @@
-// What the Store contract's suites of commands and inboxes work with: drafts, reads, and what was
-// told of a command.
+// Helpers for the Store contract's suites of commands and inboxes: drafts, reads and the published
+// events.
 
 import { channelKey, type InboxCommand } from "../../src/broker/model.ts";
 import type { ClusterEvent, CommandDraft, HistoryRange } from "../../src/broker/ports.ts";
 import { ALL, type StoreFixture } from "./store-fixture.ts";
 
-/** A draft of a command in group g; `over` replaces parts of it. */
+/** Returns a draft of a command by alice in group g to bob. `over` replaces fields. */
 export function commandOf(over: Partial<CommandDraft> = {}): CommandDraft {
   const channel = over.channel ?? { id: "g", type: 2 };
   const fromUid = over.fromUid ?? "alice";
@@ -25,36 +25,40 @@ export function commandOf(over: Partial<CommandDraft> = {}): CommandDraft {
   };
 }
 
-/** A command of a chosen clientMsgNo. */
-export const retry = (clientMsgNo: string, over: Partial<CommandDraft> = {}) =>
+/** Returns a draft with this `clientMsgNo`. A second append of it is a retry. */
+export const commandRetryOf = (clientMsgNo: string, over: Partial<CommandDraft> = {}) =>
   commandOf({ clientMsgNo, ...over });
 export const inboxSeqsOf = (commands: readonly InboxCommand[]) => commands.map((c) => c.inboxSeq);
-/** What is in the inbox of `uid`. */
-export const read = (
+/** Reads the commands in the inbox of `uid` after the inboxSeq `after`. */
+export const readInbox = (
   { store }: StoreFixture,
   uid: string,
   after = 0,
   page: Partial<HistoryRange> = {},
 ) => store.readInbox(uid, after, { ...ALL, ...page });
 
-/** Whose events the suites look at: a bench on topics listens to these users. */
+/** Users whose events a store with topics passes to the fixture. */
 export const LISTENED_USERS: readonly string[] = [
   ...["alice", "bob", "bo", "carol", "älice", "cärol", "\u{1F600}"],
   ...["u0", "u1", "u2", "user-0", "user-5000", "user-9999"],
 ];
 
+/** The event that publishes a command to users of one node. */
 type CommandEvent = Extract<ClusterEvent, { readonly kind: "command" }>;
-/** The events of commands, in their order. */
-export const copiesOf = (fixture: StoreFixture): CommandEvent[] =>
-  fixture.events.flatMap((e) => (e.kind === "command" ? [e] : []));
+/** Returns the published events of commands, in order. */
+export const commandEventsOf = (fixture: StoreFixture): CommandEvent[] =>
+  fixture.events.flatMap((event) => (event.kind === "command" ? [event] : []));
 
-/** What was told of each command: a driver may tell its users of it in one event or in several. */
-export function commandEvents(fixture: StoreFixture): readonly CommandEvent[] {
-  const told = new Map<number, CommandEvent>();
-  for (const event of copiesOf(fixture)) {
+/**
+ * Returns one event for each published command, with the copies of all its users. A store may
+ * publish a command in several events, each to some of the users.
+ */
+export function mergedCommandEvents(fixture: StoreFixture): readonly CommandEvent[] {
+  const merged = new Map<number, CommandEvent>();
+  for (const event of commandEventsOf(fixture)) {
     const { messageId } = event.message;
-    const before = told.get(messageId)?.copies ?? [];
-    told.set(messageId, { ...event, copies: [...before, ...event.copies] });
+    const copies = merged.get(messageId)?.copies ?? [];
+    merged.set(messageId, { ...event, copies: [...copies, ...event.copies] });
   }
-  return [...told.values()];
+  return [...merged.values()];
 }

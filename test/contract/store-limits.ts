@@ -1,4 +1,4 @@
-// The Store contract: channels that keep only their newest messages.
+// Store contract: channels that keep only their newest messages.
 
 import type { Test } from "tap";
 import { personalChannel, send, withGroup } from "./conversation-fixture.ts";
@@ -12,17 +12,17 @@ import {
 } from "./store-fixture.ts";
 import { KEY, producer } from "./store-stream-fixture.ts";
 
-const KEEPS = 10;
+const MAX_MESSAGES = 10;
 
-/** A bench whose channels keep ten messages, with the group g. */
+/** Returns a fixture with group g, whose channels keep ten messages. */
 async function withLimit(createFixture: FixtureFactory, t: Test): Promise<StoreFixture> {
   const fixture = await withGroup(createFixture, t);
-  fixture.maxChannelMessages = KEEPS;
+  fixture.maxChannelMessages = MAX_MESSAGES;
   await fixture.reopen();
   return fixture;
 }
 
-async function seqs({ store }: StoreFixture, over = {}, key = KEY): Promise<number[]> {
+async function readSeqs({ store }: StoreFixture, over = {}, key = KEY): Promise<number[]> {
   const { messages } = await store.readMessages(key, { ...ALL, ...over });
   return seqsOf(messages);
 }
@@ -31,18 +31,22 @@ const range = (from: number, to: number) =>
   Array.from({ length: to - from + 1 }, (_, i) => from + i);
 
 export async function limits(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("each channel keeps its newest messages, and its seqs go on", async (t) => {
+  t.test("each channel keeps its newest messages, and its seqs continue", async (t) => {
     const fixture = await withLimit(createFixture, t);
     await send(fixture, 250, { channel: personalChannel("bob") });
     await send(fixture, 35);
     await send(fixture, 10, { channel: { id: "h", type: 2 } });
     await fixture.store.sweep();
     const check = async () => {
-      t.same(await seqs(fixture), range(26, 35));
-      t.same(await seqs(fixture, { reverse: true, limit: 2 }), [35, 34]);
-      t.same(await seqs(fixture, { toSeq: 26, reverse: true }), [26]);
-      t.same(await seqs(fixture, {}, "1:alice@bob"), range(241, 250));
-      t.same(await seqs(fixture, {}, "2:h"), range(1, 10), "no more than that");
+      t.same(await readSeqs(fixture), range(26, 35));
+      t.same(await readSeqs(fixture, { reverse: true, limit: 2 }), [35, 34]);
+      t.same(await readSeqs(fixture, { toSeq: 26, reverse: true }), [26]);
+      t.same(await readSeqs(fixture, {}, "1:alice@bob"), range(241, 250));
+      t.same(
+        await readSeqs(fixture, {}, "2:h"),
+        range(1, 10),
+        "a channel at the limit keeps all messages",
+      );
       t.equal(await fixture.store.headSeq(KEY), 35);
     };
     await check();
@@ -52,42 +56,42 @@ export async function limits(t: Test, createFixture: FixtureFactory): Promise<vo
     await check();
     await send(fixture, 3);
     await fixture.store.sweep();
-    t.same(await seqs(fixture), range(29, 38));
+    t.same(await readSeqs(fixture), range(29, 38));
   });
 
-  t.test("a limit that is set later holds for quiet channels", async (t) => {
+  t.test("a limit that is set later also applies to channels without new messages", async (t) => {
     const fixture = await withGroup(createFixture, t);
     await send(fixture, 13);
     await fixture.store.sweep();
-    t.same(await seqs(fixture), range(1, 13));
-    fixture.maxChannelMessages = KEEPS;
+    t.same(await readSeqs(fixture), range(1, 13));
+    fixture.maxChannelMessages = MAX_MESSAGES;
     await fixture.reopen();
     await fixture.store.sweep();
-    t.same(await seqs(fixture), range(4, 13));
+    t.same(await readSeqs(fixture), range(4, 13));
     fixture.maxChannelMessages = 0;
     await fixture.reopen();
     await send(fixture, 1);
     await fixture.store.sweep();
-    t.same(await seqs(fixture), range(4, 14));
+    t.same(await readSeqs(fixture), range(4, 14));
   });
 
-  t.test("the retry of a message that is gone is answered with the first one", async (t) => {
+  t.test("a retry of a removed message returns the first result", async (t) => {
     const fixture = await withLimit(createFixture, t);
     const first = await fixture.store.append(retryOf("n"));
     await send(fixture, 20);
     await fixture.store.sweep();
-    t.notOk((await seqs(fixture)).includes(1));
-    const again = { ...first, duplicate: true };
-    t.same(await fixture.store.append(retryOf("n")), again);
-    t.same(await earlierResult(fixture.store, retryOf("n")), again);
+    t.notOk((await readSeqs(fixture)).includes(1), "the message is removed");
+    const retryResult = { ...first, duplicate: true };
+    t.same(await fixture.store.append(retryOf("n")), retryResult);
+    t.same(await earlierResult(fixture.store, retryOf("n")), retryResult);
     await fixture.reopen();
-    t.same(await fixture.store.append(retryOf("n")), again);
+    t.same(await fixture.store.append(retryOf("n")), retryResult);
     t.equal(await fixture.store.headSeq(KEY), 21);
   });
 }
 
 export async function limitsOfStreams(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a stream goes with its message, but not before it is over", async (t) => {
+  t.test("a stream is removed with its message, after it has ended", async (t) => {
     const fixture = await withLimit(createFixture, t);
     const { start, content, end } = producer(fixture);
     const past = { clientMsgNo: "past" };
@@ -99,15 +103,15 @@ export async function limitsOfStreams(t: Test, createFixture: FixtureFactory): P
     await send(fixture, 20);
     await fixture.store.sweep();
     t.equal(await fixture.store.stream(KEY, "past"), undefined);
-    t.same(await seqs(fixture), range(2, 22));
+    t.same(await readSeqs(fixture), range(2, 22));
     await content("there");
     await fixture.reopen();
     await fixture.store.sweep();
     t.match(await fixture.store.stream(KEY, "s"), { text: "still there" });
     await end();
-    fixture.nowMs += 60_000; // until it is looked at again
+    fixture.nowMs += 60_000; // the channel is checked again
     await fixture.store.sweep();
-    t.same(await seqs(fixture), range(13, 22));
+    t.same(await readSeqs(fixture), range(13, 22));
     t.equal(await fixture.store.stream(KEY, "s"), undefined);
     t.match(await start(), { verdict: "taken" });
   });

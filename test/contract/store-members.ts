@@ -1,4 +1,4 @@
-// The Store contract: both kinds of membership.
+// Store contract: permanent and temporary membership.
 
 import type { Test } from "tap";
 import type { Membership } from "../../src/broker/ports.ts";
@@ -16,10 +16,10 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
   const isMember = async ({ store }: StoreFixture, uid: string) =>
     (await store.groupFacts("g", uid)).isSubscriber;
 
-  t.test("adding makes members, and adding again changes nothing", async (t) => {
+  t.test("adding a member again changes nothing", async (t) => {
     const { store } = await createFixture(t);
     const add = (...uids: string[]) => store.addSubscribers(group("g"), uids, PERMANENT);
-    t.equal(await add("a"), false, "no such channel");
+    t.equal(await add("a"), false, "the channel does not exist");
     await store.createChannel(group("g"), ["a"]);
     t.equal(await add("a", "b", "b"), true);
     await store.append(draftOf());
@@ -27,7 +27,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await store.joinSeqs("g", ["a", "b", "c"]), [0, 0, 1]);
   });
 
-  t.test("a uid may hold both kinds; it is removed with the second", async (t) => {
+  t.test("a user with both kinds of membership is a member until both are removed", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createChannel(group("g"), ["a"]);
@@ -42,7 +42,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "a removal from a group is published once, between the messages before and after it, and names no member",
+    "the removal of members is published once, in order with the messages, with the users who are no longer members",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -59,20 +59,20 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
       await store.removeSubscribers(person("g"), ["a"], "permanent");
       await store.append(draftOf());
       await fixture.untilEvents(5);
-      const without = (uid: string) => ({
+      const removalOf = (uid: string) => ({
         ...{ kind: "removal", channelId: "g", uids: [uid] },
       });
       t.same(
         fixture.events.map((event) =>
           event.kind === "message" ? event.message.messageSeq : event,
         ),
-        [1, without("a"), 2, without("b"), 3],
+        [1, removalOf("a"), 2, removalOf("b"), 3],
       );
     },
   );
 
   t.test(
-    "a list that is replaced is published as a removal before what is sent then",
+    "the replacement of a list is published as a removal, before messages that are sent later",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -84,11 +84,11 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
       const [first] = fixture.events;
       t.match(first, { kind: "removal", channelId: "g" });
       const uids = first?.kind === "removal" ? first.uids : [];
-      t.same(uids ?? ["a"], ["a"], "those, or any");
+      t.same(uids ?? ["a"], ["a"], "the event names the removed users, or leaves them out");
     },
   );
 
-  t.test("removal takes all or none", async (t) => {
+  t.test("a removal removes all uids or none", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createChannel(group("g"), ["a", "b"]);
@@ -102,16 +102,16 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.equal(await isMember(fixture, "a"), false);
   });
 
-  t.test("of removals of the same uid at once one succeeds", async (t) => {
+  t.test("exactly one of several removals of a user at the same time succeeds", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), ["a"]);
-    const kinds = await Promise.all(
+    const results = await Promise.all(
       Array.from({ length: 5 }, () => store.removeSubscribers(group("g"), ["a"], "permanent")),
     );
-    t.equal(kinds.filter((r) => r.kind === "removed").length, 1);
+    t.equal(results.filter(({ kind }) => kind === "removed").length, 1);
   });
 
-  t.test("a channel that is not there or disbanded refuses changes", async (t) => {
+  t.test("the members of an unknown or disbanded channel cannot be changed", async (t) => {
     const { store } = await createFixture(t);
     t.same(await store.removeSubscribers(group("g"), ["a"], "permanent"), {
       kind: "no_channel",
@@ -124,7 +124,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.equal(await store.addSubscribers(group("g"), ["b"], PERMANENT), false);
   });
 
-  t.test("reset replaces one kind's list and leaves the other", async (t) => {
+  t.test("`reset` replaces the list of one kind of membership and leaves the other", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createChannel(group("g"), ["a", "b", "c"]);
@@ -140,7 +140,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(
       await store.joinSeqs("g", ["a", "b", "c", "d", "e"]),
       [undefined, 0, 0, 0, 1],
-      "who stays is a member since the first time",
+      "a user who stays keeps the seq of the first join",
     );
     await reset();
     t.same(await members(), ["c", "d"]);
@@ -150,11 +150,11 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(
       await fixture.store.joinSeqs("g", ["a", "b", "c"]),
       [undefined, 2, 0],
-      "who comes back is one since then",
+      "a user who returns has the seq of the new join",
     );
   });
 
-  t.test("reset leaves channels with longer ids alone", async (t) => {
+  t.test("`reset` does not affect channels whose ids begin with the same text", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), ["a"]);
     await store.createChannel(group("g1"), ["a"]);
@@ -169,9 +169,9 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await store.groupsOf("b"), ["\u{1F600}"]);
   });
 
-  t.test("all members are listed, each once, of either kind", async (t) => {
+  t.test("every member is listed once, whatever the kind of membership", async (t) => {
     const fixture = await createFixture(t);
-    t.same(await fixture.store.members(group("g")), [], "no such channel");
+    t.same(await fixture.store.members(group("g")), [], "the channel does not exist");
     await fixture.store.createChannel(group("g"), ["a", "b"]);
     await fixture.store.createChannel(group("g1"), ["x"]);
     await fixture.store.createChannel(person("g"), ["y"]);
@@ -184,17 +184,17 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await fixture.store.members(person("g")), ["y"]);
   });
 
-  t.test("members among some uids come in the given order, each once", async (t) => {
+  t.test("membersAmong returns the members once each, in the order of the uids", async (t) => {
     const { store } = await createFixture(t);
-    const among = (uids: string[]) => store.membersAmong(group("g"), uids);
-    t.same(await among(["a"]), [], "no such channel");
+    const membersAmong = (uids: string[]) => store.membersAmong(group("g"), uids);
+    t.same(await membersAmong(["a"]), [], "the channel does not exist");
     await store.createChannel(group("g"), ["a", "b"]);
     await store.addSubscribers(group("g"), ["t", "b"], TEMPORARY);
-    t.same(await among(["t", "x", "b", "t", "a", "b"]), ["t", "b", "a"]);
-    t.same(await among([]), []);
+    t.same(await membersAmong(["t", "x", "b", "t", "a", "b"]), ["t", "b", "a"]);
+    t.same(await membersAmong([]), []);
   });
 
-  t.test("a list of 10000 is one step", async (t) => {
+  t.test("a list of 10,000 members is added, read and removed in one call each", async (t) => {
     const fixture = await createFixture(t);
     const uids = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
     await fixture.store.createChannel(group("g"), uids);

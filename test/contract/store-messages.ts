@@ -1,4 +1,4 @@
-// The Store contract: appending and retries.
+// Store contract: appended messages and retries.
 
 import type { Test } from "tap";
 import { channelKey, clientMsgNoOf } from "../../src/broker/model.ts";
@@ -6,7 +6,7 @@ import type { MessageDraft } from "../../src/broker/ports.ts";
 import { ALL, draftOf, type FixtureFactory, retryOf, seqsOf } from "./store-fixture.ts";
 
 export async function appending(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a message is stored, published and given back with all it has", async (t) => {
+  t.test("a message is stored, published and read with all its fields", async (t) => {
     const fixture = await createFixture(t);
     const draft = draftOf({
       channel: { id: "bob", type: 1 },
@@ -20,14 +20,14 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
       payload: Uint8Array.from({ length: 300 }, (_, i) => i & 0xff),
       origin: "session-1",
     });
-    const appended = await fixture.store.append(draft);
+    const result = await fixture.store.append(draft);
     const { messages } = await fixture.store.readMessages(draft.key, ALL);
-    t.equal(appended.messageSeq, 1);
-    t.equal(appended.duplicate, false);
+    t.equal(result.messageSeq, 1);
+    t.equal(result.duplicate, false);
     t.equal(fixture.events.length, 1);
     t.match(fixture.events[0], { kind: "message", origin: "session-1" });
     for (const message of [fixture.messages[0], messages[0]]) {
-      t.equal(message?.messageId, appended.messageId);
+      t.equal(message?.messageId, result.messageId);
       t.equal(message?.messageSeq, 1);
       t.equal(message?.key, draft.key);
       t.same(message?.channel, { id: "bob", type: 1 });
@@ -41,76 +41,77 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
       t.same([...(message?.payload ?? [])], [...draft.payload]);
     }
     await fixture.reopen();
-    const again = await fixture.store.readMessages(draft.key, ALL);
-    t.same(again.messages, messages, "the same after a restart");
+    const reread = await fixture.store.readMessages(draft.key, ALL);
+    t.same(reread.messages, messages, "the messages are the same after a restart");
   });
 
   t.test(
-    "a message without a clientMsgNo has that of its id wherever it is read, also after a restart",
+    "a message without a clientMsgNo is assigned one from its id, and every read returns it",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
       const channel = { id: "bob", type: 1 } as const;
       const unstored = { noPersist: true, redDot: false };
       const first = await store.append(draftOf({ channel }));
-      const told = await store.append(draftOf({ channel, header: unstored }));
+      const second = await store.append(draftOf({ channel, header: unstored }));
       const last = await store.append(draftOf({ channel }));
       await fixture.untilEvents(3);
       t.same(
-        fixture.messages.map((m) => m.clientMsgNo),
-        [first, told, last].map((m) => clientMsgNoOf(m.messageId)),
+        fixture.messages.map((message) => message.clientMsgNo),
+        [first, second, last].map((result) => clientMsgNoOf(result.messageId)),
       );
-      const reads = async () => {
+      const readClientMsgNos = async () => {
         const range = { limit: 10, maxBytes: 10_000 };
-        const [history, heads, whole] = await Promise.all([
+        const [history, heads, page] = await Promise.all([
           fixture.store.readMessages("1:alice@bob", ALL),
           fixture.store.conversationsOf("bob"),
           fixture.store.readConversations("alice", [channel], range),
         ]);
         return {
-          history: history.messages.map((m) => m.clientMsgNo),
+          history: history.messages.map((message) => message.clientMsgNo),
           heads: heads.map((head) => head.last.clientMsgNo),
-          whole: whole.conversations.map((one) => one.last?.clientMsgNo),
+          conversations: page.conversations.map(({ last }) => last?.clientMsgNo),
         };
       };
       const newest = clientMsgNoOf(last.messageId);
       const stored = [clientMsgNoOf(first.messageId), newest];
-      const expected = { history: stored, heads: [newest], whole: [newest] };
-      t.same(await reads(), expected);
+      const expected = { history: stored, heads: [newest], conversations: [newest] };
+      t.same(await readClientMsgNos(), expected);
       await fixture.reopen();
-      t.same(await reads(), expected, "the same after a restart");
+      t.same(await readClientMsgNos(), expected, "the numbers are the same after a restart");
     },
   );
 
-  t.test("seqs are per channel, from 1, in the order of the calls", async (t) => {
+  t.test("each channel has its own seqs from 1, in the order of the calls", async (t) => {
     const { store } = await createFixture(t);
     const ids = ["g1", "g2", "g3"];
-    const answers = await Promise.all(
+    const results = await Promise.all(
       Array.from({ length: 300 }, (_, i) =>
         store.append(draftOf({ channel: { id: ids[i % 3] ?? "", type: 2 } })),
       ),
     );
     t.same(
-      answers.map((a) => a.messageSeq),
-      answers.map((_, i) => Math.floor(i / 3) + 1),
+      results.map((result) => result.messageSeq),
+      results.map((_, i) => Math.floor(i / 3) + 1),
     );
   });
 
-  t.test("events of a channel come in the order of seqs", async (t) => {
+  t.test("messages of a channel are published in the order of their seqs", async (t) => {
     const fixture = await createFixture(t);
     const sends = Array.from({ length: 200 }, () => fixture.store.append(draftOf()));
-    const answers = await Promise.all(sends);
+    const results = await Promise.all(sends);
     await fixture.untilEvents(200);
     t.same(
-      fixture.messages.map((m) => [m.messageSeq, m.messageId]),
-      answers.map((a) => [a.messageSeq, a.messageId]),
+      fixture.messages.map((message) => [message.messageSeq, message.messageId]),
+      results.map((result) => [result.messageSeq, result.messageId]),
     );
   });
 
-  t.test("no read shows a message that is not published", async (t) => {
+  t.test("a read returns a message only after it was published", async (t) => {
     const fixture = await createFixture(t);
     const published = new Set<number>();
-    fixture.onPublish = (e) => e.kind === "message" && published.add(e.message.messageSeq);
+    fixture.onPublish = (event) =>
+      event.kind === "message" && published.add(event.message.messageSeq);
     let isDone = false;
     let early = 0;
     const reading = (async () => {
@@ -128,38 +129,38 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
       await Promise.all(Array.from({ length: 10 }, () => fixture.store.append(draftOf())));
     isDone = true;
     await reading;
-    t.equal(early, 0);
+    t.equal(early, 0, "no message is read before it is published");
     t.equal(published.size, 200);
   });
 
   t.test(
-    "message ids are unique and grow within a channel, also over a restart and with a clock that goes back",
+    "message ids are unique and increase within a channel, also after a restart and if the clock goes back",
     async (t) => {
       const fixture = await createFixture(t);
-      const taken: Record<string, number[]> = { g: [], h: [] };
-      const take = async (id: "g" | "h", over?: Partial<MessageDraft>) => {
+      const idsByGroup: Record<string, number[]> = { g: [], h: [] };
+      const send = async (id: "g" | "h", over?: Partial<MessageDraft>) => {
         const draft = draftOf({ ...over, channel: { id, type: 2 } });
-        taken[id]?.push((await fixture.store.append(draft)).messageId);
+        idsByGroup[id]?.push((await fixture.store.append(draft)).messageId);
       };
       const unstored = { header: { noPersist: true, redDot: false } };
-      await take("g");
-      await take("h");
+      await send("g");
+      await send("h");
       fixture.nowMs -= 3_600_000;
-      await take("g");
-      await take("g", unstored);
-      await take("h", unstored);
+      await send("g");
+      await send("g", unstored);
+      await send("h", unstored);
       await fixture.reopen();
       fixture.nowMs -= 3_600_000;
-      await take("g", unstored);
-      for (const id of ["h", "g"] as const) await take(id);
-      await take("h", unstored);
+      await send("g", unstored);
+      for (const id of ["h", "g"] as const) await send(id);
+      await send("h", unstored);
       await fixture.reopen();
-      for (const id of ["g", "h"] as const) await take(id);
-      const all = Object.values(taken).flat();
+      for (const id of ["g", "h"] as const) await send(id);
+      const all = Object.values(idsByGroup).flat();
       t.equal(all.length, 11);
       t.equal(new Set(all).size, 11);
       t.ok(all.every((id) => Number.isSafeInteger(id)));
-      for (const ids of Object.values(taken))
+      for (const ids of Object.values(idsByGroup))
         t.same(
           ids,
           ids.toSorted((a, b) => a - b),
@@ -167,7 +168,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
     },
   );
 
-  t.test("seqs go on after a restart", async (t) => {
+  t.test("seqs continue after a restart", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.append(draftOf());
     await fixture.store.append(draftOf());
@@ -176,16 +177,16 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
     t.equal((await fixture.store.append(draftOf())).messageSeq, 3);
   });
 
-  t.test("an unstored message is published in its turn and leaves nothing", async (t) => {
+  t.test("an unstored message is published in order and is not part of the history", async (t) => {
     const fixture = await createFixture(t);
     const header = { noPersist: true, redDot: false };
-    const answers = await Promise.all([
+    const results = await Promise.all([
       fixture.store.append(draftOf()),
       fixture.store.append(draftOf({ header, recipients: ["bob"] })),
       fixture.store.append(draftOf()),
     ]);
     t.same(
-      answers.map((a) => a.messageSeq),
+      results.map((result) => result.messageSeq),
       [1, 0, 2],
     );
     await fixture.untilEvents(3);
@@ -196,10 +197,10 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
     t.equal(await fixture.store.headSeq("2:g"), 2);
   });
 
-  t.test("what a publisher throws harms nobody", async (t) => {
+  t.test("an exception of the publisher does not affect the store", async (t) => {
     const fixture = await createFixture(t);
     fixture.onPublish = () => {
-      throw new Error("a publisher's bug");
+      throw new Error("the publisher failed");
     };
     t.equal((await fixture.store.append(draftOf())).messageSeq, 1);
     t.equal((await fixture.store.append(draftOf())).messageSeq, 2);
@@ -209,7 +210,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
 }
 
 export async function retries(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a retry gets the first answer and is neither stored nor published", async (t) => {
+  t.test("a retry returns the first result and is neither stored nor published", async (t) => {
     const fixture = await createFixture(t);
     const first = await fixture.store.append(retryOf("n1"));
     await fixture.untilEvents(1);
@@ -223,18 +224,18 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
     t.equal((await fixture.store.append(retryOf("n2"))).messageSeq, 2);
   });
 
-  t.test("retries at once make one message", async (t) => {
+  t.test("retries at the same time result in one message", async (t) => {
     const fixture = await createFixture(t);
-    const answers = await Promise.all(
+    const results = await Promise.all(
       Array.from({ length: 40 }, (_, i) => fixture.store.append(retryOf(`n${i % 4}`))),
     );
-    t.equal(answers.filter((a) => !a.duplicate).length, 4);
-    t.equal(new Set(answers.map((a) => a.messageId)).size, 4);
+    t.equal(results.filter((result) => !result.duplicate).length, 4);
+    t.equal(new Set(results.map((result) => result.messageId)).size, 4);
     await fixture.untilEvents(4);
     t.same(seqsOf(fixture.messages), [1, 2, 3, 4]);
   });
 
-  t.test("a retry is one only in the same channel and from the same sender", async (t) => {
+  t.test("a message of another channel or sender is not a retry", async (t) => {
     const { store } = await createFixture(t);
     await store.append(retryOf("n"));
     const others = await Promise.all([
@@ -242,21 +243,25 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
       store.append({ ...retryOf("n"), ...draftKey("g", "bob") }),
     ]);
     t.same(
-      others.map((a) => a.duplicate),
+      others.map((result) => result.duplicate),
       [false, false],
     );
   });
 
-  t.test("the clientMsgNo that a message was given is no retry", async (t) => {
+  t.test("a message that reuses an assigned clientMsgNo is not a retry", async (t) => {
     const { store } = await createFixture(t);
     const first = await store.append(draftOf());
     t.equal((await store.append(draftOf())).duplicate, false);
-    const chosen = retryOf(clientMsgNoOf(first.messageId));
-    t.equal((await store.append(chosen)).duplicate, false);
-    t.equal((await store.append(chosen)).duplicate, true, "now it is");
+    const draft = retryOf(clientMsgNoOf(first.messageId));
+    t.equal((await store.append(draft)).duplicate, false);
+    t.equal(
+      (await store.append(draft)).duplicate,
+      true,
+      "a second append of the number is a retry",
+    );
   });
 
-  t.test("the retry of an unstored message is one too", async (t) => {
+  t.test("a retry of an unstored message is recognised", async (t) => {
     const fixture = await createFixture(t);
     const header = { noPersist: true, redDot: false };
     const draft = { ...retryOf("n"), header };

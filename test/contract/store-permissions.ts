@@ -1,5 +1,5 @@
-// The Store contract: the step that appends judges the sender, by the one rule there is, and leaves
-// nothing of who may not send.
+// Store contract: the step that stores a message checks the sender by the rules of
+// `permissions.ts`. A refused message is neither stored nor published.
 
 import type { Test } from "tap";
 import {
@@ -25,11 +25,13 @@ import {
 
 const FLAGS = [true, false];
 
+/** Returns all combinations of values of the flags. */
 function combinations(
   ...names: readonly ("ban" | "disband" | "sendBan" | "allowStranger")[]
 ): readonly ChannelFlags[] {
   return names.reduce<readonly ChannelFlags[]>(
-    (all, name) => all.flatMap((one) => FLAGS.map((value) => ({ ...one, [name]: value }))),
+    (combined, name) =>
+      combined.flatMap((flagSet) => FLAGS.map((value) => ({ ...flagSet, [name]: value }))),
     [{}],
   );
 }
@@ -41,10 +43,13 @@ const send = (
   permission: SendCheck = "check",
 ) => fixture.store.append(draftOf({ channel, fromUid, permission }));
 
-const uids = (...uids: string[]) => ({ kind: "add", uids }) as const;
+const addition = (...uids: string[]) => ({ kind: "add", uids }) as const;
 
-/** Makes the channel; flags come last, since nobody is added to a disbanded one. */
-async function make(
+/**
+ * Creates the channel with its members and lists. The flags are set last, because members cannot be
+ * added to a disbanded channel.
+ */
+async function createChannel(
   { store }: StoreFixture,
   info: ChannelInfo,
   {
@@ -63,89 +68,100 @@ async function make(
 ): Promise<void> {
   await store.createChannel(info, members);
   if (temporary.length > 0) await store.addSubscribers(info, temporary, TEMPORARY);
-  if (denied.length > 0) await store.changeList(info, "denylist", uids(...denied));
-  if (allowed.length > 0) await store.changeList(info, "allowlist", uids(...allowed));
+  if (denied.length > 0) await store.changeList(info, "denylist", addition(...denied));
+  if (allowed.length > 0) await store.changeList(info, "allowlist", addition(...allowed));
   await store.updateChannel(info, flags);
 }
 
+/** Checks that a caller may demand for a personal message. */
 const CHECKS: readonly SendCheck[] = ["check", "check_friends", "check_exempt", "check_open"];
 
 export async function permissions(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("groups: every case of facts is judged by the rule", async (t) => {
-    const fixture = await createFixture(t);
-    const all = combinations("ban", "disband", "sendBan");
-    const cases = all.flatMap((flags, at) => [
-      { id: `g${at}none`, flags },
-      { id: `g${at}member`, flags, members: ["alice"] },
-      { id: `g${at}guest`, flags, temporary: ["alice"] },
-      ...[["alice"], []].flatMap((members) =>
-        [
-          { denied: ["alice", "other"] },
-          { denied: ["other"], allowed: ["other"] },
-          { allowed: ["alice"] },
-          { denied: ["alice"], allowed: ["alice"] },
-        ].map((lists, nth) => ({
-          ...{ id: `g${at}lists${nth}${members}`, flags, members, ...lists },
-        })),
-      ),
-    ]);
-    await Promise.all(cases.map((one) => make(fixture, group(one.id), one)));
-    for (const id of [...cases.map((one) => one.id), "unknown"])
-      for (const uid of ["alice", SYSTEM_UID])
-        for (const check of ["check", "check_exempt"] as const) {
-          const { refused } = await send(fixture, group(id), uid, check);
-          const facts = await fixture.store.groupFacts(id, uid);
-          const wanted = refuseGroupSend(facts, uid, check);
-          t.equal(refused, wanted, `${id} ${uid} ${check}`);
-        }
-  });
+  t.test(
+    "a group message is refused as `refuseGroupSend` says, for every combination of facts",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const combinedFlags = combinations("ban", "disband", "sendBan");
+      const cases = combinedFlags.flatMap((flags, at) => [
+        { id: `g${at}none`, flags },
+        { id: `g${at}member`, flags, members: ["alice"] },
+        { id: `g${at}guest`, flags, temporary: ["alice"] },
+        ...[["alice"], []].flatMap((members) =>
+          [
+            { denied: ["alice", "other"] },
+            { denied: ["other"], allowed: ["other"] },
+            { allowed: ["alice"] },
+            { denied: ["alice"], allowed: ["alice"] },
+          ].map((lists, nth) => ({
+            ...{ id: `g${at}lists${nth}${members}`, flags, members, ...lists },
+          })),
+        ),
+      ]);
+      await Promise.all(
+        cases.map((groupCase) => createChannel(fixture, group(groupCase.id), groupCase)),
+      );
+      for (const id of [...cases.map(({ id }) => id), "unknown"])
+        for (const uid of ["alice", SYSTEM_UID])
+          for (const check of ["check", "check_exempt"] as const) {
+            const { refused } = await send(fixture, group(id), uid, check);
+            const facts = await fixture.store.groupFacts(id, uid);
+            const expected = refuseGroupSend(facts, uid, check);
+            t.equal(refused, expected, `${uid} to ${id}, ${check}`);
+          }
+    },
+  );
 
-  t.test("persons: every case of facts is judged by the rule", async (t) => {
-    const fixture = await createFixture(t);
-    const senders = ["plain", SYSTEM_UID];
-    for (const [at, flags] of combinations("disband", "sendBan").entries()) {
-      senders.push(`s${at}`);
-      await make(fixture, person(`s${at}`), { flags });
-    }
-    const all = combinations("ban", "disband", "allowStranger");
-    const cases = all.flatMap((flags, at) => [
-      { id: `r${at}none`, flags },
-      { id: `r${at}other`, flags, members: ["other"] },
-      { id: `r${at}known`, flags, members: ["other", ...senders] },
-      { id: `r${at}guest`, flags, temporary: ["plain"] },
-    ]);
-    await Promise.all(cases.map((one) => make(fixture, person(one.id), one)));
-    const lists = {
-      denies: { denied: ["plain", SYSTEM_UID], allowed: ["s0"] },
-      allows: { allowed: ["plain", "s1"] },
-      both: { denied: ["plain"], allowed: ["plain"] },
-      [SYSTEM_UID]: { denied: ["plain"], allowed: ["other"] },
-    };
-    for (const [id, one] of Object.entries(lists)) {
-      const info = { id, type: 1 } as const; // has no record
-      const { denied = [], allowed } = { denied: [], ...one };
-      await fixture.store.changeList(info, "denylist", uids(...denied));
-      await fixture.store.changeList(info, "allowlist", uids(...allowed));
-    }
-    await make(fixture, person("lists"), {
-      ...{ flags: {}, members: ["s0"], denied: ["s1"], allowed: ["plain"] },
-    });
-    const ids = [...cases.map((one) => one.id), ...senders, ...Object.keys(lists), "lists"];
-    for (const id of ids)
-      for (const uid of new Set([...senders, id])) {
-        const facts = await fixture.store.personFacts(uid, id);
-        for (const check of CHECKS) {
-          const { refused } = await send(fixture, person(id), uid, check);
-          const wanted = refusePersonSend(facts, uid, id, check);
-          t.equal(refused, wanted, `${uid} to ${id}, ${check}`);
-        }
+  t.test(
+    "a personal message is refused as `refusePersonSend` says, for every combination of facts",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const senders = ["plain", SYSTEM_UID];
+      for (const [at, flags] of combinations("disband", "sendBan").entries()) {
+        senders.push(`s${at}`);
+        await createChannel(fixture, person(`s${at}`), { flags });
       }
-  });
+      const combinedFlags = combinations("ban", "disband", "allowStranger");
+      const cases = combinedFlags.flatMap((flags, at) => [
+        { id: `r${at}none`, flags },
+        { id: `r${at}other`, flags, members: ["other"] },
+        { id: `r${at}known`, flags, members: ["other", ...senders] },
+        { id: `r${at}guest`, flags, temporary: ["plain"] },
+      ]);
+      await Promise.all(
+        cases.map((receiver) => createChannel(fixture, person(receiver.id), receiver)),
+      );
+      const lists = {
+        denies: { denied: ["plain", SYSTEM_UID], allowed: ["s0"] },
+        allows: { allowed: ["plain", "s1"] },
+        both: { denied: ["plain"], allowed: ["plain"] },
+        [SYSTEM_UID]: { denied: ["plain"], allowed: ["other"] },
+      };
+      for (const [id, receiverLists] of Object.entries(lists)) {
+        const info = { id, type: 1 } as const; // the receiver has no record
+        const { denied = [], allowed } = { denied: [], ...receiverLists };
+        await fixture.store.changeList(info, "denylist", addition(...denied));
+        await fixture.store.changeList(info, "allowlist", addition(...allowed));
+      }
+      await createChannel(fixture, person("lists"), {
+        ...{ flags: {}, members: ["s0"], denied: ["s1"], allowed: ["plain"] },
+      });
+      const ids = [...cases.map(({ id }) => id), ...senders, ...Object.keys(lists), "lists"];
+      for (const id of ids)
+        for (const uid of new Set([...senders, id])) {
+          const facts = await fixture.store.personFacts(uid, id);
+          for (const check of CHECKS) {
+            const { refused } = await send(fixture, person(id), uid, check);
+            const expected = refusePersonSend(facts, uid, id, check);
+            t.equal(refused, expected, `${uid} to ${id}, ${check}`);
+          }
+        }
+    },
+  );
 
-  t.test("lists are changed, read and kept", async (t) => {
+  t.test("the lists of a channel are changed, read and kept after a restart", async (t) => {
     const fixture = await createFixture(t);
     const g = { id: "g", type: 2 } as const;
-    const owner = { id: "g", type: 1 } as const; // has no record, and other lists than the group
+    const owner = { id: "g", type: 1 } as const; // the user has no record, and other lists than the group
     const change = (
       channel: ChannelRef,
       list: ChannelList,
@@ -158,52 +174,68 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
           [...(await fixture.store.listed(channel, list))].sort().join(),
         ),
       );
-    t.equal(await change(g, "denylist", "add", "a"), false, "no such group");
+    t.equal(await change(g, "denylist", "add", "a"), false, "the group does not exist");
     await fixture.store.createChannel(group("g"), ["a", "m"]);
-    t.same(await read(g), ["", ""], "a refused change left nothing");
+    t.same(await read(g), ["", ""], "a refused change has no effect");
     t.equal(await change(g, "denylist", "add", "a", "b", "a"), true);
     t.equal(await change(g, "allowlist", "add", "b", "c"), true);
     t.equal(await change(owner, "allowlist", "replace", "x", "日本"), true);
     t.same(await read(g), ["a,b", "b,c"]);
     const sizes = { members: 2, denylist: 2, allowlist: 2 };
     t.same(await fixture.store.channelSizes(g), sizes);
-    const owned = { members: 0, denylist: 0, allowlist: 2 };
-    t.same(await fixture.store.channelSizes(owner), owned);
+    const ownerSizes = { members: 0, denylist: 0, allowlist: 2 };
+    t.same(await fixture.store.channelSizes(owner), ownerSizes);
     await fixture.store.addSubscribers(g, ["m", "n"], TEMPORARY);
-    t.match(await fixture.store.channelSizes(g), { members: 3 }, "of both kinds");
+    t.match(
+      await fixture.store.channelSizes(g),
+      { members: 3 },
+      "members of both kinds are counted",
+    );
     await fixture.store.removeSubscribers(g, ["m", "n"], "temporary");
     await change(g, "denylist", "remove", "b", "nobody");
     await change(g, "allowlist", "replace", "c", "d");
     await fixture.reopen();
     t.same(await read(g), ["a", "c,d"]);
     t.same(await read(owner), ["", "x,日本"]);
-    t.same([...(await fixture.store.members(g))].sort(), ["a", "m"], "as before");
+    t.same([...(await fixture.store.members(g))].sort(), ["a", "m"], "the members are unchanged");
     t.equal((await fixture.store.channel(owner)) === undefined, true);
-    t.equal(await fixture.store.createChannel(person("g"), []), true, "not taken");
+    t.equal(
+      await fixture.store.createChannel(person("g"), []),
+      true,
+      "the lists do not create the channel",
+    );
     t.match(await fixture.store.personFacts("x", "g"), { isAllowed: true });
     await change(g, "denylist", "replace");
     await change(g, "allowlist", "replace");
     t.same(await read(g), ["", ""]);
-    t.equal((await send(fixture, g, "m")).refused, undefined, "as without lists");
+    t.equal(
+      (await send(fixture, g, "m")).refused,
+      undefined,
+      "empty lists do not restrict senders",
+    );
     await fixture.store.updateChannel(g, { disband: true });
-    t.equal(await change(g, "denylist", "add", "a"), false, "disbanded");
+    t.equal(
+      await change(g, "denylist", "add", "a"),
+      false,
+      "the lists of a disbanded channel cannot be changed",
+    );
   });
 
-  t.test("of changes of a list at once none is lost", async (t) => {
+  t.test("changes of a list at the same time are all applied", async (t) => {
     const { store } = await createFixture(t);
     const channel = { id: "owner", type: 1 } as const;
     const names = Array.from({ length: 60 }, (_, i) => `u${i}`);
-    await Promise.all(names.map((uid) => store.changeList(channel, "denylist", uids(uid))));
+    await Promise.all(names.map((uid) => store.changeList(channel, "denylist", addition(uid))));
     t.same([...(await store.listed(channel, "denylist"))].sort(), names.sort());
     const many = Array.from({ length: 2500 }, (_, i) => `m${i}`).sort();
-    const replaced = { kind: "replace", uids: many } as const;
-    await store.changeList(channel, "denylist", replaced);
+    const replacement = { kind: "replace", uids: many } as const;
+    await store.changeList(channel, "denylist", replacement);
     t.same([...(await store.listed(channel, "denylist"))].sort(), many);
     t.match(await store.personFacts("m7", "owner"), { isDenied: true });
     t.match(await store.personFacts("u7", "owner"), { isDenied: false });
   });
 
-  t.test("a change of a list counts from its answer on", async (t) => {
+  t.test("a change of a list applies to every message sent after it returned", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createChannel(group("g"), ["alice", "bob"]);
@@ -222,14 +254,14 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
     }
   });
 
-  t.test("a refused message leaves nothing and harms no other", async (t) => {
+  t.test("a refused message is not stored and does not affect other messages", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createChannel(group("g"), ["alice", "carol"]);
     const from = (fromUid: string) => store.append(draftOf({ fromUid, permission: "check" }));
-    const answers = await Promise.all(["alice", "mallory", "carol", "mallory", "alice"].map(from));
+    const results = await Promise.all(["alice", "mallory", "carol", "mallory", "alice"].map(from));
     t.same(
-      answers.map((a) => [a.messageSeq, a.refused]),
+      results.map((result) => [result.messageSeq, result.refused]),
       [
         [1, undefined],
         [0, "not_subscriber"],
@@ -238,62 +270,68 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
         [3, undefined],
       ],
     );
-    t.same(answers[1], {
+    t.same(results[1], {
       ...{ messageId: 0, messageSeq: 0, duplicate: false },
       refused: "not_subscriber",
     });
     const { messages } = await store.readMessages("2:g", ALL);
     t.same(
-      messages.map((m) => m.fromUid),
+      messages.map((message) => message.fromUid),
       ["alice", "carol", "alice"],
     );
     await fixture.untilEvents(3);
     t.same(seqsOf(fixture.messages), [1, 2, 3]);
   });
 
-  t.test("a change of the rules counts from its answer on", async (t) => {
-    const { store } = await createFixture(t);
-    await store.createChannel(group("g"), ["alice"]);
-    const refusal = async () => (await store.append(draftOf({ permission: "check" }))).refused;
-    t.equal(await refusal(), undefined);
-    await store.updateChannel(group("g"), { ban: true });
-    t.equal(await refusal(), "channel_banned");
-    await store.updateChannel(group("g"), { ban: false });
-    t.equal(await refusal(), undefined);
-    await store.removeSubscribers(group("g"), ["alice"], "permanent");
-    t.equal(await refusal(), "not_subscriber");
-    await store.addSubscribers(group("g"), ["alice"], PERMANENT);
-    t.equal(await refusal(), undefined);
-    await store.updateChannel(group("g"), { disband: true });
-    t.equal(await refusal(), "channel_disbanded");
-  });
+  t.test(
+    "a change of flags or members applies to every message sent after it returned",
+    async (t) => {
+      const { store } = await createFixture(t);
+      await store.createChannel(group("g"), ["alice"]);
+      const refusal = async () => (await store.append(draftOf({ permission: "check" }))).refused;
+      t.equal(await refusal(), undefined);
+      await store.updateChannel(group("g"), { ban: true });
+      t.equal(await refusal(), "channel_banned");
+      await store.updateChannel(group("g"), { ban: false });
+      t.equal(await refusal(), undefined);
+      await store.removeSubscribers(group("g"), ["alice"], "permanent");
+      t.equal(await refusal(), "not_subscriber");
+      await store.addSubscribers(group("g"), ["alice"], PERMANENT);
+      t.equal(await refusal(), undefined);
+      await store.updateChannel(group("g"), { disband: true });
+      t.equal(await refusal(), "channel_disbanded");
+    },
+  );
 
-  t.test("a retry of what was accepted is answered, whatever the rules are", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    await store.createChannel(group("g"), ["alice"]);
-    const first = await store.append({
-      ...{ ...retryOf("n"), permission: "check" },
-    });
-    await store.updateChannel(group("g"), { ban: true });
-    const again = { ...first, duplicate: true };
-    for (const permission of ["check", "granted", "send_banned"] as const)
-      t.same(await store.append({ ...retryOf("n"), permission }), again);
-    t.match(await store.append({ ...retryOf("m"), permission: "check" }), {
-      refused: "channel_banned",
-    });
-    t.match(
-      await store.append({ ...retryOf("m"), permission: "send_banned" }),
-      { refused: "send_banned" },
-      "what the caller decided",
-    );
-    await store.updateChannel(group("g"), { ban: false });
-    t.match(
-      await store.append({ ...retryOf("m"), permission: "check" }),
-      { messageSeq: 2, duplicate: false },
-      "a refusal is not remembered",
-    );
-    await fixture.untilEvents(2);
-    t.same(seqsOf(fixture.messages), [1, 2]);
-  });
+  t.test(
+    "a retry of an accepted message returns the first result, even if the sender may no longer send",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      await store.createChannel(group("g"), ["alice"]);
+      const first = await store.append({
+        ...{ ...retryOf("n"), permission: "check" },
+      });
+      await store.updateChannel(group("g"), { ban: true });
+      const retryResult = { ...first, duplicate: true };
+      for (const permission of ["check", "granted", "send_banned"] as const)
+        t.same(await store.append({ ...retryOf("n"), permission }), retryResult);
+      t.match(await store.append({ ...retryOf("m"), permission: "check" }), {
+        refused: "channel_banned",
+      });
+      t.match(
+        await store.append({ ...retryOf("m"), permission: "send_banned" }),
+        { refused: "send_banned" },
+        "the refusal of the caller is returned",
+      );
+      await store.updateChannel(group("g"), { ban: false });
+      t.match(
+        await store.append({ ...retryOf("m"), permission: "check" }),
+        { messageSeq: 2, duplicate: false },
+        "a refused message can be sent later",
+      );
+      await fixture.untilEvents(2);
+      t.same(seqsOf(fixture.messages), [1, 2]);
+    },
+  );
 }

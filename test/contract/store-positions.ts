@@ -1,4 +1,4 @@
-// The Store contract: read positions and how users, members and time move them.
+// Store contract: read positions, and how changes by users and members move them.
 
 import type { Test } from "tap";
 import {
@@ -19,36 +19,36 @@ export async function positions(t: Test, createFixture: FixtureFactory): Promise
 }
 
 function changes(t: Test, createFixture: FixtureFactory): void {
-  t.test("a change tells when, and one that changes nothing does not", async (t) => {
+  t.test("a change of a conversation sets its time, unless it changes nothing", async (t) => {
     const fixture = await withGroup(createFixture, t);
     await send(fixture, 2);
-    const at = async () => (await fixture.store.conversation("bob", G))?.changedAtMs ?? 0;
-    const sent = await at();
+    const changedAt = async () => (await fixture.store.conversation("bob", G))?.changedAtMs ?? 0;
+    const sentMs = await changedAt();
     fixture.nowMs += 10_000;
     await changeConversation(fixture, readUpTo(1));
-    const moved = await at();
-    t.ok(moved > sent);
+    const movedMs = await changedAt();
+    t.ok(movedMs > sentMs, "a moved position sets the time");
     fixture.nowMs += 10_000;
     await changeConversation(fixture, readUpTo(1));
-    t.equal(await at(), moved);
+    t.equal(await changedAt(), movedMs, "an equal position does not");
     await send(fixture, 1);
-    t.ok((await at()) > moved);
+    t.ok((await changedAt()) > movedMs, "a new message sets the time");
     await changeConversation(fixture, DELETE);
-    const deleted = await at();
+    const deletedMs = await changedAt();
     fixture.nowMs += 10_000;
     for (const change of [readUpTo(1), markUnread(9), DELETE])
       await changeConversation(fixture, change);
-    t.equal(await at(), deleted, "nothing earlier is shown again");
+    t.equal(await changedAt(), deletedMs, "changes of a deleted conversation have no effect");
   });
 
-  t.test("of changes at once each is one step", async (t) => {
+  t.test("changes at the same time are applied one after the other", async (t) => {
     const fixture = await withGroup(createFixture, t);
     await send(fixture, 12);
-    const answers = await Promise.all(
+    const results = await Promise.all(
       Array.from({ length: 12 }, (_, i) => changeConversation(fixture, readUpTo(i + 1))),
     );
     t.same(
-      answers,
+      results,
       Array.from({ length: 12 }, (_, i) => [12, i + 1, 11 - i, 0]),
     );
     t.same(await conversationNumbers(fixture, "bob"), [12, 12, 0, 0]);
@@ -56,20 +56,20 @@ function changes(t: Test, createFixture: FixtureFactory): void {
 }
 
 function membership(t: Test, createFixture: FixtureFactory): void {
-  t.test("a group that is not there is no conversation", async (t) => {
+  t.test("an unknown group has no conversation", async (t) => {
     const { store } = await createFixture(t);
     t.equal(await store.conversation("bob", G), undefined);
     t.equal(await store.changeConversation("bob", G, readUpTo(1)), undefined);
   });
 
   t.test(
-    "the seq behind which a group is its member's to see stays until the member is gone",
+    "the seq at which a member joined stays until the member leaves or the group is disbanded",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const joinSeq = async (uid: string, id = "g") => {
-        const asked = [uid, "nobody", uid];
-        const [seq, none, again] = await fixture.store.joinSeqs(id, asked);
-        t.same([none, again], [undefined, seq]);
+        const uids = [uid, "nobody", uid];
+        const [seq, none, repeated] = await fixture.store.joinSeqs(id, uids);
+        t.same([none, repeated], [undefined, seq]);
         return seq;
       };
       t.equal(await joinSeq("bob"), 0);
@@ -92,15 +92,15 @@ function membership(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("a change that crosses a leave leaves no position behind", async (t) => {
+  t.test("a change at the same time as the removal of the member stores no position", async (t) => {
     const fixture = await withGroup(createFixture, t);
     const { store } = fixture;
     await send(fixture, 6);
     for (let round = 0; round < 6; round++) {
-      const changing = changeConversation(fixture, readUpTo(1 + (round % 3)));
-      const leaving = store.removeSubscribers(group("g"), ["bob"], "permanent");
-      const late = changeConversation(fixture, readUpTo(2));
-      await Promise.all([changing, leaving, late]);
+      const change = changeConversation(fixture, readUpTo(1 + (round % 3)));
+      const removal = store.removeSubscribers(group("g"), ["bob"], "permanent");
+      const lateChange = changeConversation(fixture, readUpTo(2));
+      await Promise.all([change, removal, lateChange]);
       t.equal(await conversationNumbers(fixture, "bob"), undefined);
       await store.addSubscribers(group("g"), ["bob"], PERMANENT);
       t.same(await conversationNumbers(fixture, "bob"), [6, 6, 0, 0]);

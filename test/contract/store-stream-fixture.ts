@@ -1,5 +1,5 @@
-// What the Store contract's suites of streams work with: drafts of events, a producer's calls, what
-// was told.
+// Helpers for the Store contract's suites of streams: drafts of events, the calls of a producer,
+// and the published events.
 
 import {
   type ChannelEvent,
@@ -13,10 +13,12 @@ import {
 import type { StreamDraft, StreamResult } from "../../src/broker/ports.ts";
 import type { StoreFixture } from "./store-fixture.ts";
 
+/** Key of the channel that the stream tests use. */
 export const KEY: ChannelKey = "2:g";
+/** Type of an event that is neither text nor an end. */
 export const TOOL = "___ToolCallArgs";
 
-/** A draft of an event of stream "s" in group "g" by alice; `over` replaces parts of it. */
+/** Returns a draft of an event of alice's stream "s" in group g. `over` replaces fields. */
 export function eventOf(type: string, data = "", over: Partial<StreamDraft> = {}): StreamDraft {
   const channel = over.channel ?? { id: "g", type: 2 };
   const fromUid = over.fromUid ?? "alice";
@@ -34,7 +36,7 @@ export function eventOf(type: string, data = "", over: Partial<StreamDraft> = {}
   };
 }
 
-/** The calls of one producer. */
+/** Returns the calls of one producer. `base` replaces fields of every event. */
 export function producer(fixture: StoreFixture, base: Partial<StreamDraft> = {}) {
   const post =
     (type: string) =>
@@ -48,18 +50,20 @@ export function producer(fixture: StoreFixture, base: Partial<StreamDraft> = {})
   };
 }
 
+/** Returns the stream's snapshot. Throws if the store does not have the stream. */
 export async function snapshotOf(
   { store }: StoreFixture,
   clientMsgNo = "s",
   key = KEY,
 ): Promise<StreamSnapshot> {
-  const found = await store.stream(key, clientMsgNo);
-  if (found === undefined) throw new Error(`there is no stream ${clientMsgNo}`);
-  return found;
+  const snapshot = await store.stream(key, clientMsgNo);
+  if (snapshot === undefined) throw new Error(`the store has no stream ${clientMsgNo}`);
+  return snapshot;
 }
 
+/** Returns the events of streams that were published, in order. */
 export function channelEventsOf({ events }: StoreFixture): ChannelEvent[] {
-  return events.flatMap((e) => (e.kind === "event" ? [e.event] : []));
+  return events.flatMap((event) => (event.kind === "event" ? [event.event] : []));
 }
 
 export const streamResult = (
@@ -69,4 +73,5 @@ export const streamResult = (
   verdict,
   state,
 });
+/** The result of a call that an active stream accepts. */
 export const ACTIVE = streamResult("done", "active");

@@ -1,4 +1,4 @@
-// The Store contract: what reads and viewers are shown of streams, and when.
+// Store contract: streams in reads and in published messages, while they run and after they end.
 
 import type { Test } from "tap";
 import { STREAM_START } from "../../src/broker/model.ts";
@@ -13,15 +13,15 @@ import {
 } from "./store-stream-fixture.ts";
 
 export async function streamReads(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a start publishes its message, then itself", async (t) => {
+  t.test("the start of a stream publishes its message, then the start event", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.append(draftOf());
-    const at = { timestampMs: 1234, eventId: "mine" };
-    await producer(fixture).start("meta", at);
+    const over = { timestampMs: 1234, eventId: "mine" };
+    await producer(fixture).start("meta", over);
     await fixture.store.append(draftOf());
     await fixture.untilEvents(4);
     t.same(
-      fixture.events.map((e) => e.kind),
+      fixture.events.map((event) => event.kind),
       ["message", "message", "event", "message"],
     );
     const [, message] = fixture.messages;
@@ -33,7 +33,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
         ...{ state: "active", messageSeq: 2 },
       },
     });
-    t.same(textOf(message?.payload), { type: 1, content: "" });
+    t.same(parsePayload(message?.payload), { type: 1, content: "" });
     t.equal(message?.stream?.messageId, message?.messageId);
     t.same(channelEventsOf(fixture), [
       {
@@ -48,37 +48,41 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     ]);
   });
 
-  t.test("events come in turn with messages, with their places", async (t) => {
-    const fixture = await createFixture(t);
-    const { start, content, tool, end } = producer(fixture);
-    await Promise.all([start(), content("ab")]);
-    await fixture.store.append(draftOf());
-    await Promise.all([tool("{}"), content("c"), end("fin")]);
-    await fixture.store.append(draftOf());
-    await fixture.untilEvents(8);
-    t.same(
-      fixture.events.map((e) => {
-        if (e.kind === "message") return e.message.messageSeq;
-        if (e.kind !== "event" || e.event.stream === undefined) return e.kind;
-        const { index, nextIndex, textOffset, state } = e.event.stream;
-        t.equal(nextIndex, index + 1);
-        t.equal(e.event.timestampMs, fixture.nowMs);
-        return [index, textOffset, state];
-      }),
-      [
-        1,
-        [0, 0, "active"],
-        [1, 0, "active"],
-        2,
-        [2, 2, "active"],
-        [3, 2, "active"],
-        [4, 3, "closed"],
-        3,
-      ],
-    );
-  });
+  t.test(
+    "stream events are published in order with messages, with their index and text offset",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, tool, end } = producer(fixture);
+      await Promise.all([start(), content("ab")]);
+      await fixture.store.append(draftOf());
+      await Promise.all([tool("{}"), content("c"), end("fin")]);
+      await fixture.store.append(draftOf());
+      await fixture.untilEvents(8);
+      t.same(
+        fixture.events.map((clusterEvent) => {
+          if (clusterEvent.kind === "message") return clusterEvent.message.messageSeq;
+          if (clusterEvent.kind !== "event" || clusterEvent.event.stream === undefined)
+            return clusterEvent.kind;
+          const { index, nextIndex, textOffset, state } = clusterEvent.event.stream;
+          t.equal(nextIndex, index + 1);
+          t.equal(clusterEvent.event.timestampMs, fixture.nowMs);
+          return [index, textOffset, state];
+        }),
+        [
+          1,
+          [0, 0, "active"],
+          [1, 0, "active"],
+          2,
+          [2, 2, "active"],
+          [3, 2, "active"],
+          [4, 3, "closed"],
+          3,
+        ],
+      );
+    },
+  );
 
-  t.test("tool calls are kept with the stream", async (t) => {
+  t.test("events of tool calls are stored with the stream", async (t) => {
     const fixture = await createFixture(t);
     const { start, content, tool, end } = producer(fixture);
     await start();
@@ -106,79 +110,91 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     await check();
   });
 
-  t.test("a snapshot never changes, and a new read shows what came since", async (t) => {
+  t.test("a snapshot does not change when later events arrive", async (t) => {
     const fixture = await createFixture(t);
     const { start, content, tool } = producer(fixture);
     await start();
     await content("a");
     const first = await snapshotOf(fixture);
-    t.equal(await snapshotOf(fixture), first, "made once");
+    t.equal(
+      await snapshotOf(fixture),
+      first,
+      "two reads without new events return the same object",
+    );
     await content("b");
     await tool("{}");
     t.match(first, { text: "a", nextIndex: 2, notes: [] });
     t.match(await snapshotOf(fixture), { text: "ab", nextIndex: 4 });
   });
 
-  t.test("text offsets of every index, active and ended", async (t) => {
-    const fixture = await createFixture(t);
-    const { start, content, tool, end } = producer(fixture);
-    await start("s");
-    await content("äb");
-    await tool("{}");
-    await content("\u{1F600}");
-    const offsets = async (upTo: number) =>
-      Promise.all(
-        Array.from({ length: upTo + 2 }, (_, i) => fixture.store.streamTextOffset(KEY, "s", i - 1)),
-      );
-    t.same(await offsets(5), [undefined, 0, 0, 2, 2, 4, undefined]);
-    await end();
-    const ended = [undefined, 0, 0, 2, 2, 4, 4, undefined];
-    t.same(await offsets(6), ended);
-    await fixture.reopen();
-    t.same(await offsets(6), ended);
-    t.equal(await fixture.store.streamTextOffset(KEY, "x", 0), undefined);
-  });
+  t.test(
+    "streamTextOffset returns the text offset of every index, while the stream runs and after it ended",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, tool, end } = producer(fixture);
+      await start("s");
+      await content("äb");
+      await tool("{}");
+      await content("\u{1F600}");
+      const offsets = async (lastIndex: number) =>
+        Promise.all(
+          Array.from({ length: lastIndex + 2 }, (_, i) =>
+            fixture.store.streamTextOffset(KEY, "s", i - 1),
+          ),
+        );
+      t.same(await offsets(5), [undefined, 0, 0, 2, 2, 4, undefined]);
+      await end();
+      const endedOffsets = [undefined, 0, 0, 2, 2, 4, 4, undefined];
+      t.same(await offsets(6), endedOffsets);
+      await fixture.reopen();
+      t.same(await offsets(6), endedOffsets);
+      t.equal(await fixture.store.streamTextOffset(KEY, "x", 0), undefined);
+    },
+  );
 
-  t.test("history shows the message with its stream", async (t) => {
-    const fixture = await createFixture(t);
-    const { start, content, end } = producer(fixture);
-    await fixture.store.append(draftOf());
-    await start();
-    await content("so ");
-    const read = async (over = {}) =>
-      (await fixture.store.readMessages(KEY, { ...ALL, ...over })).messages;
-    const check = async (text: string, state: string) => {
-      const [plain, message] = await read();
-      t.equal(plain?.stream, undefined);
-      t.same(textOf(message?.payload), { type: 1, content: text });
-      t.match(message?.stream, { text, state, messageSeq: 2 });
-      t.same(message?.stream, await snapshotOf(fixture));
-    };
-    await check("so ", "active");
-    await fixture.reopen();
-    await check("so ", "active");
-    await content("far");
-    await end();
-    await check("so far", "closed");
-    await fixture.reopen();
-    await check("so far", "closed");
-    const budget = { reverse: true, maxBytes: 30 };
-    await fixture.store.append(draftOf({ payload: new Uint8Array(10) }));
-    t.equal((await read(budget)).length, 1, "its text counts");
-  });
+  t.test(
+    "the history contains the message of a stream with its current text and state",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, end } = producer(fixture);
+      await fixture.store.append(draftOf());
+      await start();
+      await content("so ");
+      const read = async (over = {}) =>
+        (await fixture.store.readMessages(KEY, { ...ALL, ...over })).messages;
+      const check = async (text: string, state: string) => {
+        const [plain, message] = await read();
+        t.equal(plain?.stream, undefined);
+        t.same(parsePayload(message?.payload), { type: 1, content: text });
+        t.match(message?.stream, { text, state, messageSeq: 2 });
+        t.same(message?.stream, await snapshotOf(fixture));
+      };
+      await check("so ", "active");
+      await fixture.reopen();
+      await check("so ", "active");
+      await content("far");
+      await end();
+      await check("so far", "closed");
+      await fixture.reopen();
+      await check("so far", "closed");
+      const budget = { reverse: true, maxBytes: 30 };
+      await fixture.store.append(draftOf({ payload: new Uint8Array(10) }));
+      t.equal((await read(budget)).length, 1, "the text of the stream counts towards maxBytes");
+    },
+  );
 
-  t.test("all that a stream carries counts in a slice", async (t) => {
+  t.test("all data of a stream counts towards `maxBytes` of a read", async (t) => {
     const fixture = await createFixture(t);
     const { start, tool, end } = producer(fixture);
     const long = "x".repeat(1000);
-    for (const one of [start, tool, end]) {
-      const stream = { clientMsgNo: `${[start, tool, end].indexOf(one)}` };
-      for (const post of [start, tool, end]) await post(post === one ? long : "", stream);
+    for (const longPost of [start, tool, end]) {
+      const stream = { clientMsgNo: `${[start, tool, end].indexOf(longPost)}` };
+      for (const post of [start, tool, end]) await post(post === longPost ? long : "", stream);
     }
     const read = async (maxBytes: number, reverse: boolean) => {
       const range = { ...ALL, maxBytes, reverse };
-      const slice = await fixture.store.readMessages(KEY, range);
-      return [...seqsOf(slice.messages), slice.more];
+      const page = await fixture.store.readMessages(KEY, range);
+      return [...seqsOf(page.messages), page.more];
     };
     const check = async () => {
       t.same(await read(1500, false), [1, true]);
@@ -191,42 +207,42 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     await check();
   });
 
-  t.test("the personal streams of a user, from either side", async (t) => {
+  t.test("personalStreamsOf returns the active personal streams of both users", async (t) => {
     const fixture = await createFixture(t);
     const { start, end } = producer(fixture);
     const to = (id: string) => ({ channel: { id, type: 1 } }) as const;
     await start();
     await start("", to("bob"));
     await start("", { ...to("carol"), clientMsgNo: "s2" });
-    const numbersOf = async (uid: string) =>
-      (await fixture.store.personalStreamsOf(uid)).map((s) => s.clientMsgNo);
+    const streamNames = async (uid: string) =>
+      (await fixture.store.personalStreamsOf(uid)).map((stream) => stream.clientMsgNo);
     const check = async () => {
-      t.same((await numbersOf("alice")).sort(), ["s", "s2"]);
-      t.same(await numbersOf("bob"), ["s"]);
-      t.same(await numbersOf("carol"), ["s2"]);
-      t.same(await numbersOf("ali"), []);
+      t.same((await streamNames("alice")).sort(), ["s", "s2"]);
+      t.same(await streamNames("bob"), ["s"]);
+      t.same(await streamNames("carol"), ["s2"]);
+      t.same(await streamNames("ali"), []);
     };
     await check();
     await fixture.reopen();
     await check();
     await end("", to("bob"));
-    t.same(await numbersOf("bob"), []);
-    t.same(await numbersOf("alice"), ["s2"]);
+    t.same(await streamNames("bob"), []);
+    t.same(await streamNames("alice"), ["s2"]);
   });
 
-  t.test("no read shows what is not published", async (t) => {
+  t.test("a read returns a stream event only after it was published", async (t) => {
     const fixture = await createFixture(t);
     const { start, content, end } = producer(fixture);
     let published = 0;
-    fixture.onPublish = (e) => {
-      if (e.kind === "event") published = e.event.stream?.nextIndex ?? 0;
+    fixture.onPublish = (clusterEvent) => {
+      if (clusterEvent.kind === "event") published = clusterEvent.event.stream?.nextIndex ?? 0;
     };
     let early = 0;
     let isDone = false;
     const reading = (async () => {
       while (!isDone) {
-        const shown = (await fixture.store.stream(KEY, "s"))?.nextIndex ?? 0;
-        if (shown > published) early++;
+        const nextIndex = (await fixture.store.stream(KEY, "s"))?.nextIndex ?? 0;
+        if (nextIndex > published) early++;
         await new Promise(setImmediate);
       }
     })();
@@ -235,15 +251,15 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     await end();
     isDone = true;
     await reading;
-    t.equal(early, 0);
+    t.equal(early, 0, "no event is read before it is published");
     t.equal(published, 202);
   });
 
-  t.test("what a publisher throws harms no stream", async (t) => {
+  t.test("an exception of the publisher does not affect a stream", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);
     fixture.onPublish = () => {
-      throw new Error("a publisher's bug");
+      throw new Error("the publisher failed");
     };
     t.same(await start(), ACTIVE);
     t.same(await content("a"), ACTIVE);
@@ -251,6 +267,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
   });
 }
 
-function textOf(payload: Uint8Array | undefined): unknown {
+/** Returns the payload as parsed JSON. */
+function parsePayload(payload: Uint8Array | undefined): unknown {
   return JSON.parse(new TextDecoder().decode(payload));
 }

@@ -1,5 +1,5 @@
-// The Store contract: the state machine of streams, by the table of `stream-cases.ts`, and what the
-// table does not say: retries and calls of one turn, how long is silent.
+// Store contract: the state machine of streams by the table of `stream-cases.ts`. Further tests
+// cover retries, calls at the same time, and streams without events.
 
 import type { Test } from "tap";
 import {
@@ -41,82 +41,83 @@ const TYPES: Readonly<Record<string, string>> = {
   end: STREAM_END,
 };
 
-/** Every call in every state, as the table says. */
+/** Runs every call of the table in every state. */
 export async function streamStates(t: Test, createFixture: FixtureFactory): Promise<void> {
-  const places = [
+  const variants = [
     ["in a group", 2, false],
-    ["in a group, behind a restart", 2, true],
+    ["in a group after a restart", 2, true],
     ["between two users", 1, false],
   ] as const;
-  for (const [where, type, restarts] of places)
-    t.test(`${where}: every call in every state`, async (t) => {
+  for (const [variant, type, restarts] of variants)
+    t.test(`a call in any state has the outcome of the table, ${variant}`, async (t) => {
       const fixture = await createFixture(t);
-      const cells = allCells(fixture, type);
-      const [silent, others] = [true, false].map((is) =>
-        cells.filter((one) => one.isSilent === is),
-      ) as [Cell[], Cell[]];
-      const agree = async (some: readonly Cell[]) => {
-        const found = await Promise.all(some.map((one) => one.outcome()));
-        const entries = some.map((one, at) => [one.name, found[at]]);
-        const expected = some.map((one) => [one.name, one.expected]);
+      const cases = allCases(fixture, type);
+      const [silent, others] = [true, false].map((isSilent) =>
+        cases.filter((streamCase) => streamCase.isSilent === isSilent),
+      ) as [StreamCase[], StreamCase[]];
+      const compare = async (compared: readonly StreamCase[]) => {
+        const outcomes = await Promise.all(compared.map((one) => one.outcome()));
+        const entries = compared.map(({ name }, at) => [name, outcomes[at]]);
+        const expected = compared.map(({ name, expected }) => [name, expected]);
         t.same(Object.fromEntries(entries), Object.fromEntries(expected));
       };
-      await fixture.listen(cells.map((one) => one.topic));
-      await Promise.all(silent.map((one) => one.begin()));
+      await fixture.listen(cases.map(({ topic }) => topic));
+      await Promise.all(silent.map((one) => one.prepare()));
       fixture.nowMs += 1000;
       t.equal(await fixture.store.interruptStreams(fixture.nowMs), silent.length);
-      await Promise.all(others.map((one) => one.begin()));
-      await Promise.all(cells.map((one) => one.awaitEvents()));
+      await Promise.all(others.map((one) => one.prepare()));
+      await Promise.all(cases.map((one) => one.skipEvents()));
       if (restarts) await fixture.reopen();
 
-      await Promise.all(cells.map((one) => one.ask()));
-      await agree(cells.filter((one) => one.call !== "silence"));
+      await Promise.all(cases.map((one) => one.run()));
+      await compare(cases.filter(({ call }) => call !== "silence"));
 
-      const active = await Promise.all(cells.map((one) => one.active()));
-      const running = active.filter((one) => one !== undefined);
+      const active = await Promise.all(cases.map((one) => one.active()));
+      const running = active.filter((snapshot) => snapshot !== undefined);
       fixture.nowMs += 1000;
       const ended = await fixture.store.interruptStreams(fixture.nowMs);
-      t.equal(ended, running.length, "each that is active is silent");
-      await agree(cells.filter((one) => one.call === "silence"));
-      await Promise.all(cells.map((one) => one.isAsPublished(t)));
+      t.equal(ended, running.length, "every active stream is interrupted");
+      await compare(cases.filter(({ call }) => call === "silence"));
+      await Promise.all(cases.map((one) => one.checkReads(t)));
     });
 }
 
-/** One call in one state, in a channel of its own. */
-class Cell {
+/** One call in one state, with a channel of its own. */
+class StreamCase {
   readonly name: string;
   readonly call: StreamCall;
   readonly expected: Outcome;
   readonly topic: string;
   readonly #fixture: StoreFixture;
-  readonly #createFixture: readonly string[];
+  readonly #precedingCalls: readonly string[];
   readonly #channel: ChannelRef;
   readonly #key: string;
-  #answer = "-";
-  #seen = 0;
+  #result = "-";
+  #skipped = 0;
 
   constructor(
     fixture: StoreFixture,
     type: ChannelRef["type"],
-    [before, call, expected]: readonly [Precondition, StreamCall, Outcome],
+    [state, call, expected]: readonly [Precondition, StreamCall, Outcome],
   ) {
-    this.name = `${before}: ${call}`;
+    this.name = `${state}: ${call}`;
     this.call = call;
     this.expected = expected;
     this.#fixture = fixture;
-    this.#createFixture = PRECEDING_CALLS[before];
+    this.#precedingCalls = PRECEDING_CALLS[state];
     this.#channel = { id: this.name, type };
     this.#key = channelKey(this.#channel, "alice");
     this.topic = type === 1 ? userTopic(this.name) : groupTopic(this.name);
   }
 
+  /** True if the state is reached by interrupting silent streams. */
   get isSilent(): boolean {
-    return this.#createFixture.includes("silence");
+    return this.#precedingCalls.includes("silence");
   }
 
-  /** Brings the state about. */
-  async begin(): Promise<void> {
-    for (const line of this.#createFixture) {
+  /** Makes the preceding calls, so that the channel is in the state. */
+  async prepare(): Promise<void> {
+    for (const line of this.#precedingCalls) {
       const [clientMsgNo = "", kind = "", eventId] = line.split(" ");
       const force = kind === "forced-start";
       if (clientMsgNo === "message") await this.#message();
@@ -125,45 +126,53 @@ class Cell {
     }
   }
 
-  /** What was published counts no more. */
-  async awaitEvents(): Promise<void> {
+  /** Waits for the events of the preceding calls, so that the outcome leaves them out. */
+  async skipEvents(): Promise<void> {
     await this.#fixture.untilPublished(this.#channel, "alice");
-    this.#seen = this.#events().length;
+    this.#skipped = this.#events().length;
   }
 
-  async ask(): Promise<void> {
-    this.#answer = await this.#ask();
+  /** Makes the call. */
+  async run(): Promise<void> {
+    this.#result = await this.#call();
   }
 
+  /** Returns the outcome in the form of the table. */
   async outcome(): Promise<readonly string[]> {
     await this.#fixture.untilPublished(this.#channel, "alice");
     const events = this.#events();
-    return [this.#answer, ...events.slice(this.#seen).map(worded)];
+    return [this.#result, ...events.slice(this.#skipped).map(describe)];
   }
 
   async active(): Promise<StreamSnapshot | undefined> {
     return this.#fixture.store.activeStream(this.#key);
   }
 
-  /** Each stream is the sum of its published events, and the channel of its published messages. */
-  async isAsPublished(t: Test): Promise<void> {
+  /**
+   * Checks that the streams in the store are the sums of their published events, and that the
+   * channel has its published messages.
+   */
+  async checkReads(t: Test): Promise<void> {
     const { store } = this.#fixture;
     const events = this.#events();
-    const seqs = events.filter((one) => typeof one === "number");
+    const seqs = events.filter((event) => typeof event === "number");
     const expected: unknown[] = [seqs.at(-1) ?? 0];
-    const found: unknown[] = [await store.headSeq(this.#key)];
+    const actual: unknown[] = [await store.headSeq(this.#key)];
     for (const clientMsgNo of ["s", "o"]) {
-      const own = events.filter(
-        (one) => typeof one === "object" && one.clientMsgNo === clientMsgNo,
+      const streamEvents = events.filter(
+        (event) => typeof event === "object" && event.clientMsgNo === clientMsgNo,
       ) as ChannelEvent[];
-      expected.push(own.length > 0 ? sumOf(own) : undefined, offsetsOf(own));
-      found.push(await store.stream(this.#key, clientMsgNo));
-      found.push(own.map((one) => one.stream?.textOffset));
+      expected.push(
+        streamEvents.length > 0 ? sumOf(streamEvents) : undefined,
+        offsetsOf(streamEvents),
+      );
+      actual.push(await store.stream(this.#key, clientMsgNo));
+      actual.push(streamEvents.map(({ stream }) => stream?.textOffset));
     }
-    t.match(found, expected, this.name);
+    t.match(actual, expected, this.name);
   }
 
-  #ask(): Promise<string> {
+  #call(): Promise<string> {
     switch (this.call) {
       case "start":
         return this.#post("start");
@@ -173,11 +182,11 @@ class Cell {
         return this.#post("start", this.#byBob());
       case "content":
         return this.#post("content");
-      case "known content":
+      case "repeated content":
         return this.#post("content", { eventId: "e1" });
       case "tool":
         return this.#post("tool");
-      case "known tool":
+      case "repeated tool":
         return this.#post("tool", { eventId: "e2" });
       case "end":
         return this.#post("end");
@@ -190,7 +199,9 @@ class Cell {
     }
   }
 
-  /** The other user of a personal channel, and of a group any other. */
+  /**
+   * Fields of a draft by bob: the other user of a personal channel, or another user of the group.
+   */
   #byBob(): Partial<StreamDraft> {
     const { id, type } = this.#channel;
     if (type === 2) return { fromUid: "bob" };
@@ -199,12 +210,12 @@ class Cell {
 
   async #post(kind: string, over: Partial<StreamDraft> = {}): Promise<string> {
     const { store } = this.#fixture;
-    const about = { channel: this.#channel, ...over };
-    return said(await store.streamEvent(eventOf(TYPES[kind] ?? "", kind, about)));
+    const target = { channel: this.#channel, ...over };
+    return resultText(await store.streamEvent(eventOf(TYPES[kind] ?? "", kind, target)));
   }
 
   async #cancel(): Promise<string> {
-    return said(await this.#fixture.store.cancelStream(this.#key, "s"));
+    return resultText(await this.#fixture.store.cancelStream(this.#key, "s"));
   }
 
   async #message(): Promise<string> {
@@ -213,35 +224,37 @@ class Cell {
     return duplicate ? "retry" : "new";
   }
 
-  /** Events and seqs of messages of the channel, in order. */
+  /**
+   * Returns the channel's stream events and the seqs of its messages, in the order of publication.
+   */
   #events(): readonly (ChannelEvent | number)[] {
-    return this.#fixture.events.flatMap((one): (ChannelEvent | number)[] => {
-      if (one.kind === "event" && one.event.key === this.#key) return [one.event];
-      if (one.kind !== "message" || one.message.key !== this.#key) return [];
-      return one.message.messageSeq > 0 ? [one.message.messageSeq] : [];
+    return this.#fixture.events.flatMap((event): (ChannelEvent | number)[] => {
+      if (event.kind === "event" && event.event.key === this.#key) return [event.event];
+      if (event.kind !== "message" || event.message.key !== this.#key) return [];
+      return event.message.messageSeq > 0 ? [event.message.messageSeq] : [];
     });
   }
 }
 
-function allCells(fixture: StoreFixture, type: ChannelRef["type"]): readonly Cell[] {
-  return Object.entries(STREAM_CASES).flatMap(([before, calls]) =>
+function allCases(fixture: StoreFixture, type: ChannelRef["type"]): readonly StreamCase[] {
+  return Object.entries(STREAM_CASES).flatMap(([state, calls]) =>
     Object.entries(calls).map(
       ([call, expected]) =>
-        new Cell(fixture, type, [before as Precondition, call as StreamCall, expected]),
+        new StreamCase(fixture, type, [state as Precondition, call as StreamCall, expected]),
     ),
   );
 }
 
-const said = ({ verdict, state }: StreamResult) => `${verdict} ${state ?? "-"}`;
+const resultText = ({ verdict, state }: StreamResult) => `${verdict} ${state ?? "-"}`;
 
-function worded(event: ChannelEvent | number): string {
+function describe(event: ChannelEvent | number): string {
   if (typeof event === "number") return "message";
   const { clientMsgNo, type, stream } = event;
-  const kind = Object.keys(TYPES).find((one) => TYPES[one] === type);
+  const kind = Object.keys(TYPES).find((name) => TYPES[name] === type);
   return `${clientMsgNo} ${stream?.index} ${kind} ${stream?.state}`;
 }
 
-/** Units of text before each. */
+/** Returns, for each event, the number of UTF-16 units of text before it. */
 function offsetsOf(events: readonly ChannelEvent[]): readonly number[] {
   let units = 0;
   return events.map(({ type, data }) => {
@@ -251,9 +264,9 @@ function offsetsOf(events: readonly ChannelEvent[]): readonly number[] {
   });
 }
 
-/** What the stream of these events is. */
+/** Returns the fields of the stream that results from these events. */
 function sumOf(events: readonly ChannelEvent[]) {
-  const of = (type: string) => events.filter((one) => one.type === type);
+  const ofType = (type: string) => events.filter((event) => event.type === type);
   const [first, last] = [events[0], events.at(-1)];
   return {
     ...{ clientMsgNo: first?.clientMsgNo, fromUid: first?.fromUid },
@@ -261,11 +274,11 @@ function sumOf(events: readonly ChannelEvent[]) {
     messageSeq: first?.stream?.messageSeq,
     state: last?.stream?.state,
     nextIndex: events.length,
-    text: of(STREAM_CONTENT)
-      .map((one) => one.data)
+    text: ofType(STREAM_CONTENT)
+      .map((event) => event.data)
       .join(""),
-    endData: of(STREAM_END)[0]?.data,
-    notes: of(TOOL).map(({ eventId, data, type, timestampMs, stream }) => ({
+    endData: ofType(STREAM_END)[0]?.data,
+    notes: ofType(TOOL).map(({ eventId, data, type, timestampMs, stream }) => ({
       ...{ eventId, data, type, timestampMs },
       ...{ index: stream?.index, textOffset: stream?.textOffset },
     })),
@@ -274,7 +287,7 @@ function sumOf(events: readonly ChannelEvent[]) {
 
 export async function streamEnds(t: Test, createFixture: FixtureFactory): Promise<void> {
   retained(t, createFixture);
-  t.test("streams without an event for too long end as interrupted", async (t) => {
+  t.test("a stream without an event for too long ends as interrupted", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);
     const inH = { channel: { id: "h", type: 2 } } as const;
@@ -297,70 +310,76 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
     t.same(await start("", { clientMsgNo: "s2" }), ACTIVE);
   });
 
-  t.test("after a restart an active stream goes on and has its time anew", async (t) => {
-    const fixture = await createFixture(t);
-    const { start, content, end } = producer(fixture);
-    await start();
-    await content("before ");
-    fixture.nowMs += 60_000;
-    await fixture.reopen();
-    t.equal(await fixture.store.interruptStreams(fixture.nowMs - 1), 0);
-    t.equal((await fixture.store.activeStream(KEY))?.text, "before ");
-    t.same(await start("", { clientMsgNo: "s2" }), streamResult("running", undefined));
-    t.same(await start(), ACTIVE, "its start again is a retry");
-    await content("after");
-    t.match(channelEventsOf(fixture).at(-1), { stream: { index: 2, textOffset: 7 } });
-    await fixture.reopen();
-    t.same(await end(), streamResult("done", "closed"));
-    t.match(await snapshotOf(fixture), { text: "before after", nextIndex: 4 });
-  });
+  t.test(
+    "an active stream continues after a restart, and its time limit starts again",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, end } = producer(fixture);
+      await start();
+      await content("before ");
+      fixture.nowMs += 60_000;
+      await fixture.reopen();
+      t.equal(await fixture.store.interruptStreams(fixture.nowMs - 1), 0);
+      t.equal((await fixture.store.activeStream(KEY))?.text, "before ");
+      t.same(await start("", { clientMsgNo: "s2" }), streamResult("running", undefined));
+      t.same(await start(), ACTIVE, "a repeated start is a retry");
+      await content("after");
+      t.match(channelEventsOf(fixture).at(-1), { stream: { index: 2, textOffset: 7 } });
+      await fixture.reopen();
+      t.same(await end(), streamResult("done", "closed"));
+      t.match(await snapshotOf(fixture), { text: "before after", nextIndex: 4 });
+    },
+  );
 }
 
 function retained(t: Test, createFixture: FixtureFactory): void {
-  t.test("past retention a stream is shown until it ends", async (t) => {
-    const fixture = await createFixture(t);
-    fixture.retentionS = 60;
-    await fixture.reopen();
-    const { start, end } = producer(fixture);
-    await start();
-    const inH = { channel: { id: "h", type: 2 } } as const;
-    await start("", inH);
-    const shown = async (key = KEY) => [
-      (await fixture.store.stream(key, "s"))?.state,
-      await fixture.store.streamTextOffset(key, "s", 0),
-    ];
-    await end();
-    fixture.nowMs += 59_999;
-    t.same(await shown(), ["closed", 0]);
-    fixture.nowMs += 1;
-    t.same(await shown(), [undefined, undefined]);
-    t.same(await shown("2:h"), ["active", 0]);
-    await end("", inH);
-    t.same(await shown("2:h"), [undefined, undefined]);
-  });
+  t.test(
+    "an active stream can be read after the retention time, and is removed when it ends",
+    async (t) => {
+      const fixture = await createFixture(t);
+      fixture.retentionS = 60;
+      await fixture.reopen();
+      const { start, end } = producer(fixture);
+      await start();
+      const inH = { channel: { id: "h", type: 2 } } as const;
+      await start("", inH);
+      const stateAndOffset = async (key = KEY) => [
+        (await fixture.store.stream(key, "s"))?.state,
+        await fixture.store.streamTextOffset(key, "s", 0),
+      ];
+      await end();
+      fixture.nowMs += 59_999;
+      t.same(await stateAndOffset(), ["closed", 0]);
+      fixture.nowMs += 1;
+      t.same(await stateAndOffset(), [undefined, undefined]);
+      t.same(await stateAndOffset("2:h"), ["active", 0]);
+      await end("", inH);
+      t.same(await stateAndOffset("2:h"), [undefined, undefined]);
+    },
+  );
 }
 
 export async function streamRetries(t: Test, createFixture: FixtureFactory): Promise<void> {
   const id = (eventId: string) => ({ eventId });
 
-  t.test("the same id in another stream is another event", async (t) => {
+  t.test("an event with the id of another stream's event is not a retry", async (t) => {
     const fixture = await createFixture(t);
     const { start, content, end } = producer(fixture);
     await start();
     await content("one", id("e"));
     await end();
-    const other = { clientMsgNo: "s2" };
-    await start("", other);
-    await content("two", { ...other, ...id("e") });
+    const second = { clientMsgNo: "s2" };
+    await start("", second);
+    await content("two", { ...second, ...id("e") });
     t.equal((await snapshotOf(fixture, "s2")).text, "two");
   });
 
-  t.test("events without an id are never retries and get ids in order", async (t) => {
+  t.test("events without an id are never retries and are assigned increasing ids", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);
     await start();
     for (let i = 0; i < 12; i++) await content("x");
-    const ids = channelEventsOf(fixture).map((e) => Number(e.eventId));
+    const ids = channelEventsOf(fixture).map((event) => Number(event.eventId));
     t.same(
       ids,
       [...new Set(ids)].sort((a, b) => a - b),
@@ -368,10 +387,10 @@ export async function streamRetries(t: Test, createFixture: FixtureFactory): Pro
     t.equal(ids.length, 13);
   });
 
-  t.test("calls of one turn are decided in their order, each once", async (t) => {
+  t.test("calls at the same time are decided in their order, each once", async (t) => {
     const fixture = await createFixture(t);
     const { start, content, end } = producer(fixture);
-    const other = { clientMsgNo: "s2" };
+    const second = { clientMsgNo: "s2" };
     t.same(
       await Promise.all([
         content("early"),
@@ -379,13 +398,13 @@ export async function streamRetries(t: Test, createFixture: FixtureFactory): Pro
         start("", id("a")),
         content("x", id("b")),
         content("x", id("b")),
-        start("", other),
+        start("", second),
         end("", id("c")),
         end("", id("c")),
         content("late"),
-        start("", other),
+        start("", second),
         start("", { clientMsgNo: "s3", force: true }),
-        content("gone", other),
+        content("gone", second),
         fixture.store.cancelStream(KEY, "s3"),
         content("stop", { clientMsgNo: "s3" }),
       ]),

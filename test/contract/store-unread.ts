@@ -1,5 +1,5 @@
-// The Store contract: where users stand in conversations, by the table of `unread-cases.ts`. A list
-// tells the same as the conversation.
+// Store contract: read positions and unread counts, by the table of `unread-cases.ts`. The
+// conversation list must contain the same as the conversation.
 
 import type { Test } from "tap";
 import { type ChannelRef, STREAM_START } from "../../src/broker/model.ts";
@@ -8,70 +8,76 @@ import { numbersOf } from "./conversation-fixture.ts";
 import { draftOf, type FixtureFactory, group, type StoreFixture } from "./store-fixture.ts";
 import { commandOf } from "./store-inbox-fixture.ts";
 import { eventOf } from "./store-stream-fixture.ts";
-import { type Move, UNREAD_CASES, type UnreadCase } from "./unread-cases.ts";
+import { UNREAD_CASES, type UnreadCase, type UnreadStep } from "./unread-cases.ts";
 
-/** Those in which no time passes share a store, which is started again once for all. */
+/** Cases in which no time passes share one store, which is restarted once for all of them. */
 export async function unread(t: Test, createFixture: FixtureFactory): Promise<void> {
-  const alone = ({ maxChannelMessages, retentionS, lines }: UnreadCase) =>
+  const needsOwnStore = ({ maxChannelMessages, retentionS, lines }: UnreadCase) =>
     (maxChannelMessages ?? retentionS) !== undefined ||
-    lines.some(([move]) => move.kind === "pass");
+    lines.some(([step]) => step.kind === "pass");
   const fixture = await createFixture(t);
-  const scenes: Scene[] = [];
-  for (const one of UNREAD_CASES.filter((one) => !alone(one)))
-    t.test(one.what, async (t) => {
-      const scene = new Scene(fixture, scenes.length);
-      scenes.push(scene);
-      await scene.play(t, one);
+  const runners: CaseRunner[] = [];
+  for (const unreadCase of UNREAD_CASES.filter((one) => !needsOwnStore(one)))
+    t.test(unreadCase.title, async (t) => {
+      const runner = new CaseRunner(fixture, runners.length);
+      runners.push(runner);
+      await runner.run(t, unreadCase);
     });
-  t.test("all of them, behind a restart", async (t) => {
+  t.test("positions and counts are the same after a restart", async (t) => {
     await fixture.reopen();
-    for (const scene of scenes) await scene.standAsBefore(t);
+    for (const runner of runners) await runner.checkUnchanged(t);
   });
 
-  for (const one of UNREAD_CASES.filter(alone))
-    t.test(one.what, async (t) => {
+  for (const unreadCase of UNREAD_CASES.filter(needsOwnStore))
+    t.test(unreadCase.title, async (t) => {
       const fixture = await createFixture(t);
-      const { maxChannelMessages = 0, retentionS = 0 } = one;
+      const { maxChannelMessages = 0, retentionS = 0 } = unreadCase;
       Object.assign(fixture, { maxChannelMessages, retentionS });
       await fixture.reopen();
-      const scene = new Scene(fixture, 0);
-      await scene.play(t, one);
+      const runner = new CaseRunner(fixture, 0);
+      await runner.run(t, unreadCase);
       await fixture.reopen();
-      await scene.standAsBefore(t);
+      await runner.checkUnchanged(t);
     });
 }
 
-/** One case, with a group and users of its own. */
-class Scene {
+/** Runs one case in a group and with users of its own. Remembers the last expected positions. */
+class CaseRunner {
   readonly #fixture: StoreFixture;
   readonly #at: number;
-  readonly #last = new Map<string, string>();
+  readonly #lastPositions = new Map<string, string>();
 
   constructor(fixture: StoreFixture, at: number) {
     this.#fixture = fixture;
     this.#at = at;
   }
 
-  async play(t: Test, { lines }: UnreadCase): Promise<void> {
+  async run(t: Test, { lines }: UnreadCase): Promise<void> {
     const members = ["alice", "bob", "carol"].map((name) => this.#uid(name));
     await this.#fixture.store.createChannel(group(this.#group.id), members);
-    for (const [at, [move, standings = {}]] of lines.entries()) {
-      const answer = await this.#move(move);
-      const where = `line ${at + 1}: ${move.kind}`;
-      const own = "uid" in move ? standings[moved(move)] : undefined;
-      if (isChange(move) && own !== undefined) t.equal(answer, own, `${where} is answered`);
-      for (const [who, expected] of Object.entries(standings)) {
-        t.equal(await this.#standing(t, who), expected, `${where}: ${who}`);
-        this.#last.set(who, expected);
+    for (const [at, [step, positions = {}]] of lines.entries()) {
+      const result = await this.#apply(step);
+      const line = `line ${at + 1}: ${step.kind}`;
+      const expectedResult = "uid" in step ? positions[positionName(step)] : undefined;
+      if (isChange(step) && expectedResult !== undefined)
+        t.equal(result, expectedResult, `${line}, the result of the change`);
+      for (const [name, expected] of Object.entries(positions)) {
+        t.equal(await this.#positionOf(t, name), expected, `${line}, the position of ${name}`);
+        this.#lastPositions.set(name, expected);
       }
     }
-    for (const who of this.#last.keys()) this.#last.set(who, await this.#standing(t, who));
+    for (const name of this.#lastPositions.keys())
+      this.#lastPositions.set(name, await this.#positionOf(t, name));
   }
 
-  /** Everybody as at the end of the case. */
-  async standAsBefore(t: Test): Promise<void> {
-    for (const [who, expected] of this.#last)
-      t.equal(await this.#standing(t, who), expected, `${who} of ${this.#at}`);
+  /** Checks that all positions are as at the end of the case. */
+  async checkUnchanged(t: Test): Promise<void> {
+    for (const [name, expected] of this.#lastPositions)
+      t.equal(
+        await this.#positionOf(t, name),
+        expected,
+        `the position of ${name} in case ${this.#at}`,
+      );
   }
 
   get #group(): ChannelRef {
@@ -82,18 +88,18 @@ class Scene {
     return `${name}-${this.#at}`;
   }
 
-  #place(other: string | undefined): ChannelRef {
+  #channel(other: string | undefined): ChannelRef {
     return other === undefined ? this.#group : { id: this.#uid(other), type: 1 };
   }
 
-  async #move(move: Move): Promise<string | undefined> {
+  async #apply(step: UnreadStep): Promise<string | undefined> {
     const fixture = this.#fixture;
     const { store } = fixture;
     const info = group(this.#group.id);
     const reset = { membership: "permanent", reset: true } as const;
-    switch (move.kind) {
+    switch (step.kind) {
       case "send":
-        await this.#send(move);
+        await this.#send(step);
         return undefined;
       case "stream":
         await store.streamEvent(
@@ -111,29 +117,29 @@ class Scene {
         );
         return undefined;
       case "read":
-        return this.#change(move.uid, move.with, move);
+        return this.#change(step.uid, step.with, step);
       case "unread":
       case "delete":
-        return this.#change(move.uid, undefined, move);
+        return this.#change(step.uid, undefined, step);
       case "join": {
-        const { membership, uid } = move;
-        const how = { membership, reset: false };
-        await store.addSubscribers(info, [this.#uid(uid)], how);
+        const { membership, uid } = step;
+        const options = { membership, reset: false };
+        await store.addSubscribers(info, [this.#uid(uid)], options);
         return undefined;
       }
       case "leave":
-        await store.removeSubscribers(...([info, [this.#uid(move.uid)], move.membership] as const));
+        await store.removeSubscribers(...([info, [this.#uid(step.uid)], step.membership] as const));
         return undefined;
       case "reset":
         await store.addSubscribers(
-          ...([info, move.uids.map((uid) => this.#uid(uid)), reset] as const),
+          ...([info, step.uids.map((uid) => this.#uid(uid)), reset] as const),
         );
         return undefined;
       case "flags":
-        await store.updateChannel(info, move.flags);
+        await store.updateChannel(info, step.flags);
         return undefined;
       case "pass":
-        fixture.nowMs += move.ms;
+        fixture.nowMs += step.ms;
         return undefined;
       case "sweep":
         await store.sweep();
@@ -144,11 +150,11 @@ class Scene {
     }
   }
 
-  /** All at once: the order of calls is that of seqs. */
-  async #send(move: Extract<Move, { readonly kind: "send" }>): Promise<void> {
-    const { count, from, to, redDot, noPersist, expireS } = move;
+  /** Sends all messages at the same time. The order of the calls is that of the seqs. */
+  async #send(step: Extract<UnreadStep, { readonly kind: "send" }>): Promise<void> {
+    const { count, from, to, redDot, noPersist, expireS } = step;
     const draft = draftOf({
-      ...{ channel: this.#place(to), fromUid: this.#uid(from), expireS },
+      ...{ channel: this.#channel(to), fromUid: this.#uid(from), expireS },
       header: { redDot, noPersist },
     });
     await Promise.all(Array.from({ length: count }, () => this.#fixture.store.append(draft)));
@@ -160,41 +166,46 @@ class Scene {
     change: ConversationChange,
   ): Promise<string> {
     const { store } = this.#fixture;
-    return written(
-      await store.changeConversation(...([this.#uid(name), this.#place(other), change] as const)),
+    return positionText(
+      await store.changeConversation(...([this.#uid(name), this.#channel(other), change] as const)),
     );
   }
 
-  /** As the conversation says, and the user's list. */
-  async #standing(t: Test, who: string): Promise<string> {
+  /**
+   * Returns the user's position in the conversation, and checks that the list contains the same.
+   */
+  async #positionOf(t: Test, positionName: string): Promise<string> {
     const { store } = this.#fixture;
-    const [name = "", other] = who.split(" with ");
+    const [name = "", other] = positionName.split(" with ");
     const uid = this.#uid(name);
-    const channel = this.#place(other);
-    const whole = await store.conversation(uid, channel);
-    const head = (await store.conversationsOf(uid)).find((one) => one.channel.id === channel.id);
-    const shown = whole?.last === undefined ? undefined : written(whole);
-    t.equal(head && written(head), shown, `the list of ${who}`);
-    return written(whole);
+    const channel = this.#channel(other);
+    const conversation = await store.conversation(uid, channel);
+    const head = (await store.conversationsOf(uid)).find(
+      (entry) => entry.channel.id === channel.id,
+    );
+    const listed = conversation?.last === undefined ? undefined : positionText(conversation);
+    t.equal(head && positionText(head), listed, `the list of ${positionName}`);
+    return positionText(conversation);
   }
 }
 
-type Change = Extract<Move, { readonly kind: "read" | "unread" | "delete" }>;
+type Change = Extract<UnreadStep, { readonly kind: "read" | "unread" | "delete" }>;
 
-function isChange(move: Move): move is Change {
-  return ["read", "unread", "delete"].includes(move.kind);
+function isChange(step: UnreadStep): step is Change {
+  return ["read", "unread", "delete"].includes(step.kind);
 }
 
-/** Who is changed by it, as the table names them. */
-function moved(move: Extract<Move, { readonly uid: string }>): string {
-  return "with" in move ? `${move.uid} with ${move.with}` : move.uid;
+/** Returns the name under which the table has the position that the step changes. */
+function positionName(step: Extract<UnreadStep, { readonly uid: string }>): string {
+  return "with" in step ? `${step.uid} with ${step.with}` : step.uid;
 }
 
-type Told = Parameters<typeof numbersOf>[0] & {
+type PositionSource = Parameters<typeof numbersOf>[0] & {
   readonly last: { readonly messageSeq: number } | undefined;
 };
 
-function written(found: Told | undefined): string {
-  if (found === undefined) return "none";
-  return [...numbersOf(found), found.last?.messageSeq ?? "-"].join(" ");
+/** Returns the position in the form of the table. */
+function positionText(conversation: PositionSource | undefined): string {
+  if (conversation === undefined) return "none";
+  return [...numbersOf(conversation), conversation.last?.messageSeq ?? "-"].join(" ");
 }

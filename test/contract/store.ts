@@ -1,5 +1,5 @@
-// The contract of broker/ports.ts's Store, run by every driver. A driver hands in how to make one;
-// each test gets its own, empty.
+// Contract of `Store` in `broker/ports.ts`, which every driver runs. Each test has an empty store
+// of its own.
 
 import type { Test } from "tap";
 import type { Store } from "../../src/broker/ports.ts";
@@ -25,6 +25,7 @@ import { streamReads } from "./store-stream-reads.ts";
 import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
 import { unread } from "./store-unread.ts";
 
+/** Runs the whole contract against the driver. */
 export function storeContract(t: Test, driver: StoreDriver): void {
   const createFixture = async (t: Test): Promise<StoreFixture> => {
     const fixture = new StoreFixture(await driver.createLocation(t));
@@ -32,31 +33,63 @@ export function storeContract(t: Test, driver: StoreDriver): void {
     t.teardown(() => fixture.store.close());
     return fixture;
   };
-  t.test(`${driver.name}: life cycle`, (t) => lifeCycle(t, driver));
-  t.test(`${driver.name}: users`, (t) => users(t, createFixture));
-  t.test(`${driver.name}: channels`, (t) => channels(t, createFixture));
-  t.test(`${driver.name}: members`, (t) => members(t, createFixture));
-  t.test(`${driver.name}: facts`, (t) => facts(t, createFixture));
-  t.test(`${driver.name}: permissions`, (t) => permissions(t, createFixture));
-  t.test(`${driver.name}: appending`, (t) => appending(t, createFixture));
-  t.test(`${driver.name}: retries`, (t) => retries(t, createFixture));
-  t.test(`${driver.name}: history`, (t) => history(t, createFixture));
-  t.test(`${driver.name}: inbox`, (t) => inbox(t, createFixture));
-  t.test(`${driver.name}: streams, states`, (t) => streamStates(t, createFixture));
-  t.test(`${driver.name}: streams, reads`, (t) => streamReads(t, createFixture));
-  t.test(`${driver.name}: streams, retries`, (t) => streamRetries(t, createFixture));
+  t.test(`${driver.name}: the store rejects calls before start and after close`, (t) =>
+    lifeCycle(t, driver),
+  );
+  t.test(`${driver.name}: devices of users are stored`, (t) => users(t, createFixture));
+  t.test(`${driver.name}: channels are created and changed`, (t) => channels(t, createFixture));
+  t.test(`${driver.name}: members are added and removed`, (t) => members(t, createFixture));
+  t.test(`${driver.name}: the store returns the facts that a send depends on`, (t) =>
+    facts(t, createFixture),
+  );
+  t.test(`${driver.name}: a send without permission is refused`, (t) =>
+    permissions(t, createFixture),
+  );
+  t.test(`${driver.name}: messages are numbered, stored and published`, (t) =>
+    appending(t, createFixture),
+  );
+  t.test(`${driver.name}: a retried message is stored once`, (t) => retries(t, createFixture));
+  t.test(`${driver.name}: stored messages can be read`, (t) => history(t, createFixture));
+  t.test(`${driver.name}: commands stay in the inbox until they are acknowledged`, (t) =>
+    inbox(t, createFixture),
+  );
+  t.test(`${driver.name}: streams follow the table of states`, (t) =>
+    streamStates(t, createFixture),
+  );
+  t.test(`${driver.name}: streams can be read while they run and after they end`, (t) =>
+    streamReads(t, createFixture),
+  );
+  t.test(`${driver.name}: a retried stream event has no effect`, (t) =>
+    streamRetries(t, createFixture),
+  );
   if (driver.supportsClock)
-    t.test(`${driver.name}: streams, ends`, (t) => streamEnds(t, createFixture));
-  t.test(`${driver.name}: conversations`, (t) => conversations(t, createFixture));
-  t.test(`${driver.name}: unread`, (t) => unread(t, createFixture));
-  t.test(`${driver.name}: positions`, (t) => positions(t, createFixture));
-  t.test(`${driver.name}: limits`, (t) => limits(t, createFixture));
-  t.test(`${driver.name}: system accounts`, (t) => systemAccounts(t, createFixture));
-  t.test(`${driver.name}: managers`, (t) => managers(t, createFixture));
+    t.test(`${driver.name}: streams end, are stopped or are interrupted`, (t) =>
+      streamEnds(t, createFixture),
+    );
+  t.test(`${driver.name}: conversations are listed and read`, (t) =>
+    conversations(t, createFixture),
+  );
+  t.test(`${driver.name}: unread counts follow the table of cases`, (t) =>
+    unread(t, createFixture),
+  );
+  t.test(`${driver.name}: read positions follow users, members and time`, (t) =>
+    positions(t, createFixture),
+  );
+  t.test(`${driver.name}: channels and inboxes stay within their limits`, (t) =>
+    limits(t, createFixture),
+  );
+  t.test(`${driver.name}: system accounts are stored`, (t) => systemAccounts(t, createFixture));
+  t.test(`${driver.name}: passwords and access tokens of managers are stored`, (t) =>
+    managers(t, createFixture),
+  );
   if (!driver.supportsClock) return;
-  t.test(`${driver.name}: time`, (t) => time(t, createFixture));
-  t.test(`${driver.name}: limits and streams`, (t) => limitsOfStreams(t, createFixture));
-  t.test(`${driver.name}: time and inboxes`, (t) => inboxTime(t, createFixture));
+  t.test(`${driver.name}: messages, retries and access tokens expire`, (t) =>
+    time(t, createFixture),
+  );
+  t.test(`${driver.name}: streams are removed with the messages of their channel`, (t) =>
+    limitsOfStreams(t, createFixture),
+  );
+  t.test(`${driver.name}: commands expire in the inbox`, (t) => inboxTime(t, createFixture));
 }
 
 async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
@@ -79,12 +112,12 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     store.ping(),
   ];
 
-  t.test("before start every call is refused as unavailable", async (t) => {
+  t.test("every call before start is rejected with unavailable", async (t) => {
     const { store } = new StoreFixture(await driver.createLocation(t));
     for (const call of calls(store)) t.equal(await codeOf(call), "unavailable");
   });
 
-  t.test("after close every call is refused as unavailable", async (t) => {
+  t.test("every call after close is rejected with unavailable", async (t) => {
     const { store } = new StoreFixture(await driver.createLocation(t));
     await store.start();
     await store.ping();
@@ -92,7 +125,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     for (const call of calls(store)) t.equal(await codeOf(call), "unavailable");
   });
 
-  t.test("closing finishes what is under way and takes nothing new", async (t) => {
+  t.test("closing completes the calls in progress and rejects new ones", async (t) => {
     const fixture = new StoreFixture(await driver.createLocation(t));
     const { store } = fixture;
     await store.start();
@@ -100,10 +133,10 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     const created = store.createChannel(group("late"), ["alice"]);
     const commands = Array.from({ length: 50 }, () => store.appendCommand(commandOf()));
     const closed = store.close();
-    t.equal(await codeOf(store.append(draftOf())), "unavailable");
-    t.equal((await Promise.all(sends)).at(-1)?.messageSeq, 50);
-    t.equal(await created, true);
-    t.equal((await Promise.all(commands)).length, 50);
+    t.equal(await codeOf(store.append(draftOf())), "unavailable", "a call after close is rejected");
+    t.equal((await Promise.all(sends)).at(-1)?.messageSeq, 50, "messages in progress are stored");
+    t.equal(await created, true, "a channel in progress is created");
+    t.equal((await Promise.all(commands)).length, 50, "commands in progress are stored");
     await closed;
     fixture.store = fixture.create();
     await fixture.store.start();
@@ -113,7 +146,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     await fixture.store.close();
   });
 
-  t.test("close may be called twice, at once or later, and before start", async (t) => {
+  t.test("close may be called before start, and several times", async (t) => {
     const fixture = new StoreFixture(await driver.createLocation(t));
     await fixture.store.close();
     fixture.store = fixture.create();
@@ -131,7 +164,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
 async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
   const hash = (byte: number) => new Uint8Array(32).fill(byte);
 
-  t.test("a device is given back as stored, also after a restart", async (t) => {
+  t.test("a device is returned as stored, also after a restart", async (t) => {
     const fixture = await createFixture(t);
     const device = {
       uid: "alice",
@@ -148,20 +181,23 @@ async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
     t.same(await fixture.store.device("alice", 1), device);
   });
 
-  t.test("of replacements at once each returns the one before it", async (t) => {
-    const { store } = await createFixture(t);
-    const olds = await Promise.all(
-      Array.from({ length: 20 }, (_, i) =>
-        store.putDevice({ uid: "a", flag: 0, level: 0, tokenHash: hash(i) }),
-      ),
-    );
-    const last = await store.device("a", 0);
-    const seen = [...olds, last].flatMap((d) => (d ? [d.tokenHash[0]] : []));
-    t.equal(seen.length, 20);
-    t.equal(new Set(seen).size, 20, "no replacement was lost");
-  });
+  t.test(
+    "each of several replacements at the same time returns the device that it replaced",
+    async (t) => {
+      const { store } = await createFixture(t);
+      const replaced = await Promise.all(
+        Array.from({ length: 20 }, (_, i) =>
+          store.putDevice({ uid: "a", flag: 0, level: 0, tokenHash: hash(i) }),
+        ),
+      );
+      const last = await store.device("a", 0);
+      const hashes = [...replaced, last].flatMap((device) => (device ? [device.tokenHash[0]] : []));
+      t.equal(hashes.length, 20);
+      t.equal(new Set(hashes).size, 20, "no replacement was lost");
+    },
+  );
 
-  t.test("an empty token hash is kept as empty", async (t) => {
+  t.test("an empty token hash is stored as empty", async (t) => {
     const { store } = await createFixture(t);
     const device = {
       uid: "a",
@@ -193,16 +229,16 @@ async function systemAccounts(t: Test, createFixture: FixtureFactory): Promise<v
 }
 
 async function managers(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a password is stored once", async (t) => {
+  t.test("the first of several passwords is stored, and every call returns it", async (t) => {
     const fixture = await createFixture(t);
     const put = (hash: string) => fixture.store.putPasswordOnce("admin", { passwordHash: hash });
-    const answers = await Promise.all([put("h1"), put("h2"), put("h3")]);
-    t.equal(new Set(answers.map((a) => a.passwordHash)).size, 1);
+    const results = await Promise.all([put("h1"), put("h2"), put("h3")]);
+    t.equal(new Set(results.map((result) => result.passwordHash)).size, 1);
     await fixture.reopen();
-    t.same(await put("h4"), answers[0]);
+    t.same(await put("h4"), results[0]);
   });
 
-  t.test("an access token has its owner until it is removed", async (t) => {
+  t.test("an access token names its owner until it is removed", async (t) => {
     const fixture = await createFixture(t);
     const hash = new Uint8Array(32).fill(7);
     const later = fixture.nowMs + 86_400_000 * 365 * 50;

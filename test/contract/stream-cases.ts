@@ -1,8 +1,21 @@
 // The state machine of streams as a table [spec: Streaming text session; decisions: Messages and
-// events]: what each call answers and publishes in each state. Data only; `store-streams.ts` asks
-// every driver.
+// events]: the result of each call in each state, and the events that it publishes. The file has
+// data only; `store-streams.ts` tests every driver with it.
 
-/** What the channel has before the call. "s" is the stream that the call names, "o" another one. */
+/**
+ * State of the channel before the call. Stream "s" is the one that the call is for, and "o" is
+ * another stream of the channel.
+ *
+ * | none                  | no stream and no message                            |
+ * | other active          | stream "o" is active                                |
+ * | taken                 | a plain message has the clientMsgNo "s"             |
+ * | taken, other active   | both of the above                                   |
+ * | active                | stream "s" is active                                |
+ * | closed                | stream "s" has ended                                |
+ * | cancelled             | a forced start of stream "o" has ended stream "s"   |
+ * | stopped               | `cancelStream` has ended stream "s"                 |
+ * | interrupted           | stream "s" has ended because no event came          |
+ */
 export type Precondition =
   | "none"
   | "other active"
@@ -14,29 +27,37 @@ export type Precondition =
   | "stopped"
   | "interrupted";
 
+/**
+ * The call. "repeated" means that the event has the id of an earlier event. "silence" ends all
+ * streams without a recent event, and "message" appends a plain message with the clientMsgNo "s".
+ */
 export type StreamCall =
   | "start"
   | "forced start"
   | "start by bob"
   | "content"
-  | "known content"
+  | "repeated content"
   | "tool"
-  | "known tool"
+  | "repeated tool"
   | "end"
   | "cancel"
   | "silence"
   | "message";
 
 /**
- * The answer, then what is published. The answer: verdict and state (`-`: no such stream); of
- * `message`, a plain message with the stream's clientMsgNo, `new` or `retry`; of `silence`, which
- * is about all streams, `-`. An event: stream, index, type and the state behind it.
+ * The result of the call and the events that it publishes.
+ *
+ * The result is the verdict and the state of stream "s", or `-` if there is no such stream. The
+ * result of `message` is `new` or `retry`, and the result of `silence` is `-`.
+ *
+ * A published stream event is written as name of the stream, index, type, and the state after the
+ * event. A published message is written as `message`.
  */
-export type Outcome = readonly [answer: string, ...published: string[]];
+export type Outcome = readonly [result: string, ...published: string[]];
 
 /**
- * How a state comes about, call by call; "e0" and so on are ids of events. The active stream has
- * the indexes 0 to 2.
+ * The calls by which each state is reached. "e0" and so on are event ids. The active stream has
+ * events with the indexes 0 to 2.
  */
 export const PRECEDING_CALLS: Readonly<Record<Precondition, readonly string[]>> = {
   none: [],
@@ -58,9 +79,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["done active", "message", "s 0 start active"],
     "start by bob": ["done active", "message", "s 0 start active"],
     content: MISSING,
-    "known content": MISSING,
+    "repeated content": MISSING,
     tool: MISSING,
-    "known tool": MISSING,
+    "repeated tool": MISSING,
     end: MISSING,
     cancel: MISSING,
     silence: ["-"],
@@ -71,9 +92,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["done active", "o 1 end cancelled", "message", "s 0 start active"],
     "start by bob": ["running -"],
     content: MISSING,
-    "known content": MISSING,
+    "repeated content": MISSING,
     tool: MISSING,
-    "known tool": MISSING,
+    "repeated tool": MISSING,
     end: MISSING,
     cancel: MISSING,
     silence: ["-", "o 1 end interrupted"],
@@ -84,9 +105,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["taken -"],
     "start by bob": ["done active", "message", "s 0 start active"],
     content: MISSING,
-    "known content": MISSING,
+    "repeated content": MISSING,
     tool: MISSING,
-    "known tool": MISSING,
+    "repeated tool": MISSING,
     end: MISSING,
     cancel: MISSING,
     silence: ["-"],
@@ -97,9 +118,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["taken -"],
     "start by bob": ["running -"],
     content: MISSING,
-    "known content": MISSING,
+    "repeated content": MISSING,
     tool: MISSING,
-    "known tool": MISSING,
+    "repeated tool": MISSING,
     end: MISSING,
     cancel: MISSING,
     silence: ["-", "o 1 end interrupted"],
@@ -110,9 +131,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["done active"],
     "start by bob": ["done active"],
     content: ["done active", "s 3 content active"],
-    "known content": ["done active"],
+    "repeated content": ["done active"],
     tool: ["done active", "s 3 tool active"],
-    "known tool": ["done active"],
+    "repeated tool": ["done active"],
     end: ["done closed", "s 3 end closed"],
     cancel: ["done cancelled", "s 3 end cancelled"],
     silence: ["-", "s 3 end interrupted"],
@@ -123,9 +144,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["closed closed"],
     "start by bob": ["closed closed"],
     content: ["closed closed"],
-    "known content": ["done closed"],
+    "repeated content": ["done closed"],
     tool: ["missing closed"],
-    "known tool": ["done closed"],
+    "repeated tool": ["done closed"],
     end: ["done closed"],
     cancel: ["done closed"],
     silence: ["-"],
@@ -136,9 +157,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["closed cancelled"],
     "start by bob": ["closed cancelled"],
     content: ["closed cancelled"],
-    "known content": ["done cancelled"],
+    "repeated content": ["done cancelled"],
     tool: ["missing cancelled"],
-    "known tool": ["done cancelled"],
+    "repeated tool": ["done cancelled"],
     end: ["done cancelled"],
     cancel: ["done cancelled"],
     silence: ["-", "o 1 end interrupted"],
@@ -149,9 +170,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["closed cancelled"],
     "start by bob": ["closed cancelled"],
     content: ["stopped cancelled"],
-    "known content": ["done cancelled"],
+    "repeated content": ["done cancelled"],
     tool: ["stopped cancelled"],
-    "known tool": ["done cancelled"],
+    "repeated tool": ["done cancelled"],
     end: ["done cancelled"],
     cancel: ["done cancelled"],
     silence: ["-"],
@@ -162,9 +183,9 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     "forced start": ["closed interrupted"],
     "start by bob": ["closed interrupted"],
     content: ["closed interrupted"],
-    "known content": ["done interrupted"],
+    "repeated content": ["done interrupted"],
     tool: ["missing interrupted"],
-    "known tool": ["done interrupted"],
+    "repeated tool": ["done interrupted"],
     end: ["done interrupted"],
     cancel: ["done interrupted"],
     silence: ["-"],

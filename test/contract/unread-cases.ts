@@ -1,16 +1,16 @@
-// Where users stand in conversations, as a table [ports: ConversationStore]: what happens, and how
-// users stand then. Data only; `store-unread.ts` asks every driver.
+// Read positions and unread counts as a table [ports: ConversationStore]: steps, and the users'
+// positions after them. The file has data only; `store-unread.ts` tests every driver with it.
 
 import type { ChannelFlags } from "../../src/broker/model.ts";
 import type { Membership } from "../../src/broker/ports.ts";
 
-/** Something that happens, in the case's group unless it names another user. */
-export type Move =
+/** A step of a case. It happens in the case's group, unless it names another user. */
+export type UnreadStep =
   | {
       readonly kind: "send";
       readonly count: number;
       readonly from: string;
-      /** The other user; absent: the group. */
+      /** The other user of a personal channel. Absent for the group. */
       readonly to?: string;
       readonly redDot: boolean;
       readonly expireS: number;
@@ -35,74 +35,79 @@ export type Move =
   | { readonly kind: "pass"; readonly ms: number };
 
 /**
- * By user (`bob`, or `bob with alice` for their personal channel): headSeq, readSeq, unread,
- * deletedSeq and the seq of the last message shown, `-` if there is none, and lists leave the
- * conversation out. `none`: no conversation, no member.
+ * Positions by user: `bob`, or `bob with alice` for their personal channel. A position is headSeq,
+ * readSeq, unread, deletedSeq, and the seq of the last message that is shown. If no message is
+ * shown, the seq is `-`, and lists leave the conversation out. The position is `none` if the user
+ * has no such conversation.
  */
-type Standings = Readonly<Record<string, string>>;
+type Positions = Readonly<Record<string, string>>;
 
+/** A sequence of steps, each with the positions that are expected after it. */
 export interface UnreadCase {
-  readonly what: string;
-  /** How many messages the channel keeps, and for how long; absent: all, for ever. */
+  readonly title: string;
+  /** Number of newest messages that the channel keeps. Absent if there is no limit. */
   readonly maxChannelMessages?: number;
+  /** Seconds for which the channel keeps a message. Absent if there is no limit. */
   readonly retentionS?: number;
-  readonly lines: readonly (readonly [Move, Standings?])[];
+  readonly lines: readonly (readonly [UnreadStep, Positions?])[];
 }
 
-type Send = Extract<Move, { readonly kind: "send" }>;
-const send = (count: number, over: Partial<Send> = {}): Move => ({
+type Send = Extract<UnreadStep, { readonly kind: "send" }>;
+const send = (count: number, over: Partial<Send> = {}): UnreadStep => ({
   ...{ kind: "send", count, from: "alice", redDot: true, expireS: 0 },
   noPersist: false,
   ...over,
 });
-const silent = (count: number, over: Partial<Send> = {}) => send(count, { redDot: false, ...over });
-const by = (from: string, over: Partial<Send> = {}) => send(1, { from, ...over });
-const read = (uid: string, seq: number): Move => ({ kind: "read", uid, seq });
-const unread = (uid: string, count: number): Move => ({
+const sendWithoutDot = (count: number, over: Partial<Send> = {}) =>
+  send(count, { redDot: false, ...over });
+const sendFrom = (from: string, over: Partial<Send> = {}) => send(1, { from, ...over });
+const read = (uid: string, seq: number): UnreadStep => ({ kind: "read", uid, seq });
+const unread = (uid: string, count: number): UnreadStep => ({
   ...{ kind: "unread", uid, unread: count },
 });
-const remove = (uid: string): Move => ({ kind: "delete", uid });
-const join = (uid: string, membership: Membership = "permanent"): Move => ({
+const deleteFor = (uid: string): UnreadStep => ({ kind: "delete", uid });
+const join = (uid: string, membership: Membership = "permanent"): UnreadStep => ({
   ...{ kind: "join", uid, membership },
 });
-const leave = (uid: string, membership: Membership = "permanent"): Move => ({
+const leave = (uid: string, membership: Membership = "permanent"): UnreadStep => ({
   ...{ kind: "leave", uid, membership },
 });
-const reset = (...uids: readonly string[]): Move => ({ kind: "reset", uids });
-const flags = (some: ChannelFlags): Move => ({ kind: "flags", flags: some });
-const passS = (seconds: number): Move => ({ kind: "pass", ms: seconds * 1000 });
-const STREAM: Move = { kind: "stream" };
-const COMMAND: Move = { kind: "command" };
-const SWEEP: Move = { kind: "sweep" };
-const RESTART: Move = { kind: "restart" };
+const reset = (...uids: readonly string[]): UnreadStep => ({ kind: "reset", uids });
+const flags = (values: ChannelFlags): UnreadStep => ({ kind: "flags", flags: values });
+const passS = (seconds: number): UnreadStep => ({ kind: "pass", ms: seconds * 1000 });
+const STREAM: UnreadStep = { kind: "stream" };
+const COMMAND: UnreadStep = { kind: "command" };
+const SWEEP: UnreadStep = { kind: "sweep" };
+const RESTART: UnreadStep = { kind: "restart" };
 
 /**
- * Each begins with an empty group of alice, bob and carol; all is looked at again behind a restart.
+ * Each case begins with an empty group of alice, bob and carol. All positions are checked again
+ * after a restart.
  */
 export const UNREAD_CASES: readonly UnreadCase[] = [
   {
-    what: "messages with a red dot behind the position are unread",
+    title: "messages with a red dot after the read position are unread",
     lines: [
       [send(3), { bob: "3 0 3 0 3" }],
-      [silent(2), { bob: "5 0 3 0 5" }],
+      [sendWithoutDot(2), { bob: "5 0 3 0 5" }],
       [send(1), { bob: "6 0 4 0 6", carol: "6 0 4 0 6" }],
       [RESTART, { bob: "6 0 4 0 6" }],
       [send(2)],
-      [silent(1), { bob: "9 0 6 0 9" }],
+      [sendWithoutDot(1), { bob: "9 0 6 0 9" }],
       [read("bob", 4), { bob: "9 4 3 0 9" }],
     ],
   },
   {
-    what: "a conversation without a message stands at 0 and is not changed",
+    title: "a conversation without messages has position 0 and is not changed",
     lines: [
       [read("bob", 5), { bob: "0 0 0 0 -", carol: "0 0 0 0 -" }],
       [unread("bob", 5), { bob: "0 0 0 0 -" }],
-      [remove("bob"), { bob: "0 0 0 0 -" }],
+      [deleteFor("bob"), { bob: "0 0 0 0 -" }],
       [send(1), { bob: "1 0 1 0 1" }],
     ],
   },
   {
-    what: "an unstored message and a command are in no conversation, a stream is",
+    title: "a stream counts in a conversation, unstored messages and commands do not",
     lines: [
       [send(1, { noPersist: true }), { bob: "0 0 0 0 -" }],
       [COMMAND, { bob: "0 0 0 0 -" }],
@@ -111,26 +116,26 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "an own message reads all before it, for its sender",
+    title: "sending a message moves the sender's read position to it",
     lines: [
       [send(3)],
-      [by("bob"), { bob: "4 4 0 0 4" }],
+      [sendFrom("bob"), { bob: "4 4 0 0 4" }],
       [send(2), { bob: "6 4 2 0 6", alice: "6 6 0 0 6", carol: "6 0 6 0 6" }],
       [RESTART, { bob: "6 4 2 0 6" }],
-      [by("bob"), { bob: "7 7 0 0 7", carol: "7 0 7 0 7" }],
-      [by("bob", { redDot: false }), { bob: "8 8 0 0 8", carol: "8 0 7 0 8" }],
+      [sendFrom("bob"), { bob: "7 7 0 0 7", carol: "7 0 7 0 7" }],
+      [sendFrom("bob", { redDot: false }), { bob: "8 8 0 0 8", carol: "8 0 7 0 8" }],
     ],
   },
   {
-    what: "an own message that expires reads all before it, too",
+    title: "sending a message that expires moves the sender's read position to it",
     lines: [
       [send(2)],
-      [by("bob", { expireS: 10 }), { bob: "3 3 0 0 3", carol: "3 0 3 0 3" }],
+      [sendFrom("bob", { expireS: 10 }), { bob: "3 3 0 0 3", carol: "3 0 3 0 3" }],
       [passS(10), { bob: "3 3 0 0 2", carol: "3 0 2 0 2" }],
     ],
   },
   {
-    what: "each side of a personal channel has its own count",
+    title: "each user of a personal channel has a separate unread count",
     lines: [
       [send(3, { to: "bob" }), { "bob with alice": "3 0 3 0 3" }],
       [
@@ -145,14 +150,14 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "what users write to themselves they have read",
+    title: "messages that users send to themselves are read",
     lines: [
       [send(2, { from: "bob", to: "bob" }), { "bob with bob": "2 2 0 0 2" }],
       [{ kind: "read", uid: "bob", with: "bob", seq: 0 }, { "bob with bob": "2 0 2 0 2" }],
     ],
   },
   {
-    what: "the position moves both ways and is clipped to the channel's seqs",
+    title: "the read position can be moved forward and back, within the seqs of the channel",
     lines: [
       [send(10)],
       [read("bob", 7), { bob: "10 7 3 0 10" }],
@@ -163,36 +168,36 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "a position put back stays there until the next own message",
+    title: "a read position that was moved back stays until the user sends a message",
     lines: [
       [send(3)],
-      [by("bob")],
+      [sendFrom("bob")],
       [read("bob", 1), { bob: "4 1 3 0 4" }],
       [send(1), { bob: "5 1 4 0 5" }],
       [RESTART, { bob: "5 1 4 0 5" }],
-      [by("bob"), { bob: "6 6 0 0 6" }],
+      [sendFrom("bob"), { bob: "6 6 0 0 6" }],
       [send(1), { bob: "7 6 1 0 7" }],
     ],
   },
   {
-    what: "a position put forward stays there, and an own message takes it on",
+    title: "a read position that was moved forward stays until the user sends a message",
     lines: [
-      [by("bob")],
+      [sendFrom("bob")],
       [send(4)],
       [read("bob", 3), { bob: "5 3 2 0 5" }],
       [send(1), { bob: "6 3 3 0 6" }],
-      [by("bob"), { bob: "7 7 0 0 7" }],
+      [sendFrom("bob"), { bob: "7 7 0 0 7" }],
       [read("bob", 7), { bob: "7 7 0 0 7" }],
       [send(1), { bob: "8 7 1 0 8" }],
     ],
   },
   {
-    what: "so many unread as asked for, as far as there are, from the newest on",
+    title: "setting an unread count makes that number of newest messages unread, or all of them",
     lines: [
       [send(3)],
-      [silent(2)],
+      [sendWithoutDot(2)],
       [send(2)],
-      [silent(1)],
+      [sendWithoutDot(1)],
       [unread("bob", 1), { bob: "8 6 1 0 8" }],
       [unread("bob", 2), { bob: "8 5 2 0 8" }],
       [unread("bob", 3), { bob: "8 2 3 0 8" }],
@@ -201,23 +206,23 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "of a deleted conversation nothing earlier is shown again",
+    title: "messages before the deletion of a conversation are not shown again",
     lines: [
       [send(3)],
-      [remove("bob"), { bob: "3 3 0 3 -", carol: "3 0 3 0 3" }],
+      [deleteFor("bob"), { bob: "3 3 0 3 -", carol: "3 0 3 0 3" }],
       [read("bob", 1), { bob: "3 3 0 3 -" }],
       [unread("bob", 2), { bob: "3 3 0 3 -" }],
       [RESTART, { bob: "3 3 0 3 -" }],
       [send(2), { bob: "5 3 2 3 5" }],
       [unread("bob", 9), { bob: "5 3 2 3 5" }],
       [read("bob", 0), { bob: "5 3 2 3 5" }],
-      [by("bob"), { bob: "6 6 0 3 6" }],
+      [sendFrom("bob"), { bob: "6 6 0 3 6" }],
       [unread("bob", 9), { bob: "6 3 3 3 6" }],
-      [remove("bob"), { bob: "6 6 0 6 -" }],
+      [deleteFor("bob"), { bob: "6 6 0 6 -" }],
     ],
   },
   {
-    what: "only members have the conversation of a group that is there",
+    title: "only members of an existing group have its conversation",
     lines: [
       [send(1), { dave: "none" }],
       [read("dave", 1), { dave: "none" }],
@@ -226,7 +231,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "a user who joins has read what was there",
+    title: "a user who joins a group has read all earlier messages",
     lines: [
       [send(3)],
       [join("dave"), { dave: "3 3 0 0 3" }],
@@ -239,7 +244,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "leaving forgets the position; a user who comes back has read all",
+    title: "a user who leaves a group and returns has read all messages",
     lines: [
       [send(4)],
       [read("bob", 2)],
@@ -251,21 +256,21 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "leaving forgets own messages and what was deleted",
+    title: "a user who leaves a group and returns sees messages that the user had deleted",
     lines: [
       [send(2)],
-      [by("bob")],
-      [remove("bob"), { bob: "3 3 0 3 -" }],
+      [sendFrom("bob")],
+      [deleteFor("bob"), { bob: "3 3 0 3 -" }],
       [leave("bob")],
       [join("bob"), { bob: "3 3 0 0 3" }],
       [read("bob", 1), { bob: "3 1 2 0 3" }],
     ],
   },
   {
-    what: "a user who holds the other kind of membership stays and keeps all",
+    title: "a user who loses one of two kinds of membership keeps the position",
     lines: [
       [send(4)],
-      [remove("carol")],
+      [deleteFor("carol")],
       [join("carol", "temporary")],
       [leave("carol"), { carol: "4 4 0 4 -" }],
       [send(1), { carol: "5 4 1 4 5" }],
@@ -273,7 +278,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "a list that is replaced forgets those it leaves out",
+    title: "replacing the member list removes the positions of users who are left out",
     lines: [
       [send(3)],
       [read("bob", 1)],
@@ -284,18 +289,18 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "a large group has no unread and keeps no positions",
+    title: "a large group has no unread messages and stores no positions",
     lines: [
       [flags({ large: true })],
       [send(3), { bob: "3 3 0 0 3" }],
       [read("bob", 1), { bob: "3 3 0 0 3" }],
       [unread("bob", 2), { bob: "3 3 0 0 3" }],
-      [remove("bob"), { bob: "3 3 0 0 3" }],
+      [deleteFor("bob"), { bob: "3 3 0 0 3" }],
       [join("dave"), { dave: "3 3 0 0 3" }],
     ],
   },
   {
-    what: "a group that becomes large has no unread while it is",
+    title: "a group has no unread messages while it is large",
     lines: [
       [send(3)],
       [read("bob", 1), { bob: "3 1 2 0 3" }],
@@ -306,24 +311,24 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "own messages of a group count also when it was large meanwhile",
+    title: "a message sent while a group was large has moved the sender's read position",
     lines: [
-      [by("bob")],
+      [sendFrom("bob")],
       [flags({ large: true })],
       [SWEEP],
-      [by("carol")],
+      [sendFrom("carol")],
       [RESTART],
       [SWEEP],
       [flags({ large: false }), { bob: "2 1 1 0 2", carol: "2 2 0 0 2" }],
     ],
   },
   {
-    what: "a message that expires is unread and last until then",
+    title: "a message is unread, and may be the last message, until it expires",
     lines: [
       [send(1)],
       [send(2, { expireS: 10 })],
       [send(1, { expireS: 20 })],
-      [silent(1, { expireS: 20 }), { bob: "5 0 4 0 5" }],
+      [sendWithoutDot(1, { expireS: 20 }), { bob: "5 0 4 0 5" }],
       [RESTART, { bob: "5 0 4 0 5" }],
       [passS(9.999), { bob: "5 0 4 0 5" }],
       [passS(0.001), { bob: "5 0 2 0 5" }],
@@ -334,7 +339,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "a conversation all of which expired leaves the list",
+    title: "a conversation whose messages have all expired is not listed",
     lines: [
       [send(2, { expireS: 5 }), { bob: "2 0 2 0 2" }],
       [passS(5), { bob: "2 0 0 0 -" }],
@@ -343,7 +348,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "of messages that expire the newest 1000 count, beside all others",
+    title: "the newest 1000 expiring messages and all others count as unread",
     lines: [
       [send(2)],
       [send(700, { expireS: 60 }), { bob: "702 0 702 0 702" }],
@@ -360,26 +365,26 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    what: "what a channel does not keep is not unread",
+    title: "messages beyond the limit of the channel are not unread",
     maxChannelMessages: 10,
     lines: [
       [send(20)],
       [send(4, { expireS: 1000 })],
-      [silent(1)],
+      [sendWithoutDot(1)],
       [send(5, { expireS: 1000 })],
       [send(3), { bob: "33 0 32 0 33" }],
       [SWEEP, { bob: "33 0 9 0 33" }],
       [RESTART, { bob: "33 0 9 0 33" }],
       [read("bob", 5), { bob: "33 5 9 0 33" }],
       [unread("bob", 4), { bob: "33 29 4 0 33" }],
-      [remove("carol"), { carol: "33 33 0 33 -" }],
+      [deleteFor("carol"), { carol: "33 33 0 33 -" }],
       [send(10)],
       [SWEEP, { bob: "43 29 10 0 43", carol: "43 33 10 33 43" }],
       [unread("bob", 100), { bob: "43 33 10 0 43" }],
     ],
   },
   {
-    what: "what is past retention is neither unread nor last",
+    title: "messages older than the retention time are neither unread nor the last message",
     retentionS: 60,
     lines: [
       [send(2)],

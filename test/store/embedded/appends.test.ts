@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { open } from "lmdb";
 import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-fixture.ts";
-import { retry } from "../../contract/store-inbox-fixture.ts";
+import { commandRetryOf } from "../../contract/store-inbox-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
@@ -36,7 +36,7 @@ t.test(
     const first = store.append(retryOf("n"));
     await turn();
     let isAnswered = false;
-    const again = store.appendCommand(retry("n"));
+    const again = store.appendCommand(commandRetryOf("n"));
     void again.then(() => {
       isAnswered = true;
     });
@@ -78,7 +78,7 @@ t.test(
     fail.sync = true;
     const first = codeOf(store.append(retryOf("n")));
     await turn();
-    const again = store.appendCommand(retry("n"));
+    const again = store.appendCommand(commandRetryOf("n"));
     t.equal(await first, "unavailable");
     t.match(await again, { duplicate: false });
   },
