@@ -1,9 +1,9 @@
-// Listen addresses as text.
+// Parsing, formatting and comparing listen addresses.
 
 import { formatAddress, isLoopback, parseAddress, sameAddress } from "../../src/lib/address.ts";
 import { t } from "../support/suite.ts";
 
-t.test("host:port, [ipv6]:port and :port are read", async (t) => {
+t.test("host:port, [ipv6]:port and :port are parsed as addresses", async (t) => {
   const cases: readonly [string, string, number][] = [
     ["127.0.0.1:5001", "127.0.0.1", 5001],
     ["[::1]:5001", "::1", 5001],
@@ -15,25 +15,25 @@ t.test("host:port, [ipv6]:port and :port are read", async (t) => {
   for (const [text, host, port] of cases) t.same(parseAddress(text), { host, port }, text);
 });
 
-t.test("everything else is no address", async (t) => {
-  const wrong = ["", "5001", "host", "host:", "::1:5001", "[::1]", "a:65536"];
-  for (const text of [...wrong, "a:-1", "a b:1", "http://a:1", "[a]:b", "a:1 "])
+t.test("a text of any other form is not an address", async (t) => {
+  const invalid = ["", "5001", "host", "host:", "::1:5001", "[::1]", "a:65536"];
+  for (const text of [...invalid, "a:-1", "a b:1", "http://a:1", "[a]:b", "a:1 "])
     t.equal(parseAddress(text), undefined, text);
 });
 
-t.test("an address is written as it is read", async (t) => {
+t.test("formatting a parsed address returns the original text", async (t) => {
   for (const text of ["127.0.0.1:5001", "[::1]:5001"])
     t.equal(formatAddress(parseAddress(text) ?? { host: "", port: 0 }), text);
 });
 
-t.test("loopback is 127/8, ::1 and localhost", async (t) => {
-  const own = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"];
-  for (const host of own) t.equal(isLoopback(host), true, host);
+t.test("the loopback hosts are 127.0.0.0/8, ::1 and localhost", async (t) => {
+  const loopback = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"];
+  for (const host of loopback) t.equal(isLoopback(host), true, host);
   const others = ["0.0.0.0", "::", "10.0.0.1", "127.evil.example", "localhost.x"];
   for (const host of others) t.equal(isLoopback(host), false, host);
 });
 
-t.test("two free ports are never one listener", async (t) => {
+t.test("addresses with equal hosts and ports conflict, unless the port is 0", async (t) => {
   const at = (port: number) => ({ host: "127.0.0.1", port });
   t.equal(sameAddress(at(1), at(1)), true);
   t.equal(sameAddress(at(1), at(2)), false);

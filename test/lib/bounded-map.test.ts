@@ -1,22 +1,25 @@
-// The bounded map: what stays and what leaves.
+// Which entries a bounded map drops when it is full.
 
 import { BoundedMap } from "../../src/lib/bounded-map.ts";
 import { t } from "../support/suite.ts";
 
-t.test("what was put in first leaves first", async (t) => {
-  const map = new BoundedMap<string, number>(2);
-  map.set("a", 1);
-  map.set("b", 2);
-  map.set("a", 3);
-  t.equal(map.get("a"), 3);
-  map.set("c", 4);
-  t.equal(map.get("a"), undefined);
-  t.equal(map.get("b"), 2);
-  t.equal(map.get("c"), 4);
-  t.equal(map.size, 2);
-});
+t.test(
+  "a full map drops its oldest entry, and setting a key again does not renew it",
+  async (t) => {
+    const map = new BoundedMap<string, number>(2);
+    map.set("a", 1);
+    map.set("b", 2);
+    map.set("a", 3);
+    t.equal(map.get("a"), 3);
+    map.set("c", 4);
+    t.equal(map.get("a"), undefined);
+    t.equal(map.get("b"), 2);
+    t.equal(map.get("c"), 4);
+    t.equal(map.size, 2);
+  },
+);
 
-t.test("a deleted key makes room", async (t) => {
+t.test("deleting a key makes room for another one", async (t) => {
   const map = new BoundedMap<string, number>(1);
   map.set("a", 1);
   map.delete("a");
@@ -25,7 +28,7 @@ t.test("a deleted key makes room", async (t) => {
   t.equal(map.get("b"), 2);
 });
 
-t.test("a renewed key leaves last", async (t) => {
+t.test("a renewed key is dropped last", async (t) => {
   const map = new BoundedMap<string, number>(2);
   map.set("a", 1);
   map.set("b", 2);

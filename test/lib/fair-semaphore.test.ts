@@ -1,4 +1,4 @@
-// Work in turns between keys, on steps that end when the test says so.
+// The order in which a fair semaphore runs the steps of several keys.
 
 import { FairSemaphore } from "../../src/lib/fair-semaphore.ts";
 import { t } from "../support/suite.ts";
@@ -8,49 +8,50 @@ const turns = async (): Promise<void> => {
   for (let i = 0; i < 4; i++) await nextTurn();
 };
 
-function stage(places: number, maxWaiting = 100) {
-  const line = new FairSemaphore(places, maxWaiting, () => new Error("full"));
-  const begun: string[] = [];
+/** Creates a semaphore and steps that end when `end` is called. */
+function stage(permits: number, maxWaiting = 100) {
+  const semaphore = new FairSemaphore(permits, maxWaiting, () => new Error("full"));
+  const started: string[] = [];
   const ends = new Map<string, () => void>();
   const run = (name: string) =>
-    line.run(name.charAt(0), () => {
-      begun.push(name);
+    semaphore.run(name.charAt(0), () => {
+      started.push(name);
       return new Promise<void>((done) => ends.set(name, done));
     });
   const end = async (name: string) => {
     ends.get(name)?.();
     await turns();
   };
-  return { line, begun, run, end };
+  return { semaphore, started, run, end };
 }
 
-t.test("permits go round among the keys that wait", async (t) => {
-  const { begun, run, end } = stage(1);
+t.test("free permits go to the waiting keys in round-robin order", async (t) => {
+  const { started, run, end } = stage(1);
   const names = ["a1", "a2", "a3", "a4", "b1", "b2", "c1"];
   const done = names.map(run);
   const order = ["a1", "a2", "b1", "c1", "a3", "b2", "a4"];
   for (const [at, name] of order.entries()) {
-    t.same(begun, order.slice(0, at + 1));
+    t.same(started, order.slice(0, at + 1));
     await end(name);
   }
   await Promise.all(done);
 });
 
-t.test("so many run at once", async (t) => {
-  const { begun, run, end } = stage(2);
+t.test("as many steps run at the same time as there are permits", async (t) => {
+  const { started, run, end } = stage(2);
   for (const name of ["a1", "a2", "a3", "b1"]) void run(name);
-  t.same(begun, ["a1", "a2"], "at once");
+  t.same(started, ["a1", "a2"], "steps start immediately while permits are free");
   await end("a2");
-  t.same(begun.slice(2), ["a3"]);
+  t.same(started.slice(2), ["a3"]);
   await end("a1");
-  t.same(begun.slice(3), ["b1"]);
+  t.same(started.slice(3), ["b1"]);
 });
 
-t.test("steps that end at once do not fill a turn", async (t) => {
-  const { line } = stage(2);
+t.test("steps that end immediately do not all run in one turn of the event loop", async (t) => {
+  const { semaphore } = stage(2);
   let count = 0;
   const done = Array.from({ length: 6 }, () =>
-    line.run("a", () => {
+    semaphore.run("a", () => {
       count += 1;
     }),
   );
@@ -60,7 +61,7 @@ t.test("steps that end at once do not fill a turn", async (t) => {
   t.equal(count, 6);
 });
 
-t.test("a key that waits too often is refused, others are not", async (t) => {
+t.test("a key with too many waiting steps is refused, and other keys are not", async (t) => {
   const { run, end } = stage(1, 2);
   const done = ["a1", "a2", "a3"].map(run);
   await t.rejects(run("a4"), { message: "full" });
@@ -69,8 +70,8 @@ t.test("a key that waits too often is refused, others are not", async (t) => {
   await Promise.all(done);
 });
 
-t.test("a step that fails gives up its place", async (t) => {
-  const { line } = stage(1);
+t.test("a step that fails releases its permit", async (t) => {
+  const { semaphore } = stage(1);
   const fail = () => Promise.reject(new Error("no"));
-  for (let i = 0; i < 3; i++) await t.rejects(line.run("a", fail), { message: "no" });
+  for (let i = 0; i < 3; i++) await t.rejects(semaphore.run("a", fail), { message: "no" });
 });

@@ -1,10 +1,10 @@
-// Who waits for whom.
+// The order in which a keyed lock runs steps.
 
 import { KeyedLock } from "../../src/lib/keyed-lock.ts";
 import { t } from "../support/suite.ts";
 
 t.test(
-  "steps of one key follow each other, also after a failure; other keys do not wait",
+  "steps of one key run one after the other, even after a failure, and other keys do not wait",
   async (t) => {
     const lock = new KeyedLock();
     const log: string[] = [];
@@ -23,8 +23,8 @@ t.test(
     await t.rejects(first, { message: "a" });
     t.equal(await second, "b");
     t.equal(await other, "c");
-    const ofK = log.filter((line) => !line.startsWith("c"));
-    t.same(ofK, ["a begins", "a ends", "b begins", "b ends"]);
+    const linesOfK = log.filter((line) => !line.startsWith("c"));
+    t.same(linesOfK, ["a begins", "a ends", "b begins", "b ends"]);
     t.ok(log.indexOf("c begins") < log.indexOf("b begins"));
   },
 );

@@ -1,10 +1,11 @@
-// KeyedSequencer: calls go on in the order they entered, whatever each had to wait for first.
+// The order in which calls continue after preparations of different length.
 
 import { setImmediate as turn } from "node:timers/promises";
 import { KeyedSequencer } from "../../src/lib/keyed-sequencer.ts";
 import { seeded } from "../gateway/random.ts";
 import { t } from "../support/suite.ts";
 
+/** A promise that the test settles. */
 interface Gate<T> {
   readonly promise: Promise<T>;
   open(value: T): void;
@@ -21,12 +22,12 @@ function gate<T>(): Gate<T> {
   return { promise, open, fail };
 }
 
-t.test("the second waits for the first to prepare", async (t) => {
-  const lanes = new KeyedSequencer();
+t.test("a call waits until the preparation of an earlier call is finished", async (t) => {
+  const sequencer = new KeyedSequencer();
   const [first, second] = [gate<string>(), gate<string>()];
   const order: string[] = [];
   const log = async (ready: Promise<string>): Promise<void> => {
-    order.push(await lanes.enter("a", ready));
+    order.push(await sequencer.enter("a", ready));
   };
   const both = [log(first.promise), log(second.promise)];
   second.open("second");
@@ -37,36 +38,36 @@ t.test("the second waits for the first to prepare", async (t) => {
   t.same(order, ["first", "second"]);
 });
 
-t.test("nobody waits for what another does after its turn", async (t) => {
-  const lanes = new KeyedSequencer();
+t.test("a call does not wait for the work of an earlier call after its preparation", async (t) => {
+  const sequencer = new KeyedSequencer();
   const result = gate<void>();
   const slow = (async () => {
-    await lanes.enter("a", Promise.resolve());
+    await sequencer.enter("a", Promise.resolve());
     await result.promise;
   })();
-  t.equal(await lanes.enter("a", Promise.resolve("through")), "through");
+  t.equal(await sequencer.enter("a", Promise.resolve("through")), "through");
   result.open();
   await slow;
 });
 
-t.test("lanes do not wait for each other", async (t) => {
-  const lanes = new KeyedSequencer();
+t.test("calls of different keys do not wait for each other", async (t) => {
+  const sequencer = new KeyedSequencer();
   const stuck = gate<void>();
-  const waiting = lanes.enter("a", stuck.promise);
-  t.equal(await lanes.enter("b", Promise.resolve(1)), 1);
+  const waiting = sequencer.enter("a", stuck.promise);
+  t.equal(await sequencer.enter("b", Promise.resolve(1)), 1);
   stuck.open();
   await waiting;
 });
 
-t.test("a rejection reaches its caller only, in its turn", async (t) => {
-  const lanes = new KeyedSequencer();
+t.test("a rejected preparation rejects only its own call, after the earlier calls", async (t) => {
+  const sequencer = new KeyedSequencer();
   const first = gate<number>();
   const results = Promise.allSettled([
-    lanes.enter("a", first.promise),
-    lanes.enter("a", Promise.reject(new Error("second"))),
-    lanes.enter("a", Promise.resolve(3)),
+    sequencer.enter("a", first.promise),
+    sequencer.enter("a", Promise.reject(new Error("second"))),
+    sequencer.enter("a", Promise.resolve(3)),
   ]);
-  await turn(); // an unheard rejection would fail the process here
+  await turn(); // an unhandled rejection would end the process here
   first.open(1);
   t.match(await results, [
     { status: "fulfilled", value: 1 },
@@ -75,68 +76,74 @@ t.test("a rejection reaches its caller only, in its turn", async (t) => {
   ]);
 });
 
-t.test("a first one that fails passes the turn on", async (t) => {
-  const lanes = new KeyedSequencer();
+t.test("a call continues after an earlier preparation was rejected", async (t) => {
+  const sequencer = new KeyedSequencer();
   const first = gate<number>();
-  const failing = lanes.enter("a", first.promise);
-  const second = lanes.enter("a", Promise.resolve(2));
+  const failing = sequencer.enter("a", first.promise);
+  const second = sequencer.enter("a", Promise.resolve(2));
   first.fail(new Error("first"));
   await t.rejects(failing, { message: "first" });
   t.equal(await second, 2);
 });
 
-t.test("a lane that ran empty starts afresh", async (t) => {
-  const lanes = new KeyedSequencer();
-  await t.rejects(lanes.enter("a", Promise.reject(new Error("gone"))));
-  await lanes.enter("a", Promise.resolve());
+t.test("a call of an idle key waits only for its own preparation", async (t) => {
+  const sequencer = new KeyedSequencer();
+  await t.rejects(sequencer.enter("a", Promise.reject(new Error("gone"))));
+  await sequencer.enter("a", Promise.resolve());
   const late = gate<string>();
-  const entered = lanes.enter("a", late.promise);
+  const entered = sequencer.enter("a", late.promise);
   late.open("alone");
   t.equal(await entered, "alone");
 });
 
-t.test("any order of preparing, entering and failing keeps the lane's order", async (t) => {
-  for (let seed = 1; seed <= 100; seed++) {
-    const random = seeded(seed);
-    const lanes = new KeyedSequencer();
-    const order: number[] = [];
-    const gates = Array.from({ length: 12 }, () => gate<void>());
-    const enter = async (at: number): Promise<void> => {
-      const ready = gates[at]?.promise ?? Promise.resolve();
-      await Promise.allSettled([lanes.enter("a", ready)]);
-      order.push(at);
-    };
-    const done: Promise<void>[] = [];
-    const closed = new Set(gates);
-    while (closed.size > 0) {
-      const at = done.length;
-      if (at < gates.length && random.chance(0.5)) done.push(enter(at));
-      else {
-        const one = random.pick([...closed]);
-        const isEntered = gates.indexOf(one) < at;
-        if (isEntered && random.chance(0.2)) one.fail(new Error("failed"));
-        else one.open();
-        closed.delete(one);
+t.test(
+  "calls continue in the order of their entry, in whatever order preparations end or fail",
+  async (t) => {
+    for (let seed = 1; seed <= 100; seed++) {
+      const random = seeded(seed);
+      const sequencer = new KeyedSequencer();
+      const order: number[] = [];
+      const gates = Array.from({ length: 12 }, () => gate<void>());
+      const enter = async (at: number): Promise<void> => {
+        const ready = gates[at]?.promise ?? Promise.resolve();
+        await Promise.allSettled([sequencer.enter("a", ready)]);
+        order.push(at);
+      };
+      const done: Promise<void>[] = [];
+      const closed = new Set(gates);
+      while (closed.size > 0) {
+        const at = done.length;
+        if (at < gates.length && random.chance(0.5)) done.push(enter(at));
+        else {
+          const picked = random.pick([...closed]);
+          const isEntered = gates.indexOf(picked) < at;
+          if (isEntered && random.chance(0.2)) picked.fail(new Error("failed"));
+          else picked.open();
+          closed.delete(picked);
+        }
+        if (random.chance(0.3)) await turn();
       }
-      if (random.chance(0.3)) await turn();
+      while (done.length < gates.length) done.push(enter(done.length));
+      await Promise.all(done);
+      t.same(order, [...gates.keys()], `seed ${seed}`);
     }
-    while (done.length < gates.length) done.push(enter(done.length));
-    await Promise.all(done);
-    t.same(order, [...gates.keys()], `seed ${seed}`);
-  }
-});
+  },
+);
 
-t.test("where followers fail, nobody overtakes one that failed", async (t) => {
-  const lanes = new KeyedSequencer("fail");
-  const [first, second] = [gate<string>(), gate<string>()];
-  const waiting = [lanes.enter("a", first.promise), lanes.enter("a", second.promise)];
-  second.open("second");
-  first.fail(new Error("no answer"));
-  const answers = await Promise.allSettled(waiting);
-  t.same(
-    answers.map(({ status }) => status),
-    ["rejected", "rejected"],
-  );
-  t.equal(await lanes.enter("a", Promise.resolve("later")), "later");
-  t.ok(lanes.isEmpty);
-});
+t.test(
+  "with `fail`, the calls that wait for a rejected preparation are rejected too",
+  async (t) => {
+    const sequencer = new KeyedSequencer("fail");
+    const [first, second] = [gate<string>(), gate<string>()];
+    const waiting = [sequencer.enter("a", first.promise), sequencer.enter("a", second.promise)];
+    second.open("second");
+    first.fail(new Error("no answer"));
+    const results = await Promise.allSettled(waiting);
+    t.same(
+      results.map(({ status }) => status),
+      ["rejected", "rejected"],
+    );
+    t.equal(await sequencer.enter("a", Promise.resolve("later")), "later");
+    t.ok(sequencer.isEmpty);
+  },
+);

@@ -1,25 +1,25 @@
-// Finding the name somebody probably meant.
+// Suggestions for mistyped names.
 
 import { nearest } from "../../src/lib/nearest.ts";
 import { t } from "../support/suite.ts";
 
 const names = ["client.listen", "api.listen", "store.path", "log.level"];
 
-t.test("a letter wrong, missing, added or swapped still finds the name", async (t) => {
+t.test("a name with one wrong, missing, added or swapped letter is recognised", async (t) => {
   const cases = ["api.lisen", "api.listten", "api.lisetn", "api.lizten"];
   for (const name of cases) t.equal(nearest(name, names), "api.listen", name);
 });
 
-t.test("case and separators do not matter", async (t) => {
+t.test("upper case and separators make no difference", async (t) => {
   t.equal(nearest("STORE_PATH", names), "store.path");
 });
 
-t.test("a swap of neighbours is one mistake, not two", async (t) => {
+t.test("two swapped letters count as one mistake", async (t) => {
   t.equal(nearest("ab", ["ba"]), "ba");
   t.equal(nearest("abxyz", ["baxyz", "abcde"]), "baxyz");
 });
 
-t.test("nothing is offered when nothing is close", async (t) => {
+t.test("no name is suggested if none is similar", async (t) => {
   t.equal(nearest("webhooks.retries", names), undefined);
   t.equal(nearest("x", []), undefined);
 });

@@ -1,9 +1,9 @@
-// The filter of pairs: never a false "no", seldom a needless "perhaps".
+// The Bloom filter of pairs: no false negatives, and few false positives.
 
 import { PairFilter } from "../../src/lib/pair-filter.ts";
 import { t } from "../support/suite.ts";
 
-t.test("what was added may be there, always", async (t) => {
+t.test("every added pair is found", async (t) => {
   const filter = new PairFilter();
   for (let i = 0; i < 20_000; i++) filter.add(`user-${i % 100}`, `no-${i}`);
   let missing = 0;
@@ -11,15 +11,16 @@ t.test("what was added may be there, always", async (t) => {
   t.equal(missing, 0);
 });
 
-t.test("what was not added is seldom suspected", async (t) => {
+t.test("less than 1 percent of other pairs is found", async (t) => {
   const filter = new PairFilter();
   for (let i = 0; i < 200_000; i++) filter.add(`user-${i % 100}`, `no-${i}`);
-  let suspected = 0;
-  for (let i = 0; i < 20_000; i++) if (filter.mayHave(`user-${i % 100}`, `other-${i}`)) suspected++;
-  t.ok(suspected < 200, `${suspected} of 20000`);
+  let falsePositives = 0;
+  for (let i = 0; i < 20_000; i++)
+    if (filter.mayHave(`user-${i % 100}`, `other-${i}`)) falsePositives++;
+  t.ok(falsePositives < 200, `${falsePositives} of 20000`);
 });
 
-t.test("a pair is not its parts put together otherwise", async (t) => {
+t.test("a pair is distinct from another pair with the same concatenation", async (t) => {
   const filter = new PairFilter();
   filter.add("ab", "c");
   t.ok(filter.mayHave("ab", "c"));
@@ -27,7 +28,7 @@ t.test("a pair is not its parts put together otherwise", async (t) => {
   t.notOk(filter.mayHave("abc", ""));
 });
 
-t.test("an empty and a cleared filter have nothing", async (t) => {
+t.test("an empty filter and a cleared filter find nothing", async (t) => {
   const filter = new PairFilter();
   t.notOk(filter.mayHave("a", "b"));
   filter.add("a", "b");

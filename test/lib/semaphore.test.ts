@@ -1,16 +1,16 @@
-// Who takes a place and who waits for one.
+// Which steps run and which wait for a permit.
 
 import { Semaphore } from "../../src/lib/semaphore.ts";
 import { t } from "../support/suite.ts";
 
-/** Steps that go on when they are told to; `begun` lists those that have begun. */
+/** Steps that end when `end` is called. */
 class Steps {
-  readonly begun: string[] = [];
+  readonly started: string[] = [];
   readonly #ends = new Map<string, (error?: Error) => void>();
 
   step(name: string): () => Promise<string> {
     return () => {
-      this.begun.push(name);
+      this.started.push(name);
       return new Promise((done, fail) =>
         this.#ends.set(name, (error) => (error ? fail(error) : done(name))),
       );
@@ -24,38 +24,38 @@ class Steps {
 }
 
 t.test(
-  "as many steps run at once as there are places, the rest in the order they came",
+  "as many steps run at the same time as there are permits, and the others start in order",
   async (t) => {
-    const line = new Semaphore(2);
+    const semaphore = new Semaphore(2);
     const steps = new Steps();
-    const done = ["a", "b", "c", "d", "e"].map((name) => line.run(steps.step(name)));
-    t.same(steps.begun, ["a", "b"], "at once, before anything is waited for");
+    const done = ["a", "b", "c", "d", "e"].map((name) => semaphore.run(steps.step(name)));
+    t.same(steps.started, ["a", "b"], "steps start immediately while permits are free");
     await steps.end("b");
-    t.same(steps.begun, ["a", "b", "c"]);
+    t.same(steps.started, ["a", "b", "c"]);
     await steps.end("a");
-    t.same(steps.begun, ["a", "b", "c", "d"]);
+    t.same(steps.started, ["a", "b", "c", "d"]);
     for (const name of ["c", "d", "e"]) await steps.end(name);
     t.same(await Promise.all(done), ["a", "b", "c", "d", "e"]);
-    for (const name of ["f", "g", "h"]) void line.run(steps.step(name));
-    t.same(steps.begun.slice(5), ["f", "g"], "no place is lost or won");
+    for (const name of ["f", "g", "h"]) void semaphore.run(steps.step(name));
+    t.same(steps.started.slice(5), ["f", "g"], "the number of permits stays the same");
   },
 );
 
-t.test("a step that fails gives up its place", async (t) => {
-  const line = new Semaphore(1);
+t.test("a step that fails releases its permit", async (t) => {
+  const semaphore = new Semaphore(1);
   const steps = new Steps();
-  const failing = t.rejects(line.run(steps.step("a")), { message: "no" });
+  const failing = t.rejects(semaphore.run(steps.step("a")), { message: "no" });
   const thrown = t.rejects(
-    line.run(() => {
+    semaphore.run(() => {
       throw new Error("at once");
     }),
     { message: "at once" },
   );
-  const next = line.run(steps.step("b"));
+  const next = semaphore.run(steps.step("b"));
   await steps.end("a", new Error("no"));
   await failing;
   await thrown;
-  t.same(steps.begun, ["a", "b"]);
+  t.same(steps.started, ["a", "b"]);
   await steps.end("b");
   t.equal(await next, "b");
 });

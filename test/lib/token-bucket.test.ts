@@ -1,4 +1,4 @@
-// The rate limit of a connection's frames, on a clock of the test's own.
+// The token bucket, on a clock that the test controls.
 
 import { TokenBucket } from "../../src/lib/token-bucket.ts";
 import { t } from "../support/suite.ts";
@@ -6,28 +6,28 @@ import { t } from "../support/suite.ts";
 const bucketOf = (perSecond: number, burst: number, nowMs = 0): TokenBucket =>
   new TokenBucket({ perSecond, burst }, nowMs);
 
-/** Uses taken at `nowMs` until one has to wait. */
+/** Returns how many uses are allowed at `nowMs` until one is refused. */
 function drain(bucket: TokenBucket, nowMs: number): number {
   let uses = 0;
   while (uses < 1000 && bucket.take(nowMs) === 0) uses += 1;
   return uses;
 }
 
-t.test("a full bucket holds its burst, then asks to wait", async (t) => {
+t.test("a full bucket allows its burst and refuses further uses", async (t) => {
   const bucket = bucketOf(10, 5, 0);
   t.equal(drain(bucket, 0), 5);
   t.ok(bucket.take(0) > 0);
 });
 
-t.test("tokens come back with time, up to the burst", async (t) => {
+t.test("tokens are refilled over time, up to the burst", async (t) => {
   const bucket = bucketOf(10, 5, 0);
   for (let use = 0; use < 5; use++) bucket.take(0);
-  t.equal(bucket.take(100), 0, "one after 100 ms at 10 per second");
+  t.equal(bucket.take(100), 0, "at 10 per second, one token is refilled in 100 ms");
   t.ok(bucket.take(100) > 0);
-  t.equal(drain(bucket, 1_000_000), 5, "never more than the burst");
+  t.equal(drain(bucket, 1_000_000), 5, "a bucket never holds more than its burst");
 });
 
-t.test("the wait it names is enough, and a little less is not", async (t) => {
+t.test("a use is allowed after exactly the returned time to wait", async (t) => {
   const overdrawn = (): TokenBucket => {
     const bucket = bucketOf(4, 3, 0);
     for (let use = 0; use < 3; use++) bucket.take(0);
@@ -35,27 +35,27 @@ t.test("the wait it names is enough, and a little less is not", async (t) => {
   };
   const patient = overdrawn();
   const waitMs = patient.take(0);
-  t.equal(waitMs, 500, "the refused use counts too");
+  t.equal(waitMs, 500, "the refused use is added to the debt");
   t.equal(patient.take(waitMs), 0);
   const hasty = overdrawn();
   t.ok(hasty.take(0) > 0);
   t.ok(hasty.take(waitMs - 1) > 0);
 });
 
-t.test("refused uses deepen the debt no further than a burst", async (t) => {
+t.test("refused uses increase the debt up to one burst", async (t) => {
   const bucket = bucketOf(10, 5, 0);
   for (let use = 0; use < 9; use++) bucket.take(0);
   t.notOk(bucket.exhausted);
   bucket.take(0);
-  t.ok(bucket.exhausted, "a second burst in debt");
+  t.ok(bucket.exhausted, "a bucket is exhausted when refused uses cost a burst");
   for (let use = 0; use < 1000; use++) bucket.take(0);
   t.ok(bucket.exhausted);
   t.ok(bucket.take(590) > 0);
-  t.notOk(bucket.exhausted, "it recovers");
+  t.notOk(bucket.exhausted, "a bucket that is refilled is no longer exhausted");
   t.equal(bucket.take(700), 0);
 });
 
-t.test("a burst of one still serves at its rate", async (t) => {
+t.test("a bucket with a burst of one allows uses at its rate", async (t) => {
   const bucket = bucketOf(2, 1, 0);
   t.equal(bucket.take(0), 0);
   t.equal(bucket.take(500), 0);
@@ -63,43 +63,43 @@ t.test("a burst of one still serves at its rate", async (t) => {
   t.ok(bucket.take(1001) > 0);
 });
 
-t.test("a rate of 0 is no limit", async (t) => {
+t.test("a rate of 0 means no limit", async (t) => {
   const bucket = bucketOf(0, 1, 0);
   t.equal(drain(bucket, 0), 1000);
   t.notOk(bucket.exhausted);
 });
 
-t.test("a clock set back takes no tokens and stops no refill", async (t) => {
+t.test("setting the clock back removes no tokens and does not stop the refill", async (t) => {
   const bucket = bucketOf(10, 5, 1_000_000);
   t.equal(bucket.take(0), 0);
   for (let use = 0; use < 4; use++) bucket.take(0);
   t.ok(bucket.take(0) > 0);
-  t.equal(bucket.take(300), 0, "refills on the new time");
+  t.equal(bucket.take(300), 0, "the bucket is refilled on the new time");
 });
 
-t.test("a use that costs more than there is leaves a debt", async (t) => {
+t.test("a use that costs more than the remaining tokens leaves a debt", async (t) => {
   const bucket = bucketOf(10, 5);
-  t.equal(bucket.take(0, 8), 0, "there was something");
-  t.equal(bucket.waitMs(0), 400, "three in debt, and one is needed");
+  t.equal(bucket.take(0, 8), 0, "a use is allowed while there is a token");
+  t.equal(bucket.waitMs(0), 400, "three tokens of debt and one for the next use");
   t.ok(bucket.waitMs(399) > 0);
   t.equal(bucket.take(400), 0);
 });
 
-t.test("work charged later makes later uses wait", async (t) => {
+t.test("a cost that is charged after the work makes later uses wait", async (t) => {
   const bucket = bucketOf(10, 5);
   bucket.charge(7);
   t.equal(bucket.waitMs(0), 300);
-  t.notOk(bucket.exhausted, "nothing was refused");
+  t.notOk(bucket.exhausted, "charged costs are not refused uses");
   bucket.charge(-3);
-  t.equal(bucket.waitMs(0), 0, "given back");
+  t.equal(bucket.waitMs(0), 0, "a negative cost adds tokens");
   bucket.charge(-1000);
-  t.equal(drain(bucket, 0), 5, "never more than the burst");
+  t.equal(drain(bucket, 0), 5, "a bucket never holds more than its burst");
   bucket.charge(1000);
-  t.equal(bucket.waitMs(0), 600, "a debt is no deeper than the burst");
+  t.equal(bucket.waitMs(0), 600, "a debt is at most one burst");
   t.notOk(bucket.exhausted);
 });
 
-t.test("refused uses count by their cost", async (t) => {
+t.test("refused uses count with their cost", async (t) => {
   const bucket = bucketOf(10, 5);
   bucket.take(0, 5);
   bucket.take(0, 4);
@@ -108,7 +108,7 @@ t.test("refused uses count by their cost", async (t) => {
   t.ok(bucket.exhausted);
 });
 
-t.test("a bucket is full when all it gave is refilled", async (t) => {
+t.test("a bucket is full when all used tokens are refilled", async (t) => {
   const bucket = bucketOf(10, 5);
   t.ok(bucket.isFull(0));
   bucket.take(0, 2);
