@@ -1,11 +1,11 @@
-// Commands as bytes: what a server reads of them is what was meant, and what it answers comes back
-// as bytes.
+// Commands are encoded as bytes: a server decodes them to the same arguments, and its replies are
+// returned as bytes.
 
 import t from "tap";
 import { EncodedCommand, encodeCommand } from "../../src/redis/client.ts";
 import { startRedis } from "../support/redis.ts";
 
-t.test("arguments are counted in bytes, whatever they are", (t) => {
+t.test("the lengths of arguments are counted in bytes for text, buffers and numbers", (t) => {
   const bytes = encodeCommand("set", ["ключ", Buffer.from([0, 13, 10, 255]), 7]);
   const head = Buffer.from("*4\r\n$3\r\nset\r\n$8\r\nключ\r\n$4\r\n");
   const tail = Buffer.from("\r\n$1\r\n7\r\n");
@@ -17,7 +17,7 @@ t.test("arguments are counted in bytes, whatever they are", (t) => {
   t.end();
 });
 
-t.test("a server answers them with bytes", async (t) => {
+t.test("a server's replies to encoded commands are returned as bytes", async (t) => {
   const client = (await startRedis(t)).client();
   const send = (name: string, ...args: (string | number | Buffer)[]) => {
     const command = new EncodedCommand(name, args);

@@ -1,6 +1,6 @@
-// Ways to Redis as docs/cluster.md shows them, each with real servers: TLS, a user with exactly the
-// rights of that page, Sentinels and their fail-over; and what a node says when one of them is set
-// up wrong.
+// Connections to Redis as docs/cluster.md describes them, each with real servers: TLS, a user with
+// exactly the rights on that page, Sentinels and their fail-over. Also the error messages of a node
+// whose connection is set up wrongly.
 
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
@@ -19,10 +19,10 @@ import { freePort, type RedisServer, startRedis, startRedisCluster } from "../su
 import { startSentinel, startSentinels } from "../support/sentinels.ts";
 
 const TLS = { cert: tlsFile("cert.pem"), key: tlsFile("key.pem") };
-const PATIENCE_MS = 120_000;
+const WAIT_LIMIT_MS = 120_000;
 const USER = "jindou";
 const PASSWORD = "hunter2";
-/** The page's rights, in the order they are given. */
+/** The rights listed on the page, in their order. */
 const RIGHTS = rightsOf(readPage("docs/cluster.md"));
 
 function tlsFile(name: string): string {
@@ -35,7 +35,7 @@ function rightsOf(page: string): readonly string[] {
   return words.slice(words.indexOf("resetchannels"));
 }
 
-/** A Redis with a port for TLS beside the other one; that port. */
+/** Starts a Redis with an additional port for TLS, and returns that port. */
 async function startWithTls(t: Test): Promise<number> {
   const port = await freePort();
   await startRedis(t, [
@@ -46,8 +46,8 @@ async function startWithTls(t: Test): Promise<number> {
   return port;
 }
 
-/** What a node that cannot start there says. */
-async function refusal(t: Test, settings: Settings): Promise<string> {
+/** Returns the message of the error with which a node fails to start, or "it started". */
+async function startError(t: Test, settings: Settings): Promise<string> {
   const quick = { JINDOU_REDIS_TIMEOUT_MS: "1000", JINDOU_LOG_LEVEL: "silent" };
   return startBroker(t, { ...quick, ...settings }).then(
     () => "it started",
@@ -55,30 +55,30 @@ async function refusal(t: Test, settings: Settings): Promise<string> {
   );
 }
 
-function say(broker: Broker, no: string): Promise<ApiResponse> {
+function sendText(broker: Broker, text: string): Promise<ApiResponse> {
   return broker.call("/message/send", {
     ...{ from_uid: "alice", channel_id: "bob", channel_type: 1 },
-    ...{ client_msg_no: no, payload: textPayload(no) },
+    ...{ client_msg_no: text, payload: textPayload(text) },
   });
 }
 
 async function until(what: string, holds: () => Promise<boolean>) {
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + WAIT_LIMIT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error(`not in time: ${what}`);
+    if (performance.now() > deadline) throw new Error(`timed out waiting until ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
 
 /**
- * A message to a client of the node and back out of history: commands, subscriptions and scripts
- * all go through.
+ * Sends a message to a client of the node and reads it back from history, which uses commands,
+ * subscriptions and scripts.
  */
-async function works(t: Test, broker: Broker): Promise<void> {
+async function assertDelivers(t: Test, broker: Broker): Promise<void> {
   const { clientPort: port } = broker;
   const bob = await connectNative(t, { port, uid: "bob" });
-  // A Cluster that was just made, or is short of time, may refuse for a moment.
-  await until("a send is taken", async () => (await say(broker, "hello")).status === 200);
+  // A Cluster that was just created, or runs on a busy machine, may reject calls for a moment.
+  await until("a send is accepted", async () => (await sendText(broker, "hello")).status === 200);
   t.equal(textOf(await bob.nextMessage()), "hello");
   const { messages } = await bob.history({ id: "alice", type: 1 });
   t.same(messages.map(textOf), ["hello"]);
@@ -87,33 +87,36 @@ async function works(t: Test, broker: Broker): Promise<void> {
 
 const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
 
-t.test("TLS, with the authority's certificate", async (t) => {
+t.test("a node connects over TLS with the certificate of the authority", async (t) => {
   const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
   const settings = {
     JINDOU_REDIS_URL: url,
     JINDOU_REDIS_CA_FILE: TLS.cert,
   };
-  await works(t, await startBroker(t, { ...OPEN, ...settings }));
+  await assertDelivers(t, await startBroker(t, { ...OPEN, ...settings }));
 });
 
-t.test("a certificate that nobody vouches for is refused", async (t) => {
+t.test("a node does not start if the server's certificate is not trusted", async (t) => {
   const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
   t.match(
-    await refusal(t, { JINDOU_REDIS_URL: url }),
+    await startError(t, { JINDOU_REDIS_URL: url }),
     /^Redis cannot be used: self-signed certificate; check redis\.url/,
   );
-  const other = tlsFile("other-cert.pem");
-  const settings = { JINDOU_REDIS_URL: url, JINDOU_REDIS_CA_FILE: other };
-  t.match(await refusal(t, settings), /^Redis cannot be used: .*certificate/);
+  const otherCert = tlsFile("other-cert.pem");
+  const settings = { JINDOU_REDIS_URL: url, JINDOU_REDIS_CA_FILE: otherCert };
+  t.match(await startError(t, settings), /^Redis cannot be used: .*certificate/);
 });
 
-t.test("TLS to a port that speaks none is refused in time", async (t) => {
-  const { port } = await startRedis(t);
-  const url = `rediss://127.0.0.1:${port}`;
-  t.match(await refusal(t, { JINDOU_REDIS_URL: url }), /^Redis cannot be used/);
-});
+t.test(
+  "a node that uses TLS on a port without TLS reports an error instead of waiting forever",
+  async (t) => {
+    const { port } = await startRedis(t);
+    const url = `rediss://127.0.0.1:${port}`;
+    t.match(await startError(t, { JINDOU_REDIS_URL: url }), /^Redis cannot be used/);
+  },
+);
 
-/** Gives the page's user to the server. */
+/** Creates the user of the page on the server. */
 async function addUser(redis: RedisServer, rights = RIGHTS): Promise<void> {
   const client = redis.client();
   const words = ["reset", "on", `>${PASSWORD}`, ...rights];
@@ -123,60 +126,69 @@ async function addUser(redis: RedisServer, rights = RIGHTS): Promise<void> {
 
 const asUser = (url: string) => url.replaceAll("redis://", `redis://${USER}:${PASSWORD}@`);
 
-/** What the servers refused to anybody, in their words. */
+/** Returns the ACL log of the servers: every command that they denied to any user. */
 async function denied(servers: readonly RedisServer[]): Promise<unknown[]> {
-  const logs = servers.map((one) => one.client().call("ACL", "LOG"));
+  const logs = servers.map((server) => server.client().call("ACL", "LOG"));
   return (await Promise.all(logs)).flat();
 }
 
-t.test("the page's user may do all that a node does", async (t) => {
-  t.ok(RIGHTS.length > 5, RIGHTS.join(" "));
-  const redis = await startRedis(t);
-  await addUser(redis);
-  const settings = {
-    JINDOU_ADMIN_PASSWORD: "correct horse",
-    JINDOU_REDIS_URL: asUser(redis.url),
-  };
-  const broker = await startBroker(t, { ...OPEN, ...settings });
-  await works(t, broker);
-  const terminal = openTerminal(t, process.cwd());
-  const { apiPort } = broker;
-  for (const { language, text } of blocks(readPage("docs/http.md")))
-    if (language === "sh")
-      await terminal.run(text.replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`));
-  t.notMatch(terminal.screen(), /"(internal|unavailable)"/);
-  await broker.close();
-  t.same(await denied([redis]), []);
-});
+t.test(
+  "the ACL user of docs/cluster.md has all rights that a node on one server needs",
+  async (t) => {
+    t.ok(RIGHTS.length > 5, RIGHTS.join(" "));
+    const redis = await startRedis(t);
+    await addUser(redis);
+    const settings = {
+      JINDOU_ADMIN_PASSWORD: "correct horse",
+      JINDOU_REDIS_URL: asUser(redis.url),
+    };
+    const broker = await startBroker(t, { ...OPEN, ...settings });
+    await assertDelivers(t, broker);
+    const terminal = openTerminal(t, process.cwd());
+    const { apiPort } = broker;
+    for (const { language, text } of blocks(readPage("docs/http.md")))
+      if (language === "sh")
+        await terminal.run(text.replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`));
+    t.notMatch(terminal.screen(), /"(internal|unavailable)"/);
+    await broker.close();
+    t.same(await denied([redis]), []);
+  },
+);
 
-t.test("and on a Redis Cluster", async (t) => {
-  const { url, primaries } = await startRedisCluster(t);
-  await Promise.all(primaries.map((one) => addUser(one)));
-  const settings = { JINDOU_REDIS_URL: asUser(url) };
-  const broker = await startBroker(t, { ...OPEN, ...settings });
-  await works(t, broker);
-  await broker.close();
-  t.same(await denied(primaries), []);
-});
+t.test(
+  "the ACL user of docs/cluster.md has all rights that a node on a Redis Cluster needs",
+  async (t) => {
+    const { url, primaries } = await startRedisCluster(t);
+    await Promise.all(primaries.map((primary) => addUser(primary)));
+    const settings = { JINDOU_REDIS_URL: asUser(url) };
+    const broker = await startBroker(t, { ...OPEN, ...settings });
+    await assertDelivers(t, broker);
+    await broker.close();
+    t.same(await denied(primaries), []);
+  },
+);
 
-t.test("what the user may not: other keys, topics, commands", async (t) => {
-  const redis = await startRedis(t);
-  await addUser(redis);
-  const settings = { JINDOU_REDIS_URL: asUser(redis.url) };
-  const elsewhere = { ...settings, JINDOU_REDIS_PREFIX: "other" };
-  t.match(await refusal(t, elsewhere), /^Redis cannot be used: .*NOPERM/);
-  for (const words of [
-    "GET other",
-    "SPUBLISH other x",
-    "FLUSHALL",
-    "KEYS *",
-    "CONFIG GET *",
-    "EVAL x 0",
-  ])
-    t.match(await dryRun(redis, words), /no permissions/, words);
-});
+t.test(
+  "the ACL user of docs/cluster.md cannot use other keys, topics or administrative commands",
+  async (t) => {
+    const redis = await startRedis(t);
+    await addUser(redis);
+    const settings = { JINDOU_REDIS_URL: asUser(redis.url) };
+    const elsewhere = { ...settings, JINDOU_REDIS_PREFIX: "other" };
+    t.match(await startError(t, elsewhere), /^Redis cannot be used: .*NOPERM/);
+    for (const words of [
+      "GET other",
+      "SPUBLISH other x",
+      "FLUSHALL",
+      "KEYS *",
+      "CONFIG GET *",
+      "EVAL x 0",
+    ])
+      t.match(await dryRun(redis, words), /no permissions/, words);
+  },
+);
 
-/** For each right of the page a command that needs it. */
+/** A command that needs each right of the page. */
 const NEEDED: Readonly<Record<string, string>> = {
   "+@read": "GET jd:x",
   "+@write": "SET jd:x 1",
@@ -190,38 +202,38 @@ const NEEDED: Readonly<Record<string, string>> = {
   "+cluster|info": "CLUSTER INFO",
 };
 
-t.test("no right is one too many", async (t) => {
-  const given = RIGHTS.filter((right) => right.startsWith("+"));
-  t.same([...given].sort(), Object.keys(NEEDED).sort());
+t.test("a node needs every right of the ACL user of docs/cluster.md", async (t) => {
+  const commandRights = RIGHTS.filter((right) => right.startsWith("+"));
+  t.same([...commandRights].sort(), Object.keys(NEEDED).sort());
   const redis = await startRedis(t);
-  for (const [right, words] of Object.entries(NEEDED)) {
+  for (const [right, command] of Object.entries(NEEDED)) {
     await addUser(redis);
-    t.equal(await dryRun(redis, words), "OK", words);
-    const others = RIGHTS.filter((one) => one !== right);
+    t.equal(await dryRun(redis, command), "OK", command);
+    const others = RIGHTS.filter((other) => other !== right);
     await addUser(redis, others);
-    t.match(await dryRun(redis, words), /no permissions/, `not ${right}`);
+    t.match(await dryRun(redis, command), /no permissions/, `not ${right}`);
   }
 });
 
-/** Whether the user may: `OK`, or a sentence. */
+/** Returns `OK` if the user may run the command, else an error message. */
 function dryRun(redis: RedisServer, words: string): Promise<unknown> {
   return redis.client().call("ACL", "DRYRUN", USER, ...words.split(" "));
 }
 
-t.test("a wrong password is said in a sentence, without it", async (t) => {
+t.test("the error about a wrong password does not contain the password", async (t) => {
   const redis = await startRedis(t);
   await addUser(redis);
   const url = asUser(redis.url).replace(PASSWORD, "guessed");
-  const words = await refusal(t, { JINDOU_REDIS_URL: url });
-  t.match(words, /^Redis cannot be used: WRONGPASS .*; check redis\.url/);
-  t.notMatch(words, /guessed/);
+  const message = await startError(t, { JINDOU_REDIS_URL: url });
+  t.match(message, /^Redis cannot be used: WRONGPASS .*; check redis\.url/);
+  t.notMatch(message, /guessed/);
 });
 
-t.test("Sentinels: what a replica has is there after their fail-over", async (t) => {
+t.test("messages acknowledged by a replica survive a fail-over by Sentinels", async (t) => {
   const watched = await startSentinels(t, 2);
-  const gone = `redis://127.0.0.1:${await freePort()}`;
+  const unusedUrl = `redis://127.0.0.1:${await freePort()}`;
   const settings = {
-    JINDOU_REDIS_URL: `${gone},${watched.url}`,
+    JINDOU_REDIS_URL: `${unusedUrl},${watched.url}`,
     JINDOU_REDIS_SENTINEL_NAME: watched.name,
     JINDOU_REDIS_SENTINEL_PASSWORD: watched.password,
     JINDOU_REDIS_MIN_REPLICAS: "1",
@@ -231,32 +243,32 @@ t.test("Sentinels: what a replica has is there after their fail-over", async (t)
   const broker = await startBroker(t, { ...OPEN, ...settings });
   const { clientPort: port } = broker;
   const bob = await connectNative(t, {
-    ...{ port, uid: "bob", timeoutMs: PATIENCE_MS },
+    ...{ port, uid: "bob", timeoutMs: WAIT_LIMIT_MS },
   });
   const sent: string[] = [];
-  const insist = async (no: string) => {
-    await until(no, async () => (await say(broker, no)).status === 200);
-    sent.push(no);
+  const sendUntilAccepted = async (text: string) => {
+    await until(`${text} is accepted`, async () => (await sendText(broker, text)).status === 200);
+    sent.push(text);
   };
-  for (let n = 0; n < 20; n++) await insist(`before ${n}`);
+  for (let n = 0; n < 20; n++) await sendUntilAccepted(`before ${n}`);
   await watched.primary.stop("SIGKILL");
-  const { status, headers } = await say(broker, "refused");
+  const { status, headers } = await sendText(broker, "refused");
   t.equal(status, 503);
   t.ok(Number(headers.get("retry-after")) >= 1);
-  for (let n = 0; n < 20; n++) await insist(`after ${n}`);
-  const told = () => bob.pushes.filter(({ kind }) => kind === "message");
-  await bob.waitFor(() => told().length >= sent.length);
+  for (let n = 0; n < 20; n++) await sendUntilAccepted(`after ${n}`);
+  const messagePushes = () => bob.pushes.filter(({ kind }) => kind === "message");
+  await bob.waitFor(() => messagePushes().length >= sent.length);
   const { messages } = await bob.history({ id: "alice", type: 1 });
-  t.same(messages.map(textOf), sent, "acknowledged once, in order");
+  t.same(messages.map(textOf), sent, "history contains each acknowledged message once, in order");
   t.same(
-    told().map((push) => push.kind === "message" && textOf(push.message)),
+    messagePushes().map((push) => push.kind === "message" && textOf(push.message)),
     sent,
-    "and so the session that stayed was told",
+    "the session that stayed connected received the same messages",
   );
-  await until("ready", async () => (await broker.call("/readyz")).status === 200);
+  await until("the node is ready", async () => (await broker.call("/readyz")).status === 200);
 });
 
-t.test("Sentinels with TLS, and the primary with it as well", async (t) => {
+t.test("a node connects to Sentinels and their primary over TLS", async (t) => {
   const primary = await startWithTls(t);
   const watched = { name: "chat", password: "sentinels-only" };
   const port = await startSentinel(t, {
@@ -268,21 +280,30 @@ t.test("Sentinels with TLS, and the primary with it as well", async (t) => {
     JINDOU_REDIS_SENTINEL_NAME: watched.name,
     JINDOU_REDIS_SENTINEL_PASSWORD: watched.password,
   };
-  await works(t, await startBroker(t, { ...OPEN, ...settings }));
+  await assertDelivers(t, await startBroker(t, { ...OPEN, ...settings }));
 });
 
-t.test("Sentinels that know no such primary are said", async (t) => {
-  const watched = await startSentinels(t, 0);
-  const settings = {
-    JINDOU_REDIS_URL: watched.url,
-    JINDOU_REDIS_SENTINEL_PASSWORD: watched.password,
-  };
-  const unknown = { ...settings, JINDOU_REDIS_SENTINEL_NAME: "nobody" };
-  t.match(await refusal(t, unknown), /^Redis cannot be used: .* no primary .*redis\.sentinelName/);
-  const wrong = {
-    ...settings,
-    JINDOU_REDIS_SENTINEL_NAME: watched.name,
-    JINDOU_REDIS_SENTINEL_PASSWORD: "guessed",
-  };
-  t.match(await refusal(t, wrong), /^Redis cannot be used: .* redis\.sentinelPassword: WRONGPASS/);
-});
+t.test(
+  "the error names redis.sentinelName or redis.sentinelPassword if Sentinels reject it",
+  async (t) => {
+    const watched = await startSentinels(t, 0);
+    const settings = {
+      JINDOU_REDIS_URL: watched.url,
+      JINDOU_REDIS_SENTINEL_PASSWORD: watched.password,
+    };
+    const unknown = { ...settings, JINDOU_REDIS_SENTINEL_NAME: "nobody" };
+    t.match(
+      await startError(t, unknown),
+      /^Redis cannot be used: .* no primary .*redis\.sentinelName/,
+    );
+    const wrong = {
+      ...settings,
+      JINDOU_REDIS_SENTINEL_NAME: watched.name,
+      JINDOU_REDIS_SENTINEL_PASSWORD: "guessed",
+    };
+    t.match(
+      await startError(t, wrong),
+      /^Redis cannot be used: .* redis\.sentinelPassword: WRONGPASS/,
+    );
+  },
+);

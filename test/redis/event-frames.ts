@@ -1,5 +1,5 @@
-// Events of streams as they stand in Redis and come on topics, for tests of who reads them. Nodes
-// write them in parts, which Lua puts together.
+// Encodes stream events as they are stored in Redis and published on topics, for tests of readers.
+// Nodes encode them in parts, which Lua joins.
 
 import type { StreamState } from "../../src/broker/model.ts";
 import {
@@ -11,8 +11,10 @@ import {
   WIRE_VERSION,
 } from "../../src/redis/wire.ts";
 
+/** Offset of the record in an EVENT frame. */
 const BODY_AT = 35;
 
+/** Encodes the record of an event. */
 export function encodeEvent(event: RecordedEvent): Buffer {
   return packr.pack([
     WIRE_VERSION,
@@ -27,7 +29,8 @@ export function encodeEvent(event: RecordedEvent): Buffer {
   ]);
 }
 
-export function eventFrame(parts: {
+/** Encodes an EVENT frame. */
+export function eventFrame(event: {
   readonly publicationSeq: number;
   readonly messageSeq: number;
   readonly index: number;
@@ -38,15 +41,15 @@ export function eventFrame(parts: {
   const head = Buffer.alloc(BODY_AT);
   head[0] = WIRE_VERSION;
   head[1] = EVENT_FRAME;
-  head.writeDoubleBE(parts.publicationSeq, 2);
-  head.writeDoubleBE(parts.messageSeq, 10);
-  head.writeDoubleBE(parts.index, 18);
-  head.writeDoubleBE(parts.textOffset, 26);
-  head[34] = STREAM_STATES.indexOf(parts.state);
-  return Buffer.concat([head, parts.record]);
+  head.writeDoubleBE(event.publicationSeq, 2);
+  head.writeDoubleBE(event.messageSeq, 10);
+  head.writeDoubleBE(event.index, 18);
+  head.writeDoubleBE(event.textOffset, 26);
+  head[34] = STREAM_STATES.indexOf(event.state);
+  return Buffer.concat([head, event.record]);
 }
 
-/** Members of a group were removed; no uids: a list was replaced. */
+/** Encodes a REMOVAL frame. Without `uids` any member may have been removed. */
 export function removalFrame(
   publicationSeq: number,
   channelId: string,

@@ -1,5 +1,5 @@
-// The list in which messages are published: its strings of all lengths are found, and one that is
-// cut off or lies gives what is whole. Pure.
+// The list in which messages are published: strings of all lengths are decoded, and a truncated or
+// invalid list returns its complete messages. Pure.
 
 import t from "tap";
 import {
@@ -37,49 +37,58 @@ const publicationOf = (
     extra,
   });
 
-/** As Redis' Lua packs several messages. */
+/** Encodes a list of several messages as Lua in Redis does. */
 const listOf = (publications: readonly Buffer[]) =>
   Buffer.concat([
     publications.length < 6
       ? Buffer.from([0x90 | (3 * publications.length)])
       : Buffer.from([0xdc, 0, 3 * publications.length]),
-    ...publications.map((one) => one.subarray(1)),
+    ...publications.map((publication) => publication.subarray(1)),
   ]);
 
 for (const bytes of [0, 1, 31, 32, 200, 255, 256, 65_535, 65_536])
-  t.test(`strings of about ${bytes} bytes`, async (t) => {
-    const publication = publicationOf(bytes);
-    t.ok(isMessages(publication));
-    const { frames, isWhole } = framesOf(publication);
-    t.ok(isWhole);
-    t.equal(frames.length, 1);
-    const [frame = Buffer.alloc(0)] = frames;
-    t.same([publicationSeqOf(frame), messageIdOf(frame), messageSeqOf(frame)], [7, 2 ** 52 + 7, 7]);
-    const found = decodeFrame(frame);
-    if (found.kind !== "ordered" || found.event.kind !== "message")
-      throw new Error("not a message's");
-    t.equal(found.publicationSeq, 7);
-    t.equal(found.event.message.messageSeq, 7);
-    t.ok(Buffer.alloc(bytes).equals(found.event.message.payload));
-    t.equal(found.event.origin, "x".repeat(bytes));
-  });
+  t.test(
+    `a message with strings of about ${bytes} bytes is decoded from its publication`,
+    async (t) => {
+      const publication = publicationOf(bytes);
+      t.ok(isMessages(publication));
+      const { frames, isWhole } = framesOf(publication);
+      t.ok(isWhole);
+      t.equal(frames.length, 1);
+      const [frame = Buffer.alloc(0)] = frames;
+      t.same(
+        [publicationSeqOf(frame), messageIdOf(frame), messageSeqOf(frame)],
+        [7, 2 ** 52 + 7, 7],
+      );
+      const decoded = decodeFrame(frame);
+      if (decoded.kind !== "ordered" || decoded.event.kind !== "message")
+        throw new Error("The frame is not a message");
+      t.equal(decoded.publicationSeq, 7);
+      t.equal(decoded.event.message.messageSeq, 7);
+      t.ok(Buffer.alloc(bytes).equals(decoded.event.message.payload));
+      t.equal(decoded.event.origin, "x".repeat(bytes));
+    },
+  );
 
 for (const count of [2, 5, 6, 32])
-  t.test(`${count} messages in a list`, async (t) => {
-    const seqs = Array.from({ length: count }, (_, at) => at + 1);
-    const list = listOf(seqs.map((seq) => publicationOf(40, seq)));
-    const { frames, isWhole } = framesOf(list);
-    t.ok(isWhole);
-    t.same(frames.map(publicationSeqOf), seqs);
-    const ends = Array.from({ length: list.length }, (_, end) => end);
-    const wrong = ends.filter((end) => {
-      const cut = framesOf(list.subarray(0, end));
-      return cut.isWhole || cut.frames.length >= count;
-    });
-    t.same(wrong, []);
-  });
+  t.test(
+    `${count} messages in one publication are decoded in order, and a truncated publication is noticed`,
+    async (t) => {
+      const seqs = Array.from({ length: count }, (_, at) => at + 1);
+      const list = listOf(seqs.map((seq) => publicationOf(40, seq)));
+      const { frames, isWhole } = framesOf(list);
+      t.ok(isWhole);
+      t.same(frames.map(publicationSeqOf), seqs);
+      const ends = Array.from({ length: list.length }, (_, end) => end);
+      const unnoticed = ends.filter((end) => {
+        const truncated = framesOf(list.subarray(0, end));
+        return truncated.isWhole || truncated.frames.length >= count;
+      });
+      t.same(unnoticed, []);
+    },
+  );
 
-t.test("a list that is none of messages holds none", async (t) => {
+t.test("a list that does not consist of messages contains no frames", async (t) => {
   const lists = [
     packr.pack(["a", "b", "c"]),
     packr.pack([1, 2, 3]),
@@ -96,7 +105,7 @@ t.test("a list that is none of messages holds none", async (t) => {
   }
 });
 
-t.test("a message without a readable id before it is refused", async (t) => {
+t.test("a message frame with an invalid id of the previous message is rejected", async (t) => {
   for (const id of ["d40000", "c0", "a161", "cbbff0000000000000"]) {
     const extra = Buffer.from(`94c0c0c0${id}`, "hex");
     const [frame = Buffer.alloc(0)] = framesOf(publicationOf(4, 7, extra)).frames;

@@ -1,5 +1,5 @@
-// On a Redis Cluster calls keep their order while slots change hands: what is accepted is accepted
-// in the order of the calls.
+// On a Redis Cluster, calls keep their order while slots move to other servers: accepted messages
+// are stored in the order of their calls.
 
 import t from "tap";
 import { bucketOf } from "../../src/redis/keys.ts";
@@ -8,9 +8,9 @@ import { openStore } from "../store/redis/one-store.ts";
 import { failOverTo, startRedisCluster } from "../support/redis.ts";
 
 const PER_TURN = 5;
-const textOf = (payload: Uint8Array) => Number(new TextDecoder().decode(payload));
+const numberOf = (payload: Uint8Array) => Number(new TextDecoder().decode(payload));
 
-t.test("a fail-over refuses calls and reorders none", async (t) => {
+t.test("a fail-over rejects calls but does not reorder accepted ones", async (t) => {
   const { url, replicas } = await startRedisCluster(t, { replicas: true });
   const { store, link } = await openStore(t, url);
   const buckets = new Set<number>();
@@ -22,20 +22,20 @@ t.test("a fail-over refuses calls and reorders none", async (t) => {
   const codes = new Set<string | undefined>();
   const calls: Promise<void>[] = [];
   let sent = 0;
-  /** Some messages to each group, none waited for. */
-  function sendSome(): void {
+  /** Sends several messages to each group without waiting. */
+  function sendBurst(): void {
     for (let i = 0; i < PER_TURN; i++, sent++)
       for (const channel of groups) {
         const number = sent;
         const payload = new TextEncoder().encode(`${number}`);
         const call = store.append(draftOf({ channel, payload }));
-        const noted = call.then(() => accepted.get(channel.id)?.push(number));
-        calls.push(codeOf(noted).then((code) => void codes.add(code)));
+        const recorded = call.then(() => accepted.get(channel.id)?.push(number));
+        calls.push(codeOf(recorded).then((code) => void codes.add(code)));
       }
   }
   const sendFor = async (turns: number): Promise<void> => {
     for (let turn = 0; turn < turns; turn++) {
-      sendSome();
+      sendBurst();
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
   };
@@ -60,17 +60,19 @@ t.test("a fail-over refuses calls and reorders none", async (t) => {
   );
   for (const { id } of groups) {
     const { messages } = await store.readMessages(`2:${id}`, ALL);
-    const numbers = messages.filter((m) => m.payload.length > 0).map((m) => textOf(m.payload));
+    const numbers = messages
+      .filter(({ payload }) => payload.length > 0)
+      .map(({ payload }) => numberOf(payload));
     t.same(
       numbers,
       numbers.toSorted((a, b) => a - b),
-      "in the order of the calls",
+      "messages are stored in the order of the calls",
     );
-    t.equal(new Set(numbers).size, numbers.length, "each once");
-    const kept = new Set(numbers);
+    t.equal(new Set(numbers).size, numbers.length, "each message is stored once");
+    const stored = new Set(numbers);
     t.ok(
-      accepted.get(id)?.every((number) => kept.has(number)),
-      "nothing accepted is missing",
+      accepted.get(id)?.every((number) => stored.has(number)),
+      "every accepted message is stored",
     );
   }
   t.equal(link.inFlight, 0);

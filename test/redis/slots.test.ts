@@ -1,10 +1,10 @@
-// Slots of keys, against values of Redis' own CLUSTER KEYSLOT.
+// Slots of keys, compared with CLUSTER KEYSLOT of Redis.
 
 import t from "tap";
 import { slotOf } from "../../src/redis/slots.ts";
 import { startRedis } from "../support/redis.ts";
 
-t.test("a key is in the slot that Redis says", async (t) => {
+t.test("slotOf returns the slot that CLUSTER KEYSLOT returns", async (t) => {
   const server = await startRedis(t, ["--cluster-enabled", "yes"]);
   const client = server.client();
   const keys = [

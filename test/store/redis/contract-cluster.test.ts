@@ -1,4 +1,4 @@
-// The Redis driver against the Store contract, on a Cluster of three primaries.
+// Runs the Store contract for the Redis driver on a Cluster of three primaries.
 
 import t from "tap";
 import { storeContract } from "../../contract/store.ts";

@@ -1,6 +1,6 @@
-// The Redis driver for the Store contract's suites, as a node has it: with the cluster's topics,
-// which give the listener what is published under the topics that the suites look at. Each place
-// has keys of its own on one server or Cluster.
+// The Redis driver for the suites of the Store contract, as a node uses it: with the cluster's
+// topics, which pass to the listener the publications on the topics that the suites check. Each
+// location has keys of its own on one server or Cluster.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../src/broker/errors.ts";
@@ -18,28 +18,30 @@ const GROUPS = ["g", "g1", "g2", "g3", "h", "late", "other", "gone"];
 const USERS = [...LISTENED_USERS, "a", "b", "dave"];
 const TOPICS: readonly Topic[] = [...GROUPS.map(groupTopic), ...new Set(USERS.map(userTopic))];
 
-/** A driver on the server or Cluster at `url`. */
+/** Creates a driver on the server or Cluster at `url`. */
 export function redisDriver(name: string, url: string): StoreDriver {
   return {
     name,
     supportsClock: true,
     async createLocation() {
       const prefix = `t${randomUUID().slice(0, 8)}`;
-      const timeoutMs = 60_000; // that the machine is busy is no fault here
+      const timeoutMs = 60_000; // a busy machine must not fail the suites
       const settings = redisSettings(url, { prefix, timeoutMs });
       return { create: (options) => createNode(settings, options) };
     },
   };
 }
 
-/** A node's store, which starts and ends with all it needs. */
+/** Creates a node's store, which starts and closes everything that it needs. */
 function createNode(
   settings: RedisSettings,
   { publisher, clock, maxChannelMessages, retentionS }: StoreOptions,
 ): TestedStore {
   const onError = (error: unknown, what: string) => {
-    if (what === "A received event could not be handled") return; // a listener that throws is one of the suites' cases
-    if (isTransient(error) && what.startsWith("Missed messages")) return; // the node closes while it reads
+    // The suites include a listener that throws.
+    if (what === "A received event could not be handled") return;
+    // The node may close while it reads.
+    if (isTransient(error) && what.startsWith("Missed messages")) return;
     throw error;
   };
   const link = new RedisLink(settings, {
@@ -62,29 +64,29 @@ function createNode(
       publisher.publish({ kind: "removal", channelId, uids: undefined }),
   });
   /**
-   * The suites compare what was published with what was answered: this node answers when its
-   * listener has what was published before.
+   * Makes a call return only after the listener has received everything published before, because
+   * the suites compare the published events with the results of the calls.
    */
-  const told =
-    <A extends unknown[], R>(call: (...asked: A) => R | Promise<R>) =>
-    async (...asked: A): Promise<R> => {
+  const afterDelivery =
+    <A extends unknown[], R>(call: (...args: A) => R | Promise<R>) =>
+    async (...args: A): Promise<R> => {
       try {
-        return await call(...asked);
+        return await call(...args);
       } finally {
-        await topics.barrier().catch(() => {}); // it is closing
+        await topics.barrier().catch(() => {}); // fails while the node closes
       }
     };
   return {
     ...store,
-    append: told(store.append),
-    streamEvent: told(store.streamEvent),
-    cancelStream: told(store.cancelStream),
-    interruptStreams: told(store.interruptStreams),
-    appendCommand: told(store.appendCommand),
-    headSeq: told(store.headSeq),
-    readMessages: told(store.readMessages),
-    stream: told(store.stream),
-    readInbox: told(store.readInbox),
+    append: afterDelivery(store.append),
+    streamEvent: afterDelivery(store.streamEvent),
+    cancelStream: afterDelivery(store.cancelStream),
+    interruptStreams: afterDelivery(store.interruptStreams),
+    appendCommand: afterDelivery(store.appendCommand),
+    headSeq: afterDelivery(store.headSeq),
+    readMessages: afterDelivery(store.readMessages),
+    stream: afterDelivery(store.stream),
+    readInbox: afterDelivery(store.readInbox),
     async listen(names) {
       await Promise.all(names.map((name) => topics.listen(name)));
     },

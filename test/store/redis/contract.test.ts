@@ -1,4 +1,5 @@
-// The Redis driver against the Store contract, and beside the embedded driver, on one server.
+// Runs the Store contract for the Redis driver on one server, and compares the driver with the
+// embedded driver.
 
 import t from "tap";
 import { differential } from "../../contract/differential.ts";

@@ -1,4 +1,4 @@
-// A store of users, channels and managers alone on a real Redis, each with keys of its own.
+// Stores with only users, channels and managers on a real Redis, each with keys of its own.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -28,18 +28,19 @@ function openLink(url: string): RedisLink {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   return new RedisLink(redisSettings(url, { prefix }), {
     name: "test",
-    onError: () => {}, // the callers are told
+    onError: () => {}, // the callers get the errors
   });
 }
 
+/** The parts of the store that these tests use. */
 export type ControlStore = UserStore &
   ChannelStore &
   ManagerStore &
   Pick<Store, "start" | "close" | "ping">;
 
 /**
- * The three parts on a link, with what only other parts need left idle; `waitForReplicas` as the test
- * likes.
+ * Creates the three parts on a link. Ports that only other parts use do nothing. The test may
+ * replace `waitForReplicas`.
  */
 function controlStore(
   link: RedisLink,
@@ -48,33 +49,33 @@ function controlStore(
     waitForReplicas,
   }: { clock: Clock; waitForReplicas?: RedisStorePorts["waitForReplicas"] },
 ): ControlStore {
-  const parts: RedisStorePorts = {
+  const ports: RedisStorePorts = {
     ...{ link, clock, limits: LIMITS },
     onError: () => {},
     unreadable: new UnreadableRecords(() => {}),
     waitForReplicas: waitForReplicas ?? (() => undefined),
   };
   return {
-    ...createRedisUsers(parts),
-    ...createRedisChannels(parts),
-    ...createRedisManagers(parts),
+    ...createRedisUsers(ports),
+    ...createRedisChannels(ports),
+    ...createRedisManagers(ports),
     start: () => link.start(),
     close: () => link.close(),
     ping: () => link.ping(),
   };
 }
 
-/** A started link and store, and the names of its keys. */
+/** Starts a link and a store, and returns them with the names of their keys. */
 export async function startControl(
   t: Test,
   url: string,
-  parts: {
+  options: {
     readonly clock?: Clock;
     readonly waitForReplicas?: RedisStorePorts["waitForReplicas"];
   } = {},
 ) {
   const link = openLink(url);
-  const store = controlStore(link, { clock: Date.now, ...parts });
+  const store = controlStore(link, { clock: Date.now, ...options });
   await store.start();
   t.teardown(() => store.close());
   return { link, store, keys: link.keys };

@@ -1,5 +1,5 @@
-// Channels, messages, streams and conversations on a real Redis, put together so that tests of
-// conversations have hold of what they wait for.
+// Stores with channels, messages, streams and conversations on a real Redis, whose ports the tests
+// of conversations can replace.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -21,6 +21,7 @@ import { createRedisStreams } from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { redisSettings } from "../../support/redis.ts";
 
+/** Options of a store. */
 export interface ConversationOptions {
   readonly clock: Clock;
   readonly retentionS?: number;
@@ -28,22 +29,23 @@ export interface ConversationOptions {
   readonly waitForReplicas?: RedisStorePorts["waitForReplicas"];
 }
 
+/** The parts of the store that these tests use. */
 export type TestStore = ChannelStore &
   ConversationStore &
   Pick<MessageStore, "append"> &
   StreamStore &
   Pick<ChannelFeed, "personalChannelsSince">;
 
-/** Each has keys of its own on the server at `url`; ends with the test. */
+/** Opens a store with keys of its own on the server at `url`. Closed at the end of the test. */
 export async function openConversations(t: Test, url: string, options: ConversationOptions) {
   const { retentionS = 0, maxChannelMessages = 0, clock } = options;
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const link = new RedisLink(redisSettings(url, { prefix }), {
     name: "test",
-    onError: () => {}, // the callers are told
+    onError: () => {}, // the callers get the errors
   });
   const problems: unknown[] = [];
-  const parts: RedisStorePorts = {
+  const ports: RedisStorePorts = {
     ...{ link, clock },
     limits: {
       ...{ dedupeWindowS: 3600, retentionS, sweepIntervalMs: 60_000 },
@@ -54,18 +56,18 @@ export async function openConversations(t: Test, url: string, options: Conversat
     unreadable: new UnreadableRecords((error) => problems.push(error)),
     waitForReplicas: options.waitForReplicas ?? (() => undefined),
   };
-  const channels = createRedisChannels(parts);
+  const channels = createRedisChannels(ports);
   const { groupsOf } = channels;
   const store: TestStore = {
     ...channels,
-    ...createRedisConversations(parts, groupsOf),
+    ...createRedisConversations(ports, groupsOf),
     ...createRedisMessages({
-      ...{ ...parts, commands: { settle: async () => {} } },
+      ...{ ...ports, commands: { settle: async () => {} } },
       personFacts: channels.personFacts,
     }),
-    ...createRedisStreams(parts),
+    ...createRedisStreams(ports),
   };
-  const sweep = new Sweep(parts, []);
+  const sweep = new Sweep(ports, []);
   await link.start();
   t.teardown(() => link.close());
   return { store, link, keys: link.keys, sweep, problems };

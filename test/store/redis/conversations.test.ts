@@ -1,5 +1,5 @@
-// Conversations on Redis beside the contract and the model: bounds of counting, what a list costs,
-// peers that come and go, changes that are durable and for replicas, Redis away.
+// Conversations on Redis, in addition to the contract and the model: limits of counting, cost of a
+// list, peers that are added and removed, changes that wait for replicas, and Redis being away.
 
 import t, { type Test } from "tap";
 import type { ChannelRef } from "../../../src/broker/model.ts";
@@ -18,28 +18,28 @@ import { type ConversationOptions, openConversations } from "./conversation-stor
 
 const START_MS = Date.UTC(2026, 0, 1);
 
-/** A store whose clock the test moves. */
-async function world(t: Test, url: string, over: Partial<ConversationOptions> = {}) {
+/** Opens a store whose clock the test moves. */
+async function openAtTime(t: Test, url: string, over: Partial<ConversationOptions> = {}) {
   const time = { nowMs: START_MS };
   const clock = () => time.nowMs;
   return { time, ...(await openConversations(t, url, { clock, ...over })) };
 }
 
-t.test("one server", async (t) => {
+t.test("conversations work on a single Redis server", async (t) => {
   const server = await startRedis(t);
-  t.test("counting", (t) => counting(t, server.url));
-  t.test("lists", (t) => lists(t, server.url));
-  t.test("peers", (t) => peers(t, server.url));
-  t.test("waiting", (t) => waiting(t, server.url));
+  t.test("unread counts and the newest message are exact", (t) => counting(t, server.url));
+  t.test("lists of conversations are complete", (t) => lists(t, server.url));
+  t.test("the peers of a user follow its personal channels", (t) => peers(t, server.url));
+  t.test("calls report only durable changes", (t) => waiting(t, server.url));
 });
 
 async function counting(t: Test, url: string): Promise<void> {
-  t.test("many expired messages are passed in steps of some", async (t) => {
-    const { store, time, link } = await world(t, url);
+  t.test("many expired messages are skipped by several short scripts", async (t) => {
+    const { store, time, link } = await openAtTime(t, url);
     await store.createChannel(group("g"), ["alice", "bob"]);
     const send = (count: number, expireS: number) =>
       Promise.all(Array.from({ length: count }, () => store.append(draftOf({ expireS }))));
-    const steps = async (call: () => Promise<unknown>) => {
+    const scriptCalls = async (call: () => Promise<unknown>) => {
       const count = async () => {
         const stats = String(await link.call("info", "commandstats"));
         return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1]);
@@ -50,23 +50,23 @@ async function counting(t: Test, url: string): Promise<void> {
     };
     await send(2, 0);
     await send(2100, 30);
-    t.equal(await steps(() => store.conversation("bob", G)), 1);
+    t.equal(await scriptCalls(() => store.conversation("bob", G)), 1);
     time.nowMs += 30_000;
     t.match(await store.conversation("bob", G), {
       ...{ headSeq: 2102, unread: 2 },
       last: { messageSeq: 2 },
     });
-    t.equal(await steps(() => store.conversation("bob", G)), 3);
+    t.equal(await scriptCalls(() => store.conversation("bob", G)), 3);
     t.match(await store.changeConversation("bob", G, readUpTo(1)), {
       ...{ readSeq: 1, unread: 1 },
       last: { messageSeq: 2 },
     });
     await send(1, 0);
-    t.equal(await steps(() => store.conversation("bob", G)), 1);
+    t.equal(await scriptCalls(() => store.conversation("bob", G)), 1);
   });
 
-  t.test("ids of any script and content of any size", async (t) => {
-    const { store } = await world(t, url);
+  t.test("conversations accept ids in any writing system and content of any size", async (t) => {
+    const { store } = await openAtTime(t, url);
     const [uid, peer] = ["群".repeat(128), "{a}:b\u{1F600}{c5}"];
     const clientMsgNo = "é".repeat(128);
     const payload = new Uint8Array(65_536).fill(255);
@@ -75,16 +75,16 @@ async function counting(t: Test, url: string): Promise<void> {
     );
     const [head] = await store.conversationsOf(peer);
     t.match(head, { unread: 1, last: { clientMsgNo, messageSeq: 1 } });
-    const whole = await store.conversation(peer, personalChannel(uid));
-    t.same([whole?.last?.fromUid, whole?.last?.payload.length], [uid, 65_536]);
+    const conversation = await store.conversation(peer, personalChannel(uid));
+    t.same([conversation?.last?.fromUid, conversation?.last?.payload.length], [uid, 65_536]);
   });
 }
 
 async function lists(t: Test, url: string): Promise<void> {
   const COUNT = 300;
 
-  t.test("a long list has all, and no content is read for it", async (t) => {
-    const { store, link } = await world(t, url);
+  t.test("a long list is complete and transfers no message content", async (t) => {
+    const { store, link } = await openAtTime(t, url);
     const payload = new Uint8Array(10_000);
     const ids = Array.from({ length: COUNT }, (_, at) => `peer-${at}`);
     for (const id of ids.slice(0, 20)) await store.createChannel(group(id), ["bob"]);
@@ -96,51 +96,48 @@ async function lists(t: Test, url: string): Promise<void> {
     const before = await sentBytes(link);
     const heads = await store.conversationsOf("bob");
     const sent = (await sentBytes(link)) - before;
-    t.same(heads.map((one) => one.channel.id).sort(), [...ids].sort());
+    t.same(heads.map(({ channel }) => channel.id).sort(), [...ids].sort());
     t.equal(
-      heads.every((one) => one.unread === 1),
+      heads.every(({ unread }) => unread === 1),
       true,
     );
-    t.ok(sent < COUNT * 300, `${sent} bytes for ${COUNT} conversations`);
-    const channels = newestFirst(heads).map((one) => one.channel);
+    t.ok(sent < COUNT * 300, `the server sent ${sent} bytes for ${COUNT} conversations`);
+    const channels = newestFirst(heads).map(({ channel }) => channel);
     const all = await store.readConversations("bob", channels, UNBOUNDED);
     t.same(
-      all.conversations.map((one) => one.channel),
+      all.conversations.map(({ channel }) => channel),
       channels,
     );
   });
 }
 
 async function peers(t: Test, url: string): Promise<void> {
-  t.test(
-    "a channel of which nothing is left leaves the list's index, until the next message",
-    async (t) => {
-      const { store, keys, link, time, problems } = await world(t, url);
-      const index = () => link.call("zcard", keys.user("peers", "bob"));
-      const send = () => store.append(draftOf({ channel: personalChannel("bob") }));
-      await send();
-      await store.changeConversation("bob", personalChannel("alice"), DELETE);
-      t.same(await store.conversationsOf("bob"), []);
-      t.equal(await index(), 1, "what is deleted for one is there for others");
-      await link.call("xtrim", keys.channel("log", "1:alice@bob"), "maxlen", 0);
-      t.same(await store.conversationsOf("bob"), []);
-      t.equal(await index(), 0);
-      time.nowMs += 1;
-      await send();
-      const [head] = await store.conversationsOf("bob");
-      t.match(head, { headSeq: 2, readSeq: 1, unread: 1, deletedSeq: 1 });
-      t.same(problems, []);
-    },
-  );
+  t.test("an empty channel leaves the peers of its users until the next message", async (t) => {
+    const { store, keys, link, time, problems } = await openAtTime(t, url);
+    const index = () => link.call("zcard", keys.user("peers", "bob"));
+    const send = () => store.append(draftOf({ channel: personalChannel("bob") }));
+    await send();
+    await store.changeConversation("bob", personalChannel("alice"), DELETE);
+    t.same(await store.conversationsOf("bob"), []);
+    t.equal(await index(), 1, "a message that one user deleted stays for others");
+    await link.call("xtrim", keys.channel("log", "1:alice@bob"), "maxlen", 0);
+    t.same(await store.conversationsOf("bob"), []);
+    t.equal(await index(), 0);
+    time.nowMs += 1;
+    await send();
+    const [head] = await store.conversationsOf("bob");
+    t.match(head, { headSeq: 2, readSeq: 1, unread: 1, deletedSeq: 1 });
+    t.same(problems, []);
+  });
 
-  t.test("a message that comes meanwhile keeps its peer", async (t) => {
+  t.test("a message that arrives during a list keeps its peer", async (t) => {
     let onRead = async () => {};
-    const { store, keys, link, time, problems } = await world(t, url);
+    const { store, keys, link, time, problems } = await openAtTime(t, url);
     const head = keys.channel("head", "1:alice@bob");
     const run = link.run.bind(link);
-    link.run = async (...asked) => {
-      const reply = await run(...asked);
-      if (asked[1][0] === head) await onRead();
+    link.run = async (...args) => {
+      const reply = await run(...args);
+      if (args[1][0] === head) await onRead();
       return reply;
     };
     const peers = () => link.call("zcard", keys.user("peers", "bob"));
@@ -149,12 +146,12 @@ async function peers(t: Test, url: string): Promise<void> {
     for (const laterMs of [0, 1]) {
       await link.call("xtrim", keys.channel("log", "1:alice@bob"), "maxlen", 0);
       onRead = async () => {
-        onRead = async () => {}; // the channel was found empty
+        onRead = async () => {}; // the script saw the empty channel
         time.nowMs += laterMs;
         await send();
       };
       t.same(await store.conversationsOf("bob"), []);
-      t.equal(await peers(), 1, `${laterMs} ms later`);
+      t.equal(await peers(), 1, `the peer is kept if the message is ${laterMs} ms later`);
       t.match(await store.conversationsOf("bob"), [{ unread: 1 }]);
       const sent = await store.personalChannelsSince("bob", time.nowMs);
       t.same(sent, ["1:alice@bob"]);
@@ -163,8 +160,8 @@ async function peers(t: Test, url: string): Promise<void> {
     t.same(problems, []);
   });
 
-  t.test("personal channels with a message since then", async (t) => {
-    const { store, time } = await world(t, url);
+  t.test("personalChannelsSince returns the channels with a message since a time", async (t) => {
+    const { store, time } = await openAtTime(t, url);
     for (const fromUid of ["zoe", "alice", "bob"]) {
       await store.append(draftOf({ channel: personalChannel("bob"), fromUid }));
       time.nowMs += 1000;
@@ -177,9 +174,9 @@ async function peers(t: Test, url: string): Promise<void> {
 }
 
 async function waiting(t: Test, url: string): Promise<void> {
-  t.test("a change is durable when it is answered", async (t) => {
+  t.test("a change of a conversation waits for replicas", async (t) => {
     let replications = 0;
-    const { store } = await world(t, url, {
+    const { store } = await openAtTime(t, url, {
       waitForReplicas: async () => {
         replications += 1;
       },
@@ -188,14 +185,14 @@ async function waiting(t: Test, url: string): Promise<void> {
     await store.append(draftOf());
     replications = 0;
     await store.conversation("bob", G);
-    t.equal(replications, 0, "a read waits for nothing");
+    t.equal(replications, 0, "a read does not wait for replicas");
     await store.changeConversation("bob", G, readUpTo(1));
     t.equal(replications, 1);
   });
 
-  t.test("while Redis is away every call is unavailable", async (t) => {
+  t.test("every call is rejected as unavailable while Redis is away", async (t) => {
     const server = await startRedis(t);
-    const { store } = await world(t, server.url);
+    const { store } = await openAtTime(t, server.url);
     await server.stop("SIGKILL");
     const calls = [
       store.conversation("bob", G),
@@ -208,7 +205,7 @@ async function waiting(t: Test, url: string): Promise<void> {
   });
 }
 
-/** What the server sent to its clients so far. */
+/** Returns the number of bytes the server has sent to its clients. */
 async function sentBytes(link: RedisLink): Promise<number> {
   const info = String(await link.call("info", "stats"));
   return Number(/total_net_output_bytes:(\d+)/.exec(info)?.[1]);

@@ -1,24 +1,24 @@
-// Slices of history that take more than one step in Redis.
+// Slices of history that need more than one script.
 
 import t from "tap";
 import type { DeliveredMark } from "../../../src/redis/channel-feed.ts";
 import { ALL, draftOf, seqsOf } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
-import { type OneStore, openStore } from "./one-store.ts";
+import { openStore, type StoreNode } from "./one-store.ts";
 
 const server = await startRedis(t);
 const NOTHING = { streams: [], marks: [] };
 const upTo = (n: number) => Array.from({ length: n }, (_, i) => i + 1);
 
-async function send({ store }: OneStore, count: number, over = {}) {
+async function send({ store }: StoreNode, count: number, over = {}) {
   await Promise.all(upTo(count).map(() => store.append(draftOf(over))));
 }
 
-t.test("a long slice is put together from pieces, in either direction", async (t) => {
-  const one = await openStore(t, server.url);
-  await send(one, 1500);
+t.test("a long slice is complete in both directions", async (t) => {
+  const node = await openStore(t, server.url);
+  await send(node, 1500);
   const read = async (over: Partial<typeof ALL>) => {
-    const slice = await one.store.readMessages("2:g", { ...ALL, ...over });
+    const slice = await node.store.readMessages("2:g", { ...ALL, ...over });
     return [seqsOf(slice.messages), slice.more];
   };
   t.same(await read({}), [upTo(1500), false]);
@@ -31,14 +31,14 @@ t.test("a long slice is put together from pieces, in either direction", async (t
   t.same(await read({ ...inner, reverse: true }), [upTo(1300).slice(10).reverse(), false]);
 });
 
-t.test("large messages end a piece, not the slice; maxBytes ends the slice", async (t) => {
-  const one = await openStore(t, server.url);
+t.test("a slice of large messages ends only at maxBytes", async (t) => {
+  const node = await openStore(t, server.url);
   const payload = new Uint8Array(60_000);
-  await send(one, 50, { payload });
+  await send(node, 50, { payload });
   for (const reverse of [false, true]) {
     const read = async (maxBytes: number) => {
       const range = { ...ALL, reverse, maxBytes };
-      const slice = await one.store.readMessages("2:g", range);
+      const slice = await node.store.readMessages("2:g", range);
       return [slice.messages.length, slice.more];
     };
     t.same(await read(Number.MAX_SAFE_INTEGER), [50, false]);
@@ -49,16 +49,16 @@ t.test("large messages end a piece, not the slice; maxBytes ends the slice", asy
   }
 });
 
-t.test("many that expired and are still there hide none behind them", async (t) => {
-  const one = await openStore(t, server.url);
-  await send(one, 1);
-  await send(one, 2500, { expireS: 10 });
-  await send(one, 1);
-  one.time.nowMs += 10_000;
+t.test("expired messages that are still stored hide no other message", async (t) => {
+  const node = await openStore(t, server.url);
+  await send(node, 1);
+  await send(node, 2500, { expireS: 10 });
+  await send(node, 1);
+  node.time.nowMs += 10_000;
   for (const reverse of [false, true]) {
     const read = async (over = {}) => {
       const range = { ...ALL, reverse, ...over };
-      const slice = await one.store.readMessages("2:g", range);
+      const slice = await node.store.readMessages("2:g", range);
       return [seqsOf(slice.messages).sort(), slice.more];
     };
     t.same(await read(), [[1, 2502], false]);
@@ -68,7 +68,7 @@ t.test("many that expired and are still there hide none behind them", async (t) 
   }
 });
 
-t.test("payloads of every size count as what they are", async (t) => {
+t.test("maxBytes counts the exact size of each payload", async (t) => {
   const { store } = await openStore(t, server.url);
   for (const size of [0, 1, 255, 256, 65_535, 65_536]) {
     const channel = { id: `g${size}`, type: 2 } as const;
@@ -78,68 +78,87 @@ t.test("payloads of every size count as what they are", async (t) => {
     const read = async (maxBytes: number) => {
       const range = { ...ALL, maxBytes };
       const slice = await store.readMessages(`2:${channel.id}`, range);
-      return slice.messages.map((m) => m.payload.length);
+      return slice.messages.map((message) => message.payload.length);
     };
     t.same(await read(2 * size), [size, size]);
     if (size > 0) t.same(await read(2 * size - 1), [size]);
   }
 });
 
-t.test("retention hides what is past it", async (t) => {
+t.test("messages past retention are not returned", async (t) => {
   const limits = { retentionS: 100 };
-  const one = await openStore(t, server.url, { limits });
-  await send(one, 1);
-  one.time.nowMs += 50_000;
-  await send(one, 1);
-  const shown = async () => seqsOf((await one.store.readMessages("2:g", ALL)).messages);
-  one.time.nowMs += 49_999;
+  const node = await openStore(t, server.url, { limits });
+  await send(node, 1);
+  node.time.nowMs += 50_000;
+  await send(node, 1);
+  const shown = async () => seqsOf((await node.store.readMessages("2:g", ALL)).messages);
+  node.time.nowMs += 49_999;
   t.same(await shown(), [1, 2]);
-  one.time.nowMs += 1;
+  node.time.nowMs += 1;
   t.same(await shown(), [2]);
-  t.same(seqsOf((await one.store.messages("2:g", ALL)).messages), [2]);
-  t.equal(await one.store.headSeq("2:g"), 2);
+  t.same(seqsOf((await node.store.messages("2:g", ALL)).messages), [2]);
+  t.equal(await node.store.headSeq("2:g"), 2);
 });
 
-t.test("a channel's position tells which messages it never had, or lost", async (t) => {
-  const one = await openStore(t, server.url);
-  const { store } = one;
-  const send = async (over = {}) => (await store.append(draftOf(over))).messageId;
-  const passing = { header: { noPersist: true, redDot: false } };
-  const [a, b, c] = [await send(), await send({ expireS: 1 }), await send()];
-  const d = await send(passing);
-  const kept = (seq: number, messageId: number) => ({
-    ...{ seq, messageId, isStored: true },
-  });
-  const unkept = (seq: number, messageId: number) => ({
-    ...{ seq, messageId, isStored: false },
-  });
-  const lostOf = async (...marks: readonly DeliveredMark[]) =>
-    (await store.position("2:g", { ...NOTHING, marks })).lostFromId;
-  const whole = [kept(1, a), kept(2, b), kept(3, c), unkept(3, d)];
-  const cases = async (name: string) => {
-    t.equal(await lostOf(...whole), Infinity, `${name}: all are there`);
-    t.equal(await lostOf(kept(3, c - 1)), c - 1, `${name}: another id`);
-    t.equal(await lostOf(kept(4, d)), d, `${name}: a seq to come`);
-    t.equal(await lostOf(unkept(4, d)), d, `${name}: behind one to come`);
-    t.equal(await lostOf(kept(3, d + 1)), d + 1, `${name}: an id to come`);
-    t.equal(await lostOf(kept(2, c + 1)), c + 1, `${name}: too great an id`);
-    t.equal(await lostOf(unkept(2, c + 1)), c + 1, `${name}: of one passing`);
+t.test(
+  "a channel's position contains the lowest id of a delivered message that was lost",
+  async (t) => {
+    const node = await openStore(t, server.url);
+    const { store } = node;
+    const send = async (over = {}) => (await store.append(draftOf(over))).messageId;
+    const notStored = { header: { noPersist: true, redDot: false } };
+    const [a, b, c] = [await send(), await send({ expireS: 1 }), await send()];
+    const d = await send(notStored);
+    const stored = (seq: number, messageId: number) => ({
+      ...{ seq, messageId, isStored: true },
+    });
+    const unstored = (seq: number, messageId: number) => ({
+      ...{ seq, messageId, isStored: false },
+    });
+    const lostOf = async (...marks: readonly DeliveredMark[]) =>
+      (await store.position("2:g", { ...NOTHING, marks })).lostFromId;
+    const delivered = [stored(1, a), stored(2, b), stored(3, c), unstored(3, d)];
+    const cases = async (name: string) => {
+      t.equal(await lostOf(...delivered), Infinity, `${name}: no message is lost`);
+      t.equal(await lostOf(stored(3, c - 1)), c - 1, `${name}: another id at a stored seq is lost`);
+      t.equal(await lostOf(stored(4, d)), d, `${name}: a seq above the head is lost`);
+      t.equal(
+        await lostOf(unstored(4, d)),
+        d,
+        `${name}: an unstored message after a seq above the head is lost`,
+      );
+      t.equal(await lostOf(stored(3, d + 1)), d + 1, `${name}: an id above the counter is lost`);
+      t.equal(
+        await lostOf(stored(2, c + 1)),
+        c + 1,
+        `${name}: an id above a later message is lost`,
+      );
+      t.equal(
+        await lostOf(unstored(2, c + 1)),
+        c + 1,
+        `${name}: an unstored id above a later message is lost`,
+      );
+      t.equal(
+        await lostOf(stored(1, a), stored(2, c + 1), unstored(3, d)),
+        c + 1,
+        `${name}: the lowest lost id is returned`,
+      );
+    };
+    await cases("complete log");
+    node.time.nowMs += 1000;
+    t.equal(await store.sweep(), 1);
+    await cases("after a message expired");
+    await node.link.call("del", node.link.keys.channel("log", "2:g"));
+    t.equal(await lostOf(...delivered), Infinity, "without a log no message is known to be lost");
     t.equal(
-      await lostOf(kept(1, a), kept(2, c + 1), unkept(3, d)),
-      c + 1,
-      `${name}: what came behind a lost one`,
+      await lostOf(...delivered, stored(4, d)),
+      d,
+      "a seq above the head is lost even without a log",
     );
-  };
-  await cases("whole");
-  one.time.nowMs += 1000;
-  t.equal(await store.sweep(), 1);
-  await cases("a message expired");
-  await one.link.call("del", one.link.keys.channel("log", "2:g"));
-  t.equal(await lostOf(...whole), Infinity, "nothing shows any loss");
-  t.equal(await lostOf(...whole, kept(4, d)), d, "but what is to come");
-});
+  },
+);
 
-t.test("a channel's position tells of its streams", async (t) => {
+t.test("a channel's position contains its active and requested streams", async (t) => {
   const { store } = await openStore(t, server.url);
   t.equal(await store.publicationSeqOf("2:g"), 0);
   t.same(await store.position("2:g", { ...NOTHING, streams: ["s1"] }), {
@@ -166,14 +185,14 @@ t.test("a channel's position tells of its streams", async (t) => {
   t.match(position, { publicationSeq: 7, headSeq: 3 });
   t.equal(await store.publicationSeqOf("2:g"), 7);
   t.same(
-    position.streams.map((s) => [s.clientMsgNo, s.state, s.text]),
+    position.streams.map(({ clientMsgNo, state, text }) => [clientMsgNo, state, text]),
     [
       ["s2", "active", ""],
       ["s1", "closed", "text"],
     ],
   );
   t.same(
-    (await store.position("2:g", NOTHING)).streams.map((s) => s.clientMsgNo),
+    (await store.position("2:g", NOTHING)).streams.map(({ clientMsgNo }) => clientMsgNo),
     ["s2"],
   );
 });

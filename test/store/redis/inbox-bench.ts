@@ -1,5 +1,5 @@
-// Command inboxes on a real Redis, with a listener that hears the topics it is given: for tests of
-// inboxes alone. One server or a Cluster.
+// Command inboxes on a real Redis server or Cluster, with a listener on the topics of some users,
+// for tests of inboxes alone.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -17,33 +17,38 @@ import { decodePublished } from "./published.ts";
 
 export const HOUR_S = 3600;
 
+/** Options of inboxes. */
 export interface InboxOptions {
   readonly url: string;
   readonly prefix?: string;
   readonly maxInFlight?: number;
   readonly limits?: Partial<RedisStoreLimits>;
-  /** Users whose events it hears. */
+  /** Users whose events the listener receives. */
   readonly users?: readonly string[];
   readonly waitForReplicas?: RedisStorePorts["waitForReplicas"];
 }
 
+/** Inboxes of one node, their listener, and what tests need of them. */
 export interface InboxBench {
   readonly inbox: RedisInbox;
   readonly link: RedisLink;
   readonly time: { nowMs: number };
-  /** What the listener was given. */
+  /** Events that the listener received. */
   readonly events: ClusterEvent[];
-  /** Resolves when it was given all that was published before. */
+  /** Resolves when the listener has received everything that was published before. */
   readonly arrived: () => Promise<unknown>;
   readonly problems: unknown[];
+  /** Returns the inboxSeqs in a user's inbox. */
   seqs(uid: string): Promise<number[]>;
 }
 
-/** All of an inbox. */
+/** Range of a read that returns a whole inbox. */
 export const PAGE = { limit: 100_000, maxBytes: Number.MAX_SAFE_INTEGER };
 
+/** Returns an unused key prefix. */
 export const freshPrefix = (): string => `t${randomUUID().slice(0, 8)}`;
 
+/** Starts inboxes and their listener. */
 export async function startInbox(
   t: Pick<Test, "teardown">,
   options: InboxOptions,
@@ -57,8 +62,8 @@ export async function startInbox(
   });
   await link.start();
   const events: ClusterEvent[] = [];
-  const hear = (event: ClusterEvent) => events.push(event);
-  const arrived = await listen(t, { link, users: options.users ?? [], hear });
+  const onEvent = (event: ClusterEvent) => events.push(event);
+  const arrived = await listen(t, { link, users: options.users ?? [], onEvent });
   t.teardown(() => link.close());
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const inbox = createRedisInbox({
@@ -72,51 +77,56 @@ export async function startInbox(
     },
     waitForReplicas: options.waitForReplicas ?? (() => undefined),
   });
-  const seqs = async (uid: string) => (await inbox.readInbox(uid, 0, PAGE)).map((c) => c.inboxSeq);
+  const seqs = async (uid: string) =>
+    (await inbox.readInbox(uid, 0, PAGE)).map(({ inboxSeq }) => inboxSeq);
   return { inbox, link, time, events, arrived, problems, seqs };
 }
 
-/** The copies that were told, in their order. */
+/** Returns the published copies in their order. */
 export const copiesOf = ({ events }: InboxBench) =>
-  events.flatMap((e) => (e.kind === "command" ? e.copies : []));
+  events.flatMap((event) => (event.kind === "command" ? event.copies : []));
 
 /**
- * For how many milliseconds the keys of the inbox of `uid` are kept; -1: for ever, -2: it has none.
+ * Returns the time to live of the keys of a user's inbox in milliseconds: -1 if a key does not
+ * expire, -2 if it does not exist.
  */
-export async function keysOf({ link }: InboxBench, uid: string) {
-  const parts = ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"];
-  const keys = parts.map((part) => link.keys.user(part, uid));
+export async function ttlsOf({ link }: InboxBench, uid: string) {
+  const names = ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"];
+  const keys = names.map((name) => link.keys.user(name, uid));
   const ttls = await Promise.all(keys.map((key) => link.call("pttl", key)));
   const [seq = 0, copies = 0, ends = 0, ids = 0] = ttls.map(Number);
   return { seq, copies, ends, ids };
 }
 
-/** How many commands of the bucket of `key` are noted as not with all recipients. */
-export const unfinishedIn = async ({ link }: InboxBench, key: string) =>
+/** Returns the number of commands with pending copies in the bucket of `key`. */
+export const pendingIn = async ({ link }: InboxBench, key: string) =>
   Number(await link.call("xlen", link.keys.bucket("commands", bucketOf(key))));
 
-/** Gives `hear` what comes for `users`; a mark on each topic tells when all before it has come. */
+/**
+ * Calls `onEvent` for each event on the topics of `users`. Returns a function that waits, by
+ * publishing a mark on each topic, until everything published before has arrived.
+ */
 async function listen(
   t: Pick<Test, "teardown">,
-  parts: {
+  ports: {
     readonly link: RedisLink;
     readonly users: readonly string[];
-    readonly hear: (event: ClusterEvent) => void;
+    readonly onEvent: (event: ClusterEvent) => void;
   },
 ): Promise<() => Promise<unknown>> {
-  const { link, users, hear } = parts;
+  const { link, users, onEvent } = ports;
   const topics = users.map((uid) => link.keys.topic(userTopic(uid)));
   const marks = new Map<string, () => void>();
   const subscriber = await connectSubscriber(t, link.settings.url, (topic, frame) => {
     for (const publication of decodePublished(frame))
       if (publication.kind === "mark") marks.get(`${publication.mark} ${topic}`)?.();
-      else hear(publication.event);
+      else onEvent(publication.event);
   });
   for (const topic of topics) await subscriber.ssubscribe(topic);
   const mark = async (topic: string, name: string): Promise<void> => {
-    const came = new Promise<void>((resolve) => marks.set(`${name} ${topic}`, resolve));
+    const arrival = new Promise<void>((resolve) => marks.set(`${name} ${topic}`, resolve));
     await link.call("spublish", topic, markFrame(name));
-    await came;
+    await arrival;
     marks.delete(`${name} ${topic}`);
   };
   return () => {

@@ -1,6 +1,6 @@
-// A process with command inboxes on Redis, for tests that kill it. Sends commands without end, some
-// under way at once, and says on its standard output, in lines of JSON, which it sends and which
-// were answered. Usage: inbox-child.ts <url> <prefix> <name> <recipients>
+// A process with command inboxes on Redis, for tests that kill it. Sends commands without end,
+// several at once, and prints each command that it sends and each result on standard output, as
+// lines of JSON. Usage: inbox-child.ts <url> <prefix> <name> <recipients>
 
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisInbox } from "../../../src/store/redis/steps/inbox.ts";
@@ -9,12 +9,12 @@ import { commandOf } from "../../contract/store-inbox.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 const [url = "", prefix = "", name = "", count = "0"] = process.argv.slice(2);
-const LANES = 6;
+const SENDERS = 6;
 
-const say = (line: object): void => {
+const print = (line: object): void => {
   process.stdout.write(`${JSON.stringify(line)}\n`);
 };
-const problem = (error: unknown) => say({ problem: String(error) });
+const problem = (error: unknown) => print({ problem: String(error) });
 
 const link = new RedisLink(redisSettings(url, { prefix }), {
   ...{ name, onError: problem },
@@ -30,18 +30,18 @@ const inbox = createRedisInbox({
 });
 const recipients = Array.from({ length: Number(count) }, (_, i) => `u${i}`);
 
-async function lane(lane: number): Promise<void> {
+async function sendForever(sender: number): Promise<void> {
   for (let i = 0; ; i++) {
-    const clientMsgNo = `${name}-${lane}-${i}`;
-    const channel = { id: `g${lane}`, type: 2 } as const;
-    say({ sent: clientMsgNo, channel: channel.id });
+    const clientMsgNo = `${name}-${sender}-${i}`;
+    const channel = { id: `g${sender}`, type: 2 } as const;
+    print({ sent: clientMsgNo, channel: channel.id });
     const { messageId } = await inbox.appendCommand(
       commandOf({ clientMsgNo, channel, recipients }),
     );
-    say({ answered: clientMsgNo, messageId });
+    print({ answered: clientMsgNo, messageId });
   }
 }
 
 await link.start();
-say({ started: process.pid });
-await Promise.all(Array.from({ length: LANES }, (_, i) => lane(i)));
+print({ started: process.pid });
+await Promise.all(Array.from({ length: SENDERS }, (_, sender) => sendForever(sender)));

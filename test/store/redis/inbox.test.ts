@@ -1,5 +1,5 @@
-// Command inboxes on Redis: what the contract does not ask. Bounds, expiry and reclaimed storage,
-// retries of half-done commands, large fan-outs.
+// Command inboxes on Redis, in addition to the contract: limits, expiry and freed memory, retries
+// of incomplete commands, and large fan-outs.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
@@ -11,19 +11,19 @@ import {
   copiesOf,
   freshPrefix,
   HOUR_S,
-  keysOf,
   PAGE,
+  pendingIn,
   startInbox,
-  unfinishedIn,
+  ttlsOf,
 } from "./inbox-bench.ts";
 import { halfDone, retry, type Start, USERS } from "./inbox-half-done.ts";
 
 const HOUR_MS = HOUR_S * 1000;
-/** More than one step is for, bob being the last. */
+/** More recipients than one script has; bob is the last of them. */
 const MANY = [...Array.from({ length: 64 }, (_, i) => `m${i}`), "bob"];
 
 function bounds(t: Test, start: Start): void {
-  t.test("a full inbox loses its oldest copies, counted", async (t) => {
+  t.test("a full inbox drops and counts its oldest copies", async (t) => {
     const bench = await start(t, { limits: { maxInbox: 5 } });
     const { inbox } = bench;
     for (let i = 0; i < 4; i++) await inbox.appendCommand(commandOf());
@@ -38,7 +38,7 @@ function bounds(t: Test, start: Start): void {
     t.same(inbox.commands.counts, { commands: 9, duplicates: 0, dropped: 2 });
   });
 
-  t.test("what expired makes room and is not counted as lost", async (t) => {
+  t.test("expired copies make room and are not counted as dropped", async (t) => {
     const bench = await start(t, { limits: { maxInbox: 3, inboxTtlS: 100 } });
     const { inbox, time } = bench;
     await inbox.appendCommand(commandOf());
@@ -53,7 +53,7 @@ function bounds(t: Test, start: Start): void {
     t.equal(inbox.commands.counts.dropped, 0);
   });
 
-  t.test("an expired copy is not counted when acknowledged", async (t) => {
+  t.test("acknowledging an expired copy does not count", async (t) => {
     const { inbox, time, seqs } = await start(t, { limits: { inboxTtlS: 60 } });
     await inbox.appendCommand(commandOf());
     await inbox.appendCommand(commandOf({ expireS: 1 }));
@@ -65,22 +65,22 @@ function bounds(t: Test, start: Start): void {
     t.equal(await inbox.acknowledgeCommands("bob", [1, 2, 3]), 1);
   });
 
-  t.test("the storage of an idle inbox is reclaimed; its seq stays", async (t) => {
+  t.test("the keys of an idle inbox expire, except its inboxSeq", async (t) => {
     const bench = await start(t, { limits: { inboxTtlS: 60 } });
     const { inbox } = bench;
     await inbox.appendCommand(commandOf({ expireS: 10 }));
-    t.ok((await keysOf(bench, "bob")).copies <= 10_000);
+    t.ok((await ttlsOf(bench, "bob")).copies <= 10_000);
     await inbox.appendCommand(commandOf({ recipients: MANY }));
     await inbox.appendCommand(commandOf());
     await inbox.appendCommand(commandOf({ expireS: 20 }));
-    const ttls = await keysOf(bench, "bob");
+    const ttls = await ttlsOf(bench, "bob");
     t.equal(ttls.seq, -1);
-    t.ok(ttls.copies > 50_000 && ttls.copies <= 60_000, "the last copy's");
+    t.ok(ttls.copies > 50_000 && ttls.copies <= 60_000, "the copies expire with the last one");
     t.ok(ttls.ends > 10_000 && ttls.ends <= 20_000);
     t.ok(ttls.ids > HOUR_MS && ttls.ids <= HOUR_MS + 60_000);
   });
 
-  t.test("what a user was given is known for an hour", async (t) => {
+  t.test("an inbox remembers for an hour which pending commands were put into it", async (t) => {
     const bench = await start(t);
     const { inbox, link, time } = bench;
     for (let i = 0; i < 96; i++) {
@@ -91,37 +91,35 @@ function bounds(t: Test, start: Start): void {
     t.equal(await link.call("zcard", key), 60);
   });
 
-  t.test(
-    "of many commands within an hour as many are known as the inbox holds, a thousand at least",
-    async (t) => {
-      const bench = await start(t, { limits: { maxInbox: 5 } });
-      const { inbox, link, time } = bench;
-      const ids = link.keys.user("inboxIds", "bob");
-      const lately = Array.from({ length: 1000 }, (_, i) => [...[time.nowMs - 1, i + 1]]);
-      await link.call("zadd", ids, ...lately.flat());
-      for (let i = 0; i < 32; i++) await inbox.appendCommand(commandOf({ recipients: MANY }));
-      t.equal(await link.call("zcard", ids), 1000);
-      t.same(await bench.seqs("bob"), [28, 29, 30, 31, 32]);
-    },
-  );
+  t.test("an inbox remembers at least 1000 commands, or as many as it can hold", async (t) => {
+    const bench = await start(t, { limits: { maxInbox: 5 } });
+    const { inbox, link, time } = bench;
+    const ids = link.keys.user("inboxIds", "bob");
+    const recent = Array.from({ length: 1000 }, (_, i) => [...[time.nowMs - 1, i + 1]]);
+    await link.call("zadd", ids, ...recent.flat());
+    for (let i = 0; i < 32; i++) await inbox.appendCommand(commandOf({ recipients: MANY }));
+    t.equal(await link.call("zcard", ids), 1000);
+    t.same(await bench.seqs("bob"), [28, 29, 30, 31, 32]);
+  });
 
-  t.test("a key of a wrong type costs its user a copy and nobody else", async (t) => {
+  t.test("a key of a wrong type only prevents the copy of its user", async (t) => {
     for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
       const bench = await start(t);
       const { inbox, link } = bench;
       const wrong = link.keys.user(part, "u60");
       await link.call("hset", wrong, "no", "inbox");
-      const of = (count: number) =>
+      const commandFor = (count: number) =>
         retry({
           ...{ clientMsgNo: `c-${count}`, expireS: 60 },
           recipients: Array.from({ length: count }, (_, i) => `u${i}`),
         });
-      const [few, many] = [of(61), of(200)];
+      const [few, many] = [commandFor(61), commandFor(200)];
       const codes = [
         await codeOf(inbox.appendCommand(few)),
         await codeOf(inbox.appendCommand(many)),
       ];
-      const isNeeded = part !== "inboxIds" || link.isCluster; // else these users are in the first step
+      // Otherwise the first script puts the copies of these users.
+      const isNeeded = part !== "inboxIds" || link.isCluster;
       const code = isNeeded ? "internal" : undefined;
       t.same(codes, [code, code], part);
       const copies = async () => {
@@ -137,18 +135,18 @@ function bounds(t: Test, start: Start): void {
       await link.call("rename", wrong, `${wrong}-aside`);
       t.same(await copies(), expected(0), part);
       for (const draft of [few, many]) t.equal((await inbox.appendCommand(draft)).duplicate, true);
-      t.same(await copies(), expected(2), `${part} once it is repaired`);
-      t.equal(await unfinishedIn(bench, "2:g"), 0);
+      t.same(await copies(), expected(2), `${part} after the repair`);
+      t.equal(await pendingIn(bench, "2:g"), 0);
     }
   });
 
-  t.test("more under way than may be held is refused", async (t) => {
+  t.test("commands above the limit of held bytes are rejected", async (t) => {
     const { inbox } = await start(t);
     const payload = new Uint8Array(20 * 1024 * 1024);
     const draft = commandOf({ recipients: [], payload });
     const other = { ...draft, fromUid: "another" };
     const drafts = [draft, draft, draft, other, other];
-    const calls = drafts.map((one) => inbox.appendCommand(one));
+    const calls = drafts.map((draft) => inbox.appendCommand(draft));
     const codes = await Promise.all(calls.map(codeOf));
     const full = "overloaded";
     t.same(codes, [undefined, undefined, full, undefined, full]);
@@ -157,30 +155,27 @@ function bounds(t: Test, start: Start): void {
 }
 
 function atOnce(t: Test, start: Start): void {
-  t.test(
-    "of the same call on three nodes one is new, and each recipient has it once",
-    async (t) => {
-      const prefix = freshPrefix();
-      const nodes = await Promise.all([1, 2, 3].map(() => start(t, { prefix, users: ["u0"] })));
-      for (let i = 0; i < 10; i++) {
-        const draft = retry({ clientMsgNo: `c-${i}`, recipients: USERS });
-        const answers = await Promise.all(
-          nodes.map(async (node) => {
-            const answer = await node.inbox.appendCommand(draft);
-            await node.arrived();
-            t.equal(copiesOf(node).length, i + 1, "its listener has it");
-            return answer;
-          }),
-        );
-        t.equal(new Set(answers.map((a) => a.messageId)).size, 1);
-        t.equal(answers.filter((a) => !a.duplicate).length, 1);
-      }
-      const [node] = nodes;
-      for (const uid of USERS) t.same(await node?.seqs(uid), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-    },
-  );
+  t.test("a command sent on three nodes at once is stored once for each recipient", async (t) => {
+    const prefix = freshPrefix();
+    const nodes = await Promise.all([1, 2, 3].map(() => start(t, { prefix, users: ["u0"] })));
+    for (let i = 0; i < 10; i++) {
+      const draft = retry({ clientMsgNo: `c-${i}`, recipients: USERS });
+      const answers = await Promise.all(
+        nodes.map(async (node) => {
+          const answer = await node.inbox.appendCommand(draft);
+          await node.arrived();
+          t.equal(copiesOf(node).length, i + 1, "the node's listener has every copy");
+          return answer;
+        }),
+      );
+      t.equal(new Set(answers.map(({ messageId }) => messageId)).size, 1);
+      t.equal(answers.filter(({ duplicate }) => !duplicate).length, 1);
+    }
+    const [node] = nodes;
+    for (const uid of USERS) t.same(await node?.seqs(uid), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+  });
 
-  t.test("commands of two nodes come in the order of their inboxSeqs", async (t) => {
+  t.test("commands of two nodes arrive in the order of their inboxSeqs", async (t) => {
     const prefix = freshPrefix();
     const users = ["bob", "carol"];
     const nodes = await Promise.all([1, 2].map(() => start(t, { prefix, users })));
@@ -201,31 +196,34 @@ function atOnce(t: Test, start: Start): void {
       for (const uid of users)
         t.same(
           copiesOf(node)
-            .filter((c) => c.uid === uid)
-            .map((c) => c.inboxSeq),
+            .filter((copy) => copy.uid === uid)
+            .map(({ inboxSeq }) => inboxSeq),
           expected,
         );
   });
 
-  t.test("a channel keeps its order while others' commands take all places", async (t) => {
-    const bench = await start(t, { maxInFlight: 100 });
-    const crowd = Array.from({ length: 200 }, (_, i) => `user-${i}`);
-    const send = (id: string, recipients: readonly string[]) =>
-      bench.inbox.appendCommand(commandOf({ channel: { id, type: 2 }, recipients }));
-    const others = Array.from({ length: 20 }, (_, i) => send(`o${i}`, crowd));
-    await Promise.race(others);
-    const answers = [send("a", MANY), send("a", ["bob"])];
-    const calls = (await Promise.all(answers)).map((one) => one.messageId);
-    await Promise.all(others);
-    const inbox = await bench.inbox.readInbox("bob", 0, PAGE);
-    t.same(
-      inbox.map(({ message }) => message.messageId),
-      calls,
-    );
-  });
+  t.test(
+    "a channel keeps its order while commands of other channels use all calls in flight",
+    async (t) => {
+      const bench = await start(t, { maxInFlight: 100 });
+      const crowd = Array.from({ length: 200 }, (_, i) => `user-${i}`);
+      const send = (id: string, recipients: readonly string[]) =>
+        bench.inbox.appendCommand(commandOf({ channel: { id, type: 2 }, recipients }));
+      const others = Array.from({ length: 20 }, (_, i) => send(`o${i}`, crowd));
+      await Promise.race(others);
+      const answers = [send("a", MANY), send("a", ["bob"])];
+      const calls = (await Promise.all(answers)).map(({ messageId }) => messageId);
+      await Promise.all(others);
+      const inbox = await bench.inbox.readInbox("bob", 0, PAGE);
+      t.same(
+        inbox.map(({ message }) => message.messageId),
+        calls,
+      );
+    },
+  );
 
   t.test(
-    "a large command stays within what may be in flight, and small ones pass it",
+    "a large command stays within redis.maxInFlight, and small ones overtake it",
     async (t) => {
       const bench = await start(t, { maxInFlight: 100 });
       const recipients = Array.from({ length: 3000 }, (_, i) => `user-${i}`);
@@ -239,11 +237,11 @@ function atOnce(t: Test, start: Start): void {
       t.equal(done[0], "b 1");
       t.same(await bench.seqs("user-1500"), [1]);
       const last = await bench.inbox.readInbox("user-2999", 0, PAGE);
-      const ids = last.map((c) => c.message.messageId);
+      const ids = last.map(({ message }) => message.messageId);
       t.same(
         ids,
         ids.toSorted((x, y) => x - y),
-        "one channel keeps its order",
+        "commands of one channel keep their order",
       );
     },
   );
@@ -255,12 +253,12 @@ const suites = (t: Test, start: Start): void => {
   atOnce(t, start);
 };
 
-t.test("one server", async (t) => {
+t.test("inboxes work on a single Redis server", async (t) => {
   const server = await startRedis(t);
   const { url } = server;
   suites(t, (t, over = {}) => startInbox(t, { url, ...over }));
 
-  t.test("a command for few users is one step, not noted", async (t) => {
+  t.test("a command for few users is one script and never pending", async (t) => {
     const own = await startRedis(t);
     const { inbox, link } = await startInbox(t, { url: own.url });
     const calls = async () => {
@@ -277,10 +275,10 @@ t.test("one server", async (t) => {
     });
   });
 
-  t.test("calls cut off and retried give each recipient one copy", async (t) => {
+  t.test("interrupted and retried commands reach each recipient once", async (t) => {
     const bench = await startInbox(t, { url });
     const client = server.client();
-    const until = async (draft: CommandDraft): Promise<number> => {
+    const sendUntilAccepted = async (draft: CommandDraft): Promise<number> => {
       for (let cuts = 0; ; cuts++)
         try {
           await bench.inbox.appendCommand(draft);
@@ -294,22 +292,24 @@ t.test("one server", async (t) => {
     let cuts = 0;
     for (let round = 0; round < 5; round++) {
       const calls = Array.from({ length: 10 }, (_, i) =>
-        until(retry({ clientMsgNo: `${round}-${i}`, recipients })),
+        sendUntilAccepted(retry({ clientMsgNo: `${round}-${i}`, recipients })),
       );
       await new Promise(setImmediate);
       await client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
       for (const count of await Promise.all(calls)) cuts += count;
     }
-    t.ok(cuts > 0, "some were cut off");
+    t.ok(cuts > 0, "some calls were interrupted");
     for (const uid of ["u0", "u200", "u399"]) {
-      const nos = (await bench.inbox.readInbox(uid, 0, PAGE)).map((c) => c.message.clientMsgNo);
+      const nos = (await bench.inbox.readInbox(uid, 0, PAGE)).map(
+        ({ message }) => message.clientMsgNo,
+      );
       t.equal(nos.length, 50);
       t.equal(new Set(nos).size, 50);
     }
   });
 });
 
-t.test("a Cluster", async (t) => {
+t.test("inboxes work on a Redis Cluster", async (t) => {
   const { url } = await startRedisCluster(t);
   suites(t, (t, over = {}) => startInbox(t, { url, ...over }));
 });

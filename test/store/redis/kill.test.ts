@@ -1,5 +1,5 @@
-// kill -9 of a node in the middle of commands: whoever retries finds what it answered and finishes
-// what it began. Real processes, real Redis.
+// kill -9 of a node while it sends commands: a retry finds what the node had acknowledged and
+// completes what it had begun. Real processes, real Redis.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -17,8 +17,9 @@ const CHILD = fileURLToPath(new URL("inbox-child.ts", import.meta.url));
 const KILLS = 3;
 const RECIPIENTS = 300;
 const USERS = Array.from({ length: RECIPIENTS }, (_, i) => `u${i}`);
-const ACKED = `u${RECIPIENTS - 1}`;
+const ACKNOWLEDGING_USER = `u${RECIPIENTS - 1}`;
 
+/** A line that a node printed. */
 interface Line {
   readonly started?: number;
   readonly sent?: string;
@@ -28,8 +29,11 @@ interface Line {
   readonly problem?: string;
 }
 
-/** Starts a node, lets it answer `answers` commands and kills it; gives back all it said. */
-async function killedNode(
+/**
+ * Starts a node, kills it after `answers` acknowledged commands, and returns all lines that it
+ * printed.
+ */
+async function runUntilKilled(
   t: Test,
   args: readonly string[],
   answers: number,
@@ -44,7 +48,7 @@ async function killedNode(
   let answered = 0;
   const reader = createInterface(child.stdout);
   reader.on("line", (text) => {
-    if (!text.endsWith("}")) return; // cut off by the kill
+    if (!text.endsWith("}")) return; // truncated by the kill
     const line = JSON.parse(text) as Line;
     lines.push(line);
     if (line.answered !== undefined && ++answered === answers) child.kill("SIGKILL");
@@ -53,7 +57,8 @@ async function killedNode(
   return lines;
 }
 
-const unfinished = async ({ link }: InboxBench): Promise<number> => {
+/** Returns the number of pending commands in all buckets. */
+const pendingCommands = async ({ link }: InboxBench): Promise<number> => {
   const counts = await Promise.all(
     Array.from({ length: BUCKETS }, (_, bucket) =>
       link.call("xlen", link.keys.bucket("commands", bucket)),
@@ -62,28 +67,28 @@ const unfinished = async ({ link }: InboxBench): Promise<number> => {
   return counts.reduce<number>((sum, count) => sum + Number(count), 0);
 };
 
-async function killed(t: Test, url: string): Promise<void> {
+async function retryAfterKills(t: Test, url: string): Promise<void> {
   const prefix = freshPrefix();
   const random = new Random(7);
-  const said: Line[] = [];
+  const lines: Line[] = [];
   for (let kill = 0; kill < KILLS; kill++) {
     const args = [url, prefix, `n${kill}`, `${RECIPIENTS}`];
     const answers = 1 + random.below(40);
-    said.push(...(await killedNode(t, args, answers)));
+    lines.push(...(await runUntilKilled(t, args, answers)));
   }
   t.same(
-    said.flatMap(({ problem }) => problem ?? []),
+    lines.flatMap(({ problem }) => problem ?? []),
     [],
   );
   const bench = await startInbox(t, { url, prefix });
   bench.time.nowMs = Date.now();
-  t.ok((await unfinished(bench)) > 0, "some were half done");
-  const acked = await bench.inbox.readInbox(ACKED, 0, PAGE);
-  const seqs = acked.map((c) => c.inboxSeq);
-  t.equal(await bench.inbox.acknowledgeCommands(ACKED, seqs), seqs.length);
+  t.ok((await pendingCommands(bench)) > 0, "some commands are pending");
+  const acknowledged = await bench.inbox.readInbox(ACKNOWLEDGING_USER, 0, PAGE);
+  const seqs = acknowledged.map(({ inboxSeq }) => inboxSeq);
+  t.equal(await bench.inbox.acknowledgeCommands(ACKNOWLEDGING_USER, seqs), seqs.length);
 
-  const sent = said.filter((line) => line.sent !== undefined);
-  const firsts = new Map(said.map((line) => [line.answered, line.messageId]));
+  const sent = lines.filter((line) => line.sent !== undefined);
+  const firsts = new Map(lines.map((line) => [line.answered, line.messageId]));
   const retries = sent.map(async ({ sent = "", channel = "" }) => {
     const { messageId, duplicate } = await bench.inbox.appendCommand(
       commandOf({
@@ -96,19 +101,23 @@ async function killed(t: Test, url: string): Promise<void> {
       t.same({ messageId, duplicate }, { messageId: first, duplicate: true });
   });
   await Promise.all(retries);
-  t.equal(await unfinished(bench), 0);
+  t.equal(await pendingCommands(bench), 0);
 
-  const all = sent.map((line) => line.sent ?? "").toSorted();
-  const wrong: string[] = [];
+  const sentNos = sent.map((line) => line.sent ?? "").toSorted();
+  const incomplete: string[] = [];
   for (const uid of USERS) {
-    const has = await bench.inbox.readInbox(uid, 0, PAGE);
-    const before = uid === ACKED ? acked : [];
-    const nos = [...before, ...has].map((c) => c.message.clientMsgNo);
-    if (JSON.stringify(nos.toSorted()) !== JSON.stringify(all)) wrong.push(uid);
+    const copies = await bench.inbox.readInbox(uid, 0, PAGE);
+    const earlier = uid === ACKNOWLEDGING_USER ? acknowledged : [];
+    const nos = [...earlier, ...copies].map(({ message }) => message.clientMsgNo);
+    if (JSON.stringify(nos.toSorted()) !== JSON.stringify(sentNos)) incomplete.push(uid);
   }
-  t.same(wrong, [], "each has every command once");
+  t.same(incomplete, [], "every user has every command once");
 }
 
-t.test("one server", async (t) => killed(t, (await startRedis(t)).url));
+t.test("a retry completes the commands of a killed node on one server", async (t) =>
+  retryAfterKills(t, (await startRedis(t)).url),
+);
 
-t.test("a Cluster", async (t) => killed(t, (await startRedisCluster(t)).url));
+t.test("a retry completes the commands of a killed node on a Redis Cluster", async (t) =>
+  retryAfterKills(t, (await startRedisCluster(t)).url),
+);

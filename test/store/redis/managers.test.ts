@@ -1,5 +1,5 @@
-// Managers' passwords and tokens on Redis, beside the contract: a token ends by the stored time
-// while its storage ends by itself.
+// Managers' passwords and tokens on Redis, in addition to the contract: the stored time ends a
+// token, and its key expires later.
 
 import t from "tap";
 import { codeOf } from "../../contract/store-fixture.ts";
@@ -8,9 +8,9 @@ import { startControl } from "./control.ts";
 
 const HOUR_MS = 3_600_000;
 
-t.test("one server", async (t) => {
+t.test("managers work on a single Redis server", async (t) => {
   const server = await startRedis(t);
-  t.test("a token ends when its time is over, not sooner", async (t) => {
+  t.test("an access token is valid until exactly its stored time", async (t) => {
     let nowMs = Date.UTC(2026, 0, 1);
     const clock = () => nowMs;
     const { store, keys } = await startControl(t, server.url, { clock });
@@ -21,18 +21,18 @@ t.test("one server", async (t) => {
     nowMs += 1;
     t.equal(await store.accessTokenOwner(hash), undefined);
     const key = keys.shared(`tokens:${"01".repeat(32)}`);
-    const leftMs = await server.client().pttl(key);
-    t.ok(leftMs > HOUR_MS && leftMs <= HOUR_MS + 60_000, `${leftMs} ms`);
+    const remainingMs = await server.client().pttl(key);
+    t.ok(remainingMs > HOUR_MS && remainingMs <= HOUR_MS + 60_000, `${remainingMs} ms`);
   });
 
-  t.test("a token that has ended already is none", async (t) => {
+  t.test("an access token that has already expired is invalid", async (t) => {
     const { store } = await startControl(t, server.url);
     const hash = new Uint8Array(32);
     await store.putAccessToken(hash, "admin", 1);
     t.equal(await store.accessTokenOwner(hash), undefined);
   });
 
-  t.test("what a newer build stored is refused, not misread", async (t) => {
+  t.test("a password of a newer format is rejected", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     const client = server.client();
     await client.hset(keys.shared("managers"), "admin", "2\nhash");
@@ -40,7 +40,7 @@ t.test("one server", async (t) => {
     t.equal(await codeOf(put), "internal");
   });
 
-  t.test("after close calls are unavailable", async (t) => {
+  t.test("calls after `close` are rejected with `unavailable`", async (t) => {
     const { store } = await startControl(t, server.url);
     await store.close();
     const owner = store.accessTokenOwner(new Uint8Array(32));

@@ -1,4 +1,4 @@
-// Messages on Redis: what only this driver has to get right.
+// Messages on Redis: the cases that concern only this driver.
 
 import t from "tap";
 import {
@@ -14,7 +14,7 @@ import { openStore } from "./one-store.ts";
 
 const server = await startRedis(t, ["--appendonly", "yes"]);
 
-t.test("a clientMsgNo is remembered for its window, by the node's clock", async (t) => {
+t.test("a clientMsgNo is remembered for the dedupe window by the node's clock", async (t) => {
   const limits = { dedupeWindowS: 10 };
   const { store, time } = await openStore(t, server.url, { limits });
   const first = await store.append(retryOf("n"));
@@ -23,7 +23,7 @@ t.test("a clientMsgNo is remembered for its window, by the node's clock", async 
   t.same(await store.append(retryOf("n")), again);
   t.same(await earlierResult(store, retryOf("n")), again);
   time.nowMs -= 60_000;
-  t.same(await store.append(retryOf("n")), again, "a clock that went back ends nothing");
+  t.same(await store.append(retryOf("n")), again, "a clock that goes back does not end the window");
   time.nowMs += 50_001 + 10_000;
   t.equal(await earlierResult(store, retryOf("n")), undefined);
   t.match(await store.append(retryOf("n")), {
@@ -33,14 +33,14 @@ t.test("a clientMsgNo is remembered for its window, by the node's clock", async 
   t.match(store.stats(), { appends: 2, duplicates: 3 });
 });
 
-t.test("an expire that is no count of seconds is refused and takes no seq", async (t) => {
+t.test("an invalid `expire` is rejected and uses no seq", async (t) => {
   const { store } = await openStore(t, server.url);
   for (const expireS of [-1, 1.5, 2 ** 32, Number.NaN])
     t.equal(await codeOf(store.append(draftOf({ expireS }))), "bad_request");
   t.equal((await store.append(draftOf({ expireS: 2 ** 32 - 1 }))).messageSeq, 1);
 });
 
-t.test("a personal message enters each user in the other's list", async (t) => {
+t.test("a personal message adds each user to the other's peers", async (t) => {
   const { store, link, time } = await openStore(t, server.url);
   const to = (id: string, over = {}) =>
     store.append(draftOf({ ...over, channel: { id, type: 1 } }));
@@ -57,28 +57,31 @@ t.test("a personal message enters each user in the other's list", async (t) => {
   t.equal(await peers("carol"), "");
 });
 
-t.test("while Redis is away calls are refused at once; then all goes on", async (t) => {
-  const own = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
-  const { store, link } = await openStore(t, own.url);
-  await store.append(retryOf("before"));
-  const changes: boolean[] = [];
-  link.onChange((isUp) => changes.push(isUp));
-  await own.stop("SIGKILL");
-  const refused = await Promise.all(
-    Array.from({ length: 50 }, () => codeOf(store.append(draftOf()))),
-  );
-  t.same(new Set(refused), new Set(["unavailable"]));
-  t.equal(await codeOf(store.readMessages("2:g", ALL)), "unavailable");
-  t.equal(await codeOf(store.ping()), "unavailable");
-  t.equal(link.inFlight, 0, "nothing waits");
-  await own.restart();
-  while (!link.isUp) await new Promise((resolve) => setTimeout(resolve, 10));
-  t.same(changes, [false, true]);
-  t.equal((await store.append(retryOf("before"))).duplicate, true);
-  t.equal((await store.append(draftOf())).messageSeq, 2, "no refused call came later");
-});
+t.test(
+  "calls are rejected at once while Redis is away, and accepted when it is back",
+  async (t) => {
+    const own = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
+    const { store, link } = await openStore(t, own.url);
+    await store.append(retryOf("before"));
+    const changes: boolean[] = [];
+    link.onChange((isUp) => changes.push(isUp));
+    await own.stop("SIGKILL");
+    const codes = await Promise.all(
+      Array.from({ length: 50 }, () => codeOf(store.append(draftOf()))),
+    );
+    t.same(new Set(codes), new Set(["unavailable"]));
+    t.equal(await codeOf(store.readMessages("2:g", ALL)), "unavailable");
+    t.equal(await codeOf(store.ping()), "unavailable");
+    t.equal(link.inFlight, 0, "no call waits");
+    await own.restart();
+    while (!link.isUp) await new Promise((resolve) => setTimeout(resolve, 10));
+    t.same(changes, [false, true]);
+    t.equal((await store.append(retryOf("before"))).duplicate, true);
+    t.equal((await store.append(draftOf())).messageSeq, 2, "no rejected message was stored later");
+  },
+);
 
-t.test("scripts that a server forgot are loaded again", async (t) => {
+t.test("scripts that a server lost are loaded again", async (t) => {
   const { store, link } = await openStore(t, server.url);
   await store.append(draftOf());
   await server.client().script("FLUSH");
@@ -87,21 +90,21 @@ t.test("scripts that a server forgot are loaded again", async (t) => {
   t.equal((await store.append(draftOf())).messageSeq, 2);
 });
 
-t.test("a record has no clientMsgNo that its message's id says", async (t) => {
+t.test("a record does not store a clientMsgNo that is derived from the message id", async (t) => {
   const { store, link } = await openStore(t, server.url);
   const channel = { id: "numbers", type: 2 } as const;
   const sizeOf = async (clientMsgNo: string) => {
     const draft = draftOf({ channel, clientMsgNo });
     const { messageSeq: seq } = await store.append(draft);
     const log = link.keys.channel("log", draft.key);
-    const found = await link.call("xrange", log, seq, seq);
-    const [[, fields]] = found as [[Buffer, Buffer[]]]; // of one entry
+    const entries = await link.call("xrange", log, seq, seq);
+    const [[, fields]] = entries as [[Buffer, Buffer[]]]; // the reply has one entry
     return fields.at(-1)?.length ?? 0;
   };
   t.equal(await sizeOf("1234567"), (await sizeOf("")) + 7);
 });
 
-t.test("a bound on what waits for Redis refuses the rest", async (t) => {
+t.test("calls above redis.maxInFlight are rejected as overloaded", async (t) => {
   const settings = { maxInFlight: 100 };
   const { store } = await openStore(t, server.url, { settings });
   const codes = await Promise.all(
@@ -116,11 +119,11 @@ t.test("a bound on what waits for Redis refuses the rest", async (t) => {
   );
 });
 
-t.test("what a newer node wrote is refused", async (t) => {
+t.test("a dedupe record of a newer format is rejected", async (t) => {
   const { store, link } = await openStore(t, server.url);
   await store.append(retryOf("n"));
-  const dd = link.keys.channel("dedupe", "2:g", "alice\nn");
-  await link.call("set", dd, "v2 something");
+  const dedupe = link.keys.channel("dedupe", "2:g", "alice\nn");
+  await link.call("set", dedupe, "v2 something");
   t.equal(await codeOf(store.append(retryOf("n"))), "internal");
   t.equal(await codeOf(earlierResult(store, retryOf("n"))), "internal");
   t.equal(await store.headSeq("2:g"), 1);

@@ -1,5 +1,5 @@
-// A store on a real Redis whose node listens to nothing, for tests of its own parts. Ends with the
-// test.
+// A store on a real Redis, without the topics of a node, for tests of the store alone. Closed at
+// the end of the test.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -9,24 +9,25 @@ import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 import { redisSettings } from "../../support/redis.ts";
 
-export interface OneStore {
+/** An open store and what tests need of its node. */
+export interface StoreNode {
   readonly store: RedisStore;
   readonly link: RedisLink;
   readonly time: { nowMs: number };
   readonly problems: unknown[];
 }
 
-export interface OneStoreOptions {
+export interface StoreNodeOptions {
   readonly limits?: Partial<RedisStoreLimits>;
   readonly settings?: Partial<RedisSettings>;
 }
 
-/** Keys of its own unless `settings` name a prefix. */
+/** Opens a store. It has a prefix of its own unless `settings` contain one. */
 export async function openStore(
   t: Pick<Test, "teardown">,
   url: string,
-  options: OneStoreOptions = {},
-): Promise<OneStore> {
+  options: StoreNodeOptions = {},
+): Promise<StoreNode> {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const problems: unknown[] = [];
   const onError = (error: unknown) => problems.push(error);

@@ -1,5 +1,5 @@
-// Personal channels on a Redis Cluster, where the users are in other slots than their channel: what
-// a node that died in between left is done by the sender's retry.
+// Personal channels on a Redis Cluster, where the users are in other slots than their channel: the
+// sender's retry completes what a node left undone when it died.
 
 import t, { type Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
@@ -10,27 +10,31 @@ import { ChannelNamesOf } from "../../../src/store/redis/steps/channel-names.ts"
 import { draftOf } from "../../contract/store-fixture.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
-import { type OneStore, openStore } from "./one-store.ts";
+import { openStore, type StoreNode } from "./one-store.ts";
 import { decodePublished } from "./published.ts";
 
 const { url } = await startRedisCluster(t);
 
-/** What comes under the users' topics, by user. */
-async function hear(t: Test, { link }: OneStore, uids: readonly string[]) {
-  const heard: [string, Publication][] = [];
+/**
+ * Subscribes to the users' topics. Returns a function that waits for a number of publications and
+ * returns them by user.
+ */
+async function subscribe(t: Test, { link }: StoreNode, uids: readonly string[]) {
+  const received: [string, Publication][] = [];
   const topics = new Map(uids.map((uid) => [link.keys.topic(userTopic(uid)), uid]));
   const subscriber = await connectSubscriber(t, url, (topic, frame) => {
-    for (const one of decodePublished(frame)) heard.push([topics.get(topic) ?? "", one]);
+    for (const publication of decodePublished(frame))
+      received.push([topics.get(topic) ?? "", publication]);
   });
   for (const topic of topics.keys()) await subscriber.ssubscribe(topic);
-  const until = async (count: number) => {
-    while (heard.length < count) await new Promise((resolve) => setTimeout(resolve, 2));
-    return heard
+  const receive = async (count: number) => {
+    while (received.length < count) await new Promise((resolve) => setTimeout(resolve, 2));
+    return received
       .splice(0)
       .map(([uid, publication]) => ({ uid, publication }))
       .sort((a, b) => (a.uid < b.uid ? -1 : 1));
   };
-  return until;
+  return receive;
 }
 
 const toBob = (over: Partial<MessageDraft> = {}) =>
@@ -39,13 +43,13 @@ const toBob = (over: Partial<MessageDraft> = {}) =>
     ...over,
   });
 
-async function peersOf({ link }: OneStore, uid: string): Promise<string> {
+async function peersOf({ link }: StoreNode, uid: string): Promise<string> {
   const key = link.keys.user("peers", uid);
   return String(await link.call("zrange", key, 0, -1, "WITHSCORES"));
 }
 
-/** Stores a message as a node does that dies before its users are told. */
-async function storeOnly({ link, time }: OneStore, draft: MessageDraft) {
+/** Stores a message without publishing it to its users, as a node that dies in between. */
+async function storeOnly({ link, time }: StoreNode, draft: MessageDraft) {
   const limits = {
     ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
     maxChannelMessages: 0,
@@ -56,22 +60,22 @@ async function storeOnly({ link, time }: OneStore, draft: MessageDraft) {
   const appends = new Appends({
     ...{ link, clock, limits, waitForReplicas: () => undefined },
   });
-  const placed = await appends.append(names, draft);
-  if (placed.refused !== undefined) throw new Error(placed.refused);
-  const { messageId, messageSeq } = placed;
+  const placement = await appends.append(names, draft);
+  if (placement.refused !== undefined) throw new Error(placement.refused);
+  const { messageId, messageSeq } = placement;
   return { messageId, messageSeq };
 }
 
-t.test("both users are told before the sender is answered, once", async (t) => {
-  const one = await openStore(t, url);
-  const until = await hear(t, one, ["alice", "bob"]);
-  const { messageId } = await one.store.append(toBob({ origin: "s" }));
-  const heard = await until(2);
+t.test("both users receive a message once, before the sender is acknowledged", async (t) => {
+  const node = await openStore(t, url);
+  const receive = await subscribe(t, node, ["alice", "bob"]);
+  const { messageId } = await node.store.append(toBob({ origin: "s" }));
+  const received = await receive(2);
   t.same(
-    heard.map(({ uid }) => uid),
+    received.map(({ uid }) => uid),
     ["alice", "bob"],
   );
-  for (const { publication } of heard)
+  for (const { publication } of received)
     t.match(publication, {
       ...{ kind: "ordered", publicationSeq: 1 },
       event: {
@@ -79,27 +83,27 @@ t.test("both users are told before the sender is answered, once", async (t) => {
         message: { messageId, messageSeq: 1, clientMsgNo: "n" },
       },
     });
-  t.equal(await peersOf(one, "alice"), `bob,${one.time.nowMs}`);
-  t.equal(await peersOf(one, "bob"), `alice,${one.time.nowMs}`);
+  t.equal(await peersOf(node, "alice"), `bob,${node.time.nowMs}`);
+  t.equal(await peersOf(node, "bob"), `alice,${node.time.nowMs}`);
 });
 
-t.test("a retry tells what its first call stored and did not tell", async (t) => {
+t.test("a retry publishes a stored message that was not published", async (t) => {
   for (const permission of ["granted", "send_banned"] as const) {
-    const one = await openStore(t, url);
-    const until = await hear(t, one, ["alice", "bob"]);
+    const node = await openStore(t, url);
+    const receive = await subscribe(t, node, ["alice", "bob"]);
     const payload = new TextEncoder().encode('{"type":1,"content":"first"}');
-    const stored = await storeOnly(one, toBob({ payload }));
-    const acceptedMs = one.time.nowMs;
-    one.time.nowMs += 1000;
-    t.equal(await peersOf(one, "bob"), "");
+    const stored = await storeOnly(node, toBob({ payload }));
+    const acceptedMs = node.time.nowMs;
+    node.time.nowMs += 1000;
+    t.equal(await peersOf(node, "bob"), "");
     const again = toBob({ permission });
-    t.same(await one.store.append(again), { ...stored, duplicate: true });
-    const heard = await until(2);
+    t.same(await node.store.append(again), { ...stored, duplicate: true });
+    const received = await receive(2);
     t.same(
-      heard.map(({ uid }) => uid),
+      received.map(({ uid }) => uid),
       ["alice", "bob"],
     );
-    for (const { publication } of heard) {
+    for (const { publication } of received) {
       t.match(publication, {
         kind: "ordered",
         publicationSeq: 1,
@@ -108,40 +112,40 @@ t.test("a retry tells what its first call stored and did not tell", async (t) =>
       if (publication.kind === "ordered" && publication.event.kind === "message")
         t.same([...publication.event.message.payload], [...payload]);
     }
-    t.equal(await peersOf(one, "bob"), `alice,${acceptedMs}`);
-    t.equal(await peersOf(one, "alice"), `bob,${acceptedMs}`);
+    t.equal(await peersOf(node, "bob"), `alice,${acceptedMs}`);
+    t.equal(await peersOf(node, "alice"), `bob,${acceptedMs}`);
   }
 });
 
-t.test("a retry tells what is not kept as well", async (t) => {
-  const one = await openStore(t, url);
-  const until = await hear(t, one, ["alice", "bob"]);
+t.test("a retry publishes an unstored message that was not published", async (t) => {
+  const node = await openStore(t, url);
+  const receive = await subscribe(t, node, ["alice", "bob"]);
   const payload = new TextEncoder().encode('{"type":1,"content":"now"}');
   const header = { noPersist: true, redDot: false };
   const draft = toBob({ payload, header });
-  const stored = await storeOnly(one, draft);
-  t.same(await one.store.append(draft), { ...stored, duplicate: true });
-  for (const { publication } of await until(2))
+  const stored = await storeOnly(node, draft);
+  t.same(await node.store.append(draft), { ...stored, duplicate: true });
+  for (const { publication } of await receive(2))
     t.match(publication, {
       ...{ kind: "ordered", publicationSeq: 1 },
       event: { message: { ...stored, payload: Buffer.from(payload) } },
     });
-  t.equal(await peersOf(one, "bob"), "");
+  t.equal(await peersOf(node, "bob"), "");
 });
 
-t.test("messages to oneself and unstored ones are told once to each", async (t) => {
-  const one = await openStore(t, url);
-  const until = await hear(t, one, ["alice", "bob"]);
-  await one.store.append(toBob({ channel: { id: "alice", type: 1 }, key: "1:alice@alice" }));
+t.test("messages to oneself and unstored messages are published once to each user", async (t) => {
+  const node = await openStore(t, url);
+  const receive = await subscribe(t, node, ["alice", "bob"]);
+  await node.store.append(toBob({ channel: { id: "alice", type: 1 }, key: "1:alice@alice" }));
   t.same(
-    (await until(1)).map(({ uid }) => uid),
+    (await receive(1)).map(({ uid }) => uid),
     ["alice"],
   );
-  await one.store.append(toBob({ header: { noPersist: true, redDot: false } }));
+  await node.store.append(toBob({ header: { noPersist: true, redDot: false } }));
   t.same(
-    (await until(2)).map(({ uid }) => uid),
+    (await receive(2)).map(({ uid }) => uid),
     ["alice", "bob"],
   );
-  t.equal(await peersOf(one, "bob"), "", "nothing is kept");
-  t.equal(await peersOf(one, "alice"), `alice,${one.time.nowMs}`);
+  t.equal(await peersOf(node, "bob"), "", "peers contains no user without stored messages");
+  t.equal(await peersOf(node, "alice"), `alice,${node.time.nowMs}`);
 });

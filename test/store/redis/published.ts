@@ -1,8 +1,8 @@
-// What came on a topic, decoded: one frame, or each of a list of messages. Pure.
+// Decodes publications of topics: one frame, or each message of a list. Pure.
 
 import { decodeFrame, framesOf, isMessages, type Publication } from "../../../src/redis/wire.ts";
 
-/** Throws where a frame cannot be read. */
+/** Decodes a publication. Throws if a frame is invalid. */
 export function decodePublished(publication: Buffer): readonly Publication[] {
   if (!isMessages(publication)) return [decodeFrame(publication)];
   return framesOf(publication).frames.map(decodeFrame);

@@ -1,5 +1,5 @@
-// A slot of a Redis Cluster that moves from one server to another while its channels are used: what
-// cannot be done for the moment is refused as a whole.
+// A slot of a Redis Cluster moves to another server while its channels are used: a call that is
+// impossible for the moment is rejected as a whole.
 
 import t, { type Test } from "tap";
 import { STREAM_CONTENT, STREAM_START, streamPayload } from "../../../src/broker/model.ts";
@@ -15,9 +15,9 @@ import { openStore } from "./one-store.ts";
 const servers = await startRedisCluster(t);
 
 /**
- * Begins to move the slot of `key` as an operator's tool does; nothing is moved yet. `stop`: it
- * stays where it was. `finish`: it moves with these keys, which are all it has; gives its new
- * server.
+ * Starts moving the slot of `key` as an operator's tool does, without moving any key. `stop`
+ * cancels the move. `finish` completes it with these keys, which must be all keys of the slot, and
+ * returns the new server.
  */
 async function beginMove(t: Test, link: RedisLink, key: string) {
   const slot = slotOf(key);
@@ -32,19 +32,19 @@ async function beginMove(t: Test, link: RedisLink, key: string) {
   );
   const from = all.find(({ count }) => count > 0);
   const to = all.find(({ count }) => count === 0);
-  if (from === undefined || to === undefined) throw new Error("no such slot");
-  const set = (one: typeof from, ...words: string[]) =>
-    one.client.call("CLUSTER", "SETSLOT", slot, ...words);
-  await set(to, "IMPORTING", from.id);
-  await set(from, "MIGRATING", to.id);
+  if (from === undefined || to === undefined) throw new Error("The slot has no keys");
+  const setSlot = (server: typeof from, ...words: string[]) =>
+    server.client.call("CLUSTER", "SETSLOT", slot, ...words);
+  await setSlot(to, "IMPORTING", from.id);
+  await setSlot(from, "MIGRATING", to.id);
   return {
     stop: async () => {
-      for (const one of [to, from]) await set(one, "STABLE");
+      for (const server of [to, from]) await setSlot(server, "STABLE");
     },
     finish: async (keys: readonly string[]) => {
       const at = ["127.0.0.1", to.port, "", 0, 5000, "KEYS"] as const;
       await from.client.call("MIGRATE", ...at, ...keys);
-      for (const one of all) await set(one, "NODE", to.id);
+      for (const server of all) await setSlot(server, "NODE", to.id);
       return to;
     },
     publicationSeq: async () => String(await link.call("hget", key, "pub")),
@@ -54,7 +54,7 @@ async function beginMove(t: Test, link: RedisLink, key: string) {
 const idOf = async (client: { call(...words: string[]): Promise<unknown> }) =>
   String(await client.call("CLUSTER", "MYID"));
 
-t.test("an active stream is not changed by halves", async (t) => {
+t.test("an event of a stream whose slot moves is rejected as a whole", async (t) => {
   const { store, link } = await openStore(t, servers.url);
   const event = (eventId: string, type: string, data: string) =>
     store.streamEvent(eventOf(type, data, { eventId, clientMsgNo: "s1" }));
@@ -66,7 +66,7 @@ t.test("an active stream is not changed by halves", async (t) => {
   for (let i = 0; i < 2; i++)
     t.equal(await codeOf(event("e1", STREAM_CONTENT, "hello ")), "unavailable");
   t.equal(await codeOf(store.cancelStream(key, "s1")), "unavailable");
-  t.equal(await publicationSeq(), before, "no number is taken");
+  t.equal(await publicationSeq(), before, "no publication number is used");
   await stop();
   for (const [at, data] of ["hello ", "world", "!"].entries())
     await event(`e${at + 1}`, STREAM_CONTENT, data);
@@ -77,30 +77,30 @@ t.test("an active stream is not changed by halves", async (t) => {
   t.same(texts, [String(Buffer.from(streamPayload("hello world!")))]);
 });
 
-t.test("messages that go together are stored or refused as a whole", async (t) => {
+t.test("messages of one call are all rejected while their slot moves", async (t) => {
   const { store, link } = await openStore(t, servers.url);
   const group = (id: string, over: Partial<MessageDraft> = {}) =>
     draftOf({ channel: { id, type: 2 }, ...over });
-  const [one = "", other = ""] = sameBucket(2);
-  await store.createChannel(groupInfo(one), ["alice"]);
-  await store.append(group(one, { permission: "check" }));
-  await store.append(group(other));
-  const head = link.keys.channel("head", `2:${one}`);
+  const [first = "", second = ""] = sameBucket(2);
+  await store.createChannel(groupInfo(first), ["alice"]);
+  await store.append(group(first, { permission: "check" }));
+  await store.append(group(second));
+  const head = link.keys.channel("head", `2:${first}`);
   const { stop, publicationSeq } = await beginMove(t, link, head);
   const before = await publicationSeq();
   const refused = await Promise.all(
     [
-      group(one, { permission: "check" }),
-      group(other),
-      group(other, { clientMsgNo: "n" }),
-      group(one, { header: { noPersist: true, redDot: false } }),
+      group(first, { permission: "check" }),
+      group(second),
+      group(second, { clientMsgNo: "n" }),
+      group(first, { header: { noPersist: true, redDot: false } }),
     ].map((draft) => codeOf(store.append(draft))),
   );
   t.same(new Set(refused), new Set(["unavailable"]));
-  t.equal(await publicationSeq(), before, "no number is taken");
+  t.equal(await publicationSeq(), before, "no publication number is used");
   await stop();
   const answers = await Promise.all(
-    [group(one, { permission: "check" }), group(other), group(other, { clientMsgNo: "n" })].map(
+    [group(first, { permission: "check" }), group(second), group(second, { clientMsgNo: "n" })].map(
       (draft) => store.append(draft),
     ),
   );
@@ -110,27 +110,28 @@ t.test("messages that go together are stored or refused as a whole", async (t) =
   );
 });
 
-t.test("a fail-over of a slot that moved takes no group from a user's index", async (t) => {
+t.test("the group index survives a fail-over of a slot that moved", async (t) => {
   const { store, link } = await openStore(t, servers.url);
   const index = link.keys.user("groups", "a");
   await store.createChannel(groupInfo("g"), ["a"]);
   const { finish } = await beginMove(t, link, index);
   const { port } = await finish([index]);
   const serving = () => link.primaryOf(index);
-  const isUsable = () => codeOf(link.call("exists", index)); // it looks for the server, and connects to it
+  // Also makes the client look up the server and connect to it.
+  const isUsable = () => codeOf(link.call("exists", index));
   while ((await isUsable()) !== undefined || serving().options.port !== port)
-    await new Promise((go) => setTimeout(go, 5));
-  await link.call("del", index); // its replica did not have it yet
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  await link.call("del", index); // as if the replica did not have the entry yet
   const { stream } = serving();
   stream.destroy();
   while ((await isUsable()) !== undefined || serving().stream === stream)
-    await new Promise((go) => setTimeout(go, 5));
+    await new Promise((resolve) => setTimeout(resolve, 5));
   t.same(await store.groupsOf("a"), []);
   await store.sweep();
   t.same(await store.groupsOf("a"), ["g"]);
 });
 
-/** Names of groups that share a bucket. */
+/** Returns names of groups that share a bucket. */
 function sameBucket(count: number): readonly string[] {
   const names = Array.from({ length: 1000 }, (_, at) => `moving-${at}`);
   const bucket = bucketOf(`2:${names[0]}`);

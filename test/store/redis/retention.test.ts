@@ -1,99 +1,100 @@
-// What is past its time leaves Redis, and nothing else does.
+// Sweeps remove expired data from Redis, and nothing else.
 
 import t from "tap";
 import { ALL, draftOf, seqsOf } from "../../contract/store-fixture.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
-import { type OneStore, openStore } from "./one-store.ts";
+import { openStore, type StoreNode } from "./one-store.ts";
 
 const server = await startRedis(t);
 const GROUPS = ["g", "h"].map((id) => ({ id, type: 2 }) as const);
 
-async function send({ store }: OneStore, count: number, over = {}) {
+async function send({ store }: StoreNode, count: number, over = {}) {
   const drafts = Array.from({ length: count }, () => draftOf(over));
   await Promise.all(drafts.map((draft) => store.append(draft)));
 }
 
-/** Names of the keys that are there, without prefix and bucket. */
-async function keysOf({ link }: OneStore): Promise<string[]> {
-  const found = await link.call("keys", `${link.keys.prefix}:*`);
-  return (found as Buffer[]).map((key) => String(key).replace(/^.*?}:/, "")).sort();
+/** Returns the names of all keys, without prefix and bucket. */
+async function keysOf({ link }: StoreNode): Promise<string[]> {
+  const keys = await link.call("keys", `${link.keys.prefix}:*`);
+  return (keys as Buffer[]).map((key) => String(key).replace(/^.*?}:/, "")).sort();
 }
 
-async function logged({ link }: OneStore, key = "2:g"): Promise<number> {
+/** Returns the number of messages in the log. */
+async function logLength({ link }: StoreNode, key = "2:g"): Promise<number> {
   return Number(await link.call("xlen", link.keys.channel("log", key)));
 }
 
-t.test("expired messages go, in as many steps as it takes", async (t) => {
-  const one = await openStore(t, server.url);
+t.test("a sweep removes all expired messages", async (t) => {
+  const node = await openStore(t, server.url);
   for (const channel of GROUPS) {
-    await send(one, 1, { channel });
-    await send(one, 250, { channel, expireS: 10 });
+    await send(node, 1, { channel });
+    await send(node, 250, { channel, expireS: 10 });
     const header = { noPersist: false, redDot: false };
-    await send(one, 2, { channel, header, expireS: 20 });
+    await send(node, 2, { channel, header, expireS: 20 });
   }
-  t.equal(await one.store.sweep(), 0);
-  one.time.nowMs += 9_999;
-  t.equal(await one.store.sweep(), 0);
-  one.time.nowMs += 1;
-  t.equal(await one.store.sweep(), 500);
-  t.equal(await one.store.sweep(), 0);
-  t.equal(await logged(one), 3);
-  one.time.nowMs += 10_000;
-  t.equal(await one.store.sweep(), 4);
-  const left = ["due", "format", "head:2:g", "log:2:g", "messageIds"];
+  t.equal(await node.store.sweep(), 0);
+  node.time.nowMs += 9_999;
+  t.equal(await node.store.sweep(), 0);
+  node.time.nowMs += 1;
+  t.equal(await node.store.sweep(), 500);
+  t.equal(await node.store.sweep(), 0);
+  t.equal(await logLength(node), 3);
+  node.time.nowMs += 10_000;
+  t.equal(await node.store.sweep(), 4);
+  const remaining = ["due", "format", "head:2:g", "log:2:g", "messageIds"];
   t.same(
-    (await keysOf(one)).filter((key) => !key.endsWith("2:h")),
-    ["due", ...left],
+    (await keysOf(node)).filter((key) => !key.endsWith("2:h")),
+    ["due", ...remaining],
   );
-  t.equal(await one.store.headSeq("2:g"), 253);
+  t.equal(await node.store.headSeq("2:g"), 253);
 });
 
-t.test("a node whose clock is ahead removes nothing by itself", async (t) => {
+t.test("a node whose clock is ahead does not sweep by itself", async (t) => {
   const limits = { sweepIntervalMs: 10 };
-  const one = await openStore(t, server.url, { limits });
-  one.time.nowMs = Date.now() - 3_600_000;
-  await send(one, 1, { expireS: 10 });
-  one.time.nowMs = Date.now() + 3_600_000;
-  while (one.problems.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
-  t.equal(await logged(one), 1);
-  one.time.nowMs = Date.now();
-  while ((await logged(one)) > 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  const node = await openStore(t, server.url, { limits });
+  node.time.nowMs = Date.now() - 3_600_000;
+  await send(node, 1, { expireS: 10 });
+  node.time.nowMs = Date.now() + 3_600_000;
+  while (node.problems.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+  t.equal(await logLength(node), 1);
+  node.time.nowMs = Date.now();
+  while ((await logLength(node)) > 0) await new Promise((resolve) => setTimeout(resolve, 5));
 });
 
-t.test("messages past retention go, and streams with what belongs to them", async (t) => {
+t.test("a sweep removes messages past retention, and streams with all their keys", async (t) => {
   const limits = { retentionS: 100 };
-  const one = await openStore(t, server.url, { limits });
+  const node = await openStore(t, server.url, { limits });
   const event = (type: string, data = "") =>
-    one.store.streamEvent({
+    node.store.streamEvent({
       ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "alice" },
       ...{ clientMsgNo: "s", type, data, force: false },
       ...{ eventId: undefined, timestampMs: undefined },
     });
-  await send(one, 210);
+  await send(node, 210);
   await event("___TextMessageStart");
   await event("___TextMessageContent", "text");
-  await send(one, 1, { expireS: 1000 });
-  one.time.nowMs += 100_000;
-  t.equal(await one.store.sweep(), 210, "a stream that goes on stays, with all behind it");
-  t.equal(await logged(one), 2);
+  await send(node, 1, { expireS: 1000 });
+  node.time.nowMs += 100_000;
+  t.equal(await node.store.sweep(), 210, "an active stream and all later messages stay");
+  t.equal(await logLength(node), 2);
   await event("___TextMessageEnd");
-  t.equal(await one.store.sweep(), 0, "it is not looked at again at once");
-  one.time.nowMs += 60_000;
-  t.equal(await one.store.sweep(), 2);
-  const left = await keysOf(one);
+  t.equal(await node.store.sweep(), 0, "the channel is not processed again at once");
+  node.time.nowMs += 60_000;
+  t.equal(await node.store.sweep(), 2);
+  const remaining = await keysOf(node);
   t.same(
-    left.filter((key) => !key.startsWith("dedupe:")),
+    remaining.filter((key) => !key.startsWith("dedupe:")),
     ["format", "head:2:g", "messageIds"],
   );
-  t.equal(await one.store.stream("2:g", "s"), undefined);
-  await send(one, 1);
-  t.same(seqsOf((await one.store.readMessages("2:g", ALL)).messages), [213]);
-  one.time.nowMs += 100_000;
-  t.equal(await one.store.sweep(), 1, "an emptied channel that fills again is swept again");
+  t.equal(await node.store.stream("2:g", "s"), undefined);
+  await send(node, 1);
+  t.same(seqsOf((await node.store.readMessages("2:g", ALL)).messages), [213]);
+  node.time.nowMs += 100_000;
+  t.equal(await node.store.sweep(), 1, "a channel whose log was emptied is swept again");
 });
 
-t.test("a retention that is set later holds for what was kept for ever", async (t) => {
+t.test("a retention that is set later applies to messages stored before", async (t) => {
   const before = await openStore(t, server.url);
   const { prefix } = before.link.settings;
   for (const channel of GROUPS) await send(before, 3, { channel });
@@ -116,74 +117,77 @@ t.test("a retention that is set later holds for what was kept for ever", async (
   t.equal(await after.store.sweep(), 0);
 });
 
-t.test("messages a channel does not keep go with all that belongs to them", async (t) => {
+t.test("a sweep removes messages above maxChannelMessages with their expiry entries", async (t) => {
   const limits = { maxChannelMessages: 4 };
-  const one = await openStore(t, server.url, { limits });
+  const node = await openStore(t, server.url, { limits });
   for (const type of ["___TextMessageStart", "___TextMessageEnd"])
-    await one.store.streamEvent(eventOf(type, "", { eventId: type }));
-  await send(one, 450, { expireS: 60 });
-  await send(one, 3);
-  await send(one, 1, { expireS: 60 });
-  t.equal(await one.store.sweep(), 451);
-  t.equal(await one.store.sweep(), 0);
-  const left = ["due", "expiry:2:g", "format", "head:2:g"];
+    await node.store.streamEvent(eventOf(type, "", { eventId: type }));
+  await send(node, 450, { expireS: 60 });
+  await send(node, 3);
+  await send(node, 1, { expireS: 60 });
+  t.equal(await node.store.sweep(), 451);
+  t.equal(await node.store.sweep(), 0);
+  const remaining = ["due", "expiry:2:g", "format", "head:2:g"];
   t.same(
-    (await keysOf(one)).filter((key) => !key.startsWith("dedupe:")),
-    [...left, "log:2:g", "messageIds", "redDots:2:g"],
+    (await keysOf(node)).filter((key) => !key.startsWith("dedupe:")),
+    [...remaining, "log:2:g", "messageIds", "redDots:2:g"],
   );
   for (const part of ["redDots", "expiry"])
-    t.equal(await one.link.call("zcard", one.link.keys.channel(part, "2:g")), 1);
-  t.equal(await logged(one), 4);
+    t.equal(await node.link.call("zcard", node.link.keys.channel(part, "2:g")), 1);
+  t.equal(await logLength(node), 4);
 });
 
-t.test("a channel is looked at when it has a tenth more than it keeps", async (t) => {
+t.test("a channel is trimmed when it exceeds maxChannelMessages by a tenth", async (t) => {
   const limits = { maxChannelMessages: 100 };
-  const one = await openStore(t, server.url, { limits });
-  await send(one, 105);
-  t.equal(await one.store.sweep(), 5);
-  await send(one, 4);
-  t.equal(await one.store.sweep(), 0);
-  await send(one, 1);
-  t.equal(await one.store.sweep(), 5);
-  await send(one, 9);
-  one.time.nowMs += 86_400_000;
-  t.equal(await one.store.sweep(), 9, "or after a day");
+  const node = await openStore(t, server.url, { limits });
+  await send(node, 105);
+  t.equal(await node.store.sweep(), 5);
+  await send(node, 4);
+  t.equal(await node.store.sweep(), 0);
+  await send(node, 1);
+  t.equal(await node.store.sweep(), 5);
+  await send(node, 9);
+  node.time.nowMs += 86_400_000;
+  t.equal(await node.store.sweep(), 9, "a channel is trimmed after a day at the latest");
 });
 
-t.test("a limit that is set later holds for channels to be looked at in a long time", async (t) => {
-  const before = await openStore(t, server.url, {
-    limits: { retentionS: 10_000_000 },
-  });
-  const { prefix } = before.link.settings;
-  for (const channel of GROUPS) await send(before, 60, { channel });
-  t.equal(await before.store.sweep(), 0);
-  const after = await openStore(t, server.url, {
-    ...{ settings: { prefix }, limits: { maxChannelMessages: 50 } },
-  });
-  t.equal(await after.store.sweep(), 20);
-  t.equal(await after.store.sweep(), 0);
-});
+t.test(
+  "a maxChannelMessages that is set later applies to channels that are due much later",
+  async (t) => {
+    const before = await openStore(t, server.url, {
+      limits: { retentionS: 10_000_000 },
+    });
+    const { prefix } = before.link.settings;
+    for (const channel of GROUPS) await send(before, 60, { channel });
+    t.equal(await before.store.sweep(), 0);
+    const after = await openStore(t, server.url, {
+      ...{ settings: { prefix }, limits: { maxChannelMessages: 50 } },
+    });
+    t.equal(await after.store.sweep(), 20);
+    t.equal(await after.store.sweep(), 0);
+  },
+);
 
-t.test("two nodes may sweep at once", async (t) => {
-  const one = await openStore(t, server.url);
-  const { prefix } = one.link.settings;
+t.test("two nodes that sweep at once remove each message once", async (t) => {
+  const node = await openStore(t, server.url);
+  const { prefix } = node.link.settings;
   const other = await openStore(t, server.url, { settings: { prefix } });
-  await send(one, 500, { expireS: 10 });
-  await send(one, 1);
-  for (const { time } of [one, other]) time.nowMs += 10_000;
-  const sweeps = [one.store.sweep(), other.store.sweep(), one.store.sweep()];
+  await send(node, 500, { expireS: 10 });
+  await send(node, 1);
+  for (const { time } of [node, other]) time.nowMs += 10_000;
+  const sweeps = [node.store.sweep(), other.store.sweep(), node.store.sweep()];
   const [first = 0, second = 0, joined] = await Promise.all(sweeps);
   t.equal(first + second, 500);
-  t.equal(joined, first, "a second call joins the run under way");
-  t.equal(await logged(one), 1);
+  t.equal(joined, first, "a second call joins the sweep in progress");
+  t.equal(await logLength(node), 1);
 });
 
-t.test("the store sweeps by itself until it is closed", async (t) => {
+t.test("an open store sweeps periodically", async (t) => {
   const limits = { sweepIntervalMs: 5 };
-  const one = await openStore(t, server.url, { limits });
-  await send(one, 3, { expireS: 10 });
-  one.time.nowMs += 10_000;
-  while ((await logged(one)) > 0) await new Promise((resolve) => setTimeout(resolve, 5));
-  await one.store.close();
-  t.same(one.problems, []);
+  const node = await openStore(t, server.url, { limits });
+  await send(node, 3, { expireS: 10 });
+  node.time.nowMs += 10_000;
+  while ((await logLength(node)) > 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  await node.store.close();
+  t.same(node.problems, []);
 });

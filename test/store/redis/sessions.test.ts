@@ -1,5 +1,5 @@
-// Sessions on Redis, beside the contract: how many calls a node's sessions cost, and that one which
-// cannot be confirmed keeps no other from it.
+// Sessions on Redis, in addition to the contract: how many calls a node's sessions need, and that a
+// session that cannot be confirmed does not affect others.
 
 import { randomUUID } from "node:crypto";
 import t from "tap";
@@ -12,7 +12,7 @@ import {
 import type { LoggedInSession } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { commandCalls, startRedis, startRedisCluster } from "../../support/redis.ts";
-import { type OneStore, openStore } from "./one-store.ts";
+import { openStore, type StoreNode } from "./one-store.ts";
 
 const NODE = "n1:1";
 
@@ -21,7 +21,7 @@ const sessionOf = (uid: string, level: DeviceLevel = MAIN_DEVICE): SessionRecord
   ...{ deviceId: "", tokenTag: "tag-" },
 });
 
-async function enter({ store }: OneStore, session: SessionRecord): Promise<LoggedInSession> {
+async function enter({ store }: StoreNode, session: SessionRecord): Promise<LoggedInSession> {
   const result = await store.login(session, NODE);
   if (result.kind !== "entered") throw new Error(result.kind);
   return result;
@@ -29,7 +29,7 @@ async function enter({ store }: OneStore, session: SessionRecord): Promise<Logge
 
 const usersOf = (count: number) => Array.from({ length: count }, (_, at) => `u${at}`);
 
-const enterAll = (node: OneStore, count: number) =>
+const enterAll = (node: StoreNode, count: number) =>
   Promise.all(usersOf(count).map((uid) => enter(node, sessionOf(uid))));
 
 const redis = await startRedis(t);
@@ -40,11 +40,11 @@ t.test("sessions of many users are confirmed in few calls", async (t) => {
   const all = await enterAll(node, 500);
   await raw.call("CONFIG", "RESETSTAT");
   const results = await node.store.confirmSessions(all, NODE);
-  t.equal(await commandCalls(raw, "evalsha"), 10, "fifty in each");
+  t.equal(await commandCalls(raw, "evalsha"), 10, "one call confirms fifty sessions");
   t.same(new Set(results.map(({ kind }) => kind)), new Set(["confirmed"]));
 });
 
-t.test("a session that cannot be read fails alone", async (t) => {
+t.test("a session that cannot be decoded does not affect others", async (t) => {
   const node = await openStore(t, redis.url);
   const { keys } = node.link;
   const all = await enterAll(node, 3);
@@ -61,7 +61,7 @@ t.test("a session that cannot be read fails alone", async (t) => {
   ]);
   const terms = { tokenHash: new Uint8Array(32) };
   const login = node.store.login(sessionOf(odd.session.uid), NODE, terms);
-  t.equal(await codeOf(login), "internal", "nor may one log in");
+  t.equal(await codeOf(login), "internal", "a login of that user is rejected as well");
 });
 
 t.test("sessions that Redis lost are entered again", async (t) => {
@@ -72,14 +72,14 @@ t.test("sessions that Redis lost are entered again", async (t) => {
     await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
   }
   await node.store.confirmSessions(all, "n1:2");
-  const found = await node.store.sessionsOf(usersOf(3));
+  const entries = await node.store.sessionsOf(usersOf(3));
   t.same(
-    found,
+    entries,
     all.map(({ session, order, since }) => [{ session, order, since, incarnation: "n1:2" }]),
   );
 });
 
-t.test("the end of a device is remembered behind those of many sessions", async (t) => {
+t.test("the end of a device is remembered after many ended sessions", async (t) => {
   const node = await openStore(t, redis.url);
   const { store } = node;
   const device = (tokenHash: Uint8Array) =>
@@ -95,50 +95,53 @@ t.test("the end of a device is remembered behind those of many sessions", async 
   const refused = { kind: "refused", reason: "logged_out" };
   t.same(await store.confirmSessions([lost], NODE), [refused]);
   const kept = await raw.hlen(node.link.keys.user("ended", "d"));
-  t.ok(kept <= 101, `${kept} are remembered`);
+  t.ok(kept <= 101, `${kept} ends are remembered`);
 });
 
-t.test("an entry that came back takes no other login's label", async (t) => {
+t.test("a confirmed session does not get the label of a lost login", async (t) => {
   const node = await openStore(t, redis.url);
   const { store } = node;
   const key = node.link.keys.user("logins", "u");
-  const [one, other, third] = ["a", "b", "a"].map((deviceId) => ({
+  const [first, second, third] = ["a", "b", "a"].map((deviceId) => ({
     ...sessionOf("u"),
     deviceId,
   })) as [SessionRecord, SessionRecord, SessionRecord];
   const claim = { label: "the name that a gave its login" };
-  await store.login(one, NODE, { claim });
+  await store.login(first, NODE, { claim });
   const before = await raw.hgetall(key);
-  const later = await store.login(other, NODE);
+  const later = await store.login(second, NODE);
   if (later.kind !== "entered") throw new Error(later.kind);
-  await raw.hset(key, before); // Redis lost its last second
+  await raw.hset(key, before); // as if Redis had lost its last second
   await raw.del(node.link.keys.user("sessions", "u"));
   t.same(await store.confirmSessions([later], NODE), [{ kind: "confirmed" }]);
   const again = await store.login(third, NODE, { claim });
   t.same(again, { kind: "refused", reason: "kicked" });
 });
 
-t.test("of a Cluster one server may be away", async (t) => {
-  const servers = await startRedisCluster(t);
-  const settings = { timeoutMs: 500 };
-  const node = await openStore(t, servers.url, { settings });
-  const all = await enterAll(node, 60);
-  const { link } = node;
-  const addressOf = (uid: string) => {
-    const { options } = link.primaryOf(link.keys.user("sessions", uid));
-    return options.port;
-  };
-  const away = servers.primaries[0];
-  if (away === undefined) throw new Error("a Cluster has servers");
-  const expected = all.map(({ session }) =>
-    addressOf(session.uid) === away.port ? "unavailable" : "confirmed",
-  );
-  t.equal(new Set(expected).size, 2, "it serves some of them");
-  away.signal("SIGSTOP");
-  const results = await node.store.confirmSessions(all, NODE);
-  away.signal("SIGCONT");
-  t.same(
-    results.map((one) => (one.kind === "failed" ? one.error.code : one.kind)),
-    expected,
-  );
-});
+t.test(
+  "sessions on other servers are confirmed while one server of a Cluster is away",
+  async (t) => {
+    const servers = await startRedisCluster(t);
+    const settings = { timeoutMs: 500 };
+    const node = await openStore(t, servers.url, { settings });
+    const all = await enterAll(node, 60);
+    const { link } = node;
+    const addressOf = (uid: string) => {
+      const { options } = link.primaryOf(link.keys.user("sessions", uid));
+      return options.port;
+    };
+    const away = servers.primaries[0];
+    if (away === undefined) throw new Error("a Cluster has servers");
+    const expected = all.map(({ session }) =>
+      addressOf(session.uid) === away.port ? "unavailable" : "confirmed",
+    );
+    t.equal(new Set(expected).size, 2, "the server has some of the sessions");
+    away.signal("SIGSTOP");
+    const results = await node.store.confirmSessions(all, NODE);
+    away.signal("SIGCONT");
+    t.same(
+      results.map((result) => (result.kind === "failed" ? result.error.code : result.kind)),
+      expected,
+    );
+  },
+);

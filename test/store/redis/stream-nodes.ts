@@ -1,6 +1,6 @@
-// Stores of nodes on one real Redis, each with a listener that hears the topics it is given, for
-// tests of streams: every publication of a channel once and in the order of its number, whatever
-// comes in between; what is missing stays missing.
+// Stores of nodes on one real Redis, each with a listener on some topics, for tests of streams. A
+// listener passes on every publication of a channel once and in the order of its number. It does
+// not catch up: after a missing publication it passes on nothing more of the channel.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -16,105 +16,107 @@ import { decodePublished } from "./published.ts";
 
 type Ordered = Extract<Publication, { kind: "ordered" }>;
 
-/** What has come of a channel. */
-interface ChannelLine {
+/** Publications received on one channel. */
+interface ChannelBuffer {
   publicationSeq: number;
   readonly early: Map<number, Ordered>;
 }
 
-/** Hears topics of a prefix that nothing was published under yet. */
-export class Ears {
+/** Listens to topics of a prefix under which nothing was published yet. */
+export class TopicListener {
   readonly #topics: readonly Topic[];
   readonly #marks = new Map<string, () => void>();
-  readonly #lines = new Map<ChannelKey, ChannelLine>();
-  /** Told in order. */
-  hear: (event: ClusterEvent) => void = () => {};
-  /** Every frame, in the order they came. */
+  readonly #buffers = new Map<ChannelKey, ChannelBuffer>();
+  /** Called with each event in order. */
+  onEvent: (event: ClusterEvent) => void = () => {};
+  /** Every publication, in the order of arrival. */
   readonly frames: Publication[] = [];
 
   constructor(topics: readonly Topic[]) {
     this.#topics = topics;
   }
 
-  take(frame: Buffer): void {
-    for (const one of decodePublished(frame)) this.#takeOne(one);
+  receive(frame: Buffer): void {
+    for (const publication of decodePublished(frame)) this.#receive(publication);
   }
 
-  #takeOne(publication: Publication): void {
+  #receive(publication: Publication): void {
     if (publication.kind === "mark") return this.#marks.get(publication.mark)?.();
     this.frames.push(publication);
     if (publication.kind !== "ordered") return;
     const { event } = publication;
     if (event.kind === "removal") return;
     const { key } = event.kind === "message" ? event.message : event.event;
-    const line = this.#line(key);
-    if (publication.publicationSeq > line.publicationSeq)
-      line.early.set(publication.publicationSeq, publication);
-    this.#advance(line);
+    const buffer = this.#bufferOf(key);
+    if (publication.publicationSeq > buffer.publicationSeq)
+      buffer.early.set(publication.publicationSeq, publication);
+    this.#passOn(buffer);
   }
 
-  /** Resolves when all that was published before has come. */
+  /** Resolves when everything published before has arrived. */
   async arrived(link: RedisLink): Promise<void> {
     await Promise.all(this.#topics.map((topic) => this.#mark(link, topic)));
   }
 
   async #mark(link: RedisLink, topic: Topic): Promise<void> {
     const mark = randomUUID();
-    const came = new Promise<void>((go) => this.#marks.set(mark, go));
+    const arrival = new Promise<void>((resolve) => this.#marks.set(mark, resolve));
     await link.call("spublish", link.keys.topic(topic), markFrame(mark));
-    await came;
+    await arrival;
     this.#marks.delete(mark);
   }
 
-  #line(key: ChannelKey): ChannelLine {
-    const line = this.#lines.get(key) ?? {
+  #bufferOf(key: ChannelKey): ChannelBuffer {
+    const buffer = this.#buffers.get(key) ?? {
       publicationSeq: 0,
       early: new Map(),
     };
-    this.#lines.set(key, line);
-    return line;
+    this.#buffers.set(key, buffer);
+    return buffer;
   }
 
-  #advance(line: ChannelLine): void {
+  #passOn(buffer: ChannelBuffer): void {
     for (;;) {
-      const next = line.early.get(line.publicationSeq + 1);
+      const next = buffer.early.get(buffer.publicationSeq + 1);
       if (next === undefined) break;
-      line.early.delete(next.publicationSeq);
-      line.publicationSeq = next.publicationSeq;
-      this.#tell(next.event);
+      buffer.early.delete(next.publicationSeq);
+      buffer.publicationSeq = next.publicationSeq;
+      this.#notify(next.event);
     }
   }
 
-  #tell(event: ClusterEvent): void {
+  #notify(event: ClusterEvent): void {
     try {
-      this.hear(event);
+      this.onEvent(event);
     } catch {
-      return; // a listener's bug is its own
+      return; // an error of the listener is not the store's
     }
   }
 }
 
-export interface RedisPlace {
+/** A prefix on a server, and topics under it. */
+export interface RedisLocation {
   readonly url: string;
   readonly prefix: string;
   readonly topics: readonly Topic[];
 }
 
+/** Returns an unused key prefix. */
 export const freshPrefix = (): string => `t${randomUUID().slice(0, 8)}`;
 
-/** Listens to the topics of a place. */
+/** Listens to the topics of a location. */
 export async function listenTo(
   t: Pick<Test, "teardown">,
-  { url, prefix, topics }: RedisPlace,
-): Promise<Ears> {
+  { url, prefix, topics }: RedisLocation,
+): Promise<TopicListener> {
   const settings = redisSettings(url, { prefix });
-  const ears = new Ears(topics);
-  const client = await connectSubscriber(t, url, (_, frame) => ears.take(frame));
+  const listener = new TopicListener(topics);
+  const client = await connectSubscriber(t, url, (_, frame) => listener.receive(frame));
   const link = new RedisLink(settings, {
     ...{ name: "names", onError: () => {} },
   });
   for (const topic of topics) await client.ssubscribe(link.keys.topic(topic));
-  return ears;
+  return listener;
 }
 
 export interface NodeOptions {
@@ -124,15 +126,15 @@ export interface NodeOptions {
 }
 
 /**
- * A node's store that is not started. Its link ends with it. An event of a stream is answered when
- * `ears` have it.
+ * Creates a node's store, which is not started. Its link is closed with it. Events of streams
+ * return after `listener` has received them.
  */
 export function createNode(
-  place: Pick<RedisPlace, "url" | "prefix">,
-  ears: Ears,
+  location: Pick<RedisLocation, "url" | "prefix">,
+  listener: TopicListener,
   { clock, limits, problems = [] }: NodeOptions,
 ): RedisStore & { readonly link: RedisLink } {
-  const { url, prefix } = place;
+  const { url, prefix } = location;
   const onError = (error: unknown) => problems.push(error);
   const link = new RedisLink(redisSettings(url, { prefix }), {
     ...{ name: "test", onError },
@@ -146,20 +148,20 @@ export function createNode(
       ...limits,
     },
   });
-  const heard =
-    <A extends unknown[], R>(call: (...asked: A) => Promise<R>) =>
-    async (...asked: A): Promise<R> => {
-      const answer = await call(...asked);
-      await ears.arrived(link);
-      return answer;
+  const afterArrival =
+    <A extends unknown[], R>(call: (...args: A) => Promise<R>) =>
+    async (...args: A): Promise<R> => {
+      const result = await call(...args);
+      await listener.arrived(link);
+      return result;
     };
   return {
     ...store,
     link,
-    append: heard(store.append),
-    streamEvent: heard(store.streamEvent),
-    cancelStream: heard(store.cancelStream),
-    interruptStreams: heard(store.interruptStreams),
+    append: afterArrival(store.append),
+    streamEvent: afterArrival(store.streamEvent),
+    cancelStream: afterArrival(store.cancelStream),
+    interruptStreams: afterArrival(store.interruptStreams),
     async close() {
       await store.close();
       await link.close();

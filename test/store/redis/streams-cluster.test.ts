@@ -1,6 +1,6 @@
-// Streams on a Redis Cluster, where a personal channel's users are in other slots than the channel:
-// whatever happens between its step and the telling of its users, they hear of it at last, and
-// once.
+// Streams on a Redis Cluster, where the users of a personal channel are in other slots than the
+// channel: whatever happens between a script and the notification of its users, they receive each
+// event exactly once in the end.
 
 import t, { type Test } from "tap";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
@@ -20,7 +20,7 @@ import { createNode, freshPrefix, listenTo } from "./stream-nodes.ts";
 const { url } = await startRedisCluster(t);
 const TO_BOB = { channel: { id: "bob", type: 1 } } as const;
 const WITH_BOB = "1:alice@bob";
-const TOO_MANY = 3_000_000;
+const TOO_MANY_BYTES = 3_000_000;
 const LIMITS = {
   ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 3_600_000 },
   maxChannelMessages: 0,
@@ -28,20 +28,20 @@ const LIMITS = {
 };
 
 /**
- * A node where alice is and one where bob is; `steps` are those of a third, which dies before it
- * tells anybody.
+ * Starts a node for alice and one for bob. `steps` are the scripts of a third node, which dies
+ * before it notifies anyone.
  */
-async function pair(t: Test) {
+async function startPair(t: Test) {
   const prefix = freshPrefix();
   const sides = await Promise.all(
     ["alice", "bob"].map(async (uid) => {
-      const place = { url, prefix, topics: [`u:${uid}`] };
-      const ears = await listenTo(t, place);
+      const location = { url, prefix, topics: [`u:${uid}`] };
+      const listener = await listenTo(t, location);
       let node: ReturnType<typeof createNode> | undefined;
       const fixture = new StoreFixture({
         create({ publisher, clock }) {
-          ears.hear = (event) => publisher.publish(event);
-          node = createNode(place, ears, { clock });
+          listener.onEvent = (event) => publisher.publish(event);
+          node = createNode(location, listener, { clock });
           return node;
         },
       });
@@ -56,11 +56,11 @@ async function pair(t: Test) {
   const { link } = alice;
   const clock = () => alice.fixture.nowMs;
   const steps = createStreamSteps({ link, clock, limits: LIMITS });
-  const live = link.keys.bucket("activeStreams", bucketOf(WITH_BOB));
+  const activeKey = link.keys.bucket("activeStreams", bucketOf(WITH_BOB));
   return {
     ...{ alice: alice.fixture, bob: bob.fixture, steps },
-    active: async () => (await link.call("zrange", live, 0, -1)) as Buffer[],
-    hints: async (uid: string) =>
+    active: async () => (await link.call("zrange", activeKey, 0, -1)) as Buffer[],
+    indexedStreams: async (uid: string) =>
       String(await link.call("smembers", link.keys.user("streams", uid))),
     peers: async (uid: string) =>
       String(await link.call("zrange", link.keys.user("peers", uid), 0, -1)),
@@ -68,12 +68,12 @@ async function pair(t: Test) {
 }
 
 const until = async (holds: () => Promise<boolean> | boolean) => {
-  while (!(await holds())) await new Promise((go) => setTimeout(go, 5));
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 5));
 };
-const typesIn = (fixture: StoreFixture) => channelEventsOf(fixture).map((e) => e.type);
+const typesIn = (fixture: StoreFixture) => channelEventsOf(fixture).map(({ type }) => type);
 
-t.test("both users hear a personal stream, in its order", async (t) => {
-  const { alice, bob, hints, peers, active } = await pair(t);
+t.test("both users receive a personal stream in order", async (t) => {
+  const { alice, bob, indexedStreams, peers, active } = await startPair(t);
   const { start, content, end } = producer(alice, TO_BOB);
   const steps = await Promise.all([
     content("early"),
@@ -84,26 +84,26 @@ t.test("both users hear a personal stream, in its order", async (t) => {
     content("c"),
   ]);
   t.same(
-    steps.map((s) => s.verdict),
+    steps.map(({ verdict }) => verdict),
     ["missing", "done", "done", "done", "missing", "done"],
   );
   t.equal((await bob.store.personalStreamsOf("bob"))[0]?.text, "abc");
-  t.same(await hints("alice"), WITH_BOB);
+  t.same(await indexedStreams("alice"), WITH_BOB);
   t.same(await peers("bob"), "alice");
   await end();
   await until(() => typesIn(bob).includes(STREAM_END));
   for (const { events } of [alice, bob])
     t.same(
-      events.map((e) => (e.kind === "event" ? e.event.data : e.kind)),
+      events.map((event) => (event.kind === "event" ? event.event.data : event.kind)),
       ["message", "meta", "a", "b", "c", ""],
     );
   await until(async () => (await active()).length === 0);
   t.same(await bob.store.personalStreamsOf("bob"), []);
-  t.same(await hints("bob"), "");
+  t.same(await indexedStreams("bob"), "");
 });
 
-t.test("a forced start ends the other stream before both", async (t) => {
-  const { alice, bob, active } = await pair(t);
+t.test("a forced start publishes the end of the other stream first", async (t) => {
+  const { alice, bob, active } = await startPair(t);
   const { start } = producer(alice, TO_BOB);
   await start();
   t.same(await start("", { clientMsgNo: "s2", force: true }), ACTIVE);
@@ -113,8 +113,8 @@ t.test("a forced start ends the other stream before both", async (t) => {
   t.equal((await bob.store.activeStream(WITH_BOB))?.clientMsgNo, "s2");
 });
 
-t.test("who was not told hears it with the producer's retry", async (t) => {
-  const { alice, bob, steps } = await pair(t);
+t.test("a producer's retry delivers an event that was not published", async (t) => {
+  const { alice, bob, steps } = await startPair(t);
   const { start, content } = producer(alice, TO_BOB);
   await start();
   const event = { ...TO_BOB, eventId: "e1" };
@@ -127,14 +127,14 @@ t.test("who was not told hears it with the producer's retry", async (t) => {
   await content("x", { eventId: "e1" });
   await content("y", { eventId: "e2" });
   await until(() => channelEventsOf(bob).length === 3);
-  t.match(channelEventsOf(bob)[2], { eventId: "e2" }, "nothing came twice");
+  t.match(channelEventsOf(bob)[2], { eventId: "e2" }, "no event arrived twice");
 });
 
-t.test("a start that nobody was told of is told by its retry", async (t) => {
-  const { alice, bob, steps, peers } = await pair(t);
+t.test("a producer's retry delivers a start that was not published", async (t) => {
+  const { alice, bob, steps, peers } = await startPair(t);
   const { start, content, end } = producer(alice, TO_BOB);
-  const began = eventOf(STREAM_START, "meta", { ...TO_BOB, eventId: "e0" });
-  await steps.event(began);
+  const startEvent = eventOf(STREAM_START, "meta", { ...TO_BOB, eventId: "e0" });
+  await steps.event(startEvent);
   const acceptedMs = alice.nowMs;
   alice.nowMs += 1000;
   t.same(await start("meta", { eventId: "e0" }), ACTIVE);
@@ -154,20 +154,20 @@ t.test("a start that nobody was told of is told by its retry", async (t) => {
   t.same([await peers("alice"), await peers("bob")], ["bob", "alice"]);
 });
 
-t.test("its conversation is in the lists before it begins", async (t) => {
-  const { alice, hints, peers } = await pair(t);
+t.test("the indexes of both users are written before a stream starts", async (t) => {
+  const { alice, indexedStreams, peers } = await startPair(t);
   const { start } = producer(alice, TO_BOB);
-  await t.rejects(start("x".repeat(TOO_MANY)), {
+  await t.rejects(start("x".repeat(TOO_MANY_BYTES)), {
     code: "too_large",
   });
   t.same([await peers("alice"), await peers("bob")], ["bob", "alice"]);
-  t.same(await hints("alice"), WITH_BOB);
+  t.same(await indexedStreams("alice"), WITH_BOB);
   t.same(await alice.store.conversationsOf("alice"), []);
-  t.same(await peers("alice"), "", "and leaves them when there is none");
+  t.same(await peers("alice"), "", "an empty channel leaves the peers again");
 });
 
-t.test("an end that nobody was told of is told by a sweep", async (t) => {
-  const { alice, bob, steps, active } = await pair(t);
+t.test("a sweep delivers an end that was not published", async (t) => {
+  const { alice, bob, steps, active } = await startPair(t);
   await producer(alice, TO_BOB).start();
   await steps.event(eventOf(STREAM_END, "fin", TO_BOB));
   t.equal((await active()).length, 1);
@@ -179,8 +179,8 @@ t.test("an end that nobody was told of is told by a sweep", async (t) => {
   await until(async () => (await active()).length === 0);
 });
 
-t.test("silent streams end once, in whichever slots they are", async (t) => {
-  const { alice, bob } = await pair(t);
+t.test("silent streams in all slots end exactly once", async (t) => {
+  const { alice, bob } = await startPair(t);
   const { start } = producer(alice);
   await start("", TO_BOB);
   for (let i = 0; i < 40; i++) await start("", { channel: { id: `q${i}`, type: 2 } });

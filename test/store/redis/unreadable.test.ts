@@ -1,28 +1,28 @@
-// A record in Redis that this build cannot read hides no other: history, the list of conversations,
-// the inbox and streams leave it out and count it.
+// A record in Redis that this build cannot decode does not hide others: history, conversations,
+// inboxes and streams leave it out and count it.
 
 import t, { type Test } from "tap";
 import { STREAM_START } from "../../../src/broker/model.ts";
 import type { HistoryRange } from "../../../src/broker/ports.ts";
 import { draftOf } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
-import { type OneStore, openStore } from "./one-store.ts";
+import { openStore, type StoreNode } from "./one-store.ts";
 
 const { url } = await startRedis(t);
 
 const GROUP = { id: "g", type: 2 } as const;
 const KEY = "2:g";
-const FUTURE = Buffer.from([0x91, 99]); // a list that begins with version 99
+const FUTURE = Buffer.from([0x91, 99]); // a MessagePack list whose version is 99
 
-async function send({ store, time }: OneStore, count: number): Promise<void> {
+async function send({ store, time }: StoreNode, count: number): Promise<void> {
   for (let sent = 0; sent < count; sent++) {
     time.nowMs += 1;
     await store.append(draftOf({ key: KEY, channel: GROUP, fromUid: "a" }));
   }
 }
 
-/** Puts a record of a newer build in place of the channel's next message. */
-async function sendUnreadable({ link }: OneStore, messageId = 1000): Promise<void> {
+/** Stores a record of a newer build as the channel's next message. */
+async function sendUnreadable({ link }: StoreNode, messageId = 1000): Promise<void> {
   const head = link.keys.channel("head", KEY);
   const seq = Number(await link.call("hincrby", head, "seq", 1));
   await link.call("hincrby", head, "pub", 1);
@@ -30,19 +30,19 @@ async function sendUnreadable({ link }: OneStore, messageId = 1000): Promise<voi
   await link.call("xadd", log, `${seq}-${messageId}`, "c", 0, "r", FUTURE);
 }
 
-/** A message id of that time (`reserve_ids` of `lua/shared.lua`). */
+/** Returns a message id of this time (`reserve_ids` of `lua/shared.lua`). */
 const idAt = (ms: number): number => (ms - Date.UTC(2024, 0, 1)) * 4096;
 
-async function openGroup(t: Test): Promise<OneStore> {
-  const one = await openStore(t, url);
+async function openGroup(t: Test): Promise<StoreNode> {
+  const node = await openStore(t, url);
   const flags = { ban: false, disband: false, sendBan: false };
   const info = { ...GROUP, ...flags, allowStranger: false, large: false };
-  await one.store.createChannel(info, ["a", "b"]);
-  return one;
+  await node.store.createChannel(info, ["a", "b"]);
+  return node;
 }
 
 async function seqsOf(
-  { store }: OneStore,
+  { store }: StoreNode,
   range: Partial<HistoryRange> = {},
 ): Promise<{ readonly seqs: readonly number[]; readonly more: boolean }> {
   const { messages, more } = await store.readMessages(KEY, {
@@ -53,106 +53,106 @@ async function seqsOf(
   return { seqs: messages.map(({ messageSeq }) => messageSeq), more };
 }
 
-t.test("history leaves out what cannot be read", async (t) => {
-  const one = await openGroup(t);
-  await send(one, 1);
-  for (let i = 0; i < 2; i++) await sendUnreadable(one);
-  await send(one, 2);
-  await sendUnreadable(one);
-  t.same(await seqsOf(one), { seqs: [1, 4, 5], more: false });
-  t.same(await seqsOf(one, { reverse: true }), {
+t.test("history leaves out messages that cannot be decoded", async (t) => {
+  const node = await openGroup(t);
+  await send(node, 1);
+  for (let i = 0; i < 2; i++) await sendUnreadable(node);
+  await send(node, 2);
+  await sendUnreadable(node);
+  t.same(await seqsOf(node), { seqs: [1, 4, 5], more: false });
+  t.same(await seqsOf(node, { reverse: true }), {
     ...{ seqs: [5, 4, 1], more: false },
   });
-  t.ok(one.store.stats().unreadable > 0, "they are counted");
-  t.equal(one.problems.length, 1, "and reported once");
+  t.ok(node.store.stats().unreadable > 0, "the messages are counted");
+  t.equal(node.problems.length, 1, "the messages are reported once");
 });
 
-t.test("each page of history has a message until the end", async (t) => {
-  const one = await openGroup(t);
-  await send(one, 1);
-  for (let i = 0; i < 3; i++) await sendUnreadable(one);
-  await send(one, 1);
-  await sendUnreadable(one);
+t.test("each page of history has a message unless it is the last", async (t) => {
+  const node = await openGroup(t);
+  await send(node, 1);
+  for (let i = 0; i < 3; i++) await sendUnreadable(node);
+  await send(node, 1);
+  await sendUnreadable(node);
   const page = { fromSeq: 2, limit: 1 };
-  t.same(await seqsOf(one, page), { seqs: [5], more: true });
-  t.same(await seqsOf(one, { fromSeq: 6, limit: 1 }), {
+  t.same(await seqsOf(node, page), { seqs: [5], more: true });
+  t.same(await seqsOf(node, { fromSeq: 6, limit: 1 }), {
     ...{ seqs: [], more: false },
   });
-  t.same(await seqsOf(one, { toSeq: 4, limit: 1, reverse: true }), {
+  t.same(await seqsOf(node, { toSeq: 4, limit: 1, reverse: true }), {
     ...{ seqs: [1], more: false },
   });
   t.same(
-    (await seqsOf(one, { limit: 1, maxBytes: 1, fromSeq: 2 })).seqs,
+    (await seqsOf(node, { limit: 1, maxBytes: 1, fromSeq: 2 })).seqs,
     [5],
-    "within any bound of bytes",
+    "a page has a message whatever its maxBytes",
   );
 });
 
-t.test("a conversation shows its newest readable message", async (t) => {
-  const one = await openGroup(t);
-  await send(one, 2);
-  for (let i = 0; i < 2; i++) await sendUnreadable(one);
-  const found = await one.store.conversation("b", GROUP);
-  t.equal(found?.last?.messageSeq, 2);
-  t.equal(found?.headSeq, 4);
+t.test("a conversation shows its newest message that can be decoded", async (t) => {
+  const node = await openGroup(t);
+  await send(node, 2);
+  for (let i = 0; i < 2; i++) await sendUnreadable(node);
+  const conversation = await node.store.conversation("b", GROUP);
+  t.equal(conversation?.last?.messageSeq, 2);
+  t.equal(conversation?.headSeq, 4);
   const bounds = { limit: 10, maxBytes: 1_000_000 };
-  const list = await one.store.readConversations("b", [GROUP], bounds);
+  const list = await node.store.readConversations("b", [GROUP], bounds);
   t.equal(list.conversations[0]?.last?.messageSeq, 2);
 });
 
-t.test("a conversation of which nothing can be read", async (t) => {
-  const one = await openGroup(t);
-  await sendUnreadable(one);
-  const found = await one.store.conversation("b", GROUP);
-  t.equal(found?.last, undefined);
+t.test("a conversation whose messages cannot be decoded has no newest message", async (t) => {
+  const node = await openGroup(t);
+  await sendUnreadable(node);
+  const conversation = await node.store.conversation("b", GROUP);
+  t.equal(conversation?.last, undefined);
   const bounds = { limit: 10, maxBytes: 1_000_000 };
-  const list = await one.store.readConversations("b", [GROUP], bounds);
+  const list = await node.store.readConversations("b", [GROUP], bounds);
   t.same(list, { conversations: [], more: false });
 });
 
-t.test("the sweep keeps what it cannot read until its time", async (t) => {
-  const one = await openStore(t, url, { limits: { retentionS: 3600 } });
-  await send(one, 1);
-  await sendUnreadable(one, idAt(one.time.nowMs));
-  await send(one, 1);
-  const log = one.link.keys.channel("log", KEY);
-  t.equal(await one.store.sweep(), 0);
-  t.equal(await one.link.call("xlen", log), 3);
-  one.time.nowMs += 3_600_001;
-  await one.store.sweep();
-  t.equal(await one.link.call("xlen", log), 0);
+t.test("a sweep removes messages that cannot be decoded at the end of retention", async (t) => {
+  const node = await openStore(t, url, { limits: { retentionS: 3600 } });
+  await send(node, 1);
+  await sendUnreadable(node, idAt(node.time.nowMs));
+  await send(node, 1);
+  const log = node.link.keys.channel("log", KEY);
+  t.equal(await node.store.sweep(), 0);
+  t.equal(await node.link.call("xlen", log), 3);
+  node.time.nowMs += 3_600_001;
+  await node.store.sweep();
+  t.equal(await node.link.call("xlen", log), 0);
 });
 
-t.test("an inbox leaves out what cannot be read", async (t) => {
-  const one = await openGroup(t);
-  const { store, link } = one;
+t.test("an inbox leaves out copies that cannot be decoded", async (t) => {
+  const node = await openGroup(t);
+  const { store, link } = node;
   const command = {
     ...draftOf({ key: KEY, channel: GROUP, fromUid: "a" }),
     ...{ recipients: ["b"], pushOnlyRecipients: [] },
   };
   const inbox = link.keys.user("inbox", "b");
-  const spoil = async () => {
+  const addUnreadable = async () => {
     const seq = await link.call("incr", link.keys.user("inboxSeq", "b"));
-    const endMs = one.time.nowMs + 1_000_000;
+    const endMs = node.time.nowMs + 1_000_000;
     const entry = ["x", endMs, "i", 5, "n", 1, "r", FUTURE];
     await link.call("xadd", inbox, `${Number(seq)}-0`, ...entry);
   };
-  await spoil();
-  await spoil();
+  await addUnreadable();
+  await addUnreadable();
   await store.appendCommand(command);
-  await spoil();
+  await addUnreadable();
   const page = { limit: 1, maxBytes: 1_000_000 };
   const first = await store.readInbox("b", 0, page);
   t.same(
     first.map(({ inboxSeq }) => inboxSeq),
     [3],
   );
-  t.same(await store.readInbox("b", 3, page), [], "none only at the end");
+  t.same(await store.readInbox("b", 3, page), [], "a page is empty only at the end");
 });
 
-t.test("a channel whose active stream cannot be read", async (t) => {
-  const one = await openGroup(t);
-  const { store, link, time } = one;
+t.test("an active stream that cannot be decoded is left out", async (t) => {
+  const node = await openGroup(t);
+  const { store, link, time } = node;
   await store.streamEvent({
     ...{ key: KEY, channel: GROUP, fromUid: "a", clientMsgNo: "s" },
     ...{ eventId: "1", type: STREAM_START, data: "", force: false },
@@ -160,8 +160,9 @@ t.test("a channel whose active stream cannot be read", async (t) => {
   });
   const stream = link.keys.channel("stream", KEY, "s");
   t.equal((await store.activeStream(KEY))?.clientMsgNo, "s");
-  await link.call("hset", stream, "e", 99, "a", 5); // a version that no read has seen
+  // A version that the reader's cache does not have.
+  await link.call("hset", stream, "e", 99, "a", 5);
   t.equal(await store.activeStream(KEY), undefined);
-  await send(one, 1);
-  t.same((await seqsOf(one)).seqs, [2], "its message is left out, as others are not");
+  await send(node, 1);
+  t.same((await seqsOf(node)).seqs, [2], "only the stream's message is left out");
 });

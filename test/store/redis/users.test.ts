@@ -1,4 +1,5 @@
-// Users' devices on Redis, beside the contract, and how many calls many users cost at once.
+// Users' devices on Redis, in addition to the contract, and how many calls are sent at once for
+// many users.
 
 import t from "tap";
 import { codeOf } from "../../contract/store-fixture.ts";
@@ -6,16 +7,16 @@ import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import { startControl } from "./control.ts";
 import { openStore } from "./one-store.ts";
 
-t.test("one server", async (t) => {
+t.test("users work on a single Redis server", async (t) => {
   const server = await startRedis(t);
-  t.test("a device of a newer format is refused, not misread", async (t) => {
+  t.test("a device of a newer format is rejected", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     const client = server.client();
     await client.hset(keys.user("devices", "a"), "0", Buffer.from([2, 0, 1]));
     t.equal(await codeOf(store.device("a", 0)), "internal");
   });
 
-  t.test("after close calls are unavailable", async (t) => {
+  t.test("calls after `close` are rejected with `unavailable`", async (t) => {
     const { store } = await startControl(t, server.url);
     await store.close();
     const device = { uid: "a", flag: 0, level: 0 } as const;
@@ -25,7 +26,7 @@ t.test("one server", async (t) => {
   });
 });
 
-t.test("of a Cluster few users are asked about at once", async (t) => {
+t.test("states of 2,000 users can be read at once from a Redis Cluster", async (t) => {
   const { url } = await startRedisCluster(t);
   const settings = { maxInFlight: 300, timeoutMs: 30_000 };
   const { store } = await openStore(t, url, { settings });
