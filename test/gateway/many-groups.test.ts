@@ -35,14 +35,14 @@ t.test("a user with thousands of groups can connect", async (t) => {
   });
 
   await t.test("the user receives each message sent meanwhile exactly once", async (t) => {
-    let isWelcome = false;
+    let hasConnack = false;
     let isOver = false;
     const seen = new Map<string, number>();
     const owed: string[] = [];
     const talking = inParallel(4, async (talker) => {
       for (let at = 0; !isOver; at++) {
         const clientMsgNo = `${talker}-${at}`;
-        if (isWelcome) owed.push(clientMsgNo);
+        if (hasConnack) owed.push(clientMsgNo);
         const { status } = await broker.call("/message/send", {
           ...{ from_uid: "bob", client_msg_no: clientMsgNo },
           channel_id: `g${(at * 4 + talker) % GROUPS}`,
@@ -52,7 +52,7 @@ t.test("a user with thousands of groups can connect", async (t) => {
       }
     });
     const alice = await connect(t, broker, []);
-    isWelcome = true;
+    hasConnack = true;
     await joined(broker);
     isOver = true;
     await talking;
