@@ -1,4 +1,4 @@
-// The queue of messages and streams when the disk is slow and when a part of it throws.
+// The queue of messages and streams when the disk is slow, and when a receiver throws.
 
 import * as fs from "node:fs";
 import { join } from "node:path";
@@ -10,9 +10,9 @@ import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
 
-const turn = () => new Promise(setImmediate);
+const nextTurn = () => new Promise(setImmediate);
 
-/** Files whose syncs wait to be released. */
+/** Returns file calls whose syncs wait until `next` releases them, and `next`. */
 function slowFiles() {
   const waiting: (() => void)[] = [];
   const files: WalFiles = {
@@ -20,39 +20,43 @@ function slowFiles() {
     fdatasync: (fd, done) => void waiting.push(() => fs.fdatasync(fd, done)),
   };
   const next = async () => {
-    while (waiting.length === 0) await turn();
+    while (waiting.length === 0) await nextTurn();
     waiting.shift()?.();
   };
   return { files, next };
 }
 
 t.test(
-  "with durability disk a command that repeats a message waits for that message's fsync and for no later one",
+  "with durability disk, a command that repeats a message waits for the fsync of that message only",
   async (t) => {
     const { files, next } = slowFiles();
     const store = await openStore(t, testFolder(t), {
       ...{ files, durability: "disk" },
     });
     const first = store.append(retryOf("n"));
-    await turn();
+    await nextTurn();
     let isAnswered = false;
-    const again = store.appendCommand(commandRetryOf("n"));
-    void again.then(() => {
+    const command = store.appendCommand(commandRetryOf("n"));
+    void command.then(() => {
       isAnswered = true;
     });
     const second = store.append(draftOf());
-    await turn();
-    t.equal(isAnswered, false, "nothing is on the disk");
+    await nextTurn();
+    t.equal(isAnswered, false, "before the fsync the command is not answered");
     await next();
     const { messageId } = await first;
-    t.same(await again, { messageId, messageSeq: 1, duplicate: true });
-    t.equal(await store.headSeq("2:g"), 1, "the second waits for its own");
+    t.same(await command, { messageId, messageSeq: 1, duplicate: true });
+    t.equal(
+      await store.headSeq("2:g"),
+      1,
+      "the second message is not visible before its own fsync",
+    );
     await next();
     t.match(await second, { messageSeq: 2 });
   },
 );
 
-t.test("with durability disk a checkpoint goes no further than what is committed", async (t) => {
+t.test("with durability disk, a checkpoint writes only committed messages", async (t) => {
   const { files, next } = slowFiles();
   const path = testFolder(t);
   const store = await openStore(t, path, { files, durability: "disk" });
@@ -60,16 +64,16 @@ t.test("with durability disk a checkpoint goes no further than what is committed
   await next();
   await first;
   const second = store.append(draftOf());
-  await turn(); // written, not yet on the disk
+  await nextTurn(); // written, not on the disk yet
   await store.checkpoint();
   await next();
   t.match(await second, { messageSeq: 2 });
   const again = await openStore(t, await crashedCopy(t, path));
-  t.same(await seqsIn(again), [1, 2], "the journal still has the second");
+  t.same(await seqsIn(again), [1, 2], "the WAL still has the second message");
 });
 
 t.test(
-  "with durability disk a command that repeats a message which came to nothing is a new one",
+  "with durability disk, a command that repeats a message whose write failed is stored",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {
@@ -77,7 +81,7 @@ t.test(
     });
     fail.sync = true;
     const first = codeOf(store.append(retryOf("n")));
-    await turn();
+    await nextTurn();
     const again = store.appendCommand(commandRetryOf("n"));
     t.equal(await first, "unavailable");
     t.match(await again, { duplicate: false });
@@ -86,7 +90,7 @@ t.test(
 
 for (const durability of ["process", "disk"] as const)
   t.test(
-    `with durability ${durability} a bug in answering one call strands no other`,
+    `with durability ${durability}, an error in one answer does not affect the other calls`,
     async (t) => {
       const problems: string[] = [];
       const store = await openStore(t, testFolder(t), {
@@ -106,7 +110,7 @@ for (const durability of ["process", "disk"] as const)
       for (let i = 0; i < 2; i++) {
         calls.push(codeOf(store.append(draftOf())));
         calls.push(codeOf(store.append(draftOf())));
-        await turn();
+        await nextTurn();
       }
       t.same(await Promise.all(calls), [...[undefined, "internal", undefined, undefined]]);
       t.same(problems, [
@@ -119,7 +123,7 @@ for (const durability of ["process", "disk"] as const)
   );
 
 t.test(
-  "with durability disk nothing is accepted after an fsync failed, stored or not",
+  "with durability disk, nothing is accepted after a failed fsync, whether it is stored or not",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {
@@ -130,12 +134,16 @@ t.test(
     fail.sync = false;
     const header = { noPersist: true, redDot: false };
     const unstored = store.append(draftOf({ header }));
-    t.equal(await codeOf(unstored), "unavailable", "its id may be lost");
+    t.equal(
+      await codeOf(unstored),
+      "unavailable",
+      "a message that is not stored is refused too, because its id could be lost",
+    );
     t.equal(await codeOf(store.append(draftOf())), "unavailable");
   },
 );
 
-t.test("messages to a channel that cannot be read fail alone", async (t) => {
+t.test("only messages to a channel that cannot be read are refused", async (t) => {
   const path = testFolder(t);
   const to = (id: string) => draftOf({ key: `2:${id}`, channel: { id, type: 2 } });
   const before = await openStore(t, path);
@@ -149,7 +157,7 @@ t.test("messages to a channel that cannot be read fail alone", async (t) => {
   t.same(
     await Promise.all(calls),
     [undefined, "internal", undefined, "internal", undefined],
-    "those beside them in the batch are stored",
+    "the other messages of the batch are stored",
   );
   t.same(await seqsIn(store), [1, 2]);
 });

@@ -1,4 +1,4 @@
-// Looking for the first message of a retry.
+// Looks for the first message of a retry.
 
 import { join } from "node:path";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
@@ -11,7 +11,7 @@ import { retryOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { testFolder } from "./folder.ts";
 
-t.test("a look-up brings no channel into memory, a message does", async (t) => {
+t.test("a lookup does not load the channel into memory, a message does", async (t) => {
   const tables = openTables(join(testFolder(t), "lmdb"));
   t.teardown(() => tables.env.close());
   const rows = new ChannelRows(tables);

@@ -1,11 +1,11 @@
-// A database that fails when a test says so.
+// A database whose writes fail when a test wants it.
 
 import { ABORT } from "lmdb";
 import type { DatabaseWrites } from "../../../src/store/embedded/engine/database.ts";
 
 /**
- * Real writes of which chosen ones fail: the commit of that number from now on (1 is the next one),
- * and every flush.
+ * Returns database calls that work, and the settings that make them fail. `commit` is the number of
+ * the commit that fails, counted from now (1 is the next one). With `flush` every flush fails.
  */
 export function brittleDatabase() {
   const fail = { commit: 0, flush: false, commits: 0 };
@@ -17,7 +17,7 @@ export function brittleDatabase() {
         steps();
         return ABORT;
       });
-      await new Promise((resolve) => setTimeout(resolve, 5)); // those behind it get through
+      await new Promise((resolve) => setTimeout(resolve, 5)); // later commits are written meanwhile
       throw new Error("MDB_MAP_FULL");
     },
     async flushed(env) {

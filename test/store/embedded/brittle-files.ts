@@ -1,9 +1,9 @@
-// Files that fail when a test says so.
+// Files whose calls fail when a test wants it.
 
 import * as fs from "node:fs";
 import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";
 
-/** Real files of which single calls can be made to fail. */
+/** Returns file calls that work, and the settings that make them fail. */
 export function brittleFiles() {
   const fail = { write: 0, short: 0, truncate: false, sync: false };
   const files: WalFiles = {

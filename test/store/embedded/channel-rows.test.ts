@@ -1,4 +1,4 @@
-// Numbers of channels: once given they are given for good, whatever fails in between.
+// Numbers of channels: no number is assigned twice, even if a commit fails.
 
 import { join } from "node:path";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
@@ -8,7 +8,7 @@ import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { testFolder } from "./folder.ts";
 
-t.test("a number taken before a commit that failed is kept by the next one", async (t) => {
+t.test("a number that was assigned before a failed commit is never assigned again", async (t) => {
   const { fail, databaseWrites } = brittleDatabase();
   const folder = testFolder(t);
   const tables = openTables(join(folder, "lmdb"), {
@@ -24,6 +24,6 @@ t.test("a number taken before a commit that failed is kept by the next one", asy
   const number = rows.nextNumber();
   fail.commit = 1;
   await t.rejects(rows.storeCounter(), { code: "unavailable" });
-  await rows.storeCounter(); // the checkpoint is tried again; nothing new is taken
+  await rows.storeCounter(); // the checkpoint is tried again, without a new number
   t.ok(new ChannelRows(tables).nextNumber() > number);
 });

@@ -1,5 +1,5 @@
-// Checkpoints that fail half way: whatever part of one the database has, the store goes on, and a
-// crash then costs nothing.
+// Checkpoints that fail: whatever part of a checkpoint the database has, the store continues, and a
+// later crash loses nothing.
 
 import { join } from "node:path";
 import { open } from "lmdb";
@@ -10,16 +10,16 @@ import { ALL, codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { eventOf, KEY } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
-import { crashedCopy, journalFiles, openStore, testFolder } from "./folder.ts";
+import { crashedCopy, openStore, testFolder, walFiles } from "./folder.ts";
 
 const other = { channel: { id: "other", type: 2 } } as const;
 const MESSAGES = 600;
 
 /**
- * A store in which every kind of row is due, in several steps; its next checkpoint fails with
- * commit number `failing`.
+ * Opens a store with rows of every kind to write, in several transactions, and runs a checkpoint
+ * whose commit number `failing` fails.
  */
-async function brittle(t: Test, failing: number) {
+async function failCheckpoint(t: Test, failing: number) {
   const path = testFolder(t);
   const problems: string[] = [];
   const { fail, databaseWrites } = brittleDatabase();
@@ -40,8 +40,8 @@ async function brittle(t: Test, failing: number) {
   return { path, store, fail, problems };
 }
 
-/** All of it is there, and goes on. */
-async function whole(t: Test, store: EmbeddedStore): Promise<void> {
+/** Asserts that the store has all messages and the stream, and that the stream continues. */
+async function assertComplete(t: Test, store: EmbeddedStore): Promise<void> {
   t.match(await store.stream(KEY, "s"), { text: "hello", state: "active" });
   const { messages } = await store.readMessages("2:other", ALL);
   t.equal(messages.length, MESSAGES);
@@ -53,27 +53,27 @@ async function whole(t: Test, store: EmbeddedStore): Promise<void> {
 }
 
 t.test(
-  "a checkpoint fails in any one of its steps: the store goes on, and a crash then loses nothing",
+  "if any commit of a checkpoint fails, the store continues, and a crash then loses nothing",
   async (t) => {
     let failing = 1;
     for (; ; failing++) {
-      const { path, store, fail, problems } = await brittle(t, failing);
-      if (fail.commit > 0) break; // there are not so many
+      const { path, store, fail, problems } = await failCheckpoint(t, failing);
+      if (fail.commit > 0) break; // the checkpoint has fewer commits
       t.same(problems, ["A checkpoint failed and will be tried again"], `commit ${failing} fails`);
       t.equal(await codeOf(store.ping()), "unavailable");
       const again = await openStore(t, await crashedCopy(t, path));
-      await whole(t, again);
+      await assertComplete(t, again);
       await again.close();
-      await whole(t, store);
+      await assertComplete(t, store);
       t.equal(await codeOf(store.ping()), undefined);
       await store.close();
     }
-    t.ok(failing > 5, "there are several");
+    t.ok(failing > 5, "several commits were made to fail");
   },
 );
 
 t.test(
-  "old segments are deleted when the disk has what the database took from them, not before",
+  "old segments are deleted only after the disk has everything that was in them",
   async (t) => {
     const path = testFolder(t);
     const { fail, databaseWrites } = brittleDatabase();
@@ -83,7 +83,7 @@ t.test(
       onError: (error, what) => onError(error, what),
     });
     for (let i = 0; i < 4; i++) await store.append(draftOf());
-    const before = journalFiles(path);
+    const before = walFiles(path);
     t.equal(before.length, 4);
     fail.flush = true;
     const failed = new Promise<string>((resolve) => {
@@ -91,26 +91,26 @@ t.test(
     });
     await store.checkpoint();
     t.match(await failed, /WAL/);
-    t.same(journalFiles(path), before);
+    t.same(walFiles(path), before);
     fail.flush = false;
     await store.append(draftOf());
     await store.checkpoint();
     await store.close();
-    t.same(journalFiles(path), [], "the next one deletes them");
+    t.same(walFiles(path), [], "the next checkpoint deletes them");
   },
 );
 
 t.test(
-  "an active stream's rows without its message do not stop a start: the journal has the stream",
+  "rows of an active stream without its message do not prevent a start, because the WAL has the stream",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path);
     await store.streamEvent(eventOf(STREAM_START));
     await store.streamEvent(eventOf(STREAM_CONTENT, "a"));
     await store.checkpoint();
-    const fromTheBeginning = (meta: Map<string, unknown[]>) =>
+    const withoutCheckpoint = (meta: Map<string, unknown[]>) =>
       void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
-    const copy = await crashedCopy(t, path, fromTheBeginning);
+    const copy = await crashedCopy(t, path, withoutCheckpoint);
     const env = open({ path: join(copy, "lmdb"), maxDbs: 48 });
     await env.openDB({ name: "log", keyEncoding: "binary" }).clearAsync();
     await env.close();

@@ -1,7 +1,9 @@
-// A process with an embedded store, for tests that kill it, limit it or let it compete. Speaks
-// lines of JSON on its standard output.
-// Usage: child.ts <folder> send <channels> | stream <progress> | command | send-some <count> | hold
-//   | obey <durability> | starved <count>
+// A process with an embedded store, for tests that kill it, limit it or start several of them. It
+// prints lines of JSON on its standard output.
+//
+// Usage: child.ts <folder> <mode> [<argument>], where mode and argument are one of
+//   send <channels>, stream <progress>, command, send-some <count>, starved <count>,
+//   obey <durability>, hold
 
 import fs from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
@@ -12,11 +14,11 @@ import { draftOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
 
-const [folder = "", what = "", argument = "0"] = process.argv.slice(2);
+const [folder = "", mode = "", argument = "0"] = process.argv.slice(2);
 
 /**
- * The name of a pid namespace that it takes for its own: where the machine allows no other, another
- * process is then judged by its heartbeat.
+ * Name of a pid namespace that this process pretends to be in. Used if the machine does not allow
+ * new namespaces: other processes then judge this one by its heartbeat.
  */
 const { JINDOU_TEST_PID_NAMESPACE } = process.env;
 if (JINDOU_TEST_PID_NAMESPACE !== undefined) {
@@ -29,7 +31,8 @@ if (JINDOU_TEST_PID_NAMESPACE !== undefined) {
 }
 
 /**
- * Where the process waits to be stopped and continued, once: it sees that in a jump of the clock.
+ * Point at which the process waits once to be stopped and continued. It continues when it sees a
+ * jump of the clock.
  */
 let pauseAt = "";
 
@@ -48,7 +51,7 @@ function pausePoint(point: string): void {
 const store = createEmbeddedStore({
   path: folder,
   durability: argument === "disk" ? "disk" : "process",
-  ...(what === "obey"
+  ...(mode === "obey"
     ? {
         files: {
           writeSync(fd, data, offset, length, position) {
@@ -73,9 +76,9 @@ const store = createEmbeddedStore({
         },
       }
     : {}),
-  checkpointMs: what === "obey" ? 1_000_000 : 20,
+  checkpointMs: mode === "obey" ? 1_000_000 : 20,
   maxMemtableBytes: 64 * 1024 * 1024,
-  ...(what.startsWith("s") && what !== "send-some" ? { segmentBytes: 256 * 1024 } : {}),
+  ...(mode.startsWith("s") && mode !== "send-some" ? { segmentBytes: 256 * 1024 } : {}),
   dedupeWindowS: 86_400,
   retentionS: 0,
   maxChannelMessages: 0,
@@ -86,51 +89,55 @@ const store = createEmbeddedStore({
   inboxTtlS: 604_800,
   publisher: { publish() {} },
   clock: Date.now,
-  onError: (error, what) => say({ problem: what, message: error.message }),
+  onError: (error, what) => print({ problem: what, message: error.message }),
   onLost(error) {
-    fs.writeSync(1, `${JSON.stringify({ lost: error.message })}\n`); // before the exit
+    // Synchronous, because the process exits now.
+    fs.writeSync(1, `${JSON.stringify({ lost: error.message })}\n`);
     process.exit(3);
   },
 });
 
-function say(line: object): void {
+function print(line: object): void {
   process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
-/** Resolves when the line is out: it is read even if this process ends now. */
-function said(line: object): Promise<void> {
+/**
+ * Prints a line and waits until it is written, so that it is read even if this process is then
+ * killed.
+ */
+function printAndFlush(line: object): Promise<void> {
   return new Promise((resolve) => {
     process.stdout.write(`${JSON.stringify(line)}\n`, () => resolve());
   });
 }
 
-/** Sends without end, 16 under way per channel; says what was acknowledged. */
+/** Sends messages without end, 16 at a time per channel. Prints each acknowledged message. */
 async function send(channels: number): Promise<void> {
-  const lane = async (id: string, lane: number) => {
+  const runWorker = async (id: string, worker: number) => {
     for (let i = 0; ; i++) {
-      const clientMsgNo = `${process.pid}-${lane}-${i}`;
+      const clientMsgNo = `${process.pid}-${worker}-${i}`;
       const channel = { id, type: 2 } as const;
       const draft = { ...draftOf({ channel }), clientMsgNo };
       const { messageSeq } = await store.append(draft);
-      say({ id, clientMsgNo, messageSeq });
+      print({ id, clientMsgNo, messageSeq });
     }
   };
-  const lanes = Array.from({ length: channels * 16 }, (_, i) => lane(`g${i % channels}`, i));
-  await Promise.all(lanes);
+  const workers = Array.from({ length: channels * 16 }, (_, i) => runWorker(`g${i % channels}`, i));
+  await Promise.all(workers);
 }
 
 /**
- * Sends commands to two users without end, some under way at once, and acknowledges every other
- * copy of the first; says what was answered.
+ * Sends commands to two users without end, several at a time, and acknowledges every other copy of
+ * the first user. Prints each answer.
  */
 async function command(): Promise<void> {
-  const lane = async (lane: number) => {
+  const runWorker = async (worker: number) => {
     for (let i = 0; ; i++) {
-      const clientMsgNo = `${process.pid}-${lane}-${i}`;
+      const clientMsgNo = `${process.pid}-${worker}-${i}`;
       const recipients = ["acks", "keeps"];
       const draft = commandOf({ clientMsgNo, recipients });
       const { messageId } = await store.appendCommand(draft);
-      say({ clientMsgNo, messageId });
+      print({ clientMsgNo, messageId });
     }
   };
   const acknowledge = async () => {
@@ -139,67 +146,71 @@ async function command(): Promise<void> {
       afterSeq = some.at(-1)?.inboxSeq ?? afterSeq;
       const seqs = some.map((c) => c.inboxSeq).filter((seq) => seq % 2 === 0);
       await store.acknowledgeCommands("acks", seqs);
-      for (const acknowledged of seqs) say({ acknowledged });
+      for (const acknowledged of seqs) print({ acknowledged });
       await new Promise(setImmediate);
     }
   };
-  await Promise.all([...Array.from({ length: 8 }, (_, i) => lane(i)), acknowledge()]);
+  await Promise.all([...Array.from({ length: 8 }, (_, i) => runWorker(i)), acknowledge()]);
 }
 
-/** Chunks of one stream, and calls that a producer has under way at once. */
 const ACKED_PAGE = { limit: 20, maxBytes: 1_000_000 };
+/** Number of content events of one stream. */
 const CHUNKS = 60;
+/** Number of calls that a producer has in progress at once. */
 const WINDOW = 7;
 
-/** Streams without end, one after the other, in a channel per lane. `progress` tells of each lane how many events were
- * acknowledged. Like any producer it goes on only when it was answered. */
+/**
+ * Posts streams without end, one after the other, in one channel per worker. `progress` has the
+ * number of acknowledged events of each worker. A worker continues only when its calls are
+ * answered, like any producer.
+ */
 async function stream(progress: readonly number[]): Promise<void> {
-  const post = async (lane: number, count: number) => {
+  const post = async (worker: number, count: number) => {
     const n = Math.floor(count / (CHUNKS + 2));
     const i = count % (CHUNKS + 2);
     const type = i === 0 ? STREAM_START : i > CHUNKS ? STREAM_END : STREAM_CONTENT;
     const event = eventOf(type, type === STREAM_CONTENT ? `${i};` : "", {
-      channel: { id: `g${lane}`, type: 2 },
+      channel: { id: `g${worker}`, type: 2 },
       clientMsgNo: `s${n}`,
       eventId: `e${i}`,
     });
     const { verdict } = await store.streamEvent(event);
-    await said({ lane, count, verdict });
+    await printAndFlush({ worker, count, verdict });
   };
-  const run = async (lane: number, from: number) => {
+  const runWorker = async (worker: number, from: number) => {
     for (let next = from; ; next += WINDOW)
-      await Promise.all(Array.from({ length: WINDOW }, (_, i) => post(lane, next + i)));
+      await Promise.all(Array.from({ length: WINDOW }, (_, i) => post(worker, next + i)));
   };
-  await Promise.all(progress.map((count, lane) => run(lane, count)));
+  await Promise.all(progress.map((count, worker) => runWorker(worker, count)));
 }
 
-/** Sends messages of 10 KB one after the other; says how each went. */
+/** Sends messages of 10 KB one after the other. Prints each result. */
 async function sendSome(count: number): Promise<void> {
   const payload = new Uint8Array(10_000);
   for (let i = 0; i < count; i++)
     try {
       const { messageSeq } = await store.append(draftOf({ payload }));
-      say({ messageSeq });
+      print({ messageSeq });
     } catch (error) {
-      say({ code: (error as { code: string }).code });
+      print({ code: (error as { code: string }).code });
     }
 }
 
-/** Sends with no file descriptor left, then as much with some. */
+/** Sends messages while no file descriptor is free, and as many again when some are free. */
 async function starve(count: number): Promise<void> {
   const fds: number[] = [];
   try {
     for (;;) fds.push(fs.openSync("/dev/null", "r"));
   } catch (error) {
-    say({ code: (error as NodeJS.ErrnoException).code });
+    print({ code: (error as NodeJS.ErrnoException).code });
   }
   await sendSome(count);
   for (const fd of fds) fs.closeSync(fd);
   await sendSome(count);
-  process.exit(); // no orderly end: what is acknowledged is in the journal
+  process.exit(); // not an orderly end: acknowledged messages are only in the WAL
 }
 
-/** A group whose members need as much room as the limit has in all. */
+/** Creates a group whose members need more space than the limit allows. */
 async function createGroup(): Promise<void> {
   const flags = { ban: false, disband: false, sendBan: false };
   const info = {
@@ -211,14 +222,14 @@ async function createGroup(): Promise<void> {
   const uids = Array.from({ length: 8000 }, (_, i) => `member-${i}-${i}`);
   try {
     const created = await store.createChannel({ ...info, ...flags }, uids);
-    say({ created });
+    print({ created });
   } catch (error) {
     const { isSubscriber } = await store.groupFacts("big", uids[0] ?? "");
-    say({ groupCode: (error as { code: string }).code, isSubscriber });
+    print({ groupCode: (error as { code: string }).code, isSubscriber });
   }
 }
 
-/** Does what lines on standard input say, all at once; says what was answered. */
+/** Executes the orders on standard input without waiting for each other. Prints each answer. */
 function obey(): void {
   createInterface(process.stdin).on("line", async (text) => {
     const order = JSON.parse(text) as Record<string, string>;
@@ -226,14 +237,14 @@ function obey(): void {
     const clientMsgNo = order.send ?? order.command ?? "";
     if (order.send !== undefined)
       store.append(draftOf({ clientMsgNo })).then(
-        ({ messageSeq }) => say({ clientMsgNo, messageSeq }),
-        (error) => say({ clientMsgNo, code: error.code }),
+        ({ messageSeq }) => print({ clientMsgNo, messageSeq }),
+        (error) => print({ clientMsgNo, code: error.code }),
       );
     if (order.command !== undefined) {
       const draft = commandOf({ clientMsgNo, recipients: ["u"] });
       store.appendCommand(draft).then(
-        ({ messageId }) => say({ clientMsgNo, messageId }),
-        (error) => say({ clientMsgNo, code: error.code }),
+        ({ messageId }) => print({ clientMsgNo, messageId }),
+        (error) => print({ clientMsgNo, code: error.code }),
       );
     }
   });
@@ -241,10 +252,10 @@ function obey(): void {
 
 try {
   await store.start();
-  say({ started: process.pid });
-  if (what === "send") await send(Number(argument));
-  if (what === "stream") await stream(JSON.parse(argument) as number[]);
-  if (what === "send-some") {
+  print({ started: process.pid });
+  if (mode === "send") await send(Number(argument));
+  if (mode === "stream") await stream(JSON.parse(argument) as number[]);
+  if (mode === "send-some") {
     await sendSome(Number(argument));
     await createGroup();
     process.stdin.once("data", async () => {
@@ -253,13 +264,13 @@ try {
       await store.close();
       process.exit();
     });
-    say({ waiting: true });
+    print({ waiting: true });
   }
-  if (what === "starved") await starve(Number(argument));
-  if (what === "command") await command();
-  if (what === "obey") obey();
-  if (what === "hold") setInterval(() => {}, 1000);
+  if (mode === "starved") await starve(Number(argument));
+  if (mode === "command") await command();
+  if (mode === "obey") obey();
+  if (mode === "hold") setInterval(() => {}, 1000);
 } catch (error) {
-  say({ refused: (error as Error).message });
+  print({ refused: (error as Error).message });
   process.exit(1);
 }

@@ -1,4 +1,4 @@
-// The embedded driver against the Store contract, with a fast checkpoint and tiny segments.
+// Runs the Store contract against the embedded driver, with frequent checkpoints and tiny segments.
 
 import { storeContract } from "../../contract/store.ts";
 import { t } from "../../support/suite.ts";
@@ -6,7 +6,7 @@ import { embeddedDriver } from "./folder.ts";
 
 storeContract(
   t,
-  embeddedDriver("embedded, busy checkpoint", {
+  embeddedDriver("embedded, frequent checkpoints", {
     checkpointMs: 1,
     segmentBytes: 2048,
   }),

@@ -1,4 +1,4 @@
-// The embedded driver against the Store contract, with fsync.
+// Runs the Store contract against the embedded driver, with fsync.
 
 import { storeContract } from "../../contract/store.ts";
 import { t } from "../../support/suite.ts";

@@ -1,4 +1,4 @@
-// The embedded driver against the Store contract: as it runs by default.
+// Runs the Store contract against the embedded driver with its default settings.
 
 import { storeContract } from "../../contract/store.ts";
 import { t } from "../../support/suite.ts";

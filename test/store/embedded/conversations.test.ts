@@ -1,5 +1,5 @@
-// Conversations of the embedded store: agreement with a plain model over random calls, restarts and
-// crashes; and data of older builds.
+// Conversations of the embedded store: random calls, restarts and crashes give the same results as
+// a plain model. And data of older builds.
 
 import { join } from "node:path";
 import { open } from "lmdb";
@@ -16,7 +16,7 @@ const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000);
 const ROUNDS = 4;
 const STEPS = 350;
 
-/** A store that is started again and crashes, and the model beside it. */
+/** A store that restarts and crashes, and the model that it is compared with. */
 class Pair {
   readonly both: ConversationPair;
   readonly #t: Test;
@@ -53,32 +53,35 @@ class Pair {
     await this.open();
   }
 
-  /** Goes on with what a kill would have left. */
+  /** Continues with the state that a kill would leave. */
   async crash(): Promise<void> {
     this.#path = await crashedCopy(this.#t, this.#path);
     await this.restart();
   }
 
-  /** Of everything there is: what only memory has no sweep reaches. */
+  /**
+   * Runs a sweep after a checkpoint, because a sweep does not reach messages that are only in
+   * memory.
+   */
   async sweep(): Promise<void> {
     if (this.#limits.maxChannelMessages > 0) await this.store.checkpoint();
     await this.store.sweep();
     this.#model.sweep();
   }
 
-  /** Looks while a checkpoint is under way, and sends into it. */
-  async lookWhileMoving(): Promise<void> {
-    const moving = this.store.checkpoint();
+  /** Compares and sends while a checkpoint is running. */
+  async compareDuringCheckpoint(): Promise<void> {
+    const checkpoint = this.store.checkpoint();
     await this.both.compare();
     await this.both.send();
     await this.both.compare();
-    await moving;
+    await checkpoint;
   }
 }
 
 for (let round = 0; round < ROUNDS; round++) {
   const seed = SEED + round;
-  t.test(`random calls agree with a plain model (SEED=${seed})`, async (t) => {
+  t.test(`random calls have the same results as a plain model (SEED=${seed})`, async (t) => {
     const random = new Random(seed);
     const retentionS = round % 2 === 0 ? 0 : 90;
     const maxChannelMessages = round < ROUNDS / 2 ? 0 : 7;
@@ -89,12 +92,12 @@ for (let round = 0; round < ROUNDS; round++) {
       [6, () => pair.sweep()],
       [2, () => pair.restart()],
       [2, () => pair.crash()],
-      [4, () => pair.lookWhileMoving()],
+      [4, () => pair.compareDuringCheckpoint()],
     ]);
   });
 }
 
-t.test("personal channels of an older build's data are found", async (t) => {
+t.test("personal channels in the data of an older build are listed", async (t) => {
   const path = testFolder(t);
   const before = await openStore(t, path);
   for (let i = 0; i < 1500; i++)
@@ -114,7 +117,7 @@ t.test("personal channels of an older build's data are found", async (t) => {
   t.same(await store.conversationsOf("g"), []);
 });
 
-t.test("each personal channel is listed once, in the database or not yet", async (t) => {
+t.test("each personal channel is listed once, whether or not it is in the database", async (t) => {
   const store = await openStore(t, testFolder(t));
   const talk = (from: number, to: number) =>
     Promise.all(
@@ -123,23 +126,23 @@ t.test("each personal channel is listed once, in the database or not yet", async
         return store.append(draftOf({ channel, fromUid: "a" }));
       }),
     );
-  const listed = async () =>
+  const listedIds = async () =>
     new Set((await store.conversationsOf("a")).map(({ channel }) => channel.id));
-  for (const [kept, all] of [
+  for (const [stored, all] of [
     [0, 1],
     [128, 129],
     [256, 300],
   ] as const) {
-    await talk(0, kept);
+    await talk(0, stored);
     await store.checkpoint();
-    await talk(Math.max(0, kept - 5), all);
+    await talk(Math.max(0, stored - 5), all);
     const { length } = await store.conversationsOf("a");
-    t.equal(length, all, `${kept} of ${all} in the database`);
-    t.equal((await listed()).size, all, "none twice");
+    t.equal(length, all, `${stored} of ${all} channels are in the database`);
+    t.equal((await listedIds()).size, all, "no channel is listed twice");
   }
 });
 
-t.test("a position leaves with the membership", async (t) => {
+t.test("a read position is removed with the membership", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   await store.createChannel(group("g"), ["a", "b"]);

@@ -5,19 +5,11 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
-import {
-  ALL,
-  journalFiles,
-  openAfterKill,
-  openStore,
-  seqsIn,
-  storeIn,
-  testFolder,
-} from "./folder.ts";
+import { ALL, openAfterKill, openStore, seqsIn, storeIn, testFolder, walFiles } from "./folder.ts";
 import { startChild } from "./process.ts";
 
 t.test(
-  "kill -9 under load: every acknowledged message is there once, in order, without gaps",
+  "after a kill -9 under load, every acknowledged message is stored once, in order and without gaps",
   async (t) => {
     const path = testFolder(t);
     const acknowledged = new Map<string, Map<number, string>>();
@@ -27,30 +19,30 @@ t.test(
       await child.kill();
       for (const { id, messageSeq, clientMsgNo } of child.lines) {
         if (id === undefined || messageSeq === undefined) continue;
-        const known = acknowledged.get(id) ?? new Map<number, string>();
-        if (known.has(messageSeq)) t.fail(`seq ${messageSeq} given twice`);
-        known.set(messageSeq, clientMsgNo ?? "");
-        acknowledged.set(id, known);
+        const seqs = acknowledged.get(id) ?? new Map<number, string>();
+        if (seqs.has(messageSeq)) t.fail(`seq ${messageSeq} was assigned twice`);
+        seqs.set(messageSeq, clientMsgNo ?? "");
+        acknowledged.set(id, seqs);
       }
     }
     const store = await openAfterKill(t, path);
-    for (const [id, known] of acknowledged) {
+    for (const [id, seqs] of acknowledged) {
       const { messages } = await store.readMessages(`2:${id}`, ALL);
       t.same(
         messages.map((m) => m.messageSeq),
         messages.map((_, i) => i + 1),
       );
-      const found = messages.map((m) => m.clientMsgNo);
-      t.equal(new Set(found).size, found.length, "none twice");
-      const lost = [...known].filter(([seq, no]) => found[seq - 1] !== no);
-      t.same(lost, [], `of ${known.size} acknowledged`);
+      const clientMsgNos = messages.map((m) => m.clientMsgNo);
+      t.equal(new Set(clientMsgNos).size, clientMsgNos.length, "no message is stored twice");
+      const lost = [...seqs].filter(([seq, no]) => clientMsgNos[seq - 1] !== no);
+      t.same(lost, [], `none of ${seqs.size} acknowledged messages is lost`);
     }
     t.equal(acknowledged.size, 3);
   },
 );
 
 t.test(
-  "kill -9 under load: every acknowledged event is in its stream once, in order, and the producer goes on",
+  "after a kill -9 under load, every acknowledged event is in its stream once, in order, and the producer continues",
   async (t) => {
     const CHUNKS = 60; // as in child.ts
     const path = testFolder(t);
@@ -59,26 +51,26 @@ t.test(
       const child = startChild(t, [path, "stream", JSON.stringify(acknowledged)]);
       await child.line(() => child.lines.length >= count);
       await child.kill();
-      for (const { lane, count, verdict } of child.lines) {
-        if (lane === undefined || count === undefined) continue;
-        if (verdict !== "done" || count !== acknowledged[lane])
-          t.fail(`event ${count} of lane ${lane}: ${verdict}`);
-        acknowledged[lane] = count + 1;
+      for (const { worker, count, verdict } of child.lines) {
+        if (worker === undefined || count === undefined) continue;
+        if (verdict !== "done" || count !== acknowledged[worker])
+          t.fail(`event ${count} of worker ${worker} was answered ${verdict}`);
+        acknowledged[worker] = count + 1;
       }
     }
     const store = await openAfterKill(t, path);
-    for (const [lane, events] of acknowledged.entries()) {
+    for (const [worker, events] of acknowledged.entries()) {
       const full = Math.floor(events / (CHUNKS + 2));
-      const rest = events % (CHUNKS + 2);
-      t.ok(full >= 2, "some streams were finished");
+      const pending = events % (CHUNKS + 2);
+      t.ok(full >= 2, "some streams were completed");
       for (let n = 0; n < full; n++)
-        t.match(await store.stream(`2:g${lane}`, `s${n}`), {
+        t.match(await store.stream(`2:g${worker}`, `s${n}`), {
           ...{ text: chunks(CHUNKS), state: "closed" },
           ...{ nextIndex: CHUNKS + 2, messageSeq: n + 1 },
         });
-      const last = await store.stream(`2:g${lane}`, `s${full}`);
+      const last = await store.stream(`2:g${worker}`, `s${full}`);
       const next = last?.nextIndex ?? 0;
-      if (next < rest) t.fail(`${rest - next} of ${rest} acknowledged are lost`);
+      if (next < pending) t.fail(`${pending - next} of ${pending} acknowledged events are lost`);
       t.equal(last?.text ?? "", chunks(Math.min(next - 1, CHUNKS)));
     }
   },
@@ -91,17 +83,17 @@ function chunks(count: number): string {
 const needsPrlimit = process.platform === "linux" ? {} : { skip: "prlimit is a Linux tool" };
 
 t.test(
-  "a full disk refuses what does not fit, leaves no gap, and the next send works when there is room",
+  "with a full disk, writes that do not fit are refused and leave no gap, and sends work again when there is space",
   needsPrlimit,
   async (t) => {
     const path = testFolder(t);
-    // A limit on the size of a file acts like a full disk; what a start writes stays far below.
+    // A limit on the file size acts like a full disk. The files of a start stay far below it.
     const limit = ["prlimit", "--fsize=300000:unlimited"];
     const child = startChild(t, [path, "send-some", "40"], limit);
     await child.line((line) => line.waiting === true);
     const answers = child.lines.filter((l) => l.messageSeq ?? l.code);
     const codes = new Set(answers.flatMap((l) => l.code ?? []));
-    t.same([...codes], ["unavailable"], "some were refused");
+    t.same([...codes], ["unavailable"], "some messages were refused");
     t.ok(answers.length === 40 && answers[0]?.messageSeq === 1);
     const group = await child.line((l) => l.groupCode !== undefined);
     t.match(group, { groupCode: "unavailable", isSubscriber: false });
@@ -111,14 +103,14 @@ t.test(
     const before = child.lines.length;
     child.process.stdin?.write("go\n");
     await child.line(() => false);
-    const later = child.lines.slice(before).flatMap((l) => l.messageSeq ?? []);
-    t.equal(later.length, 3, "all go through again");
+    const storedLater = child.lines.slice(before).flatMap((l) => l.messageSeq ?? []);
+    t.equal(storedLater.length, 3, "all later sends are stored");
     t.ok(child.lines.some((l) => l.created === true));
     const seqs = child.lines.flatMap((l) => l.messageSeq ?? []);
     t.same(
       seqs,
       seqs.map((_, i) => i + 1),
-      "no gap",
+      "the seqs have no gap",
     );
     const store = await openStore(t, path);
     t.same(await seqsIn(store), seqs);
@@ -127,18 +119,18 @@ t.test(
 );
 
 t.test(
-  "a process without a file descriptor left takes every send, over the ends of segments",
+  "a process without a free file descriptor accepts every send, even when a segment is full",
   needsPrlimit,
   async (t) => {
     const path = testFolder(t);
-    const few = ["prlimit", "--nofile=80"];
-    const child = startChild(t, [path, "starved", "120"], few);
+    const limit = ["prlimit", "--nofile=80"];
+    const child = startChild(t, [path, "starved", "120"], limit);
     await child.line(() => false);
     const codes = child.lines.flatMap((l) => l.code ?? []);
-    t.same(codes, ["EMFILE"], "there was none, and every send was taken");
+    t.same(codes, ["EMFILE"], "no descriptor was free, and every send was accepted");
     const problems = child.lines.flatMap((l) => l.problem ?? []);
     t.ok(problems.includes("The next WAL segment could not be opened"));
-    t.match(journalFiles(path).at(-1), /0000000[2-9].log$/, "it rolled later");
+    t.match(walFiles(path).at(-1), /0000000[2-9].log$/, "the next segment was opened later");
     const store = await openStore(t, path);
     const seqs = child.lines.flatMap((l) => l.messageSeq ?? []);
     t.equal(seqs.length, 240);
@@ -147,7 +139,7 @@ t.test(
 );
 
 t.test(
-  "a second process is refused while the first lives, and may start when it was killed",
+  "a second process is refused while the first one lives, and may start once it was killed",
   async (t) => {
     const path = testFolder(t);
     const first = startChild(t, [path, "hold"]);
@@ -164,7 +156,7 @@ t.test(
   },
 );
 
-t.test("of processes that start at once exactly one gets the folder", async (t) => {
+t.test("exactly one of several processes that start at once gets the folder", async (t) => {
   const path = testFolder(t);
   const dead = startChild(t, [path, "hold"]);
   await dead.line((l) => l.started !== undefined);
@@ -177,7 +169,7 @@ t.test("of processes that start at once exactly one gets the folder", async (t) 
   t.equal(lines.filter((l) => l?.refused !== undefined).length, 3);
 });
 
-t.test("the same process cannot open a folder twice", async (t) => {
+t.test("one process cannot open a folder twice", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   await t.rejects(storeIn(path).start(), { code: "unavailable" });
@@ -186,7 +178,7 @@ t.test("the same process cannot open a folder twice", async (t) => {
   t.same(await seqsIn(store), [1]);
 });
 
-t.test("a folder that cannot be made is refused", async (t) => {
+t.test("a folder that cannot be created is refused", async (t) => {
   const path = testFolder(t);
   writeFileSync(join(path, "file"), "");
   const store = storeIn(join(path, "file", "data"));

@@ -1,12 +1,12 @@
-// The filters before the dedupe tables never hide a number that was used: not after a restart, not
-// over two windows.
+// The filters in front of the dedupe tables never hide a used clientMsgNo: not after a restart, and
+// not over two windows.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, storeIn, testFolder } from "./folder.ts";
 
-const COUNT = 1200; // more than one turn's worth of keys
+const COUNT = 1200; // more than the keys of one event-loop turn
 
 const draft = (i: number) =>
   draftOf({
@@ -19,27 +19,30 @@ async function turns(count: number): Promise<void> {
   for (let i = 0; i < count; i++) await nextTurn();
 }
 
-t.test("after a restart every retry is found, before and after the filters are full", async (t) => {
-  const path = testFolder(t);
-  const first = storeIn(path);
-  await first.start();
-  const all = Array.from({ length: COUNT }, (_, i) => i);
-  const sent = await Promise.all(all.map((i) => first.append(draft(i))));
-  await first.close();
+t.test(
+  "after a restart every retry is recognised, before and after the filters are complete",
+  async (t) => {
+    const path = testFolder(t);
+    const first = storeIn(path);
+    await first.start();
+    const all = Array.from({ length: COUNT }, (_, i) => i);
+    const sent = await Promise.all(all.map((i) => first.append(draft(i))));
+    await first.close();
 
-  const store = await openStore(t, path);
-  t.ok((await store.append(draft(3))).duplicate, "at once");
-  await turns(20);
-  const again = await Promise.all(all.map((i) => store.append(draft(i))));
-  t.same(
-    again.map(({ messageId }) => messageId),
-    sent.map(({ messageId }) => messageId),
-  );
-  t.ok(again.every(({ duplicate }) => duplicate));
-  t.notOk((await store.append(draft(COUNT))).duplicate, "a new one is new");
-});
+    const store = await openStore(t, path);
+    t.ok((await store.append(draft(3))).duplicate, "a retry is recognised at once");
+    await turns(20);
+    const again = await Promise.all(all.map((i) => store.append(draft(i))));
+    t.same(
+      again.map(({ messageId }) => messageId),
+      sent.map(({ messageId }) => messageId),
+    );
+    t.ok(again.every(({ duplicate }) => duplicate));
+    t.notOk((await store.append(draft(COUNT))).duplicate, "a new message is not a retry");
+  },
+);
 
-t.test("a number is found until its window ends, over rotations", async (t) => {
+t.test("a retry is recognised until its window ends, over several rotations", async (t) => {
   let nowMs = 1_800_000_000_000;
   const store = await openStore(t, testFolder(t), {
     clock: () => nowMs,
@@ -50,18 +53,18 @@ t.test("a number is found until its window ends, over rotations", async (t) => {
   await store.checkpoint();
   for (const aheadMs of [60_000, 39_000]) {
     nowMs += aheadMs;
-    await store.append(draft(nowMs)); // so that there is something to move
+    await store.append(draft(nowMs)); // gives the checkpoint a message to write
     await store.checkpoint();
     t.ok((await store.append(draft(0))).duplicate);
   }
   nowMs += 1000;
-  t.notOk((await store.append(draft(0))).duplicate, "the window is over");
+  t.notOk((await store.append(draft(0))).duplicate, "after the window it is a new message");
   nowMs += 99_000;
   await store.checkpoint();
-  t.ok((await store.append(draft(0))).duplicate, "the second one counts anew");
+  t.ok((await store.append(draft(0))).duplicate, "the new message has a window of its own");
 });
 
-t.test("a number that is noted during a rotation is found", async (t) => {
+t.test("a number that is added during a rotation is found", async (t) => {
   let nowMs = 1_800_000_000_000;
   const gate = { isClosed: false, open() {} };
   const store = await openStore(t, testFolder(t), {
@@ -78,13 +81,13 @@ t.test("a number that is noted during a rotation is found", async (t) => {
       flushed: (env) => env.flushed,
     },
   });
-  await turns(20); // the filters answer
+  await turns(20); // until the filters are complete
   await store.append(draft(0));
   await store.checkpoint();
   nowMs += 100_000;
   await store.append(draft(1));
   gate.isClosed = true;
-  const rotating = store.checkpoint(); // its first transaction rotates
+  const rotating = store.checkpoint(); // its first transaction is the rotation
   nowMs += 50_000;
   await store.append(draft(2));
   gate.isClosed = false;
@@ -92,6 +95,6 @@ t.test("a number that is noted during a rotation is found", async (t) => {
   await rotating;
   t.ok((await store.append(draft(2))).duplicate);
   nowMs += 50_000;
-  await store.checkpoint(); // the next rotation empties the filter before
-  t.ok((await store.append(draft(2))).duplicate, "50 of 100 s are over");
+  await store.checkpoint(); // the next rotation empties the previous filter
+  t.ok((await store.append(draft(2))).duplicate, "50 of the 100 seconds have passed");
 });

@@ -1,4 +1,4 @@
-// How long a clientMsgNo is remembered, wherever it is kept.
+// The time for which a clientMsgNo is remembered, in memory and in the database.
 
 import type { Test } from "tap";
 import { draftOf } from "../../contract/store-fixture.ts";
@@ -8,7 +8,7 @@ import { crashedCopy, openStore, testFolder } from "./folder.ts";
 const WINDOW_MS = 10_000;
 const draft = (clientMsgNo: string) => draftOf({ clientMsgNo });
 
-function given(t: Test) {
+function setUp(t: Test) {
   const path = testFolder(t);
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const open = (at = path) =>
@@ -20,10 +20,10 @@ function given(t: Test) {
 }
 
 t.test(
-  "a retry is one until the window ends, to the millisecond, in memory and in the database",
+  "a retry is recognised until the window ends, to the millisecond, in memory and in the database",
   async (t) => {
     for (const checkpoint of [false, true]) {
-      const { time, open } = given(t);
+      const { time, open } = setUp(t);
       const store = await open();
       const first = await store.append(draft("n"));
       if (checkpoint) await store.checkpoint();
@@ -38,8 +38,8 @@ t.test(
   },
 );
 
-t.test("the window holds over many checkpoints, restarts and a crash", async (t) => {
-  const { path, time, open } = given(t);
+t.test("the dedupe window holds over many checkpoints, restarts and a crash", async (t) => {
+  const { path, time, open } = setUp(t);
   const sentAt = new Map<string, number>();
   let store = await open();
   for (let i = 0; i < 25; i++) {
@@ -59,8 +59,8 @@ t.test("the window holds over many checkpoints, restarts and a crash", async (t)
   }
 });
 
-t.test("a clock that goes back forgets nothing", async (t) => {
-  const { time, open } = given(t);
+t.test("a clock that is set back does not end the dedupe window", async (t) => {
+  const { time, open } = setUp(t);
   const store = await open();
   await store.append(draft("n"));
   await store.checkpoint();
@@ -72,18 +72,18 @@ t.test("a clock that goes back forgets nothing", async (t) => {
   t.equal((await store.append(draft("m"))).duplicate, true);
 });
 
-t.test("retries during a checkpoint are found", async (t) => {
-  const { open } = given(t);
+t.test("retries during a checkpoint are recognised", async (t) => {
+  const { open } = setUp(t);
   const store = await open();
   const sends = Array.from({ length: 5000 }, (_, i) => store.append(draft(`n${i}`)));
   await Promise.all(sends);
-  const moving = store.checkpoint();
+  const checkpoint = store.checkpoint();
   let missed = 0;
   for (let i = 0; i < 5000; i += 50) {
     if (!(await store.append(draft(`n${i}`))).duplicate) missed++;
     await new Promise(setImmediate);
   }
-  await moving;
+  await checkpoint;
   for (let i = 0; i < 5000; i += 50) if (!(await store.append(draft(`n${i}`))).duplicate) missed++;
   t.equal(missed, 0);
   t.equal(store.stats().appends, 5000);

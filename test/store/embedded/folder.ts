@@ -1,4 +1,4 @@
-// Builders for tests of the embedded store: a folder that goes away with the test, and stores in
+// Builders for tests of the embedded store: a folder that is removed after the test, and stores in
 // it.
 
 import { cpSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -14,6 +14,7 @@ import {
 } from "../../../src/store/embedded/store.ts";
 import type { StoreDriver } from "../../contract/store-fixture.ts";
 
+/** Creates a folder that is removed after the test. */
 export function testFolder(t: Test): string {
   const folder = mkdtempSync(join(tmpdir(), "jindou-store-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
@@ -21,8 +22,8 @@ export function testFolder(t: Test): string {
 }
 
 /**
- * Background work does not come by itself: tests call `checkpoint` and `sweep`. Problems are thrown
- * unless `over` takes them.
+ * Creates a store without background work: tests call `checkpoint` and `sweep`. Reported problems
+ * are thrown unless `over` has its own `onError`.
  */
 export function storeIn(path: string, over: Partial<EmbeddedOptions> = {}): EmbeddedStore {
   return createEmbeddedStore({
@@ -50,7 +51,7 @@ export function storeIn(path: string, over: Partial<EmbeddedOptions> = {}): Embe
   });
 }
 
-/** What is to be swept is moved into the database first. */
+/** Creates a store whose `sweep` first writes everything to the database. */
 function sweptStoreIn(path: string, over: Partial<EmbeddedOptions> = {}): EmbeddedStore {
   const store = storeIn(path, over);
   return {
@@ -62,7 +63,7 @@ function sweptStoreIn(path: string, over: Partial<EmbeddedOptions> = {}): Embedd
   };
 }
 
-/** The driver for the Store contract's suites. */
+/** Returns the driver for the suites of the Store contract. */
 export function embeddedDriver(name: string, over: Partial<EmbeddedOptions> = {}): StoreDriver {
   return {
     name,
@@ -74,7 +75,7 @@ export function embeddedDriver(name: string, over: Partial<EmbeddedOptions> = {}
   };
 }
 
-/** A started store that is closed with the test. */
+/** Starts a store that is closed after the test. */
 export async function openStore(
   t: Test,
   path: string,
@@ -87,8 +88,8 @@ export async function openStore(
 }
 
 /**
- * As `openStore`, of a process that was killed: that may have been in the middle of a write, which
- * nobody was told of and which is cut off.
+ * Starts a store in the folder of a killed process. The kill may have interrupted a write, which
+ * was not acknowledged and is cut off.
  */
 export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
   return openStore(t, path, {
@@ -99,8 +100,8 @@ export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
 }
 
 /**
- * The folder as a crash now would leave it: a copy in which nobody is the owner. The database must
- * be at rest. `change` may edit the copy's single facts.
+ * Returns a copy of the folder as a crash now would leave it, without an owner. The database must
+ * be idle. `change` may edit the table `meta` of the copy.
  */
 export async function crashedCopy(
   t: Test,
@@ -122,8 +123,7 @@ export async function crashedCopy(
 }
 
 /**
- * A thread of the store may rename or delete a file of the journal while the folder is read: then
- * it is copied anew.
+ * Copies the folder. If the store renames or deletes a WAL file meanwhile, the copy is repeated.
  */
 function copiedFolder(t: Test, path: string): string {
   for (;;) {
@@ -132,20 +132,20 @@ function copiedFolder(t: Test, path: string): string {
       cpSync(path, copy, { recursive: true });
       return copy;
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error; // of node:fs
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error; // an error of node:fs
     }
   }
 }
 
-/** Paths of the journal's files, oldest first. */
-export function journalFiles(path: string): string[] {
+/** Returns the paths of the WAL files, oldest first. */
+export function walFiles(path: string): string[] {
   const folder = join(path, "journal");
   return readdirSync(folder)
     .sort()
     .map((name) => join(folder, name));
 }
 
-/** Everything in the channel. */
+/** Range of all messages of a channel. */
 export const ALL = {
   fromSeq: 1,
   toSeq: Number.MAX_SAFE_INTEGER,
@@ -154,6 +154,7 @@ export const ALL = {
   maxBytes: Number.MAX_SAFE_INTEGER,
 };
 
+/** Returns the seqs of all messages of a channel. */
 export async function seqsIn(store: Store, key = "2:g"): Promise<number[]> {
   const { messages } = await store.readMessages(key, ALL);
   return messages.map((m) => m.messageSeq);

@@ -1,5 +1,5 @@
-// Command inboxes of the embedded store: their bound, what a sweep takes, how long retries are
-// known, and what a kill leaves.
+// Command inboxes of the embedded store: their limit, what a sweep removes, how long retries are
+// recognised, and the state after a kill.
 
 import { join } from "node:path";
 import { open } from "lmdb";
@@ -13,7 +13,7 @@ import { brittleDatabase } from "./brittle-database.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";
 
-async function given(t: Test, over: Partial<EmbeddedOptions> = {}) {
+async function setUp(t: Test, over: Partial<EmbeddedOptions> = {}) {
   const path = testFolder(t);
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const clock = () => time.nowMs;
@@ -25,7 +25,7 @@ const seqsOf = async (store: Store, uid: string) =>
   (await store.readInbox(uid, 0, ALL)).map((c) => c.inboxSeq);
 const retry = (clientMsgNo: string) => commandOf({ clientMsgNo });
 
-/** Entries in the inbox tables of a copy of the folder. */
+/** Returns the number of rows in the tables of inboxes in a copy of the folder. */
 async function sizesIn(t: Test, path: string) {
   const env = open({
     path: join(await crashedCopy(t, path), "lmdb"),
@@ -34,14 +34,14 @@ async function sizesIn(t: Test, path: string) {
   const sizeOf = (name: string) => env.openDB({ name, keyEncoding: "binary" }).getKeysCount({});
   const names = ["commands", "commandCopies", "inbox", "inboxes"];
   const sizes = names.map(sizeOf);
-  const left = sizeOf("commandLeft");
-  if (left > (sizes[0] ?? 0)) throw new Error("counts of no command");
+  const remainingRows = sizeOf("commandLeft");
+  if (remainingRows > (sizes[0] ?? 0)) throw new Error("commandLeft has rows without a command");
   await env.close();
   return sizes;
 }
 
-t.test("an inbox over its bound loses its oldest copies, and they are counted", async (t) => {
-  const { store, reopen } = await given(t, { maxInbox: 5 });
+t.test("an inbox over its limit loses its oldest copies, and they are counted", async (t) => {
+  const { store, reopen } = await setUp(t, { maxInbox: 5 });
   for (let i = 0; i < 4; i++) await store.appendCommand(commandOf());
   await store.acknowledgeCommands("bob", [2, 3]);
   const sends = Array.from({ length: 5 }, () =>
@@ -56,15 +56,15 @@ t.test("an inbox over its bound loses its oldest copies, and they are counted", 
   t.same(await seqsOf(again, "bob"), [5, 6, 7, 8, 9]);
   await again.acknowledgeCommands("bob", [9, 7]);
   await again.appendCommand(commandOf());
-  t.same(await seqsOf(again, "bob"), [5, 6, 8, 10], "there is room");
+  t.same(await seqsOf(again, "bob"), [5, 6, 8, 10], "acknowledged copies make space for a new one");
   t.match(again.stats(), { inboxDropped: 0 });
 });
 
-t.test("one batch may overflow an inbox several times, acknowledged meanwhile", async (t) => {
-  const { store } = await given(t, { maxInbox: 3 });
+t.test("one batch may overflow an inbox several times while copies are acknowledged", async (t) => {
+  const { store } = await setUp(t, { maxInbox: 3 });
   for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());
   const acknowledged = store.acknowledgeCommands("bob", [2]);
-  await new Promise((go) => setImmediate(go)); // it is in the queue
+  await new Promise((go) => setImmediate(go)); // the acknowledgement is in the queue
   await Promise.all(Array.from({ length: 10 }, () => store.appendCommand(commandOf())));
   t.equal(await acknowledged, 1);
   t.equal(await store.acknowledgeCommands("bob", [1, 3]), 0);
@@ -72,8 +72,8 @@ t.test("one batch may overflow an inbox several times, acknowledged meanwhile", 
   t.match(store.stats(), { inboxDropped: 9 });
 });
 
-t.test("a copy waits as long as it may, or the command lasts", async (t) => {
-  const { path, time, store } = await given(t, { inboxTtlS: 100 });
+t.test("a copy is kept until its inbox TTL ends or the command expires", async (t) => {
+  const { path, time, store } = await setUp(t, { inboxTtlS: 100 });
   const recipients = ["bob", "carol"];
   await store.appendCommand(commandOf({ recipients, expireS: 10 }));
   await store.appendCommand(commandOf({ recipients, expireS: 1000 }));
@@ -82,7 +82,7 @@ t.test("a copy waits as long as it may, or the command lasts", async (t) => {
   await store.sweep();
   t.same(await sizesIn(t, path), [3, 3, 5, 2]);
   time.nowMs += 10_000;
-  t.same(await seqsOf(store, "bob"), [2, 3], "hidden before it is removed");
+  t.same(await seqsOf(store, "bob"), [2, 3], "an expired copy is hidden before it is removed");
   await store.sweep();
   t.same(await sizesIn(t, path), [2, 2, 3, 2]);
   time.nowMs += 90_000;
@@ -90,11 +90,11 @@ t.test("a copy waits as long as it may, or the command lasts", async (t) => {
   await store.sweep();
   t.same(await sizesIn(t, path), [0, 0, 0, 2]);
   await store.appendCommand(commandOf());
-  t.same(await seqsOf(store, "bob"), [4], "seqs go on");
+  t.same(await seqsOf(store, "bob"), [4], "seqs continue after a sweep");
 });
 
-t.test("a sweep takes many copies and makes room", async (t) => {
-  const { path, time, store } = await given(t, { maxInbox: 2, inboxTtlS: 5 });
+t.test("a sweep removes thousands of copies and frees their inboxes", async (t) => {
+  const { path, time, store } = await setUp(t, { maxInbox: 2, inboxTtlS: 5 });
   const recipients = Array.from({ length: 2500 }, (_, i) => `user-${i}`);
   await store.appendCommand(commandOf({ recipients }));
   for (let i = 0; i < 120; i++) void store.appendCommand(commandOf({ recipients: [`other-${i}`] }));
@@ -107,8 +107,8 @@ t.test("a sweep takes many copies and makes room", async (t) => {
   t.equal(store.stats().inboxDropped, 0);
 });
 
-t.test("a command leaves the disk with its last copy", async (t) => {
-  const { path, store, reopen } = await given(t);
+t.test("a command is deleted with its last copy", async (t) => {
+  const { path, store, reopen } = await setUp(t);
   const recipients = ["bob", "carol", "dave"];
   await store.appendCommand(commandOf({ recipients }));
   await store.acknowledgeCommands("bob", [1, 1, 7]);
@@ -124,26 +124,30 @@ t.test("a command leaves the disk with its last copy", async (t) => {
   await again.appendCommand(commandOf({ recipients }));
   const seqs = recipients.map((uid) => again.acknowledgeCommands(uid, [2]));
   t.same(await Promise.all(seqs), [1, 1, 1]);
-  t.same(await sizesIn(t, path), [0, 0, 0, 3], "taken at once");
+  t.same(await sizesIn(t, path), [0, 0, 0, 3], "copies of one batch are removed at once");
 });
 
-t.test("a command leaves the disk when its last copy is dropped", async (t) => {
-  const { path, store } = await given(t, { maxInbox: 2 });
+t.test("a command is deleted when its last copy is dropped from a full inbox", async (t) => {
+  const { path, store } = await setUp(t, { maxInbox: 2 });
   const both = commandOf({ recipients: ["bob", "carol"] });
   await store.appendCommand(both);
   for (let i = 0; i < 2; i++) await store.appendCommand(commandOf());
-  t.same(await sizesIn(t, path), [3, 3, 3, 2], "carol has hers");
+  t.same(await sizesIn(t, path), [3, 3, 3, 2], "the first command is kept while carol has a copy");
   await store.acknowledgeCommands("carol", [1]);
   t.same(await sizesIn(t, path), [2, 2, 2, 2]);
   const more = Array.from({ length: 9 }, () => store.appendCommand(both));
   await Promise.all(more);
-  t.same(await sizesIn(t, path), [2, 2, 4, 2], "in one batch");
+  t.same(
+    await sizesIn(t, path),
+    [2, 2, 4, 2],
+    "a batch of commands deletes those whose copies it drops",
+  );
   t.same(await seqsOf(store, "carol"), [9, 10]);
   t.equal((await store.readInbox("bob", 0, ALL)).length, 2);
 });
 
-t.test("copies of an older build's command are counted", async (t) => {
-  const { path, store, reopen } = await given(t);
+t.test("the copies of a command that an older build stored are counted", async (t) => {
+  const { path, store, reopen } = await setUp(t);
   await store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
   await store.close();
   const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
@@ -160,14 +164,14 @@ t.test("copies of an older build's command are counted", async (t) => {
   t.same(await sizesIn(t, path), [0, 0, 0, 2]);
 });
 
-t.test("a command is told to all its users in one event", async (t) => {
+t.test("a command to many users is published in one event", async (t) => {
   const events: ClusterEvent[] = [];
   const publisher = { publish: (event: ClusterEvent) => events.push(event) };
   const store = await openStore(t, testFolder(t), { publisher });
   const recipients = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
   await store.appendCommand(commandOf({ recipients, pushOnlyRecipients: ["alice"] }));
-  const [event, ...more] = events;
-  t.same(more, []);
+  const [event, ...furtherEvents] = events;
+  t.same(furtherEvents, []);
   const copies = event?.kind === "command" ? event.copies : [];
   t.same(
     copies.map((c) => c.uid),
@@ -175,8 +179,8 @@ t.test("a command is told to all its users in one event", async (t) => {
   );
 });
 
-t.test("a retry of a command is one until the window ends", async (t) => {
-  const { path, time, store } = await given(t, { dedupeWindowS: 10 });
+t.test("a retry of a command is recognised until the window ends", async (t) => {
+  const { path, time, store } = await setUp(t, { dedupeWindowS: 10 });
   const first = await store.appendCommand(retry("n"));
   const again = { ...first, duplicate: true };
   for (let i = 0; i < 3; i++) {
@@ -187,16 +191,20 @@ t.test("a retry of a command is one until the window ends", async (t) => {
       ...{ clock: () => time.nowMs, dedupeWindowS: 10 },
     });
     const message = draftOf({ clientMsgNo: "n" });
-    t.same(await crashed.append(message), again, "also after a crash");
+    t.same(await crashed.append(message), again, "a retry is recognised after a crash");
     for (let turns = 0; turns < 5; turns++) await new Promise(setImmediate);
-    t.same(await crashed.append(message), again, "also behind the filter");
+    t.same(
+      await crashed.append(message),
+      again,
+      "a retry is recognised once the filters are complete",
+    );
   }
   time.nowMs += 1;
   t.equal((await store.appendCommand(retry("n"))).duplicate, false);
 });
 
-t.test("what retries of commands are known by is swept", async (t) => {
-  const { path, time, store } = await given(t, { dedupeWindowS: 10 });
+t.test("dedupe entries of commands are removed after their window", async (t) => {
+  const { path, time, store } = await setUp(t, { dedupeWindowS: 10 });
   for (let i = 0; i < 50; i++) void store.appendCommand(retry(`n${i}`));
   await store.appendCommand(retry("last"));
   for (let i = 0; i < 3; i++) {
@@ -211,9 +219,9 @@ t.test("what retries of commands are known by is swept", async (t) => {
 });
 
 t.test(
-  "a command's id does not come again after a crash and with a clock that goes back",
+  "the id of a command is not used again after a crash, even if the clock was set back",
   async (t) => {
-    const { path, time, store } = await given(t);
+    const { path, time, store } = await setUp(t);
     const { messageId } = await store.appendCommand(commandOf());
     const crashed = await openStore(t, await crashedCopy(t, path), {
       clock: () => time.nowMs - 3_600_000,
@@ -224,8 +232,8 @@ t.test(
   },
 );
 
-t.test("too much under way is refused, and goes through later", async (t) => {
-  const { store } = await given(t);
+t.test("a sender with too much in the queue is refused, and succeeds later", async (t) => {
+  const { store } = await setUp(t);
   const payload = new Uint8Array(1_000_000);
   const calls = Array.from({ length: 80 }, () =>
     codeOf(store.appendCommand(commandOf({ payload }))),
@@ -237,8 +245,8 @@ t.test("too much under way is refused, and goes through later", async (t) => {
   t.equal((await seqsOf(store, "bob")).length, stored + 1);
 });
 
-t.test("of calls that come together only those fail that cannot be done", async (t) => {
-  const { path, store, reopen } = await given(t);
+t.test("a call that fails does not affect the calls beside it", async (t) => {
+  const { path, store, reopen } = await setUp(t);
   await store.appendCommand(commandOf({ recipients: ["bad", "bob"] }));
   await store.close();
   const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
@@ -262,11 +270,11 @@ t.test("of calls that come together only those fail that cannot be done", async 
 });
 
 t.test(
-  "with durability disk a command that is not surely on the disk is published all the same, and its sender hears that",
+  "with durability disk, a command whose flush failed is published, and its sender gets an error",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const events: ClusterEvent[] = [];
-    const { store } = await given(t, {
+    const { store } = await setUp(t, {
       durability: "disk",
       databaseWrites,
       publisher: { publish: (event) => void events.push(event) },
@@ -274,9 +282,9 @@ t.test(
     fail.flush = true;
     const codes = [retry("a"), retry("b")].map((draft) => codeOf(store.appendCommand(draft)));
     t.same(await Promise.all(codes), ["unavailable", "unavailable"]);
-    const told = events.map((e) => e.kind === "command" && e.copies);
+    const publishedCopies = events.map((e) => e.kind === "command" && e.copies);
     const copy = (inboxSeq: number) => [{ uid: "bob", inboxSeq }];
-    t.same(told, [copy(1), copy(2)]);
+    t.same(publishedCopies, [copy(1), copy(2)]);
     t.same(await seqsOf(store, "bob"), [1, 2]);
     fail.flush = false;
     t.match(await store.appendCommand(retry("a")), { duplicate: true });
@@ -287,9 +295,9 @@ t.test(
   },
 );
 
-t.test("a receiver that throws harms no command", async (t) => {
+t.test("a receiver that throws does not affect commands", async (t) => {
   const problems: string[] = [];
-  const { store } = await given(t, {
+  const { store } = await setUp(t, {
     onError: (_, what) => problems.push(what),
     publisher: {
       publish(event: ClusterEvent) {
@@ -307,7 +315,7 @@ t.test("a receiver that throws harms no command", async (t) => {
 });
 
 t.test(
-  "kill -9 under load: every answered command is in each inbox once until it is acknowledged, and its retry is one",
+  "after a kill -9 under load, every answered command is in each inbox once until it is acknowledged, and its retry is recognised",
   async (t) => {
     const path = testFolder(t);
     const answered = new Map<string, number>();
@@ -323,24 +331,24 @@ t.test(
     }
     const store = await openStore(t, path);
     const kept = await store.readInbox("keeps", 0, ALL);
-    const left = await store.readInbox("acks", 0, ALL);
+    const remaining = await store.readInbox("acks", 0, ALL);
     t.same(
       kept.map((c) => c.inboxSeq),
       kept.map((_, i) => i + 1),
-      "all, in order, without gaps",
+      "all commands are stored in order and without gaps",
     );
     const ids = new Map(kept.map(({ message }) => [message.clientMsgNo, message.messageId]));
-    t.equal(ids.size, kept.length, "none twice");
-    t.equal(new Set(ids.values()).size, kept.length, "no id twice");
+    t.equal(ids.size, kept.length, "no command is stored twice");
+    t.equal(new Set(ids.values()).size, kept.length, "no id is used twice");
     const lost = [...answered].filter(([no, id]) => ids.get(no) !== id);
-    t.same(lost, [], `of ${answered.size} answered`);
-    const back = left.filter((c) => acknowledged.has(c.inboxSeq));
-    t.same(back, [], `of ${acknowledged.size} acknowledged`);
+    t.same(lost, [], `none of ${answered.size} answered commands is lost`);
+    const returned = remaining.filter((c) => acknowledged.has(c.inboxSeq));
+    t.same(returned, [], `none of ${acknowledged.size} acknowledged copies is returned`);
     const odd = kept.filter((c) => c.inboxSeq % 2 === 1).length;
-    t.equal(left.filter((c) => c.inboxSeq % 2 === 1).length, odd);
+    t.equal(remaining.filter((c) => c.inboxSeq % 2 === 1).length, odd);
     for (const [no, messageId] of [...answered].slice(-50)) {
-      const found = await store.appendCommand(retry(no));
-      t.same(found, { messageId, messageSeq: 0, duplicate: true });
+      const answer = await store.appendCommand(retry(no));
+      t.same(answer, { messageId, messageSeq: 0, duplicate: true });
     }
     const { messageId } = await store.append(draftOf());
     t.ok(messageId > Math.max(...ids.values()));

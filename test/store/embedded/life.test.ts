@@ -1,41 +1,43 @@
-// Closing the embedded store under work: what was called before is finished, what comes after is
-// refused.
+// Closing the embedded store while it works: earlier calls are completed, later ones are rejected.
 
 import type { ChannelRef } from "../../../src/broker/model.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, testFolder } from "./folder.ts";
 
-const turn = () => new Promise(setImmediate);
+const nextTurn = () => new Promise(setImmediate);
 
-t.test("closing finishes lists that take many turns, and refuses later ones", async (t) => {
-  const store = await openStore(t, testFolder(t));
-  const channel: ChannelRef = { id: "u", type: 1 };
-  const sends: Promise<unknown>[] = [];
-  for (let i = 0; i < 3000; i++)
-    sends.push(store.append(draftOf({ channel, fromUid: `peer-${i}` })));
-  await Promise.all(sends);
-  await store.checkpoint();
-  const order: string[] = [];
-  const lists = Array.from({ length: 6 }, async () => {
-    const { length } = await store.conversationsOf("u");
-    order.push(`listed ${length}`);
-  });
-  await turn();
-  t.same(order, [], "they are under way");
-  const closed = [store.close(), store.close()].map(async (closing) => {
-    await closing;
-    order.push("closed");
-  });
-  t.equal(await codeOf(store.conversationsOf("u")), "unavailable");
-  await Promise.all([...lists, ...closed]);
-  const listed = Array.from({ length: 6 }, () => "listed 3000");
-  t.same(order, [...listed, "closed", "closed"]);
-  await store.start();
-  t.equal((await store.conversationsOf("u")).length, 3000);
-});
+t.test(
+  "closing completes lists that take many event-loop turns, and rejects later calls",
+  async (t) => {
+    const store = await openStore(t, testFolder(t));
+    const channel: ChannelRef = { id: "u", type: 1 };
+    const sends: Promise<unknown>[] = [];
+    for (let i = 0; i < 3000; i++)
+      sends.push(store.append(draftOf({ channel, fromUid: `peer-${i}` })));
+    await Promise.all(sends);
+    await store.checkpoint();
+    const order: string[] = [];
+    const lists = Array.from({ length: 6 }, async () => {
+      const { length } = await store.conversationsOf("u");
+      order.push(`listed ${length}`);
+    });
+    await nextTurn();
+    t.same(order, [], "no list is complete yet");
+    const closed = [store.close(), store.close()].map(async (closing) => {
+      await closing;
+      order.push("closed");
+    });
+    t.equal(await codeOf(store.conversationsOf("u")), "unavailable");
+    await Promise.all([...lists, ...closed]);
+    const listed = Array.from({ length: 6 }, () => "listed 3000");
+    t.same(order, [...listed, "closed", "closed"]);
+    await store.start();
+    t.equal((await store.conversationsOf("u")).length, 3000);
+  },
+);
 
-t.test("closing ends a sweep after its step", async (t) => {
+t.test("closing ends a sweep after its current step", async (t) => {
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const store = await openStore(t, testFolder(t), { clock: () => time.nowMs });
   const sends: Promise<unknown>[] = [];
@@ -45,7 +47,7 @@ t.test("closing ends a sweep after its step", async (t) => {
   time.nowMs += 1000;
   const sweep = store.sweep();
   await store.close();
-  t.ok((await sweep) < 1000, "not all is gone");
+  t.ok((await sweep) < 1000, "the sweep did not remove everything");
   await store.start();
   t.equal((await sweep) + (await store.sweep()), 1000);
 });

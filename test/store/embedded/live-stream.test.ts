@@ -1,4 +1,5 @@
-// What a stream in memory counts: no more than its bound reaches a viewer, whatever the events are.
+// The size limit of a stream in memory: a viewer never gets more bytes than it allows, for all
+// kinds of events.
 
 import { STREAM_CONTENT, STREAM_START } from "../../../src/broker/model.ts";
 import type { StreamDraft } from "../../../src/broker/ports.ts";
@@ -11,15 +12,15 @@ import { LIMITS } from "../../wire/native-codec.ts";
 import { ALL, crashedCopy, openStore, testFolder } from "./folder.ts";
 
 /**
- * What a viewer who joins, or comes back, is sent of the stream: alone, and as the channel's
- * message.
+ * Returns the number of bytes that a viewer who joins or comes back is sent: the larger one of the
+ * stream's own frame and the frame of the channel's message.
  */
 async function sentBytes(store: EmbeddedStore): Promise<number> {
   const codec = createNativeProtocol(LIMITS).open();
   const snapshot = await store.stream(KEY, "s");
   const { messages } = await store.readMessages(KEY, ALL);
   const [message] = messages;
-  if (snapshot === undefined || message === undefined) throw new Error("none");
+  if (snapshot === undefined || message === undefined) throw new Error("the stream is missing");
   const { channel } = message;
   const frames = [
     codec.encodePush({ kind: "stream", channel, snapshot }),
@@ -28,35 +29,42 @@ async function sentBytes(store: EmbeddedStore): Promise<number> {
   return Math.max(...frames.map(({ length }) => length));
 }
 
-t.test("what a viewer is sent of a stream is bounded, whatever its events are", async (t) => {
-  const maxStreamBytes = 20_000;
-  const long = (at: number) => `${"呼".repeat(115)}${at}`;
-  const kinds: Record<string, (at: number) => Partial<StreamDraft>> = {
-    "tool calls": () => ({ type: TOOL, data: "tok" }),
-    "tool calls without data": () => ({ type: TOOL, data: "" }),
-    "long ids": (at) => ({ type: TOOL, data: "", eventId: long(at) }),
-    "control characters": () => ({ data: "\u0001".repeat(20) }),
-    quotes: () => ({ data: '"\\\n'.repeat(20) }),
-    "characters beyond 16 bits": () => ({ data: "😀" }),
-    "plain text": () => ({ data: "plain text ".repeat(5) }),
-  };
-  for (const [kind, eventAt] of Object.entries(kinds)) {
-    const path = testFolder(t);
-    const store = await openStore(t, path, { maxStreamBytes });
-    await store.streamEvent(eventOf(STREAM_START));
-    let count = 0;
-    const fill = async (): Promise<void> => {
-      for (; count < 20_000; count++)
-        await store.streamEvent(eventOf(STREAM_CONTENT, "", eventAt(count)));
+t.test(
+  "the bytes that a viewer is sent of a stream are limited for all kinds of events",
+  async (t) => {
+    const maxStreamBytes = 20_000;
+    const long = (at: number) => `${"呼".repeat(115)}${at}`;
+    const kinds: Record<string, (at: number) => Partial<StreamDraft>> = {
+      "tool calls": () => ({ type: TOOL, data: "tok" }),
+      "tool calls without data": () => ({ type: TOOL, data: "" }),
+      "long ids": (at) => ({ type: TOOL, data: "", eventId: long(at) }),
+      "control characters": () => ({ data: "\u0001".repeat(20) }),
+      quotes: () => ({ data: '"\\\n'.repeat(20) }),
+      "characters beyond 16 bits": () => ({ data: "😀" }),
+      "plain text": () => ({ data: "plain text ".repeat(5) }),
     };
-    t.equal(await codeOf(fill()), "too_large", kind);
-    const bytes = await sentBytes(store);
-    t.ok(bytes <= maxStreamBytes + 300, `${kind}: ${bytes} bytes`);
-    t.ok(bytes >= maxStreamBytes / 2, `${kind}: no less than it may`);
-    const again = await openStore(t, await crashedCopy(t, path), {
-      maxStreamBytes,
-    });
-    const next = eventOf(STREAM_CONTENT, "", eventAt(count));
-    t.equal(await codeOf(again.streamEvent(next)), "too_large", "and again");
-  }
-});
+    for (const [kind, eventAt] of Object.entries(kinds)) {
+      const path = testFolder(t);
+      const store = await openStore(t, path, { maxStreamBytes });
+      await store.streamEvent(eventOf(STREAM_START));
+      let count = 0;
+      const fill = async (): Promise<void> => {
+        for (; count < 20_000; count++)
+          await store.streamEvent(eventOf(STREAM_CONTENT, "", eventAt(count)));
+      };
+      t.equal(await codeOf(fill()), "too_large", kind);
+      const bytes = await sentBytes(store);
+      t.ok(bytes <= maxStreamBytes + 300, `${kind}: ${bytes} bytes`);
+      t.ok(bytes >= maxStreamBytes / 2, `${kind}: at least half of the limit can be used`);
+      const again = await openStore(t, await crashedCopy(t, path), {
+        maxStreamBytes,
+      });
+      const next = eventOf(STREAM_CONTENT, "", eventAt(count));
+      t.equal(
+        await codeOf(again.streamEvent(next)),
+        "too_large",
+        `${kind}: the limit is the same after a restart`,
+      );
+    }
+  },
+);

@@ -1,5 +1,5 @@
-// The log's rows, alone and in chunks, against a list. Imports the table's own file: no call of the
-// store says where a row begins.
+// The rows of the table `log`, with one record and with chunks, compared with a list. Imports the
+// table's own file, because no call of the store shows where a row begins.
 
 import { join } from "node:path";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
@@ -16,7 +16,7 @@ import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
 
-/** As a record: its first byte is a version. */
+/** Returns bytes like those of a record: the first byte is a version. */
 function recordOf(seq: number, size = 20): EncodedRecord {
   const bytes = Buffer.alloc(size, seq % 251);
   bytes[0] = 2;
@@ -26,7 +26,7 @@ function recordOf(seq: number, size = 20): EncodedRecord {
 
 const seqOf = (bytes: Buffer) => bytes.readUInt32LE(4);
 
-t.test("records are found by seq whatever rows they stand in", async (t) => {
+t.test("records are found by seq regardless of their rows", async (t) => {
   const folder = testFolder(t);
   const tables = openTables(join(folder, "lmdb"));
   const owner = new FolderLock(tables, folder, () => {});
@@ -42,39 +42,39 @@ t.test("records are found by seq whatever rows they stand in", async (t) => {
     for (let seq = 1; seq < 400; ) {
       random = (random * 48_271) % 0x7fff_ffff;
       const count = random % 3 === 0 ? 1 : 1 + (random % 64);
-      const some = Array.from({ length: count }, (_, i) => recordOf(seq + i));
-      rows.put(7, seq, some);
-      rows.put(8, seq, some); // a neighbour, which must not show
-      seqs.push(...some.map(({ bytes }) => seqOf(bytes)));
+      const records = Array.from({ length: count }, (_, i) => recordOf(seq + i));
+      rows.put(7, seq, records);
+      rows.put(8, seq, records); // rows of another channel, which must not be read
+      seqs.push(...records.map(({ bytes }) => seqOf(bytes)));
       seq += count + (random % 5 === 0 ? 1 + (random % 9) : 0);
     }
   });
   const last = seqs.at(-1) ?? 0;
   for (let from = 0; from <= last + 2; from += 3) {
     const first = seqs.find((seq) => seq >= from);
-    const found = rows.firstFrom(7, from, last + 1);
-    const isSame = found?.seq === first && seqOf(found?.bytes ?? EMPTY) === (first ?? 0);
-    if (!isSame) t.fail(`first from ${from}: ${found?.seq}, not ${first}`);
+    const record = rows.firstFrom(7, from, last + 1);
+    const isSame = record?.seq === first && seqOf(record?.bytes ?? EMPTY) === (first ?? 0);
+    if (!isSame) t.fail(`first record from ${from}: ${record?.seq}, not ${first}`);
     for (const to of [from, from + 1, from + 70, MAX_SEQ]) {
-      const wanted = seqs.filter((seq) => seq >= from && seq <= to);
-      const up = [...rows.scan(7, from, to)];
-      const down = [...rows.scanReverse(7, Math.max(from, 1), to)].reverse();
-      for (const got of [up, down]) {
-        const isWanted =
-          got.length === wanted.length &&
-          got.every(({ seq, bytes }, i) => seq === wanted[i] && seqOf(bytes) === seq);
-        if (!isWanted) t.fail(`${from} to ${to}: ${got.map(({ seq }) => seq)}`);
+      const expectedSeqs = seqs.filter((seq) => seq >= from && seq <= to);
+      const ascending = [...rows.scan(7, from, to)];
+      const descending = [...rows.scanReverse(7, Math.max(from, 1), to)].reverse();
+      for (const records of [ascending, descending]) {
+        const isExpected =
+          records.length === expectedSeqs.length &&
+          records.every(({ seq, bytes }, i) => seq === expectedSeqs[i] && seqOf(bytes) === seq);
+        if (!isExpected) t.fail(`records from ${from} to ${to}: ${records.map(({ seq }) => seq)}`);
       }
     }
   }
   const [row] = [...rows.scanRows(7, 1, MAX_SEQ)].filter((r) => r.last > r.first);
-  if (row === undefined) throw new Error("no chunk");
+  if (row === undefined) throw new Error("there is no row with several records");
   t.equal(countIn(row.value), row.last - row.first + 1);
-  const rest = recordsFrom(row, row.last);
+  const keptRecords = recordsFrom(row, row.last);
   t.same(
-    rest.map(({ bytes }) => seqOf(bytes)),
+    keptRecords.map(({ bytes }) => seqOf(bytes)),
     [row.last],
-    "what a cut leaves",
+    "the records that a cut keeps",
   );
 });
 
@@ -90,14 +90,14 @@ t.test("a row has at most 64 records and 16 KiB, or one record", async (t) => {
   t.equal(rowLength([recordOf(1, 40_000)], 0, 1), 1);
 });
 
-t.test("rows that were cut go on with the seqs behind, over restarts", async (t) => {
+t.test("rows that were cut continue with the following seqs, also after a restart", async (t) => {
   const path = testFolder(t);
   const over = { maxChannelMessages: 10 };
   const store = await openStore(t, path, over);
   for (let i = 0; i < 25; i++) void store.append(draftOf());
   await store.append(draftOf());
   await store.checkpoint();
-  t.equal(await store.sweep(), 16, "26 in one row, of which 10 stay");
+  t.equal(await store.sweep(), 16, "16 of the 26 messages in the row are removed");
   for (let i = 0; i < 3; i++) await store.append(draftOf());
   await store.close();
   const again = await openStore(t, path, over);

@@ -1,4 +1,4 @@
-// The bounds of what is kept in memory, and the checkpoint that keeps within them.
+// The limits of the memtable, and the checkpoints that keep it below them.
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { t } from "../../support/suite.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
 
 t.test(
-  "above its bounds sends are refused as overloaded until a checkpoint made room",
+  "sends above the limits of the memtable are refused with `overloaded` until a checkpoint has made space",
   async (t) => {
     for (const over of [{ maxMemtableRecords: 10 }, { maxMemtableBytes: 10 * 1300 }]) {
       const store = await openStore(t, testFolder(t), over);
@@ -19,53 +19,59 @@ t.test(
       t.ok(refused >= 90 && refused < 100, `${refused} refused`);
       await store.checkpoint();
       const { messageSeq } = await store.append(draftOf({ payload }));
-      t.equal(messageSeq, 105 - refused + 1, "no gap");
+      t.equal(messageSeq, 105 - refused + 1, "the seqs have no gap");
     }
   },
 );
 
-t.test("a memtable that gets heavy is moved before a checkpoint is due", async (t) => {
-  const over = { checkpointMs: 1_000_000, maxMemtableRecords: 100 };
-  const store = await openStore(t, testFolder(t), over);
-  const { checkpoints } = store.stats();
-  for (let i = 0; i < 30; i++) void store.append(draftOf());
-  while (store.stats().checkpoints === checkpoints) await new Promise(setImmediate);
-  t.equal(store.stats().memtableRecords, 0);
-  t.equal((await seqsIn(store)).length, 30);
-});
+t.test(
+  "a memtable that is a quarter full is flushed before the checkpoint interval ends",
+  async (t) => {
+    const over = { checkpointMs: 1_000_000, maxMemtableRecords: 100 };
+    const store = await openStore(t, testFolder(t), over);
+    const { checkpoints } = store.stats();
+    for (let i = 0; i < 30; i++) void store.append(draftOf());
+    while (store.stats().checkpoints === checkpoints) await new Promise(setImmediate);
+    t.equal(store.stats().memtableRecords, 0);
+    t.equal((await seqsIn(store)).length, 30);
+  },
+);
 
-t.test("what is queued in one turn counts too", async (t) => {
+t.test("calls that are queued in the same event-loop turn count against the limit", async (t) => {
   const store = await openStore(t, testFolder(t), { maxMemtableRecords: 10 });
   const sends = Array.from({ length: 50 }, () => codeOf(store.append(draftOf())));
   const codes = await Promise.all(sends);
   t.equal(codes.filter((code) => code === undefined).length, 10);
 });
 
-t.test("a checkpoint empties the memtable, shortens the WAL and changes no read", async (t) => {
-  const path = testFolder(t);
-  const store = await openStore(t, path, { segmentBytes: 65_536 });
-  const sends = Array.from({ length: 3000 }, (_, i) =>
-    store.append(draftOf({ key: `2:g${i % 50}`, payload: new Uint8Array(100) })),
-  );
-  await Promise.all(sends.slice(0, 1500));
-  for (let i = 0; i < 20; i++) {
-    await store.append(draftOf());
-    await new Promise(setImmediate);
-  }
-  const before = await seqsIn(store);
-  const moving = store.checkpoint();
-  while (store.stats().checkpoints === 1) {
+t.test(
+  "a checkpoint empties the memtable, shortens the WAL and does not change any read",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path, { segmentBytes: 65_536 });
+    const sends = Array.from({ length: 3000 }, (_, i) =>
+      store.append(draftOf({ key: `2:g${i % 50}`, payload: new Uint8Array(100) })),
+    );
+    await Promise.all(sends.slice(0, 1500));
+    for (let i = 0; i < 20; i++) {
+      await store.append(draftOf());
+      await new Promise(setImmediate);
+    }
+    const before = await seqsIn(store);
+    const checkpoint = store.checkpoint();
+    while (store.stats().checkpoints === 1) {
+      t.same(await seqsIn(store), before);
+      await new Promise(setImmediate);
+    }
+    await checkpoint;
+    t.equal(store.stats().memtableRecords, 0);
     t.same(await seqsIn(store), before);
-    await new Promise(setImmediate);
-  }
-  await moving;
-  t.equal(store.stats().memtableRecords, 0);
-  t.same(await seqsIn(store), before);
-  await Promise.all(sends);
-  t.equal((await seqsIn(store, "2:g7")).length, 60);
-});
+    await Promise.all(sends);
+    t.equal((await seqsIn(store, "2:g7")).length, 60);
+  },
+);
 
-t.test("sends that go on during checkpoints keep their order and stay readable", async (t) => {
+t.test("sends during checkpoints keep their order and stay readable", async (t) => {
   const store = await openStore(t, testFolder(t), {
     checkpointMs: 1,
     segmentBytes: 4096,
@@ -83,7 +89,7 @@ t.test("sends that go on during checkpoints keep their order and stay readable",
   );
 });
 
-t.test("after an orderly end no journal is left", async (t) => {
+t.test("an orderly shutdown leaves no WAL file", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   await store.append(draftOf());
@@ -93,7 +99,7 @@ t.test("after an orderly end no journal is left", async (t) => {
   t.same(await seqsIn(again), [1]);
 });
 
-t.test("a draft that no database key can hold is refused alone", async (t) => {
+t.test("a draft that does not fit in a database key is refused alone", async (t) => {
   const store = await openStore(t, testFolder(t));
   const sends = [
     store.append(draftOf()),

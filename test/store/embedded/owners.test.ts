@@ -1,6 +1,6 @@
-// An owner that was paused while another process took its folder: it writes and answers nothing any
-// more, wherever it was paused. The paused one runs in a pid namespace of its own, as another
-// container would; within one namespace a process that lives is never taken for dead.
+// An owner that was paused while another process acquired its folder writes and answers nothing
+// more, at whatever point it was paused. The paused process runs in a pid namespace of its own,
+// like a process of another container. In one namespace, a living process never counts as dead.
 
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -23,11 +23,11 @@ const WAYS = [
 const realNamespace = WAYS.find(
   ([command = "", ...args]) => spawnSync(command, [...args, "true"]).status === 0,
 );
-/** Where the machine lets nobody make one, the child only takes itself for in another. */
+/** Used if the machine does not allow new namespaces: the child pretends to be in another one. */
 const inNamespace = realNamespace ?? ["env", "JINDOU_TEST_PID_NAMESPACE=other"];
 
 const SILENCE_MS = 5000;
-const EXIT_CODE = 3; // child.ts
+const EXIT_CODE = 3; // as in child.ts
 const POINTS = [
   { name: "idle", order: "send", durability: "process" },
   { name: "before the write", order: "send", durability: "process" },
@@ -36,10 +36,10 @@ const POINTS = [
   { name: "before the transaction", order: "command", durability: "process" },
 ] as const;
 
-t.jobs = POINTS.length + 1; // most of it is waiting
+t.jobs = POINTS.length + 1; // most of the time is spent waiting
 for (const { name, order, durability } of POINTS)
   t.test(
-    `an owner paused while another took the folder answers nothing and ends: ${name}`,
+    `an owner that was paused while another process acquired the folder answers nothing and ends: ${name}`,
     async (t) => {
       const path = testFolder(t);
       const first = startChild(t, [path, "obey", durability], inNamespace);
@@ -61,7 +61,7 @@ for (const { name, order, durability } of POINTS)
       const before = performance.now();
       const second = storeIn(path, { segmentBytes: 64 });
       await second.start();
-      t.ok(performance.now() - before >= SILENCE_MS, "it was watched");
+      t.ok(performance.now() - before >= SILENCE_MS, "the second process waited for a heartbeat");
       t.teardown(() => second.close());
       const acknowledged = new Map<string, number>();
       const send = async (clientMsgNo: string) => {
@@ -85,7 +85,7 @@ for (const { name, order, durability } of POINTS)
       t.same(
         answers.map((l) => l.clientMsgNo),
         ["a1", "a2", "a3"],
-        "nothing was answered after the loss",
+        "nothing was answered after the folder was lost",
       );
       for (const { clientMsgNo = "", messageSeq = 0 } of answers)
         acknowledged.set(clientMsgNo, messageSeq);
@@ -98,18 +98,18 @@ for (const { name, order, durability } of POINTS)
       t.same(
         messages.map((m) => m.messageSeq),
         messages.map((_, i) => i + 1),
-        "no gap",
+        "the seqs have no gap",
       );
-      const found = new Map(messages.map((m) => [m.clientMsgNo, m.messageSeq]));
-      t.equal(found.size, messages.length, "none twice");
-      for (const [no, seq] of acknowledged) t.equal(found.get(no), seq, no);
+      const seqByNumber = new Map(messages.map((m) => [m.clientMsgNo, m.messageSeq]));
+      t.equal(seqByNumber.size, messages.length, "no message is stored twice");
+      for (const [no, seq] of acknowledged) t.equal(seqByNumber.get(no), seq, no);
       t.same(await third.readInbox("u", 0, { limit: 9, maxBytes: 9999 }), []);
     },
   );
 
 t.test(
   "a second process with the same pid, as in another container, is refused",
-  realNamespace === undefined ? { skip: "this machine lets nobody make a pid namespace" } : {},
+  realNamespace === undefined ? { skip: "this machine does not allow new pid namespaces" } : {},
   async (t) => {
     const path = testFolder(t);
     const first = startChild(t, [path, "obey", "process"], inNamespace);
@@ -120,8 +120,9 @@ t.test(
   },
 );
 
-// No door shows it: a process that lost the folder ends before most of its transactions get so far.
-t.test("a transaction of an owner before writes nothing and ends the process", async (t) => {
+// Uses private files, because a process that lost the folder usually ends before such a
+// transaction.
+t.test("a transaction of a former owner writes nothing and ends the process", async (t) => {
   const path = testFolder(t);
   const tables = openTables(join(path, "lmdb"));
   const losses: string[] = [];
@@ -133,18 +134,19 @@ t.test("a transaction of an owner before writes nothing and ends the process", a
   });
   const put = (name: string) => commit(tables, () => void tables.meta.put(name, [1]));
   await put("before");
-  tables.env.transactionSync(() => tables.fence.next()); // as another process that takes the folder
+  // As another process that acquires the folder.
+  tables.env.transactionSync(() => tables.fence.next());
   await t.rejects(put("after"), { code: "unavailable" });
   await t.rejects(put("again"), { code: "unavailable" });
   t.same(
     ["before", "after", "again"].map((name) => tables.meta.get(name)),
     [[1], undefined, undefined],
   );
-  t.same(losses, ["unavailable"], "reported once");
+  t.same(losses, ["unavailable"], "the loss is reported once");
   t.throws(() => owner.assertHeldNow(), { code: "unavailable" });
 });
 
-/** The only child of a process, as this process sees it. */
+/** Returns the only child of a process, as this process sees it. */
 function childOf(pid: number): number {
   return Number(readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8"));
 }

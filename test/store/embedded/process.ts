@@ -1,4 +1,4 @@
-// Starts child.ts and reads its lines.
+// Starts child.ts and reads the lines that it prints.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -9,6 +9,7 @@ import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 
 const CHILD = fileURLToPath(new URL("child.ts", import.meta.url));
 
+/** A line that child.ts prints. */
 export interface Line {
   readonly started?: number;
   readonly refused?: string;
@@ -25,24 +26,25 @@ export interface Line {
   readonly messageSeq?: number;
   readonly messageId?: number;
   readonly acknowledged?: number;
-  readonly lane?: number;
+  readonly worker?: number;
   readonly count?: number;
   readonly verdict?: string;
 }
 
+/** A running child. */
 export interface Child {
   readonly process: ChildProcess;
   readonly lines: Line[];
   /**
-   * Resolves with the first line, come or to come, that `match` likes; undefined when the process
-   * ends without.
+   * Resolves with the first line, printed or to be printed, for which `match` returns true.
+   * Resolves with `undefined` if the process ends without one.
    */
   line(match: (line: Line) => boolean): Promise<Line | undefined>;
-  /** kill -9, and wait for the end. */
+  /** Kills the process with SIGKILL and waits until it has ended. */
   kill(): Promise<void>;
 }
 
-/** `before`: a command to run it under, e.g. prlimit with its arguments. */
+/** Starts the child. `before` is a command that runs it, for example prlimit with its arguments. */
 export function startChild(
   t: Test,
   args: readonly string[],
@@ -53,12 +55,12 @@ export function startChild(
   const child = spawn(...tieToParent(command, rest), {
     stdio: ["pipe", "pipe", "pipe"],
   });
-  // Not inherited: where ours is a file, a limit on the size of files would hold for it too.
+  // Not inherited: if our output is a file, a limit on the file size would apply to it too.
   child.stderr.pipe(process.stderr, { end: false });
   const lines: Line[] = [];
   const reader = createInterface(child.stdout);
   reader.on("line", (text) => {
-    // The last line before a kill may be cut off.
+    // The last line before a kill may be incomplete.
     if (text.endsWith("}")) lines.push(JSON.parse(text) as Line);
   });
   const ended = once(reader, "close");
@@ -68,13 +70,13 @@ export function startChild(
     lines,
     async line(match) {
       for (;;) {
-        const found = lines.find(match);
-        if (found !== undefined) return found;
-        const more = await Promise.race([
+        const matching = lines.find(match);
+        if (matching !== undefined) return matching;
+        const hasLine = await Promise.race([
           once(reader, "line").then(() => true),
           ended.then(() => false),
         ]);
-        if (!more) return lines.find(match);
+        if (!hasLine) return lines.find(match);
       }
     },
     async kill() {

@@ -1,4 +1,4 @@
-// The record codec: what goes in comes out, and newer formats are refused.
+// The record codec: decoding returns what was encoded, and newer formats are refused.
 
 import type { Message } from "../../../src/broker/model.ts";
 import {
@@ -14,7 +14,7 @@ import {
 } from "../../../src/store/embedded/engine/record.ts";
 import { t } from "../../support/suite.ts";
 
-/** A small seeded generator of numbers below `n`. */
+/** Returns a seeded generator of integers from 0 to below `n`. */
 function randomFrom(seed: number): (n: number) => number {
   let state = seed;
   return (n) => {
@@ -45,31 +45,34 @@ function randomMessage(below: (n: number) => number, isStored: boolean): Message
   };
 }
 
-t.test("2000 random records come back as they went in, within the bound", async (t) => {
-  const below = randomFrom(20_260_101);
-  const target = Buffer.alloc(10_000);
-  for (let i = 0; i < 2000; i++) {
-    const kind = i % 3 === 0 ? DEDUPE_RECORD : MESSAGE_RECORD;
-    const message = randomMessage(below, kind === MESSAGE_RECORD);
-    const record: StoredRecord = {
-      kind,
-      message,
-      dedupe: i % 2 === 0,
-      counted: below(2 ** 31) * 2 ** 20,
-      isStream: i % 5 === 0,
-    };
-    const end = encodeRecord(target, 100, record);
-    if (end - 100 > maxRecordBytes(message)) t.fail("larger than its bound");
-    const bytes = target.subarray(100, end);
-    t.same(decodeRecord(bytes), record);
-    t.equal(peekTimes(bytes).timestampMs, message.timestampMs);
-    t.equal(isStreamRecord(bytes), record.isStream);
-    t.same(peekCounted(bytes), {
-      counted: record.counted,
-      isCounted: message.header.redDot && message.expireS === 0,
-    });
-  }
-});
+t.test(
+  "2000 random records are decoded as they were encoded, within their maximum size",
+  async (t) => {
+    const below = randomFrom(20_260_101);
+    const target = Buffer.alloc(10_000);
+    for (let i = 0; i < 2000; i++) {
+      const kind = i % 3 === 0 ? DEDUPE_RECORD : MESSAGE_RECORD;
+      const message = randomMessage(below, kind === MESSAGE_RECORD);
+      const record: StoredRecord = {
+        kind,
+        message,
+        dedupe: i % 2 === 0,
+        counted: below(2 ** 31) * 2 ** 20,
+        isStream: i % 5 === 0,
+      };
+      const end = encodeRecord(target, 100, record);
+      if (end - 100 > maxRecordBytes(message)) t.fail("the record is larger than its maximum size");
+      const bytes = target.subarray(100, end);
+      t.same(decodeRecord(bytes), record);
+      t.equal(peekTimes(bytes).timestampMs, message.timestampMs);
+      t.equal(isStreamRecord(bytes), record.isStream);
+      t.same(peekCounted(bytes), {
+        counted: record.counted,
+        isCounted: message.header.redDot && message.expireS === 0,
+      });
+    }
+  },
+);
 
 t.test("a record of a newer format is refused", async (t) => {
   const target = Buffer.alloc(4000);
@@ -83,23 +86,23 @@ t.test("a record of a newer format is refused", async (t) => {
   t.throws(() => isStreamRecord(bytes), { code: "internal" });
 });
 
-t.test("a record of version 1 is read, with a count of 0", async (t) => {
+t.test("a record of version 1 is read with a count of 0", async (t) => {
   const target = Buffer.alloc(4000);
   const message = randomMessage(randomFrom(2), true);
-  const whole = { ...recordOf(message), counted: 7 };
-  const end = encodeRecord(target, 0, whole);
-  // What version 2 put between the fixed part and the strings is not there.
+  const record = { ...recordOf(message), counted: 7 };
+  const end = encodeRecord(target, 0, record);
+  // Version 1 does not have the 8 bytes of `counted` between the fixed fields and the strings.
   const old = Buffer.concat([target.subarray(0, 32), target.subarray(40, end)]);
   old[0] = 1;
-  t.same(decodeRecord(old), { ...whole, counted: 0 });
+  t.same(decodeRecord(old), { ...record, counted: 0 });
   t.equal(peekCounted(old).counted, 0);
 });
 
-t.test("only a record with passthrough has version 3", async (t) => {
+t.test("only a record with passthrough fields has version 3", async (t) => {
   const target = Buffer.alloc(4000);
   const message = randomMessage(randomFrom(2), true);
-  const versionOf = (one: Message) => {
-    encodeRecord(target, 0, recordOf(one));
+  const versionOf = (candidate: Message) => {
+    encodeRecord(target, 0, recordOf(candidate));
     return target[0];
   };
   t.equal(versionOf({ ...message, passthrough: undefined }), 2);

@@ -1,4 +1,4 @@
-// What a restart makes of every state a crash can leave behind, and of damage it must not hide.
+// The restart after every state that a crash can leave, and after damage that must not be hidden.
 
 import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { SEGMENT_HEADER_BYTES, UNKNOWN_BOOT } from "../../../src/store/embedded/
 import { DATA_FORMAT } from "../../../src/store/embedded/engine/tables.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
-import { crashedCopy, journalFiles, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
+import { crashedCopy, openStore, seqsIn, storeIn, testFolder, walFiles } from "./folder.ts";
 
 const numbered = (i: number) =>
   draftOf({
@@ -18,8 +18,8 @@ const numbered = (i: number) =>
   });
 
 /**
- * A folder whose journal holds messages 1 to `count`, each in a write of its own, none in the
- * database.
+ * Returns a folder whose WAL has messages 1 to `count`, each in a write of its own. The database
+ * has none of them.
  */
 async function crashedWith(t: Test, count: number): Promise<string> {
   const path = testFolder(t);
@@ -31,12 +31,12 @@ async function crashedWith(t: Test, count: number): Promise<string> {
 }
 
 function onlyFile(path: string): string {
-  const [file] = journalFiles(path);
-  if (file === undefined) throw new Error("no journal");
+  const [file] = walFiles(path);
+  if (file === undefined) throw new Error("there is no WAL file");
   return file;
 }
 
-t.test("what was acknowledged is there after a crash, retries included", async (t) => {
+t.test("acknowledged messages and their retries survive a crash", async (t) => {
   const path = await crashedWith(t, 3);
   const events: unknown[] = [];
   const publisher = { publish: (event: unknown) => void events.push(event) };
@@ -48,33 +48,36 @@ t.test("what was acknowledged is there after a crash, retries included", async (
   });
   t.equal((await store.append(numbered(4))).messageSeq, 4);
   t.equal(events.length, 1, "nothing is published twice");
-  t.equal(store.stats().walBytes < 500, true, "the old segment is gone");
+  t.equal(store.stats().walBytes < 500, true, "the old segment is deleted");
 });
 
-t.test("a write cut off at any byte is dropped whole, and nothing else", async (t) => {
-  const path = await crashedWith(t, 3);
-  const whole = readFileSync(onlyFile(path));
-  const lastStart = statSync(onlyFile(await crashedWith(t, 2))).size;
-  t.ok(whole.length - lastStart > 50, "there is something to cut");
-  const folder = testFolder(t);
-  const file = join(folder, "00000001.log");
-  for (let size = lastStart; size < whole.length; size++) {
-    writeFileSync(file, whole.subarray(0, size));
-    let records = 0;
-    const position = { segment: 1, offset: 0 };
-    const recovered = recover(folder, position, {
-      boot: UNKNOWN_BOOT,
-      record: () => void records++,
-      assertOwned() {},
-    });
-    const dropped = size - lastStart;
-    if (records !== 2 || recovered.droppedBytes !== dropped)
-      t.fail(`cut at ${size}: ${records} records left`);
-    t.equal(statSync(file).size, lastStart);
-  }
-});
+t.test(
+  "a write that was cut off at any byte is dropped completely, and nothing else is dropped",
+  async (t) => {
+    const path = await crashedWith(t, 3);
+    const content = readFileSync(onlyFile(path));
+    const lastStart = statSync(onlyFile(await crashedWith(t, 2))).size;
+    t.ok(content.length - lastStart > 50, "the last write has bytes to cut");
+    const folder = testFolder(t);
+    const file = join(folder, "00000001.log");
+    for (let size = lastStart; size < content.length; size++) {
+      writeFileSync(file, content.subarray(0, size));
+      let records = 0;
+      const position = { segment: 1, offset: 0 };
+      const recovery = recover(folder, position, {
+        boot: UNKNOWN_BOOT,
+        record: () => void records++,
+        assertOwned() {},
+      });
+      const dropped = size - lastStart;
+      if (records !== 2 || recovery.droppedBytes !== dropped)
+        t.fail(`after a cut at byte ${size}, ${records} records remain`);
+      t.equal(statSync(file).size, lastStart);
+    }
+  },
+);
 
-t.test("after an unfinished write the store goes on with the next seq", async (t) => {
+t.test("after an unfinished write the store continues with the next seq", async (t) => {
   const path = await crashedWith(t, 3);
   truncateSync(onlyFile(path), statSync(onlyFile(path)).size - 1);
   const problems: string[] = [];
@@ -88,7 +91,7 @@ t.test("after an unfinished write the store goes on with the next seq", async (t
   });
 });
 
-t.test("a last write of wrong bytes is dropped", async (t) => {
+t.test("a last write with wrong bytes is dropped", async (t) => {
   const path = await crashedWith(t, 3);
   const file = onlyFile(path);
   const bytes = readFileSync(file);
@@ -98,7 +101,7 @@ t.test("a last write of wrong bytes is dropped", async (t) => {
   t.same(await seqsIn(store), [1, 2]);
 });
 
-t.test("damage before valid data refuses to start and changes nothing", async (t) => {
+t.test("damage before valid data prevents a start and changes no file", async (t) => {
   const path = await crashedWith(t, 3);
   const file = onlyFile(path);
   const good = readFileSync(file);
@@ -118,7 +121,7 @@ t.test("damage before valid data refuses to start and changes nothing", async (t
   t.same(await seqsIn(store), [1, 2, 3]);
 });
 
-/** Makes the file one that was written in another boot of the machine. */
+/** Changes the header as if the file was written in another boot of the machine. */
 function asOfAnotherBoot(file: string, synced?: boolean): void {
   const bytes = readFileSync(file);
   if (synced !== undefined) bytes.writeUInt32LE(synced ? 1 : 0, 12);
@@ -128,7 +131,7 @@ function asOfAnotherBoot(file: string, synced?: boolean): void {
   writeFileSync(file, bytes);
 }
 
-/** A folder with four messages in a file each. */
+/** Returns a folder with four messages, each in a file of its own. */
 async function fourFiles(
   t: Test,
   over: { readonly durability?: "process" | "disk" } = {},
@@ -139,7 +142,7 @@ async function fourFiles(
   return crashedCopy(t, path);
 }
 
-/** The position of a checkpoint that moved nothing. */
+/** Resets the WAL position, as if no checkpoint had written anything. */
 const fromTheStart = (meta: Map<string, unknown[]>) =>
   void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
 
@@ -150,12 +153,12 @@ function damage(file: string): void {
 }
 
 t.test(
-  "after a power loss the store goes on with what is before the first hole, and says so",
+  "after a power loss the store continues with the messages before the first damage, and reports the loss",
   async (t) => {
     for (const kind of ["damaged", "missing", "one file"] as const) {
       const path = kind === "one file" ? await crashedWith(t, 4) : await fourFiles(t);
-      for (const file of journalFiles(path)) asOfAnotherBoot(file);
-      const [first = "", second = ""] = journalFiles(path);
+      for (const file of walFiles(path)) asOfAnotherBoot(file);
+      const [first = "", second = ""] = walFiles(path);
       if (kind === "damaged") damage(second);
       if (kind === "missing") rmSync(second);
       if (kind === "one file") {
@@ -172,15 +175,15 @@ t.test(
       t.equal((await store.append(numbered(2))).duplicate, false);
       await store.close();
       const again = await openStore(t, path);
-      t.same(await seqsIn(again), [1, 2], "and again");
+      t.same(await seqsIn(again), [1, 2], "the cut is final");
     }
   },
 );
 
-t.test("with durability = disk a hole refuses to start after another boot too", async (t) => {
+t.test("with durability = disk, damage prevents a start even after another boot", async (t) => {
   const path = await fourFiles(t, { durability: "disk" });
-  for (const file of journalFiles(path)) asOfAnotherBoot(file);
-  damage(journalFiles(path)[1] ?? "");
+  for (const file of walFiles(path)) asOfAnotherBoot(file);
+  damage(walFiles(path)[1] ?? "");
   await t.rejects(storeIn(path).start(), {
     code: "internal",
     message: /00000002\.log is damaged at byte/,
@@ -188,10 +191,10 @@ t.test("with durability = disk a hole refuses to start after another boot too", 
 });
 
 t.test(
-  "damage in a synced file refuses to start, also where later files are unsynced",
+  "damage in a synced file prevents a start, even if later files are not synced",
   async (t) => {
     const path = await fourFiles(t);
-    const files = journalFiles(path);
+    const files = walFiles(path);
     for (const [at, file] of files.entries()) asOfAnotherBoot(file, at < 2);
     damage(files[1] ?? "");
     await t.rejects(storeIn(path).start(), {
@@ -201,9 +204,9 @@ t.test(
   },
 );
 
-t.test("a missing file refuses to start, also where later files hold nothing yet", async (t) => {
+t.test("a missing file prevents a start, even if later files are empty", async (t) => {
   const path = await fourFiles(t);
-  const files = journalFiles(path);
+  const files = walFiles(path);
   for (const file of files.slice(2)) truncateSync(file, SEGMENT_HEADER_BYTES);
   rmSync(files[1] ?? "");
   await t.rejects(storeIn(path).start(), {
@@ -212,7 +215,7 @@ t.test("a missing file refuses to start, also where later files hold nothing yet
   });
 });
 
-t.test("a journal of the build before, without boot ids, opens", async (t) => {
+t.test("a WAL of an older build, without boot ids, can be opened", async (t) => {
   const path = await crashedWith(t, 3);
   const file = onlyFile(path);
   const bytes = readFileSync(file);
@@ -229,28 +232,25 @@ t.test("a journal of the build before, without boot ids, opens", async (t) => {
   await t.rejects(storeIn(damaged).start(), { message: /is damaged at byte/ });
 });
 
-t.test(
-  "a user cannot forge damage: a whole journal sent as a payload is no valid data",
-  async (t) => {
-    const other = await crashedWith(t, 1);
-    const path = testFolder(t);
-    const store = await openStore(t, path);
-    await store.append(draftOf());
-    await store.append(draftOf({ payload: readFileSync(onlyFile(other)) }));
-    const copy = await crashedCopy(t, path);
-    const file = onlyFile(copy);
-    truncateSync(file, statSync(file).size - 1);
-    const again = await openStore(t, copy, { onError() {} });
-    t.same(await seqsIn(again), [1]);
-  },
-);
+t.test("a user cannot forge damage by sending a WAL file as a payload", async (t) => {
+  const other = await crashedWith(t, 1);
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  await store.append(draftOf());
+  await store.append(draftOf({ payload: readFileSync(onlyFile(other)) }));
+  const copy = await crashedCopy(t, path);
+  const file = onlyFile(copy);
+  truncateSync(file, statSync(file).size - 1);
+  const again = await openStore(t, copy, { onError() {} });
+  t.same(await seqsIn(again), [1]);
+});
 
-t.test("a missing segment in the middle refuses to start", async (t) => {
+t.test("a missing segment between others prevents a start", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, { segmentBytes: 64 });
   for (let i = 1; i <= 4; i++) await store.append(numbered(i));
   const copy = await crashedCopy(t, path);
-  const files = journalFiles(copy);
+  const files = walFiles(copy);
   t.ok(files.length >= 4);
   const [first, second] = files;
   rmSync(second ?? "");
@@ -258,27 +258,30 @@ t.test("a missing segment in the middle refuses to start", async (t) => {
     message: /00000002\.log is missing/,
   });
   const other = await crashedCopy(t, path);
-  rmSync(journalFiles(other)[0] ?? "");
+  rmSync(walFiles(other)[0] ?? "");
   await t.rejects(storeIn(other).start(), {
     message: /00000001\.log is missing/,
   });
   t.ok(first);
 });
 
-t.test("a segment whose creation was cut off holds nothing and harms nothing", async (t) => {
-  const path = await crashedWith(t, 2);
-  for (const size of [0, 7, 15, 16, 35]) {
-    const copy = await crashedCopy(t, path);
-    const next = onlyFile(copy).replace("00000001", "00000002");
-    writeFileSync(next, Buffer.alloc(size));
-    const store = await openStore(t, copy, { onError() {} });
-    t.same(await seqsIn(store), [1, 2]);
-    t.equal((await store.append(numbered(3))).messageSeq, 3);
-  }
-});
+t.test(
+  "a segment whose creation was interrupted is empty and does not prevent a start",
+  async (t) => {
+    const path = await crashedWith(t, 2);
+    for (const size of [0, 7, 15, 16, 35]) {
+      const copy = await crashedCopy(t, path);
+      const next = onlyFile(copy).replace("00000001", "00000002");
+      writeFileSync(next, Buffer.alloc(size));
+      const store = await openStore(t, copy, { onError() {} });
+      t.same(await seqsIn(store), [1, 2]);
+      t.equal((await store.append(numbered(3))).messageSeq, 3);
+    }
+  },
+);
 
 t.test(
-  "a crash after the checkpoint and before its segments are deleted repeats nothing",
+  "a crash between a checkpoint and the deletion of its segments repeats no message",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, { segmentBytes: 64 });
@@ -286,7 +289,7 @@ t.test(
     const before = await crashedCopy(t, path);
     await store.checkpoint();
     const after = await crashedCopy(t, path);
-    for (const file of journalFiles(before)) copyFileSync(file, file.replace(before, after));
+    for (const file of walFiles(before)) copyFileSync(file, file.replace(before, after));
     const again = await openStore(t, after);
     t.same(await seqsIn(again), [1, 2, 3, 4, 5]);
     t.equal((await again.append(numbered(5))).duplicate, true);
@@ -294,16 +297,16 @@ t.test(
   },
 );
 
-t.test("a checkpoint that was only written in part is written again", async (t) => {
+t.test("a checkpoint that was written in part is written again", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   for (let i = 1; i <= 3; i++) await store.append(numbered(i));
   await store.append(draftOf({ key: "2:h", channel: { id: "h", type: 2 } }));
   await store.checkpoint();
-  // Everything but the position made it into the database.
+  // The database has everything except the WAL position.
   const copy = await crashedCopy(t, path, (meta) => {
-    const journal = meta.get("journal");
-    meta.set("journal", [1, 1, 0, journal?.at(3)]);
+    const position = meta.get("journal");
+    meta.set("journal", [1, 1, 0, position?.at(3)]);
   });
   const again = await openStore(t, copy);
   t.same(await seqsIn(again), [1, 2, 3]);
@@ -315,49 +318,47 @@ t.test("a checkpoint that was only written in part is written again", async (t) 
   t.same(await seqsIn(again, "2:h"), [1]);
 });
 
-t.test("a database that is ahead of the journal never gives a seq again", async (t) => {
+t.test("a database that is ahead of an empty WAL assigns no seq twice", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   for (let i = 1; i <= 3; i++) await store.append(numbered(i));
   await store.checkpoint();
   const copy = await crashedCopy(t, path);
-  truncateSync(onlyFile(copy), SEGMENT_HEADER_BYTES); // a power cut took what the page cache held
+  // A power loss removed the content of the page cache.
+  truncateSync(onlyFile(copy), SEGMENT_HEADER_BYTES);
   const again = await openStore(t, copy);
   t.same(await seqsIn(again), [1, 2, 3]);
   t.equal((await again.append(numbered(4))).messageSeq, 4);
-  const twice = await openStore(t, await crashedCopy(t, copy));
-  t.same(await seqsIn(twice), [1, 2, 3, 4]);
+  const later = await openStore(t, await crashedCopy(t, copy));
+  t.same(await seqsIn(later), [1, 2, 3, 4]);
 });
 
-t.test(
-  "a database that is ahead of what the journal still has never gives a seq again",
-  async (t) => {
-    const path = testFolder(t);
-    const store = await openStore(t, path);
-    const ends: number[] = [];
-    for (let i = 1; i <= 3; i++) {
-      await store.append(numbered(i));
-      ends.push(statSync(onlyFile(path)).size);
-    }
-    await store.checkpoint();
-    // The rows reached the disk, the position and the end of the journal did not.
-    const fromTheBeginning = (meta: Map<string, unknown[]>) =>
-      void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
-    for (const end of [SEGMENT_HEADER_BYTES, ...ends.slice(0, 2)]) {
-      const copy = await crashedCopy(t, path, fromTheBeginning);
-      truncateSync(onlyFile(copy), end);
-      const again = await openStore(t, copy);
-      t.equal(await again.headSeq("2:g"), 3);
-      t.equal((await again.append(numbered(4))).messageSeq, 4);
-      await again.checkpoint();
-      const twice = await openStore(t, await crashedCopy(t, copy));
-      t.same(await seqsIn(twice), [1, 2, 3, 4], `cut at ${end}`);
-      t.equal((await twice.append(numbered(5))).messageSeq, 5);
-    }
-  },
-);
+t.test("a database that is ahead of a shortened WAL assigns no seq twice", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  const ends: number[] = [];
+  for (let i = 1; i <= 3; i++) {
+    await store.append(numbered(i));
+    ends.push(statSync(onlyFile(path)).size);
+  }
+  await store.checkpoint();
+  // The rows reached the disk; the WAL position and the end of the WAL did not.
+  const fromTheStart = (meta: Map<string, unknown[]>) =>
+    void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
+  for (const end of [SEGMENT_HEADER_BYTES, ...ends.slice(0, 2)]) {
+    const copy = await crashedCopy(t, path, fromTheStart);
+    truncateSync(onlyFile(copy), end);
+    const again = await openStore(t, copy);
+    t.equal(await again.headSeq("2:g"), 3);
+    t.equal((await again.append(numbered(4))).messageSeq, 4);
+    await again.checkpoint();
+    const later = await openStore(t, await crashedCopy(t, copy));
+    t.same(await seqsIn(later), [1, 2, 3, 4], `cut at ${end}`);
+    t.equal((await later.append(numbered(5))).messageSeq, 5);
+  }
+});
 
-t.test("own messages that the database has and the journal lost stay read", async (t) => {
+t.test("own messages that the database has and the WAL lost stay read", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   const toBob = { id: "b", type: 1 } as const;
@@ -374,22 +375,22 @@ t.test("own messages that the database has and the journal lost stay read", asyn
   t.match(await again.conversation("a", toBob), { headSeq: 3, unread: 0 });
 });
 
-t.test("data of a newer format is refused with a sentence that says so", async (t) => {
+t.test("data of a newer format is refused, and the error message names the format", async (t) => {
   const path = await crashedWith(t, 1);
   const newer = await crashedCopy(t, path, (meta) => meta.set("format", [DATA_FORMAT + 1]));
   await t.rejects(storeIn(newer).start(), {
     code: "internal",
     message: `has format ${DATA_FORMAT + 1}`,
   });
-  t.equal(await codeOf(storeIn(path).start()), undefined, "the original opens");
+  t.equal(await codeOf(storeIn(path).start()), undefined, "the original folder can be opened");
 });
 
-t.test("data of format 2, a row for each message, opens as it is", async (t) => {
+t.test("data of format 2, with a row for each message, can be opened", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   for (let i = 1; i <= 3; i++) {
     await store.append(numbered(i));
-    await store.checkpoint(); // so that each has a row of its own
+    await store.checkpoint(); // gives each message a row of its own
   }
   const old = await crashedCopy(t, path, (meta) => meta.set("format", [2]));
   const again = await openStore(t, old);

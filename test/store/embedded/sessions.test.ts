@@ -1,5 +1,5 @@
-// The embedded store keeps the sessions' contract beside a cluster of one node; what of logins is
-// on the disk outlives it.
+// The embedded store passes the session contract with a cluster of one node, and logins that are on
+// the disk survive a restart.
 
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import { sessionOf, sessionsOf } from "../../contract/cluster-fixture.ts";
@@ -9,12 +9,12 @@ import { brittleDatabase } from "./brittle-database.ts";
 import { openStore, testFolder } from "./folder.ts";
 import { startSingleNode } from "./single-node.ts";
 
-t.test("contract", async (t) => {
+t.test("the embedded store passes the session contract", async (t) => {
   const node = await startSingleNode(t);
   sessionContract(t, { name: "embedded", open: async () => node });
 });
 
-t.test("a node knows how many sessions it serves", async (t) => {
+t.test("a node counts the sessions that it serves", async (t) => {
   const { cluster, directory } = await startSingleNode(t);
   const kind = { level: 0 } as const;
   const first = sessionOf(cluster, "u", kind);
@@ -22,7 +22,7 @@ t.test("a node knows how many sessions it serves", async (t) => {
     SessionRecord,
     SessionRecord,
   ];
-  for (const one of [first, first, second]) await directory.login(one);
+  for (const session of [first, first, second]) await directory.login(session);
   t.equal(directory.size, 2);
   await directory.remove(first);
   await directory.remove(first);
@@ -30,9 +30,9 @@ t.test("a node knows how many sessions it serves", async (t) => {
   t.equal(directory.size, 1);
 });
 
-t.test("logins of one millisecond have an order", async (t) => {
+t.test("logins in the same millisecond have an order", async (t) => {
   const { store } = await startSingleNode(t, { clock: () => 1000 });
-  const places: number[] = [];
+  const orders: number[] = [];
   for (const sessionId of ["s1", "s2", "s3"]) {
     const session: SessionRecord = {
       ...{ sessionId, nodeId: "n1", uid: "u", flag: 0, level: 0 },
@@ -40,14 +40,14 @@ t.test("logins of one millisecond have an order", async (t) => {
     };
     const login = await store.login(session, "n1:1");
     if (login.kind !== "entered") throw new Error(login.kind);
-    places.push(login.order, login.since);
+    orders.push(login.order, login.since);
     await store.removeSession(session);
   }
-  const [first, , second, , third] = places as [number, number, number, number, number];
-  t.ok(first < second && second < third, `${places}`);
+  const [first, , second, , third] = orders as [number, number, number, number, number];
+  t.ok(first < second && second < third, `${orders}`);
 });
 
-t.test("a full disk keeps no main device from reconnecting", async (t) => {
+t.test("a full disk does not prevent the reconnect of a main device", async (t) => {
   const { fail, databaseWrites } = brittleDatabase();
   const { directory, store } = await startSingleNode(t, { databaseWrites });
   const session = (sessionId: string): SessionRecord => ({
@@ -57,13 +57,13 @@ t.test("a full disk keeps no main device from reconnecting", async (t) => {
   const login = await directory.login(session("s1"), {
     claim: { label: "name" },
   });
-  if (login.kind !== "entered") throw new Error("a login is entered");
+  if (login.kind !== "entered") throw new Error("the login was not entered");
   const again = { claim: { order: login.order } };
   fail.commit = 1;
   t.match(await directory.login(session("s2"), again), {
     ...{ kind: "entered", order: login.order },
   });
-  t.equal(fail.commit, 0, "it was written all the same, and the write failed");
+  t.equal(fail.commit, 0, "the write was attempted and failed");
   fail.commit = 1;
   await t.rejects(
     directory.login({ ...session("s3"), deviceId: "other" }),
@@ -73,7 +73,7 @@ t.test("a full disk keeps no main device from reconnecting", async (t) => {
   t.match(await sessionsOf(store, "u"), [{ sessionId: "s2" }]);
 });
 
-t.test("a receiver that throws harms no login", async (t) => {
+t.test("a receiver that throws does not affect logins", async (t) => {
   const problems: string[] = [];
   const published: string[] = [];
   const store = await openStore(t, testFolder(t), {
@@ -94,8 +94,8 @@ t.test("a receiver that throws harms no login", async (t) => {
       "n1:1",
     );
   t.equal((await login("s1")).kind, "entered");
-  t.equal((await login("s2")).kind, "entered", "it ends the first one");
+  t.equal((await login("s2")).kind, "entered", "the second login ends the first one");
   t.match(await store.sessionsOf(["u"]), [[{ session: { sessionId: "s2" } }]]);
-  t.same(published, ["presence", "end_session", "presence"], "each event is tried");
-  t.equal(problems.length, 3, "and each failure is reported");
+  t.same(published, ["presence", "end_session", "presence"], "each event is published once");
+  t.equal(problems.length, 3, "each failure is reported");
 });

@@ -1,5 +1,5 @@
-// A node alone, as the wiring of a server puts it together, without a server: the embedded store, a
-// cluster of one, the directory. State: what its listener is told.
+// A single node as the wiring of a server creates it, without the server: the embedded store, a
+// cluster of one node and the session directory. State: the events that its listener received.
 
 import type { Test } from "tap";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
@@ -9,7 +9,7 @@ import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
 import type { ContractNode } from "../../contract/cluster-fixture.ts";
 import { openStore, testFolder } from "./folder.ts";
 
-/** Its store is open, and closed with the test. */
+/** Starts the node. Its store is closed after the test. */
 export async function startSingleNode(
   t: Test,
   over: Partial<EmbeddedOptions> = {},

@@ -1,4 +1,4 @@
-// The codec of stream events: what goes in comes out, and what is newer is refused.
+// The codec of stream events: decoding returns what was encoded, and newer formats are refused.
 
 import {
   STREAM_CONTENT,
@@ -25,7 +25,7 @@ const ENDINGS: (Ending | undefined)[] = [
 ];
 const TEXTS = ["", "a", "äöü", "漢字\u{1F600}", "x".repeat(70_000)];
 
-t.test("every kind of event comes back as it went in", async (t) => {
+t.test("an event of every kind is decoded as it was encoded", async (t) => {
   const target = Buffer.alloc(300_000);
   for (const type of TYPES)
     for (const ending of ENDINGS)
@@ -35,7 +35,10 @@ t.test("every kind of event comes back as it went in", async (t) => {
         const event: StreamEvent = { type, ending, eventId, data, ...place };
         const stream = { key: `2:gruppe-ü${i}`, messageSeq: 2 ** 40 + i };
         const { body, end } = encodeStreamRecord(target, 50, { stream, event });
-        t.ok(end - 50 <= maxStreamRecordBytes(stream, event), "within bounds");
+        t.ok(
+          end - 50 <= maxStreamRecordBytes(stream, event),
+          "the record is within its maximum size",
+        );
         const bytes = target.subarray(50, end);
         t.equal(recordKind(bytes), STREAM_RECORD);
         t.same(decodeStreamRecord(bytes), { stream, event, body: body - 50 });
@@ -43,7 +46,7 @@ t.test("every kind of event comes back as it went in", async (t) => {
       }
 });
 
-t.test("what a newer build wrote is refused", async (t) => {
+t.test("a record of a newer build is refused", async (t) => {
   const target = Buffer.alloc(200);
   const place = { index: 0, timestampMs: 0, eventId: undefined };
   const event = { type: STREAM_END, ending: undefined, data: "", ...place };
@@ -61,7 +64,7 @@ t.test("what a newer build wrote is refused", async (t) => {
   }
 });
 
-t.test("only the interface's stream and tool-call events are kept", async (t) => {
+t.test("only stream events and tool-call events of the interface are kept", async (t) => {
   for (const type of TYPES) t.equal(isStreamType(type), true);
   for (const type of ["", "custom", "___Other"]) t.equal(isStreamType(type), false);
 });

@@ -1,5 +1,5 @@
-// Streams over every state a crash can leave behind: what was acknowledged is there, once, and the
-// producer goes on.
+// Streams after every state that a crash can leave: acknowledged events are stored once, and the
+// producer continues.
 
 import { copyFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
@@ -12,23 +12,23 @@ import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { draftOf } from "../../contract/store-fixture.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
-import { ALL, crashedCopy, journalFiles, openStore, testFolder } from "./folder.ts";
+import { ALL, crashedCopy, openStore, testFolder, walFiles } from "./folder.ts";
 
 const NOW_MS = Date.UTC(2026, 0, 1);
-const at = { clock: () => NOW_MS };
+const OPTIONS = { clock: () => NOW_MS };
 const post =
   (type: string, data = "", over: Partial<StreamDraft> = {}) =>
   (store: Store) =>
     store.streamEvent(eventOf(type, data, over));
-const say = (store: Store) => store.append(draftOf());
+const sendMessage = (store: Store) => store.append(draftOf());
 const second = { clientMsgNo: "s2" };
 
-/** Everything that can happen to streams; the last one stays active. */
+/** Everything that can happen to streams. The last stream stays active. */
 const STORY: readonly ((store: Store) => Promise<unknown>)[] = [
-  say,
+  sendMessage,
   post(STREAM_START, "meta", { eventId: "a" }),
   post(STREAM_CONTENT, "one ", { eventId: "b" }),
-  say,
+  sendMessage,
   post(TOOL, '{"q":1}', { eventId: "c" }),
   post(STREAM_CONTENT, "zwö"),
   post(STREAM_END, "fin", { eventId: "d" }),
@@ -36,13 +36,13 @@ const STORY: readonly ((store: Store) => Promise<unknown>)[] = [
   post(STREAM_CONTENT, "two", second),
   post(STREAM_START, "", { clientMsgNo: "s3", force: true }),
   (store) => store.cancelStream(KEY, "s3"),
-  say,
+  sendMessage,
   post(STREAM_START, "", { clientMsgNo: "s4" }),
   post(STREAM_CONTENT, "go on", { clientMsgNo: "s4", eventId: "e" }),
 ];
 
-/** All that reads show. */
-async function shown(store: Store) {
+/** Reads everything that reads return. */
+async function readEverything(store: Store) {
   const names = ["s", "s2", "s3", "s4"];
   const streams = await Promise.all(names.map((no) => store.stream(KEY, no)));
   const offsets = await Promise.all(
@@ -56,13 +56,13 @@ async function shown(store: Store) {
   return { streams, offsets, messages, active };
 }
 
-/** The retries of a story change nothing, and its active stream goes on. */
-async function goOn(t: Test, store: EmbeddedStore): Promise<void> {
-  const before = await shown(store);
+/** Asserts that retries of the story change nothing and that its active stream continues. */
+async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
+  const before = await readEverything(store);
   const again = { clientMsgNo: "s4", eventId: "e" };
   await store.streamEvent(eventOf(STREAM_CONTENT, "go on", again));
   await store.streamEvent(eventOf(STREAM_CONTENT, "one ", { eventId: "b" }));
-  t.same(await shown(store), before, "a retry changes nothing");
+  t.same(await readEverything(store), before, "a retry changes nothing");
   const { length } = before.messages;
   await store.streamEvent(eventOf(STREAM_CONTENT, "!", { clientMsgNo: "s4" }));
   await store.streamEvent(eventOf(STREAM_END, "", { clientMsgNo: "s4" }));
@@ -78,50 +78,53 @@ async function goOn(t: Test, store: EmbeddedStore): Promise<void> {
   t.equal(store.stats().activeStreamBytes, 0);
 }
 
-const fromTheBeginning = (meta: Map<string, unknown[]>) =>
+const withoutCheckpoint = (meta: Map<string, unknown[]>) =>
   void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
 
-t.test("whatever the database has of it already, a replay gives the same streams", async (t) => {
-  for (let moved = 0; moved <= STORY.length; moved++) {
-    const path = testFolder(t);
-    const store = await openStore(t, path, at);
-    for (const [i, act] of STORY.entries()) {
-      await act(store);
-      if (i + 1 === moved || i + 1 === moved + 3) await store.checkpoint();
+t.test(
+  "a replay restores the same streams, regardless of what the database already has",
+  async (t) => {
+    for (let stored = 0; stored <= STORY.length; stored++) {
+      const path = testFolder(t);
+      const store = await openStore(t, path, OPTIONS);
+      for (const [i, act] of STORY.entries()) {
+        await act(store);
+        if (i + 1 === stored || i + 1 === stored + 3) await store.checkpoint();
+      }
+      const expected = await readEverything(store);
+      const crashed = await crashedCopy(t, path);
+      const unmarked = await crashedCopy(t, path, withoutCheckpoint);
+      for (const copy of [crashed, unmarked]) {
+        const again = await openStore(t, copy, OPTIONS);
+        t.same(await readEverything(again), expected, `${stored} events were in the database`);
+        await assertContinues(t, again);
+        await again.close();
+      }
+      await store.close();
     }
-    const expected = await shown(store);
-    const crashed = await crashedCopy(t, path);
-    const unmarked = await crashedCopy(t, path, fromTheBeginning);
-    for (const copy of [crashed, unmarked]) {
-      const again = await openStore(t, copy, at);
-      t.same(await shown(again), expected, `${moved} were in the database`);
-      await goOn(t, again);
-      await again.close();
-    }
-    await store.close();
-  }
-});
+  },
+);
 
-t.test("a checkpoint cut off between its transactions is done again", async (t) => {
+t.test("a checkpoint that was interrupted between its transactions is repeated", async (t) => {
   const path = testFolder(t);
-  const store = await openStore(t, path, at);
+  const store = await openStore(t, path, OPTIONS);
   for (const act of STORY) await act(store);
-  const expected = await shown(store);
+  const expected = await readEverything(store);
   await store.checkpoint();
   const tables = [
     ["streams", "streamTraces", "streamNames"],
     ["streamsActive", "streamParts"],
   ];
-  for (const lost of [tables[0], tables[1], tables.flat()]) {
-    const copy = await crashedCopy(t, path, fromTheBeginning);
-    await clear(copy, lost ?? []);
-    const again = await openStore(t, copy, at);
-    t.same(await shown(again), expected);
-    await goOn(t, again);
+  for (const emptied of [tables[0], tables[1], tables.flat()]) {
+    const copy = await crashedCopy(t, path, withoutCheckpoint);
+    await clear(copy, emptied ?? []);
+    const again = await openStore(t, copy, OPTIONS);
+    t.same(await readEverything(again), expected);
+    await assertContinues(t, again);
   }
 });
 
-/** Empties tables of a folder nobody has open. */
+/** Empties tables of a folder that no process has open. */
 async function clear(path: string, names: readonly string[]): Promise<void> {
   const env = open({ path: join(path, "lmdb"), maxDbs: 32 });
   for (const name of names) await env.openDB({ name, keyEncoding: "binary" }).clearAsync();
@@ -129,17 +132,17 @@ async function clear(path: string, names: readonly string[]): Promise<void> {
 }
 
 t.test(
-  "a stream in many parts comes back in order, and its parts leave with its end",
+  "a stream with many parts is read in order, and its parts are deleted when it ends",
   async (t) => {
     const path = testFolder(t);
-    const store = await openStore(t, path, at);
+    const store = await openStore(t, path, OPTIONS);
     await store.streamEvent(eventOf(STREAM_START));
     for (let i = 0; i < 30; i++) {
       await store.streamEvent(eventOf(STREAM_CONTENT, `${i} `));
       await store.checkpoint();
     }
     const copy = await crashedCopy(t, path);
-    const again = await openStore(t, copy, at);
+    const again = await openStore(t, copy, OPTIONS);
     const text = Array.from({ length: 30 }, (_, i) => `${i} `).join("");
     t.match(await again.stream(KEY, "s"), { text, nextIndex: 31 });
     t.ok((await countIn(t, copy, "streamParts")) >= 30);
@@ -157,7 +160,7 @@ t.test(
   },
 );
 
-/** Entries in a table of a copy of the folder. */
+/** Returns the number of rows of a table in a copy of the folder. */
 async function countIn(t: Test, path: string, name: string): Promise<number> {
   const copy = await crashedCopy(t, path);
   const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
@@ -166,76 +169,80 @@ async function countIn(t: Test, path: string, name: string): Promise<number> {
   return count;
 }
 
-t.test("a database that is ahead of the journal keeps its streams", async (t) => {
+t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
   const path = testFolder(t);
-  const store = await openStore(t, path, at);
+  const store = await openStore(t, path, OPTIONS);
   for (const act of STORY) await act(store);
-  const expected = await shown(store);
+  const expected = await readEverything(store);
   await store.checkpoint();
   const copy = await crashedCopy(t, path);
-  const [file] = journalFiles(copy);
-  truncateSync(file ?? "", SEGMENT_HEADER_BYTES); // a power cut took what the page cache held
-  const again = await openStore(t, copy, at);
-  t.same(await shown(again), expected);
-  await goOn(t, again);
+  const [file] = walFiles(copy);
+  // A power loss removed the content of the page cache.
+  truncateSync(file ?? "", SEGMENT_HEADER_BYTES);
+  const again = await openStore(t, copy, OPTIONS);
+  t.same(await readEverything(again), expected);
+  await assertContinues(t, again);
 });
 
-t.test("old segments that were not deleted yet repeat nothing of a stream", async (t) => {
+t.test("old segments that are not deleted yet repeat no event of a stream", async (t) => {
   const path = testFolder(t);
-  const store = await openStore(t, path, { ...at, segmentBytes: 64 });
+  const store = await openStore(t, path, { ...OPTIONS, segmentBytes: 64 });
   for (const act of STORY) await act(store);
   const before = await crashedCopy(t, path);
-  const expected = await shown(store);
+  const expected = await readEverything(store);
   await store.checkpoint();
-  const after = await crashedCopy(t, path, fromTheBeginning);
-  for (const file of journalFiles(before)) copyFileSync(file, file.replace(before, after));
-  const again = await openStore(t, after, at);
-  t.same(await shown(again), expected);
-  await goOn(t, again);
+  const after = await crashedCopy(t, path, withoutCheckpoint);
+  for (const file of walFiles(before)) copyFileSync(file, file.replace(before, after));
+  const again = await openStore(t, after, OPTIONS);
+  t.same(await readEverything(again), expected);
+  await assertContinues(t, again);
 });
 
-t.test("a journal that skips events of a stream refuses to start", async (t) => {
+t.test("a WAL that skips events of a stream prevents a start", async (t) => {
   const path = testFolder(t);
-  const store = await openStore(t, path, at);
+  const store = await openStore(t, path, OPTIONS);
   await store.streamEvent(eventOf(STREAM_START));
   await store.streamEvent(eventOf(STREAM_CONTENT, "a"));
   await store.checkpoint();
   await store.streamEvent(eventOf(STREAM_CONTENT, "b"));
   const copy = await crashedCopy(t, path);
   await clear(copy, ["streamsActive"]);
-  const refused = openStore(t, copy, at);
+  const refused = openStore(t, copy, OPTIONS);
   await t.rejects(refused, { code: "internal", message: /skips events/ });
 });
 
-t.test("the count of red dots is exact after a crash, wherever the head comes from", async (t) => {
-  const path = testFolder(t);
-  const store = await openStore(t, path, at);
-  const quiet = { header: { noPersist: false, redDot: false } };
-  const send = async (to: Store) => {
-    await to.append(draftOf());
-    await to.append(draftOf(quiet));
-    await to.append(draftOf({ expireS: 60 }));
-    await to.streamEvent(eventOf(STREAM_START, "", { force: true, clientMsgNo: `n${sent++}` }));
-  };
-  let sent = 0;
-  await send(store);
-  await store.checkpoint();
-  const half = statSync(journalFiles(path)[0] ?? "").size;
-  await send(store);
-  const behind = await crashedCopy(t, path);
-  await store.checkpoint();
-  const repeated = await crashedCopy(t, path, fromTheBeginning);
-  const ahead = await crashedCopy(t, path);
-  truncateSync(journalFiles(ahead)[0] ?? "", SEGMENT_HEADER_BYTES);
-  const halfAhead = await crashedCopy(t, path, fromTheBeginning);
-  truncateSync(journalFiles(halfAhead)[0] ?? "", half);
-  for (const copy of [behind, repeated, ahead, halfAhead]) {
-    const again = await openStore(t, copy, at);
-    await send(again);
-    await again.close();
-    const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
-    const heads = env.openDB<number[], string>({ name: "heads" });
-    t.same(heads.get(KEY), [2, 1, 12, 6]);
-    await env.close();
-  }
-});
+t.test(
+  "the number of messages with a red dot is exact after a crash, wherever the head was stored",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path, OPTIONS);
+    const quiet = { header: { noPersist: false, redDot: false } };
+    const send = async (to: Store) => {
+      await to.append(draftOf());
+      await to.append(draftOf(quiet));
+      await to.append(draftOf({ expireS: 60 }));
+      await to.streamEvent(eventOf(STREAM_START, "", { force: true, clientMsgNo: `n${sent++}` }));
+    };
+    let sent = 0;
+    await send(store);
+    await store.checkpoint();
+    const half = statSync(walFiles(path)[0] ?? "").size;
+    await send(store);
+    const beforeCheckpoint = await crashedCopy(t, path);
+    await store.checkpoint();
+    const repeated = await crashedCopy(t, path, withoutCheckpoint);
+    const ahead = await crashedCopy(t, path);
+    truncateSync(walFiles(ahead)[0] ?? "", SEGMENT_HEADER_BYTES);
+    const halfAhead = await crashedCopy(t, path, withoutCheckpoint);
+    truncateSync(walFiles(halfAhead)[0] ?? "", half);
+    for (const copy of [beforeCheckpoint, repeated, ahead, halfAhead]) {
+      const again = await openStore(t, copy, OPTIONS);
+      await send(again);
+      await again.close();
+      const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
+      const heads = env.openDB<number[], string>({ name: "heads" });
+      t.same(heads.get(KEY), [2, 1, 12, 6]);
+      await env.close();
+    }
+  },
+);

@@ -1,4 +1,4 @@
-// Streams under bounds, writes that fail, slow disks, and time.
+// Streams with size limits, failed writes, slow disks and a retention time.
 
 import { join } from "node:path";
 import { open } from "lmdb";
@@ -12,6 +12,7 @@ import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import { ALL, crashedCopy, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
 
+/** Returns calls that post events to a store. */
 function producer(store: EmbeddedStore) {
   const post =
     (type: string) =>
@@ -25,7 +26,7 @@ function producer(store: EmbeddedStore) {
   };
 }
 
-t.test("a stream takes so much data and no more", async (t) => {
+t.test("a stream that has reached its size limit accepts no more data", async (t) => {
   const path = testFolder(t);
   const over = { maxStreamBytes: 9 };
   const store = await openStore(t, path, over);
@@ -37,15 +38,15 @@ t.test("a stream takes so much data and no more", async (t) => {
   t.equal(await codeOf(content("123")), "too_large");
   t.equal(await codeOf(end("123")), "too_large");
   await content("");
-  t.equal(await codeOf(content("")), "too_large", "empty ones count too");
+  t.equal(await codeOf(content("")), "too_large", "empty events count too");
   t.match(await store.stream(KEY, "s"), { text: "äöü", nextIndex: 3 });
   const again = await openStore(t, await crashedCopy(t, path), over);
   const late = producer(again);
-  t.equal(await codeOf(late.content("1")), "too_large", "after a restart");
+  t.equal(await codeOf(late.content("1")), "too_large", "the limit is the same after a restart");
   t.match(await late.end(), { state: "closed" });
 });
 
-t.test("a stream of the very bound ends without data", async (t) => {
+t.test("a stream that has exactly reached its size limit can end without data", async (t) => {
   const store = await openStore(t, testFolder(t), { maxStreamBytes: 2 });
   const { start, content, end } = producer(store);
   await start();
@@ -55,31 +56,31 @@ t.test("a stream of the very bound ends without data", async (t) => {
 });
 
 t.test(
-  "above the memory of all streams starts and content are refused as overloaded; ends and what they free are not",
+  "above the memory limit of all streams, starts and content are refused with `overloaded`, and ends are accepted and free memory",
   async (t) => {
     const store = await openStore(t, testFolder(t), {
       maxActiveStreamBytes: 20_000,
     });
     const { start, content, end } = producer(store);
     await start();
-    let taken = 0;
-    while ((await codeOf(content("x".repeat(100)))) === undefined) taken++;
-    t.ok(taken > 10 && taken < 100, `${taken} were taken`);
+    let accepted = 0;
+    while ((await codeOf(content("x".repeat(100)))) === undefined) accepted++;
+    t.ok(accepted > 10 && accepted < 100, `${accepted} events were accepted`);
     t.equal(await codeOf(content("x".repeat(100))), "overloaded");
     const other = { channel: { id: "h", type: 2 } } as const;
     t.equal(await codeOf(start("y".repeat(200), other)), "overloaded");
-    const held = store.stats().activeStreamBytes;
-    t.ok(held > 19_000 && held <= 20_000, `${held} bytes`);
+    const heldBytes = store.stats().activeStreamBytes;
+    t.ok(heldBytes > 19_000 && heldBytes <= 20_000, `the streams use ${heldBytes} bytes`);
     t.equal(store.stats().activeStreams, 1);
     await end("fin");
     await store.checkpoint();
     t.match(store.stats(), { activeStreams: 0, activeStreamBytes: 0 });
     t.match(await start("y".repeat(200), other), { state: "active" });
-    t.equal((await store.stream(KEY, "s"))?.text.length, taken * 100);
+    t.equal((await store.stream(KEY, "s"))?.text.length, accepted * 100);
   },
 );
 
-t.test("events count among what the journal holds", async (t) => {
+t.test("events of streams count against the limits of the memtable", async (t) => {
   const store = await openStore(t, testFolder(t), { maxMemtableRecords: 10 });
   const { start, content } = producer(store);
   await start();
@@ -88,14 +89,18 @@ t.test("events count among what the journal holds", async (t) => {
   t.equal(store.stats().memtableRecords, 10);
   t.equal(await codeOf(store.append(draftOf())), "overloaded");
   t.equal(await codeOf(store.cancelStream(KEY, "s")), "overloaded");
-  t.equal(await store.interruptStreams(Date.now() + 1000), 1, "silent streams end all the same");
+  t.equal(
+    await store.interruptStreams(Date.now() + 1000),
+    1,
+    "silent streams are ended even if the memtable is full",
+  );
   await store.checkpoint();
   t.equal(store.stats().memtableRecords, 0);
   t.equal(store.stats().memtableBytes, 0);
   await store.append(draftOf());
 });
 
-t.test("what no record can hold is refused alone", async (t) => {
+t.test("an event that does not fit in a record is refused alone", async (t) => {
   const store = await openStore(t, testFolder(t));
   const long = "n".repeat(301);
   const codes = await Promise.all(
@@ -132,7 +137,7 @@ t.test("what no record can hold is refused alone", async (t) => {
   t.equal((await store.stream(key, longest))?.text.length, 1000);
 });
 
-t.test("a failed write takes streams back exactly", async (t) => {
+t.test("a failed write leaves streams exactly as they were", async (t) => {
   const { fail, files } = brittleFiles();
   const path = testFolder(t);
   const events: ClusterEvent[] = [];
@@ -163,11 +168,11 @@ t.test("a failed write takes streams back exactly", async (t) => {
   t.same(await store.stream(KEY, "s"), before);
   t.equal(await store.stream(KEY, "s2"), undefined);
   t.same(await store.activeStream(KEY), before);
-  t.equal(events.length, length, "nothing was told");
+  t.equal(events.length, length, "no event was published");
   t.same(store.stats(), stats);
   fail.write = 1;
   const silent = () => store.interruptStreams(time.nowMs);
-  t.equal(await codeOf(silent()), "unavailable", "it counts as silent still");
+  t.equal(await codeOf(silent()), "unavailable", "the stream still counts as silent");
   t.match(await content(" more", { eventId: "b" }), { verdict: "done" });
   t.match(await start("", s2), { verdict: "running" });
   t.equal((await store.append(retryOf("m"))).messageSeq, 2);
@@ -179,7 +184,7 @@ t.test("a failed write takes streams back exactly", async (t) => {
   t.same(await seqsIn(again), [1, 2, 3]);
 });
 
-/** A store that waits for a disk that is as slow, or as broken, as the test says. */
+/** Starts a store on a disk that is slow or broken when the test wants it. */
 async function onSlowDisk(t: Test) {
   const { fail, files } = brittleFiles();
   const waiting: (() => void)[] = [];
@@ -199,38 +204,38 @@ async function onSlowDisk(t: Test) {
   });
   await store.start();
   t.teardown(() => store.close());
-  const go = () => {
+  const releaseSyncs = () => {
     slow.on = false;
     for (const next of waiting.splice(0)) next();
   };
-  const turn = () => new Promise(setImmediate);
-  return { fail, slow, events, store, go, turn };
+  const nextTurn = () => new Promise(setImmediate);
+  return { fail, slow, events, store, releaseSyncs, nextTurn };
 }
 
 t.test(
-  "on a slow disk nothing is shown, told or answered before it is there, retries included",
+  "on a slow disk nothing is shown, published or answered before it is on the disk, retries included",
   async (t) => {
-    const { slow, events, store, go, turn } = await onSlowDisk(t);
+    const { slow, events, store, releaseSyncs, nextTurn } = await onSlowDisk(t);
     const { start, content, end } = producer(store);
     await start();
     slow.on = true;
     const answers: string[] = [];
-    const note = (name: string) => () => void answers.push(name);
-    const calls = [content("a", { eventId: "a" }).then(note("content"))];
-    await turn();
-    calls.push(content("a", { eventId: "a" }).then(note("retry")));
-    calls.push(end().then(note("end")));
-    await turn();
+    const record = (name: string) => () => void answers.push(name);
+    const calls = [content("a", { eventId: "a" }).then(record("content"))];
+    await nextTurn();
+    calls.push(content("a", { eventId: "a" }).then(record("retry")));
+    calls.push(end().then(record("end")));
+    await nextTurn();
     calls.push(content("late").then(({ verdict }) => void answers.push(verdict)));
-    await turn();
-    await turn();
+    await nextTurn();
+    await nextTurn();
     t.same(answers, []);
     t.equal(events.length, 2);
     t.match(await store.activeStream(KEY), { text: "", nextIndex: 1 });
     t.match(await store.streamTextOffset(KEY, "s", 2), undefined);
     await store.checkpoint();
-    t.equal(store.stats().activeStreams, 1, "the end is not there yet");
-    go();
+    t.equal(store.stats().activeStreams, 1, "the end is not on the disk yet");
+    releaseSyncs();
     await Promise.all(calls);
     t.same(answers, ["content", "retry", "end", "closed"]);
     t.match(await store.stream(KEY, "s"), { text: "a", state: "closed" });
@@ -239,21 +244,21 @@ t.test(
   },
 );
 
-t.test("a failed fsync takes every uncommitted event back", async (t) => {
-  const { fail, slow, events, store, go, turn } = await onSlowDisk(t);
+t.test("a failed fsync rolls back every uncommitted event", async (t) => {
+  const { fail, slow, events, store, releaseSyncs, nextTurn } = await onSlowDisk(t);
   const { start, content, end } = producer(store);
   await start();
   await content("kept");
   const before = await store.stream(KEY, "s");
   slow.on = true;
   const calls = [codeOf(content("lost"))];
-  await turn();
+  await nextTurn();
   calls.push(codeOf(content("lost too")), codeOf(end()));
-  await turn();
+  await nextTurn();
   calls.push(codeOf(start("", { clientMsgNo: "s2" })));
-  await turn();
+  await nextTurn();
   fail.sync = true;
-  go();
+  releaseSyncs();
   t.same(await Promise.all(calls), Array(4).fill("unavailable"));
   t.same(await store.stream(KEY, "s"), before);
   t.equal(await store.stream(KEY, "s2"), undefined);
@@ -261,7 +266,7 @@ t.test("a failed fsync takes every uncommitted event back", async (t) => {
 });
 
 t.test(
-  "with a retention time a stream leaves with its message, but not before it is over",
+  "with a retention time, a stream is removed with its message, but not before it has ended",
   async (t) => {
     const path = testFolder(t);
     const time = { nowMs: Date.UTC(2026, 0, 1) };
@@ -276,7 +281,7 @@ t.test(
     await content("long ", s2);
     await store.checkpoint();
     time.nowMs += 60_000;
-    t.equal(await store.stream(KEY, "s"), undefined, "hidden at once");
+    t.equal(await store.stream(KEY, "s"), undefined, "an expired stream is hidden at once");
     t.equal(await store.streamTextOffset(KEY, "s", 0), undefined);
     t.equal(await store.sweep(), 1);
     await content("lived", s2);
@@ -285,7 +290,7 @@ t.test(
     t.match(await store.stream(KEY, "s2"), { text: "long lived" });
     t.equal((await store.readMessages(KEY, ALL)).messages.length, 0);
     await end("", s2);
-    t.equal(await store.sweep(), 0, "the database does not have its end");
+    t.equal(await store.sweep(), 0, "the database does not have the end of the stream");
     await store.checkpoint();
     t.equal(await store.sweep(), 1);
     const copy = await crashedCopy(t, path);
@@ -297,7 +302,7 @@ t.test(
   },
 );
 
-t.test("streams that go on during checkpoints keep every event in order", async (t) => {
+t.test("streams that continue during checkpoints keep every event in order", async (t) => {
   const store = await openStore(t, testFolder(t), {
     ...{ checkpointMs: 1, segmentBytes: 4096 },
   });
@@ -310,8 +315,8 @@ t.test("streams that go on during checkpoints keep every event in order", async 
       const chunks = Array.from({ length: 5 }, (_, j) => `${i}.${j} `);
       await Promise.all(chunks.map((chunk) => content(chunk, over)));
       text += chunks.join("");
-      const found = await store.stream(KEY, `s${n}`);
-      if (found?.text !== text) t.fail(`${i}: ${found?.text}`);
+      const stream = await store.stream(KEY, `s${n}`);
+      if (stream?.text !== text) t.fail(`${i}: ${stream?.text}`);
     }
     await end("", over);
     t.match(await store.stream(KEY, `s${n}`), { text, state: "closed" });

@@ -1,11 +1,11 @@
-// UnreadCounter messages that expire: no row of them is read twice for one call.
+// Counts of unread messages that expire read each of their rows at most once per call.
 
 import { UnreadCounter } from "../../../src/store/embedded/steps/unread.ts";
 import { t } from "../../support/suite.ts";
 
 t.test("rows of messages that expire are read once, newest first", (t) => {
   const rows = 100_000;
-  let taken = 0;
+  let readRows = 0;
   const state = { number: 1, head: rows, headCounted: 0, active: undefined };
   const unread = new UnreadCounter({
     clock: () => 0,
@@ -14,15 +14,15 @@ t.test("rows of messages that expire are read once, newest first", (t) => {
       recordFrom: (_, seq) => ({ seq, timestampMs: 0, counted: 0, isCounted: false }) as const,
       *expiringNewestFirst(_, fromSeq) {
         for (let seq = rows; seq >= fromSeq; seq--) {
-          taken++;
+          readRows++;
           yield { seq, timestampMs: 0, expiresAtMs: seq > 50_000 ? 1 : 0 };
         }
       },
     },
   });
   t.equal(unread.count(state, 0), 1000);
-  t.equal(taken, 1000);
+  t.equal(readRows, 1000);
   t.equal(unread.positionOf(state, 5, 0), rows - 5);
-  t.equal(taken, 2000);
+  t.equal(readRows, 2000);
   t.end();
 });

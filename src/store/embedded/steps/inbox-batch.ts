@@ -210,8 +210,8 @@ export class InboxBatch {
    */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);
-    const known = this.#remaining.get(name);
-    if (known !== undefined) return known;
+    const existing = this.#remaining.get(name);
+    if (existing !== undefined) return existing;
     const { commandLeft, commandCopies } = this.#tables;
     const row = copies === undefined ? commandLeft.getBinaryFast(command) : undefined;
     const count =

@@ -1,4 +1,4 @@
-// Frames one behind another: what was given out of one stays as it was, however much follows.
+// Frames in one buffer: a slice of a frame stays unchanged when further frames are written.
 
 import { Frame } from "../../../../src/store/embedded/engine/frame.ts";
 import { FRAME_HEADER_BYTES } from "../../../../src/store/embedded/engine/segment.ts";
@@ -6,7 +6,7 @@ import { t } from "../../../support/suite.ts";
 
 const LENGTH_BYTES = 4;
 
-/** Adds a record of `size` bytes `fill`; where it stands. */
+/** Adds a record of `size` bytes with the value `fill`. Returns its slice. */
 function add(frame: Frame, size: number, fill: number): Buffer {
   const start = frame.reserve(size);
   const record = frame.bytes.subarray(start, start + size).fill(fill);
@@ -14,7 +14,7 @@ function add(frame: Frame, size: number, fill: number): Buffer {
   return record;
 }
 
-/** The records of a frame's bytes. */
+/** Returns the records of a frame. */
 function recordsOf(bytes: Buffer | undefined): Buffer[] {
   const records: Buffer[] = [];
   let at = FRAME_HEADER_BYTES;
@@ -26,19 +26,20 @@ function recordsOf(bytes: Buffer | undefined): Buffer[] {
   return records;
 }
 
-t.test("what stands in a frame stays, however much follows", async (t) => {
+t.test("records of a frame stay unchanged when further frames are written", async (t) => {
   const frame = new Frame();
-  const given: { readonly record: Buffer; readonly copy: Buffer }[] = [];
+  const slices: { readonly record: Buffer; readonly copy: Buffer }[] = [];
   for (let n = 0; n < 400; n++) {
-    // Sizes that leave any room at the end of a buffer, and frames larger than one.
+    // Sizes that leave any number of bytes at the end of a buffer, and frames that are larger than
+    // a buffer.
     const sizes = [1 + ((n * 7919) % 9000), n % 50 === 7 ? 700_000 : 3, n % 5];
     frame.begin(n % 3 === 0 ? 0 : sizes.reduce((sum, size) => sum + size));
-    t.equal(frame.finish(), undefined, "nothing was added");
+    t.equal(frame.finish(), undefined, "the frame has no record yet");
     const records = sizes.map((size) => add(frame, size, n % 256));
     const written = frame.finish();
     t.same(recordsOf(written), records, `frame ${n}`);
     for (const record of [...records, ...recordsOf(written)])
-      given.push({ record, copy: Buffer.from(record) });
+      slices.push({ record, copy: Buffer.from(record) });
   }
-  t.ok(given.every(({ record, copy }) => record.equals(copy)));
+  t.ok(slices.every(({ record, copy }) => record.equals(copy)));
 });

@@ -1,5 +1,5 @@
-// The map of client message numbers of all channels. Imports the memtable itself: no call of the
-// store shows whether two names share a hash, nor what is still held.
+// The memtable's index of client message numbers. Imports the memtable itself, because no call of
+// the store shows whether two names share a hash, or what is still in memory.
 
 import type { Message } from "../../../../src/broker/model.ts";
 import { hashText } from "../../../../src/lib/text-hash.ts";
@@ -17,7 +17,7 @@ import {
 import { t } from "../../../support/suite.ts";
 
 const KEYS = 10;
-const BOUNDS = { maxBytes: 2 ** 30, maxRecords: 2 ** 30 };
+const LIMITS = { maxBytes: 2 ** 30, maxRecords: 2 ** 30 };
 
 interface Name {
   readonly key: string;
@@ -29,7 +29,7 @@ const named = (i: number): Name => ({
   ...{ key: `2:${i % KEYS}`, fromUid: `u${i % 7}`, clientMsgNo: `n${i}` },
 });
 
-/** Takes in one more message of that name. */
+/** Assigns another message with this name. */
 function assign(memtable: Memtable, name: Name): MemtableRecord {
   const channel = memtable.channel(name.key);
   const message: Message = {
@@ -54,92 +54,99 @@ function assign(memtable: Memtable, name: Name): MemtableRecord {
   return memtable.assign(channel, stored, { bytes, start: 0, end });
 }
 
-/** Two texts whose hashes are the same behind `before`. */
-function sharing(before?: number): readonly [string, string] {
+/** Returns two texts that have the same hash after `prefixHash`. */
+function textsWithSameHash(prefixHash?: number): readonly [string, string] {
   const texts = new Map<number, string>();
   for (let i = 0; ; i++) {
     const text = `${i}-${Math.imul(i, 0x9e3779b1)}`;
-    const hash = hashText(text, before);
-    const other = texts.get(hash);
-    if (other !== undefined) return [other, text];
+    const hash = hashText(text, prefixHash);
+    const earlier = texts.get(hash);
+    if (earlier !== undefined) return [earlier, text];
     texts.set(hash, text);
   }
 }
 
-t.test("names that share a hash are told apart", async (t) => {
-  const one = { key: "2:k", fromUid: "u", clientMsgNo: "n" };
-  const behindKey = hashText(one.key);
-  const behindUid = hashText(one.fromUid, behindKey);
+t.test("names that share a hash are distinguished", async (t) => {
+  const base = { key: "2:k", fromUid: "u", clientMsgNo: "n" };
+  const hashAfterKey = hashText(base.key);
+  const hashAfterUid = hashText(base.fromUid, hashAfterKey);
   const pairs = {
-    key: sharing(),
-    fromUid: sharing(behindKey),
-    clientMsgNo: sharing(behindUid),
+    key: textsWithSameHash(),
+    fromUid: textsWithSameHash(hashAfterKey),
+    clientMsgNo: textsWithSameHash(hashAfterUid),
   };
   for (const [field, [a, b]] of Object.entries(pairs)) {
-    const memtable = new Memtable(() => undefined, BOUNDS);
-    const names = [a, b].map((text) => ({ ...one, [field]: text }));
+    const memtable = new Memtable(() => undefined, LIMITS);
+    const names = [a, b].map((text) => ({ ...base, [field]: text }));
     const [first, second] = names.map((name) => assign(memtable, name));
     if (first === undefined || second === undefined) return;
-    t.equal(first.hash, second.hash, `${field}: one hash`);
-    const finds = (...wanted: readonly (MemtableRecord | undefined)[]) =>
-      names.every((name, i) => memtable.find(name) === wanted[i]);
-    t.ok(finds(first, second), `${field}: each finds its own`);
+    t.equal(first.hash, second.hash, `${field}: both have the same hash`);
+    const finds = (...expected: readonly (MemtableRecord | undefined)[]) =>
+      names.every((name, i) => memtable.find(name) === expected[i]);
+    t.ok(finds(first, second), `${field}: each name finds its own record`);
     memtable.rollBack(first);
-    t.ok(finds(undefined, second), `${field}: the older is gone`);
+    t.ok(finds(undefined, second), `${field}: the older record is no longer found`);
     memtable.rollBack(second);
-    t.ok(finds(undefined, undefined), `${field}: the newer is gone`);
+    t.ok(finds(undefined, undefined), `${field}: the newer record is no longer found`);
   }
 });
 
-t.test("of those with one name the newest that is left is found", async (t) => {
-  const memtable = new Memtable(() => undefined, BOUNDS);
+t.test("the newest remaining record with a name is found", async (t) => {
+  const memtable = new Memtable(() => undefined, LIMITS);
   const [oldest, middle, newest] = Array.from({ length: 3 }, () => assign(memtable, named(0)));
   if (middle === undefined || newest === undefined) return;
   memtable.rollBack(middle);
-  t.equal(memtable.find(named(0)), newest, "the newest");
+  t.equal(memtable.find(named(0)), newest, "the newest record is found");
   memtable.rollBack(newest);
-  t.equal(memtable.find(named(0)), oldest, "the oldest");
+  t.equal(memtable.find(named(0)), oldest, "the oldest record is found");
 });
 
-t.test("a flush lets go of what was committed when it began, also of the numbers", async (t) => {
-  const memtable = new Memtable(() => undefined, BOUNDS);
-  const some = (from: number) =>
-    Array.from({ length: 150 }, (_, i) => assign(memtable, named(from + i)));
-  const early = some(0);
-  for (const record of early) memtable.commit(record);
-  const uncommitted = some(200);
-  const flush = memtable.startFlush();
-  const late = uncommitted.slice(0, 100);
-  for (const record of late) memtable.commit(record);
-  finish(memtable, flush);
-  t.equal(
-    count(early, (_, i) => memtable.find(named(i)) === undefined),
-    150,
-    "what was flushed is gone",
-  );
-  t.equal(
-    count(uncommitted, (record, i) => memtable.find(named(200 + i)) === record),
-    150,
-    "what was not committed in time is found",
-  );
-  const rest = memtable.startFlush().flatMap(({ log }) => log);
-  t.same(new Set(rest), new Set(late), "and is what comes next");
-  for (const record of uncommitted.slice(100)) memtable.rollBack(record);
-  const heads = flush.map(({ channel }) => channel);
-  t.ok(
-    heads.every(({ assigned, head }) => assigned === head),
-    "seqs rolled back are given again",
-  );
-  t.ok(
-    heads.every(({ counted, headCounted }) => counted === headCounted),
-    "and are not counted",
-  );
-  finish(memtable, memtable.startFlush());
-  t.same([memtable.records, memtable.bytes], [0, 0], "nothing is held");
-});
+t.test(
+  "a flush drops the records that were committed when it began, and their numbers",
+  async (t) => {
+    const memtable = new Memtable(() => undefined, LIMITS);
+    const assignFrom = (from: number) =>
+      Array.from({ length: 150 }, (_, i) => assign(memtable, named(from + i)));
+    const early = assignFrom(0);
+    for (const record of early) memtable.commit(record);
+    const uncommitted = assignFrom(200);
+    const flush = memtable.startFlush();
+    const late = uncommitted.slice(0, 100);
+    for (const record of late) memtable.commit(record);
+    finish(memtable, flush);
+    t.equal(
+      count(early, (_, i) => memtable.find(named(i)) === undefined),
+      150,
+      "flushed records are no longer found",
+    );
+    t.equal(
+      count(uncommitted, (record, i) => memtable.find(named(200 + i)) === record),
+      150,
+      "records that were not committed when the flush began are found",
+    );
+    const next = memtable.startFlush().flatMap(({ log }) => log);
+    t.same(
+      new Set(next),
+      new Set(late),
+      "the next flush contains the records that were committed meanwhile",
+    );
+    for (const record of uncommitted.slice(100)) memtable.rollBack(record);
+    const channels = flush.map(({ channel }) => channel);
+    t.ok(
+      channels.every(({ assigned, head }) => assigned === head),
+      "seqs that were rolled back are assigned again",
+    );
+    t.ok(
+      channels.every(({ counted, headCounted }) => counted === headCounted),
+      "messages that were rolled back are not counted",
+    );
+    finish(memtable, memtable.startFlush());
+    t.same([memtable.records, memtable.bytes], [0, 0], "the memtable is empty");
+  },
+);
 
-t.test("what is committed while a flush lets go is in the next one, once", async (t) => {
-  const memtable = new Memtable(() => undefined, BOUNDS);
+t.test("a record that is committed while a flush finishes is in the next flush once", async (t) => {
+  const memtable = new Memtable(() => undefined, LIMITS);
   let next = 0;
   const commitInEach = () => {
     for (let i = 0; i < KEYS; i++) memtable.commit(assign(memtable, named(next++)));
@@ -147,12 +154,12 @@ t.test("what is committed while a flush lets go is in the next one, once", async
   commitInEach();
   for (const _ of memtable.finishFlush(memtable.startFlush())) commitInEach();
   const flush = memtable.startFlush();
-  t.equal(flush.length, KEYS, "each channel once");
-  const seqs = flush.map(({ log }) => log.map((one) => one.messageSeq));
-  const wanted = Array.from({ length: KEYS }, (_, i) => i + 2);
+  t.equal(flush.length, KEYS, "each channel is in the flush once");
+  const seqs = flush.map(({ log }) => log.map((record) => record.messageSeq));
+  const expectedSeqs = Array.from({ length: KEYS }, (_, i) => i + 2);
   t.ok(
-    seqs.every((ofOne) => ofOne.join() === wanted.join()),
-    "each message once",
+    seqs.every((channelSeqs) => channelSeqs.join() === expectedSeqs.join()),
+    "each message is in the flush once",
   );
 });
 
@@ -162,7 +169,7 @@ function finish(memtable: Memtable, flush: readonly ChannelFlush[]): void {
 
 function count(
   records: readonly MemtableRecord[],
-  isOne: (record: MemtableRecord, i: number) => boolean,
+  isCounted: (record: MemtableRecord, i: number) => boolean,
 ): number {
-  return records.filter(isOne).length;
+  return records.filter(isCounted).length;
 }

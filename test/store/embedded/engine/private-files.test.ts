@@ -1,4 +1,4 @@
-// Who else on the machine can read what the store writes: nobody.
+// The files of the store are readable only by its own user.
 
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { draftOf } from "../../../contract/store-fixture.ts";
 import { t } from "../../../support/suite.ts";
 import { openStore, testFolder } from "../folder.ts";
 
-/** Path → permissions of all that is in the folder, itself included. */
+/** Returns the permissions of everything in the folder by path, including the folder itself. */
 function permissionsIn(folder: string): Map<string, string> {
   const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
   return new Map(
@@ -19,18 +19,18 @@ function permissionsIn(folder: string): Map<string, string> {
 }
 
 function assertPrivate(t: Test, folder: string): void {
-  const found = permissionsIn(folder);
-  for (const name of ["", "journal", "lmdb"]) t.equal(found.get(name), "700");
-  const files = [...found].filter(([name]) => name.includes("."));
+  const permissions = permissionsIn(folder);
+  for (const name of ["", "journal", "lmdb"]) t.equal(permissions.get(name), "700");
+  const files = [...permissions].filter(([name]) => name.includes("."));
   for (const [name, mode] of files) t.equal(mode, "600", name);
-  t.equal(found.get("heartbeat"), "600");
-  t.equal(found.size, files.length + 4, "nothing else is there");
+  t.equal(permissions.get("heartbeat"), "600");
+  t.equal(permissions.size, files.length + 4, "the folder contains nothing else");
   t.ok(files.some(([name]) => name.endsWith(".log")));
   t.ok(files.some(([name]) => name.endsWith("data.mdb")));
   t.ok(files.some(([name]) => name.endsWith("lock.mdb")));
 }
 
-t.test("a new folder and all that is written is private", async (t) => {
+t.test("a new folder and all its files are private", async (t) => {
   const before = process.umask(0);
   t.teardown(() => process.umask(before));
   const path = join(testFolder(t), "new", "data");
@@ -39,7 +39,7 @@ t.test("a new folder and all that is written is private", async (t) => {
   assertPrivate(t, path);
 });
 
-t.test("a folder that was open to others is closed by a start", async (t) => {
+t.test("a folder that other users could read is private after a start", async (t) => {
   const path = testFolder(t);
   const options = { segmentBytes: 64 };
   const first = await openStore(t, path, options);
@@ -57,7 +57,7 @@ t.test("a shared folder around the data stays shared", async (t) => {
   mkdirSync(path);
   chmodSync(path, 0o1777);
   await openStore(t, path);
-  const found = permissionsIn(path);
-  t.equal(found.get(""), "1777");
-  t.equal(found.get("lmdb"), "700");
+  const permissions = permissionsIn(path);
+  t.equal(permissions.get(""), "1777");
+  t.equal(permissions.get("lmdb"), "700");
 });

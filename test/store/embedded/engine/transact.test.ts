@@ -1,6 +1,6 @@
-// Steps inside a transaction: what one reads and writes is one, one that fails leaves nothing, and
-// a folder that has another owner takes none. Private: at a door only the answers of the nouns'
-// steps show.
+// Steps inside a transaction: nothing changes between the reads and writes of a step, a step that
+// fails writes nothing, and no step runs in a folder with another owner. Uses private files,
+// because calls of the store show only the results of their own steps.
 
 import { join } from "node:path";
 import type { Test } from "tap";
@@ -32,26 +32,29 @@ async function openOwned(t: Test) {
   return { tables, fail, count, put, losses: () => lost };
 }
 
-t.test("steps issued at once follow each other, each reads what is written before", async (t) => {
-  const { tables, count, put } = await openOwned(t);
-  const [, ...answers] = await Promise.all([
-    commit(tables, () => put(100)),
-    ...Array.from({ length: 50 }, () =>
-      transact(tables, () => {
-        const before = count();
-        put(before + 1);
-        return before;
-      }),
-    ),
-  ]);
-  t.same(
-    answers,
-    Array.from({ length: 50 }, (_, i) => 100 + i),
-  );
-  t.equal(count(), 150);
-});
+t.test(
+  "steps that are issued at once run one after the other, and each reads what the earlier ones wrote",
+  async (t) => {
+    const { tables, count, put } = await openOwned(t);
+    const [, ...results] = await Promise.all([
+      commit(tables, () => put(100)),
+      ...Array.from({ length: 50 }, () =>
+        transact(tables, () => {
+          const before = count();
+          put(before + 1);
+          return before;
+        }),
+      ),
+    ]);
+    t.same(
+      results,
+      Array.from({ length: 50 }, (_, i) => 100 + i),
+    );
+    t.equal(count(), 150);
+  },
+);
 
-t.test("a step that throws writes nothing, and those beside it are done", async (t) => {
+t.test("a step that throws writes nothing, and the other steps are not affected", async (t) => {
   const { tables, count, put } = await openOwned(t);
   const refused = new BrokerError("too_large");
   const calls = [
@@ -73,7 +76,7 @@ t.test("a step that throws writes nothing, and those beside it are done", async 
   t.equal(count(), 1);
 });
 
-t.test("a commit that fails writes nothing and says so", async (t) => {
+t.test("a failed commit writes nothing and rejects", async (t) => {
   const { tables, fail, count, put } = await openOwned(t);
   fail.commit = 1;
   await t.rejects(
@@ -85,9 +88,10 @@ t.test("a commit that fails writes nothing and says so", async (t) => {
   t.equal(count(), 2);
 });
 
-t.test("no step runs in a folder that another process took", async (t) => {
+t.test("no step runs in a folder that another process has acquired", async (t) => {
   const { tables, count, put, losses } = await openOwned(t);
-  tables.env.transactionSync(() => tables.fence.next()); // as another process that takes the folder
+  // As another process that acquires the folder.
+  tables.env.transactionSync(() => tables.fence.next());
   let ran = false;
   await t.rejects(
     transact(tables, () => {
@@ -98,5 +102,5 @@ t.test("no step runs in a folder that another process took", async (t) => {
   );
   t.equal(ran, false, "the step did not run");
   t.equal(count(), 0);
-  t.equal(losses(), 1, "the process is told to end");
+  t.equal(losses(), 1, "the loss of the folder is reported once");
 });

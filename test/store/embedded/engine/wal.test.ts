@@ -1,4 +1,4 @@
-// The WAL's writes when files misbehave, and what its segments leave open or behind.
+// Writes of the WAL when file calls fail, and the segment files that it opens and deletes.
 
 import * as fs from "node:fs";
 import type { Test } from "tap";
@@ -68,7 +68,7 @@ t.test("a short write is completed", async (t) => {
   t.same(textsIn(folder), ["a".repeat(1000), "b"]);
 });
 
-t.test("a failed write leaves nothing and the next one works", async (t) => {
+t.test("a failed write leaves nothing, and the next write works", async (t) => {
   const { folder, fail, wal } = openWal(t);
   wal.write(frameOf("a"));
   const { position } = wal;
@@ -84,7 +84,7 @@ t.test("a failed write leaves nothing and the next one works", async (t) => {
   t.same(textsIn(folder), ["a", "c"]);
 });
 
-t.test("when a failed write cannot be cut off, nothing is ever written again", async (t) => {
+t.test("after a failed write that cannot be cut off, nothing is ever written again", async (t) => {
   const { fail, wal } = openWal(t);
   fail.short = 1;
   fail.write = 1;
@@ -95,24 +95,27 @@ t.test("when a failed write cannot be cut off, nothing is ever written again", a
   t.throws(() => wal.probe());
 });
 
-t.test("while no segment can be created the current one grows, with a look each MiB", async (t) => {
-  const { folder, fail, wal, problems } = openWal(t, {
-    segmentBytes: SEGMENT_HEADER_BYTES + 4,
-  });
-  wal.write(frameOf("a"));
-  fail.write = 1;
-  wal.write(frameOf("b"));
-  t.match(problems, [{ code: "ENOSPC" }]);
-  wal.write(frameOf("c"));
-  t.same(listSegments(folder), [1]);
-  const long = "d".repeat(1024 * 1024);
-  for (const text of [long, "e", "f"]) wal.write(frameOf(text));
-  t.same(listSegments(folder), [1, 2, 3]);
-  t.same(textsIn(folder), ["a", "b", "c", long, "e", "f"]);
-  t.equal(problems.length, 1);
-});
+t.test(
+  "while no segment can be created, the current one grows, and creation is tried again after each MiB",
+  async (t) => {
+    const { folder, fail, wal, problems } = openWal(t, {
+      segmentBytes: SEGMENT_HEADER_BYTES + 4,
+    });
+    wal.write(frameOf("a"));
+    fail.write = 1;
+    wal.write(frameOf("b"));
+    t.match(problems, [{ code: "ENOSPC" }]);
+    wal.write(frameOf("c"));
+    t.same(listSegments(folder), [1]);
+    const long = "d".repeat(1024 * 1024);
+    for (const text of [long, "e", "f"]) wal.write(frameOf(text));
+    t.same(listSegments(folder), [1, 2, 3]);
+    t.same(textsIn(folder), ["a", "b", "c", long, "e", "f"]);
+    t.equal(problems.length, 1);
+  },
+);
 
-t.test("a segment's file that an owner which lost the folder made is left alone", async (t) => {
+t.test("a segment file that a former owner created is not changed", async (t) => {
   const { folder, wal } = openWal(t, {
     segmentBytes: SEGMENT_HEADER_BYTES + 4,
   });
@@ -125,7 +128,7 @@ t.test("a segment's file that an owner which lost the folder made is left alone"
 });
 
 t.test(
-  "a frame is cut off again when this process was not the owner after the write",
+  "a frame is cut off again if this process is no longer the owner after the write",
   async (t) => {
     const { folder, wal, lease } = openWal(t);
     wal.write(frameOf("a"));
@@ -137,7 +140,7 @@ t.test(
   },
 );
 
-t.test("full segments are closed and old ones deleted", async (t) => {
+t.test("full segments are closed and old ones are deleted", async (t) => {
   for (const synced of [false, true]) {
     const { folder, wal } = openWal(t, {
       segmentBytes: SEGMENT_HEADER_BYTES + 4,
@@ -160,59 +163,62 @@ function openFiles(folder: string): number {
     try {
       return fs.readlinkSync(`/proc/self/fd/${fd}`);
     } catch {
-      return ""; // the listing's own
+      return ""; // the descriptor of the listing itself
     }
   });
   return links.filter((link) => link.startsWith(folder)).length;
 }
 
-t.test("a full disk rejects that turn's sends and takes no seq", async (t) => {
+t.test("a full disk rejects the sends of that event-loop turn and uses no seq", async (t) => {
   const { fail, files } = brittleFiles();
   const path = testFolder(t);
   const store = await openStore(t, path, { files });
   await store.append(draftOf());
   fail.write = 1;
-  const retried = { ...draftOf(), clientMsgNo: "n" };
-  const sends = [store.append(retried), store.append(retried), store.append(draftOf())];
+  const retriedDraft = { ...draftOf(), clientMsgNo: "n" };
+  const sends = [store.append(retriedDraft), store.append(retriedDraft), store.append(draftOf())];
   t.same(await Promise.all(sends.map(codeOf)), Array(3).fill("unavailable"));
   t.equal(await store.headSeq("2:g"), 1);
   fail.write = 1;
   t.equal(await codeOf(store.ping()), "unavailable");
   t.equal(await codeOf(store.ping()), undefined);
-  t.match(await store.append(retried), { messageSeq: 2, duplicate: false });
+  t.match(await store.append(retriedDraft), { messageSeq: 2, duplicate: false });
   t.same(await seqsIn(store), [1, 2]);
 });
 
-t.test("a failed fsync answers nothing as durable and ends all writing", async (t) => {
-  const { fail, files } = brittleFiles();
-  const path = testFolder(t);
-  const problems: string[] = [];
-  const events: unknown[] = [];
-  const store = storeIn(path, {
-    files,
-    durability: "disk",
-    onError: (_, what) => problems.push(what),
-    publisher: { publish: (event) => void events.push(event) },
-  });
-  await store.start();
-  await store.append(draftOf());
-  fail.sync = true;
-  const first = store.append(draftOf());
-  await new Promise(setImmediate);
-  const second = store.append(draftOf());
-  t.equal(await codeOf(first), "unavailable");
-  t.equal(await codeOf(second), "unavailable");
-  fail.sync = false;
-  t.equal(await codeOf(store.append(draftOf())), "unavailable");
-  t.equal(await codeOf(store.ping()), "unavailable");
-  t.same(await seqsIn(store), [1]);
-  t.equal(events.length, 1);
-  t.ok(problems.includes("The WAL could not be flushed to disk"));
-  await store.close();
-});
+t.test(
+  "after a failed fsync nothing is acknowledged as durable, and all writing ends",
+  async (t) => {
+    const { fail, files } = brittleFiles();
+    const path = testFolder(t);
+    const problems: string[] = [];
+    const events: unknown[] = [];
+    const store = storeIn(path, {
+      files,
+      durability: "disk",
+      onError: (_, what) => problems.push(what),
+      publisher: { publish: (event) => void events.push(event) },
+    });
+    await store.start();
+    await store.append(draftOf());
+    fail.sync = true;
+    const first = store.append(draftOf());
+    await new Promise(setImmediate);
+    const second = store.append(draftOf());
+    t.equal(await codeOf(first), "unavailable");
+    t.equal(await codeOf(second), "unavailable");
+    fail.sync = false;
+    t.equal(await codeOf(store.append(draftOf())), "unavailable");
+    t.equal(await codeOf(store.ping()), "unavailable");
+    t.same(await seqsIn(store), [1]);
+    t.equal(events.length, 1);
+    t.ok(problems.includes("The WAL could not be flushed to disk"));
+    await store.close();
+  },
+);
 
 t.test(
-  "with durability disk an answer waits for the fsync, and later sends share the next one",
+  "with durability disk, an answer waits for the fsync, and later sends share the next one",
   async (t) => {
     const waiting: (() => void)[] = [];
     const files: WalFiles = {
@@ -239,8 +245,8 @@ t.test(
     waiting.shift()?.();
     while (waiting.length === 0) await turn();
     t.same(answered, [1]);
-    t.equal(waiting.length, 1, "one sync for the five");
-    // A checkpoint in between takes the committed part only.
+    t.equal(waiting.length, 1, "one fsync serves all five sends");
+    // A checkpoint in between writes only the committed messages.
     await store.checkpoint();
     t.same(await seqsIn(store), [1]);
     waiting.shift()?.();
