@@ -47,7 +47,7 @@ const idsOf = (list: readonly { channel_id: string }[]) => list.map(({ channel_i
 const historyCalls = (api: TestApi) =>
   api.calls.filter(({ call }) => call === "history").map(({ args }) => args);
 
-t.test("sync returns each conversation in the shape of WuKongIM", async (t) => {
+t.test("/conversation/sync returns each conversation in the shape of WuKongIM", async (t) => {
   const api = await startApi();
   api.conversations = [conversation("lobby")];
   t.same(await sync(api), [
@@ -71,14 +71,14 @@ t.test("sync returns each conversation in the shape of WuKongIM", async (t) => {
   );
 });
 
-t.test("sync leaves out conversations without messages", async (t) => {
+t.test("/conversation/sync leaves out conversations without messages", async (t) => {
   const api = await startApi();
   api.conversations = [conversation("a", { last: undefined }), conversation("b")];
   t.same(idsOf(await sync(api)), ["b"]);
 });
 
 t.test(
-  "sync numbers pages from 1, and filters conversations before it divides them into pages",
+  "/conversation/sync numbers pages from 1, and filters conversations before it divides them into pages",
   async (t) => {
     const api = await startApi();
     api.conversations = Array.from({ length: 7 }, (_, at) =>
@@ -96,27 +96,30 @@ t.test(
   },
 );
 
-t.test("sync filters by channel type and by the time of the last change", async (t) => {
-  const api = await startApi();
-  api.conversations = [
-    conversation("new", { changedAtMs: 30 }),
-    conversation("bob", { changedAtMs: 20, channel: { id: "bob", type: 1 } }),
-    conversation("old", { changedAtMs: 10 }),
-  ];
-  const list = async (body: object) => idsOf(await sync(api, body)).join();
-  t.equal(await list({ exclude_channel_types: [1] }), "new,old");
-  t.equal(await list({ exclude_channel_types: [2, 7] }), "bob");
-  t.equal(await list({ version: 0 }), "new,bob,old");
-  t.equal(
-    await list({ version: 20 }),
-    "new,bob",
-    "conversations that changed in the millisecond of version are returned again",
-  );
-  t.equal(await list({ version: 31 }), "");
-});
+t.test(
+  "/conversation/sync filters by channel type and by the time of the last change",
+  async (t) => {
+    const api = await startApi();
+    api.conversations = [
+      conversation("new", { changedAtMs: 30 }),
+      conversation("bob", { changedAtMs: 20, channel: { id: "bob", type: 1 } }),
+      conversation("old", { changedAtMs: 10 }),
+    ];
+    const list = async (body: object) => idsOf(await sync(api, body)).join();
+    t.equal(await list({ exclude_channel_types: [1] }), "new,old");
+    t.equal(await list({ exclude_channel_types: [2, 7] }), "bob");
+    t.equal(await list({ version: 0 }), "new,bob,old");
+    t.equal(
+      await list({ version: 20 }),
+      "new,bob",
+      "conversations that changed in the millisecond of version are returned again",
+    );
+    t.equal(await list({ version: 31 }), "");
+  },
+);
 
 t.test(
-  "sync returns the newest messages, newest first, without deleted ones and those that the caller has",
+  "/conversation/sync returns the newest messages, newest first, without deleted ones and those that the caller has",
   async (t) => {
     const api = await startApi();
     api.conversations = [conversation("lobby")];
@@ -135,7 +138,7 @@ t.test(
 );
 
 t.test(
-  "sync reads no messages without msg_count, or if the caller has the newest message",
+  "/conversation/sync reads no messages without msg_count, or if the caller has the newest message",
   async (t) => {
     const api = await startApi();
     api.conversations = [conversation("lobby")];
@@ -151,7 +154,7 @@ t.test(
   },
 );
 
-t.test("sync names a personal channel by the other user", async (t) => {
+t.test("/conversation/sync names a personal channel by the other user", async (t) => {
   const api = await startApi();
   const channel = { id: "alice", type: 1 } as const;
   const last = message(3, { channel, fromUid: "bob" });
@@ -161,7 +164,7 @@ t.test("sync names a personal channel by the other user", async (t) => {
   t.match(bob, { channel_id: "bob", recents: [{ channel_id: "bob" }] });
 });
 
-t.test("sync limits the size of all recents together", async (t) => {
+t.test("/conversation/sync limits the size of all recents together", async (t) => {
   const api = await startApi();
   api.conversations = ["a", "b", "c"].map((id) => conversation(id));
   const payload = Buffer.alloc(5 * 1024 * 1024, 32);
@@ -180,7 +183,7 @@ t.test("sync limits the size of all recents together", async (t) => {
   t.equal(historyCalls(api).length, 2);
 });
 
-t.test("sync names the invalid field of a body", async (t) => {
+t.test("/conversation/sync names the invalid field of a body", async (t) => {
   const api = await startApi();
   for (const [body, path] of [
     [{ uid: "a@b" }, "uid"],
@@ -198,30 +201,33 @@ t.test("sync names the invalid field of a body", async (t) => {
   t.same(api.calls, []);
 });
 
-t.test("clearUnread, setUnread and delete change the conversation and return ok", async (t) => {
-  const api = await startApi();
-  const changeCall = async (call: string, body: object) => {
-    const { json } = await inject(api, `POST /conversations/${call}`, { body });
-    t.same(json, { status: "ok" });
-    return api.calls.at(-1)?.args;
-  };
-  const by = { uid: "alice", origin: undefined };
-  const channel = { id: "lobby", type: 2 };
-  const seq = Number.MAX_SAFE_INTEGER;
-  t.same(await changeCall("clearUnread", { ...TARGET, message_seq: 3 }), [
-    ...[by, channel, { kind: "read", seq }],
-  ]);
-  t.same(await changeCall("setUnread", { ...TARGET, unread: 4 }), [
-    ...[by, channel, { kind: "unread", unread: 4 }],
-  ]);
-  t.same(await changeCall("setUnread", { ...TARGET, unread: 0 }), [
-    ...[by, channel, { kind: "unread", unread: 0 }],
-  ]);
-  t.same(await changeCall("delete", TARGET), [by, channel, { kind: "delete" }]);
-});
+t.test(
+  "/conversations/clearUnread, setUnread and delete change the conversation and return ok",
+  async (t) => {
+    const api = await startApi();
+    const changeCall = async (call: string, body: object) => {
+      const { json } = await inject(api, `POST /conversations/${call}`, { body });
+      t.same(json, { status: "ok" });
+      return api.calls.at(-1)?.args;
+    };
+    const by = { uid: "alice", origin: undefined };
+    const channel = { id: "lobby", type: 2 };
+    const seq = Number.MAX_SAFE_INTEGER;
+    t.same(await changeCall("clearUnread", { ...TARGET, message_seq: 3 }), [
+      ...[by, channel, { kind: "read", seq }],
+    ]);
+    t.same(await changeCall("setUnread", { ...TARGET, unread: 4 }), [
+      ...[by, channel, { kind: "unread", unread: 4 }],
+    ]);
+    t.same(await changeCall("setUnread", { ...TARGET, unread: 0 }), [
+      ...[by, channel, { kind: "unread", unread: 0 }],
+    ]);
+    t.same(await changeCall("delete", TARGET), [by, channel, { kind: "delete" }]);
+  },
+);
 
 t.test(
-  "clearUnread, setUnread and delete return 404 to a user who is not in the group",
+  "/conversations/clearUnread, setUnread and delete return 404 to a user who is not in the group",
   async (t) => {
     const api = await startApi();
     api.failure = new BrokerError("not_in_channel");
@@ -233,7 +239,7 @@ t.test(
   },
 );
 
-t.test("setUnread rejects a missing or negative number with 400", async (t) => {
+t.test("/conversations/setUnread rejects a missing or negative number with 400", async (t) => {
   const api = await startApi();
   const target = "POST /conversations/setUnread";
   for (const change of [{}, { unread: -1 }, { unread: 0.5 }, { unread: "1" }]) {

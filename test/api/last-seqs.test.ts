@@ -8,7 +8,7 @@ const group = (id: string): ChannelRef => ({ id, type: 2 });
 const person = (id: string): ChannelRef => ({ id, type: 1 });
 
 t.test(
-  "entries of known channels are read, and a channel without an entry has seq 0",
+  "last_msg_seqs contains the seq of each channel, and a channel without an entry has seq 0",
   async (t) => {
     const channels = [group("a"), person("a"), person("b")];
     const seqOf = readLastSeqs("a:2:5|a:1:7|gone:2:9", channels);
@@ -17,26 +17,32 @@ t.test(
   },
 );
 
-t.test("ids may contain the separators | and :", async (t) => {
+t.test("ids in last_msg_seqs may contain the separators | and :", async (t) => {
   const channels = [group("a|b"), person("x:1:5"), group("|"), group("c:2")];
   const seqOf = readLastSeqs("a|b:2:3|x:1:5:1:8||:2:4|c:2:2:6", channels);
   t.same(channels.map(seqOf), [3, 8, 4, 6]);
 });
 
-t.test("an ambiguous entry belongs to the channel with the longest id", async (t) => {
-  const text = "a:2:1|b:2:7";
-  t.same([group("a"), group("b")].map(readLastSeqs(text, [group("a"), group("b")])), [1, 7]);
-  const joined = group("a:2:1|b");
-  t.equal(readLastSeqs(text, [group("b"), joined])(joined), 7);
-});
+t.test(
+  "an ambiguous entry of last_msg_seqs belongs to the channel with the longest id",
+  async (t) => {
+    const text = "a:2:1|b:2:7";
+    t.same([group("a"), group("b")].map(readLastSeqs(text, [group("a"), group("b")])), [1, 7]);
+    const joined = group("a:2:1|b");
+    t.equal(readLastSeqs(text, [group("b"), joined])(joined), 7);
+  },
+);
 
-t.test("an invalid entry is skipped, and the other entries are read", async (t) => {
-  const channels = [group("a"), group("b")];
-  for (const text of ["a:2|b:2:7", "a:2:x|b:2:7", "::|b:2:7|", "a:2:|b:2:7|:2:1"])
-    t.same(channels.map(readLastSeqs(text, channels)), [0, 7], text);
-});
+t.test(
+  "an invalid entry of last_msg_seqs is skipped, and the other entries are read",
+  async (t) => {
+    const channels = [group("a"), group("b")];
+    for (const text of ["a:2|b:2:7", "a:2:x|b:2:7", "::|b:2:7|", "a:2:|b:2:7|:2:1"])
+      t.same(channels.map(readLastSeqs(text, channels)), [0, 7], text);
+  },
+);
 
-t.test("any text is parsed in less than 0.8 s of processor time", async (t) => {
+t.test("any last_msg_seqs is parsed in less than 0.8 s of processor time", async (t) => {
   const ends = "|:1:1";
   const texts = [
     `${"|".repeat(131_000)}:1:1`,
@@ -56,7 +62,7 @@ t.test("any text is parsed in less than 0.8 s of processor time", async (t) => {
     }
 });
 
-t.test("entries are found at every position of a long list", async (t) => {
+t.test("entries at all positions of a long last_msg_seqs are read", async (t) => {
   const ids = Array.from({ length: 3000 }, (_, at) => `u:${at}|${at % 7}`);
   const text = ids.map((id, at) => `${id}:1:${at + 1}`).join("|");
   const seqOf = readLastSeqs(text, ids.map(person));

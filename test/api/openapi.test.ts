@@ -148,26 +148,31 @@ t.test(
   },
 );
 
-t.test("the names of a stream are path parameters, and a reply with 204 has no body", async (t) => {
-  const { endpoint } = await startApi();
-  const { paths } = await documentOf(endpoint);
-  const { parameters, responses } =
-    paths["/stream/{channel_type}/{channel_id}/{client_msg_no}"].get;
-  const pathParameters = parameters.filter((parameter: { in: string }) => parameter.in === "path");
-  t.same(
-    pathParameters.map(({ name, required }: { name: string; required: boolean }) => [
-      name,
-      required,
-    ]),
-    [
-      ["channel_type", true],
-      ["channel_id", true],
-      ["client_msg_no", true],
-    ],
-  );
-  t.ok(responses[200].content["text/event-stream"]);
-  t.notOk(responses[204].content);
-});
+t.test(
+  "the channel and the name of a stream are path parameters, and a reply with 204 has no body",
+  async (t) => {
+    const { endpoint } = await startApi();
+    const { paths } = await documentOf(endpoint);
+    const { parameters, responses } =
+      paths["/stream/{channel_type}/{channel_id}/{client_msg_no}"].get;
+    const pathParameters = parameters.filter(
+      (parameter: { in: string }) => parameter.in === "path",
+    );
+    t.same(
+      pathParameters.map(({ name, required }: { name: string; required: boolean }) => [
+        name,
+        required,
+      ]),
+      [
+        ["channel_type", true],
+        ["channel_id", true],
+        ["client_msg_no", true],
+      ],
+    );
+    t.ok(responses[200].content["text/event-stream"]);
+    t.notOk(responses[204].content);
+  },
+);
 
 t.test("bodies and replies have named schemas, and their examples are valid", async (t) => {
   const { endpoint } = await startApi();

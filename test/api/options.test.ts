@@ -14,7 +14,7 @@ const SECTIONS = Type.Object({
   managers: managersOptions,
 });
 
-t.test("every key has a description and a default that its schema accepts", async (t) => {
+t.test("every setting of the control plane has a description and a valid default", async (t) => {
   for (const { name, schema } of keysOf(SECTIONS)) {
     t.ok(Check(schema as TSchema, schema.default), name);
     t.match(schema.description, /^.{10,}\.$/, name);

@@ -63,7 +63,7 @@ t.test("the end event contains the state of an interrupted stream", async (t) =>
 });
 
 t.test(
-  "a feed begins at the index in from, or at the index in Last-Event-ID, which takes precedence",
+  "a feed begins at the index in Last-Event-ID, or else at the index in the parameter from",
   async (t) => {
     const { port, produce } = await startFeeds(t);
     produce(STREAM_START, "");
@@ -129,7 +129,7 @@ t.test("a reader that lags receives the whole text in fewer, merged events", asy
   reader.client.socket.resume();
   await until(() => reader.isComplete);
   const { events } = reader;
-  t.ok(events.length < count, `${events.length} of ${count + 2} events`);
+  t.ok(events.length < count, `${count + 2} events were merged into ${events.length}`);
   let index = 0;
   let text = "";
   for (const { id, event, data } of events) {

@@ -10,14 +10,14 @@ function recorded(level: string) {
   return { logger, lines };
 }
 
-t.test("a line is JSON with level, time, room, message and fields", async (t) => {
+t.test("a log line is JSON with level, time, room, message and fields", async (t) => {
   const { logger, lines } = recorded("info");
   roomLogger(logger, "store").warn({ bytes: 3 }, "disk is full");
   t.match(lines, [{ level: "warn", room: "store", msg: "disk is full", bytes: 3 }]);
   t.match(lines[0]?.time, /^\d{4}-\d\d-\d\dT.*Z$/);
 });
 
-t.test("lines below the level are not written", async (t) => {
+t.test("log lines below the level are not written", async (t) => {
   const { logger, lines } = recorded("error");
   logger.warn("no");
   roomLogger(logger, "api").error("yes");
@@ -25,7 +25,7 @@ t.test("lines below the level are not written", async (t) => {
   t.equal(lines.length, 1);
 });
 
-t.test("tokens, passwords and payloads are redacted from the fields of a line", async (t) => {
+t.test("tokens, passwords and payloads are redacted from the fields of a log line", async (t) => {
   const { logger, lines } = recorded("info");
   logger.info({ token: "hunter2", body: { password: "hunter2" } }, "a");
   roomLogger(logger, "api").info({ message: { payload: "hunter2" } }, "b");
@@ -33,7 +33,7 @@ t.test("tokens, passwords and payloads are redacted from the fields of a line", 
   t.notMatch(JSON.stringify(lines), /hunter2/);
 });
 
-t.test("an error is written with its stack", async (t) => {
+t.test("an error is logged with its stack", async (t) => {
   const { logger, lines } = recorded("info");
   logger.error({ err: new TypeError("oops") }, "failed");
   t.match(lines, [{ err: { type: "TypeError", message: "oops" } }]);

@@ -151,7 +151,7 @@ t.test("control-plane requests are counted by route and status", async (t) => {
 });
 
 t.test(
-  "a metric that reads another room's counter shows its current value at each scrape",
+  "a metric that reads another module's counter shows the current value at each scrape",
   async (t) => {
     const metrics = createMetrics({ version: "1" });
     let records = 4;
