@@ -96,10 +96,10 @@ function ignoredFields(fields: Fields | null, value: unknown): string | undefine
 
 function collectIgnored(fields: Fields, value: object, path: string, ignored: string[]): void {
   for (const name in value) {
-    const inner = fields.get(name);
-    if (inner === undefined) ignored.push(path + name);
-    else if (inner !== null)
-      collectIgnored(inner, Reflect.get(value, name), `${path}${name}.`, ignored);
+    const nestedFields = fields.get(name);
+    if (nestedFields === undefined) ignored.push(path + name);
+    else if (nestedFields !== null)
+      collectIgnored(nestedFields, Reflect.get(value, name), `${path}${name}.`, ignored);
   }
 }
 

@@ -88,7 +88,7 @@ export function createConnectionCalls(ports: ConnectionPorts) {
     async connz(query: Static<typeof connzQuery>) {
       const { uid = "", sort = "id", offset = 0, limit = PAGE_SIZE } = query;
       const slice = new TimeSlice();
-      const first = new FirstConnections(offset + limit, ORDERS[sort]);
+      const candidates = new FirstConnections(offset + limit, ORDERS[sort]);
       let total = 0;
       for (const session of localSessions()) {
         if (slice.shouldYield()) await slice.yield();
@@ -96,12 +96,12 @@ export function createConnectionCalls(ports: ConnectionPorts) {
         const connection = session.connection();
         if (connection === undefined) continue;
         total += 1;
-        first.add(connection);
+        candidates.add(connection);
       }
       const page: LocalConnection[] = [];
-      while (first.size > offset) {
+      while (candidates.size > offset) {
         if (slice.shouldYield()) await slice.yield();
-        const connection = first.removeLast();
+        const connection = candidates.removeLast();
         if (connection !== undefined) page.push(connection);
       }
       const nowMs = clock();

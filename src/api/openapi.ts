@@ -198,9 +198,9 @@ function operation(route: ApiRoute, { requiresCredential }: ProductInfo, dialect
 function security({ access, admit }: ApiRoute, required: boolean): readonly Json[] {
   if (access === "public" || access === "login") return [];
   if (access === "bearer") return [BEARER];
-  const none = required ? [] : [{}];
-  const viewer = admit === undefined ? [] : [DEVICE_TOKEN];
-  return [...none, BEARER, STATIC_TOKEN, ...viewer];
+  const anonymous = required ? [] : [{}];
+  const deviceToken = admit === undefined ? [] : [DEVICE_TOKEN];
+  return [...anonymous, BEARER, STATIC_TOKEN, ...deviceToken];
 }
 
 function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {

@@ -57,9 +57,9 @@ function tlsPair(section: string, tls: Config["api"]["tls"]): readonly string[] 
 
 function sharedListener({ api, client }: Config): readonly string[] {
   const addresses = [parseAddress(api.listen), parseAddress(client.listen)];
-  const [first, second] = addresses;
-  if (first === undefined || second === undefined) return [];
-  if (!sameAddress(first, second) || isEqual(api.tls, client.tls)) return [];
+  const [apiAddress, clientAddress] = addresses;
+  if (apiAddress === undefined || clientAddress === undefined) return [];
+  if (!sameAddress(apiAddress, clientAddress) || isEqual(api.tls, client.tls)) return [];
   return [
     "api.listen and client.listen are the same address, so api.tls and client.tls must be equal.",
   ];

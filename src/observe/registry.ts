@@ -83,8 +83,9 @@ export class Family<Series> {
     const key = labels.join("\0");
     const entry = this.#series.get(key);
     if (entry !== undefined) return entry.series;
-    const others = this.row.labels.map(() => "other");
-    if (this.#series.size >= MAX_SERIES && key !== others.join("\0")) return this.of(...others);
+    const otherLabels = this.row.labels.map(() => "other");
+    if (this.#series.size >= MAX_SERIES && key !== otherLabels.join("\0"))
+      return this.of(...otherLabels);
     const series = this.#make();
     this.#series.set(key, { labels, series });
     return series;

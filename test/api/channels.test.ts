@@ -335,10 +335,10 @@ t.test(
     const channel = "channel_id=g1&channel_type=2";
     const page = { uids: ["a", "b"], cursor: "b" };
     t.same(await read("/channel/members", channel), page);
-    const next = "&list=blacklist&limit=2&cursor=b";
+    const nextPage = "&list=blacklist&limit=2&cursor=b";
     api.ids = { ids: ["c"], more: false };
-    const last = { uids: ["c"], cursor: "" };
-    t.same(await read("/channel/members", channel + next), last);
+    const lastPage = { uids: ["c"], cursor: "" };
+    t.same(await read("/channel/members", channel + nextPage), lastPage);
     await read("/channel/members", `${channel}&list=whitelist&limit=10000`);
     t.same(await read("/user/channels", "uid=u&limit=1"), {
       channels: [{ channel_id: "c", channel_type: 2 }],

@@ -41,7 +41,7 @@ t.test(
   "GET /route returns the addresses of the node to which a client should connect",
   async (t) => {
     const api = await startApi();
-    const none = { tcp_addr: "", ws_addr: "", wss_addr: "" };
+    const noAddresses = { tcp_addr: "", ws_addr: "", wss_addr: "" };
     for (const [clientAddress, expected] of [
       ["chat.example:5200", { ws_addr: "ws://chat.example:5200" }],
       ["ws://chat.example/x", { ws_addr: "ws://chat.example/x" }],
@@ -51,7 +51,7 @@ t.test(
       api.nodes = [nodeOf("a", { clientAddress })];
       const { status, json } = await inject(api, "GET /route?uid=u&intranet=1");
       t.equal(status, 200);
-      t.same(json, { ...none, ...expected });
+      t.same(json, { ...noAddresses, ...expected });
     }
     t.equal((await inject(api, "GET /route")).status, 200, "uid is optional");
     t.equal((await inject(api, "GET /route?uid=a%40b")).status, 400);
@@ -137,12 +137,12 @@ t.test("an address without a scheme counts as ws://", async (t) => {
     api.nodes = [nodeOf("a", { clientAddress })];
     return (await inject(api, "GET /route")).json;
   };
-  const none = { tcp_addr: "", ws_addr: "", wss_addr: "" };
+  const noAddresses = { tcp_addr: "", ws_addr: "", wss_addr: "" };
   for (const [address, expected] of [
-    ["[::1]:5200", { ...none, ws_addr: "ws://[::1]:5200" }],
-    ["ws://a:80", { ...none, ws_addr: "ws://a:80" }],
-    ["wss://a", { ...none, wss_addr: "wss://a" }],
-    ["", none],
+    ["[::1]:5200", { ...noAddresses, ws_addr: "ws://[::1]:5200" }],
+    ["ws://a:80", { ...noAddresses, ws_addr: "ws://a:80" }],
+    ["wss://a", { ...noAddresses, wss_addr: "wss://a" }],
+    ["", noAddresses],
   ] as const)
     t.same(await routeTo(address), expected, address);
 });

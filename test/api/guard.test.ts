@@ -83,9 +83,9 @@ t.test(
       code: "forbidden",
     });
     t.equal((await call(await api.login("ops", "p"))).status, 200);
-    const open = await startApi({ staticToken: "s" });
+    const unprotectedApi = await startApi({ staticToken: "s" });
     const headers = { token: "wrong" };
-    const reply = await inject(open, "GET /migrate/result", { headers });
+    const reply = await inject(unprotectedApi, "GET /migrate/result", { headers });
     t.equal(reply.status, 401, "a wrong static token is rejected, too");
   },
 );
@@ -274,12 +274,12 @@ t.test(
     const body = { username: "admin", password: "right" };
     const fromPage = { origin: "https://evil.example", host: "127.0.0.1:5001" };
     const fromOtherHost = { host: "evil.example:5001" };
-    const open = await startApi();
-    const login = async (headers: Record<string, string>, api = open) =>
+    const unprotectedApi = await startApi();
+    const login = async (headers: Record<string, string>, api = unprotectedApi) =>
       (await inject(api, "POST /manager/login", { headers, body })).status;
     t.equal(await login({ host: "127.0.0.1:5001" }), 200);
     for (const headers of [fromPage, fromOtherHost]) t.equal(await login(headers), 403);
-    const authorization = await open.login();
+    const authorization = await unprotectedApi.login();
     t.equal(await login({ ...fromPage, authorization }), 403);
     const protectedApi = await startApi({ requiresCredential: true });
     for (const headers of [fromPage, fromOtherHost])

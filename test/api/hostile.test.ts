@@ -232,14 +232,14 @@ t.test(
   "a valid body with random bytes changed is either accepted or rejected with 4xx",
   async (t) => {
     const api = await startApi({}, { limits: { attempts: 1e9, windowS: 60, tokenTtlS: 60 } });
-    const next = random(SEED);
+    const nextRandom = random(SEED);
     const statuses = new Set<number>();
     for (const target of TARGETS) {
       const valid = Buffer.from(JSON.stringify(VALID[target]));
       for (let round = 0; round < 300; round++) {
         const body = Buffer.from(valid);
-        for (let n = 1 + next() * 4; n >= 1; n--)
-          body[Math.floor(next() * body.length)] = Math.floor(next() * 256);
+        for (let n = 1 + nextRandom() * 4; n >= 1; n--)
+          body[Math.floor(nextRandom() * body.length)] = Math.floor(nextRandom() * 256);
         statuses.add(await statusOf(api, target, { body }));
       }
     }

@@ -36,11 +36,11 @@ t.test(
   "POST /manager/login returns the same 401 for a wrong password and for an unknown username [spec: POST /manager/login]",
   async (t) => {
     const api = await startApi();
-    const wrong = await login(api, WRONG);
-    const unknown = await login(api, { username: "nobody", password: "right" });
-    t.equal(wrong.status, 401);
-    t.equal(wrong.json.code, "bad_credentials");
-    t.equal(wrong.text, unknown.text);
+    const wrongPassword = await login(api, WRONG);
+    const unknownUser = await login(api, { username: "nobody", password: "right" });
+    t.equal(wrongPassword.status, 401);
+    t.equal(wrongPassword.json.code, "bad_credentials");
+    t.equal(wrongPassword.text, unknownUser.text);
   },
 );
 
@@ -122,8 +122,8 @@ t.test(
 t.test(
   "POST /manager/logout is rejected with 401 without an access token, even with the static token",
   async (t) => {
-    const open = await startApi();
-    t.equal((await inject(open, "POST /manager/logout")).status, 401);
+    const unprotectedApi = await startApi();
+    t.equal((await inject(unprotectedApi, "POST /manager/logout")).status, 401);
     const api = await startApi({ requiresCredential: true, staticToken: "s" });
     const headers = { token: "s" };
     t.equal((await inject(api, "POST /manager/logout", { headers })).status, 401);

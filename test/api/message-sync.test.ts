@@ -53,9 +53,9 @@ t.test(
         { fromSeq: 4, toSeq: 8, reverse: false },
       ],
     ] as const;
-    for (const [more, range] of cases) {
+    for (const [fields, range] of cases) {
       const api = await startApi();
-      const body = { ...GROUP, ...more, limit: 7 };
+      const body = { ...GROUP, ...fields, limit: 7 };
       await inject(api, "POST /channel/messagesync", { body });
       t.match(api.calls[0]?.args[1], { ...range, limit: 7 });
     }
@@ -128,10 +128,10 @@ t.test(
   async (t) => {
     const api = await startApi();
     const stream = api.stream.snapshot();
-    const sent = { setting: 0x80, topic: "news" };
+    const passthrough = { setting: 0x80, topic: "news" };
     const messages = [
-      message(1, { passthrough: sent }),
-      message(2, { passthrough: sent, stream }),
+      message(1, { passthrough }),
+      message(2, { passthrough, stream }),
       message(3, { passthrough: { setting: 0x80, topic: "" } }),
     ];
     api.page = { messages, headSeq: 3, more: false };

@@ -71,14 +71,14 @@ t.test(
   async (t) => {
     const api = await startApi();
     const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
-    const more = {
+    const optionalFields = {
       client_msg_no: "c1",
       stream_no: "s1",
       expire: 60,
       subscribers: ["b"],
       tag_key: "k",
     };
-    await inject(api, TARGET, { body: { ...SEND, header, ...more } });
+    await inject(api, TARGET, { body: { ...SEND, header, ...optionalFields } });
     t.match(api.calls[0]?.args, [
       {
         clientMsgNo: "c1",
@@ -278,16 +278,16 @@ t.test(
   async (t) => {
     const api = await startApi();
     const group = "GET /channel/messages?channel_id=g%201&channel_type=2";
-    const all = { fromSeq: 1, toSeq: Number.MAX_SAFE_INTEGER };
+    const fullRange = { fromSeq: 1, toSeq: Number.MAX_SAFE_INTEGER };
     const historyArgs = async (more: string) => {
       await inject(api, group + more);
       return api.calls.at(-1)?.args;
     };
     const viewer = { channel: { id: "g 1", type: 2 }, uid: undefined };
-    t.match(await historyArgs(""), [viewer, { ...all, limit: 50, reverse: false }]);
+    t.match(await historyArgs(""), [viewer, { ...fullRange, limit: 50, reverse: false }]);
     t.match(await historyArgs("&from_seq=0&to_seq=0&order=desc&limit=500"), [
       viewer,
-      { fromSeq: 0, toSeq: all.toSeq, limit: 500, reverse: true },
+      { fromSeq: 0, toSeq: fullRange.toSeq, limit: 500, reverse: true },
     ]);
     t.match(await historyArgs("&from_seq=5&to_seq=7&uid=a+b&order=asc&unknown=1"), [
       { ...viewer, uid: "a b" },

@@ -132,19 +132,23 @@ t.test(
       const headers = { authorization: await api.login() };
       return (await inject(api, "GET /openapi.json", { headers })).json;
     };
-    const open = await document(false);
-    const closed = await document(true);
+    const openDocument = await document(false);
+    const protectedDocument = await document(true);
     const both = [{ bearer: [] }, { staticToken: [] }];
-    t.same(Object.keys(open.components.securitySchemes), ["bearer", "staticToken", "deviceToken"]);
-    t.same(open.paths["/channel"].post.security, [{}, ...both]);
-    t.same(closed.paths["/channel"].post.security, both);
+    t.same(Object.keys(openDocument.components.securitySchemes), [
+      "bearer",
+      "staticToken",
+      "deviceToken",
+    ]);
+    t.same(openDocument.paths["/channel"].post.security, [{}, ...both]);
+    t.same(protectedDocument.paths["/channel"].post.security, both);
     const stream = "/stream/{channel_type}/{channel_id}/{client_msg_no}";
     const viewer = { deviceToken: [] };
-    t.same(closed.paths[stream].get.security, [...both, viewer]);
-    t.same(open.paths[stream].get.security, [{}, ...both, viewer]);
-    t.same(closed.paths["/manager/login"].post.security, []);
-    t.same(closed.paths["/readyz"].get.security, []);
-    t.same(closed.paths["/manager/logout"].post.security, [{ bearer: [] }]);
+    t.same(protectedDocument.paths[stream].get.security, [...both, viewer]);
+    t.same(openDocument.paths[stream].get.security, [{}, ...both, viewer]);
+    t.same(protectedDocument.paths["/manager/login"].post.security, []);
+    t.same(protectedDocument.paths["/readyz"].get.security, []);
+    t.same(protectedDocument.paths["/manager/logout"].post.security, [{ bearer: [] }]);
   },
 );
 

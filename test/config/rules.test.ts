@@ -26,12 +26,12 @@ t.test("an invalid listen address is rejected", async (t) => {
 
 t.test("an API that other machines can reach requires a configured credential", async (t) => {
   for (const listen of [":5001", "0.0.0.0:5001", "[::]:5001", "host:5001"]) {
-    const open = { "api.listen": listen };
-    t.equal(problemsOf(open).length, 1, listen);
-    t.same(problemsOf({ ...open, "api.token": "t" }), []);
-    t.same(problemsOf({ ...open, "admin.password": "p" }), []);
+    const withoutCredential = { "api.listen": listen };
+    t.equal(problemsOf(withoutCredential).length, 1, listen);
+    t.same(problemsOf({ ...withoutCredential, "api.token": "t" }), []);
+    t.same(problemsOf({ ...withoutCredential, "admin.password": "p" }), []);
     const managers = '[{"username":"a","password":"p"}]';
-    t.same(problemsOf({ ...open, managers }), []);
+    t.same(problemsOf({ ...withoutCredential, managers }), []);
   }
   t.same(problemsOf({ "api.listen": "127.0.0.1:5001" }), []);
   t.same(problemsOf({ "auth.api": "required" }), []);

@@ -37,7 +37,7 @@ export interface JindouProcess {
   readonly exit: Promise<Exit>;
 }
 
-/** Runs the command and waits for its exit. Of the environment of the tests it only has PATH. */
+/** Runs the command and waits for its exit. Its environment has only PATH and `env`. */
 export function jindou(
   t: Test,
   argv: readonly string[],

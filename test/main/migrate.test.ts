@@ -117,8 +117,8 @@ t.test(
       ...{ status: "failed", step: "", last_err: /in use/, try_count: 1 },
     });
     t.equal((await call("/metrics", token)).status, 200);
-    const wrong = randomBytes(32).toString("base64url");
-    t.equal((await call("/migrate/result", wrong)).status, 401);
+    const invalidToken = randomBytes(32).toString("base64url");
+    t.equal((await call("/migrate/result", invalidToken)).status, 401);
     t.equal((await call("/migrate/result", formerToken)).status, 401);
     const rejected = await call("/openapi.json", token);
     t.equal(rejected.status, 503);
