@@ -155,8 +155,8 @@ export class Session {
   rate: Rate | undefined;
   /**
    * Maximum number of held bytes, counting payloads and `HELD_OVERHEAD_BYTES`. The memory in use
-   * may be larger: a small payload from Redis may keep the whole 8 KiB block alive that it was read
-   * into (`redis/wire.ts`).
+   * may be larger: a small payload from Redis is copied into Node's buffer pool (`redis/wire.ts`)
+   * and can keep a whole pool block of 8 KiB alive.
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
