@@ -124,7 +124,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     ...common,
     feed: store,
     nodeId,
-    lingerMs: UNSUBSCRIBE_DELAY_MS,
+    unsubscribeDelayMs: UNSUBSCRIBE_DELAY_MS,
     metrics: {
       repaired: () => repairs.add(),
       rejected: (reason) => families.clusterRejected.of(reason).add(),
@@ -134,7 +134,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const clusterLog = roomLogger(logger, "cluster");
   const clockCheck = new ClockCheck({
     clock: Date.now,
-    onApart: (offsetMs) =>
+    onLargeOffset: (offsetMs) =>
       clusterLog.warn({ offsetMs }, "The clocks of this node and of Redis differ"),
   });
   const { deadAfterMs } = config.cluster;
@@ -145,7 +145,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     heartbeatMs: heartbeatMs(deadAfterMs),
     deadAfterMs,
     onNewIncarnation: ports.onNewIncarnation,
-    asksTime: () => clockCheck.asks(),
+    startClockComparison: () => clockCheck.startComparison(),
   });
   families.redisUp.of().from(() => (link.isUp ? 1 : 0));
   families.redisInFlight.of().from(() => link.inFlight);

@@ -32,7 +32,7 @@ export interface ClusterTopics
 export interface RedisClusterPorts
   extends Pick<
     RegistryPorts,
-    "heartbeatMs" | "deadAfterMs" | "asksTime" | "onNewIncarnation" | "onError"
+    "heartbeatMs" | "deadAfterMs" | "startClockComparison" | "onNewIncarnation" | "onError"
   > {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;
@@ -50,7 +50,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   let listener: (event: ClusterEvent) => void = () => {};
   let resync: Pick<ResyncHandler, "beat"> = { beat() {} };
   let wasDisconnected = false;
-  registry.listener({
+  registry.setListener({
     onBeat(isNew) {
       const isAnew = isNew || wasDisconnected;
       wasDisconnected = false;

@@ -25,7 +25,7 @@ for (const first of [0, 1, 2, 3])
     const log = new FeedLog("personal");
     const one = bench(t, log);
     const channels = nodeChannels(one, log);
-    channels.opened(listened("a"));
+    channels.addTopic(listened("a"));
     const frames = range(1, 4).map(() => log.message());
     const rest = [0, 1, 2, 3].filter((at) => at !== first);
     for (const at of [first, ...rest]) hear(channels, frames[at] ?? Buffer.alloc(0));
@@ -42,7 +42,7 @@ t.test("what is older than the node's interest is not told", async (t) => {
   const channels = nodeChannels(one, log, { now: () => now });
   for (const _ of range(1, 3)) log.message();
   now = 1e6;
-  channels.opened(listened("a"));
+  channels.addTopic(listened("a"));
   hear(channels, log.message());
   await idle(one);
   t.same(one.seqs(), [4]);
@@ -53,7 +53,7 @@ t.test("a forgotten sequencer repeats nothing when it is back", async (t) => {
   const log = new FeedLog("personal", () => now);
   const one = bench(t, log);
   const channels = nodeChannels(one, log, { max: 4, now: () => now });
-  channels.opened(listened("a"));
+  channels.addTopic(listened("a"));
   hear(channels, log.message());
   await idle(one);
   now += 60_000;
@@ -69,14 +69,14 @@ t.test("a topic that was let go of is begun anew", async (t) => {
   const one = bench(t, log);
   const channels = nodeChannels(one, log, { now: () => now });
   const before = listened("a");
-  channels.opened(before);
+  channels.addTopic(before);
   hear(channels, log.message());
   await idle(one);
   before.isOpen = false;
-  channels.closed(before);
+  channels.removeTopic(before);
   for (const _ of range(1, 5)) log.message(); // nobody here wants them
   now += 60_000;
-  channels.opened(listened("a", { sinceMs: now }));
+  channels.addTopic(listened("a", { sinceMs: now }));
   hear(channels, log.message());
   await idle(one);
   t.same(one.seqs(), [1, 7]);
@@ -90,7 +90,7 @@ for (const mayReorder of [true, false])
       const one = bench(t, log, { mayReorder });
       const channels = nodeChannels(one, log);
       const topic = listened("a", { isUp: false, lostAtMs: 1e6 });
-      channels.opened(topic);
+      channels.addTopic(topic);
       for (const _ of range(1, 3)) log.message();
       topic.isUp = true;
       hear(channels, log.message()); // comes before the node knows what it missed
@@ -103,7 +103,7 @@ t.test("unstored messages that come while a channel is first read are told", asy
   const log = new FeedLog("personal");
   const one = bench(t, log);
   const channels = nodeChannels(one, log);
-  channels.opened(listened("a"));
+  channels.addTopic(listened("a"));
   const stored = [false, true, false];
   const frames = stored.map((isStored) => log.message({ stored: isStored }));
   hear(channels, frames[0] ?? Buffer.alloc(0));
@@ -117,7 +117,7 @@ t.test("what was overtaken when first heard of is told before", async (t) => {
   const log = new FeedLog("personal");
   const one = bench(t, log);
   const channels = nodeChannels(one, log);
-  channels.opened(listened("a"));
+  channels.addTopic(listened("a"));
   const late = log.message();
   hear(channels, log.message({ origin: "mine" }));
   await idle(one);
@@ -134,7 +134,7 @@ t.test(
     const log = new FeedLog("personal");
     const { one, channels, topic: a } = oneTopic(t, log);
     hear(channels, log.message());
-    channels.opened(listened("b", { sinceMs: 1e6 + 500 }));
+    channels.addTopic(listened("b", { sinceMs: 1e6 + 500 }));
     lose(channels, a, 1e6 + 1000);
     log.message(); // comes to nobody
     hear(channels, log.message());
@@ -153,10 +153,10 @@ t.test("a lost topic that does not come back holds up no channel of the other us
   hear(channels, log.message());
   lose(channels, a, 1e6 + 1000);
   log.message(); // comes to nobody
-  channels.opened(listened("b", { sinceMs: 1e6 + 2000 }));
+  channels.addTopic(listened("b", { sinceMs: 1e6 + 2000 }));
   hear(channels, log.message());
   a.isOpen = false;
-  channels.closed(a);
+  channels.removeTopic(a);
   hear(channels, log.message());
   await idle(one);
   t.same(one.seqs(), range(1, 4));
@@ -167,9 +167,9 @@ t.test("a channel goes on over the topic of its other user", async (t) => {
   const { one, channels, topic: a } = oneTopic(t, log);
   hear(channels, log.message());
   const b = listened("b");
-  channels.opened(b);
+  channels.addTopic(b);
   a.isOpen = false;
-  channels.closed(a);
+  channels.removeTopic(a);
   const { reads } = log;
   hear(channels, log.message());
   t.same(one.seqs(), [1, 2]);
@@ -186,7 +186,7 @@ t.test("first heard of while the topic of one user is lost", async (t) => {
   const { one, channels, topic: a } = oneTopic(t, log);
   lose(channels, a, 1e6 + 1000);
   log.message(); // comes to nobody
-  channels.opened(listened("b", { sinceMs: 1e6 + 2000 }));
+  channels.addTopic(listened("b", { sinceMs: 1e6 + 2000 }));
   hear(channels, log.message());
   await idle(one);
   await restore(channels, a);
@@ -203,7 +203,7 @@ for (const isListed of [true, false])
       hear(channels, log.message());
       await idle(one);
       const b = listened("b", { sinceMs: 1e6 + 500 });
-      channels.opened(b);
+      channels.addTopic(b);
       for (const topic of [a, b]) lose(channels, topic, 1e6 + 1000);
       log.message(); // comes to nobody
       await restore(channels, a);
@@ -218,7 +218,7 @@ t.test("an unstored message that came between the returns of two topics is dropp
   const log = new FeedLog("personal");
   const { one, channels, topic: a } = oneTopic(t, log);
   const b = listened("b");
-  channels.opened(b);
+  channels.addTopic(b);
   hear(channels, log.message());
   await idle(one);
   for (const topic of [a, b]) lose(channels, topic, 1e6 + 1000);
@@ -234,8 +234,8 @@ t.test("a channel that waits for its topic is not forgotten", async (t) => {
   const one = bench(t, log, { mayReorder: false });
   const channels = nodeChannels(one, log, { max: 4 });
   const a = listened("a");
-  channels.opened(a);
-  channels.opened(listened("b"));
+  channels.addTopic(a);
+  channels.addTopic(listened("b"));
   lose(channels, a, 1e6 + 1000);
   for (const _ of range(1, 2)) hear(channels, log.message());
   await idle(one);
@@ -251,7 +251,7 @@ t.test("a channel that begins while its topic is lost is made good", async (t) =
   const one = bench(t, log, { mayReorder: false });
   const channels = nodeChannels(one, log);
   const a = listened("a", { isUp: false, lostAtMs: 1e6 });
-  channels.opened(a);
+  channels.addTopic(a);
   await Promise.all(channels.restore([a])); // lost again meanwhile
   log.message(); // comes to nobody
   await restore(channels, a);

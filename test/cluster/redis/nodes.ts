@@ -68,7 +68,7 @@ export async function createNode(
   const offsets: number[] = [];
   const clockCheck = new ClockCheck({
     clock: options.clock ?? Date.now,
-    onApart: (offsetMs) => void offsets.push(offsetMs),
+    onLargeOffset: (offsetMs) => void offsets.push(offsetMs),
   });
   const about = { nodeId, clientAddress: `${nodeId}:1`, version: "1.2.3" };
   const cluster = createRedisCluster({
@@ -80,7 +80,7 @@ export async function createNode(
       isDraining: () => node.isDraining,
       sessions: () => directory.size,
     },
-    asksTime: () => clockCheck.asks(),
+    startClockComparison: () => clockCheck.startComparison(),
   });
   const store = createRedisStore({
     ...{ link, onError, clock: Date.now },

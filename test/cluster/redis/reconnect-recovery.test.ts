@@ -166,7 +166,7 @@ t.test("numbers that go back in a channel of which nothing was heard are deliver
   const log = new FeedLog("personal", () => sentMs);
   const one = bench(t, log);
   const channels = nodeChannels(one, log);
-  channels.opened(listened("a"));
+  channels.addTopic(listened("a"));
   for (const _ of range(1, 8)) log.message();
   sentMs = 1e6;
   log.loseLast(2); // a fail-over there; this node's subscriptions are whole
@@ -208,7 +208,7 @@ t.test("a channel that is away holds up its topic for a while only", async (t) =
   hear(channels, log.message());
   t.same(one.seqs(), [1], "nothing out of turn");
   isAway = false;
-  one.catchUpQueue.hurry();
+  one.catchUpQueue.retryNow();
   await one.catchUpQueue.settled();
   t.same(one.seqs(), [1, 2, 3]);
 });
@@ -263,20 +263,20 @@ for (const opens of [true, false])
       const opening = topics.listen(name);
       await until(() => log.reads === 1, "it is subscribed");
       log.onRead = () => {};
-      topics.lost([name], 1e6);
+      topics.markLost([name], 1e6);
       const other = topics.listen(name);
       if (!opens) {
         answer();
         await t.rejects(opening, { code: "unavailable" });
       }
-      topics.back([name]);
+      topics.markResubscribed([name]);
       await other;
       if (opens) {
         answer();
         await opening;
       }
       await topics.listen(name);
-      topics.named(name)?.sequencer?.accept(log.message());
+      topics.get(name)?.sequencer?.accept(log.message());
       t.same(one.seqs(), [1]);
     },
   );
@@ -286,7 +286,7 @@ function topicsByHand(channels: Channels): Subscriptions {
   return new Subscriptions({
     subscriber: { subscribe: async () => {}, unsubscribe() {} },
     ...{ channels, clock: () => 1e6, nameOf: (topic) => topic },
-    ...{ lingerMs: 1000, maxLingering: 100, timeoutMs: 5000 },
+    ...{ unsubscribeDelayMs: 1000, maxDelayedUnsubscribes: 100, timeoutMs: 5000 },
     ...{ onError() {}, onRestored() {}, judgeUsers: async () => [] },
   });
 }

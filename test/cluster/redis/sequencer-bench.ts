@@ -108,7 +108,7 @@ export function oneTopic(
   const one = bench(t, log, { mayReorder: false });
   const channels = nodeChannels(one, log, rest);
   const topic = listened(uid);
-  channels.opened(topic);
+  channels.addTopic(topic);
   return { one, channels, topic };
 }
 
@@ -117,7 +117,7 @@ export function lose(channels: Channels, topic: Subscription, lostAtMs: number):
   topic.isUp = false;
   topic.lostCount += 1;
   topic.lostAtMs = lostAtMs;
-  channels.lost(topic);
+  channels.suspend(topic);
 }
 
 /** The topic is subscribed again. */

@@ -246,7 +246,7 @@ t.test("nothing of a channel that cannot be read is skipped", async (t) => {
   await until(() => problems.length >= 4, "it was tried several times");
   t.same(seqs(), [1], "nobody knows who was removed, or what came before");
   log.onRead = () => {};
-  catchUpQueue.hurry();
+  catchUpQueue.retryNow();
   await until(() => seqs().length === 4, "it can be read again", 30_000);
   t.same(seqs(), [1, 2, 3, 4]);
 });
@@ -348,7 +348,7 @@ function isGapless(all: readonly Piece[]): boolean {
 }
 
 function openGroup(channels: Channels): Sequencer {
-  const sequencer = channels.sequencerOf(groupTopic("g"));
+  const sequencer = channels.createSequencer(groupTopic("g"));
   if (sequencer === undefined) throw new Error("no group");
   t.teardown(() => sequencer.close());
   return sequencer;

@@ -43,7 +43,7 @@ export interface TopicNode {
 }
 
 export type NodeOptions = Partial<
-  Pick<TopicsPorts, "lingerMs" | "limits" | "metrics" | "clock">
+  Pick<TopicsPorts, "unsubscribeDelayMs" | "limits" | "metrics" | "clock">
 > & {
   /** Who judges what the node missed. Default: all may see everything. */
   readonly resync?: TopicsResync;
@@ -78,7 +78,7 @@ export async function startTopicNode(
     ...{ link, clock, onError, limits: LIMITS },
   });
   const topics = createRedisTopics({
-    ...{ link, nodeId, clock, onError, lingerMs: 10_000, ...options },
+    ...{ link, nodeId, clock, onError, unsubscribeDelayMs: 10_000, ...options },
     feed: {
       ...store,
       async personalChannelsSince(...asked) {

@@ -27,7 +27,7 @@ function world(t: Test) {
 
 t.test("unlistened topics linger, and then are let go of", async (t) => {
   const { node, channels } = world(t);
-  const one = await node({ lingerMs: 150 });
+  const one = await node({ unsubscribeDelayMs: 150 });
   const names = async () => (await channels()).filter((name) => !name.includes("mark"));
   await one.topics.listen(groupTopic("g"));
   await one.topics.listen(groupTopic("g")); // listening twice is listening
@@ -45,7 +45,7 @@ t.test("unlistened topics linger, and then are let go of", async (t) => {
 
 t.test("over the bound the longest lingering goes at once", async (t) => {
   const { node, channels } = world(t);
-  const one = await node({ limits: { maxLingering: 3 } });
+  const one = await node({ limits: { maxDelayedUnsubscribes: 3 } });
   for (const at of range(1, 5)) await one.topics.listen(groupTopic(`g${at}`));
   for (const at of range(1, 5)) one.topics.unlisten(groupTopic(`g${at}`));
   const left = async () => (await channels()).filter((name) => name.includes("2:g"));

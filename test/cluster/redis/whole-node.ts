@@ -46,11 +46,11 @@ export async function startWholeNode(
     },
   });
   const topics = createRedisTopics({
-    ...{ link, nodeId, clock, onError, lingerMs: 1000, feed: store },
+    ...{ link, nodeId, clock, onError, unsubscribeDelayMs: 1000, feed: store },
   });
   const cluster = createRedisCluster({
     ...{ link, topics, heartbeatMs, deadAfterMs, onError },
-    asksTime: () => () => {}, // clocks are no matter of these tests
+    startClockComparison: () => () => {}, // clocks are no matter of these tests
     about: {
       ...{ nodeId, clientAddress: "", version: "1.2.3" },
       ...{ startedAtMs: Date.now(), isDraining: () => false },

@@ -56,7 +56,7 @@ function createNode(
     },
   });
   const topics = createRedisTopics({
-    ...{ link, clock, onError, feed: store, nodeId: "n", lingerMs: 1000 },
+    ...{ link, clock, onError, feed: store, nodeId: "n", unsubscribeDelayMs: 1000 },
   });
   topics.onEvent((event) => publisher.publish(event), {
     ...NO_RESYNC,

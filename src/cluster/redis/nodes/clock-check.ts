@@ -8,7 +8,7 @@ interface ClockCheckPorts {
    * Called when the clocks differ by more than the cluster is designed for, and again every minute
    * while they do.
    */
-  readonly onApart: (offsetMs: number) => void;
+  readonly onLargeOffset: (offsetMs: number) => void;
 }
 
 /** Largest difference of clocks that the cluster is designed for. */
@@ -36,7 +36,7 @@ export class ClockCheck {
    * Starts a comparison. Must be called before the heartbeat is sent. The returned function is
    * called with the time that Redis replies with.
    */
-  asks(): (redisMs: number) => void {
+  startComparison(): (redisMs: number) => void {
     const { clock } = this.#ports;
     const sentMs = clock();
     return (redisMs) => this.#compare(redisMs, sentMs, clock());
@@ -51,6 +51,6 @@ export class ClockCheck {
     const isApart = Math.abs(this.#offsetMs) > MAX_OFFSET_MS;
     if (!isApart || now - this.#reportedAt < REPORT_INTERVAL_MS) return;
     this.#reportedAt = now;
-    this.#ports.onApart(this.#offsetMs);
+    this.#ports.onLargeOffset(this.#offsetMs);
   }
 }

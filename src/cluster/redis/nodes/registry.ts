@@ -25,7 +25,7 @@ export interface RegistryPorts {
    * Called before each heartbeat. The returned function is called with Redis' time (Unix
    * milliseconds) when the reply arrives.
    */
-  readonly asksTime: () => (redisMs: number) => void;
+  readonly startClockComparison: () => (redisMs: number) => void;
   /** Called when the other nodes had declared this node dead, and it is live as a new incarnation. */
   readonly onNewIncarnation?: () => void;
   readonly onError: (error: unknown, what: string) => void;
@@ -53,7 +53,7 @@ type HeartbeatReply =
   | { readonly verdict: "dead" | "taken" }
   | {
       readonly verdict: "ok";
-      readonly living: LiveNodes;
+      readonly live: LiveNodes;
       /** Redis' clock, Unix milliseconds. */
       readonly redisMs: number;
     };
@@ -85,7 +85,7 @@ export class Registry {
   }
 
   /** Sets the listener. Must be called before `start`. */
-  listener(listener: RegistryListener): void {
+  setListener(listener: RegistryListener): void {
     this.#listener = listener;
   }
 
@@ -234,10 +234,10 @@ export class Registry {
     incarnation: Incarnation,
     mode: "enter" | "beat",
   ): Promise<HeartbeatReply["verdict"]> {
-    const { nodeId, describe, deadAfterMs, asksTime } = this.#ports;
+    const { nodeId, describe, deadAfterMs, startClockComparison } = this.#ports;
     const description = JSON.stringify(describe()); // later versions may add fields, which readers ignore
     const args = [incarnation, nodeId, description, deadAfterMs, mode];
-    const compareClock = asksTime();
+    const compareClock = startClockComparison();
     const [sentMs, sentAtMs] = [performance.now(), Date.now()];
     const reply = parseReply(await this.#run(args, sentAtMs));
     if (reply.verdict !== "ok") return reply.verdict;
@@ -249,10 +249,10 @@ export class Registry {
     this.#incarnation = incarnation;
     if (this.#isClosed) return "ok";
     const previous = [...this.#live.keys()];
-    this.#live = reply.living;
+    this.#live = reply.live;
     this.#status = "living";
     this.#listener.onBeat(isNew);
-    if (previous.some((node) => !reply.living.has(node))) this.#listener.onDeath();
+    if (previous.some((node) => !reply.live.has(node))) this.#listener.onDeath();
     if (isNew && wasMember) this.#ports.onNewIncarnation?.();
     return "ok";
   }
@@ -289,11 +289,11 @@ function parseReply(reply: unknown): HeartbeatReply {
   const [verdictText, nodes = [], redisMs] = reply as [Buffer, Buffer[]?, number?];
   const verdict = verdictText.toString() as HeartbeatReply["verdict"];
   if (verdict !== "ok") return { verdict };
-  const living = new Map<Incarnation, NodeInfo>();
+  const live = new Map<Incarnation, NodeInfo>();
   for (let at = 0; at + 1 < nodes.length; at += 2)
-    living.set(
+    live.set(
       String(nodes[at]),
       JSON.parse(String(nodes[at + 1])) as NodeInfo, // written by `describe` of that node
     );
-  return { verdict, living, redisMs: Number(redisMs) };
+  return { verdict, live, redisMs: Number(redisMs) };
 }

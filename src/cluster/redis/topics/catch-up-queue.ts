@@ -48,7 +48,7 @@ export class CatchUpQueue {
     const existing = this.#running.get(sequencer);
     if (existing !== undefined) {
       sequencer.startCatchUp(); // the running read may be too old
-      return existing.anew();
+      return existing.restart();
     }
     const running = new RunningCatchUp();
     this.#running.set(sequencer, running);
@@ -78,8 +78,8 @@ export class CatchUpQueue {
   }
 
   /** Retries all failing catch-ups at once, because Redis can be reached again. */
-  hurry(): void {
-    for (const running of this.#running.values()) if (running.isFailing) void running.anew();
+  retryNow(): void {
+    for (const running of this.#running.values()) if (running.isFailing) void running.restart();
   }
 
   /** Resolves when no caller needs to wait for any running catch-up any longer. */
@@ -89,17 +89,17 @@ export class CatchUpQueue {
 
   async #run(sequencer: Sequencer, running: RunningCatchUp): Promise<void> {
     const { onError } = this.#ports;
-    while (running.again && sequencer.startCatchUp())
+    while (running.needsRead && sequencer.startCatchUp())
       try {
         await this.#slots.run(() => {
-          running.again = false;
+          running.needsRead = false;
           return this.#catchUpOnce(sequencer);
         });
       } catch (error) {
         onError(error, "Missed messages of a channel could not be read");
-        await running.failed(isTransient(error));
+        await running.waitForRetry(isTransient(error));
       }
-    this.#running.delete(sequencer); // safe: there was no await since `again` was checked
+    this.#running.delete(sequencer); // safe: there was no await since `needsRead` was checked
   }
 
   /** Returns a feed whose reads resolve only after users without access are excluded. */
@@ -131,7 +131,7 @@ export class CatchUpQueue {
 /** Catch-up of one sequencer, including its retries. */
 class RunningCatchUp {
   /** True if another read is needed, because the last one may be too old. */
-  again = true;
+  needsRead = true;
   #settled = deferred();
   #retryMs = RETRY_MS;
   #failingSince: number | undefined;
@@ -148,8 +148,8 @@ class RunningCatchUp {
   }
 
   /** Requests another read. A failing catch-up is retried at once, and callers wait again. */
-  anew(): Promise<void> {
-    this.again = true;
+  restart(): Promise<void> {
+    this.needsRead = true;
     if (this.#isReleased) this.#settled = deferred();
     this.#isReleased = false;
     this.#failingSince = undefined;
@@ -162,8 +162,8 @@ class RunningCatchUp {
    * Resolves at the time of the next retry. Callers wait no longer if Redis can be reached
    * (`isAway` is false), because a damaged channel will not become readable by itself.
    */
-  async failed(isAway: boolean): Promise<void> {
-    this.again = true;
+  async waitForRetry(isAway: boolean): Promise<void> {
+    this.needsRead = true;
     const now = performance.now();
     this.#failingSince ??= now;
     if (!isAway || now - this.#failingSince >= MAX_WAIT_MS) {

@@ -25,7 +25,7 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   delivered.forgetLost(position);
   const { headSeq } = delivered;
   for (const snapshot of position.streams)
-    if (delivered.knows(snapshot.clientMsgNo)) sequencer.deliverStream(snapshot);
+    if (delivered.hasStream(snapshot.clientMsgNo)) sequencer.deliverStream(snapshot);
   const isForward =
     headSeq !== undefined &&
     position.headSeq >= headSeq &&
@@ -33,7 +33,7 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
     (await readForward(sequencer, feed, { headSeq, position }));
   if (!isForward) await readBack(sequencer, feed, position);
   for (const snapshot of position.streams)
-    if (isActive(snapshot) && !delivered.knows(snapshot.clientMsgNo))
+    if (isActive(snapshot) && !delivered.hasStream(snapshot.clientMsgNo))
       sequencer.deliverStream(snapshot); // from the beginning: viewers skip events they already have
   delivered.headSeq = position.headSeq; // the newest message may have expired and was not read
   sequencer.goLive(position.publicationSeq);
@@ -52,7 +52,8 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
   const laterCount = newest - publicationSeq;
   if (laterCount === 0) {
     for (const snapshot of position.streams)
-      if (!sequencer.delivered.knows(snapshot.clientMsgNo)) sequencer.delivered.resetTo(snapshot);
+      if (!sequencer.delivered.hasStream(snapshot.clientMsgNo))
+        sequencer.delivered.resetTo(snapshot);
     if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
   sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount)); // a publication is at most one message
@@ -76,10 +77,10 @@ export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<vo
  * stored, or a fail-over lost them, and their numbers will be reused.
  */
 async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<ChannelPosition> {
-  const { bufferedNumbers, key, delivered } = sequencer;
+  const { bufferedSeqs, key, delivered } = sequencer;
   const position = await feed.position(key, delivered);
   sequencer.disprove(
-    bufferedNumbers.filter((publicationSeq) => publicationSeq > position.publicationSeq),
+    bufferedSeqs.filter((publicationSeq) => publicationSeq > position.publicationSeq),
   );
   return position;
 }

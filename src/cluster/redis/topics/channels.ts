@@ -73,7 +73,7 @@ export class Channels {
    * Creates the sequencer of a group's topic before the topic is subscribed. It buffers publications
    * until `begin`. Returns `undefined` for other topics.
    */
-  sequencerOf(topic: Topic): Sequencer | undefined {
+  createSequencer(topic: Topic): Sequencer | undefined {
     const key = groupKeyOf(topic);
     if (key === undefined) return undefined;
     const { sequencers, clock } = this.#ports;
@@ -81,7 +81,7 @@ export class Channels {
   }
 
   /** Adds a topic. */
-  opened(topic: Subscription): void {
+  addTopic(topic: Subscription): void {
     const uid = uidOf(topic.topic);
     if (uid !== undefined) this.#users.set(uid, topic);
   }
@@ -90,7 +90,7 @@ export class Channels {
    * Removes a topic. Its personal channels continue on the topic of their other user, if that user
    * is on this node.
    */
-  closed(topic: Subscription): void {
+  removeTopic(topic: Subscription): void {
     topic.sequencer?.close();
     const uid = uidOf(topic.topic);
     if (uid === undefined) return;
@@ -128,7 +128,7 @@ export class Channels {
   }
 
   /** Suspends the topic's channels, because its subscription is lost. They buffer until `restore`. */
-  lost(topic: Subscription): void {
+  suspend(topic: Subscription): void {
     for (const sequencer of this.#sequencersOf(topic)) sequencer.suspend();
   }
 

@@ -61,7 +61,7 @@ export class Incoming {
   }
 
   /** Delivers the held changes of topics that are restored, and drops those of closed topics. */
-  tellHeld(): void {
+  deliverHeld(): void {
     for (const [name, { topic, event }] of this.#heldChanges) {
       if (topic.isOpen && isHeld(topic)) continue;
       this.#heldChanges.delete(name);
@@ -101,7 +101,7 @@ export class Incoming {
     if (publication.kind === "unordered") {
       if (!isUnordered(event, topic.topic)) return this.#dropMisplaced();
       if (isHeld(topic) && VISIBLE_KINDS.has(event.kind)) return this.#holdBack(topic, event);
-      if (this.#recentIds.isNew(publication.id)) this.#ports.deliver(event);
+      if (this.#recentIds.add(publication.id)) this.#ports.deliver(event);
       return;
     }
     if (!isOrderedUnder(publication.event, topic.topic)) return this.#dropMisplaced();
@@ -140,7 +140,7 @@ class RecentIds {
   }
 
   /** Adds the id. Returns false if it was in the set already. */
-  isNew(id: string): boolean {
+  add(id: string): boolean {
     if (this.#newer.has(id) || this.#older.has(id)) return false;
     this.#newer.add(id);
     if (this.#newer.size < this.#max) return true;

@@ -64,7 +64,7 @@ export class DeliveredPosition {
   }
 
   /** True if the stream has a cursor, so that its next event is known. */
-  knows(clientMsgNo: string): boolean {
+  hasStream(clientMsgNo: string): boolean {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
@@ -89,7 +89,7 @@ export class DeliveredPosition {
    * True if another message with this seq was delivered. A fail-over has lost that message, and its
    * seq was reused.
    */
-  hasOther(seq: number, messageId: number): boolean {
+  hasOtherAt(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((one) => one.isStored && one.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;
   }
@@ -118,7 +118,7 @@ export class DeliveredPosition {
   }
 
   /** Returns the events from the stream's cursor to the end of `snapshot`. Advances the cursor. */
-  missed(snapshot: StreamSnapshot): readonly ChannelEvent[] {
+  advanceStream(snapshot: StreamSnapshot): readonly ChannelEvent[] {
     const cursor = this.#streams?.get(snapshot.clientMsgNo) ?? STREAM_START;
     this.resetTo(snapshot); // the cursor may move back if a fail-over lost events
     return eventsFrom(snapshot, cursor);

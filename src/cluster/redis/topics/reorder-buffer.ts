@@ -25,7 +25,7 @@ export class ReorderBuffer {
   /** Number of buffered messages that are not stored. */
   #unstoredCount = 0;
   #bytes = 0;
-  /** True if a frame was dropped, or two frames had the same number, since the last `hasLost`. */
+  /** True if a frame was dropped, or two frames had the same number, since the last `consumeLost`. */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {
@@ -49,7 +49,7 @@ export class ReorderBuffer {
   }
 
   /** Adds a copy of the frame. The frame itself is a slice of a larger buffer. */
-  keep(publicationSeq: number, frame: Buffer): void {
+  add(publicationSeq: number, frame: Buffer): void {
     const existing = this.#frames.get(publicationSeq);
     if (existing !== undefined) {
       if (!existing.equals(frame)) this.#hasLost = true; // one of the two is outdated or forged
@@ -71,7 +71,7 @@ export class ReorderBuffer {
   }
 
   /** Removes and returns the frame. */
-  take(publicationSeq: number): Buffer | undefined {
+  remove(publicationSeq: number): Buffer | undefined {
     const frame = this.#frames.get(publicationSeq);
     if (frame === undefined) return undefined;
     this.#frames.delete(publicationSeq);
@@ -81,7 +81,7 @@ export class ReorderBuffer {
   }
 
   /** Returns the frame of the message with this id. */
-  message(messageId: number): Buffer | undefined {
+  messageFrame(messageId: number): Buffer | undefined {
     for (const frame of this.#frames.values())
       if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId) return frame;
     return undefined;
@@ -91,24 +91,24 @@ export class ReorderBuffer {
    * Removes the messages that are not stored and have an id lower than `messageId`. Returns their
    * frames in order.
    */
-  unstoredBefore(messageId: number): readonly Buffer[] {
+  removeUnstoredBefore(messageId: number): readonly Buffer[] {
     if (this.#unstoredCount === 0) return [];
     const before = [...this.#frames]
       .filter(([, frame]) => isUnstored(frame) && messageIdOf(frame) < messageId)
       .sort(([a], [b]) => a - b);
-    return before.flatMap(([publicationSeq]) => this.take(publicationSeq) ?? []);
+    return before.flatMap(([publicationSeq]) => this.remove(publicationSeq) ?? []);
   }
 
   /**
    * Removes all frames up to `publicationSeq`. Returns those that cannot be read from the store
    * (removals, and messages that are not stored), in order.
    */
-  passThrough(publicationSeq: number): readonly Buffer[] {
+  removeThrough(publicationSeq: number): readonly Buffer[] {
     const numbers = [...this.#frames.keys()]
       .filter((seq) => seq <= publicationSeq)
       .sort((a, b) => a - b);
     return numbers.flatMap((seq) => {
-      const frame = this.take(seq);
+      const frame = this.remove(seq);
       if (frame === undefined) return [];
       const isRemoval = kindOf(frame) === REMOVAL_FRAME;
       return isRemoval || isUnstored(frame) ? [frame] : [];
@@ -116,7 +116,7 @@ export class ReorderBuffer {
   }
 
   /** Returns whether frames were dropped or contradicted each other since the last call. */
-  hasLost(): boolean {
+  consumeLost(): boolean {
     const hadLost = this.#hasLost;
     this.#hasLost = false;
     return hadLost;

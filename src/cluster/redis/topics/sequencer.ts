@@ -126,7 +126,7 @@ export class Sequencer {
   }
 
   /** Numbers of the buffered publications. */
-  get bufferedNumbers(): readonly number[] {
+  get bufferedSeqs(): readonly number[] {
     return this.#reorderBuffer?.numbers ?? [];
   }
 
@@ -205,27 +205,27 @@ export class Sequencer {
    */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
-    const before = this.#reorderBuffer?.unstoredBefore(message.messageId) ?? [];
+    const before = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
     for (const frame of before)
       if (this.#isMissing(frame, this.#publicationSeq)) this.#deliverFrame(frame);
-    const frame = this.#reorderBuffer?.message(message.messageId);
+    const frame = this.#reorderBuffer?.messageFrame(message.messageId);
     const event = frame === undefined ? undefined : this.#decode(frame); // unlike the log, the frame names the sending session
     this.#deliver(event ?? publicationOf(message));
-    if (message.stream !== undefined && this.delivered.knows(message.clientMsgNo))
+    if (message.stream !== undefined && this.delivered.hasStream(message.clientMsgNo))
       this.deliverStream(message.stream);
   }
 
   /** Delivers the missing part of a stream, merged into few events. */
   deliverStream(snapshot: StreamSnapshot): void {
     if (this.isClosed) return;
-    for (const event of this.delivered.missed(snapshot))
+    for (const event of this.delivered.advanceStream(snapshot))
       this.#ports.deliver({ kind: "event", event });
   }
 
   /** Drops buffered publications with these numbers, which the store has not assigned. */
   disprove(numbers: readonly number[]): void {
     for (const publicationSeq of numbers)
-      if (this.#reorderBuffer?.take(publicationSeq) !== undefined)
+      if (this.#reorderBuffer?.remove(publicationSeq) !== undefined)
         this.#ports.rejected("disproved");
   }
 
@@ -238,7 +238,7 @@ export class Sequencer {
     const before = this.#status === "new" ? 0 : this.#publicationSeq;
     if (this.#isAfterLoss || this.#isSuspended) this.#markBufferedAsSuspended();
     this.#isAfterLoss = false;
-    for (const frame of this.#reorderBuffer?.passThrough(publicationSeq) ?? [])
+    for (const frame of this.#reorderBuffer?.removeThrough(publicationSeq) ?? [])
       if (this.#isMissing(frame, before)) this.#deliverFrame(frame);
     this.#publicationSeq = publicationSeq;
     this.#expectedSeq = publicationSeq;
@@ -276,7 +276,7 @@ export class Sequencer {
     const messageId = messageIdOf(frame);
     if (messageId > lastId) return true;
     if (publicationSeqOf(frame) === this.#publicationSeq) return messageId < lastId;
-    return this.delivered.hasOther(messageSeqOf(frame), messageId);
+    return this.delivered.hasOtherAt(messageSeqOf(frame), messageId);
   }
 
   /**
@@ -305,14 +305,14 @@ export class Sequencer {
   }
 
   #markBufferedAsSuspended(): void {
-    for (const publicationSeq of this.bufferedNumbers)
+    for (const publicationSeq of this.bufferedSeqs)
       if (publicationSeq > this.#suspendedThrough) this.#suspendedThrough = publicationSeq;
   }
 
   #keep(publicationSeq: number, frame: Buffer): void {
     if (this.isClosed) return;
     this.#reorderBuffer ??= new ReorderBuffer(this.#ports.budget);
-    this.#reorderBuffer.keep(publicationSeq, frame);
+    this.#reorderBuffer.add(publicationSeq, frame);
     this.expect(publicationSeq); // needed even if the frame did not fit into the buffer
   }
 
@@ -324,7 +324,7 @@ export class Sequencer {
       if (frame === undefined) break;
       isDoubtful = this.#isImplausible(frame);
       if (isDoubtful) break;
-      buffer.take(this.#publicationSeq + 1);
+      buffer.remove(this.#publicationSeq + 1);
       this.#advance(this.#publicationSeq + 1, frame, undefined);
     }
     if (this.#isHeld) return; // a removal was delivered: memberships are checked before the rest
@@ -332,7 +332,7 @@ export class Sequencer {
     else this.#closeGap();
     // The store has the frames that did not fit, and decides which of two contradicting frames is
     // genuine.
-    if (buffer?.hasLost() || isDoubtful) this.#ports.onGap(this);
+    if (buffer?.consumeLost() || isDoubtful) this.#ports.onGap(this);
   }
 
   #advance(publicationSeq: number, frame: Buffer, event: OrderedEvent | undefined): void {

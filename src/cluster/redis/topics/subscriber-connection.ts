@@ -150,7 +150,7 @@ export class SubscriberConnection {
   }
 
   /** Closes the socket, so that the client connects again. */
-  renew(): void {
+  replace(): void {
     this.#goDown();
     if (this.#status !== "closed") this.#client.stream?.destroy();
   }
@@ -220,7 +220,7 @@ export class SubscriberConnection {
     } catch (error) {
       if (!this.isUp) throw error; // the loss was reported already
       this.#ports.onError(error, "The subscriber connection to Redis is replaced");
-      if (this.#client.stream === stream) this.renew();
+      if (this.#client.stream === stream) this.replace();
       throw error;
     }
   }

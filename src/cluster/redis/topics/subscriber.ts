@@ -21,7 +21,7 @@ interface SubscriberPorts {
   /** Called when publications under these names may be missing since `sinceMs`. */
   readonly onLost: (names: readonly string[], sinceMs: number) => void;
   /** Called when these names are subscribed again. */
-  readonly onBack: (names: readonly string[]) => void;
+  readonly onResubscribed: (names: readonly string[]) => void;
   readonly onError: (error: unknown, what: string) => void;
 }
 
@@ -91,7 +91,7 @@ export class Subscriber {
   }
 
   /** True if no subscription is lost. */
-  get isWhole(): boolean {
+  get isComplete(): boolean {
     const only = this.#connections.get(ONLY_SERVER);
     return this.#lostNames.size === 0 && only?.isUp !== false;
   }
@@ -234,10 +234,10 @@ export class Subscriber {
   #resubscribe(): void {
     if (this.#isResubscribing || this.#lostNames.size === 0) return;
     this.#isResubscribing = true;
-    this.#topology.hurry(true);
+    this.#topology.pollFast(true);
     void this.#resubscribeLost().finally(() => {
       this.#isResubscribing = false;
-      this.#topology.hurry(false);
+      this.#topology.pollFast(false);
     });
   }
 
@@ -280,6 +280,6 @@ export class Subscriber {
     for (const name of resubscribed) connection.names.add(name);
     const unwanted = names.filter((name) => !this.#names.has(name));
     if (unwanted.length > 0) connection.unsubscribe(unwanted);
-    if (resubscribed.length > 0) this.#ports.onBack(resubscribed);
+    if (resubscribed.length > 0) this.#ports.onResubscribed(resubscribed);
   }
 }

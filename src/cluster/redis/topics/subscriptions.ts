@@ -21,9 +21,9 @@ interface SubscriptionsPorts {
   readonly clock: Clock;
   readonly nameOf: (topic: Topic) => string;
   /** Time between `unlisten` and the unsubscribe, milliseconds. */
-  readonly lingerMs: number;
+  readonly unsubscribeDelayMs: number;
   /** Maximum number of topics that wait for their delayed unsubscribe. */
-  readonly maxLingering: number;
+  readonly maxDelayedUnsubscribes: number;
   /** Maximum time that a caller waits for a lost topic, milliseconds. */
   readonly timeoutMs: number;
   /** Returns the users that could not be checked, see `ResyncHandler`. */
@@ -41,7 +41,7 @@ interface Entry extends Subscription {
   /** True if another caller waits for the topic, or already uses it. */
   isShared: boolean;
   /** Resolves when the topic is restored. Present if callers wait for the lost topic. */
-  back: Deferred | undefined;
+  restored: Deferred | undefined;
 }
 
 /** A topic that is subscribed again, with its number of losses at that time. */
@@ -69,18 +69,18 @@ export class Subscriptions {
   #resubscribed: Restoration[] = [];
   /** Topics that are recovered and will be reported together. */
   #recovered: Restoration[] = [];
-  /** Argument of the last call of `hold`. */
-  #heldSinceMs: number | undefined;
+  /** Argument of the last call of `suspendAll`. */
+  #suspendedSinceMs: number | undefined;
   #isClosed = false;
 
   constructor(ports: SubscriptionsPorts) {
     this.#ports = ports;
-    const { lingerMs, maxLingering: max } = ports;
+    const { unsubscribeDelayMs: delayMs, maxDelayedUnsubscribes: max } = ports;
     const forget = (entry: Entry) => this.#forget(entry);
-    this.#delayedUnsubscribes = new DelayedUnsubscribe({ lingerMs, max, forget });
+    this.#delayedUnsubscribes = new DelayedUnsubscribe({ delayMs, max, forget });
   }
 
-  named(name: string): Subscription | undefined {
+  get(name: string): Subscription | undefined {
     return this.#entries.get(name);
   }
 
@@ -105,7 +105,7 @@ export class Subscriptions {
   }
 
   /** Records that these subscriptions are lost. */
-  lost(names: readonly string[], sinceMs: number): void {
+  markLost(names: readonly string[], sinceMs: number): void {
     for (const name of names) {
       const entry = this.#entries.get(name);
       if (entry === undefined) continue;
@@ -114,12 +114,12 @@ export class Subscriptions {
       entry.lostAtMs ??= sinceMs;
       this.#lost.add(entry);
       if (uidOf(entry.topic) !== undefined) this.#unjudged.add(entry);
-      this.#ports.channels.lost(entry);
+      this.#ports.channels.suspend(entry);
     }
   }
 
   /** Records that these topics are subscribed again, and starts to restore them. */
-  back(names: readonly string[]): void {
+  markResubscribed(names: readonly string[]): void {
     for (const name of names) {
       const entry = this.#entries.get(name);
       if (entry === undefined) continue;
@@ -132,14 +132,14 @@ export class Subscriptions {
    * Treats all topics as lost since `sinceMs`, because users may have lost access without notice.
    * Further calls with the same time have no effect.
    */
-  hold(sinceMs: number): void {
-    if (this.#heldSinceMs === sinceMs) return;
-    this.#heldSinceMs = sinceMs;
+  suspendAll(sinceMs: number): void {
+    if (this.#suspendedSinceMs === sinceMs) return;
+    this.#suspendedSinceMs = sinceMs;
     const names: string[] = [];
     // Topics that are being restored are included, because their check is outdated.
     for (const entry of this.#entries.values()) if (entry.isUp) names.push(entry.name);
-    this.lost(names, sinceMs);
-    this.back(names);
+    this.markLost(names, sinceMs);
+    this.markResubscribed(names);
   }
 
   /** Resolves when all users whose topics were lost have been checked. */
@@ -150,7 +150,7 @@ export class Subscriptions {
   }
 
   /** Returns true if no topic that concerns the caller is lost or being restored. */
-  areWhole(concerns: (topic: Topic) => boolean): boolean {
+  areRestored(concerns: (topic: Topic) => boolean): boolean {
     for (const { topic } of this.#lost) if (concerns(topic)) return false;
     return true;
   }
@@ -181,7 +181,7 @@ export class Subscriptions {
 
   #open(topic: Topic, name: string): Entry {
     const { channels } = this.#ports;
-    const sequencer = channels.sequencerOf(topic);
+    const sequencer = channels.createSequencer(topic);
     const entry: Entry = {
       ...{
         topic,
@@ -191,11 +191,11 @@ export class Subscriptions {
         isUp: false,
         isOpen: true,
       },
-      ...{ lostAtMs: undefined, lostCount: 0, back: undefined },
+      ...{ lostAtMs: undefined, lostCount: 0, restored: undefined },
       ...{ subscribed: DONE, opening: DONE, isShared: false },
     };
     this.#entries.set(name, entry);
-    channels.opened(entry);
+    channels.addTopic(entry);
     entry.subscribed = this.#subscribe(entry);
     entry.opening = this.#begin(entry).catch((error) => {
       if (entry.isShared) {
@@ -232,8 +232,8 @@ export class Subscriptions {
   }
 
   async #waitUntilWhole(entry: Entry): Promise<void> {
-    entry.back ??= deferred();
-    const { promise } = entry.back;
+    entry.restored ??= deferred();
+    const { promise } = entry.restored;
     const { timeoutMs } = this.#ports;
     await within(promise, timeoutMs, "the topic did not come back");
     if (!entry.isOpen) throw new BrokerError("unavailable");
@@ -315,8 +315,8 @@ export class Subscriptions {
   }
 
   #markWhole(entry: Entry): void {
-    entry.back?.resolve();
-    entry.back = undefined;
+    entry.restored?.resolve();
+    entry.restored = undefined;
     this.#markJudged(entry);
     this.#lost.delete(entry);
     if (this.#lost.size > 0) return;
@@ -328,7 +328,7 @@ export class Subscriptions {
     if (!entry.isOpen) return;
     entry.isOpen = false;
     this.#entries.delete(entry.name);
-    this.#ports.channels.closed(entry);
+    this.#ports.channels.removeTopic(entry);
     this.#markWhole(entry);
     this.#ports.subscriber.unsubscribe(entry.name);
   }
@@ -347,11 +347,11 @@ class DelayedUnsubscribe<Item> {
   #timer: NodeJS.Timeout | undefined;
 
   constructor(ports: {
-    readonly lingerMs: number;
+    readonly delayMs: number;
     readonly max: number;
     readonly forget: (item: Item) => void;
   }) {
-    this.#delayMs = ports.lingerMs;
+    this.#delayMs = ports.delayMs;
     this.#max = ports.max;
     this.#forget = ports.forget;
   }

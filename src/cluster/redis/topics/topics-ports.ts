@@ -14,7 +14,7 @@ export interface TopicsPorts {
   readonly nodeId: string;
   readonly clock: Clock;
   /** Time between `unlisten` and the unsubscribe, milliseconds. */
-  readonly lingerMs: number;
+  readonly unsubscribeDelayMs: number;
   /** Called with errors that no caller receives. */
   readonly onError: OnError;
   readonly metrics?: TopicsMetrics;
@@ -53,7 +53,7 @@ interface TopicsLimits {
   /** Time for which a missing publication is waited for before the store is read, milliseconds. */
   readonly gapMs: number;
   /** Maximum number of topics that wait for their delayed unsubscribe. */
-  readonly maxLingering: number;
+  readonly maxDelayedUnsubscribes: number;
   /** Maximum number of personal channels with a sequencer. */
   readonly maxPersonal: number;
   /** Maximum size of all reorder buffers together. */
@@ -62,7 +62,7 @@ interface TopicsLimits {
 
 export const TOPICS_LIMITS: TopicsLimits = {
   gapMs: 30,
-  maxLingering: 20_000,
+  maxDelayedUnsubscribes: 20_000,
   maxPersonal: 100_000,
   maxBufferedBytes: 64 << 20,
 };

@@ -28,7 +28,7 @@ const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 /** Creates the topics of a node. They are connected by `start`. */
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
-  const { link, feed, clock, nodeId, lingerMs, metrics } = ports;
+  const { link, feed, clock, nodeId, unsubscribeDelayMs, metrics } = ports;
   const { isCluster, settings } = link;
   const { timeoutMs } = settings;
   const limits = { ...TOPICS_LIMITS, ...ports.limits };
@@ -45,7 +45,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     judge,
   });
   link.onChange((isUp) => {
-    if (isUp) catchUpQueue.hurry();
+    if (isUp) catchUpQueue.retryNow();
   });
   const channels = new Channels({
     catchUpQueue,
@@ -69,7 +69,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     onError,
     rejected,
     channels,
-    topic: (name) => subscriptions.named(name),
+    topic: (name) => subscriptions.get(name),
   });
   const subscriber: Subscriber = new Subscriber({
     link,
@@ -80,19 +80,19 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
       fenceIfSilent();
       incoming.accept(name, frame);
     },
-    onLost: (names, sinceMs) => subscriptions.lost(names, sinceMs),
-    onBack: (names) => subscriptions.back(names),
+    onLost: (names, sinceMs) => subscriptions.markLost(names, sinceMs),
+    onResubscribed: (names) => subscriptions.markResubscribed(names),
   });
   const subscriptions: Subscriptions = new Subscriptions({
     subscriber,
     channels,
     clock,
-    lingerMs,
+    unsubscribeDelayMs,
     onError,
-    maxLingering: limits.maxLingering,
+    maxDelayedUnsubscribes: limits.maxDelayedUnsubscribes,
     onRestored(topics) {
       reportRestored(topics);
-      incoming.tellHeld();
+      incoming.deliverHeld();
     },
     judgeUsers: (uids) => resync.judgeUsers(uids),
     nameOf: (topic) => link.keys.topic(topic),
@@ -138,7 +138,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   function fenceIfSilent(): void {
     if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers
     const sinceMs = resync.silentSinceMs();
-    if (sinceMs !== undefined) subscriptions.hold(sinceMs);
+    if (sinceMs !== undefined) subscriptions.suspendAll(sinceMs);
   }
 
   /**
@@ -170,7 +170,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     },
     /** Throws `unavailable` while publications may not reach this node. */
     async ping() {
-      if (!subscriber.isWhole) throw new BrokerError("unavailable");
+      if (!subscriber.isComplete) throw new BrokerError("unavailable");
     },
     /** Rejects with `unavailable`. A topic that was subscribed before stays subscribed. */
     listen: (topic) => subscriptions.listen(topic),
@@ -186,7 +186,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     },
     recovery(concerns) {
       fenceIfSilent();
-      return subscriptions.areWhole(concerns) ? undefined : waitUntilDelivered();
+      return subscriptions.areRestored(concerns) ? undefined : waitUntilDelivered();
     },
     /** Never rejects. */
     delivered: () => (isCluster ? undefined : waitUntilDelivered().catch(() => {})),

@@ -76,8 +76,8 @@ export class Topology {
   }
 
   /** Reads the slots more often (`true`) while the map may be outdated. */
-  hurry(isHurried: boolean): void {
-    this.#isFast = isHurried;
+  pollFast(isFast: boolean): void {
+    this.#isFast = isFast;
   }
 
   async #watch(): Promise<void> {
@@ -105,11 +105,11 @@ export class Topology {
       const address = `${host || node.options.host}:${port}`;
       owners.fill(address, first, last + 1);
     }
-    const isSame = owners.every((address, slot) => address === this.#owners[slot]);
+    const isUnchanged = owners.every((address, slot) => address === this.#owners[slot]);
     const sinceMs = this.#readAtMs;
     this.#owners = owners;
     this.#readAtMs = atMs;
-    if (!isSame) this.#onChange(sinceMs);
+    if (!isUnchanged) this.#onChange(sinceMs);
   }
 
   /** Returns a random server that is connected. */
