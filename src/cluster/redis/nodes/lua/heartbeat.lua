@@ -25,22 +25,23 @@ local resumed = tonumber(redis.call('HGET', clock, 'resumed') or 0)
 if now < tick or now - tick > silence / 2 then
   resumed = now
   redis.call('HSET', clock, 'resumed', int(now))
-  for _, one in ipairs(redis.call('ZRANGEBYSCORE', beats, '(' .. int(now), '+inf')) do
-    redis.call('ZADD', beats, int(now), one) -- the clock was set back
+  -- Heartbeats in the future exist only if Redis' clock was set back.
+  for _, future in ipairs(redis.call('ZRANGEBYSCORE', beats, '(' .. int(now), '+inf')) do
+    redis.call('ZADD', beats, int(now), future)
   end
 end
 redis.call('HSET', clock, 'tick', int(now))
 
 if now - resumed > silence then
-  for _, one in ipairs(redis.call('ZRANGEBYSCORE', beats, '-inf', '(' .. int(now - silence))) do
-    redis.call('ZREM', beats, one)
-    redis.call('HDEL', nodes, one)
+  for _, silent in ipairs(redis.call('ZRANGEBYSCORE', beats, '-inf', '(' .. int(now - silence))) do
+    redis.call('ZREM', beats, silent)
+    redis.call('HDEL', nodes, silent)
   end
 end
 
 if mode == 'enter' then
-  for _, one in ipairs(redis.call('ZRANGE', beats, 0, -1)) do
-    if one ~= incarnation and string.match(one, '^(.*):[^:]*$') == node then return { 'taken' } end
+  for _, other in ipairs(redis.call('ZRANGE', beats, 0, -1)) do
+    if other ~= incarnation and string.match(other, '^(.*):[^:]*$') == node then return { 'taken' } end
   end
 elseif not redis.call('ZSCORE', beats, incarnation) then
   return { 'dead' }
