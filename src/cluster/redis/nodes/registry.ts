@@ -109,7 +109,7 @@ export class Registry {
     const silentMs = Math.floor(performance.now() - this.#confirmedMs);
     if (silentMs > this.#ports.deadAfterMs)
       throw new BrokerError("unavailable", {
-        message: `No heartbeat of this node reached Redis for ${silentMs} ms: the other nodes take it for dead`,
+        message: `No heartbeat of this node has reached Redis for ${silentMs} ms, so the other nodes consider it dead. Check the connection to Redis.`,
       });
   }
 
@@ -155,7 +155,7 @@ export class Registry {
     while ((await this.#enter()) !== "ok") {
       if (performance.now() > deadline)
         throw new Error(
-          `Another node with the id ${JSON.stringify(nodeId)} lives in this cluster; give each process a node.id of its own, or none`,
+          `Another node with the id ${JSON.stringify(nodeId)} is running in this cluster. Give each process its own node.id, or set none.`,
         );
       await new Promise((resolve) => setTimeout(resolve, heartbeatMs));
     }
@@ -224,8 +224,8 @@ export class Registry {
     if (verdict !== "taken") this.#nextIncarnation = newIncarnation(this.#ports.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";
-      const error = new Error("another node with this id lives");
-      this.#ports.onError(error, "The registry of nodes could not be read");
+      const error = new Error("Another node with this id is running. Give each its own node.id.");
+      this.#ports.onError(error, "Could not join the cluster again; trying again");
     }
     return verdict;
   }
@@ -276,7 +276,7 @@ export class Registry {
   /** Reports an error, except an unreachable Redis, which the link reports. */
   #reportFailure(error: unknown): void {
     if (isTransient(error)) return;
-    this.#ports.onError(error, "The heartbeat could not be written to Redis");
+    this.#ports.onError(error, "Could not write the heartbeat to Redis; trying again");
   }
 }
 

@@ -53,7 +53,7 @@ export class CatchUpQueue {
     const running = new RunningCatchUp();
     this.#running.set(sequencer, running);
     this.#run(sequencer, running)
-      .catch((error) => this.#ports.onError(error, "A channel could not be brought up to date"))
+      .catch((error) => this.#ports.onError(error, "The catch-up of a channel failed unexpectedly"))
       .finally(() => {
         if (this.#running.get(sequencer) === running) this.#running.delete(sequencer);
         running.end();
@@ -72,7 +72,7 @@ export class CatchUpQueue {
       await begin(sequencer, feed);
     } catch (error) {
       if (isTransient(error)) throw error;
-      onError(error, "The position of a channel could not be read");
+      onError(error, "Could not read the position of a channel; catching up");
       void this.catchUp(sequencer);
     }
   }
@@ -96,7 +96,7 @@ export class CatchUpQueue {
           return this.#catchUpOnce(sequencer);
         });
       } catch (error) {
-        onError(error, "Missed messages of a channel could not be read");
+        onError(error, "Could not read missed messages of a channel; trying again");
         await running.waitForRetry(isTransient(error));
       }
     this.#running.delete(sequencer); // safe: there was no await since `needsRead` was checked

@@ -202,7 +202,7 @@ export class Channels {
     try {
       return await this.#reads.run(() => feed.publicationSeqOf(sequencer.key));
     } catch (error) {
-      sequencers.onError(error, "The position of a channel could not be read");
+      sequencers.onError(error, "Could not read the position of a channel; catching up");
       return undefined;
     }
   }
@@ -213,7 +213,10 @@ export class Channels {
       return await this.#reads.run(() => feed.personalChannelsSince(uid, sinceMs));
     } catch (error) {
       if (isTransient(error)) throw error;
-      sequencers.onError(error, "The channels of a user could not be read");
+      sequencers.onError(
+        error,
+        "Could not read the list of a user's personal channels; their missed messages are not delivered",
+      );
       return [];
     }
   }

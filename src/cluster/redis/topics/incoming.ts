@@ -76,7 +76,8 @@ export class Incoming {
     const { frames, isWhole } = framesOf(batch);
     for (const frame of frames) this.#acceptFrame(topic, frame);
     if (isPersonal) this.#lastPersonal = batch;
-    if (!isWhole || frames.length === 0) this.#dropUnreadable(new Error("frames are cut off"));
+    if (!isWhole || frames.length === 0)
+      this.#dropUnreadable(new Error("the publication ends in the middle of a frame"));
   }
 
   #acceptFrame(topic: Subscription, frame: Buffer): void {
@@ -89,7 +90,7 @@ export class Incoming {
 
   #dropUnreadable(error: unknown): void {
     this.#ports.rejected("unreadable");
-    this.#ports.onError(error, "An unreadable publication was dropped");
+    this.#ports.onError(error, "Dropped an unreadable publication");
   }
 
   #route(topic: Subscription, frame: Buffer): void {
@@ -124,8 +125,8 @@ export class Incoming {
 
   #dropMisplaced(): void {
     this.#ports.rejected("misplaced");
-    const error = new Error("it is no event of the topic");
-    this.#ports.onError(error, "A publication that does not belong to its topic was dropped");
+    const error = new Error("the event does not belong to the topic");
+    this.#ports.onError(error, "Dropped a publication on the wrong topic");
   }
 }
 

@@ -37,7 +37,7 @@ export class Publishing {
   /** Sends the event without waiting. It is lost while Redis cannot be reached. */
   publish(event: ClusterEvent): void {
     for (const publication of this.#send(event))
-      publication.catch((error) => this.#onError(error, "A publication could not be sent"));
+      publication.catch((error) => this.#onError(error, "Could not send a publication"));
   }
 
   /** Implements `Announcer`. After a failure no further batch is sent. */

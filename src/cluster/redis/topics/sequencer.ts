@@ -365,7 +365,7 @@ export class Sequencer {
       const publication = decodeFrame(frame);
       return publication.kind === "ordered" ? publication.event : undefined;
     } catch (error) {
-      this.#ports.onError(error, "A publication could not be read");
+      this.#ports.onError(error, "Skipped an unreadable buffered publication");
       return undefined;
     }
   }

@@ -38,7 +38,7 @@ interface SubscribeBatch {
 /** Maximum number of names in one command. */
 const MAX_BATCH_NAMES = 500;
 const RETRY_MS = 200;
-const SILENT = "the subscriber is silent";
+const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
 /**
@@ -70,7 +70,7 @@ export class SubscriberConnection {
     this.#ports = ports;
     this.#receivedUntilMs = ports.clock();
     client.on("error", (error) =>
-      ports.onError(error, "The subscriber connection to Redis failed"),
+      ports.onError(error, "The subscriber connection to Redis failed; connecting again"),
     );
     client.on("ready", () => void this.#open());
     client.on("close", () => this.#goDown());
@@ -89,7 +89,11 @@ export class SubscriberConnection {
    */
   async connect(): Promise<void> {
     await this.#client.connect();
-    await within(this.#firstUp.promise, SILENCE_TIMEOUT_MS, "no subscription was possible");
+    await within(
+      this.#firstUp.promise,
+      SILENCE_TIMEOUT_MS,
+      "could not subscribe to the topic for marks in time",
+    );
   }
 
   /**
@@ -121,7 +125,7 @@ export class SubscriberConnection {
     if (!this.isUp) return;
     this.#client
       .sunsubscribe(...names)
-      .catch((error) => this.#ports.onError(error, "Topics could not be unsubscribed from"));
+      .catch((error) => this.#ports.onError(error, "Could not unsubscribe from topics"));
   }
 
   /**
@@ -177,7 +181,7 @@ export class SubscriberConnection {
         this.#firstUp.resolve();
         this.#ports.onUp(this);
       } catch (error) {
-        this.#ports.onError(error, "Topics could not be subscribed to");
+        this.#ports.onError(error, "Could not subscribe to the topic for marks; trying again");
         await pause(RETRY_MS);
       }
   }
@@ -219,7 +223,10 @@ export class SubscriberConnection {
       );
     } catch (error) {
       if (!this.isUp) throw error; // the loss was reported already
-      this.#ports.onError(error, "The subscriber connection to Redis is replaced");
+      this.#ports.onError(
+        error,
+        "The subscriber connection to Redis does not respond; replacing it",
+      );
       if (this.#client.stream === stream) this.replace();
       throw error;
     }

@@ -104,7 +104,7 @@ export class Subscriber {
     const deadline = Date.now() + this.#timeoutMs;
     for (;;)
       try {
-        return await within(this.#mark(), this.#timeoutMs, "no mark came");
+        return await within(this.#mark(), this.#timeoutMs, "the mark did not arrive");
       } catch (error) {
         const { isUp } = this.#ports.link;
         if (!isUp || this.#isClosed || Date.now() > deadline) throw error;
@@ -178,7 +178,9 @@ export class Subscriber {
     if (address !== ONLY_SERVER)
       created
         .connect()
-        .catch((error) => onError(error, "The subscriber connection to Redis failed"));
+        .catch((error) =>
+          onError(error, "The subscriber connection to Redis failed; connecting again"),
+        );
     return created;
   }
 
@@ -273,7 +275,7 @@ export class Subscriber {
     try {
       await connection.subscribe(names);
     } catch (error) {
-      return this.#ports.onError(error, "Topics could not be subscribed to again");
+      return this.#ports.onError(error, "Could not subscribe to lost topics; trying again");
     }
     if (!connection.isUp) return;
     const resubscribed = names.filter((name) => this.#lostNames.delete(name));

@@ -235,7 +235,7 @@ export class Subscriptions {
     entry.restored ??= deferred();
     const { promise } = entry.restored;
     const { timeoutMs } = this.#ports;
-    await within(promise, timeoutMs, "the topic did not come back");
+    await within(promise, timeoutMs, "the lost topic was not restored in time");
     if (!entry.isOpen) throw new BrokerError("unavailable");
   }
 
@@ -285,7 +285,7 @@ export class Subscriptions {
   }
 
   async #retryLater(back: readonly Restoration[], error: unknown): Promise<void> {
-    this.#ports.onError(error, "Missed messages could not be read");
+    this.#ports.onError(error, "Could not read missed messages; trying again");
     await pause(RETRY_INTERVAL_MS);
     for (const restoration of back) this.#restoreSoon(restoration);
   }

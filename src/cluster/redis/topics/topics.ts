@@ -103,7 +103,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     try {
       listener(event);
     } catch (error) {
-      onError(error, "A received event could not be handled");
+      onError(error, "Could not handle a received event");
     }
   }
 
@@ -124,7 +124,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     const group = groupOf(key);
     if (!isCluster) {
       const judged = subscriptions.usersJudged();
-      await within(judged, timeoutMs, "users are not judged yet");
+      await within(judged, timeoutMs, "the access of users was not checked in time");
       await subscriber.mark(); // events that ended a session before the read have arrived by now
     }
     if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);
@@ -151,7 +151,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     await within(
       subscriptions.settled().then(() => catchUpQueue.settled()),
       timeoutMs,
-      "what was missed is not read yet",
+      "the missed publications were not read in time",
     );
   }
 

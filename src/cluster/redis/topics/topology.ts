@@ -88,7 +88,7 @@ export class Topology {
       if (waitedMs < POLL_INTERVAL_MS && !this.#isFast) continue;
       waitedMs = 0;
       await this.#readSlots().catch((error) =>
-        this.#onError(error, "The slots of the Redis Cluster could not be read"),
+        this.#onError(error, "Could not read the slots of the Redis Cluster; trying again"),
       );
     }
   }
