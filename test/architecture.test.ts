@@ -1,6 +1,6 @@
-// The rules of the code base: who imports whom, how long things are, what form a file has. Part of
-// `npm run check` and of `npm test`. Reads the sources as they are now; the rules themselves are
-// first tried on files that break them.
+// Tests of the rules of the code base: imports between rooms, length, and form of files. They are
+// part of `npm run check` and of `npm test`. The rules are applied to the current sources, and also
+// to texts that break them.
 
 import { fileURLToPath } from "node:url";
 import t from "tap";
@@ -18,7 +18,10 @@ import {
 } from "./architecture/rules.ts";
 import { readProject, readTexts } from "./architecture/source-facts.ts";
 
-/** Reported, not enforced: a gate on sizes produces files that exist for the gate. */
+/**
+ * Sizes above which a file or function is reported. They are not enforced, because a limit produces
+ * files that exist only to stay below it.
+ */
 const LIMITS: Limits = {
   fileLines: 400,
   functionLines: 60,
@@ -26,13 +29,14 @@ const LIMITS: Limits = {
   localImports: 7,
 };
 const DOMAIN = ["broker/model.ts", "broker/errors.ts"];
+/** Files that the stores and the cluster may import from the broker. */
 const PORTS = [...DOMAIN, "broker/ports.ts"];
-/** Open to all. */
+/** Rooms that every room may import. */
 const COMMON = ["lib/", "observe/"];
-/** Computation without input or output. */
+/** Modules of Node.js that compute without input or output. */
 const PURE_NODE = ["node:crypto", "node:zlib", "node:net", "node:buffer"];
 
-/** What the wiring of a node puts together. */
+/** Rooms that the files which start a node may import. */
 const WIRED = [
   ...COMMON,
   "api/",
@@ -49,6 +53,10 @@ const WIRED = [
   "webhook/",
 ];
 
+/**
+ * Imports allowed per room. A room is a folder or file below `src/`. It may also import its own
+ * files.
+ */
 const ROOMS: Readonly<Record<string, Room>> = {
   "lib/": { local: [], packages: [], node: PURE_NODE },
   "observe/": {
@@ -77,26 +85,27 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: ["typebox", "typebox/compile", "typebox/value"],
     node: PURE_NODE,
   },
-  // One server for both drivers: connections, steps in Lua, names of keys, what is written and
-  // published.
+  // Shared by the Redis store and the Redis cluster: connections, Lua steps, key names, and the
+  // formats of records and publications.
   "redis/": {
     local: [...COMMON, ...PORTS],
     packages: ["ioredis", "msgpackr"],
     node: "any",
   },
   "store/": {
-    // Who may send is judged in the step that appends.
+    // The step that appends a message checks the permission to send.
     local: [...COMMON, ...PORTS, "broker/permissions.ts", "redis/"],
     packages: ["lmdb", "msgpackr"],
     node: "any",
   },
-  // What makes data durable: it does not know the steps.
+  // Makes data durable. It must not depend on the steps.
   "store/embedded/engine/": {
     local: [...COMMON, ...PORTS],
     packages: ["lmdb"],
     node: "any",
   },
-  // What a step does: it does not know how it becomes durable, nor the driver that is made of it.
+  // The steps. They must not depend on how data becomes durable, nor on the store that is built
+  // from both.
   "store/embedded/steps/": {
     local: [
       ...COMMON,
@@ -110,14 +119,14 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: [],
     node: [...PURE_NODE, "node:timers/promises"],
   },
-  // Knows both drivers of the store, which know nothing of each other.
+  // Depends on both stores, which must not depend on each other.
   "migrate/": {
     local: [...COMMON, ...PORTS, "redis/", "store/"],
     packages: [],
     node: "any",
   },
   "cluster/": {
-    // What a stream's viewers missed is told as the broker tells it.
+    // Missed stream events are divided into pieces in the same way as in the broker.
     local: [...COMMON, ...PORTS, "broker/stream-pieces.ts", "redis/"],
     packages: ["ioredis"],
     node: "any",
@@ -135,7 +144,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "redis/options.ts",
       "store/options.ts",
       "transport/options.ts",
-      // The rule "no open API without a credential" is one between keys, and is said once.
+      // The rule "no open API without a credential" involves several settings and is defined in one
+      // place.
       "api/protected-mode.ts",
     ],
     packages: ["typebox", "typebox/value"],
@@ -164,7 +174,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
     node: "any",
   },
   "main.ts": {
-    // `jindou hash-password` makes the hash the broker checks.
+    // `jindou hash-password` makes the hash that the broker verifies.
     local: [
       ...COMMON,
       "broker/passwords.ts",
@@ -179,13 +189,13 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
 };
 
-/** A room's options are a TypeBox schema, whatever else the room may import. */
+/** The options of a room are a TypeBox schema, even if the room itself must not import TypeBox. */
 for (const room of [
   ...["broker/", "cluster/", "gateway/", "migrate/", "redis/", "store/"],
   "transport/",
 ]) {
   const rule = ROOMS[room];
-  if (rule === undefined) throw new Error(`${room} is no room`);
+  if (rule === undefined) throw new Error(`${room} is not a room of the table`);
   Object.assign(ROOMS, {
     [`${room}options.ts`]: {
       ...rule,
@@ -195,53 +205,59 @@ for (const room of [
   });
 }
 
-/** Taken into browsers by the SDK. */
+/** Folders whose files, with everything they import, run in browsers as part of the SDK. */
 const BROWSER_SAFE = ["src/protocol/native/", "src/client/"];
 
-/** What the SDK exports, and what a browser takes in place of `find-socket.ts` (package.json). */
+/**
+ * Files whose exports the published package uses: the SDK's entry, and the file that replaces
+ * `find-socket.ts` in browsers (see `package.json`).
+ */
 const PUBLISHED = ["src/client/index.ts", "src/client/no-socket.ts"];
 
 const files = readProject(fileURLToPath(new URL("..", import.meta.url)));
 const sources = files.filter((file) => file.path.startsWith("src/"));
 
-t.test("the sources were read", async (t) => {
+t.test("the rules are applied to the sources of the project", async (t) => {
   t.ok(sources.length > 50);
   t.ok(sources.flatMap((file) => file.functions).length > 200);
   t.ok(sources.flatMap((file) => file.imports).length > 200);
 });
 
-t.test("a room imports only what the table allows", async (t) => {
+t.test("a room imports only the files and packages that the table allows", async (t) => {
   t.same(roomViolations(files, ROOMS), []);
 });
 
-t.test("no imports go round in a circle", async (t) => {
+t.test("imports have no cycles", async (t) => {
   t.same(importCycles(sources), []);
 });
 
-t.test("what is exported is imported somewhere", async (t) => {
-  t.strictSame(deadExports(files, PUBLISHED), [], "no dead exports");
+t.test("every export is imported by another file", async (t) => {
+  t.strictSame(deadExports(files, PUBLISHED), [], "no export is unused");
 });
 
-t.test("what is long is reported", async (t) => {
-  const found = sizeViolations(files, LIMITS);
-  for (const one of found) t.comment(one);
-  t.comment(`${found.length} over the sizes of most files`);
+t.test("files and functions above the size limits are reported", async (t) => {
+  const violations = sizeViolations(files, LIMITS);
+  for (const violation of violations) t.comment(violation);
+  t.comment(`${violations.length} files or functions exceed the limits`);
 });
 
-t.test("vague names and fragments of comments are reported", async (t) => {
+t.test("vague names and doc comments without a subject are counted", async (t) => {
   t.comment(`${nameViolations(files).length} vague names`);
   t.comment(`${commentViolations(files).length} doc comments without a subject`);
 });
 
-t.test("a file opens with a comment, is no barrel and exports nothing as default", async (t) => {
-  t.same(formViolations(files), []);
-});
+t.test(
+  "a file begins with a comment, is not a barrel file and has no default export",
+  async (t) => {
+    t.same(formViolations(files), []);
+  },
+);
 
-t.test("what the SDK takes along needs no Node.js", async (t) => {
+t.test("the files of the SDK do not need Node.js", async (t) => {
   t.same(browserViolations(sources, BROWSER_SAFE), []);
 });
 
-t.test("a forbidden import of any form is found", async (t) => {
+t.test("a forbidden import is reported in every syntactic form", async (t) => {
   const broken = readTexts({
     "src/broker/a.ts": [
       'import type { X } from "../api/x.ts";',
@@ -260,13 +276,13 @@ t.test("a forbidden import of any form is found", async (t) => {
       "src/broker/a.ts may not import uWebSockets.js",
       "src/broker/a.ts may not import ../store/z.ts",
       "src/broker/a.ts may not import node:fs",
-      "src/elsewhere/b.ts is in no room of the table",
+      "src/elsewhere/b.ts is not in a room of the table",
       "src/transport/types.ts may not import ../broker/model.ts",
     ].sort(),
   );
 });
 
-t.test("a circle is found, types included", async (t) => {
+t.test("an import cycle is reported, also if it has type imports", async (t) => {
   const broken = readTexts({
     "src/lib/a.ts": 'import "./b.ts";',
     "src/lib/b.ts": 'import type { C } from "./c.ts";',
@@ -276,8 +292,8 @@ t.test("a circle is found, types included", async (t) => {
   t.equal(importCycles(broken).length, 1);
 });
 
-t.test("an export that nothing takes is found", async (t) => {
-  const found = deadExports(
+t.test("an export that no file imports is reported", async (t) => {
+  const violations = deadExports(
     readTexts({
       "src/lib/a.ts":
         "// A\nexport const used = 1, unused = 2;\nexport type Shape = 1;\nexport function again() {}\nconst own = 3;",
@@ -287,40 +303,43 @@ t.test("an export that nothing takes is found", async (t) => {
     }),
     ["src/lib/c.ts"],
   );
-  t.strictSame(found, [
+  t.strictSame(violations, [
     "src/lib/a.ts exports unused, which no file imports",
     "src/lib/a.ts exports Shape, which no file imports",
   ]);
 });
 
-t.test("what is too long is found, each function by itself", async (t) => {
-  const body = "  f();\n".repeat(5);
-  const limits = {
-    ...LIMITS,
-    fileLines: 20,
-    functionLines: 6,
-    localImports: 1,
-  };
-  const broken = readTexts({
-    "src/lib/long.ts": "//\n".repeat(21),
-    "src/lib/fine.ts": "//\n".repeat(20),
-    "src/lib/f.ts": `class C {\n  #m(a, b, c, d) {\n${body}  }\n}`,
-    "src/lib/g.ts": `export const make = () => {\n  const f = () => {\n${body.slice(7)}  };\n  return f;\n};`,
-    "src/lib/i.ts": 'import "./f.ts"; import "./g.ts";',
-  });
-  const found = sizeViolations(broken, limits);
-  t.same(
-    [...found].sort(),
-    [
-      "src/lib/f.ts #m has 4 parameters",
-      "src/lib/f.ts #m has 7 lines",
-      "src/lib/i.ts has 2 local imports",
-      "src/lib/long.ts has 21 lines",
-    ].sort(),
-  );
-});
+t.test(
+  "a file or function above a limit is reported, and inner functions are measured separately",
+  async (t) => {
+    const body = "  f();\n".repeat(5);
+    const limits = {
+      ...LIMITS,
+      fileLines: 20,
+      functionLines: 6,
+      localImports: 1,
+    };
+    const broken = readTexts({
+      "src/lib/long.ts": "//\n".repeat(21),
+      "src/lib/fine.ts": "//\n".repeat(20),
+      "src/lib/f.ts": `class C {\n  #m(a, b, c, d) {\n${body}  }\n}`,
+      "src/lib/g.ts": `export const make = () => {\n  const f = () => {\n${body.slice(7)}  };\n  return f;\n};`,
+      "src/lib/i.ts": 'import "./f.ts"; import "./g.ts";',
+    });
+    const violations = sizeViolations(broken, limits);
+    t.same(
+      [...violations].sort(),
+      [
+        "src/lib/f.ts #m has 4 parameters",
+        "src/lib/f.ts #m has 7 lines",
+        "src/lib/i.ts has 2 local imports",
+        "src/lib/long.ts has 21 lines",
+      ].sort(),
+    );
+  },
+);
 
-t.test("a file of the wrong form is found", async (t) => {
+t.test("a file of the wrong form is reported", async (t) => {
   const broken = readTexts({
     "src/lib/a.ts": "export default 1;",
     "src/lib/b.ts": "// x\nexport default function f() {}",
@@ -356,9 +375,10 @@ t.test("a vague name is reported, except a parameter of a closure of one line", 
 });
 
 t.test("a doc comment that begins without a subject is reported", async (t) => {
+  const docComment = (text: string) => ["/**", text, "*/"].join(" ");
   const files = readTexts({
     "src/lib/a.ts": [
-      "/** Of all sessions. */\nconst a = 1;",
+      `${docComment("Of all sessions.")}\nconst a = 1;`,
       "/**\n * What is left of it.\n */\nconst b = 1;",
       "/** Maximum number of sessions. */\nconst c = 1;",
     ].join("\n"),
@@ -369,7 +389,7 @@ t.test("a doc comment that begins without a subject is reported", async (t) => {
   ]);
 });
 
-t.test("a need for Node.js is found, also further down", async (t) => {
+t.test("a dependency on Node.js is reported, also in imported files", async (t) => {
   const broken = readTexts({
     "src/client/a.ts": 'import "../lib/b.ts"; export const x = y.process;',
     "src/lib/b.ts": 'import "node:fs"; export const n = Buffer.alloc(1);',

@@ -136,7 +136,7 @@ async function startInstalled(t: Test, tarball: string): Promise<string> {
   t.same([printedVersion, configCheck], [version, "The configuration is valid."]);
   t.match(optionError, /^jindou: .*--stoer/, "an unknown option is named in the error");
   shell.type("npx --offline jindou start; exit");
-  const [line] = await shell.shows(/^\{.*"msg":"The node is ready"\}$/m);
+  const [line] = await shell.untilShown(/^\{.*"msg":"The node is ready"\}$/m);
   const { apiPort, clientPort } = JSON.parse(line);
   const post = async (path: string, body: object) => {
     const response = await fetch(`http://127.0.0.1:${apiPort}${path}`, {

@@ -1,17 +1,18 @@
-// The architecture rules as pure functions: facts of files in, sentences about violations out. What
-// is allowed comes from the caller.
+// The architecture rules as pure functions. Each takes facts about files and returns one sentence
+// for each violation. The caller supplies what is allowed.
 
 import type { FileFacts, FunctionFacts, Import } from "./source-facts.ts";
 
-/** What the files of one room may import beside their own room. */
+/** Imports that the files of one room may have in addition to their own room. */
 export interface Room {
   /** Folders (ending in `/`) or files below `src/`. */
   readonly local: readonly string[];
   readonly packages: readonly string[];
-  /** Modules of Node.js; `any`: all of them. */
+  /** Modules of Node.js. `any` allows all of them. */
   readonly node: readonly string[] | "any";
 }
 
+/** Sizes above which a file or function is reported. */
 export interface Limits {
   readonly fileLines: number;
   readonly functionLines: number;
@@ -20,18 +21,18 @@ export interface Limits {
 }
 
 /**
- * Imports that the room table does not allow. The longest matching prefix of a path below `src/`
- * names its room.
+ * Returns the imports that the room table does not allow. A file belongs to the room with the
+ * longest matching prefix of its path below `src/`.
  */
 export function roomViolations(
   files: readonly FileFacts[],
   rooms: Readonly<Record<string, Room>>,
 ): readonly string[] {
   return sourcesOf(files).flatMap(({ path, imports }) => {
-    const place = path.slice("src/".length);
-    const name = roomOf(place, rooms);
+    const pathInSrc = path.slice("src/".length);
+    const name = roomOf(pathInSrc, rooms);
     const room = name === undefined ? undefined : rooms[name];
-    if (name === undefined || room === undefined) return [`${path} is in no room of the table`];
+    if (name === undefined || room === undefined) return [`${path} is not in a room of the table`];
     return imports
       .filter((item) => !isAllowed(item, room, name))
       .map((item) => `${path} may not import ${item.specifier}`);
@@ -42,27 +43,27 @@ function sourcesOf(files: readonly FileFacts[]): readonly FileFacts[] {
   return files.filter((file) => file.path.startsWith("src/"));
 }
 
-function roomOf(place: string, rooms: Readonly<Record<string, Room>>): string | undefined {
+function roomOf(pathInSrc: string, rooms: Readonly<Record<string, Room>>): string | undefined {
   return Object.keys(rooms)
-    .filter((name) => isUnder(place, name))
+    .filter((name) => isUnder(pathInSrc, name))
     .sort((a, b) => b.length - a.length)[0];
 }
 
-function isUnder(place: string, name: string): boolean {
-  return name.endsWith("/") ? place.startsWith(name) : place === name;
+function isUnder(pathInSrc: string, name: string): boolean {
+  return name.endsWith("/") ? pathInSrc.startsWith(name) : pathInSrc === name;
 }
 
 function isAllowed(item: Import, room: Room, own: string): boolean {
   const { specifier, file } = item;
   if (file !== undefined) {
-    const place = file.startsWith("src/") ? file.slice("src/".length) : "";
-    return [own, ...room.local].some((name) => isUnder(place, name));
+    const pathInSrc = file.startsWith("src/") ? file.slice("src/".length) : "";
+    return [own, ...room.local].some((name) => isUnder(pathInSrc, name));
   }
   if (specifier.startsWith("node:")) return room.node === "any" || room.node.includes(specifier);
   return room.packages.includes(specifier);
 }
 
-/** Chains of imports that come back to where they began, types included. */
+/** Returns chains of imports that end where they began, including type imports. */
 export function importCycles(files: readonly FileFacts[]): readonly string[] {
   const imports = new Map(files.map((file) => [file.path, file.imports.flatMap(localFile)]));
   const done = new Set<string>();
@@ -83,24 +84,24 @@ function localFile({ file }: Import): readonly string[] {
 }
 
 /**
- * What a source exports and no other file of the project takes. `outside`: files whose exports are
- * for others.
+ * Returns the exports of sources that no other file of the project imports. The exports of the
+ * files in `published` are used by others and are left out.
  */
 export function deadExports(
   files: readonly FileFacts[],
-  outside: readonly string[],
+  published: readonly string[],
 ): readonly string[] {
-  const taken = new Map<string, Set<string>>();
+  const importedNames = new Map<string, Set<string>>();
   for (const { imports } of files)
     for (const { file = "", names } of imports) {
-      const known = taken.get(file) ?? new Set();
-      taken.set(file, known);
-      for (const name of names === "all" ? ["*"] : names) known.add(name);
+      const fileNames = importedNames.get(file) ?? new Set();
+      importedNames.set(file, fileNames);
+      for (const name of names === "all" ? ["*"] : names) fileNames.add(name);
     }
   return sourcesOf(files)
-    .filter(({ path }) => !outside.includes(path))
+    .filter(({ path }) => !published.includes(path))
     .flatMap(({ path, exports }) => {
-      const names = taken.get(path);
+      const names = importedNames.get(path);
       if (names?.has("*")) return [];
       return exports
         .filter((name) => !names?.has(name))
@@ -108,24 +109,24 @@ export function deadExports(
     });
 }
 
-/** Files and functions over a limit. */
+/** Returns the files and functions that exceed a limit. */
 export function sizeViolations(files: readonly FileFacts[], limits: Limits): readonly string[] {
   const tooLong = files
     .filter((file) => file.lines > limits.fileLines)
-    .map((file) => ({ at: file.path, what: `${file.lines} lines` }));
+    .map((file) => ({ path: file.path, excess: `${file.lines} lines` }));
   const tooMany = sourcesOf(files)
-    .map((file) => ({ at: file.path, count: localImports(file) }))
+    .map((file) => ({ path: file.path, count: localImports(file) }))
     .filter(({ count }) => count > limits.localImports)
-    .map(({ at, count }) => ({ at, what: `${count} local imports` }));
+    .map(({ path, count }) => ({ path, excess: `${count} local imports` }));
   const functions = sourcesOf(files).flatMap((file) =>
     file.functions.flatMap((item) =>
-      functionExcess(item, limits).map((what) => ({
-        at: `${file.path} ${item.name}`,
-        what,
+      functionExcess(item, limits).map((excess) => ({
+        path: `${file.path} ${item.name}`,
+        excess,
       })),
     ),
   );
-  return [...tooLong, ...tooMany, ...functions].map(({ at, what }) => `${at} has ${what}`);
+  return [...tooLong, ...tooMany, ...functions].map(({ path, excess }) => `${path} has ${excess}`);
 }
 
 function localImports(file: FileFacts): number {
@@ -139,7 +140,9 @@ function functionExcess(item: FunctionFacts, limits: Limits): string[] {
   return excess;
 }
 
-/** Default exports, barrels and files that do not say what they are. */
+/**
+ * Returns files with a default export, barrel files, and files that do not begin with a comment.
+ */
 export function formViolations(files: readonly FileFacts[]): readonly string[] {
   return files.flatMap((file) => {
     const problems: string[] = [];
@@ -152,7 +155,10 @@ export function formViolations(files: readonly FileFacts[]): readonly string[] {
   });
 }
 
-/** Files below `folder` that need Node.js: the SDK takes them into browsers. */
+/**
+ * Returns the modules and globals of Node.js that the files below `folders` need, directly or
+ * through imports.
+ */
 export function browserViolations(
   files: readonly FileFacts[],
   folders: readonly string[],
@@ -178,12 +184,14 @@ function needsOf(path: string, file: FileFacts | undefined): string[] {
   return needs.map((need) => `${path} needs ${need}`);
 }
 
-/** Participles and pronouns, which do not say what a value is. */
+/** Participles and pronouns. They do not say what a value is. */
 const VAGUE_NAME = /^#?(one|found|given|taken|known|asked|said|wanted|those|mine)$/;
-/** A bag whose name does not say what is in it. */
+/** Name of a collection of values that does not say what they are. */
 const BAG = /^#?parts$/;
 
-/** Locals, parameters and private members that are not named by a noun of the domain. */
+/**
+ * Returns the locals, parameters and private members that are not named by a noun of the domain.
+ */
 export function nameViolations(files: readonly FileFacts[]): readonly string[] {
   return files.flatMap(({ path, declaredNames }) =>
     declaredNames
@@ -192,9 +200,10 @@ export function nameViolations(files: readonly FileFacts[]): readonly string[] {
   );
 }
 
+/** Beginnings of comments that have no subject and no verb. */
 const FRAGMENT = /^(Of|From so|As many|As much|By what|With what|What is|What of|Unless|Whose)\b/;
 
-/** Doc comments that begin without a subject or a verb. */
+/** Returns the doc comments that begin without a subject or a verb. */
 export function commentViolations(files: readonly FileFacts[]): readonly string[] {
   return files.flatMap(({ path, docComments }) =>
     docComments

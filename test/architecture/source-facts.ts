@@ -1,6 +1,6 @@
-// What the architecture rules need to know of a source file, read with TypeScript's own parser (the
-// API that TypeScript 7 ships as `typescript/unstable/sync`; the compiler is pinned exactly, so it
-// changes only with a deliberate upgrade). Judges nothing.
+// Reads the facts that the architecture rules need about a source file. It uses TypeScript's own
+// parser, the API that TypeScript 7 has as `typescript/unstable/sync`. The exact compiler version
+// is pinned, so the API changes only with an intended upgrade. This file does not apply rules.
 
 import { posix } from "node:path";
 import {
@@ -29,56 +29,63 @@ import {
 import { createVirtualFileSystem } from "typescript/unstable/fs";
 import { API } from "typescript/unstable/sync";
 
+/** An import or re-export of another module. */
 export interface Import {
   readonly specifier: string;
-  /** Path from the project's root; undefined for a package or a module of Node.js. */
+  /** Path from the root of the project. `undefined` for a package or a module of Node.js. */
   readonly file: string | undefined;
-  /** What is taken of it, by the names it has there. */
+  /** Imported names, as the other module exports them. "all" if the import may use any of them. */
   readonly names: readonly string[] | "all";
 }
 
+/** The size of a function. */
 export interface FunctionFacts {
   readonly name: string;
   readonly firstLine: number;
   /**
-   * A function within it counts as one line: it is measured by itself, like a method of a class.
+   * Number of lines. A function within it counts as one line, because it is measured separately.
    */
   readonly lines: number;
   readonly parameters: number;
 }
 
+/** A name that a file declares. */
 export interface DeclaredName {
   readonly name: string;
   readonly line: number;
   readonly kind: "variable" | "parameter" | "private member";
 }
 
+/** What the rules need to know about a file. */
 export interface FileFacts {
-  /** From the project's root, with slashes. */
+  /** Path from the root of the project, with slashes. */
   readonly path: string;
   readonly lines: number;
   readonly opensWithComment: boolean;
   readonly hasDefaultExport: boolean;
-  /** Nothing but `export … from`. */
+  /** True if the file has nothing but `export … from`. */
   readonly isBarrel: boolean;
   readonly imports: readonly Import[];
-  /** Names of what it declares and exports. */
+  /** Names that the file declares and exports. */
   readonly exports: readonly string[];
   readonly functions: readonly FunctionFacts[];
-  /** Locals, parameters and `#private` fields, except parameters of closures of one line. */
+  /**
+   * Names of locals, parameters and `#private` fields, except the parameters of closures on one
+   * line.
+   */
   readonly declaredNames: readonly DeclaredName[];
-  /** The first text line of each doc comment. */
+  /** The first line of text of each doc comment. */
   readonly docComments: readonly { readonly text: string; readonly line: number }[];
-  /** Names of Node.js that a browser lacks and the file uses as a value. */
+  /** Globals of Node.js that the file uses as a value and that browsers lack. */
   readonly nodeGlobals: readonly string[];
 }
 
-/** The facts of every file of the project in `folder`. */
+/** Returns the facts about every file of the project in `folder`. */
 export function readProject(folder: string): readonly FileFacts[] {
   return readWith(new API({ cwd: folder }), folder);
 }
 
-/** The facts of files that exist only here: what the rules' own tests judge. */
+/** Returns the facts about files that exist only as text, for tests of the rules. */
 export function readTexts(texts: Readonly<Record<string, string>>): readonly FileFacts[] {
   const files = { "/p/tsconfig.json": '{"include":["**/*.ts"]}' };
   const sources = Object.fromEntries(
@@ -137,7 +144,7 @@ function* descendants(node: Node): Generator<Node> {
 
 function childrenOf(node: Node): readonly Node[] {
   const children: Node[] = [];
-  // The visitor returns nothing: a value would end the walk.
+  // The callback returns nothing, because a returned value would stop the iteration.
   node.forEachChild((child) => {
     children.push(child);
   });
@@ -158,15 +165,15 @@ function importOf(node: Node, from: string): readonly Import[] {
   if (specifier === undefined) return [];
   const isLocal = specifier.startsWith(".");
   const file = posix.join(posix.dirname(from), specifier);
-  const names = takenNames(node);
+  const names = importedNames(node);
   return [{ specifier, file: isLocal ? file : undefined, names }];
 }
 
 /**
- * Of `import { … } from` and `export { … } from`; what is imported in another way may take
- * anything.
+ * Returns the names in `import { … } from` or `export { … } from`. Every other form of import may
+ * use all names.
  */
-function takenNames(node: Node): readonly string[] | "all" {
+function importedNames(node: Node): readonly string[] | "all" {
   if (isExportDeclaration(node)) return namesIn(node.exportClause);
   if (!isImportDeclaration(node)) return "all";
   return namesIn(node.importClause?.namedBindings);
@@ -184,10 +191,13 @@ function exportedNames(node: Node, source: SourceFile): readonly string[] {
     Array.isArray(modifiers) && modifiers.some(({ kind }) => kind === SyntaxKind.ExportKeyword);
   if (!isExported) return [];
   const declared = isVariableStatement(node) ? node.declarationList.declarations : [node];
-  return declared.map((one) => nameOf(one, source));
+  return declared.map((declaration) => nameOf(declaration, source));
 }
 
-/** What `import … from`, `export … from`, `import("…")` as an expression or as a type name. */
+/**
+ * Returns the module of `import … from`, `export … from` or `import("…")`, as an expression or as a
+ * type.
+ */
 function specifierOf(node: Node): string | undefined {
   if (isImportDeclaration(node) || isExportDeclaration(node)) return literal(node.moduleSpecifier);
   if (isImportTypeNode(node))
@@ -207,8 +217,10 @@ function functionOf(node: Node, source: SourceFile): readonly FunctionFacts[] {
   const parameters = node.parameters.filter(
     (parameter) => parameter.name.getText(source) !== "this",
   ).length;
-  const inner = [...outermostFunctions(node.body)].map((part) => lineBreaks(part, source));
-  const lines = lineBreaks(node, source) + 1 - inner.reduce((sum, more) => sum + more, 0);
+  const inner = [...outermostFunctions(node.body)].map((innerFunction) =>
+    lineBreaks(innerFunction, source),
+  );
+  const lines = lineBreaks(node, source) + 1 - inner.reduce((sum, count) => sum + count, 0);
   return [{ name, firstLine, lines, parameters }];
 }
 
@@ -254,7 +266,10 @@ function* outermostFunctions(node: Node): Generator<Node> {
 
 const NODE_GLOBALS = new Set(["Buffer", "process", "setImmediate", "__dirname"]);
 
-/** A free name, not a property (`x.process`) nor a name being declared. */
+/**
+ * Returns the name if the node uses a global of Node.js. A property such as `x.process` and a
+ * declaration of the name do not count.
+ */
 function nodeGlobalOf(node: Node): readonly string[] {
   if (!isIdentifier(node) || !NODE_GLOBALS.has(node.text)) return [];
   const { parent } = node;

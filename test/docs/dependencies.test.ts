@@ -1,5 +1,5 @@
-// docs/dependencies.md holds: every package of the lock has its hash or stands among the
-// exceptions, and the binaries of uWebSockets.js on this disk are those that the page names.
+// Tests of `docs/dependencies.md`: every package in the lock file has a hash or is listed as an
+// exception, and the installed binaries of uWebSockets.js are those that the page lists.
 
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
@@ -7,6 +7,7 @@ import t from "tap";
 import { whyItDoesNotLoad } from "../../src/transport/library.ts";
 import { readPage, section } from "./pages.ts";
 
+/** An entry of `package-lock.json`. */
 interface Locked {
   readonly version: string;
   readonly resolved?: string;
@@ -22,17 +23,20 @@ const { packages } = json("package-lock.json") as {
 };
 const entries = Object.entries(packages).filter(([path]) => path !== "");
 
-t.test("every package of the lock has its hash", async (t) => {
-  t.ok(entries.length > 100, "the lock is read");
-  const rows = section(PAGE, "## Hashes of packages").matchAll(/^\| `([^`]+)` \| (\S+) \|/gm);
-  const excepted = [...rows].map(([, name, version]) => `${name}@${version}`);
-  const nameless = entries
-    .filter(([, { integrity = "" }]) => !/^sha512-[\w+/]{86}==$/.test(integrity))
-    .map(([path, { version }]) => `${path.split("node_modules/").at(-1)}@${version}`);
-  t.same(nameless.sort(), excepted.sort(), "the page names the exceptions");
-});
+t.test(
+  "every package in the lock file has a hash, except those that docs/dependencies.md lists",
+  async (t) => {
+    t.ok(entries.length > 100, "the lock file has entries");
+    const rows = section(PAGE, "## Hashes of packages").matchAll(/^\| `([^`]+)` \| (\S+) \|/gm);
+    const excepted = [...rows].map(([, name, version]) => `${name}@${version}`);
+    const withoutHash = entries
+      .filter(([, { integrity = "" }]) => !/^sha512-[\w+/]{86}==$/.test(integrity))
+      .map(([path, { version }]) => `${path.split("node_modules/").at(-1)}@${version}`);
+    t.same(withoutHash.sort(), excepted.sort(), "the page lists the exceptions");
+  },
+);
 
-t.test("no entry of the lock names a private registry", async (t) => {
+t.test("every package in the lock file comes from the public registry", async (t) => {
   const foreign = entries.filter(
     ([, { resolved }]) =>
       resolved !== undefined && !resolved.startsWith("https://registry.npmjs.org/"),
@@ -43,7 +47,7 @@ t.test("no entry of the lock names a private registry", async (t) => {
   );
 });
 
-t.test("versions are exact", async (t) => {
+t.test("the versions of all dependencies are exact", async (t) => {
   const { dependencies, devDependencies } = json("package.json");
   const all: readonly string[] = Object.values({
     ...dependencies,
@@ -55,45 +59,51 @@ t.test("versions are exact", async (t) => {
   );
 });
 
-t.test("the binaries of uWebSockets.js are those of the page", async (t) => {
-  const text = section(PAGE, "## Binaries of uWebSockets.js");
-  const rows = text.matchAll(/^\| `(\S+\.node)` \| \d+ \| `([0-9a-f]{64})` \|/gm);
-  const named = new Map([...rows].map(([, file = "", hash]) => [file, hash]));
-  const there = readdirSync(BINARIES).filter((file) => file.endsWith(".node"));
-  t.ok(there.length > 0, "there are binaries");
-  for (const file of there) t.equal(sha256(new URL(file, BINARIES)), named.get(file), file);
-  t.same([...named.keys()].sort(), there.sort(), "no others are named");
-  const { version } = json("node_modules/uWebSockets.js/package.json");
-  t.ok(text.includes(`\`uws-pack\` ${version} `), "of that version");
-});
+t.test(
+  "the installed binaries of uWebSockets.js have the hashes in docs/dependencies.md",
+  async (t) => {
+    const text = section(PAGE, "## Binaries of uWebSockets.js");
+    const rows = text.matchAll(/^\| `(\S+\.node)` \| \d+ \| `([0-9a-f]{64})` \|/gm);
+    const hashes = new Map([...rows].map(([, file = "", hash]) => [file, hash]));
+    const installed = readdirSync(BINARIES).filter((file) => file.endsWith(".node"));
+    t.ok(installed.length > 0, "binaries are installed");
+    for (const file of installed) t.equal(sha256(new URL(file, BINARIES)), hashes.get(file), file);
+    t.same([...hashes.keys()].sort(), installed.sort(), "the page lists no other binaries");
+    const { version } = json("node_modules/uWebSockets.js/package.json");
+    t.ok(text.includes(`\`uws-pack\` ${version} `), "the page names their version");
+  },
+);
 
-t.test("the release for Node 24 is the same one everywhere", async (t) => {
-  const text = section(PAGE, "## Node 24");
-  const dockerfile = readFileSync(new URL("Dockerfile", ROOT), "utf8");
-  const [, release = "no release"] =
-    /npm install --save-exact (uWebSockets\.js@npm:@\S+)/.exec(text) ?? [];
-  t.ok(dockerfile.includes(` ${release} `), "in the Dockerfile");
-  const machine = { node: "24.0.0", platform: "linux", arch: "x64" };
-  const advice = whyItDoesNotLoad("", { ...machine, glibc: "2.41" });
-  t.ok(advice.endsWith(` ${release}`), "in the message");
-  const rows = [...text.matchAll(/^\| (\S+\.node) \| `([0-9a-f]{64})` \|/gm)];
-  t.equal(rows.length, 2);
-  for (const [, file = "", hash] of rows) t.ok(dockerfile.includes(`${hash} ${file}`), file);
-});
+t.test(
+  "the page, the Dockerfile and the start error name the same release for Node 24",
+  async (t) => {
+    const text = section(PAGE, "## Node 24");
+    const dockerfile = readFileSync(new URL("Dockerfile", ROOT), "utf8");
+    const [, release = "no release"] =
+      /npm install --save-exact (uWebSockets\.js@npm:@\S+)/.exec(text) ?? [];
+    t.ok(dockerfile.includes(` ${release} `), "the Dockerfile installs the release");
+    const machine = { node: "24.0.0", platform: "linux", arch: "x64" };
+    const advice = whyItDoesNotLoad("", { ...machine, glibc: "2.41" });
+    t.ok(advice.endsWith(` ${release}`), "the start error names the release");
+    const rows = [...text.matchAll(/^\| (\S+\.node) \| `([0-9a-f]{64})` \|/gm)];
+    t.equal(rows.length, 2);
+    for (const [, file = "", hash] of rows) t.ok(dockerfile.includes(`${hash} ${file}`), file);
+  },
+);
 
-t.test("the image is built with every script of its build", async (t) => {
+t.test("the image contains every script that its build needs", async (t) => {
   const files = ["Dockerfile", ".dockerignore"] as const;
-  const [image, admitted] = files.map((file) =>
+  const [image, includedInContext] = files.map((file) =>
     readFileSync(new URL(file, ROOT), "utf8").split("\n"),
   );
   const copied = image?.filter((line) => line.startsWith("COPY .ci/"));
   const { scripts } = json("package.json");
   const needed = scripts["build:server"].match(/\.ci\/\S+/g) ?? [];
-  t.ok(needed.length > 0, "the build has scripts");
+  t.ok(needed.length > 0, "the build uses scripts");
   for (const script of needed) {
     const isCopied = copied?.some((line) => line.split(" ").includes(script));
     t.ok(isCopied, `${script} is copied`);
-    t.ok(admitted?.includes(`!${script}`), `${script} is admitted`);
+    t.ok(includedInContext?.includes(`!${script}`), `.dockerignore includes ${script}`);
   }
 });
 

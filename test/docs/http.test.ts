@@ -1,5 +1,5 @@
-// The page about HTTP: every example is run, in order, on an empty broker, and answers as shown;
-// its table of errors is the code's.
+// Tests of `docs/http.md`: every example runs, in order, on an empty broker and prints the response
+// on the page, and the table of errors is that of the code.
 
 import t from "tap";
 import { EDGE_ERRORS, HTTP_STATUS } from "../../src/api/errors.ts";
@@ -10,49 +10,51 @@ import { openTerminal } from "./terminal.ts";
 
 const PAGE = readPage("docs/http.md");
 
-/** Differs from run to run; its type and presence count. */
+/** Values that differ from run to run. Only their types and presence are compared. */
 const VOLATILE =
   /("(?:message_id|timestamp|timestamp_ms|version)":)\d+|("(?:token|message_idstr)":)"[^"]+"|("client_msg_no":"server-)\d+/g;
 
-/** Languages of the blocks that show an answer. */
-const ANSWERS = ["json", "text"];
+/** Languages of the blocks that show a response. */
+const RESPONSE_LANGUAGES = ["json", "text"];
 
-const settled = (answer: string) => answer.replaceAll(VOLATILE, "$1$2$3…");
+/** Replaces the values that differ from run to run. */
+const normalized = (response: string) => response.replaceAll(VOLATILE, "$1$2$3…");
 
-t.test("every example answers what the page shows", async (t) => {
+t.test("every example in docs/http.md prints the response on the page", async (t) => {
   const settings = { JINDOU_ADMIN_PASSWORD: "correct horse" };
   const { apiPort } = await startBroker(t, settings);
   const terminal = openTerminal(t, process.cwd());
   const examples = blocks(PAGE);
-  let answers = 0;
+  let compared = 0;
   for (const [index, { language, text }] of examples.entries()) {
     if (language !== "sh") continue;
     const local = text.replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`);
     const printed = await terminal.run(local);
     const next = examples[index + 1];
-    if (next === undefined || !ANSWERS.includes(next.language)) continue;
-    t.equal(settled(printed), settled(next.text), text);
-    answers += 1;
+    if (next === undefined || !RESPONSE_LANGUAGES.includes(next.language)) continue;
+    t.equal(normalized(printed), normalized(next.text), text);
+    compared += 1;
   }
-  t.equal(answers, examples.filter((one) => ANSWERS.includes(one.language)).length);
+  const shown = examples.filter(({ language }) => RESPONSE_LANGUAGES.includes(language));
+  t.equal(compared, shown.length, "every response on the page is compared");
 });
 
-t.test("a section, or a row of a table of calls, for every call a backend makes", async (t) => {
+t.test("docs/http.md describes every call of the API in a section or a table row", async (t) => {
   const { call } = await startBroker(t);
   const { paths } = (await call("/openapi.json")).body;
   for (const [path, methods] of Object.entries<object>(paths)) {
     const [name = ""] = Object.keys(methods);
     const title = `${name.toUpperCase()} ${path}`;
-    const isThere = PAGE.includes(`\n### ${title}\n`) || PAGE.includes(`| \`${title}\` |`);
-    t.ok(isThere, title);
+    const isDescribed = PAGE.includes(`\n### ${title}\n`) || PAGE.includes(`| \`${title}\` |`);
+    t.ok(isDescribed, `${title} is described`);
   }
   const missing = PAGE.slice(PAGE.indexOf("\nNot implemented: "));
   for (const [, path = ""] of missing.matchAll(/(?<!use )`(\/[^`]+)`/g))
     t.notOk(path in paths, `${path} is not implemented`);
-  t.match(missing, "`/message/event`", "the list is read");
+  t.match(missing, "`/message/event`", "the page lists the calls that are not implemented");
 });
 
-t.test("the table of errors is the code's", async (t) => {
+t.test("the table of errors in docs/http.md is that of the code", async (t) => {
   const sockets = ["not_connected", "unsupported_version", "malformed_frame"];
   const expected: Record<string, string[]> = {};
   for (const [code, status] of Object.entries(HTTP_STATUS)) {

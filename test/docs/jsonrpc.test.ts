@@ -1,6 +1,6 @@
-// The page about JSON-RPC tells the truth: its sample session is played against a broker, its
-// tables are compared with the code's, and both examples connect, send, receive, resume after a cut
-// and read a stream.
+// Tests of `docs/protocol/jsonrpc.md`: its sample session runs against a broker, its tables are
+// those of the code, and both example clients connect, send, receive, resume after a connection
+// loss and read a stream.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -22,21 +22,21 @@ const PAGE = readPage("docs/protocol/jsonrpc.md");
 const EXAMPLES = join(ROOT, "docs/examples/jsonrpc");
 const TEAM = group("team");
 
-/** Differ from run to run. */
+/** Fields whose values differ from run to run. */
 const VARYING = new Set([
   ...["messageId", "sessionId", "nodeId", "serverTimeMs", "changedAtMs"],
   ...["timestampMs", "eventId"],
 ]);
 
-t.test("the sample session is what happens", async (t) => {
+t.test("a broker responds as the sample session in docs/protocol/jsonrpc.md shows", async (t) => {
   const world = await startWorld(t);
   await world.register("bob", { token: "secret" });
   const [, session = ""] = /```session\n([^`]+)```/.exec(PAGE) ?? [];
   const lines = session.trim().split("\n");
   t.ok(lines.length > 25);
   const client = await openJsonRpc(t, { port: world.clientPort });
-  const left: string[] = [];
-  let seen = 0;
+  const unmatched: string[] = [];
+  let readCount = 0;
   for (const line of lines) {
     const [mark, text] = [line[0], line.slice(2)];
     if (mark === ">") client.raw(text);
@@ -47,19 +47,19 @@ t.test("the sample session is what happens", async (t) => {
       const expected = masked(text);
       await client
         .waitFor(() => {
-          left.push(...client.texts.slice(seen).map(masked));
-          seen = client.texts.length;
-          return left.includes(expected);
+          unmatched.push(...client.texts.slice(readCount).map(masked));
+          readCount = client.texts.length;
+          return unmatched.includes(expected);
         })
-        .catch(() => t.same(left, [expected], "the next line"));
-      left.splice(left.indexOf(expected), 1);
+        .catch(() => t.same(unmatched, [expected], "the next line of the session is received"));
+      unmatched.splice(unmatched.indexOf(expected), 1);
     }
   }
   t.match(await client.closed, { code: 4206 });
-  t.same(left, [], "and nothing else comes");
+  t.same(unmatched, [], "the session shows every line that is received");
 });
 
-t.test("the tables have every method and every reason", async (t) => {
+t.test("the tables in docs/protocol/jsonrpc.md have every method and every reason", async (t) => {
   const requests = namedRows(section(PAGE, "## Requests"));
   const documented = [...requests.keys(), "recvack", "disconnect"];
   t.same(documented.sort(), [...METHODS.keys()].sort());
@@ -69,92 +69,99 @@ t.test("the tables have every method and every reason", async (t) => {
     ),
   );
   for (const code of Object.keys(ERRORS) as ErrorCode[])
-    if (reasonOf(code) !== 11) t.ok(listed.has(reasonOf(code)), code); // no client's request gets `forbidden`
+    if (reasonOf(code) !== 11) t.ok(listed.has(reasonOf(code)), code); // no request of a client is refused with `forbidden`
 });
 
-t.test("the Python client of 60 lines", async (t) => {
-  const path = join(EXAMPLES, "client.py");
-  const lines = readFileSync(path, "utf8").trimEnd().split("\n").length;
-  t.ok(lines <= 60, `${lines} lines`);
-  const world = await startWorld(t);
-  const alice = await prepare(t, world);
-  const link = await cuttable(t, world.clientPort);
-  const modules = execFileSync(join(ROOT, ".ci/python"), ["--print"], {
-    encoding: "utf8",
-  }).trim();
-  const url = `ws://127.0.0.1:${link.port}`;
-  const child = spawn(...tieToParent("python3", [path, url, "bob", "token-bob", "team"]), {
-    stdio: ["ignore", "pipe", "pipe"],
-    env: { PATH: process.env.PATH, PYTHONPATH: modules },
-  });
-  let output = "";
-  let errors = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => {
-    output += text;
-  });
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    errors += text;
-  });
-  const exited = once(child, "exit");
-  const prints = (line: string) =>
-    eventually(() => {
-      if (child.exitCode !== null && !output.includes(line))
-        throw new Error(`it ended: ${output}\n${errors}`);
-      return output.includes(`${line}\n`);
+t.test(
+  "the Python example of at most 60 lines receives messages and a stream, also after a connection loss",
+  async (t) => {
+    const path = join(EXAMPLES, "client.py");
+    const lines = readFileSync(path, "utf8").trimEnd().split("\n").length;
+    t.ok(lines <= 60, `the example has ${lines} lines`);
+    const world = await startWorld(t);
+    const alice = await prepare(t, world);
+    const link = await openCuttablePort(t, world.clientPort);
+    const modules = execFileSync(join(ROOT, ".ci/python"), ["--print"], {
+      encoding: "utf8",
+    }).trim();
+    const url = `ws://127.0.0.1:${link.port}`;
+    const child = spawn(...tieToParent("python3", [path, url, "bob", "token-bob", "team"]), {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { PATH: process.env.PATH, PYTHONPATH: modules },
     });
-  await alice.waitFor(() => alice.messages.length === 1, "hello");
-  await world.send("alice", TEAM, "one");
-  await prints("alice: one");
-  const mend = link.cut();
-  await prints("cut off");
-  await world.send("alice", TEAM, "two");
-  mend();
-  await prints("alice: two");
-  await streamHello(world);
-  await prints("alice writes: Hello ü 🐂!");
-  t.equal((await exited)[0], 0, "and it ends");
-  t.equal(errors, "");
-  t.equal(output.match(/alice: two/g)?.length, 1, "once");
-});
+    let output = "";
+    let errors = "";
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      output += text;
+    });
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      errors += text;
+    });
+    const exited = once(child, "exit");
+    const untilPrinted = (line: string) =>
+      eventually(() => {
+        if (child.exitCode !== null && !output.includes(line))
+          throw new Error(`the example exited: ${output}\n${errors}`);
+        return output.includes(`${line}\n`);
+      });
+    await alice.waitFor(() => alice.messages.length === 1, "hello");
+    await world.send("alice", TEAM, "one");
+    await untilPrinted("alice: one");
+    const restore = link.cut();
+    await untilPrinted("cut off");
+    await world.send("alice", TEAM, "two");
+    restore();
+    await untilPrinted("alice: two");
+    await streamHello(world);
+    await untilPrinted("alice writes: Hello ü 🐂!");
+    t.equal((await exited)[0], 0, "the example exits after the stream");
+    t.equal(errors, "", "the example prints no errors");
+    t.equal(output.match(/alice: two/g)?.length, 1, "the message is printed once");
+  },
+);
 
-t.test("the page without a build", async (t) => {
-  const world = await startWorld(t);
-  await prepare(t, world);
-  const link = await cuttable(t, world.clientPort);
-  const page = await (await launchBrowser(t)).newPage();
-  page.on("pageerror", (error) => t.fail(`in the page: ${error.message}`));
-  await page.goto(pathToFileURL(join(EXAMPLES, "page.html")).href);
-  const fields = {
-    url: `ws://127.0.0.1:${link.port}`,
-    ...{ uid: "bob", token: "token-bob", group: "team" },
-  };
-  for (const [name, value] of Object.entries(fields)) await page.fill(`[name=${name}]`, value);
-  await page.click("#login button");
-  const shows = (text: string) =>
-    eventually(async () => (await page.textContent("body"))?.includes(text) ?? false);
-  await eventually(async () => (await page.textContent("#state")) === "connected");
-  await page.fill("[name=text]", "hello");
-  await page.click("#say button");
-  await shows("me: hello (1)");
-  await world.send("alice", TEAM, "one");
-  await shows("alice: one");
-  const mend = link.cut();
-  await world.send("alice", TEAM, "two");
-  mend();
-  await shows("alice: two");
-  await streamHello(world);
-  await shows("alice: Hello ü 🐂!");
-  const items = await page.locator("#log li").allTextContents();
-  t.same(items, [...["me: hello (1)", "alice: one", "alice: two", "alice: Hello ü 🐂!"]]);
-});
+t.test(
+  "the HTML example sends and receives messages and a stream, also after a connection loss",
+  async (t) => {
+    const world = await startWorld(t);
+    await prepare(t, world);
+    const link = await openCuttablePort(t, world.clientPort);
+    const page = await (await launchBrowser(t)).newPage();
+    page.on("pageerror", (error) => t.fail(`error in the page: ${error.message}`));
+    await page.goto(pathToFileURL(join(EXAMPLES, "page.html")).href);
+    const fields = {
+      url: `ws://127.0.0.1:${link.port}`,
+      ...{ uid: "bob", token: "token-bob", group: "team" },
+    };
+    for (const [name, value] of Object.entries(fields)) await page.fill(`[name=${name}]`, value);
+    await page.click("#login button");
+    const untilShown = (text: string) =>
+      eventually(async () => (await page.textContent("body"))?.includes(text) ?? false);
+    await eventually(async () => (await page.textContent("#state")) === "connected");
+    await page.fill("[name=text]", "hello");
+    await page.click("#say button");
+    await untilShown("me: hello (1)");
+    await world.send("alice", TEAM, "one");
+    await untilShown("alice: one");
+    const restore = link.cut();
+    await world.send("alice", TEAM, "two");
+    restore();
+    await untilShown("alice: two");
+    await streamHello(world);
+    await untilShown("alice: Hello ü 🐂!");
+    const items = await page.locator("#log li").allTextContents();
+    t.same(items, [...["me: hello (1)", "alice: one", "alice: two", "alice: Hello ü 🐂!"]]);
+  },
+);
 
-/** bob may connect, and alice is there. */
+/** Registers bob and creates the group, then connects alice. */
 async function prepare(t: Test, world: World) {
   for (const flag of [0, 1] as const) await world.register("bob", { flag });
   await world.ok("/channel", { ...wire(TEAM), subscribers: ["alice", "bob"] });
   return world.join(t, "alice");
 }
 
+/** Sends a short stream from alice to the group. */
 async function streamHello(world: World): Promise<void> {
   const event = (type: string, data: string) =>
     world.ok("/event", {
@@ -166,15 +173,18 @@ async function streamHello(world: World): Promise<void> {
   await event("___TextMessageEnd", "");
 }
 
-/** A port that leads to the broker's, until it is cut; the returned function mends it. */
-async function cuttable(t: Test, port: number) {
+/**
+ * Opens a port that is connected to the broker's port. `cut` closes its connections and refuses new
+ * ones until the function that it returns is called.
+ */
+async function openCuttablePort(t: Test, port: number) {
   const sockets = new Set<Socket>();
   let isCut = false;
   const server = createServer((near) => {
     const far = tcp(port, "127.0.0.1");
     for (const socket of [near, far]) {
       sockets.add(socket);
-      socket.on("error", () => {}); // its other end is gone
+      socket.on("error", () => {}); // the other end was destroyed
       socket.on("close", () => {
         sockets.delete(socket);
         near.destroy();
@@ -198,11 +208,13 @@ async function cuttable(t: Test, port: number) {
     server.close();
   });
   const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
+  if (address === null || typeof address === "string") throw new Error("the server has no port");
   return { port: address.port, cut };
 }
 
-/** The text with what varies by its type, keys in their order. */
+/**
+ * Returns the JSON text with each varying value replaced by its type. The order of the keys stays.
+ */
 function masked(text: string): string {
   return JSON.stringify(JSON.parse(text), (key, value: Json) =>
     VARYING.has(key) ? typeof value : value,

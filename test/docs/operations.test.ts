@@ -1,11 +1,11 @@
-// What the page for operators promises about backups and a lost password, done as it says.
+// Tests of `docs/operations.md`: a backup and a lost password, handled as the page describes.
 
 import { cp } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
 import { startBroker, tempFolder, textPayload } from "../support/broker.ts";
 
-t.test("a copy of a stopped broker's folder is a backup", async (t) => {
+t.test("a copy of a stopped broker's data folder is a backup", async (t) => {
   const broker = await startBroker(t);
   await broker.call("/channel", {
     channel_id: "lobby",
@@ -26,20 +26,20 @@ t.test("a copy of a stopped broker's folder is a backup", async (t) => {
   const backup = join(await tempFolder(t), "backup");
   await cp(broker.dataPath, backup, { recursive: true });
   const restored = await startBroker(t, {}, backup);
-  t.equal(before.messages.length, 1);
-  t.same((await restored.call(history)).body, before);
+  t.equal(before.messages.length, 1, "the message was stored before the backup");
+  t.same((await restored.call(history)).body, before, "the restored broker has the message");
   const sent = await restored.call("/message/send", message);
-  t.equal(sent.body.message_seq, 2, "members and sequence are there, too");
+  t.equal(sent.body.message_seq, 2, "the restored broker has the members and the newest seq");
 });
 
-t.test("a configured password wins over the one that was made", async (t) => {
+t.test("a configured password replaces the generated one", async (t) => {
   const first = await startBroker(t);
-  const [made] = first.passwords;
+  const [generated] = first.passwords;
   await first.close();
   const settings = { JINDOU_ADMIN_PASSWORD: "correct horse" };
   const second = await startBroker(t, settings, first.dataPath);
   const login = async (password: string | undefined) =>
     (await second.call("/manager/login", { username: "admin", password })).status;
-  t.equal(await login("correct horse"), 200);
-  t.equal(await login(made), 401);
+  t.equal(await login("correct horse"), 200, "the configured password is accepted");
+  t.equal(await login(generated), 401, "the generated password is rejected");
 });

@@ -1,5 +1,5 @@
-// The pages people read, taken apart: code blocks, links, headings, table rows. Pure except for
-// reading files.
+// Parses the pages of the documentation: code blocks, links, headings and table rows. Pure except
+// for reading files.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
-/** All pages, relative to the root. */
+/** Returns the paths of all pages, relative to the root of the project. */
 export function pages(): readonly string[] {
   const docs = readdirSync(join(ROOT, "docs"), {
     recursive: true,
@@ -18,16 +18,18 @@ export function pages(): readonly string[] {
   );
 }
 
+/** Returns the text of a file, whose path is relative to the root of the project. */
 export function readPage(name: string): string {
   return readFileSync(join(ROOT, name), "utf8");
 }
 
+/** A fenced code block. */
 export interface Block {
   readonly language: string;
   readonly text: string;
 }
 
-/** The fenced code blocks of `page`, in order. */
+/** Returns the fenced code blocks of the page, in order. */
 export function blocks(page: string): readonly Block[] {
   return [...page.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(([, language = "", text = ""]) => ({
     language,
@@ -35,14 +37,14 @@ export function blocks(page: string): readonly Block[] {
   }));
 }
 
-/** `page` without its code blocks. */
+/** Returns the page without its code blocks. */
 export function prose(page: string): string {
   return page.replaceAll(/^```\w*\n.*?^```$/gms, "");
 }
 
 /**
- * The cells of all table rows whose first cell is one name in backticks; the backticks are dropped
- * from it.
+ * Returns the table rows whose first cell is a name in backticks: the other cells by that name,
+ * without the backticks.
  */
 export function namedRows(page: string): ReadonlyMap<string, string[]> {
   const rows = [...page.matchAll(/^\| `([^`]+)` \|(.*)\|$/gm)];
@@ -51,17 +53,23 @@ export function namedRows(page: string): ReadonlyMap<string, string[]> {
   );
 }
 
-/** The part of `page` under the heading, up to the next one of the same or a higher level. */
+/**
+ * Returns the part of the page below the heading, up to the next heading of the same or a higher
+ * level.
+ */
 export function section(page: string, heading: string): string {
   const level = heading.indexOf(" ");
   const from = page.indexOf(`\n${heading}\n`);
-  if (from < 0) throw new Error(`no heading ${heading}`);
+  if (from < 0) throw new Error(`the page has no heading ${heading}`);
   const body = page.slice(from + heading.length + 2);
   const end = new RegExp(`^#{1,${level}} `, "m").exec(body);
   return end === null ? body : body.slice(0, end.index);
 }
 
-/** Links to files of this project: the file, relative to the root, and the anchor or "". */
+/**
+ * Returns the links of the page to files of this project. Paths are relative to the root, and the
+ * anchor is "" if the link has none.
+ */
 export function localLinks(
   name: string,
 ): readonly { readonly file: string; readonly anchor: string }[] {
@@ -76,7 +84,7 @@ export function localLinks(
     });
 }
 
-/** The anchors that GitHub gives the headings of `page`. */
+/** Returns the anchors that GitHub generates for the headings of the page. */
 export function anchors(page: string): readonly string[] {
   return [...prose(page).matchAll(/^#+ (.*)$/gm)].map(([, heading = ""]) =>
     heading

@@ -1,6 +1,5 @@
-// The page about the SDK as a reader uses it: its program is checked by the compiler as a browser
-// app's would be, then run in Node against a broker, and prints what the page says. Uses what the
-// package ships: `npm test` builds it first.
+// Tests of `docs/sdk.md`: its program compiles as part of a browser app, and in Node.js it prints
+// what the page says. The tests use the built package, which `npm test` builds first.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -21,10 +20,13 @@ const EXPECTED = SNIPPETS.flatMap((text) =>
   [...text.matchAll(/\/\/ → (.*)$/gm)].map(([, line = ""]) => line),
 );
 const SHIPPED = pathToFileURL(join(ROOT, "dist-client/index.js")).href;
-/** Printed by the last snippet itself. */
-const OF_LAST = [...(SNIPPETS.at(-1) ?? "").matchAll(/\/\/ → /g)].length;
+/** Number of lines that the last snippet prints. */
+const LAST_SNIPPET_LINES = [...(SNIPPETS.at(-1) ?? "").matchAll(/\/\/ → /g)].length;
 
-/** Run before the page's program: it notes what is printed, and can wait for it. */
+/**
+ * Code in front of the page's program. It counts the printed lines, so that the program can wait
+ * for them.
+ */
 const PRELUDE = `
 const print = console.log;
 let printed = 0;
@@ -33,12 +35,12 @@ async function until(lines) {
   for (let n = 0; n < 500 && printed < lines; n++) await new Promise((go) => setTimeout(go, 10));
 }`;
 
-t.test("the program prints what the page says", async (t) => {
+t.test("the program in docs/sdk.md prints what the page says", async (t) => {
   const { apiPort, clientPort } = await startBroker(t);
   const folder = await tempFolder(t);
   const last = SNIPPETS.length - 1;
-  const waiting = `await until(${EXPECTED.length - OF_LAST});`;
-  const program = SNIPPETS.map((text, n) => (n === last ? `${waiting}\n${text}` : text))
+  const wait = `await until(${EXPECTED.length - LAST_SNIPPET_LINES});`;
+  const program = SNIPPETS.map((text, n) => (n === last ? `${wait}\n${text}` : text))
     .join("\n")
     .replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`)
     .replaceAll("127.0.0.1:5200", `127.0.0.1:${clientPort}`)
@@ -47,49 +49,52 @@ t.test("the program prints what the page says", async (t) => {
   const path = join(folder, "program.mjs");
   await writeFile(path, `${PRELUDE}\n${code}`);
   const { output, errors, exitCode } = await run(process.execPath, [path]);
-  t.equal(errors, "");
+  t.equal(errors, "", "the program prints no errors");
   t.equal(exitCode, 0);
   const lines = output.trimEnd().split("\n");
-  t.same(lines.sort(), [...EXPECTED].sort());
-  t.ok(EXPECTED.length > 20);
+  t.same(lines.sort(), [...EXPECTED].sort(), "the program prints the lines on the page");
+  t.ok(EXPECTED.length > 20, "the page shows the output");
 });
 
-t.test("the program compiles with the SDK's types in a browser app", async (t) => {
-  const folder = await tempFolder(t);
-  const types = join(ROOT, "dist-client/types/client/index.d.ts");
-  const compilerOptions = {
-    strict: true,
-    noEmit: true,
-    target: "ES2022",
-    module: "ESNext",
-    moduleResolution: "bundler",
-    lib: ["ES2023", "DOM"],
-    types: [],
-    paths: { "jindou-client": [types] },
-  };
-  const config = { compilerOptions, files: ["program.ts"] };
-  await writeFile(join(folder, "program.ts"), SNIPPETS.join("\n"));
-  await writeFile(join(folder, "tsconfig.json"), JSON.stringify(config));
-  const compiler = join(ROOT, "node_modules/.bin/tsc");
-  const { output, exitCode } = await run(compiler, ["-p", folder]);
-  t.equal(output, "");
-  t.equal(exitCode, 0);
-});
+t.test(
+  "the program in docs/sdk.md compiles with the types of the SDK in a browser app",
+  async (t) => {
+    const folder = await tempFolder(t);
+    const types = join(ROOT, "dist-client/types/client/index.d.ts");
+    const compilerOptions = {
+      strict: true,
+      noEmit: true,
+      target: "ES2022",
+      module: "ESNext",
+      moduleResolution: "bundler",
+      lib: ["ES2023", "DOM"],
+      types: [],
+      paths: { "jindou-client": [types] },
+    };
+    const config = { compilerOptions, files: ["program.ts"] };
+    await writeFile(join(folder, "program.ts"), SNIPPETS.join("\n"));
+    await writeFile(join(folder, "tsconfig.json"), JSON.stringify(config));
+    const compiler = join(ROOT, "node_modules/.bin/tsc");
+    const { output, exitCode } = await run(compiler, ["-p", folder]);
+    t.equal(output, "");
+    t.equal(exitCode, 0);
+  },
+);
 
-t.test("the login page gets a token and connects with it", async (t) => {
+t.test("the login page in docs/sdk.md requests a token and connects with it", async (t) => {
   const { apiPort, clientPort } = await startBroker(t);
   const folder = await tempFolder(t);
-  const recipe = section(readPage("docs/sdk.md"), "## How a login page gets a token");
-  const [backend = "", page = ""] = blocks(recipe).map(({ text }) =>
+  const instructions = section(readPage("docs/sdk.md"), "## How a login page gets a token");
+  const [backend = "", page = ""] = blocks(instructions).map(({ text }) =>
     text
       .replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`)
       .replaceAll("127.0.0.1:5200", `127.0.0.1:${clientPort}`)
       .replaceAll('"jindou-client"', JSON.stringify(SHIPPED)),
   );
-  const served = backend
+  const serverCode = backend
     .replace("createServer((", "export const server = createServer((")
     .replace("listen(8080,", "listen(0,");
-  await writeFile(join(folder, "login.mjs"), served);
+  await writeFile(join(folder, "login.mjs"), serverCode);
   const path = join(folder, "page.mjs");
   await writeFile(
     path,
@@ -117,7 +122,7 @@ server.closeAllConnections();
   ]);
 });
 
-t.test("its tables have the fields of the exported types", async (t) => {
+t.test("the tables in docs/sdk.md have the fields of the exported types", async (t) => {
   const page = section(readPage("docs/sdk.md"), "## Events and their fields");
   const api = readPage("src/client/api.ts");
   const model = readPage("src/broker/model.ts");
@@ -126,7 +131,7 @@ t.test("its tables have the fields of the exported types", async (t) => {
   t.same(
     shown.map(([, name]) => name),
     [...events.matchAll(/^ {2}readonly (\w+): /gm)].map(([, name]) => name),
-    "the events",
+    "the page lists the events",
   );
   const bodies: Record<string, string> = {
     "### Changed conversation": bodyOf(events, /^ {2}readonly conversation: \{\n/m, "  }"),
@@ -137,30 +142,34 @@ t.test("its tables have the fields of the exported types", async (t) => {
   };
   for (const [heading] of page.matchAll(/^#{3,4} \w+$/gm))
     bodies[heading] ??= interfaceOf(api, heading.split(" ")[1]);
-  t.equal(Object.keys(bodies).length, 14);
+  t.equal(Object.keys(bodies).length, 14, "the page describes 14 types");
   for (const [heading, body] of Object.entries(bodies)) {
     const rows = [...namedRows(section(page, heading))];
     t.same(
       rows.map(([name, [type]]) => `${name}: ${type}`),
       fieldsOf(body),
-      heading,
+      `the fields of ${heading}`,
     );
   }
 });
 
+/** Returns the body of the interface with this name. */
 function interfaceOf(source: string, name = ""): string {
   return bodyOf(source, new RegExp(`^export interface ${name}\\b.*\\{\\n`, "m"), "}");
 }
 
-/** Up to the line that begins with `end`. */
+/** Returns the text between the opening and the line that begins with `end`. */
 function bodyOf(source: string, opening: RegExp, end: string): string {
-  const found = opening.exec(source);
-  if (found === null) throw new Error(`there is no ${opening}`);
-  const body = source.slice(found.index + found[0].length);
+  const match = opening.exec(source);
+  if (match === null) throw new Error(`the source has no ${opening}`);
+  const body = source.slice(match.index + match[0].length);
   return body.slice(0, body.indexOf(`\n${end}`) + 1);
 }
 
-/** Of an interface's body, as the page writes them: `?` where a field may be undefined. */
+/**
+ * Returns the fields of an interface in the form of the page. A `?` marks a field that may be
+ * undefined.
+ */
 function fieldsOf(body: string): readonly string[] {
   const fields = body.matchAll(/^ +readonly (\w+)(\??): ([^;]+);$/gm);
   return [...fields].map(([, name, optional, type = ""]) => {
@@ -169,13 +178,17 @@ function fieldsOf(body: string): readonly string[] {
   });
 }
 
-t.test("its table has every code that arises in the SDK", async (t) => {
-  const rows = namedRows(section(readPage("docs/sdk.md"), "## Errors"));
-  t.same([...rows.keys()].sort(), Object.keys(CLIENT_MESSAGES).sort());
-  for (const [code, [retry]] of rows) t.equal(retry, RETRYABLE.has(code) ? "yes" : "no", code);
-});
+t.test(
+  "the table of errors in docs/sdk.md has every code that the SDK itself produces",
+  async (t) => {
+    const rows = namedRows(section(readPage("docs/sdk.md"), "## Errors"));
+    t.same([...rows.keys()].sort(), Object.keys(CLIENT_MESSAGES).sort());
+    for (const [code, [retry]] of rows)
+      t.equal(retry, RETRYABLE.has(code) ? "yes" : "no", `whether ${code} can be retried`);
+  },
+);
 
-/** With an empty environment. */
+/** Runs the command with an environment that has only `PATH`, and returns its output. */
 async function run(command: string, args: readonly string[]) {
   const env = ["-i", `PATH=${process.env.PATH}`];
   const child = spawn(...tieToParent("env", [...env, command, ...args]));

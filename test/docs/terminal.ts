@@ -1,28 +1,33 @@
-// A terminal as a reader of the documentation has it: a bash to paste blocks into, and what it
-// shows. Owns the shell and everything started in it; all of that is killed with the test.
+// A bash with a terminal for the tests of the documentation: blocks are pasted into it and its
+// output is read. It owns the shell and everything started in it, which is killed when the test
+// ends.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Test } from "tap";
 
+/** A running shell. */
 export interface Terminal {
-  /** Pastes `block` and resolves with what it printed once the prompt would be back. */
+  /** Pastes the block and returns what it printed when it has completed. */
   run(block: string): Promise<string>;
-  /** Pastes `block`, which goes on running. */
+  /** Pastes the block and does not wait until it completes. */
   type(block: string): void;
   /**
-   * Resolves with the first match in everything shown so far or later; rejects when the shell ends
-   * without one.
+   * Returns the first match in the output so far or later. Rejects if the shell exits without a
+   * match.
    */
-  shows(pattern: RegExp): Promise<RegExpExecArray>;
-  /** Everything shown so far. */
+  untilShown(pattern: RegExp): Promise<RegExpExecArray>;
+  /** Returns all output so far. */
   screen(): string;
 }
 
-/** Kills the group when this process is gone, by whatever: its input ends then. */
-const WARDEN = 'read -r _; kill -KILL "-$1"';
+/**
+ * Shell script that kills the process group when its input ends, which happens when this process
+ * exits in any way.
+ */
+const WATCHDOG = 'read -r _; kill -KILL "-$1"';
 
-/** Opens a bash in `folder`. Of this process's environment only the search path reaches it. */
+/** Opens a bash in `folder`. Its environment has only `PATH`, `HOME` and the variables in `env`. */
 export function openTerminal(
   t: Test,
   folder: string,
@@ -32,47 +37,47 @@ export function openTerminal(
     cwd: folder,
     env: { PATH: process.env.PATH, HOME: folder, ...env },
     stdio: ["pipe", "pipe", "pipe"],
-    detached: true, // a process group of its own, to be killed as one
+    detached: true, // a separate process group can be killed as a whole
   });
   let text = "";
-  let pasted = 0;
+  let blockCount = 0;
   for (const stream of [shell.stdout, shell.stderr])
     stream.setEncoding("utf8").on("data", (chunk: string) => {
       text += chunk;
       shell.emit("shown");
     });
   shell.once("close", () => shell.emit("shown"));
-  const { stdin: warden } = spawn("sh", ["-c", WARDEN, "sh", `${shell.pid}`], {
+  const { stdin: watchdog } = spawn("sh", ["-c", WATCHDOG, "sh", `${shell.pid}`], {
     stdio: ["pipe", "ignore", "ignore"],
     detached: true,
   });
   t.teardown(() => {
     killGroup(shell.pid);
-    warden.end();
+    watchdog.end();
   });
 
-  async function shows(pattern: RegExp): Promise<RegExpExecArray> {
+  async function untilShown(pattern: RegExp): Promise<RegExpExecArray> {
     for (;;) {
       const match = pattern.exec(text);
       if (match !== null) return match;
       if (shell.exitCode !== null || shell.signalCode !== null)
-        throw new Error(`the shell ended without ${pattern}:\n${text}`);
+        throw new Error(`the shell exited without ${pattern}:\n${text}`);
       await once(shell, "shown");
     }
   }
 
   return {
     async run(block) {
-      pasted += 1;
+      blockCount += 1;
       const start = text.length;
-      shell.stdin.write(`${block}\necho; echo "prompt-${pasted}"\n`);
-      const end = await shows(new RegExp(`^prompt-${pasted}$`, "m"));
+      shell.stdin.write(`${block}\necho; echo "prompt-${blockCount}"\n`);
+      const end = await untilShown(new RegExp(`^prompt-${blockCount}$`, "m"));
       return text.slice(start, end.index).trim();
     },
     type(block) {
       shell.stdin.write(`${block}\n`);
     },
-    shows,
+    untilShown,
     screen: () => text,
   };
 }

@@ -13,7 +13,7 @@ t.test("a test file starts child processes", async (t) => {
   const broker = await spawnBroker(t);
   const terminal = openTerminal(t, fileURLToPath(new URL(".", import.meta.url)));
   terminal.type("sleep 1000 & echo pids $$ $!; wait");
-  const [, shell, job] = await terminal.shows(/pids (\d+) (\d+)/);
+  const [, shell, job] = await terminal.untilShown(/pids (\d+) (\d+)/);
   const server = /process_id:(\d+)/.exec(info)?.[1];
   const pids = [broker.process.pid, server, shell, job];
   process.stdout.write(`${JSON.stringify({ pids: pids.map(Number) })}\n`);
