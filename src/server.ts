@@ -51,7 +51,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     const { managers: accounts, admin } = config;
     // Configured accounts do not need the store.
     if (accounts.length > 0 || admin.password !== "") await managers.start();
-    const earlyPorts = await finishMove();
+    const earlyPorts = await finishMigration();
     await node.store.start();
     await join();
     await node.systemAccounts.start();
@@ -65,7 +65,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   }
 
   /**
-   * Joins the cluster. The node must join before it checks again that no move of data has begun,
+   * Joins the cluster. The node must join before it checks again that no migration has begun,
    * and before it writes durable data.
    */
   async function join(): Promise<void> {
@@ -79,10 +79,10 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   }
 
   /**
-   * Waits for a pending move of data. During the move, the listeners are open and report its
-   * progress. Returns their ports, or `undefined` if no move is pending.
+   * Waits for a pending migration. During the migration, the listeners are open and report its
+   * progress. Returns their ports, or `undefined` if no migration is pending.
    */
-  async function finishMove(): Promise<ListenerPorts | undefined> {
+  async function finishMigration(): Promise<ListenerPorts | undefined> {
     const { migration, logger } = node;
     if (migration === undefined || !(await migration.isPending())) return undefined;
     const ports = await listen();

@@ -37,7 +37,7 @@ export async function startNode(config: Config, version: string): Promise<void> 
     timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
-    if (stopping.isRequested()) return undefined; // a signal ended the wait for a move of data
+    if (stopping.isRequested()) return undefined; // a signal ended the wait for a migration
     const isExplained =
       err instanceof StartError || (err instanceof BrokerError && err.cause === undefined);
     if (isExplained) logger.fatal({ reason: err.message }, "The node cannot start");

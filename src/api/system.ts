@@ -4,7 +4,7 @@ import type { Clock } from "../broker/ports.ts";
 import { errorReply } from "./errors.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 
-/** Progress of the move of data from another store. */
+/** Progress of the migration of data from another store. */
 interface MigrationResult {
   readonly status: "running" | "completed" | "migrated" | "failed";
   readonly step: string;

@@ -42,7 +42,7 @@ export function createNodeManagers(node: Node): Managers {
   });
 }
 
-/** Result of `GET /migrate/result` on a node that moves no data. */
+/** Result of `GET /migrate/result` on a node without a migration. */
 const NOTHING_TO_MOVE = {
   status: "migrated",
   step: "",

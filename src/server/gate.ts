@@ -1,4 +1,4 @@
-// Limits what a node serves while it starts: only health, metrics and the result of a move of data.
+// Limits what a node serves while it starts: only health, metrics and the result of a migration.
 // All other calls are rejected with 503, and sockets are closed.
 
 import { errorReply } from "../api/errors.ts";

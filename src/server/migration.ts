@@ -1,5 +1,5 @@
-// Creates the move of data for a node or for `jindou migrate` from the configuration, and logs the
-// move of a node. Keeps no state.
+// Creates the migration of a node or of `jindou migrate` from the configuration, and logs the
+// migration of a node. Keeps no state.
 
 import type { Config } from "../config/schema.ts";
 import { Migration, type MoveEvents } from "../migrate/migration.ts";
@@ -7,8 +7,8 @@ import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
 /**
- * Creates the move of data. If `migrate.from` is empty, it only waits for the move of another
- * process.
+ * Creates a migration of the data. If `migrate.from` is empty, it only waits for the migration by
+ * another process.
  */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
   const { store, streams } = config;
@@ -28,8 +28,8 @@ export function migrationOf(config: Config, events: MoveEvents): Migration {
 }
 
 /**
- * Creates the move of a node and logs its progress. `undefined` if the node uses the embedded
- * store.
+ * Creates the migration of a node and logs its progress. Returns `undefined` if the node uses the
+ * embedded store.
  */
 export function nodeMigration(
   config: Config,

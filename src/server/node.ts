@@ -138,7 +138,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   return node;
 }
 
-/** True if the node can serve calls: always, except while it starts or its data is being moved. */
+/** True if the node can serve calls: always, except while it starts or migrates its data. */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting";
 }

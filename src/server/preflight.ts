@@ -42,8 +42,8 @@ export async function libraryProblem(): Promise<string | undefined> {
 interface MachineReport {
   readonly problems: readonly string[];
   /**
-   * Findings that are normal if a node is running (an address in use) or a move has finished (its
-   * folder was deleted).
+   * Findings that are normal if a node is running (an address in use) or a migration has finished
+   * (its folder was deleted).
    */
   readonly warnings: readonly string[];
 }

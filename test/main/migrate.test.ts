@@ -1,4 +1,4 @@
-// Tests of `jindou migrate` and of nodes that wait for a move of data, as child processes.
+// Tests of `jindou migrate` and of nodes that wait for a migration, as child processes.
 
 import type { ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -26,21 +26,21 @@ t.test(
     t.match(rejected, { code: 1, stdout: "", stderr: /in use by process \d+/ });
 
     await store.close();
-    const move = await jindou(t, argv);
-    t.match(move, {
+    const result = await jindou(t, argv);
+    t.match(result, {
       code: 0,
       stdout: "",
       stderr: /^message \d+\/\d+ \(100 %\)$/m,
     });
-    t.match(move.stderr, /was compared: 1 messages, /);
+    t.match(result.stderr, /was compared: 1 messages, /);
     const target = await redisStore(t, redisSettings(url), Date.now);
     t.equal(await target.headSeq("2:g"), 1);
 
     const repetition = await jindou(t, argv);
-    t.match(repetition, { code: 0, stderr: /nothing is left to do/ });
+    t.match(repetition, { code: 0, stderr: /already migrated/ });
 
     const client = server.client();
-    const record = "jd:{all}:migration"; // as if another process were moving the data
+    const record = "jd:{all}:migration"; // as if another process were migrating the data
     await client.hdel(record, "done");
     await client.hset(record, { step: "message", rows: 3, total: 10 });
     await client.set("jd:{all}:migrating", "another");
@@ -84,11 +84,11 @@ async function adminWith(password: string) {
 }
 
 t.test(
-  "a node that waits for a move of data reports its state to managers and exits on a signal",
+  "a node that waits for a migration reports its state to managers and exits on a signal",
   async (t) => {
     const { url } = await startRedis(t);
     const from = testFolder(t);
-    const store = await openStore(t, from); // keeps the folder in use, so that the move fails
+    const store = await openStore(t, from); // keeps the folder in use, so that the migration fails
     const admin = await adminWith("long enough");
     const accountOf = () => admin;
     const tokens = new AccessTokens({ store, accountOf, clock: Date.now });
@@ -129,7 +129,7 @@ t.test(
 );
 
 t.test(
-  "a node that was frozen while a move into its Redis began exits when it resumes",
+  "a node that was frozen while a migration into its Redis began exits when it resumes",
   async (t) => {
     const { url } = await startRedis(t);
     const from = testFolder(t);
@@ -151,7 +151,7 @@ t.test(
       onProgress: ({ step }) => step === "message" && move.close(),
     });
     t.equal(await codeOf(move.once()), "unavailable");
-    t.match(move.state, { step: "message", lastErr: /was ended/ });
+    t.match(move.state, { step: "message", lastErr: /stopped/ });
     node.child.kill("SIGCONT");
     await node.logged("The node exits because it must no longer serve");
     t.equal((await node.exit).code, 1);
