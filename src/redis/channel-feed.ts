@@ -20,7 +20,7 @@ export interface ChannelPosition {
   /**
    * Lowest id among the reader's marks that are certainly not in the channel: a fail-over lost
    * those messages, or the marks were forged. Marks with higher ids are not in the channel either.
-   * `Infinity` if no mark is reader to be missing.
+   * `Infinity` if no mark is known to be missing.
    */
   readonly lostFromId: number;
   /** The channel's active stream and the streams that were asked for, as far as they exist. */
@@ -30,8 +30,8 @@ export interface ChannelPosition {
 /** A message that was delivered to a reader. */
 export interface DeliveredMark {
   /**
-   * Seq of the message. If the message is not stored: the channel's newest seq when it was
-   * published.
+   * Seq of the message. A message that is not stored has the channel's newest seq at the time of
+   * its publication.
    */
   readonly seq: number;
   readonly isStored: boolean;

@@ -80,10 +80,10 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
 }
 
 /**
- * Connects the client and resolves when it is ready. Also waits for the `ready` event, because
- * ioredis never settles its own promise if the first look at a Cluster fails or while the Sentinels
- * know no primary: it then retries by itself. Throws if the client is not ready within `timeoutMs`,
- * or if all Sentinels keep rejecting the lookup; the message contains the reason if it is known.
+ * Connects the client and resolves when it is ready. Waits for the `ready` event, because ioredis
+ * retries by itself if the first look at a Cluster fails or the Sentinels know no primary, but then
+ * never settles the promise of `connect()`. Throws if the client is not ready within `timeoutMs`,
+ * or if all Sentinels keep rejecting the lookup. The message contains the reason if it is known.
  */
 export async function connected(client: RedisClient, timeoutMs: number): Promise<void> {
   // The options of a Cluster have no `sentinels`.

@@ -14,9 +14,9 @@ const OLDEST_FORMAT = 2;
 export class UnusableRedis extends Error {}
 
 /**
- * Marks the prefix as ours if it has no mark yet. `server` is a connected server, if there is one.
- * Returns warnings for the operator. Throws an `UnusableRedis` with a message for the operator if
- * this build cannot use the server or its data.
+ * Marks the prefix as used by Jindou if it has no mark yet. `server` is a connected server, if
+ * there is one. Returns warnings for the operator. Throws an `UnusableRedis` with a message for the
+ * operator if this build cannot use the server or its data.
  */
 export async function assertCompatible(
   client: RedisClient,

@@ -40,8 +40,8 @@ export class Keys {
   }
 
   /**
-   * Returns the key `part` of a channel. `tail` distinguishes the keys if the part has several of
-   * them.
+   * Returns the name of a channel's key `part`. `tail` distinguishes the keys if the part has
+   * several of them.
    */
   channel(part: string, key: ChannelKey, tail = ""): string {
     return `${this.#tag(key)}${part}:${key}${tail === "" ? "" : `\n${tail}`}`;
@@ -60,17 +60,20 @@ export class Keys {
     return this.user("", uid);
   }
 
-  /** Returns the key `part` that all channels of a bucket share. */
+  /** Returns the name of the key `part` that all channels of a bucket share. */
   bucket(part: string, bucket: number): string {
     return `${this.prefix}:{c${bucket}}:${part}`;
   }
 
-  /** Returns the key `part` of a user. */
+  /** Returns the name of a user's key `part`. */
   user(part: string, uid: string): string {
     return `${this.prefix}:{u:${uid}}:${part}`;
   }
 
-  /** Returns the key `part` that the whole cluster shares. All these keys are in one slot. */
+  /**
+   * Returns the name of the key `part` that the whole cluster shares. All these keys are in one
+   * slot.
+   */
   shared(part: string): string {
     return `${this.prefix}:{all}:${part}`;
   }

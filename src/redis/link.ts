@@ -174,14 +174,14 @@ export class RedisLink {
   }
 
   /**
-   * Counts a piece of work as a call in flight that will be sent later as part of one call with
-   * `isGathered`. `release` ends the count. Throws `unavailable` or `overloaded`.
+   * Counts a piece of work as a call in flight. The work is sent later, together with other work,
+   * by one call with `isGathered`. `release` ends the count. Throws `unavailable` or `overloaded`.
    */
   admit(): void {
     this.#countCall({});
   }
 
-  /** Ends the count of a call that `admit` counted. */
+  /** Ends the count of one call in flight. */
   release(): void {
     this.#inFlight -= 1;
     if (this.#inFlight === 0) this.#drained?.();
@@ -240,8 +240,8 @@ export class RedisLink {
   }
 
   /**
-   * Handles a server that lacks a loaded script. Such a server was restarted or replaced, so its
-   * data may be another program's and a single server is checked again. In a Cluster the other
+   * Handles a server that lacks a loaded script. Such a server was restarted or replaced. A single
+   * server is checked again, because its data may be another program's. In a Cluster the other
    * servers continue.
    */
   #reloadScripts(server: Redis | undefined): void {
@@ -262,7 +262,7 @@ export class RedisLink {
 
   async #prepare(): Promise<void> {
     const servers = this.primaries();
-    // Connects all reachable servers before the first call needs them.
+    // The pings connect all reachable servers before the first call needs them.
     await Promise.allSettled(servers.map((server) => server.ping()));
     const ready = servers.find(({ status }) => status === "ready");
     const warnings = await assertCompatible(this.#client, this.keys, ready);

@@ -45,7 +45,7 @@ export class ReplicationBarrier {
   async #wait(key: string | undefined): Promise<void> {
     const primaries =
       key === undefined
-        ? // No write went through the others.
+        ? // Only connected primaries, because no write went through the others.
           this.#link.primaries().filter(({ status }) => status === "ready")
         : [this.#link.primaryOf(key)];
     const joined = primaries.map((primary) => this.#waitsOf(primary).join());

@@ -42,7 +42,7 @@ const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
 /** Matches a forward: a function on one line that only calls another function. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
-/** Matches a string literal without any character that separates or brackets arguments. */
+/** Matches a string literal that contains no comma and no bracket. */
 const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
 /**
  * Matches a string literal, which is kept, or a comment with the spaces in front of it, which is

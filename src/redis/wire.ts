@@ -247,7 +247,7 @@ export function encodeExtra(extra: MessageExtra): Buffer {
   const stream = isStream ? "" : null;
   const fields = [origin ?? null, recipients ?? null, stream];
   if (idBefore !== undefined) return packr.pack([...fields, idBefore]);
-  // The case of every message sent over HTTP.
+  // Every message sent over HTTP has an empty extra.
   if (origin === undefined && recipients === undefined) if (!isStream) return PACKED_EMPTY_EXTRA;
   return packr.pack(fields);
 }

@@ -25,7 +25,7 @@ export function createChannelFeed(
       const reply = await link.run(POSITION, keys, args);
       const [publicationSeq, headSeq, lastId, newestId, lostId, snapshots] = reply as [
         ...[number, number, number, number, number, unknown[]],
-      ]; // as the header of `channel_position.lua` specifies
+      ]; // see the header of `channel_position.lua`
       const readable = unreadable.decodeReadable(snapshots, decodeSnapshot);
       return {
         ...{ publicationSeq, headSeq, lastId, newestId, streams: readable },

@@ -36,8 +36,8 @@
 //   temporary       SET      temporary members                     if there are any
 //   denylist        SET      uids on the denylist                  if there are any
 //   allowlist       SET      uids on the allowlist                 if there are any
-//   replaced        SET      members of replaced lists whose       until cleaned up, for a day at
-//                            other fields must still be cleaned    most; groups only
+//   replaced        SET      members of replaced lists, see        until processed, for a day at
+//                            `lua/members_forget.lua`              most; groups only
 //   joinSeqs        HASH     uid: seq of head when it joined       for members of a group
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <seq of  if the user changed the
 //                            head then> <time of the change>`      conversation
@@ -118,7 +118,7 @@ export interface RedisStoreLimits {
   readonly maxStreamBytes: number;
   /** Maximum number of copies in one inbox. */
   readonly maxInbox: number;
-  /** Time for which a copy waits in an inbox to be acknowledged. */
+  /** Time after which an unacknowledged copy expires. */
   readonly inboxTtlS: number;
 }
 

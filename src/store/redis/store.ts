@@ -1,5 +1,5 @@
 // The Redis driver of the `Store` port: any number of nodes share one Redis, whose scripts decide.
-// Assembles the ports of the driver and checks the store's lifecycle at each call. Only the ports
+// Assembles the parts of the driver and checks the store's lifecycle at each call. Only the parts
 // have state.
 
 import type { Store } from "../../broker/ports.ts";

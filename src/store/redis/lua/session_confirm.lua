@@ -18,8 +18,10 @@
 --      since     as the login returned it
 --      order     as the login returned it
 -- Reply
---   for each session {'confirmed'}, {'refused', reason} if a later session, an explicit end
---   or its device's token ended it, or {'failed', error}
+--   for each session one of
+--     {'confirmed'}
+--     {'refused', reason}   a later session, an explicit end or its device's token ended it
+--     {'failed', error}
 local FIELDS = 9
 
 -- Returns the reason for which the user's device ends the session, nil if it does not. A session

@@ -18,8 +18,10 @@
 --   10  `token` if the device must have the token (then its level applies), or `none`
 --   11  hash of the token
 -- Reply
---   {'entered', since, order, level, group ids in the user's index}, {'refused', reason} or
---   {'unauthorized'}
+--   one of
+--     {'entered', since, order, level, group ids in the user's index}
+--     {'refused', reason}
+--     {'unauthorized'}     the device does not have the token
 local user = user_of(KEYS[1], ARGV[1])
 local session = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],

@@ -46,7 +46,7 @@ local function stream_version(id, next_index, last_ms, bytes)
   return id .. ':' .. next_index .. ':' .. last_ms .. ':' .. bytes
 end
 
--- Returns false if there is no such stream, {version} if its version is `known_version`, else a list
+-- Returns false if there is no such stream, {version} if its version is `known_version`, else:
 --   1  version
 --   2  beginning of the record of each event
 --   3  messageId

@@ -16,14 +16,15 @@ const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
 /**
- * Bytes of one result in the reply. After the results follow the ids of the messages before, if
- * there are any.
+ * Size of one result in the reply. If the reply contains ids of previous messages, they follow the
+ * last result.
  */
 const RESULT_BYTES = 26;
+/** Size of one id of a previous message in the reply. */
 const ID_BYTES = 8;
 /** Maximum value of `expire`, in seconds. */
 const MAX_EXPIRE_S = 0xffff_ffff;
-/** Bytes that a call counts in addition to its record and extra. */
+/** Bytes counted for a call in addition to its record and extra. */
 const CALL_OVERHEAD_BYTES = 300;
 const NOTHING = Buffer.alloc(0);
 
@@ -38,7 +39,10 @@ export interface Placement {
   readonly messageSeq: number;
   /** 0 if the message is a retry of a command. */
   readonly publicationSeq: number;
-  /** True if the message is a retry. Then these are the values of the first message. */
+  /**
+   * True if the message is a retry. `messageId`, `messageSeq` and `publicationSeq` are then those
+   * of the first message.
+   */
   readonly isRetry: boolean;
   /** Time at which the message was accepted, Unix milliseconds. */
   readonly atMs: number;
@@ -59,7 +63,7 @@ export interface Placement {
 export class AppendCall {
   /** Names of the channel's keys. */
   readonly names: ChannelNames;
-  /** Approximate memory of the call. */
+  /** Approximate size of the call in memory, in bytes. */
   readonly bytes: number;
   /**
    * Name of the order that this call must keep: calls with the same name are stored in the order in
@@ -72,7 +76,7 @@ export class AppendCall {
   readonly #fromUid: string;
   /** Key of the dedupe record, "" if retries are not recognised. */
   readonly #dedupeKey: string;
-  /** Bytes for the packed numbers of the script. */
+  /** Bytes of this message in the packed numbers of the script (`lua/append.lua`). */
   readonly #numbers: readonly number[];
   readonly #atMs: number;
   /** Time at which the message expires, 0 if it does not. */
@@ -163,7 +167,7 @@ export interface AppendReply {
 
 /** Decodes the reply to a call with this number of messages. */
 export function readReply(reply: unknown, messages: number): AppendReply {
-  // As the header of `append.lua` specifies.
+  // See the header of `append.lua`.
   const [bytes = NOTHING, ...texts] = (Array.isArray(reply) ? reply : [reply]) as Buffer[];
   const errors = texts.map((text) => errorOfReply(String(text)));
   const end = messages * RESULT_BYTES;

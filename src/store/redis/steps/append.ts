@@ -1,7 +1,7 @@
 // Queues for messages that are about to be appended. All messages that one turn of the event loop
 // appends on one server (in a Redis Cluster: in one bucket) form one batch, which is one call of
-// the script. Messages that arrive while a batch is in flight form the next one, which is sent
-// early if it is full. State: the queues. Each message in them counts as a call in flight of the
+// the script. Messages that arrive while a batch is in flight form the next batch, which is sent
+// early if it is full. State: the queues. Each message in a queue counts as a call in flight of the
 // link. A message of one origin must never overtake an earlier one in the same channel, whatever
 // becomes of a call. On the hot path: no timer and no await per message.
 
@@ -54,7 +54,7 @@ export class Appends {
   readonly #ports: AppendsPorts;
   /** Queues by bucket. A single server has one queue, under 0. */
   readonly #queues = new Map<number, Queue>();
-  /** Queues to look at in the next turn of the event loop. */
+  /** Queues to process in the next turn of the event loop. */
   readonly #ready = new Set<Queue>();
   /** Bytes of all queued and in-flight messages. */
   #bytes = 0;

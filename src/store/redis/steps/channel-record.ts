@@ -26,7 +26,7 @@ const CHANGEABLE = [
 
 /** Bits of the lists in the field `lists` of the head. */
 export const LIST_BITS = { denylist: 1, allowlist: 2 } as const;
-/** Bits that scripts reply about a sender's entries in the lists. */
+/** Bits for a sender's entries in the lists, in the replies of scripts. */
 const DENIED = 1;
 const HAS_ALLOWLIST = 2;
 const ALLOWED = 4;
@@ -53,14 +53,14 @@ export function infoOf({ id, type }: ChannelRef, bits: number): ChannelInfo | un
   };
 }
 
-/** Returns true if the reply contains that the uid is a member. */
+/** Returns true if the bits from a script's reply show that the uid is a member. */
 export function isMember(bits: number): boolean {
   return bits >= 0 && (bits & MEMBER) !== 0;
 }
 
 /**
- * Returns true if the reply contains that the channel has members. Requires that the script was
- * asked for it.
+ * Returns true if the bits from a script's reply show that the channel has members. The script
+ * includes this bit only on request.
  */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;

@@ -1,8 +1,8 @@
 // Channels in Redis: records, members of both kinds, lists, and the facts that decide whether a
-// user may send. Each change is one script in the channel's slot. A script that adds members to a
-// group runs after the group was added to their group indexes. A script that removes members
-// publishes that to the group's nodes. The time of a script grows with the list it is passed.
-// State: only the pending repairs of the group indexes.
+// user may send. Each change is one script in the channel's slot, whose time grows with the list it
+// is passed. Before a script that adds members to a group, the group is added to their group
+// indexes. A script that removes members publishes that to the group's nodes. State: only the
+// pending repairs of the group indexes.
 
 import {
   type ChannelRef,
@@ -43,12 +43,12 @@ const SINCE = loadScript(lua("members_since"), ...MEMBERS);
  * Maximum number of members that are read by one script. More members are read in pages, so that
  * other calls run in between.
  */
-const MAX_FEW = 5000;
+const MAX_READ_AT_ONCE = 5000;
 /** Number of uids in one page. */
 const PAGE = 1000;
 /** Number of uids of a replaced list that one script cleans up, which takes about a millisecond. */
 const PIECE = 1000;
-/** Argument of `channel_facts.lua`: find out also whether there are members at all. */
+/** Argument with which `channel_facts.lua` also checks whether the channel has members at all. */
 const WITH_ANY = "1";
 
 type Membership = "permanent" | "temporary";
@@ -108,7 +108,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     otherHead: readonly string[] = [],
   ): Promise<readonly number[]> {
     const keys = [...keysOf(channel, ...FACTS_KEYS), ...otherHead];
-    return (await link.run(FACTS, keys, args)) as number[]; // as its header specifies
+    return (await link.run(FACTS, keys, args)) as number[]; // see the header of `channel_facts.lua`
   }
 
   async function recordBits(channel: ChannelRef): Promise<number> {
@@ -136,8 +136,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   }
 
   /**
-   * Removes everything that is kept for the members a replaced list had. If this is interrupted,
-   * the next call that adds members continues.
+   * Removes the data of members that only a replaced list contained. If this is interrupted, the
+   * next call that adds members continues.
    */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
@@ -177,14 +177,14 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
-      // No index entries for members that cannot be added.
+      // Members that cannot be added must not get index entries.
       if (!isOpen(await recordBits(channel))) return false;
       const unique = [...new Set(uids)];
       const list = JSON.stringify(unique);
       const args = [...groupArgs(channel), list, reset ? 1 : 0];
       const reply = await addMembers(channel, unique, async () => {
         const remaining = await link.run(ADD, memberKeys(channel, membership), args);
-        // Null if the channel does not exist.
+        // `remaining` is null if the channel does not exist.
         if (Number(remaining) > 0) await forgetReplaced(channel);
         return remaining;
       });
@@ -197,7 +197,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
       const args = [...groupArgs(channel), JSON.stringify(unique)];
       const reply = await link.run(REMOVE, keys, args);
       await waitForReplicas(keys[0]);
-      const [verdict, positions] = reply as readonly [number, unknown]; // as its header specifies
+      // See the header of `members_remove.lua`.
+      const [verdict, positions] = reply as readonly [number, unknown];
       if (verdict === NO_CHANNEL) return { kind: "no_channel" };
       if (verdict === DISBANDED) return { kind: "disbanded" };
       return verdict === NOT_MEMBERS
@@ -218,7 +219,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     async channelSizes(channel) {
       const keys = keysOf(channel, ...FACTS_KEYS).slice(1);
       const reply = await link.run(SIZES, keys, []);
-      const [members, denylist, allowlist] = reply as [number, number, number]; // see its header
+      // See the header of `channel_sizes.lua`.
+      const [members, denylist, allowlist] = reply as [number, number, number];
       return { members, denylist, allowlist };
     },
 
@@ -249,7 +251,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     },
 
     async members(channel) {
-      const uids = await link.run(FEW, memberKeys(channel), [MAX_FEW]);
+      const uids = await link.run(FEW, memberKeys(channel), [MAX_READ_AT_ONCE]);
       if (uids !== null) return texts(uids);
       return scanned(link, keysOf(channel, ...kindsOf(PERMANENT)));
     },
@@ -264,7 +266,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
         pieces.push(link.run(SINCE, keys, [piece]));
       }
       const replies = await Promise.all(pieces);
-      const seqs = replies.flat() as readonly number[]; // as its header specifies
+      const seqs = replies.flat() as readonly number[]; // see the header of `members_since.lua`
       return seqs.map((seq) => (seq === NOT_A_MEMBER ? undefined : seq));
     },
 
@@ -281,7 +283,7 @@ function kindsOf(membership: Membership): readonly Membership[] {
 
 /**
  * Returns the uids of sets, read page by page. A uid that is in a set all the time is included. A
- * uid that is added or removed meanwhile may be.
+ * uid that is added or removed meanwhile may or may not be included.
  */
 async function scanned(
   link: RedisStorePorts["link"],

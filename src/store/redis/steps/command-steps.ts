@@ -128,7 +128,7 @@ export async function accept(
   return { kind: "retry", messageId, messageSeq, publicationSeq, unfinished };
 }
 
-/** Reply of `command.lua`, as its header specifies. */
+/** Reply of `command.lua`. */
 type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
@@ -147,7 +147,7 @@ export async function put(
     ...[...copyArgs(ports, command), command.messageId],
     ...usersOf(keys, uids),
   ]);
-  // As the header of `command_put.lua` specifies.
+  // See the header of `command_put.lua`.
   const [dropped, cause] = reply as [number, Buffer];
   return { dropped, failure: failureOf(cause) };
 }

@@ -73,8 +73,8 @@ export class Commands {
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
   /**
-   * Held bytes by sender. A sender that holds bytes already may use only what is free, so that
-   * other senders find room.
+   * Held bytes by sender. A sender that already holds bytes may hold at most as many as remain free
+   * for all, so that other senders find room.
    */
   readonly #heldBytesOf = new Map<string, number>();
   /** Counters since the start: new commands, retries, and copies that full inboxes dropped. */
@@ -170,9 +170,9 @@ export class Commands {
   }
 
   /**
-   * Completes the command with this id if some recipients may lack their copies. Must be awaited
-   * before the result of a retry is returned whose first result has the `publicationSeq` 0, because
-   * that one may be a command. Throws as the link does.
+   * Completes the command with this id if some recipients may lack their copies. A retry whose
+   * first result has the `publicationSeq` 0 must await this before it returns, because its first
+   * call may have been a command. Throws as the link does.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
@@ -188,7 +188,7 @@ export class Commands {
     if (unfinished !== undefined) void this.#forget(unfinished);
   }
 
-  /** Puts all copies that are missing, and resolves when they are put. */
+  /** Puts all missing copies, and resolves when they are put. */
   async #complete(command: Command, silent: SilentServers): Promise<void> {
     if (command.endMs <= this.#ports.clock()) return; // its copies have expired
     const spread = () => this.#spread(command, silent);
@@ -285,7 +285,7 @@ export class Commands {
     let isAwayReported = false;
     const report = (error: unknown) => {
       if (!isTransient(error) || !isAwayReported)
-        // The other commands continue.
+        // The sweep continues with the other commands.
         onError(error, "Could not put a pending command into the inboxes of all its recipients");
       isAwayReported ||= isTransient(error);
     };
@@ -345,7 +345,7 @@ interface SentCommand {
   readonly spreading?: Promise<void>;
 }
 
-/** What the sweeps of all buckets share. */
+/** State shared by the sweeps of all buckets. */
 interface SweepContext {
   readonly silent: SilentServers;
   readonly isStopped: () => boolean;

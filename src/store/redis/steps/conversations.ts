@@ -35,8 +35,8 @@ const DROP = loadScript(lua("drop_peer"));
  */
 const STATES_IN_FLIGHT = 64;
 /**
- * Maximum number of whole conversations read at once. Each has up to everything that a message
- * contains.
+ * Maximum number of whole conversations read at once. Each contains a whole message, which may be
+ * large.
  */
 const WHOLE_IN_FLIGHT = 16;
 
@@ -93,10 +93,11 @@ export function createRedisConversations(
       const args = [uid, clock(), limits.retentionS * 1000, type, isWhole];
       const rawReply = await link.run(STATE, keys, [...args, ...request]);
       if (rawReply === null) return undefined;
-      const reply = rawReply as StateReply; // as the header of `conversation.lua` specifies
+      const reply = rawReply as StateReply; // see the header of `conversation.lua`
       const row = reply.slice(FACT_COUNT);
       const hasRow = isWhole === 1 && row.length > 0;
-      const rows = hasRow ? [row as unknown as MessageRow] : []; // as the script's header specifies
+      // See the header of `conversation.lua`.
+      const rows = hasRow ? [row as unknown as MessageRow] : [];
       const [last] = unreadable.decodeReadable(rows, messageOf);
       if (last !== undefined) return { reply, last };
       const through = hasRow ? Number(row[1]) - 1 : Number(reply[LOOK_ON]);
@@ -106,8 +107,8 @@ export function createRedisConversations(
   }
 
   /**
-   * Reads a conversation as a list needs it, without the content of the newest message. `isEmpty`
-   * is true if the channel has no messages left for any user.
+   * Reads a conversation for a list, without the content of the newest message. `isEmpty` is true
+   * if the channel has no messages left for any user.
    */
   async function readHead(
     uid: string,
@@ -123,8 +124,8 @@ export function createRedisConversations(
   }
 
   /**
-   * Reads a whole conversation, after applying a change if `change` contains its kind and its seq
-   * or count.
+   * Reads a whole conversation, after applying the change if there is one. `change` contains the
+   * kind of the change and its seq or count.
    */
   async function readWhole(
     uid: string,
@@ -143,8 +144,8 @@ export function createRedisConversations(
     )) as readonly Buffer[]; // members, with scores if `range` ends with WITHSCORES
 
   /**
-   * Removes a peer whose channel is empty, unless a message arrived since the list was read. A
-   * failure only leaves a peer too many.
+   * Removes a peer whose channel is empty, unless a message arrived since the list was read. If
+   * this fails, the list merely keeps an unnecessary peer.
    */
   async function removePeer(uid: string, peer: Peer): Promise<void> {
     const key = link.keys.user("peers", uid);

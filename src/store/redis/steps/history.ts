@@ -36,8 +36,8 @@ export async function readSlice(
     const { more, headSeq } = piece;
     let { nextSeq } = piece;
     if (nextSeq === 0 && more && messages.length === 0)
-      // No message of the piece could be decoded: continue, because a slice holds at least one
-      // message if there is one.
+      // Continues if no message of the piece could be decoded, because a slice must hold at least
+      // one message if there is one.
       nextSeq = piece.lastSeq + (range.reverse ? -1 : 1);
     if (nextSeq === 0) return { messages, more };
     maxBytes -= piece.bytes;
@@ -55,7 +55,7 @@ export async function readResumeSeqs(
 ): Promise<ResumeSeqs> {
   const names = ["head", "log"].map((part) => link.keys.channel(part, key));
   const reply = await link.run(RESUME_SEQS, names, [lastSeq, lastId]);
-  const [headSeq, lastCommonSeq] = reply as [number, number]; // as its header specifies
+  const [headSeq, lastCommonSeq] = reply as [number, number]; // see the header of `resume_seqs.lua`
   return { headSeq, lastCommonSeq };
 }
 
@@ -82,7 +82,7 @@ async function readPiece(
   ]);
   const [headSeq, more, nextSeq, bytes, rows] = reply as [
     ...[number, number, number, number, readonly MessageRow[]],
-  ]; // as its header specifies
+  ]; // see the header of `read_messages.lua`
   const messages = unreadable.decodeReadable(rows, messageOf);
   const lastSeq = Number(rows.at(-1)?.[1] ?? 0);
   const place = { headSeq, nextSeq, lastSeq, bytes };

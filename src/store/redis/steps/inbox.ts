@@ -42,7 +42,7 @@ export function createRedisInbox(ports: RedisStorePorts) {
         const readable = unreadable.decodeReadable(copies, commandOf);
         const last = copies.at(-1);
         if (readable.length > 0 || last === undefined) return readable;
-        // None of the copies could be decoded, so the reading continues; an empty result means the
+        // Continues, because none of the copies could be decoded and an empty result would mean the
         // end of the inbox.
         from = last.inboxSeq + 1;
       }
@@ -78,7 +78,7 @@ interface InboxCopy {
 
 /** Decodes the reply of `lua/inbox_read.lua`. */
 function copiesOf(reply: unknown): readonly InboxCopy[] {
-  const fields = reply as readonly Buffer[]; // as its header specifies
+  const fields = reply as readonly Buffer[]; // see its header
   const copies: InboxCopy[] = [];
   for (let at = 0; at + 2 < fields.length; at += 3) {
     const [seq, id, record] = fields.slice(at, at + 3);

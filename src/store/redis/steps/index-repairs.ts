@@ -1,9 +1,9 @@
 // Repairs users' group indexes on a Redis Cluster. A fail-over of a user's slot may lose a group
 // from the index while the group's slot keeps the membership. Index entries of the last minute are
-// therefore written again if their connection was lost or their slot moved. It does not matter if
-// an entry was still there. The user's sessions are notified, because they may have connected
-// without the entry. With `redis.minReplicas` nothing is lost and nothing is repaired. State: these
-// entries, a bounded number, which end with the process.
+// therefore written again if their connection was lost or their slot moved; writing an existing
+// entry again has no effect. The user's sessions are notified, because they may have connected
+// while the entry was missing. With `redis.minReplicas` no entry is lost and none is repaired.
+// State: the entries of the last minute, a limited number, which are lost with the process.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -30,8 +30,8 @@ interface WrittenEntry extends IndexEntry {
 }
 
 /**
- * Time for which an entry is remembered: longer than a primary that is cut off from the others
- * accepts writes.
+ * Time for which an entry is remembered. A primary that is cut off from the others accepts writes
+ * for less than this time.
  */
 const KEPT_MS = 60_000;
 /** Maximum number of remembered entries. */
@@ -55,8 +55,8 @@ export class IndexRepairs {
   }
 
   /**
-   * Returns the connection over which an entry is sent now, `undefined` if the connection is not
-   * established yet. Such an entry is always written again, because nobody knows whether it was
+   * Returns the connection over which an entry would be sent now, `undefined` if the connection is
+   * not established yet. Such an entry is always written again, because nobody knows whether it was
    * lost. Throws `unavailable`.
    */
   connectionOf(index: string): unknown {

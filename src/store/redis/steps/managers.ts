@@ -7,7 +7,10 @@ import type { Keys } from "../../../redis/keys.ts";
 import type { RedisStorePorts } from "../ports.ts";
 
 const FORMAT = "1";
-/** Time for which an expired token is kept: clocks differ, and the stored expiry time decides. */
+/**
+ * Time for which the key of an expired token is kept, because clocks differ. The stored expiry time
+ * decides whether a token is valid.
+ */
 const RECLAIM_AFTER_MS = 60_000;
 
 /** The part of a link that token reads need. */

@@ -17,16 +17,14 @@ const CHANNELS_PER_PAGE = 50;
 /** Maximum time by which a node's clock may be ahead of Redis' clock. */
 const MAX_AHEAD_MS = 60_000;
 /**
- * Maximum time between two looks at a channel if the number of messages is limited, because the
- * limit may have been changed.
+ * Maximum interval between two visits of a channel if `store.maxChannelMessages` is set, because
+ * the limit may have been higher at the last visit.
  */
-const MAX_LOOK_INTERVAL_MS = 86_400_000;
+const MAX_VISIT_INTERVAL_MS = 86_400_000;
 
 /** Connection to one server. */
 type Server = ReturnType<RedisLink["primaryOf"]>;
-/**
- * Returns the time, in Unix milliseconds, at which data on this server counts as expired or not.
- */
+/** Reads the time, in Unix milliseconds, by which data on a server counts as expired. */
 type ClockAt = (server: Server) => number | Promise<number>;
 /** Range of scores in Redis' syntax. */
 type ScoreRange = readonly [from: string, to: string];
@@ -106,12 +104,13 @@ export class Sweep {
       this.#sweepBucket(bucket, clockAt),
     );
     const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(buckets);
-    // Otherwise this node's clock is wrong or Redis is away.
-    const hasReached = results.some(({ status }) => status === "fulfilled");
+    // If no bucket succeeded, this node's clock is wrong or Redis is away, and the tasks would fail
+    // too.
+    const anySucceeded = results.some(({ status }) => status === "fulfilled");
     let removed = 0;
     for (const result of results)
       if (result.status === "fulfilled") removed += Number(result.value);
-    for (const task of hasReached ? this.#tasks : [])
+    for (const task of anySucceeded ? this.#tasks : [])
       if (!this.#isStopped)
         results.push(...(await Promise.allSettled([task(() => this.#isStopped)])));
     for (const result of results) if (result.status === "rejected") throw result.reason;
@@ -127,9 +126,8 @@ export class Sweep {
     let channels: readonly string[];
     do {
       channels = await this.#channelsIn(due, ["-inf", `${nowMs}`]);
-      const unlimited = this.#unlimitedRange(nowMs);
-      if (unlimited !== undefined)
-        channels = channels.concat(await this.#channelsIn(due, unlimited));
+      const outdated = this.#outdatedRange(nowMs);
+      if (outdated !== undefined) channels = channels.concat(await this.#channelsIn(due, outdated));
       for (const key of channels) {
         if (this.#isStopped) return removed;
         removed += await this.#reclaim(key, due, nowMs);
@@ -139,13 +137,12 @@ export class Sweep {
   }
 
   /**
-   * Returns the range of `due` with the channels to which the present limits were not applied yet,
-   * because the limits were higher when the channels were entered. `undefined` if there are no such
-   * channels.
+   * Returns the range of `due` with the channels that were entered under higher limits, so that the
+   * present limits were not applied to them yet. `undefined` if there can be no such channels.
    */
-  #unlimitedRange(nowMs: number): ScoreRange | undefined {
+  #outdatedRange(nowMs: number): ScoreRange | undefined {
     const { retentionS, maxChannelMessages } = this.#ports.limits;
-    if (maxChannelMessages > 0) return [`(${nowMs + MAX_LOOK_INTERVAL_MS}`, "+inf"];
+    if (maxChannelMessages > 0) return [`(${nowMs + MAX_VISIT_INTERVAL_MS}`, "+inf"];
     return retentionS > 0 ? ["+inf", "+inf"] : undefined;
   }
 
@@ -162,11 +159,11 @@ export class Sweep {
     const { link, limits } = this.#ports;
     const names = ["head", "log", "expiry", "redDots"].map((part) => link.keys.channel(part, key));
     const { retentionS, maxChannelMessages: maxMessages } = limits;
-    const nextLookMs = maxMessages > 0 ? nowMs + MAX_LOOK_INTERVAL_MS : 0;
+    const nextVisitMs = maxMessages > 0 ? nowMs + MAX_VISIT_INTERVAL_MS : 0;
     const removed = await link.run(
       RECLAIM,
       [...names, due],
-      [nowMs, retentionS * 1000, key, MESSAGES_PER_CALL, maxMessages, nextLookMs],
+      [nowMs, retentionS * 1000, key, MESSAGES_PER_CALL, maxMessages, nextVisitMs],
     );
     return Number(removed);
   }

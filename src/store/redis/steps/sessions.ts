@@ -88,7 +88,8 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
         session: { ...session, level: Number(level) as DeviceLevel },
         since: Number(since),
         order: Number(loginOrder),
-        groups: (groups as unknown as readonly Buffer[]).map(String), // as its header specifies
+        // See the header of `session_login.lua`.
+        groups: (groups as unknown as readonly Buffer[]).map(String),
       };
     },
 
@@ -110,7 +111,7 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
     sessionsOf(uids) {
       const reads = uids.map(async (uid) => {
         const reply = await link.call("hgetall", keyOf(uid));
-        // Ioredis converts the reply of HGETALL to an object.
+        // The reply of HGETALL, which ioredis converts to an object.
         const entries = Object.entries(reply as Record<string, Buffer>);
         return entries.map(([id, text]) => readEntry(uid, id, text));
       });

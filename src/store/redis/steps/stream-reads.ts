@@ -107,7 +107,7 @@ interface CachedStream {
 /** Approximate size of a snapshot without its strings, in UTF-16 units. */
 const ENTRY_UNITS = 500;
 
-/** Cache of snapshots. The one that was added first is removed first. */
+/** Cache of snapshots. The oldest one is removed first. */
 class StreamCache {
   readonly #maxUnits: number;
   readonly #entries = new Map<string, CachedStream>();
@@ -115,7 +115,7 @@ class StreamCache {
   readonly #active = new Map<ChannelKey, string>();
   #units = 0;
 
-  /** Keeps at most about `maxUnits` UTF-16 units of strings. */
+  /** Creates a cache of about `maxUnits` UTF-16 units of strings at most. */
   constructor(maxUnits: number) {
     this.#maxUnits = maxUnits;
   }

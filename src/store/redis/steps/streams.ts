@@ -35,8 +35,8 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   });
 
   /**
-   * Runs a script in the order of the calls for the channel. It is sent at once, or synchronously
-   * after the indexes were written that must be written before it.
+   * Runs a script in the order of the calls for the channel. The script is sent at once, or as soon
+   * as the indexes that must precede it are written.
    */
   async function runInOrder(
     key: ChannelKey,
@@ -46,7 +46,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     const isApart = areUsersApart(link, key);
     if (isApart) await channelOrder.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
     const reply = await step();
-    // A reader may have removed the channel directly before the start.
+    // Written again, because a reader may have removed the channel directly before the start.
     if (isApart && isStart) await addToIndexes(key);
     return finish(key, reply);
   }
@@ -136,9 +136,8 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
-     * Does nothing unless Redis was reachable for the whole time, because no producer could send
-     * while it was away. The time before this node started does not count either, because all nodes
-     * may have been down.
+     * Does nothing if Redis was away, or this node was not running, at some time since
+     * `silentSinceMs`, because producers may have been unable to send.
      */
     async interruptStreams(silentSinceMs) {
       if (silentSinceMs < reachableSinceMs) return 0;

@@ -70,9 +70,7 @@ export class UserGroups {
     return reply;
   }
 
-  /**
-   * Adds the group to the users' indexes. Has no effect on members' entries except a newer time.
-   */
+  /** Adds the group to the users' indexes. An existing entry only gets a newer time. */
   async add(groupId: string, uids: readonly string[]): Promise<void> {
     const size = this.#link.isCluster ? 1 : USERS_PER_ADD;
     const pieces: (readonly string[])[] = [];
@@ -119,7 +117,7 @@ export class UserGroups {
   async #read(uid: string): Promise<Index> {
     const key = this.#link.keys.user("groups", uid);
     const reply = await this.#link.call("hgetall", key);
-    // Ioredis converts the reply of HGETALL to an object.
+    // The reply of HGETALL, which ioredis converts to an object.
     const entries = Object.entries(reply as Record<string, Buffer>);
     return new Map(entries.map(([id, entered]) => [id, String(entered)]));
   }
@@ -128,7 +126,7 @@ export class UserGroups {
   async #remove(uid: string, index: Index, groups: readonly string[]): Promise<void> {
     if (groups.length === index.size) return;
     const members = new Set(groups);
-    // Only a first selection; the script decides by Redis' clock.
+    // A first selection by this node's clock. The script decides by Redis' clock.
     const oldS = this.#ports.clock() / 1000 - MIN_REMOVE_AGE_S;
     const wrong = [...index].filter(
       ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,
@@ -138,7 +136,7 @@ export class UserGroups {
     await this.#link.run(REMOVE, [key], [MIN_REMOVE_AGE_S, ...wrong.flat()]);
   }
 
-  /** Returns those of the groups of which the user is a member. */
+  /** Returns the groups among `ids` of which the user is a member. */
   async #among(uid: string, ids: readonly string[]): Promise<string[]> {
     const timeSlice = new TimeSlice();
     const pieces = piecesOf(ids, this.#link);
@@ -147,7 +145,7 @@ export class UserGroups {
         ["head", "permanent", "temporary"].map((part) => this.#link.keys.channel(part, `2:${id}`)),
       );
       const reply = await this.#link.run(AMONG, groupKeys, [uid]);
-      const positions = reply as readonly number[]; // as its header specifies
+      const positions = reply as readonly number[]; // see the header of `groups_among.lua`
       return positions.flatMap((position) => piece[position - 1] ?? []);
     });
     return groups.flat();

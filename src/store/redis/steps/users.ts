@@ -39,7 +39,7 @@ export function createRedisUsers({
       ["groups", "inbox"].map((part) => link.keys.user(part, uid)),
     );
     const reply = await link.run(STATES, keys, []);
-    // As its header specifies.
+    // See the header of `user_states.lua`.
     const states = reply as readonly (readonly [readonly Buffer[], number])[];
     return states.map(([groups, inboxSeq]) => ({
       groups: groups.map(String),
