@@ -53,9 +53,11 @@
 --        idBefore        f64   id of the channel's message before it, 0 if it is unknown
 --   The fields of a retry are those of the first message. If messages failed, the reply is a list
 --   of these bytes and the errors in order.
+-- Results of a message.
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
+-- Packed bytes and arguments of the call, of each channel, of each user and of each message.
 local HEADER_BYTES = 49
 local CHANNEL_ARGS = 3
 local USER_ARGS = 3
@@ -172,8 +174,8 @@ end
 
 local progress = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
--- The strings to publish on each user's topic; the topics in the order in which they were first
--- used; and the topics whose strings several channels share.
+-- Publications on users' topics: the strings by topic, the topics in the order of their first use,
+-- and whether a topic has a list of its own because several channels publish on it.
 local frames_of, topics, is_shared
 
 while ARGV[progress[ARG_INDEX]] do

@@ -122,13 +122,13 @@ export class AppendCall {
    * script failed for this message; the caller then calls `fail`.
    */
   settle(
-    { answers, idsBefore }: AppendReply,
+    { results, idsBefore }: AppendReply,
     at: number,
     durable: Promise<void> | undefined,
   ): boolean {
     const offset = at * RESULT_BYTES;
-    const result = answers[offset + 1];
-    const publicationSeq = answers.readDoubleBE(offset + 2);
+    const result = results[offset + 1];
+    const publicationSeq = results.readDoubleBE(offset + 2);
     if (result === REFUSED) {
       const refused = refusalOf(publicationSeq);
       if (refused !== undefined) this.#resolve({ refused });
@@ -136,8 +136,8 @@ export class AppendCall {
     }
     if (result !== APPENDED && result !== RETRY) return false;
     this.#resolve({
-      messageId: answers.readDoubleBE(offset + 10),
-      messageSeq: answers.readDoubleBE(offset + 18),
+      messageId: results.readDoubleBE(offset + 10),
+      messageSeq: results.readDoubleBE(offset + 18),
       publicationSeq,
       idBefore: idsBefore.length > 0 ? idsBefore.readDoubleBE(at * ID_BYTES) : 0,
       isRetry: result === RETRY,
@@ -159,7 +159,7 @@ export class AppendCall {
  * order.
  */
 export interface AppendReply {
-  readonly answers: Buffer;
+  readonly results: Buffer;
   /** One id for each message, or empty. */
   readonly idsBefore: Buffer;
   readonly errors: readonly BrokerError[];
@@ -172,7 +172,7 @@ export function readReply(reply: unknown, messages: number): AppendReply {
   const errors = texts.map((text) => errorOfReply(String(text)));
   const end = messages * RESULT_BYTES;
   return {
-    answers: bytes.subarray(0, end),
+    results: bytes.subarray(0, end),
     idsBefore: bytes.subarray(end),
     errors,
   };
@@ -182,9 +182,9 @@ export function readReply(reply: unknown, messages: number): AppendReply {
  * Returns true if a message of the call was appended or is a retry, so that its result must wait
  * until the server's writes are durable.
  */
-export function isAnyStored(answers: Buffer): boolean {
-  for (let at = 1; at < answers.length; at += RESULT_BYTES) {
-    const result = answers[at];
+export function isAnyStored(results: Buffer): boolean {
+  for (let at = 1; at < results.length; at += RESULT_BYTES) {
+    const result = results[at];
     if (result === APPENDED || result === RETRY) return true;
   }
   return false;

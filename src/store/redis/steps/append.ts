@@ -164,8 +164,8 @@ export class Appends {
     const bytes: number[] = [link.isCluster ? 1 : 0];
     const args: Arg[] = [];
     for (const calls of channels) {
-      const { step = [], users = 0 } = calls[0]?.names ?? {};
-      args.push(...step);
+      const { appendArgs = [], users = 0 } = calls[0]?.names ?? {};
+      args.push(...appendArgs);
       bytes.push(users, calls.length);
       for (const call of calls) call.putArgs(args, bytes);
     }
@@ -195,8 +195,8 @@ export class Appends {
   }
 
   #settle(calls: readonly AppendCall[], reply: AppendReply): void {
-    const { answers, errors } = reply;
-    const durable = isAnyStored(answers)
+    const { results, errors } = reply;
+    const durable = isAnyStored(results)
       ? this.#ports.waitForReplicas(calls[0]?.names.head)
       : undefined;
     durable?.catch(ignore); // each caller gets the rejection

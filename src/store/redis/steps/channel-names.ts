@@ -39,8 +39,8 @@ export interface ChannelNames {
    */
   readonly isApart: boolean;
   /** Arguments of the append script for the channel (`lua/append.lua`). */
-  readonly step: readonly string[];
-  /** Number of users in `step`. */
+  readonly appendArgs: readonly string[];
+  /** Number of users in `appendArgs`. */
   readonly users: number;
   /** Topics on which the channel's own scripts publish. */
   readonly topics: readonly string[];
@@ -81,7 +81,7 @@ export class ChannelNamesOf {
       due: keys.bucket("due", bucket),
       isApart,
       topics,
-      step: [
+      appendArgs: [
         ...[keys.ofChannel(key), key],
         users.length > 0 ? "" : (topics[0] ?? ""),
         ...users.flatMap((uid) => [
