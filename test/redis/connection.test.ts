@@ -188,7 +188,7 @@ t.test(
   },
 );
 
-/** A command that needs each right of the page. */
+/** For each right of the page, a command that needs it. */
 const NEEDED: Readonly<Record<string, string>> = {
   "+@read": "GET jd:x",
   "+@write": "SET jd:x 1",

@@ -171,7 +171,7 @@ t.test("a message waits at most redis.timeoutMs in the queue and for the reply",
   const { code, ms } = await late;
   t.equal(code, "unavailable");
   t.equal(proxy.writeCount(), writes + 1, "it was sent but got no reply");
-  // 1.3 times `timeoutMs` if the time in the queue did not count.
+  // Would be 1.3 times `timeoutMs` if the time in the queue did not count.
   t.ok(ms < 1.15 * timeoutMs, `${Math.round(ms)} ms`);
 });
 

@@ -353,7 +353,7 @@ t.test("at most two full calls are in flight", async (t) => {
   );
   own.signal("SIGCONT");
   t.same([...new Set(codes)], ["unavailable"]);
-  await store.append(numbered(100, undefined)); // after them
+  await store.append(numbered(100, undefined)); // sent after the 64 messages in flight
   t.equal((await callsOf(own, "evalsha")) - before, 3);
   const sent = Array.from({ length: 64 }, (_, at) => at);
   t.same(await numbersIn(node), [...sent, 100], "the other messages were not sent");

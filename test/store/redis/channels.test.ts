@@ -11,7 +11,9 @@ import { type ControlStore, startControl } from "./control.ts";
 t.test("channels and members work on a single Redis server", async (t) => {
   const server = await startRedis(t);
   t.test("a user's group index contains every group of the user", (t) => groupIndex(t, server.url));
-  t.test("the fields of a member are kept until it leaves", (t) => memberFields(t, server.url));
+  t.test("the data of a member is removed when the member leaves", (t) =>
+    memberFields(t, server.url),
+  );
   t.test("ids with any characters work", (t) => oddIds(t, server.url));
 
   t.test("all members of a large group are listed while others join", async (t) => {
@@ -313,7 +315,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     t.same(setAside, [], "no uid is set aside any more");
   });
 
-  t.test("the next addition, or a day, completes an interrupted cleanup", async (t) => {
+  t.test("the next addition completes an interrupted cleanup, and a day ends it", async (t) => {
     const { store, link, keys } = await startControl(t, server.url);
     const replaced = keys.channel("replaced", "2:g");
     await store.createChannel(group("g"), ["a", "b"]);

@@ -130,7 +130,7 @@ async function peers(t: Test, url: string): Promise<void> {
     t.same(problems, []);
   });
 
-  t.test("a message that arrives during a list keeps its peer", async (t) => {
+  t.test("a message that arrives while a list is read keeps its peer", async (t) => {
     let onRead = async () => {};
     const { store, keys, link, time, problems } = await openAtTime(t, url);
     const head = keys.channel("head", "1:alice@bob");

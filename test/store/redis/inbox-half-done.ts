@@ -218,7 +218,7 @@ export function halfDone(t: Test, start: Start): void {
     },
   );
 
-  t.test("a command whose copies have expired is only removed", async (t) => {
+  t.test("a sweep removes a command whose copies have expired", async (t) => {
     const { prefix } = await sendIncomplete(t, start);
     const bench = await start(t, { prefix });
     bench.time.nowMs += HOUR_S * 1000 + 1;

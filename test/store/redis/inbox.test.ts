@@ -91,7 +91,7 @@ function bounds(t: Test, start: Start): void {
     t.equal(await link.call("zcard", key), 60);
   });
 
-  t.test("an inbox remembers at least 1000 commands, or as many as it can hold", async (t) => {
+  t.test("an inbox remembers its newest 1000 commands even if it holds fewer copies", async (t) => {
     const bench = await start(t, { limits: { maxInbox: 5 } });
     const { inbox, link, time } = bench;
     const ids = link.keys.user("inboxIds", "bob");
@@ -102,7 +102,7 @@ function bounds(t: Test, start: Start): void {
     t.same(await bench.seqs("bob"), [28, 29, 30, 31, 32]);
   });
 
-  t.test("a key of a wrong type only prevents the copy of its user", async (t) => {
+  t.test("a broken inbox key prevents only its user's copy", async (t) => {
     for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
       const bench = await start(t);
       const { inbox, link } = bench;

@@ -8,7 +8,7 @@ import { startControl } from "./control.ts";
 
 const HOUR_MS = 3_600_000;
 
-t.test("managers work on a single Redis server", async (t) => {
+t.test("passwords and access tokens are stored on a single Redis server", async (t) => {
   const server = await startRedis(t);
   t.test("an access token is valid until exactly its stored time", async (t) => {
     let nowMs = Date.UTC(2026, 0, 1);

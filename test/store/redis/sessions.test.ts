@@ -64,7 +64,7 @@ t.test("a session that cannot be decoded does not affect others", async (t) => {
   t.equal(await codeOf(login), "internal", "a login of that user is rejected as well");
 });
 
-t.test("sessions that Redis lost are entered again", async (t) => {
+t.test("sessions that Redis lost are restored when they are confirmed", async (t) => {
   const node = await openStore(t, redis.url);
   const all = await enterAll(node, 3);
   for (const uid of usersOf(3)) {
@@ -98,7 +98,7 @@ t.test("the end of a device is remembered after many ended sessions", async (t) 
   t.ok(kept <= 101, `${kept} ends are remembered`);
 });
 
-t.test("a confirmed session does not get the label of a lost login", async (t) => {
+t.test("a confirmed session does not take over the label of another login", async (t) => {
   const node = await openStore(t, redis.url);
   const { store } = node;
   const key = node.link.keys.user("logins", "u");

@@ -126,8 +126,8 @@ export interface NodeOptions {
 }
 
 /**
- * Creates a node's store, which is not started. Its link is closed with it. Events of streams
- * return after `listener` has received them.
+ * Creates a node's store, which is not started. Its link is closed with it. Calls return after
+ * `listener` has received their events.
  */
 export function createNode(
   location: Pick<RedisLocation, "url" | "prefix">,

@@ -122,7 +122,7 @@ t.test("several nodes that sweep at once end a silent stream once", async (t) =>
   t.same(await keys("activeStreams"), [], "no stream is active");
 });
 
-t.test("a node that was without Redis interrupts no stream for that time", async (t) => {
+t.test("a node does not interrupt streams for the time it was without Redis", async (t) => {
   const { fixtures } = await startNodes(t, 2);
   const [first, second] = fixtures as [StoreFixture, StoreFixture];
   await producer(first).start();

@@ -7,7 +7,7 @@ import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import { startControl } from "./control.ts";
 import { openStore } from "./one-store.ts";
 
-t.test("users work on a single Redis server", async (t) => {
+t.test("devices are stored on a single Redis server", async (t) => {
   const server = await startRedis(t);
   t.test("a device of a newer format is rejected", async (t) => {
     const { store, keys } = await startControl(t, server.url);
