@@ -243,7 +243,7 @@ t.test(
   everywhere(assertKicked),
 );
 t.test(
-  `WuKongIM's SDK sends, untilReceived, pings and reconnects in ${where}`,
+  `WuKongIM's SDK sends, receives, pings and reconnects in ${where}`,
   options,
   everywhere(assertTalks),
 );
