@@ -24,8 +24,9 @@ for (const name of readdirSync("dist", { recursive: true, encoding: "utf8" })) {
   const text = readFileSync(file, "utf8");
   const bundled = text.replaceAll(
     /(from ")(typebox(?:\/\w+)?)(";)/g,
-    (whole, before, entry, after) => {
-      if (!ENTRIES.includes(entry)) throw new Error(`${file}: ${whole}`);
+    (_match, before, entry, after) => {
+      if (!ENTRIES.includes(entry))
+        throw new Error(`${file} imports ${entry}, which is not bundled`);
       return `${before}${relative(dirname(file), join(OUT, `${nameOf(entry)}.js`)).replace(/^(?!\.)/, "./")}${after}`;
     },
   );

@@ -21,7 +21,7 @@ function compiled(file) {
   if (name.startsWith("..") || !name.endsWith(".ts")) return undefined;
   const built = join(ROOT, ".build", `${name.slice(0, -3)}.js`);
   if (existsSync(built)) return built;
-  throw new Error(`${built} is not there: node .ci/compile-tests.mjs`);
+  throw new Error(`${built} is missing. Run node .ci/compile-tests.mjs.`);
 }
 
 globalThis[Symbol.for("@tapjs/processinfo.ProcessInfoNodeData")] = {
