@@ -38,7 +38,9 @@ t.test("channels and members work on a single Redis server", async (t) => {
     );
   });
 
-  t.test("a replaced member list leaves nothing behind", (t) => replacedLists(t, server));
+  t.test("a replaced member list leaves no data of removed members", (t) =>
+    replacedLists(t, server),
+  );
 
   t.test("a record of a newer format is rejected", async (t) => {
     const { store, keys } = await startControl(t, server.url);

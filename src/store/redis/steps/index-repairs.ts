@@ -56,8 +56,8 @@ export class IndexRepairs {
 
   /**
    * Returns the connection over which an entry would be sent now, `undefined` if the connection is
-   * not established yet. Such an entry is always written again, because nobody knows whether it was
-   * lost. Throws `unavailable`.
+   * not established yet. Such an entry is always written again, because its loss could not be
+   * noticed. Throws `unavailable`.
    */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;
