@@ -72,7 +72,7 @@ interface MemtableLimits {
 }
 
 /** Identifies the message of a retry: a `clientMsgNo` is unique only per channel and sender. */
-interface DedupeKey {
+export interface DedupeKey {
   readonly key: ChannelKey;
   readonly fromUid: string;
   readonly clientMsgNo: string;

@@ -29,8 +29,8 @@ export interface QueuedStep {
   /** Assigns seqs and ids in the current batch. Answers a refusal at once. */
   assign(nowMs: number): void;
   /**
-   * Makes the changes visible to reads, publishes them and answers the call. Called once all of it
-   * is durable.
+   * Makes the changes visible to reads, publishes them and answers the call. Called once all of
+   * them are durable.
    */
   commit(publish: (event: ClusterEvent) => void): void;
   /** Undoes what `assign` did, in reverse order. Called if the batch was not written. */
@@ -40,8 +40,8 @@ export interface QueuedStep {
 }
 
 /**
- * A queued call. Messages and other calls have the same shape, which keeps the code that reads them
- * fast.
+ * A queued call. Messages and other calls have the same shape, because property access is faster
+ * then.
  */
 interface PendingCall {
   /** `undefined` if the call is a message. */
@@ -53,7 +53,7 @@ interface PendingCall {
   readonly reject: (error: BrokerError) => void;
   /** The message of this call, `undefined` before it is assigned and for a retry. */
   message: Message | undefined;
-  /** The record in the memtable, `undefined` if nothing of the message is kept. */
+  /** The record in the memtable, `undefined` if the message needs no record. */
   record: MemtableRecord | undefined;
   /** The uncommitted first message that this call repeats. */
   original: MemtableRecord | undefined;
@@ -67,7 +67,7 @@ interface AppendsPorts extends TurnPorts {
   readonly checkPermission: PermissionCheck;
 }
 
-/** Appends messages to channels, and queues other calls that change channels. */
+/** Queue of messages to append, and of other calls that change channels. */
 export class Appends {
   readonly #ports: AppendsPorts;
   /** Queue of the calls. */
@@ -88,12 +88,12 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
-  /** True if the memtable has no room for more calls than those that are queued. */
+  /** True if the memtable has no room left in addition to the queued calls. */
   get isFull(): boolean {
     return this.#ports.memtable.isFull(this.turn.queued);
   }
 
-  /** The port's `append`. */
+  /** Appends a message (the port's `append`). */
   append(draft: MessageDraft): Promise<AppendResult> {
     const error = draftError(draft);
     if (error !== undefined) return Promise.reject(error);

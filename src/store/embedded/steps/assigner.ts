@@ -49,7 +49,7 @@ interface AssignerPorts {
 /** A message with its seq and id, and its record. */
 interface AssignedMessage {
   readonly message: Message;
-  /** `undefined` if nothing of the message is kept. */
+  /** `undefined` if the message needs no record. */
   readonly record: MemtableRecord | undefined;
 }
 
@@ -62,9 +62,7 @@ export interface AssignedStream {
 /** Assigns seqs and ids, one batch after the other. */
 export class Assigner {
   readonly #ports: AssignerPorts;
-  /**
-   * The last message of the batch that has no record, and so does not keep its id after a restart.
-   */
+  /** Last message of the batch that has no record. A reservation must cover its id. */
   #lastUnstored: Message | undefined;
 
   constructor(ports: AssignerPorts) {
@@ -77,15 +75,15 @@ export class Assigner {
     this.#lastUnstored = undefined;
   }
 
-  /** Called if the batch was not written. */
+  /** Records that the batch was not written. */
   batchFailed(): void {
     this.#ports.ids.invalidateReservation();
   }
 
   /**
    * Returns the message or command that `draft` repeats, `undefined` if it is not a retry. The
-   * first message may be uncommitted, or remembered only by the database. Does not load the channel
-   * into memory.
+   * first message may be uncommitted, or only known from the dedupe tables. Does not load the
+   * channel into memory.
    */
   findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
@@ -144,8 +142,8 @@ export class Assigner {
   }
 
   /**
-   * Assigns seq and id to the message of a new stream. The message has no text; the stream's events
-   * contain it.
+   * Assigns seq and id to the message of a new stream. Its payload is empty, because the stream's
+   * events contain the text.
    */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
@@ -221,8 +219,8 @@ export class Assigner {
 }
 
 /**
- * Counter of message ids. The next id is the first one of the current millisecond, or the last id +
- * 1 if that is higher. Every id must be higher than all ids before it.
+ * Counter of message ids. The next id is the first one of the current millisecond, or the id after
+ * the last one if that is higher. Every id must be higher than all ids before it.
  */
 export class MessageIds {
   #last: number;

@@ -76,7 +76,7 @@ interface CachedChannel {
   readonly bits: BoundedMap<string, number>;
 }
 
-/** The tables of channels, and a cache of what sends read from them. */
+/** The tables of channels, with a cache of the rows that sends read. */
 export class ChannelTables {
   readonly #tables: Tables;
   readonly #cache: Record<ChannelType, BoundedMap<string, CachedChannel>> = {
@@ -101,14 +101,17 @@ export class ChannelTables {
   }
 
   /**
-   * Cache of group lists. Take it before the list is read: a change replaces the cache, so an
+   * Cache of group lists. Get it before reading a list: a change replaces the cache, so that an
    * outdated list is not kept. `undefined` while a channel is changing.
    */
   get groupListCache(): BoundedMap<string, readonly string[]> | undefined {
     return this.#pendingChanges === 0 ? this.#groupLists : undefined;
   }
 
-  /** Runs a step that may change the channel, like `transact`. */
+  /**
+   * Runs a step that may change the channel inside a transaction (see `transact`). The channel is
+   * not cached meanwhile.
+   */
   async change<Answer>({ type, id }: ChannelRef, step: () => Answer): Promise<Answer> {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
@@ -200,7 +203,7 @@ export class ChannelTables {
 
   /**
    * Returns up to `limit` uids of a table with their bits, in the order of keys, starting after the
-   * uid `after`. If there are fewer than `limit`, they are the last ones.
+   * uid `after`. If it returns fewer than `limit` uids, they are the last ones.
    */
   uidsAfter(
     table: BitTable,
@@ -258,7 +261,7 @@ export class ChannelTables {
 
   /**
    * Yields the groups of `uid` that are not disbanded. The caller may run other work between two
-   * groups, because each page of rows is read when it is needed.
+   * groups, because the rows are read page by page.
    */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
@@ -266,8 +269,8 @@ export class ChannelTables {
   }
 
   /**
-   * True if the group exists and is not disbanded. Does not cache it, because a user has more
-   * groups than those that are being sent to.
+   * True if the group exists and is not disbanded. Does not cache the group: most groups of a user
+   * who logs in are not being sent to.
    */
   #isOpen(id: string): boolean {
     const cached = this.#cache[GROUP_CHANNEL].get(id);

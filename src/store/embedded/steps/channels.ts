@@ -30,8 +30,8 @@ const MAX_ID_UNITS = 256;
 /** Maximum number of uids of a channel that are read in one event-loop turn. */
 const UIDS_PER_TURN = 500;
 /**
- * Number of groups of a user that are read at once. A longer list waits until earlier long lists
- * are read, because many lists may be requested in one event-loop iteration.
+ * Number of a user's groups that are read without waiting. A longer list waits until the long lists
+ * before it are read, because many lists may be requested in one event-loop iteration.
  */
 const GROUPS_AT_ONCE = 20;
 
@@ -120,8 +120,8 @@ export function createChannels({
   }
 
   /**
-   * Returns the groups of a user. A login calls it twice: before and after the node subscribes to
-   * the groups, so short lists are cached.
+   * Returns the groups of a user. Caches short lists, because a login calls it twice: before and
+   * after the node subscribes to the groups.
    */
   async function groupsOf(uid: string): Promise<readonly string[]> {
     const { groupListCache } = channels;
@@ -188,7 +188,7 @@ export function createChannels({
         const bit = bitOf(membership);
         const change = { kind: "remove", uids } as const;
         const changes = changesOf("members", channel, bit, change);
-        const strangers = [...changes].filter(([, change]) => !(change.before & bit));
+        const strangers = [...changes].filter(([, bits]) => !(bits.before & bit));
         if (strangers.length > 0)
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
         removed = putMembers(row, changes);

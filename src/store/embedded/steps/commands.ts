@@ -1,6 +1,6 @@
-// Commands: the message of a command, the values that are kept of commands after a restart, and the
-// steps of the inbox queue: append a command, acknowledge copies, remove expired copies. Each step
-// decides what changes in the batch, and is then completed or failed exactly once.
+// Commands: the message of a command, the values of commands that survive a restart, and the steps
+// of the inbox queue, which append a command, acknowledge copies or remove expired copies. Each
+// step decides what changes in the batch, and is then completed or failed exactly once.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -21,8 +21,9 @@ import { commandKey, seqOfCopy } from "./inbox-rows.ts";
 
 const LAST_COMMAND_ID = "lastCommandId";
 const VERSION = 1;
-/** Bytes that a queued step counts in addition to its payload, and bytes per copy. */
+/** Bytes that a queued step counts in addition to its payload and copies. */
 const QUEUED_BYTES = 512;
+/** Bytes that each copy of a queued step counts. */
 const COPY_BYTES = 128;
 
 /** A step of the inbox queue. */

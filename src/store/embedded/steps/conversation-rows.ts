@@ -1,6 +1,6 @@
-// The rows of conversations: read positions that users set, and the rows that a checkpoint stores
-// beside the messages: personal channels by user, the newest seq of each sender, and messages with
-// a red dot that expire. Owns the list of personal channels that have no row in the database yet.
+// Rows of conversations. Stores the read positions that users set. Beside the messages of a
+// checkpoint, stores personal channels by user, the newest seq of each sender, and messages with a
+// red dot that expire. Owns the list of personal channels that have no row in the database yet.
 // Nothing here is called per message.
 
 import type { ChannelKey } from "../../../broker/model.ts";
@@ -22,7 +22,7 @@ import type { Tables } from "../engine/tables.ts";
 const VERSION = 1;
 const POSITION_VERSION = 1;
 const NUMBER_BYTES = 6;
-/** Name of the mark that `backfillPeers` has run. */
+/** Name of the value that records that `backfillPeers` has run. */
 const PEERS_COMPLETE = "peersComplete";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 /** Sorts after the keys of all personal channels. */
@@ -30,8 +30,8 @@ const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
- * Maximum number of personal channels without a row. Beyond it, channels that left memory are
- * dropped from the list; no message of them was stored.
+ * Maximum number of personal channels without a row. Above it, channels that are no longer in the
+ * memtable are dropped from the list, because none of their messages was stored.
  */
 const MAX_UNSTORED = 100_000;
 
@@ -42,7 +42,7 @@ export interface ExpiringRow {
   readonly expiresAtMs: number;
 }
 
-/** The rows of conversations. */
+/** The rows of conversations, and the list of personal channels without rows. */
 export class ConversationRows {
   readonly #tables: Tables;
   /** Peers of each user in personal channels that may have no row yet. */
@@ -54,7 +54,8 @@ export class ConversationRows {
   }
 
   /**
-   * Adds rows for the personal channels of data that is older than the table. Throws `unavailable`.
+   * Adds rows for the personal channels of data that is older than the table `peers`. Throws
+   * `unavailable`.
    */
   async backfillPeers(): Promise<void> {
     const tables = this.#tables;
@@ -73,7 +74,10 @@ export class ConversationRows {
     await commit(tables, () => void tables.meta.put(PEERS_COMPLETE, [VERSION]));
   }
 
-  /** Records a personal channel that is loaded into memory without a row. */
+  /**
+   * Adds a channel that is loaded into memory without a row to the list, if it is a personal
+   * channel.
+   */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
@@ -94,8 +98,9 @@ export class ConversationRows {
   }
 
   /**
-   * Called after the rows of the channels are committed. `inMemory` returns `undefined` for a
-   * channel that left memory and so will not get a row.
+   * Removes the flushed channels, whose rows are committed, from the list. If the list is too long,
+   * also removes channels for which `inMemory` returns `undefined`: they left memory and will not
+   * get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
@@ -140,7 +145,7 @@ export class ConversationRows {
 
   /**
    * Yields the users that have a personal channel with `uid`, even if it has no message. The caller
-   * may run other work between two users, because each page of rows is read when it is needed.
+   * may run other work between two users, because the rows are read page by page.
    */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));

@@ -15,7 +15,7 @@ import type { Message } from "../../../broker/model.ts";
 import { PairFilter } from "../../../lib/pair-filter.ts";
 import { writeText } from "../../../lib/write-text.ts";
 import { commit, fieldsOf } from "../engine/database.ts";
-import type { MemtableRecord } from "../engine/memtable.ts";
+import type { DedupeKey, MemtableRecord } from "../engine/memtable.ts";
 import {
   CLIENT_MSG_NO,
   FROM_UID,
@@ -36,7 +36,7 @@ const NUMBER_BYTES = 6;
  * characters.
  */
 const SEPARATOR = 0x0a;
-/** Channel number in the keys of commands. */
+/** Channel number in the keys of commands. No channel has it. */
 const COMMANDS = 0;
 /** Maximum size of a command's key. The limit of the database is slightly higher. */
 const MAX_KEY_BYTES = 1900;
@@ -54,11 +54,10 @@ export interface PendingCommand {
   readonly outcome: Promise<FirstMessage | undefined>;
 }
 
-type SenderKey = Pick<Message, "fromUid" | "clientMsgNo">;
-type DedupeKey = SenderKey & Pick<Message, "key">;
+type SenderKey = Pick<DedupeKey, "fromUid" | "clientMsgNo">;
 type DedupeEntry = FirstMessage & Pick<Message, "timestampMs">;
 
-/** Finds the first message of a retry. */
+/** Index that finds the first message of a retry. */
 export class DedupeIndex {
   readonly #tables: Tables;
   readonly #windowMs: number;
@@ -85,15 +84,16 @@ export class DedupeIndex {
   }
 
   /**
-   * True if a retry at `nowMs` of this message is still recognised. If the clock was set back, the
-   * window does not end.
+   * True if a retry of this message at `nowMs` is still recognised. If the clock was set back, the
+   * message stays in its window.
    */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }
 
   /**
-   * Returns false if no user with this uid used this clientMsgNo within the window, in any channel.
+   * False if no user with this uid used this clientMsgNo within the window, in any channel. May be
+   * true although none did.
    */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;
@@ -110,8 +110,8 @@ export class DedupeIndex {
   }
 
   /**
-   * Fills the filters from the tables in several event-loop turns. Until then `mayContain` returns
-   * true.
+   * Fills the filters from the tables in several event-loop turns. Until all keys are read,
+   * `mayContain` returns true.
    */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
@@ -237,8 +237,8 @@ export class DedupeIndex {
   }
 
   /**
-   * Makes retries of a command find it until it is committed. After that the database has its
-   * entry.
+   * Makes retries find a command that is not committed yet. Once `outcome` resolves, the database
+   * has the entry of a command that was stored.
    */
   trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);

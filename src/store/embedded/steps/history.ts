@@ -13,7 +13,7 @@ interface HistoryPorts {
   readonly logRows: Pick<LogRows, "scan" | "scanReverse">;
   readonly rows: ChannelRows;
   readonly memtable: Memtable;
-  /** Adds its stream to the message of a stream. */
+  /** Returns the message of a stream with the stream's text and state. */
   readonly withStream: (message: Message, number: number) => Message;
   readonly clock: Clock;
   /** `Infinity` means that messages are never removed by age. */
@@ -40,13 +40,16 @@ export class History {
     this.#ports = ports;
   }
 
-  /** The port's `headSeq`. */
+  /** Returns the newest visible seq of a channel, 0 if there is none (the port's `headSeq`). */
   headSeq(key: ChannelKey): number {
     const { memtable, rows } = this.#ports;
     return memtable.peek(key)?.head ?? rows.get(key)?.head ?? 0;
   }
 
-  /** The port's `resumeSeqs`. */
+  /**
+   * Returns the channel's newest seq, and the last seq that it has in common with the caller (the
+   * port's `resumeSeqs`).
+   */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
     const isEverythingCommon = lastId === 0 || lastSeq === 0;
     const lastCommonSeq = isEverythingCommon ? lastSeq : this.#lastCommonSeq(key, lastSeq, lastId);
@@ -54,8 +57,8 @@ export class History {
   }
 
   /**
-   * Returns the highest seq up to `lastSeq` whose message has an id of at most `lastId`. A binary
-   * search finds it, because ids grow with seqs.
+   * Returns the highest seq, at most `lastSeq`, up to which no visible message has an id above
+   * `lastId`. A binary search finds it, because ids grow with seqs.
    */
   #lastCommonSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
     const hasCommonIds = (seq: number) => this.#newestId(key, seq) <= lastId;
@@ -69,7 +72,7 @@ export class History {
     return low;
   }
 
-  /** The port's `readMessages`. */
+  /** Returns the visible messages of a range (the port's `readMessages`). */
   read(key: ChannelKey, range: HistoryRange): HistorySlice {
     const messages: Message[] = [];
     let bytes = 0;

@@ -31,7 +31,7 @@ interface Write {
   readonly value: Buffer | undefined;
 }
 
-/** Number of writes up to which they do not need an event-loop turn of their own. */
+/** Maximum number of writes that are issued without waiting for the next event-loop turn. */
 const FEW_WRITES = 500;
 
 /** A command that the batch adds to inboxes. */
@@ -52,13 +52,13 @@ interface OpenInbox {
    * Commands of the copies that this batch adds, in the order of their seqs, which follow `before`.
    */
   readonly added: NewCommand[];
-  /** Copies up to this seq were dropped by this batch. */
+  /** Seq up to which this batch dropped all copies. */
   droppedThrough: number;
-  /** Further seqs whose copies this batch removes. */
+  /** Further seqs of copies that this batch removes. */
   readonly removed: Set<number>;
 }
 
-/** Number of inboxes that still hold a command of which the batch removes copies. */
+/** A command of which the batch removes copies, and the number of inboxes that still hold it. */
 interface RemainingCopies {
   readonly command: Buffer;
   /** True if the database has a row with this number. */
@@ -72,7 +72,7 @@ export class InboxBatch {
   readonly #maxInbox: number;
   readonly #arena = new Arena();
   readonly #inboxes = new Map<string, OpenInbox>();
-  /** By key of the command. */
+  /** Remaining copies of commands, by the command's key. */
   readonly #remaining = new Map<string, RemainingCopies>();
   readonly #writes: Write[] = [];
   #dropped = 0;
@@ -169,7 +169,7 @@ export class InboxBatch {
     const removed = new Set<number>();
     const before = last;
     const added: NewCommand[] = [];
-    // No spread: it is slow here.
+    // A spread would be slow here
     const inbox = { key, before, last, count, added, droppedThrough: 0, removed };
     this.#inboxes.set(uid, inbox);
     return inbox;

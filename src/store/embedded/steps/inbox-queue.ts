@@ -3,9 +3,9 @@
 // one commit. Users take turns; the steps of one user keep their order. Owns the queue, the
 // commands that must not be visible yet, and the counters.
 //
-// A large step is decided in short slices of the event loop; only its writes, to memory, are not
-// divided. Nothing may be published or answered before the commit. If a step cannot be decided, it
-// fails alone. If a commit fails, all steps of its batch fail.
+// A large step is decided in short slices of the event loop. Its writes are issued in one
+// event-loop turn. Nothing may be published or answered before the commit. If a step cannot be
+// decided, it fails alone. If a commit fails, all steps of its batch fail.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -25,11 +25,12 @@ import { InboxBatch } from "./inbox-batch.ts";
 const MAX_BATCH = 2000;
 /**
  * Maximum number of copies and acknowledgements of small steps that join a batch while it is being
- * decided. Without it they would wait for the whole batch.
+ * decided. Otherwise such a step would wait until the whole batch is written.
  */
 const MAX_JOINING = 500;
-/** Maximum number of copies and acknowledgements, and of bytes, in the queue. */
+/** Maximum number of copies and acknowledgements in the queue. */
 const MAX_QUEUED = 200_000;
+/** Maximum bytes of the steps in the queue. */
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
 export interface InboxQueuePorts {
@@ -40,7 +41,7 @@ export interface InboxQueuePorts {
   readonly publisher: Publisher;
 }
 
-/** Applies steps to the inboxes, batch by batch. */
+/** Queue that applies its steps to the inboxes, batch by batch. */
 export class InboxQueue {
   readonly #ports: InboxQueuePorts;
   readonly #queue = new FairQueue<InboxStep>({
@@ -62,7 +63,7 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /** True if the user has queued as much as all users together have left. */
+  /** True if the steps that the user has queued are as large as the free part of the queue. */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }
@@ -72,7 +73,7 @@ export class InboxQueue {
     return this.#unpublishedIds.has(messageId);
   }
 
-  /** Queues a step. `uid` is the user whose turn it uses, "" for steps of the store itself. */
+  /** Queues a step as one of the user `uid`, or of the store itself if `uid` is "". */
   add(uid: string, step: InboxStep): void {
     if (this.#isRefusing) return step.fail(new BrokerError("unavailable"));
     this.#queue.push(uid, step);

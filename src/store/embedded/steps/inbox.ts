@@ -9,10 +9,10 @@ import type {
   CommandDraft,
   HistoryRange,
   InboxStore,
-  MessageDraft,
 } from "../../../broker/ports.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
+import type { DedupeKey } from "../engine/memtable.ts";
 import { decodeRecord } from "../engine/record.ts";
 import { acknowledgeStep, appendStep, type CommandPorts, expireStep } from "./commands.ts";
 import { InboxQueue, type InboxQueuePorts } from "./inbox-queue.ts";
@@ -34,19 +34,17 @@ import {
 const MAX_SWEPT_COMMANDS = 50;
 const MAX_SWEPT_COPIES = 1000;
 
-type DedupeKey = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
-
 interface InboxPorts extends CommandPorts, InboxQueuePorts {
-  /** Returns `undefined` if the message is not a retry. */
-  readonly assigner: { findFirst(sender: DedupeKey, nowMs: number): unknown };
-  readonly appends: { findEarlier(sender: DedupeKey): Promise<AppendResult | undefined> };
+  /** `findFirst` returns `undefined` if the message is not a retry. */
+  readonly assigner: { findFirst(message: DedupeKey, nowMs: number): unknown };
+  readonly appends: { findEarlier(message: DedupeKey): Promise<AppendResult | undefined> };
 }
 
-/** The command inboxes. */
+/** The command inboxes of all users. */
 export class Inbox implements InboxStore {
   readonly #ports: InboxPorts;
   readonly #queue: InboxQueue;
-  /** Acknowledgements that look up their copies take turns. */
+  /** Lets acknowledgements look up their copies in turn. */
   readonly #lookups = new Turns();
   #duplicates = 0;
 
@@ -63,8 +61,8 @@ export class Inbox implements InboxStore {
     const { assigner, appends, clock, dedupe } = this.#ports;
     assertFits(draft);
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
-    // Nothing may be awaited between this check and the queue: two calls with the same clientMsgNo
-    // would both be stored.
+    // Nothing may be awaited between this check and `#add`: otherwise two calls with the same
+    // clientMsgNo could both be stored.
     while (assigner.findFirst(draft, clock()) !== undefined) {
       const first = await appends.findEarlier(draft);
       if (first === undefined) continue; // the first one was not stored
@@ -81,7 +79,7 @@ export class Inbox implements InboxStore {
     if (draft.clientMsgNo !== "")
       dedupe.trackCommand(
         draft,
-        promise.catch(() => undefined), // its retries are then appended themselves
+        promise.catch(() => undefined), // a retry of a failed command is stored as a new one
       );
     this.#queue.add(draft.fromUid, step);
     return promise;

@@ -38,12 +38,12 @@ export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number
   return EVENT_BYTES + 2 * (event.data.length + (event.eventId?.length ?? 0));
 }
 
-/** Returns the message of a stream with its text and its stream. */
+/** Returns the message of a stream with the stream's text as its payload. */
 export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
   return { ...message, payload: streamPayload(stream?.text ?? ""), stream };
 }
 
-/** A stream in memory. */
+/** A stream in memory, with its uncommitted events. */
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;

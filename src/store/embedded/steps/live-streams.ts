@@ -26,9 +26,10 @@ export class LiveStreams {
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
   /** Streams of personal channels, by each of the two users. */
   readonly #byUser = new Map<string, Set<LiveStream>>();
+  /** Streams with committed events that the database does not have. */
   #dirty = new Set<LiveStream>();
   #memory = 0;
-  /** Time of the start. Replayed streams count as active since then. */
+  /** Time of the start, from which the silence of replayed streams is measured. */
   #loadedAtMs = 0;
 
   constructor(memtable: Memtable, rows: StreamRows, limits: StreamLimits) {
@@ -138,8 +139,8 @@ export class LiveStreams {
   }
 
   /**
-   * Loads the active streams from the database. Each counts as active now. Must be called before
-   * the WAL is replayed. Throws `internal`.
+   * Loads the active streams from the database. Their silence is measured from now on. Must be
+   * called before the WAL is replayed. Throws `internal`.
    */
   load(nowMs: number): void {
     this.#loadedAtMs = nowMs;

@@ -25,7 +25,7 @@ export function createPermissionCheck(tables: ChannelTables): PermissionCheck {
   };
 }
 
-/** The port's `groupFacts`. */
+/** Returns the facts that decide on a send to a group (the port's `groupFacts`). */
 export function groupFacts(tables: ChannelTables, channelId: string, uid: string): GroupFacts {
   const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
   const info = tables.row(channel)?.info;
@@ -39,14 +39,14 @@ export function groupFacts(tables: ChannelTables, channelId: string, uid: string
   };
 }
 
-/** The port's `personFacts`. */
+/** Returns the facts that decide on a send to a user (the port's `personFacts`). */
 export function personFacts(tables: ChannelTables, fromUid: string, toUid: string): PersonFacts {
   const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
   const receiver = tables.row(to);
   const hasContacts = receiver !== undefined && receiver.members > 0;
   const { denied, allowed } = tables.listSizes(to);
-  const isKept = hasContacts || denied + allowed > 0;
-  const bits = isKept ? tables.bits(to, fromUid) : 0;
+  const hasUids = hasContacts || denied + allowed > 0;
+  const bits = hasUids ? tables.bits(to, fromUid) : 0;
   return {
     receiver: receiver?.info,
     receiverHasContacts: hasContacts,

@@ -1,10 +1,11 @@
-// The sweep: removes data that reads no longer show, and the rows that belong to it. These are
-// expired messages, messages beyond the limits of age and number, expired commands, access tokens
-// and logins. Reads hide expired data at once; the sweep only frees its space in the database file.
+// The sweep removes data that reads no longer show, and the rows that belong to it: expired
+// messages, messages beyond the limits of age and number, expired commands, access tokens and
+// logins. Reads hide expired data at once; the sweep only frees its space in the database file.
 //
-// It works in short steps, each of which is one transaction. A row of the log that is beyond the
-// age limit is removed once its newest message is; a row beyond the limit of number is cut. Owns
-// the timer, the run in progress, and the queue of channels that may exceed the limit of number.
+// It works in short steps, each of which is one transaction. A row of the log is removed by age
+// once its newest message is beyond the age limit. A row that is beyond the limit of number is cut
+// to the messages that stay. Owns the timer, the run in progress, and the queue of channels that
+// may exceed the limit of number.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -28,8 +29,8 @@ import type { StreamRows } from "./stream-rows.ts";
 /** Approximate number of entries that one step removes, or of channels that it examines. */
 const ENTRIES_PER_STEP = 200;
 /**
- * Maximum number of messages by which a channel may exceed its limit before it is queued. If a
- * tenth of the limit is less, that is used.
+ * Maximum number of messages by which a channel exceeds its limit before a sweep examines it. A
+ * tenth of the limit is used if that is less.
  */
 const MAX_TRIM_STEP = 100;
 
@@ -276,16 +277,15 @@ function newestMs(row: LogRow): number {
 }
 
 /**
- * Channels that may have more messages in the database than they keep. Owns the set of them:
- * channels that grew enough since the set was last taken. After a start the set contains all
- * channels, because the limit may have changed. Called once per channel and checkpoint, never per
- * message.
+ * Queue of channels that may have more messages in the database than they keep: those that grew
+ * enough since the queue was last emptied. After a start it contains all channels, because the
+ * limit may have changed. Called once per channel and checkpoint, never per message.
  */
 export class TrimQueue {
   /** Number of messages that each channel keeps. 0 means no limit. */
   readonly maxMessages: number;
   readonly #step: number;
-  /** `undefined` means all channels. */
+  /** The queued channels. `undefined` means all channels. */
   #channels: Set<ChannelKey> | undefined;
 
   constructor(maxMessages: number) {

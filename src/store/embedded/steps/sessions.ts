@@ -107,9 +107,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     publisher.publish({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /**
-   * Removes a session that must not go on. If it is a main session, it cannot be continued later.
-   */
+  /** Removes a session. If it is a main session, it cannot be continued later. */
   async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);
     if (entry === undefined) return;
@@ -120,7 +118,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     remove(session);
   }
 
-  /** Confirms that a session may go on. Memory loses no session, so a missing session was ended. */
+  /** Returns whether a session may continue. A session that is not in memory has been ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
     const reason = endedByDevice(session, device);
@@ -153,7 +151,8 @@ export function createSessions(ports: SessionPorts): SessionStore {
       if (decision.newest !== undefined) {
         const stored = keep(session, decision.newest);
         if (isSameLogin(decision.newest, newest))
-          // Only a longer lifetime is lost; a full disk must not prevent a reconnect.
+          // A failure only shortens the lifetime of the login. A full disk must not prevent a
+          // reconnect.
           stored.catch(() => {});
         else await stored;
       }

@@ -42,7 +42,8 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
 
   /**
-   * True if a stream in memory is shown. An ended one is shown as long as a stored one would be.
+   * True if a stream in memory is shown. An ended stream is shown until its message is beyond the
+   * retention time, like a stored one.
    */
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
@@ -79,7 +80,10 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   };
 }
 
-/** Adds its stream to the message of a stream. `number` is the channel's number. */
+/**
+ * Returns the message of a stream with the stream's text and state. `number` is the channel's
+ * number.
+ */
 type WithStream = (message: Message, number: number) => Message;
 
 export function createWithStream({

@@ -37,12 +37,12 @@ const BODY_HEADER_BYTES = 16;
 const HAS_ID = 1;
 
 /**
- * How a stream ended. `stopped`: a viewer cancelled it. `replaced`: the forced start of another
- * stream cancelled it.
+ * How a stream ended. `stopped` means that a viewer cancelled it, `replaced` that the forced start
+ * of another stream cancelled it.
  */
 export type Ending = "closed" | "stopped" | "replaced" | "interrupted";
 
-/** Stored as the index in this list. */
+/** Endings by the number that rows and records store for them. */
 const ENDINGS: readonly (Ending | undefined)[] = [
   undefined,
   "closed",
@@ -50,7 +50,7 @@ const ENDINGS: readonly (Ending | undefined)[] = [
   "replaced",
   "interrupted",
 ];
-/** Stored as the index in this list. */
+/** Event types by the number that records store for them. */
 const TYPES: readonly string[] = [
   "",
   STREAM_START,
@@ -66,7 +66,7 @@ const TYPES: readonly string[] = [
 export interface StreamEvent {
   readonly index: number;
   readonly type: string;
-  /** Set for the last event of a stream. */
+  /** How the event ends the stream, `undefined` if it does not end it. */
   readonly ending: Ending | undefined;
   /** Id that the producer chose, `undefined` if it chose none. */
   readonly eventId: string | undefined;

@@ -32,7 +32,7 @@ export interface EndedStream {
   readonly ending: Ending;
 }
 
-/** The rows of streams. */
+/** The rows of active and ended streams. */
 export class StreamRows {
   readonly #tables: Tables;
   readonly #rows: ChannelRows;
@@ -43,8 +43,8 @@ export class StreamRows {
   }
 
   /**
-   * Puts the events of a stream that a checkpoint writes. Must be called inside `commit`, once per
-   * transaction. Putting them twice changes nothing.
+   * Puts the events of a stream that a checkpoint writes. Must be called inside `commit`. Putting
+   * them twice changes nothing.
    */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;

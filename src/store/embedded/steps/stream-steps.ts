@@ -18,7 +18,7 @@ import {
   type StreamName,
 } from "./stream-record.ts";
 
-/** The parts that a call assigns events with. */
+/** The parts of the store that assign events. */
 export interface StreamCallPorts {
   readonly memtable: Memtable;
   readonly live: LiveStreams;
@@ -119,7 +119,7 @@ export class StreamAssignments {
     const timestampMs = newEvent.timestampMs ?? this.nowMs;
     const { type, data, eventId, ending } = newEvent;
     const index = stream.assigned;
-    // No spread: it costs a microsecond.
+    // A spread would cost a microsecond.
     const event = { index, type, data, eventId, timestampMs, ending };
     const encoded = encodeInto(frame, stream.head, event);
     memtable.retain(encoded.end - encoded.start);

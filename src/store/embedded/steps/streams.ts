@@ -83,7 +83,7 @@ function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefin
   return fits ? undefined : new BrokerError("too_large");
 }
 
-/** Decides what calls do to streams. */
+/** The rules that decide what a call does to a stream. */
 class StreamRules {
   readonly #ports: Pick<StreamPorts, "live" | "streamRows" | "assigner">;
 

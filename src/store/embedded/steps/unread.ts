@@ -36,7 +36,7 @@ interface UnreadPorts {
   readonly retentionMs: number;
 }
 
-/** Counts unread messages of a channel. */
+/** Counter of unread messages in a channel. */
 export class UnreadCounter {
   readonly #ports: UnreadPorts;
 
@@ -46,7 +46,7 @@ export class UnreadCounter {
 
   /** Returns the number of unread messages after the seq `position`. */
   count(state: ChannelState, position: number): number {
-    return this.#countForEver(state, position) + this.#expiring(state, position).length;
+    return this.#countPermanent(state, position) + this.#expiring(state, position).length;
   }
 
   /**
@@ -56,25 +56,25 @@ export class UnreadCounter {
    */
   positionOf(state: ChannelState, unread: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);
-    const countBehind = (seq: number): number => {
+    const countAfter = (seq: number): number => {
       const older = expiring.findIndex((expiringSeq) => expiringSeq <= seq);
       const newer = older === -1 ? expiring.length : older;
-      return this.#countForEver(state, seq) + newer;
+      return this.#countPermanent(state, seq) + newer;
     };
-    const count = Math.min(unread, countBehind(lowest));
+    const count = Math.min(unread, countAfter(lowest));
     let low = lowest;
     let high = state.head;
     while (low < high) {
       const middle = Math.ceil((low + high) / 2);
-      if (countBehind(middle) >= count) low = middle;
+      if (countAfter(middle) >= count) low = middle;
       else high = middle - 1;
     }
     return low;
   }
 
   /**
-   * Returns the first seq from `seq` on that the retention time has not removed, or the seq after
-   * the head if it has removed all of them.
+   * Returns the first seq, at least `seq`, whose message is within the retention time, or the seq
+   * after the head if there is none.
    */
   firstKeptSeq(state: ChannelState, seq: number): number {
     if (this.#ports.retentionMs === Infinity || seq > state.head) return seq;
@@ -82,9 +82,9 @@ export class UnreadCounter {
   }
 
   /**
-   * Returns the first record from `seq` on that is within the retention time, although it may have
-   * expired. A binary search finds it, because messages reach the retention time in the order of
-   * seqs.
+   * Returns the first record with a seq of at least `seq` that is within the retention time. Its
+   * message may have expired. A binary search finds it, because messages reach the retention time
+   * in the order of seqs.
    */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#ports;
@@ -101,7 +101,7 @@ export class UnreadCounter {
     return states.recordFrom(state, low);
   }
 
-  #countForEver(state: ChannelState, position: number): number {
+  #countPermanent(state: ChannelState, position: number): number {
     if (position >= state.head) return 0;
     const first = this.#firstKept(state, position + 1);
     if (first === undefined) return 0;
@@ -167,7 +167,7 @@ export interface ChannelStatesPorts {
   readonly memtable: Memtable;
 }
 
-/** Reads channels for counts of unread messages. */
+/** Reads the parts of channels that unread counts depend on. */
 export class ChannelStates {
   readonly #ports: ChannelStatesPorts;
   readonly #scans = new WeakMap<MemtableChannel, ScannedLog>();
@@ -194,7 +194,7 @@ export class ChannelStates {
     return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
   }
 
-  /** Returns the first stored record from `seq` on. */
+  /** Returns the first stored record with a seq of at least `seq`. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const memtableFrom = memtableStart(state);
     const { logRows } = this.#ports;
@@ -204,7 +204,9 @@ export class ChannelStates {
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
-  /** Returns the newest message from `fromSeq` on for which `isShown` returns true. */
+  /**
+   * Returns the newest message with a seq of at least `fromSeq` for which `isShown` returns true.
+   */
   newestVisible(
     state: ChannelState,
     fromSeq: number,

@@ -69,8 +69,8 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
   };
 }
 
+/** The newest main login of each user and device flag. */
 export interface NewestLogins {
-  /** The newest main logins. */
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
   /** Stores the login for `LOGIN_TTL_MS`. Must be called inside `persist` or `transact`. */
   put(uid: string, flag: DeviceFlag, login: NewestLogin, nowMs: number): void;
