@@ -29,7 +29,7 @@ function streamBytes({ startData, endData, notes }: StreamSnapshot): number {
   return bytes;
 }
 
-/** The fields of an event that its size depends on. Without an id if its producer chose none. */
+/** Fields of an event that its size depends on. `eventId` is missing if the producer chose none. */
 type CountedEvent = Pick<StreamNote, "type" | "data"> & {
   readonly eventId?: string | undefined;
 };

@@ -8,7 +8,6 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 
 type Status = "new" | "starting" | "running" | "closing" | "closed";
 /** Actions of the driver. */
-
 interface LifecycleSteps<Running> {
   /** Opens the store. `start` throws the error that it throws. */
   readonly open: () => Promise<Running>;
@@ -32,8 +31,8 @@ export interface Lifecycle<Running> {
   /** Runs the step of a call at once. Rejects the call if the store is not running. */
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
   /**
-   * Like `use`, for calls that are made for every message: returns no promise if the step returns
-   * none.
+   * Runs a step like `use`, but returns no promise if the step returns none. Meant for calls that
+   * are made for every message.
    */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;
 }

@@ -176,9 +176,9 @@ export interface RowTable {
 /** Keys from `start` to before `end`. */
 export type Range = Pick<RangeOptions, "start" | "end">;
 
+/** A row and its position in the table. */
 export interface Row<K, V> {
   readonly key: K;
-  /** A row and its position in the table. */
   readonly value: V;
   /** Key of the row before it in the range. */
   readonly before: K | undefined;
@@ -285,9 +285,9 @@ export interface SourceMessage {
   readonly counted: number;
 }
 
+/** Decodes a record of the log. */
 export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
-  /** Decodes a record of the log. */
   const { counted, isCounted } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
   // A record of version 1 does not include itself in `counted`, but a reader of `counted` subtracts

@@ -73,9 +73,9 @@ export interface EmbeddedOptions {
   readonly checkpointMs?: number;
   readonly maxMemtableRecords?: number;
   readonly segmentBytes?: number;
-  /** File system calls that fail. Only tests set it. */
+  /** File system calls of the WAL. Only tests set them, to simulate failures. */
   readonly files?: WalFiles;
-  /** Database calls that fail. Only tests set it. */
+  /** Database calls. Only tests set them, to simulate failures. */
   readonly databaseWrites?: DatabaseWrites;
 }
 

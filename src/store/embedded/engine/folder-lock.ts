@@ -32,8 +32,9 @@ const SILENCE_MS = 5000;
 const LEASE_MS = 3000;
 /** Time after a heartbeat during which the owner may answer a write. Shorter than SILENCE_MS. */
 const ANSWER_MS = 4000;
-/** Maximum time for which a start waits for a killed process to end, and time between two checks. */
+/** Maximum time for which a start waits for a killed process to end. */
 const EXIT_WAIT_MS = 500;
+/** Time between two checks whether the killed process has ended. */
 const EXIT_CHECK_MS = 50;
 
 /**
@@ -111,8 +112,8 @@ export class FolderLock {
 
   /**
    * Throws `unavailable` if this process is not the owner. Must be called before a write outside
-   * the database. It only compares times, unless the last heartbeat is older than LEASE_MS, for
-   * example after a pause of the process; then it reads the owner's row again.
+   * the database. The check only compares times, unless the last heartbeat is older than LEASE_MS,
+   * for example after a pause of the process. Then it reads the owner's row again.
    */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
@@ -125,7 +126,8 @@ export class FolderLock {
    *
    * If it returns, no other process has begun to read the WAL. Another process acquires the folder
    * only after SILENCE_MS without a heartbeat, or else waits until this lease has ended (see
-   * `acquire`). So it will read the write, and the answer stays true regardless of when it is sent.
+   * `acquire`). So that process will read the write, and the answer stays true regardless of when
+   * it is sent.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
@@ -201,7 +203,7 @@ export class FolderLock {
   }
 
   #writeHeartbeat(): void {
-    // Every heartbeat has another time.
+    // Every heartbeat must have a new time.
     this.#heartbeatMs = Math.max(Date.now(), this.#heartbeatMs + 1);
     const at = this.#heartbeatMs / 1000;
     try {
@@ -220,6 +222,7 @@ export class FolderLock {
     }
   }
 }
+
 function toOwner(stored: readonly unknown[] | undefined): Owner | undefined {
   if (stored === undefined) return undefined;
   const [token, pid, startedAt, scope] = fieldsOf(stored, VERSION);

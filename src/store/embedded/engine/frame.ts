@@ -5,11 +5,14 @@
 
 import { FRAME_HEADER_BYTES } from "./segment.ts";
 
-/** Size of a buffer. It holds many frames, because each buffer needs an object on the heap. */
+/**
+ * Size of a buffer. One buffer holds many frames, because each buffer also needs an object on the
+ * heap.
+ */
 const BUFFER_BYTES = 512 * 1024;
 const LENGTH_BYTES = 4;
 
-/** The frame of the current batch. */
+/** Encoder of frames, one frame per batch. */
 export class Frame {
   #bytes = Buffer.allocUnsafeSlow(BUFFER_BYTES);
   #start = 0;

@@ -119,7 +119,7 @@ export class LogRows {
   /** Returns the row with the highest first seq that is not above `seq`. */
   #lastRowFrom(number: number, seq: number): LogRow | undefined {
     const start = logKey(number, seq);
-    // Usually the record at `seq` has a row of its own.
+    // Fast path for a row that begins with `seq`, for example of a record with a row of its own.
     const value = this.#log.getBinaryFast(start);
     if (value !== undefined) return rowOf(seq, value);
     const bounds = { start, end: logKey(number, 0), reverse: true, limit: 1 };

@@ -19,7 +19,7 @@ const MAX_IDLE_CHANNELS = 100_000;
  * Lists that are shorter than this are immutable and have no spare capacity, because most channels
  * have few records between two checkpoints. Longer lists are appended to in place.
  */
-const MAX_EXACT = 8;
+const MAX_IMMUTABLE_LENGTH = 8;
 
 /** A record in memory. It is assigned first, then written, then committed. */
 export interface MemtableRecord extends EncodedRecord {
@@ -205,7 +205,7 @@ export class Memtable {
     this.#bytes += bytes;
   }
 
-  /** Ends the count of a record that `retain` began. */
+  /** Stops counting a record that `retain` counted. */
   release(bytes: number): void {
     this.#records--;
     this.#bytes -= bytes;
@@ -270,7 +270,10 @@ export class Memtable {
     else this.#newestByHash.set(hash, next);
   }
 
-  /** Drops the oldest channels without records while there are too many of them. */
+  /**
+   * Drops channels without records, oldest first, if more than MAX_IDLE_CHANNELS channels are in
+   * memory.
+   */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
@@ -307,14 +310,14 @@ const NO_RECORDS: Records = [];
 /** Returns the list with the record at its end. The list itself must not be used afterwards. */
 function withRecord(records: Records, record: MemtableRecord): Records {
   if (records.length === 0) return [record];
-  if (records.length < MAX_EXACT) return records.concat([record]);
+  if (records.length < MAX_IMMUTABLE_LENGTH) return records.concat([record]);
   (records as MemtableRecord[]).push(record); // lists of this length are not shared
   return records;
 }
 
 /** Returns a list that does not change when records are added to `records`. */
 function frozen(records: Records): Records {
-  return records.length < MAX_EXACT ? records : records.slice();
+  return records.length < MAX_IMMUTABLE_LENGTH ? records : records.slice();
 }
 
 /** Returns the list without its first `count` records. */

@@ -113,7 +113,7 @@ export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "e
 }
 
 /**
- * Returns the maximum size of the message's record. A UTF-16 unit of a string is at most 3 bytes.
+ * Returns the maximum size of the message's record. A UTF-16 unit takes at most 3 bytes.
  */
 export function maxRecordBytes(message: Message): number {
   const units =
@@ -211,7 +211,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
   };
 }
 
-/** Positions of strings among the strings of a record. */
+/** Numbers of strings, counted from 0 in the order of the layout. */
 export const FROM_UID = 2;
 export const CLIENT_MSG_NO = 3;
 

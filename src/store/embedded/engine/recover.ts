@@ -28,7 +28,7 @@ export interface Recovery {
   readonly isDataLost: boolean;
 }
 
-/** Receives the records and answers questions during recovery. */
+/** Receiver of the records, and the facts that the recovery needs. */
 interface RecoveryTarget {
   /** Boot id of this machine now (see `segment.ts`). */
   readonly boot: string;
@@ -63,11 +63,9 @@ export function recover(folder: string, position: WalPosition, target: RecoveryT
   const truncations: Truncation[] = [];
   let isDataLost = false;
   let expected = position.segment;
-  /**
-   * Error for the place where the valid data ends, and the segment with that place. No segment if a
-   * whole file is missing.
-   */
+  /** Error for the first place where the valid data ends. */
   let fault: BrokerError | undefined;
+  /** Segment with that place, `undefined` if a whole file is missing. */
   let faulty: SegmentFile | undefined;
   for (const index of indexes) {
     const isAfterGap = index !== expected;

@@ -14,8 +14,8 @@
 //             body length   u32        always
 //             body          bytes      always; records, each preceded by its length (u32)
 //
-// A frame is one write. Its checksum is seeded with the segment's salt: without it, a user could
-// send a payload that looks like a valid frame.
+// A frame is one write. Its checksum is seeded with the segment's salt. Without the salt, a user
+// could send a payload that looks like a valid frame.
 
 import { randomBytes } from "node:crypto";
 import { readdirSync } from "node:fs";
