@@ -7,7 +7,7 @@ import type { Viewers } from "../../src/api/viewers.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { StreamState } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
-import { HeldStore, world } from "../broker/held-store.ts";
+import { createFollowers, HeldStore } from "../broker/held-store.ts";
 import { startListener } from "../transport/support.ts";
 import { startApi, type TestApi } from "./harness.ts";
 
@@ -39,7 +39,7 @@ const rejectAll = () => Promise.reject(new BrokerError("unauthorized"));
 export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<FeedSetup> {
   const { maxFollowers = 100, keepAliveMs = 60_000, admit = rejectAll } = settings;
   const store = new HeldStore();
-  const { followers } = world(store, maxFollowers);
+  const { followers } = createFollowers(store, maxFollowers);
   const ports = {
     streams: {
       post: async () => ({ state: undefined }),

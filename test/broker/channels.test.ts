@@ -1,4 +1,4 @@
-// Channels and their members, and what live sessions are told of each change.
+// Changes of channels and their members, and the notifications of live sessions about them.
 
 import { createChannels } from "../../src/broker/channels.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -8,15 +8,19 @@ import { group, person, rules, startNode, type TestNode } from "./node.ts";
 const PERMANENT = { membership: "permanent", reset: false } as const;
 const TEMPORARY = { membership: "temporary", reset: false } as const;
 
-/** The additions announced and the removals published since the last call, as `+uid` and `-uid`. */
-function announced({ events }: TestNode): readonly string[] {
-  return events.splice(0).flatMap((one) => {
-    if (one.kind === "addition") return [`+${one.uid}@${one.channelId}`];
-    if (one.kind !== "removal") return [one.kind];
-    return one.uids?.map((uid) => `-${uid}@${one.channelId}`) ?? [];
+/**
+ * Returns the notifications since the last call: additions as `+uid@group`, removals as
+ * `-uid@group`.
+ */
+function takeNotifications({ events }: TestNode): readonly string[] {
+  return events.splice(0).flatMap((event) => {
+    if (event.kind === "addition") return [`+${event.uid}@${event.channelId}`];
+    if (event.kind !== "removal") return [event.kind];
+    return event.uids?.map((uid) => `-${uid}@${event.channelId}`) ?? [];
   });
 }
 
+/** Returns those of `uids` that are members of the group. */
 async function members(
   { store }: TestNode,
   channelId: string,
@@ -26,55 +30,55 @@ async function members(
   return uids.filter((_, at) => facts[at]?.isSubscriber);
 }
 
-t.test("a created group has its subscribers, told once each", async (t) => {
+t.test("a created group has its subscribers, and each is notified once", async (t) => {
   const node = await startNode(t);
   const info = rules(group("g"), { large: true });
   await node.channels.create(info, ["alice", "bob", "alice"]);
-  t.same(announced(node), ["+alice@g", "+bob@g"]);
+  t.same(takeNotifications(node), ["+alice@g", "+bob@g"]);
   t.same(await node.store.channel(group("g")), info);
   t.same(await members(node, "g", ["alice", "bob", "carol"]), ["alice", "bob"]);
 });
 
-t.test("an id is taken once per type", async (t) => {
+t.test("a group and a personal channel can have the same id, two groups cannot", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(group("x")), ["alice"]);
   await node.channels.create(rules(person("x")), []);
-  announced(node);
+  takeNotifications(node);
   await t.rejects(node.channels.create(rules(group("x"), { ban: true }), ["bob"]), {
     code: "channel_exists",
   });
-  t.same(announced(node), []);
+  t.same(takeNotifications(node), []);
   t.match(await node.store.channel(group("x")), { ban: false });
   t.same(await members(node, "x", ["bob"]), []);
 });
 
-t.test("of creations at once exactly one wins", async (t) => {
+t.test("exactly one of several concurrent creations succeeds", async (t) => {
   const { channels } = await startNode(t);
   const results = await Promise.allSettled(
     Array.from({ length: 10 }, () => channels.create(rules(group("g")), [])),
   );
-  const won = results.filter(({ status }) => status === "fulfilled");
-  t.equal(won.length, 1);
+  const created = results.filter(({ status }) => status === "fulfilled");
+  t.equal(created.length, 1);
 });
 
-t.test("creating with disband disbands the existing one for good", async (t) => {
+t.test("creating an existing group with disband 1 disbands it permanently", async (t) => {
   const node = await startNode(t);
-  const gone = rules(group("g"), { disband: true });
+  const disbanded = rules(group("g"), { disband: true });
   await node.channels.create(rules(group("g"), { ban: true }), ["alice"]);
-  announced(node);
-  await node.channels.create(gone, ["bob"]);
+  takeNotifications(node);
+  await node.channels.create(disbanded, ["bob"]);
   t.match(await node.store.channel(group("g")), { disband: true, ban: true });
   t.same(await members(node, "g", ["bob"]), []);
   await t.rejects(node.channels.create(rules(group("g")), []), {
     code: "channel_exists",
   });
-  await t.resolves(node.channels.create(gone, []), "disbanding again is done");
+  await t.resolves(node.channels.create(disbanded, []), "a disbanded group can be disbanded again");
   const info = await node.channels.update(group("g"), { disband: false });
   t.equal(info.disband, true);
-  t.same(announced(node), [], "nobody is told into a group that is gone");
+  t.same(takeNotifications(node), [], "no addition to a disbanded group is announced");
 });
 
-t.test("flags change one by one", async (t) => {
+t.test("changing a flag leaves the other flags as they are", async (t) => {
   const { channels, store } = await startNode(t);
   await channels.create(rules(group("g"), { sendBan: true }), []);
   const info = await channels.update(group("g"), { ban: true });
@@ -85,80 +89,87 @@ t.test("flags change one by one", async (t) => {
   });
 });
 
-t.test("who is added is told, and again when the call is repeated", async (t) => {
+t.test("added members are notified, and notified again when the call is repeated", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(group("g")), ["alice"]);
-  announced(node);
+  takeNotifications(node);
   await node.channels.addSubscribers(group("g"), ["alice", "bob", "bob"], PERMANENT);
-  t.same(announced(node), ["+alice@g", "+bob@g"]);
+  t.same(takeNotifications(node), ["+alice@g", "+bob@g"]);
   await node.channels.addSubscribers(group("g"), ["bob", "carol"], TEMPORARY);
-  t.same(announced(node), ["+bob@g", "+carol@g"]);
+  t.same(takeNotifications(node), ["+bob@g", "+carol@g"]);
 });
 
-t.test("a creation that is repeated tells the members again, a removal nobody", async (t) => {
-  const node = await startNode(t);
-  const create = (...uids: string[]): Promise<void> =>
-    node.channels.create(rules(group("g")), uids);
-  const remove = (...uids: string[]): Promise<void> =>
-    node.channels.removeSubscribers(group("g"), uids, "permanent");
-  await create("alice", "bob");
-  await node.channels.addSubscribers(group("g"), ["bob"], TEMPORARY);
-  announced(node);
-  await t.rejects(create("alice", "erin"), { code: "channel_exists" });
-  t.same(announced(node), ["+alice@g"], "erin is no member");
-  await remove("alice", "bob");
-  t.same(announced(node), ["-alice@g"], "bob is a member still");
-  await t.rejects(remove("alice", "bob"), { code: "not_in_channel" });
-  t.same(announced(node), []);
-  await node.channels.update(group("g"), { disband: true });
-  await t.rejects(create("bob"), { code: "channel_exists" });
-  t.same(announced(node), [], "nobody joins what is gone");
-});
+t.test(
+  "a repeated creation notifies the members again, a repeated removal notifies nobody",
+  async (t) => {
+    const node = await startNode(t);
+    const create = (...uids: string[]): Promise<void> =>
+      node.channels.create(rules(group("g")), uids);
+    const remove = (...uids: string[]): Promise<void> =>
+      node.channels.removeSubscribers(group("g"), uids, "permanent");
+    await create("alice", "bob");
+    await node.channels.addSubscribers(group("g"), ["bob"], TEMPORARY);
+    takeNotifications(node);
+    await t.rejects(create("alice", "erin"), { code: "channel_exists" });
+    t.same(takeNotifications(node), ["+alice@g"], "erin is not a member and is not notified");
+    await remove("alice", "bob");
+    t.same(
+      takeNotifications(node),
+      ["-alice@g"],
+      "bob remains a temporary member and is not reported as removed",
+    );
+    await t.rejects(remove("alice", "bob"), { code: "not_in_channel" });
+    t.same(takeNotifications(node), []);
+    await node.channels.update(group("g"), { disband: true });
+    await t.rejects(create("bob"), { code: "channel_exists" });
+    t.same(takeNotifications(node), [], "members of a disbanded group are not notified");
+  },
+);
 
-t.test("a reset list tells who came and who went", async (t) => {
+t.test("replacing the list of members notifies added and removed members", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
   await node.channels.addSubscribers(group("g"), ["carol"], TEMPORARY);
-  announced(node);
+  takeNotifications(node);
   await node.channels.addSubscribers(group("g"), ["bob", "dave"], {
     membership: "permanent",
     reset: true,
   });
-  t.same([...announced(node)].sort(), ["+bob@g", "+dave@g", "-alice@g"]);
+  t.same([...takeNotifications(node)].sort(), ["+bob@g", "+dave@g", "-alice@g"]);
 });
 
-t.test("nobody is added to what is not there or gone", async (t) => {
+t.test("members cannot be added to a group that does not exist or is disbanded", async (t) => {
   const { channels } = await startNode(t);
-  await channels.create(rules(group("gone"), { disband: true }), []);
+  await channels.create(rules(group("disbanded"), { disband: true }), []);
   await t.rejects(channels.addSubscribers(group("none"), ["a"], PERMANENT), {
     code: "channel_not_found",
   });
-  await t.rejects(channels.addSubscribers(group("gone"), ["a"], PERMANENT), {
+  await t.rejects(channels.addSubscribers(group("disbanded"), ["a"], PERMANENT), {
     code: "channel_disbanded",
   });
 });
 
-t.test("removal is all or nothing, and tells who is a member no more", async (t) => {
+t.test("a removal removes all listed members or none, and notifies the removed ones", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
   await node.channels.addSubscribers(group("g"), ["bob", "dave"], TEMPORARY);
-  announced(node);
+  takeNotifications(node);
   const remove = (...uids: string[]): Promise<void> =>
     node.channels.removeSubscribers(group("g"), uids, "permanent");
   await t.rejects(remove("alice", "dave", "erin"), {
     code: "not_in_channel",
     details: [{ message: "dave" }, { message: "erin" }],
   });
-  t.same(announced(node), []);
+  t.same(takeNotifications(node), []);
   t.same(await members(node, "g", ["alice"]), ["alice"]);
   await remove("alice", "bob", "alice");
-  t.same(announced(node), ["-alice@g"], "bob is still there temporarily");
+  t.same(takeNotifications(node), ["-alice@g"], "bob remains a temporary member");
   t.same(await members(node, "g", ["alice", "bob"]), ["bob"]);
   await node.channels.removeSubscribers(group("g"), ["bob"], "temporary");
-  t.same(announced(node), ["-bob@g"]);
+  t.same(takeNotifications(node), ["-bob@g"]);
 });
 
-t.test("removal from what is not there or gone is refused", async (t) => {
+t.test("members cannot be removed from a group that does not exist or is disbanded", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(group("g")), ["alice"]);
   const remove = (id: string, uids: readonly string[]): Promise<void> =>
@@ -169,17 +180,17 @@ t.test("removal from what is not there or gone is refused", async (t) => {
   await t.rejects(remove("g", ["alice"]), { code: "channel_disbanded" });
 });
 
-t.test("a contact list moves no session", async (t) => {
+t.test("changing contacts does not notify sessions", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(person("alice")), ["bob"]);
   await node.channels.addSubscribers(person("alice"), ["carol"], PERMANENT);
   await node.channels.removeSubscribers(person("alice"), ["bob"], "permanent");
-  t.same(announced(node), []);
+  t.same(takeNotifications(node), []);
   t.match(await node.store.personFacts("carol", "alice"), { isContact: true });
   t.match(await node.store.personFacts("bob", "alice"), { isContact: false });
 });
 
-t.test("ids are checked wherever they come in", async (t) => {
+t.test("every call rejects invalid ids", async (t) => {
   const { channels } = await startNode(t);
   const bad = { code: "bad_id" };
   for (const id of ["", "a@b", "x".repeat(129), "a\u0000"]) {
@@ -192,69 +203,69 @@ t.test("ids are checked wherever they come in", async (t) => {
 });
 
 t.test(
-  "an addition that cannot be announced is refused, and announced when it is repeated",
+  "an addition that cannot be announced fails, and a repeated call announces it",
   async (t) => {
     const node = await startNode(t);
     const { store, cluster } = node;
-    let isAway = true;
+    let isUnreachable = true;
     const channels = createChannels({
       store,
       publisher: {
-        async announce(all) {
-          if (isAway) throw new BrokerError("unavailable");
-          await cluster.announce(all);
+        async announce(events) {
+          if (isUnreachable) throw new BrokerError("unavailable");
+          await cluster.announce(events);
         },
       },
     });
     const cases = [
       {
         call: () => channels.create(rules(group("g")), ["alice"]),
-        again: "channel_exists",
-        told: "+alice@g",
+        retryCode: "channel_exists",
+        notification: "+alice@g",
       },
       {
         call: () => channels.addSubscribers(group("g"), ["bob"], PERMANENT),
-        again: undefined,
-        told: "+bob@g",
+        retryCode: undefined,
+        notification: "+bob@g",
       },
     ];
-    for (const { call, again, told } of cases) {
-      isAway = true;
+    for (const { call, retryCode, notification } of cases) {
+      isUnreachable = true;
       await t.rejects(call(), { code: "unavailable" });
-      t.same(announced(node), []);
-      isAway = false;
-      if (again === undefined) await call();
-      else await t.rejects(call(), { code: again });
-      t.same(announced(node), [told]);
+      t.same(takeNotifications(node), []);
+      isUnreachable = false;
+      if (retryCode === undefined) await call();
+      else await t.rejects(call(), { code: retryCode });
+      t.same(takeNotifications(node), [notification]);
     }
-    isAway = true;
+    isUnreachable = true;
     await channels.removeSubscribers(group("g"), ["bob"], "permanent");
-    t.same(announced(node), ["-bob@g"], "the store publishes a removal");
+    t.same(takeNotifications(node), ["-bob@g"], "a removal is published by the store");
   },
 );
 
-t.test("pages of members hold each one once, in order", async (t) => {
+t.test("the pages of a member list contain each member once, in order", async (t) => {
   const { channels } = await startNode(t);
   const uids = Array.from({ length: 2500 }, (_, i) => `u${i}`).sort();
   await channels.create(rules(group("g")), uids);
   for (const limit of [1, 7, 999, 2499, 2500, 5000]) {
-    const least = Math.max(limit, 200); // single ones are read near the end only
-    const found: string[] = [];
-    let after = limit === least ? "" : (uids.at(-12) ?? "");
+    const isLarge = limit >= 200; // small pages are only read near the end of the list
+    const ids: string[] = [];
+    let after = isLarge ? "" : (uids.at(-12) ?? "");
     const start = after === "" ? 0 : uids.length - 11;
     for (let more = true; more; ) {
       const page = await channels.uids(group("g"), "members", { after, limit });
-      t.ok(page.ids.length === limit || !page.more, "no page is short but the last");
-      found.push(...page.ids);
+      t.ok(page.ids.length === limit || !page.more, "only the last page is shorter than the limit");
+      ids.push(...page.ids);
       after = page.ids.at(-1) ?? "";
       more = page.more;
     }
-    t.same(found, uids.slice(start), `by ${limit}`);
+    t.same(ids, uids.slice(start), `pages of ${limit}`);
   }
-  const behind = { after: "v", limit: 10 };
-  const none = { ids: [], more: false };
-  t.same(await channels.uids(group("g"), "members", behind), none);
-  t.same(await channels.uids(group("none"), "denylist", behind), none);
+  const atEnd = { after: "v", limit: 10 };
+  const empty = { ids: [], more: false };
+  t.same(await channels.uids(group("g"), "members", atEnd), empty);
+  t.same(await channels.uids(group("none"), "denylist", atEnd), empty);
   const own = await channels.groupsOf("u7", { after: "", limit: 1 });
   t.same(own, { ids: ["g"], more: false });
 });

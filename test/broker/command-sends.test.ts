@@ -1,5 +1,5 @@
-// Sending commands as a use case over the real store: what is kept for whom, what is only told,
-// what a retry gets.
+// Sending commands with the real store: which users get a stored copy, which are only pushed the
+// command, and the result of a retry.
 
 import { createMessages } from "../../src/broker/messages.ts";
 import type { ClusterEvent, Store } from "../../src/broker/ports.ts";
@@ -18,12 +18,12 @@ const PAGE = { limit: 10, maxBytes: 1_000_000 };
 type EventOf<K extends ClusterEvent["kind"]> = Extract<ClusterEvent, { readonly kind: K }>;
 
 const messagesOf = ({ events }: TestNode): readonly EventOf<"message">[] =>
-  events.flatMap((one) => (one.kind === "message" ? [one] : []));
+  events.flatMap((event) => (event.kind === "message" ? [event] : []));
 
 const commandsOf = ({ events }: TestNode): readonly EventOf<"command">[] =>
-  events.flatMap((one) => (one.kind === "command" ? [one] : []));
+  events.flatMap((event) => (event.kind === "command" ? [event] : []));
 
-t.test("commands stay out of the channel's sequence and history", async (t) => {
+t.test("commands get no seq of the channel and are not in its history", async (t) => {
   const node = await startNode(t);
   const commands = [input({ payload: COMMAND }), input({ header: { ...HEADER, syncOnce: true } })];
   for (const command of commands) t.equal((await node.messages.send(command)).messageSeq, 0);
@@ -38,67 +38,77 @@ t.test("commands stay out of the channel's sequence and history", async (t) => {
   );
 });
 
-t.test("a command is kept for its recipients and told to the sender's other devices", async (t) => {
-  const node = await startNode(t);
-  await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
-  const channel = group("g");
-  const command = input({
-    payload: COMMAND,
-    channel,
-    origin: "s1",
-    tagKey: "tag",
-  });
-  const sent = await node.messages.send(command);
-  const [event, ...more] = commandsOf(node);
-  t.same(more, []);
-  matchObject(t, event, {
-    origin: "s1",
-    message: {
-      messageId: sent.messageId,
+t.test(
+  "a command is stored for its recipients and pushed to the sender's other devices",
+  async (t) => {
+    const node = await startNode(t);
+    await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
+    const channel = group("g");
+    const command = input({
+      payload: COMMAND,
       channel,
-      fromUid: "alice",
+      origin: "s1",
       tagKey: "tag",
-    },
-  });
-  const copies = event?.copies.map(({ uid, inboxSeq }) => `${uid} ${inboxSeq}`);
-  t.same(copies?.sort(), ["alice 0", "bob 1", "carol 1"]);
-  for (const uid of ["bob", "carol"])
-    matchObject(t, await node.store.readInbox(uid, 0, PAGE), [
-      { inboxSeq: 1, message: { messageId: sent.messageId, messageSeq: 1 } },
-    ]);
-  t.same(await node.store.readInbox("alice", 0, PAGE), []);
-});
+    });
+    const sent = await node.messages.send(command);
+    const [event, ...more] = commandsOf(node);
+    t.same(more, []);
+    matchObject(t, event, {
+      origin: "s1",
+      message: {
+        messageId: sent.messageId,
+        channel,
+        fromUid: "alice",
+        tagKey: "tag",
+      },
+    });
+    const copies = event?.copies.map(({ uid, inboxSeq }) => `${uid} ${inboxSeq}`);
+    t.same(copies?.sort(), ["alice 0", "bob 1", "carol 1"]);
+    for (const uid of ["bob", "carol"])
+      matchObject(t, await node.store.readInbox(uid, 0, PAGE), [
+        { inboxSeq: 1, message: { messageId: sent.messageId, messageSeq: 1 } },
+      ]);
+    t.same(await node.store.readInbox("alice", 0, PAGE), []);
+  },
+);
 
-t.test("a retry of a command gets the first answer and makes no second copy", async (t) => {
+t.test("a retry of a command returns the first result and stores no second copy", async (t) => {
   const node = await startNode(t);
   const command = input({ payload: COMMAND, clientMsgNo: "c1" });
   const first = await node.messages.send(command);
-  const again = [command, command, { ...command, origin: "s2" }];
-  for (const sent of await Promise.all(again.map((one) => node.messages.send(one))))
+  const retries = [command, command, { ...command, origin: "s2" }];
+  for (const sent of await Promise.all(retries.map((retry) => node.messages.send(retry))))
     t.strictSame(sent, first);
   t.equal(commandsOf(node).length, 1);
   t.equal((await node.store.readInbox("bob", 0, PAGE)).length, 1);
   t.equal(await node.store.acknowledgeCommands("bob", [1]), 1);
   t.strictSame(await node.messages.send(command), first);
-  t.same(await node.store.readInbox("bob", 0, PAGE), [], "acknowledged once");
+  t.same(
+    await node.store.readInbox("bob", 0, PAGE),
+    [],
+    "the acknowledged copy is not stored again",
+  );
 });
 
-t.test("a command that may not be sent is refused, its retry is answered", async (t) => {
-  const node = await startNode(t);
-  const { channels, messages } = node;
-  const channel = group("g");
-  const command = input({ payload: COMMAND, channel, clientMsgNo: "c1" });
-  await t.rejects(messages.send(command), { code: "not_subscriber" });
-  await channels.create(rules(channel), ["alice", "bob"]);
-  const first = await messages.send(command);
-  await channels.update(channel, { ban: true });
-  t.strictSame(await messages.send(command), first);
-  const other = { ...command, clientMsgNo: "c2" };
-  await t.rejects(messages.send(other), { code: "channel_banned" });
-  t.equal(commandsOf(node).length, 1);
-});
+t.test(
+  "a command without permission is refused, but the retry of an accepted one is not",
+  async (t) => {
+    const node = await startNode(t);
+    const { channels, messages } = node;
+    const channel = group("g");
+    const command = input({ payload: COMMAND, channel, clientMsgNo: "c1" });
+    await t.rejects(messages.send(command), { code: "not_subscriber" });
+    await channels.create(rules(channel), ["alice", "bob"]);
+    const first = await messages.send(command);
+    await channels.update(channel, { ban: true });
+    t.strictSame(await messages.send(command), first);
+    const other = { ...command, clientMsgNo: "c2" };
+    await t.rejects(messages.send(other), { code: "channel_banned" });
+    t.equal(commandsOf(node).length, 1);
+  },
+);
 
-t.test("a command that is refused costs no list of members", async (t) => {
+t.test("refusing a command does not read the list of members", async (t) => {
   const { channels, store } = await startNode(t);
   await channels.create(rules(group("g")), ["bob", "carol"]);
   let reads = 0;
@@ -131,26 +141,29 @@ t.test("a command that is refused costs no list of members", async (t) => {
   t.equal(reads, 1);
 });
 
-t.test("a restricted command goes to the listed users that belong", async (t) => {
-  const node = await startNode(t);
-  await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
-  await node.channels.addSubscribers(group("g"), ["dave"], {
-    membership: "temporary",
-    reset: false,
-  });
-  const subscribers = ["bob", "erin", "bob", "dave", "alice"];
-  const command = { payload: COMMAND, subscribers };
-  const told = (at: number) => commandsOf(node)[at]?.copies.map(({ uid }) => uid);
-  await node.messages.send(input({ ...command, channel: group("g") }));
-  t.same(told(0), ["bob", "dave", "alice"]);
-  await node.messages.send(input(command));
-  t.same(told(1), ["bob", "alice"], "personal");
-  await node.messages.send(input({ ...command, subscribers: ["erin"] }));
-  t.same(told(2) ?? [], [], "nobody, and not everybody");
-  t.equal((await node.store.readInbox("carol", 0, PAGE)).length, 0);
-});
+t.test(
+  "a restricted command reaches only those listed users that belong to the channel",
+  async (t) => {
+    const node = await startNode(t);
+    await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
+    await node.channels.addSubscribers(group("g"), ["dave"], {
+      membership: "temporary",
+      reset: false,
+    });
+    const subscribers = ["bob", "erin", "bob", "dave", "alice"];
+    const command = { payload: COMMAND, subscribers };
+    const receivers = (at: number) => commandsOf(node)[at]?.copies.map(({ uid }) => uid);
+    await node.messages.send(input({ ...command, channel: group("g") }));
+    t.same(receivers(0), ["bob", "dave", "alice"]);
+    await node.messages.send(input(command));
+    t.same(receivers(1), ["bob", "alice"], "in a personal channel");
+    await node.messages.send(input({ ...command, subscribers: ["erin"] }));
+    t.same(receivers(2) ?? [], [], "a list without members of the channel reaches nobody");
+    t.equal((await node.store.readInbox("carol", 0, PAGE)).length, 0);
+  },
+);
 
-t.test("a command that is not kept is told to who is online", async (t) => {
+t.test("a command that is not stored is pushed to online users", async (t) => {
   const node = await startNode(t);
   const channel = group("g");
   await node.channels.create(rules(channel, { large: true }), ["alice", "bob"]);

@@ -1,4 +1,4 @@
-// Who gets a command: a copy to keep, or only word while online.
+// Which users receive a command, and which of them get a stored copy.
 
 import { audienceOf, type CommandAddress } from "../../src/broker/commands.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
@@ -6,13 +6,13 @@ import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
 import { group, person, rules, startNode, type TestNode } from "./node.ts";
 
-/** Alice to the group g, for everybody, unless told otherwise. */
-const address = (given: Partial<CommandAddress> = {}): CommandAddress => ({
+/** Returns a command of alice to all of the group g, with the given changes. */
+const address = (changes: Partial<CommandAddress> = {}): CommandAddress => ({
   fromUid: "alice",
   channel: group("g"),
   subscribers: undefined,
   noPersist: false,
-  ...given,
+  ...changes,
 });
 
 async function nodeWithGroup(t: Parameters<typeof startNode>[0], large = false): Promise<TestNode> {
@@ -26,19 +26,23 @@ async function nodeWithGroup(t: Parameters<typeof startNode>[0], large = false):
   return node;
 }
 
-t.test("every member of a group but the sender keeps a copy, members of either kind", async (t) => {
+t.test("every member of a group except the sender gets a stored copy", async (t) => {
   const { store } = await nodeWithGroup(t);
   const audience = await audienceOf(address(), store);
   if (audience.kind !== "store") throw new Error(audience.kind);
   t.same([...audience.recipients].sort(), ["bob", "carol", "dave"]);
-  t.same(audience.pushOnlyRecipients, ["alice"], "her other devices are told");
+  t.same(
+    audience.pushOnlyRecipients,
+    ["alice"],
+    "the command is pushed to the other devices of the sender",
+  );
   const system = await audienceOf(address({ fromUid: SYSTEM_UID }), store);
   if (system.kind !== "store") throw new Error(system.kind);
   t.same([...system.recipients].sort(), ["alice", "bob", "carol", "dave"]);
-  t.same(system.pushOnlyRecipients, [], "the system has no devices");
+  t.same(system.pushOnlyRecipients, [], "the system has no devices to push to");
 });
 
-t.test("the other user of a personal channel keeps a copy", async (t) => {
+t.test("the other user of a personal channel gets a stored copy", async (t) => {
   const { store } = await startNode(t);
   const to = (id: string, fromUid = "alice") =>
     audienceOf(address({ channel: person(id), fromUid }), store);
@@ -48,30 +52,33 @@ t.test("the other user of a personal channel keeps a copy", async (t) => {
   t.same(
     await to("alice"),
     { kind: "store", recipients: ["alice"], pushOnlyRecipients: [] },
-    "a command to oneself is kept for one's devices",
+    "a command to oneself is stored in one's own inbox",
   );
   t.same(await to(SYSTEM_UID), {
     ...{ kind: "store", recipients: [], pushOnlyRecipients: ["alice"] },
   });
 });
 
-t.test("listed users keep a copy as far as they belong, the sender too", async (t) => {
-  const { store } = await nodeWithGroup(t);
-  const listed = async (subscribers: readonly string[], more: Partial<CommandAddress> = {}) => {
-    const audience = await audienceOf(address({ subscribers, ...more }), store);
-    matchObject(t, audience, { kind: "store", pushOnlyRecipients: [] });
-    return audience.recipients;
-  };
-  t.same(await listed(["dave", "erin", "bob", "dave"]), ["dave", "bob"]);
-  t.same(await listed(["alice"]), ["alice"]);
-  t.same(await listed(["erin"]), []);
-  t.same(await listed([SYSTEM_UID, "bob"]), ["bob"]);
-  const channel = person("bob");
-  t.same(await listed(["carol", "alice", "bob"], { channel }), ["alice", "bob"]);
-  t.same(await listed(["carol"], { channel }), []);
-});
+t.test(
+  "listed users that belong to the channel get a stored copy, including the sender",
+  async (t) => {
+    const { store } = await nodeWithGroup(t);
+    const listed = async (subscribers: readonly string[], more: Partial<CommandAddress> = {}) => {
+      const audience = await audienceOf(address({ subscribers, ...more }), store);
+      matchObject(t, audience, { kind: "store", pushOnlyRecipients: [] });
+      return audience.recipients;
+    };
+    t.same(await listed(["dave", "erin", "bob", "dave"]), ["dave", "bob"]);
+    t.same(await listed(["alice"]), ["alice"]);
+    t.same(await listed(["erin"]), []);
+    t.same(await listed([SYSTEM_UID, "bob"]), ["bob"]);
+    const channel = person("bob");
+    t.same(await listed(["carol", "alice", "bob"], { channel }), ["alice", "bob"]);
+    t.same(await listed(["carol"], { channel }), []);
+  },
+);
 
-t.test("what is not to be kept is told to who is online", async (t) => {
+t.test("a command with no_persist is only pushed to online users", async (t) => {
   const { store } = await nodeWithGroup(t);
   const noPersist = true;
   t.same(await audienceOf(address({ noPersist }), store), {
@@ -85,7 +92,7 @@ t.test("what is not to be kept is told to who is online", async (t) => {
   });
 });
 
-t.test("nothing is kept for the members of a large group", async (t) => {
+t.test("a command to a large group is not stored for its members", async (t) => {
   const { store } = await nodeWithGroup(t, true);
   t.same(await audienceOf(address(), store), {
     kind: "push",
@@ -98,7 +105,7 @@ t.test("nothing is kept for the members of a large group", async (t) => {
   });
 });
 
-t.test("a group that does not exist has nobody", async (t) => {
+t.test("a command to a group that does not exist has no recipients", async (t) => {
   const { store } = await startNode(t);
   const audience = await audienceOf(address(), store);
   matchObject(t, audience, { kind: "store", recipients: [] });

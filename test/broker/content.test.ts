@@ -1,5 +1,5 @@
-// What a payload must be under each validation, one row per field of the specification's payload
-// tables.
+// Which payloads each kind of validation accepts. The table has a row for each field in the
+// specification's payload tables.
 
 import { COMMAND_TYPE, type ContentValidation, contentType } from "../../src/broker/content.ts";
 import { t } from "../support/suite.ts";
@@ -9,18 +9,18 @@ const json = (value: unknown): Uint8Array => bytes(JSON.stringify(value));
 
 const NOT_UTF8 = Uint8Array.from([...bytes('{"type":1,"content":"'), 0xc3, 0x28, ...bytes('"}')]);
 
-const NO_CONTENT: readonly (readonly [what: string, payload: Uint8Array])[] = [
-  ["nothing", new Uint8Array()],
-  ["no JSON", bytes("hello")],
-  ["cut JSON", bytes('{"type":1')],
-  ["two documents", bytes('{"type":1}{"type":1}')],
+const INVALID: readonly (readonly [what: string, payload: Uint8Array])[] = [
+  ["no bytes", new Uint8Array()],
+  ["a text that is not JSON", bytes("hello")],
+  ["incomplete JSON", bytes('{"type":1')],
+  ["two JSON documents", bytes('{"type":1}{"type":1}')],
   ["invalid UTF-8", NOT_UTF8],
   ["an array", json([{ type: 1 }])],
   ["a number", json(1)],
   ["a string", json("type")],
   ["null", json(null)],
   ["true", json(true)],
-  ["no type", json({ content: "x" })],
+  ["an object without a type", json({ content: "x" })],
   ["a nested type only", json({ body: { type: 1 } })],
   ["a string as type", json({ type: "1" })],
   ["a fraction as type", json({ type: 1.5 })],
@@ -30,14 +30,14 @@ const NO_CONTENT: readonly (readonly [what: string, payload: Uint8Array])[] = [
   ["an object as type", json({ type: {} })],
 ];
 
-for (const [what, payload] of NO_CONTENT)
-  t.test(`${what} is no content, but opaque bytes`, async (t) => {
+for (const [what, payload] of INVALID)
+  t.test(`a payload with ${what} is accepted only with opaque validation`, async (t) => {
     for (const validation of ["json", "strict"] as const)
       t.throws(() => contentType(payload, validation), { code: "bad_payload" });
     t.equal(contentType(payload, "opaque"), 0);
   });
 
-t.test("the type is read under every validation", async (t) => {
+t.test("the type is read with every kind of validation", async (t) => {
   const command = json({ type: COMMAND_TYPE, cmd: "unreadClear", param: {} });
   for (const validation of ["json", "strict", "opaque"] as const)
     t.equal(contentType(command, validation), 99);
@@ -45,21 +45,21 @@ t.test("the type is read under every validation", async (t) => {
   t.equal(contentType(bytes('{"type":1e2}'), "json"), 100);
 });
 
-t.test("deep nesting is read, not refused", async (t) => {
+t.test("deeply nested payloads are accepted", async (t) => {
   const deep = `{"type":5,"a":${"[".repeat(500)}${"]".repeat(500)}}`;
   t.equal(contentType(bytes(deep), "strict"), 5);
 });
 
-/** A good content of each known type, and what may stand in each field instead, or may not. */
+/** A valid payload of a type, with further valid values and invalid values of its fields. */
 interface Rule {
   readonly base: Readonly<Record<string, unknown>>;
-  readonly good?: Readonly<Record<string, readonly unknown[]>>;
-  readonly bad: Readonly<Record<string, readonly unknown[]>>;
+  readonly valid?: Readonly<Record<string, readonly unknown[]>>;
+  readonly invalid: Readonly<Record<string, readonly unknown[]>>;
 }
 
 const ABSENT = undefined;
-const NO_STRINGS = [ABSENT, 1, null, {}, []];
-const NO_INTEGERS = [ABSENT, "1", 1.5, null, {}];
+const NOT_STRINGS = [ABSENT, 1, null, {}, []];
+const NOT_INTEGERS = [ABSENT, "1", 1.5, null, {}];
 const REPLY = {
   root_mid: "1",
   message_id: "2",
@@ -76,7 +76,7 @@ const NAMED = [
 const STRICT_RULES: readonly Rule[] = [
   {
     base: { type: 1, content: "hi" },
-    good: {
+    valid: {
       content: ["", "long"],
       extra_field: [1],
       mention: [
@@ -89,8 +89,8 @@ const STRICT_RULES: readonly Rule[] = [
       ],
       reply: [ABSENT, REPLY, { ...REPLY, root_mid: "" }],
     },
-    bad: {
-      content: NO_STRINGS,
+    invalid: {
+      content: NOT_STRINGS,
       mention: [
         null,
         [],
@@ -120,26 +120,26 @@ const STRICT_RULES: readonly Rule[] = [
   },
   ...[2, 3].map((type) => ({
     base: { type, url: "u", width: 1, height: 2 },
-    bad: { url: NO_STRINGS, width: NO_INTEGERS, height: NO_INTEGERS },
+    invalid: { url: NOT_STRINGS, width: NOT_INTEGERS, height: NOT_INTEGERS },
   })),
   {
     base: { type: 4, url: "u", timeTrad: 10 },
-    bad: { url: NO_STRINGS, timeTrad: NO_INTEGERS },
+    invalid: { url: NOT_STRINGS, timeTrad: NOT_INTEGERS },
   },
   {
     base: { type: 8, url: "u", name: "n", size: 1 },
-    bad: { url: NO_STRINGS, name: NO_STRINGS, size: NO_INTEGERS },
+    invalid: { url: NOT_STRINGS, name: NOT_STRINGS, size: NOT_INTEGERS },
   },
   {
     base: { type: 99, cmd: "cmd", param: {} },
-    good: { param: [{ group_no: "g" }] },
-    bad: { cmd: NO_STRINGS, param: [null, [], "x", 1] },
+    valid: { param: [{ group_no: "g" }] },
+    invalid: { cmd: NOT_STRINGS, param: [null, [], "x", 1] },
   },
   ...[1001, 1002, 1003, 1010, 1005, 1006, 70_000].map((type) => ({
     base: { type, content: "{0} invited {1}", extra: NAMED },
-    good: { extra: [[], ABSENT] },
-    bad: {
-      content: NO_STRINGS,
+    valid: { extra: [[], ABSENT] },
+    invalid: {
+      content: NOT_STRINGS,
       extra: [
         null,
         {},
@@ -154,31 +154,34 @@ const STRICT_RULES: readonly Rule[] = [
   })),
 ];
 
-for (const { base, good, bad } of STRICT_RULES) {
-  const judge = (field: string, value: unknown, validation: ContentValidation): number =>
+for (const { base, valid, invalid } of STRICT_RULES) {
+  const typeWith = (field: string, value: unknown, validation: ContentValidation): number =>
     contentType(json({ ...base, [field]: value }), validation);
 
-  t.test(`strict: type ${base.type} with its fields is accepted`, async (t) => {
+  t.test(`strict validation accepts payloads of type ${base.type} with valid fields`, async (t) => {
     t.equal(contentType(json(base), "strict"), base.type);
-    for (const [field, values] of Object.entries(good ?? {}))
-      for (const value of values) t.equal(judge(field, value, "strict"), base.type, field);
+    for (const [field, values] of Object.entries(valid ?? {}))
+      for (const value of values) t.equal(typeWith(field, value, "strict"), base.type, field);
   });
 
-  t.test(`strict: type ${base.type} with a wrong field is not`, async (t) => {
-    for (const [field, values] of Object.entries(bad))
-      for (const value of values) {
-        const what = `${field}: ${JSON.stringify(value)}`;
-        t.throws(
-          () => judge(field, value, "strict"),
-          { code: "bad_payload", details: [{ path: `payload.${field}` }] },
-          what,
-        );
-        t.equal(judge(field, value, "json"), base.type, `json: ${what}`);
-        t.equal(judge(field, value, "opaque"), base.type, `opaque: ${what}`);
-      }
-  });
+  t.test(
+    `strict validation rejects payloads of type ${base.type} with an invalid field`,
+    async (t) => {
+      for (const [field, values] of Object.entries(invalid))
+        for (const value of values) {
+          const what = `${field}: ${JSON.stringify(value)}`;
+          t.throws(
+            () => typeWith(field, value, "strict"),
+            { code: "bad_payload", details: [{ path: `payload.${field}` }] },
+            what,
+          );
+          t.equal(typeWith(field, value, "json"), base.type, `json: ${what}`);
+          t.equal(typeWith(field, value, "opaque"), base.type, `opaque: ${what}`);
+        }
+    },
+  );
 }
 
-t.test("strict: types without a table are left alone", async (t) => {
+t.test("strict validation does not check the fields of unknown types", async (t) => {
   for (const type of [0, -1, 5, 100, 1000]) t.equal(contentType(json({ type }), "strict"), type);
 });

@@ -1,5 +1,5 @@
-// Conversations as a use case over the real store: pages of the list, what may be asked, and who
-// hears of a change.
+// Conversations with the real store: pages of the list, changes, refused calls, and the
+// notification of the user's sessions.
 
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { matchObject } from "../support/match-object.ts";
@@ -10,14 +10,16 @@ import { group, person, rules, startNode, type TestNode } from "./node.ts";
 type ConversationEvent = Extract<ClusterEvent, { kind: "conversation" }>;
 
 const published = ({ events }: TestNode): readonly ConversationEvent[] =>
-  events.flatMap((one) => (one.kind === "conversation" ? [one] : []));
+  events.flatMap((event) => (event.kind === "conversation" ? [event] : []));
 
 const ALICE = { uid: "alice", origin: undefined };
 const MAX_BYTES = 100_000;
 const PAGE = { offset: 0, limit: 100, maxBytes: MAX_BYTES };
 
-/** Bob, carol and dave write to alice in this order, `count` messages each. */
-async function nodeWithLetters(t: Parameters<typeof startNode>[0], count = 1) {
+/**
+ * Starts a node on which bob, carol and dave each send `count` messages to alice, in this order.
+ */
+async function nodeWithMessages(t: Parameters<typeof startNode>[0], count = 1) {
   const node = await startNode(t);
   for (const fromUid of ["bob", "carol", "dave"])
     for (let n = 0; n < count; n++) {
@@ -28,28 +30,31 @@ async function nodeWithLetters(t: Parameters<typeof startNode>[0], count = 1) {
   return node;
 }
 
-t.test("the list is newest first, as the user names the channels, in pages", async (t) => {
-  const { conversations, messages, channels, clock } = await nodeWithLetters(t);
-  await channels.create(rules(group("g")), ["alice", "bob"]);
-  clock.nowMs += 1;
-  await messages.send(textMessage({ fromUid: "bob", channel: group("g") }));
-  clock.nowMs += 1;
-  await messages.send(textMessage({ channel: person("bob") }));
-  const names = async (offset: number, limit: number) => {
-    const page = await conversations.list("alice", {
-      ...{ offset, limit, maxBytes: MAX_BYTES },
-    });
-    return [page.conversations.map(({ channel }) => channel.id), page.more];
-  };
-  t.same(await names(0, 100), [["bob", "g", "dave", "carol"], false]);
-  t.same(await names(0, 4), [["bob", "g", "dave", "carol"], false]);
-  t.same(await names(0, 3), [["bob", "g", "dave"], true]);
-  t.same(await names(3, 3), [["carol"], false]);
-  t.same(await names(4, 3), [[], false]);
-});
+t.test(
+  "the list is paged, with the newest message first and channels as the user names them",
+  async (t) => {
+    const { conversations, messages, channels, clock } = await nodeWithMessages(t);
+    await channels.create(rules(group("g")), ["alice", "bob"]);
+    clock.nowMs += 1;
+    await messages.send(textMessage({ fromUid: "bob", channel: group("g") }));
+    clock.nowMs += 1;
+    await messages.send(textMessage({ channel: person("bob") }));
+    const names = async (offset: number, limit: number) => {
+      const page = await conversations.list("alice", {
+        ...{ offset, limit, maxBytes: MAX_BYTES },
+      });
+      return [page.conversations.map(({ channel }) => channel.id), page.more];
+    };
+    t.same(await names(0, 100), [["bob", "g", "dave", "carol"], false]);
+    t.same(await names(0, 4), [["bob", "g", "dave", "carol"], false]);
+    t.same(await names(0, 3), [["bob", "g", "dave"], true]);
+    t.same(await names(3, 3), [["carol"], false]);
+    t.same(await names(4, 3), [[], false]);
+  },
+);
 
-t.test("a page ends before it holds too much, and says so", async (t) => {
-  const { conversations, messages, clock } = await nodeWithLetters(t);
+t.test("a page ends before it exceeds the size limit, and `more` is true", async (t) => {
+  const { conversations, messages, clock } = await nodeWithMessages(t);
   for (const fromUid of ["bob", "carol", "dave"]) {
     clock.nowMs += 1;
     const payload = Buffer.from(JSON.stringify({ type: 1, x: "x".repeat(900) }));
@@ -61,29 +66,29 @@ t.test("a page ends before it holds too much, and says so", async (t) => {
     const page = await conversations.list("alice", range);
     return [...page.conversations.map(({ channel }) => channel.id), page.more];
   };
-  t.same(await names(0, 1), ["dave", true], "at least one");
+  t.same(await names(0, 1), ["dave", true], "a page has at least one conversation");
   t.same(await names(0, 1900), ["dave", true]);
   t.same(await names(0, 2800), ["dave", "carol", true]);
   t.same(await names(2, 2800), ["bob", false]);
   t.same(await names(3, 2800), [false]);
 });
 
-t.test("heads are newest first and hold no content", async (t) => {
-  const { conversations } = await nodeWithLetters(t, 2);
-  const { conversations: whole } = await conversations.list("alice", PAGE);
-  const expected = whole.map(({ last, ...rest }) => {
+t.test("heads have no content and are sorted by the newest message", async (t) => {
+  const { conversations } = await nodeWithMessages(t, 2);
+  const { conversations: list } = await conversations.list("alice", PAGE);
+  const expected = list.map(({ last, ...fields }) => {
     if (last === undefined) throw new Error("listed without a message");
     const { messageId, messageSeq, clientMsgNo, timestampMs } = last;
     const head = { messageId, messageSeq, clientMsgNo, timestampMs };
-    return { ...rest, last: head };
+    return { ...fields, last: head };
   });
   t.equal(expected.length, 3);
   t.same(await conversations.heads("alice"), expected);
   t.same(await conversations.heads("nobody"), []);
 });
 
-t.test("a conversation tells unread, last message and position", async (t) => {
-  const { conversations } = await nodeWithLetters(t, 3);
+t.test("a conversation has the unread count, the last message and the read position", async (t) => {
+  const { conversations } = await nodeWithMessages(t, 3);
   const { conversations: list } = await conversations.list("alice", PAGE);
   matchObject(t, list[0], {
     channel: person("dave"),
@@ -99,17 +104,17 @@ t.test("a conversation tells unread, last message and position", async (t) => {
   });
 });
 
-t.test("a change answers how it stands and tells the user's sessions once", async (t) => {
-  const node = await nodeWithLetters(t, 3);
+t.test("a change returns the new state and notifies the user's sessions once", async (t) => {
+  const node = await nodeWithMessages(t, 3);
   const { conversations } = node;
   const by = { uid: "alice", origin: "s1" };
   const change = { kind: "read", seq: 2 } as const;
-  const stands = await conversations.change(by, person("bob"), change);
-  matchObject(t, stands, { readSeq: 2, unread: 1, channel: person("bob") });
+  const changed = await conversations.change(by, person("bob"), change);
+  matchObject(t, changed, { readSeq: 2, unread: 1, channel: person("bob") });
   t.same(published(node), [
     {
       kind: "conversation",
-      ...{ uid: "alice", origin: "s1", change: "read", conversation: stands },
+      ...{ uid: "alice", origin: "s1", change: "read", conversation: changed },
     },
   ]);
   const { conversations: list } = await conversations.list("alice", PAGE);
@@ -120,8 +125,8 @@ t.test("a change answers how it stands and tells the user's sessions once", asyn
   );
 });
 
-t.test("the read position moves both ways, as far as there is something", async (t) => {
-  const { conversations } = await nodeWithLetters(t, 3);
+t.test("the read position moves forward and back within the seqs of the channel", async (t) => {
+  const { conversations } = await nodeWithMessages(t, 3);
   const change = (change: Parameters<typeof conversations.change>[2]) =>
     conversations.change(ALICE, person("bob"), change);
   matchObject(t, await change({ kind: "read", seq: 99 }), {
@@ -140,12 +145,12 @@ t.test("the read position moves both ways, as far as there is something", async 
   });
 });
 
-t.test("a deleted conversation leaves the list until a new message comes", async (t) => {
-  const { conversations, messages, clock } = await nodeWithLetters(t, 2);
-  const gone = await conversations.change(ALICE, person("bob"), {
+t.test("a deleted conversation is not listed until a new message arrives", async (t) => {
+  const { conversations, messages, clock } = await nodeWithMessages(t, 2);
+  const deleted = await conversations.change(ALICE, person("bob"), {
     kind: "delete",
   });
-  matchObject(t, gone, { deletedSeq: 2, unread: 0, last: undefined });
+  matchObject(t, deleted, { deletedSeq: 2, unread: 0, last: undefined });
   const listed = async () =>
     (await conversations.list("alice", PAGE)).conversations.map(
       ({ channel, unread }) => `${channel.id} ${unread}`,
@@ -156,18 +161,21 @@ t.test("a deleted conversation leaves the list until a new message comes", async
   t.same(await listed(), ["bob 1", "dave 2", "carol 2"]);
 });
 
-t.test("a group one is no member of has no conversation to change", async (t) => {
-  const node = await startNode(t);
-  await node.channels.create(rules(group("g")), ["bob"]);
-  for (const channel of [group("g"), group("none")])
-    await t.rejects(node.conversations.change(ALICE, channel, { kind: "read", seq: 1 }), {
-      code: "not_in_channel",
-    });
-  t.same(published(node), []);
-});
+t.test(
+  "a user cannot change the conversation of a group of which the user is not a member",
+  async (t) => {
+    const node = await startNode(t);
+    await node.channels.create(rules(group("g")), ["bob"]);
+    for (const channel of [group("g"), group("none")])
+      await t.rejects(node.conversations.change(ALICE, channel, { kind: "read", seq: 1 }), {
+        code: "not_in_channel",
+      });
+    t.same(published(node), []);
+  },
+);
 
-t.test("what is no id or no count is refused", async (t) => {
-  const node = await nodeWithLetters(t);
+t.test("invalid ids and counts are refused", async (t) => {
+  const node = await nodeWithMessages(t);
   const { conversations } = node;
   const read = { kind: "read", seq: 1 } as const;
   const bad = { code: "bad_id" };
@@ -176,14 +184,14 @@ t.test("what is no id or no count is refused", async (t) => {
   await t.rejects(conversations.heads("a@b"), bad);
   await t.rejects(conversations.change({ ...ALICE, uid: "" }, person("bob"), read), bad);
   await t.rejects(conversations.change(ALICE, person("b&b"), read), bad);
-  for (const wrong of [
+  for (const invalid of [
     { kind: "read", seq: -1 },
     { kind: "read", seq: 1.5 },
     { kind: "read", seq: Number.NaN },
     { kind: "unread", unread: -1 },
     { kind: "unread", unread: 2 ** 53 },
   ] as const)
-    await t.rejects(conversations.change(ALICE, person("bob"), wrong), {
+    await t.rejects(conversations.change(ALICE, person("bob"), invalid), {
       code: "bad_request",
     });
   t.same(published(node), []);

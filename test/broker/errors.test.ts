@@ -1,9 +1,9 @@
-// The tables of refusals and close reasons: what an edge and a client rely on.
+// The tables of error codes and close reasons.
 
 import { BrokerError, CLOSE_REASONS, type CloseReason, ERRORS } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";
 
-t.test("a BrokerError speaks its table's sentence by default", async (t) => {
+t.test("a BrokerError has the message of its code unless another one is given", async (t) => {
   const cause = new Error("socket hang up");
   const error = new BrokerError("unavailable", { cause, retryAfterMs: 1001 });
   t.match(error, {
@@ -37,13 +37,13 @@ const RANGES: Readonly<Record<CloseReason, "at once" | "later" | "never">> = {
   goodbye: "never",
 };
 
-t.test("a close code's range says whether to reconnect", async (t) => {
+t.test("the range of a close code determines whether and when clients reconnect", async (t) => {
   const ranges = ["at once", "later", "never"];
   for (const [reason, { code }] of Object.entries(CLOSE_REASONS))
     t.equal(ranges[Math.floor((code - 4000) / 100)], RANGES[reason as CloseReason], reason);
 });
 
-t.test("no two close reasons share a code", async (t) => {
+t.test("every close reason has a code of its own", async (t) => {
   const codes = Object.values(CLOSE_REASONS).map(({ code }) => code);
   t.equal(new Set(codes).size, codes.length);
 });

@@ -1,28 +1,28 @@
-// Followers that read by a user's right: nothing goes out while that right is in doubt, and one
-// user takes only so many places.
+// Followers that read a stream on behalf of a user: they get no events while the user's right must
+// be checked, and one user may have a limited number of followers.
 
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
-import { follow, indexes, produce, started, turn, world } from "./held-store.ts";
+import { createFollowers, follow, indexes, produce, storeWithStream, turn } from "./held-store.ts";
 
 const CHANGED = { kind: "credential", uid: "alice" } as const;
 
-/** A viewer whose judgements wait for `judged`. */
+/** Creates a viewer whose checks wait for `check`, which sets their result. */
 function viewer(uid = "alice") {
   const waiting: ((mayStay: boolean) => void)[] = [];
-  const mayStay = () => new Promise<boolean>((judge) => waiting.push(judge));
-  const judged = async (may: boolean): Promise<void> => {
-    await turn(); // it is read first
-    waiting.shift()?.(may);
+  const mayStay = () => new Promise<boolean>((resolve) => waiting.push(resolve));
+  const check = async (result: boolean): Promise<void> => {
+    await turn(); // the store is read before the check
+    waiting.shift()?.(result);
     await turn();
   };
-  return { viewer: { uid, mayStay }, waiting, judged };
+  return { viewer: { uid, mayStay }, waiting, check };
 }
 
-t.test("a viewer gets nothing before it is judged", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("a viewer gets no events before its right was checked", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const alice = viewer();
   const bob = viewer("bob");
   const reading = await follow(node.followers, alice);
@@ -30,63 +30,63 @@ t.test("a viewer gets nothing before it is judged", async (t) => {
   t.same([...store.listening].sort(), ["g:g", "u:alice", "u:bob"]);
   produce(node, store.stream.add(STREAM_CONTENT, "two"));
   await turn();
-  t.same([reading.got.length, refused.got.length], [0, 0]);
-  await alice.judged(true);
-  await bob.judged(false);
+  t.same([reading.events.length, refused.events.length], [0, 0]);
+  await alice.check(true);
+  await bob.check(false);
   t.same(indexes(reading), [0, 1]);
-  t.same([refused.got.length, refused.ends], [0, 1]);
+  t.same([refused.events.length, refused.ends], [0, 1]);
   t.same([...store.listening].sort(), ["g:g", "u:alice"]);
 });
 
 t.test(
-  "a viewer in doubt gets nothing more until it is judged, and then what it missed",
+  "a viewer gets no events while its right is checked again, and then the missed ones",
   async (t) => {
-    const store = started();
-    const node = world(store);
+    const store = storeWithStream();
+    const node = createFollowers(store);
     const alice = viewer();
     const reading = await follow(node.followers, alice);
     const other = await follow(node.followers);
-    await alice.judged(true);
+    await alice.check(true);
     node.followers.onEvent(CHANGED);
     produce(node, store.stream.add(STREAM_CONTENT, "two "));
     produce(node, store.stream.add(STREAM_CONTENT, "three"));
     await turn();
-    t.same([reading.got.length, other.got.length], [2, 4]);
-    await alice.judged(true); // for what was read before these came
-    t.equal(reading.got.length, 2);
-    await alice.judged(true);
-    matchObject(t, reading.got.slice(2), [{ data: "two three" }]);
+    t.same([reading.events.length, other.events.length], [2, 4]);
+    await alice.check(true); // a read that began before the two events
+    t.equal(reading.events.length, 2);
+    await alice.check(true);
+    matchObject(t, reading.events.slice(2), [{ data: "two three" }]);
     produce(node, store.stream.add(STREAM_CONTENT, "!"));
-    t.equal(reading.got.length, 4, "live again");
+    t.equal(reading.events.length, 4, "events are pushed again");
     node.followers.onEvent(CHANGED);
     produce(node, store.stream.add(STREAM_CONTENT, "secret"));
-    await alice.judged(false);
-    t.same([reading.got.length, reading.ends], [4, 1]);
+    await alice.check(false);
+    t.same([reading.events.length, reading.ends], [4, 1]);
     t.equal(other.ends, 0);
   },
 );
 
-t.test("the newest doubt counts, whatever was found before", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("after several changes of a right, only the last check counts", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const alice = viewer();
   const reading = await follow(node.followers, alice);
-  await alice.judged(true);
+  await alice.check(true);
   for (let times = 0; times < 2; times++) node.followers.onEvent(CHANGED);
-  await alice.judged(true);
+  await alice.check(true);
   produce(node, store.stream.add(STREAM_CONTENT, "secret"));
   await turn();
-  t.equal(reading.got.length, 2, "the first one was asked too early");
-  await alice.judged(false);
-  t.same([reading.got.length, reading.ends], [2, 1]);
+  t.equal(reading.events.length, 2, "the first check began before the last change");
+  await alice.check(false);
+  t.same([reading.events.length, reading.ends], [2, 1]);
 });
 
-t.test("a doubt that comes while the store is read holds back", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("a right that changes during a read of the store is checked again after it", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const alice = viewer();
   const reading = await follow(node.followers, alice);
-  await alice.judged(true);
+  await alice.check(true);
   t.same(indexes(reading), [0, 1]);
   store.holds = true;
   node.followers.onEvent(CHANGED);
@@ -97,40 +97,40 @@ t.test("a doubt that comes while the store is read holds back", async (t) => {
   await turn();
   store.holds = false;
   for (const _ of [1, 2]) store.release();
-  await alice.judged(true);
-  t.equal(reading.got.length, 2, "its right was in doubt again");
-  await alice.judged(true);
+  await alice.check(true);
+  t.equal(reading.events.length, 2, "the right must be checked again");
+  await alice.check(true);
   t.same(indexes(reading), [0, 1, 2]);
 });
 
-t.test("a viewer that pauses is judged too, and goes on pausing", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("the right of a paused viewer is checked, and the viewer stays paused", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const alice = viewer();
   const reading = await follow(node.followers, { ...alice, pauses: true });
-  await alice.judged(true);
-  t.equal(reading.got.length, 1);
+  await alice.check(true);
+  t.equal(reading.events.length, 1);
   node.followers.onEvent(CHANGED);
-  await alice.judged(true);
-  t.equal(reading.got.length, 1, "it has not asked for more");
+  await alice.check(true);
+  t.equal(reading.events.length, 1, "a paused viewer gets no event");
   node.followers.onEvent(CHANGED);
   reading.following?.resume();
   await turn();
-  t.equal(reading.got.length, 1, "nothing while it is judged");
-  await alice.judged(true); // while it paused
-  await alice.judged(true);
-  t.equal(reading.got.length, 2);
+  t.equal(reading.events.length, 1, "a viewer gets no event during the check");
+  await alice.check(true); // the check that began during the pause
+  await alice.check(true);
+  t.equal(reading.events.length, 2);
   node.followers.onEvent(CHANGED);
-  await alice.judged(false);
-  t.equal(reading.ends, 1, "a pause keeps nobody");
+  await alice.check(false);
+  t.equal(reading.ends, 1, "a paused viewer without the right is ended");
 });
 
-t.test("what concerns others is no doubt", async (t) => {
-  const store = started();
-  const { followers } = world(store);
+t.test("events that concern other users or groups cause no check", async (t) => {
+  const store = storeWithStream();
+  const { followers } = createFollowers(store);
   const alice = viewer();
   const reading = await follow(followers, alice);
-  await alice.judged(true);
+  await alice.check(true);
   followers.onEvent({ kind: "credential", uid: "bob" });
   followers.onEvent({ kind: "addition", uid: "alice", channelId: "g" });
   const bobs = { kind: "removal", uids: ["bob"] } as const;
@@ -139,22 +139,22 @@ t.test("what concerns others is no doubt", async (t) => {
   t.equal(alice.waiting.length, 0);
   followers.onEvent({ ...bobs, channelId: "g" });
   await turn();
-  t.equal(alice.waiting.length, 1, "one removal is a doubt of all");
+  t.equal(alice.waiting.length, 1, "a removal from the group causes a check of every viewer");
   reading.following?.stop();
-  await alice.judged(true);
+  await alice.check(true);
   t.same([reading.ends, ...store.listening], [0]);
 });
 
-t.test("one user takes only so many places", async (t) => {
-  const { followers } = world(started(), 10, 2);
+t.test("the number of followers of one user is limited", async (t) => {
+  const { followers } = createFollowers(storeWithStream(), 10, 2);
   const code = "overloaded";
-  const coming = [0, 1].map(() => follow(followers, viewer()));
+  const follows = [0, 1].map(() => follow(followers, viewer()));
   await t.rejects(follow(followers, viewer()), { code });
-  const [first] = await Promise.all(coming);
+  const [first] = await Promise.all(follows);
   await t.rejects(follow(followers, viewer()), { code });
-  await t.resolves(follow(followers, viewer("bob")), "others have their own");
+  await t.resolves(follow(followers, viewer("bob")), "another user has a limit of its own");
   for (let times = 0; times < 3; times++)
-    await t.resolves(follow(followers), "who is no user has no such bound");
+    await t.resolves(follow(followers), "followers without a user are not limited");
   first?.following?.stop();
   await t.resolves(follow(followers, viewer()));
 });

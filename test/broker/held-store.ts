@@ -1,5 +1,5 @@
-// A store of one stream whose reads can be held, and readers of that stream: what the tests of the
-// followers play on.
+// Helpers of the tests of stream followers: a store with one stream whose reads can be delayed, and
+// followers of that stream.
 
 import { type ChannelEvent, STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
 import {
@@ -14,13 +14,14 @@ import { ModelStream } from "./stream-model.ts";
 export const VIEW = { channel: group("g"), uid: undefined };
 export const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-/** A store of one stream whose reads can be held; what is waited for goes on by `release`. */
+/** A store with one stream, named `answer`. Its reads can be held until `release`. */
 export class HeldStore {
   readonly stream: ModelStream;
-  /** Reads and listenings wait for `release`. */
+  /** True if new calls of `stream`, `streamTextOffset` and `listen` wait for `release`. */
   holds = false;
-  /** The stream left history. */
+  /** True if the stream is no longer in the history. */
   isGone = false;
+  /** Error with which calls reject, `undefined` if they succeed. */
   failure: Error | undefined;
   reads = 0;
   readonly listening = new Set<string>();
@@ -43,35 +44,37 @@ export class HeldStore {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** What a read shows is what stood when it was asked. */
+  /** The port of the store. A held read returns the state at the time of its call. */
   readonly port = {
     stream: async (_key: string, clientMsgNo: string) => {
       this.reads += 1;
       const isKnown = !this.isGone && clientMsgNo === "answer";
-      const found = isKnown ? this.stream.snapshot() : undefined;
+      const snapshot = isKnown ? this.stream.snapshot() : undefined;
       await this.wait();
-      return found;
+      return snapshot;
     },
     streamTextOffset: async (_key: string, _no: string, index: number) => {
       const { events } = this.stream;
-      const found = index > events.length ? undefined : this.stream.offsetOf(index);
+      const offset = index > events.length ? undefined : this.stream.offsetOf(index);
       await this.wait();
-      return found;
+      return offset;
     },
   };
 }
 
+/** A follower and what its sink received. */
 export interface Reading {
-  readonly got: ChannelEvent[];
-  /** How often it was told that it is over. */
+  readonly events: ChannelEvent[];
+  /** Number of calls of `ended`. */
   ends: number;
-  /** Wants no more after each event. */
+  /** True if the sink pauses after each event. */
   pauses: boolean;
   following: FollowHandle | undefined;
 }
 
-export function world(store: HeldStore, maxFollowers = 10, maxFollowersPerUser = 0) {
-  const problems: unknown[] = [];
+/** Creates the followers of a node with the store. */
+export function createFollowers(store: HeldStore, maxFollowers = 10, maxFollowersPerUser = 0) {
+  const errors: unknown[] = [];
   const followers = createStreamFollowers({
     store: store.port,
     interest: {
@@ -83,22 +86,23 @@ export function world(store: HeldStore, maxFollowers = 10, maxFollowersPerUser =
     },
     maxFollowers,
     maxFollowersPerUser,
-    onError: (error) => problems.push(error),
+    onError: (error) => errors.push(error),
   });
-  return { followers, problems };
+  return { followers, errors };
 }
 
+/** Adds a follower of the stream, from its first event unless the options change that. */
 export async function follow(
   followers: StreamFollowers,
-  given: Partial<FollowTarget> & { readonly pauses?: boolean } = {},
+  options: Partial<FollowTarget> & { readonly pauses?: boolean } = {},
 ): Promise<Reading> {
-  const { pauses = false, ...target } = given;
-  const reading: Reading = { got: [], ends: 0, pauses, following: undefined };
+  const { pauses = false, ...target } = options;
+  const reading: Reading = { events: [], ends: 0, pauses, following: undefined };
   reading.following = await followers.follow(
     { view: VIEW, clientMsgNo: "answer", fromIndex: 0, ...target },
     {
       push(event) {
-        reading.got.push(event);
+        reading.events.push(event);
         return !reading.pauses;
       },
       ended() {
@@ -109,7 +113,7 @@ export async function follow(
   return reading;
 }
 
-/** The producer adds an event and everybody hears of it. */
+/** Publishes an event of the stream to the followers. */
 export function produce(
   { followers }: { readonly followers: StreamFollowers },
   event: ChannelEvent,
@@ -117,9 +121,10 @@ export function produce(
   followers.onEvent({ kind: "event", event });
 }
 
-export const indexes = ({ got }: Reading) => got.map(({ stream }) => stream?.index);
+export const indexes = ({ events }: Reading) => events.map(({ stream }) => stream?.index);
 
-export function started(): HeldStore {
+/** Creates a store whose stream has a start and one content event. */
+export function storeWithStream(): HeldStore {
   const store = new HeldStore();
   store.stream.add(STREAM_START, "meta");
   store.stream.add(STREAM_CONTENT, "one ");

@@ -1,4 +1,4 @@
-// Messages and events as edges hand them in, with defaults for what a test does not care about.
+// Inputs for sending messages and events, with defaults for the fields that a test does not set.
 
 import type { SendInput } from "../../src/broker/messages.ts";
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
@@ -11,8 +11,10 @@ export const TEXT = json({ type: 1, content: "hi" });
 export const COMMAND = json({ type: 99, cmd: "unreadClear", param: {} });
 export const HEADER = { noPersist: false, redDot: true, syncOnce: false };
 
-/** A text with a red dot from alice to bob by HTTP, unless told otherwise. */
-export function textMessage(given: Partial<SendInput> = {}): SendInput {
+/**
+ * Returns a text message from alice to bob with a red dot, sent over HTTP, with the given changes.
+ */
+export function textMessage(changes: Partial<SendInput> = {}): SendInput {
   return {
     fromUid: "alice",
     channel: person("bob"),
@@ -24,12 +26,12 @@ export function textMessage(given: Partial<SendInput> = {}): SendInput {
     payload: TEXT,
     subscribers: undefined,
     origin: undefined,
-    ...given,
+    ...changes,
   };
 }
 
-/** Content of alice's stream `n1` in the group g, unless told otherwise. */
-export function streamEvent(given: Partial<EventInput> = {}): EventInput {
+/** Returns a content event of alice's stream `n1` in the group g, with the given changes. */
+export function streamEvent(changes: Partial<EventInput> = {}): EventInput {
   return {
     channel: group("g"),
     fromUid: "alice",
@@ -39,6 +41,6 @@ export function streamEvent(given: Partial<EventInput> = {}): EventInput {
     data: "",
     timestampMs: undefined,
     force: false,
-    ...given,
+    ...changes,
   };
 }

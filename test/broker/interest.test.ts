@@ -1,12 +1,12 @@
-// A topic shared by several parts of a node is listened to while any of them wants it, and no
-// longer.
+// Topics shared by several parts of a node: the node listens to a topic while at least one part
+// does.
 
 import { type Interest, shareInterest } from "../../src/broker/interest.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 
-/** A cluster that only writes down what it is asked; `ready` is what listening waits for. */
-function noted(ready: () => Promise<void> = async () => {}) {
+/** Creates a cluster that records its calls. Its `listen` waits for `ready`. */
+function recordingCluster(ready: () => Promise<void> = async () => {}) {
   const calls: string[] = [];
   const listening = new Set<string>();
   const cluster: Interest = {
@@ -24,8 +24,8 @@ function noted(ready: () => Promise<void> = async () => {}) {
   return { cluster, calls, listening };
 }
 
-t.test("the last owner to leave ends the listening", async (t) => {
-  const { cluster, calls, listening } = noted();
+t.test("the node listens to a topic until its last owner leaves", async (t) => {
+  const { cluster, calls, listening } = recordingCluster();
   const shared = shareInterest(cluster);
   const [hub, followers] = [shared.owner(), shared.owner()];
   await hub.listen("u:a");
@@ -37,8 +37,8 @@ t.test("the last owner to leave ends the listening", async (t) => {
   t.equal(calls.at(-1), "-u:a");
 });
 
-t.test("an owner that listens twice has to leave once", async (t) => {
-  const { cluster, listening } = noted();
+t.test("an owner that listens twice leaves with one call", async (t) => {
+  const { cluster, listening } = recordingCluster();
   const owner = shareInterest(cluster).owner();
   await owner.listen("u:a");
   await owner.listen("u:a");
@@ -46,8 +46,8 @@ t.test("an owner that listens twice has to leave once", async (t) => {
   t.same([...listening], []);
 });
 
-t.test("a topic that is only subscribed to is wanted too", async (t) => {
-  const { cluster, listening } = noted();
+t.test("the node keeps a topic to which an owner has only subscribed", async (t) => {
+  const { cluster, listening } = recordingCluster();
   const shared = shareInterest(cluster);
   const [hub, followers] = [shared.owner(), shared.owner()];
   await hub.subscribe("u:a");
@@ -58,8 +58,8 @@ t.test("a topic that is only subscribed to is wanted too", async (t) => {
   t.same([...listening], []);
 });
 
-t.test("who never listened ends nobody's listening", async (t) => {
-  const { cluster, calls, listening } = noted();
+t.test("unlistening has no effect for an owner that does not listen", async (t) => {
+  const { cluster, calls, listening } = recordingCluster();
   const shared = shareInterest(cluster);
   const [hub, other] = [shared.owner(), shared.owner()];
   await hub.listen("u:a");
@@ -69,12 +69,12 @@ t.test("who never listened ends nobody's listening", async (t) => {
   t.same(calls, ["+u:a"]);
 });
 
-t.test("a second owner waits until the listening holds", async (t) => {
-  let begin = () => {};
-  const begun = new Promise<void>((resolve) => {
-    begin = resolve;
+t.test("a second owner waits until the node listens to the topic", async (t) => {
+  let start = () => {};
+  const started = new Promise<void>((resolve) => {
+    start = resolve;
   });
-  const { cluster } = noted(() => begun);
+  const { cluster } = recordingCluster(() => started);
   const shared = shareInterest(cluster);
   const order: string[] = [];
   const first = shared.owner().listen("u:a");
@@ -82,13 +82,13 @@ t.test("a second owner waits until the listening holds", async (t) => {
   void first.then(() => order.push("first"));
   void second.then(() => order.push("second"));
   await new Promise((turn) => setImmediate(turn));
-  t.same(order, [], "neither goes on before events come");
-  begin();
+  t.same(order, [], "no owner continues before the node listens");
+  start();
   await Promise.all([first, second]);
   t.same(order, ["first", "second"]);
 });
 
-t.test("a refused listening reaches its owner", async (t) => {
+t.test("an owner gets the error of a failed listen", async (t) => {
   const shared = shareInterest({
     listen: () => Promise.reject(new Error("no cluster")),
     subscribe: () => Promise.reject(new Error("no cluster")),
@@ -99,26 +99,29 @@ t.test("a refused listening reaches its owner", async (t) => {
   await t.rejects(owner.listen("u:a"), { message: "no cluster" });
 });
 
-t.test("after any sequence a topic is listened to exactly while wanted", async (t) => {
-  const random = new Random(3);
-  const { cluster, listening } = noted();
-  const shared = shareInterest(cluster);
-  const owners = [shared.owner(), shared.owner(), shared.owner()].map((interest) => ({
-    interest,
-    wants: new Set<string>(),
-  }));
-  for (let step = 0; step < 2000; step++) {
-    const { interest, wants } = random.pick(owners);
-    const topic = `t${random.below(4)}`;
-    if (random.flip()) {
-      wants.add(topic);
-      await interest.listen(topic);
-    } else {
-      wants.delete(topic);
-      interest.unlisten(topic);
+t.test(
+  "after any sequence of calls the node listens to exactly the topics of its owners",
+  async (t) => {
+    const random = new Random(3);
+    const { cluster, listening } = recordingCluster();
+    const shared = shareInterest(cluster);
+    const owners = [shared.owner(), shared.owner(), shared.owner()].map((interest) => ({
+      interest,
+      topics: new Set<string>(),
+    }));
+    for (let step = 0; step < 2000; step++) {
+      const { interest, topics } = random.pick(owners);
+      const topic = `t${random.below(4)}`;
+      if (random.flip()) {
+        topics.add(topic);
+        await interest.listen(topic);
+      } else {
+        topics.delete(topic);
+        interest.unlisten(topic);
+      }
+      const expected = new Set(owners.flatMap(({ topics }) => [...topics]));
+      if (step % 100 === 0) t.same([...listening].sort(), [...expected].sort());
+      if (listening.size !== expected.size) throw new Error(`step ${step}`);
     }
-    const wanted = new Set(owners.flatMap(({ wants }) => [...wants]));
-    if (step % 100 === 0) t.same([...listening].sort(), [...wanted].sort());
-    if (listening.size !== wanted.size) throw new Error(`step ${step}`);
-  }
-});
+  },
+);

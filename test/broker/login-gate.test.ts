@@ -1,21 +1,21 @@
-// The login gate: its bounds, and that an attempt which breaks counts as nothing.
+// The login gate: its limits, its ranks, and attempts whose check fails with an error.
 
 import { LoginGate } from "../../src/broker/login-gate.ts";
 import { LocalThrottle } from "../../src/cluster/single.ts";
 import { t } from "../support/suite.ts";
 
-t.test("an attempt that breaks frees its place and counts as no failure", async (t) => {
+t.test("an attempt whose check throws is not counted as a failed login", async (t) => {
   const gate = new LoginGate(new LocalThrottle(() => 0), {
     attempts: 1,
     windowS: 60,
   });
-  const who = { username: "u", address: "a" };
+  const user = { username: "u", address: "a" };
   const broken = () => Promise.reject(new Error("store gone"));
-  await t.rejects(gate.attempt(who, broken), { message: "store gone" });
-  t.equal(await gate.attempt(who, async () => true), true);
-  t.equal(await gate.attempt(who, async () => false), false);
+  await t.rejects(gate.attempt(user, broken), { message: "store gone" });
+  t.equal(await gate.attempt(user, async () => true), true);
+  t.equal(await gate.attempt(user, async () => false), false);
   await t.rejects(
-    gate.attempt(who, async () => true),
+    gate.attempt(user, async () => true),
     {
       code: "too_many_attempts",
     },
@@ -23,7 +23,7 @@ t.test("an attempt that breaks frees its place and counts as no failure", async 
 });
 
 t.test(
-  "attempts beyond the bounds of a network and of the node are refused, and further networks get their one place",
+  "attempts beyond the limits of a network or the node are refused, and a busy node still admits one attempt of each network",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 1000,
@@ -48,17 +48,17 @@ t.test(
 );
 
 t.test(
-  "a user that logged in from its network before ranks first, then networks by their failures",
+  "users that logged in from their network before rank first, then networks with fewer failures",
   async (t) => {
     const limits = { attempts: 5, windowS: 60 };
     const gate = new LoginGate(new LocalThrottle(() => 0), limits);
     const rankOf = async (username: string, address: string, isRight = false) => {
-      let found: number | undefined;
+      let attemptRank: number | undefined;
       await gate.attempt({ username, address }, async (rank) => {
-        found = rank;
+        attemptRank = rank;
         return isRight;
       });
-      return found;
+      return attemptRank;
     };
     t.equal(await rankOf("a", "10.0.0.1", true), 0);
     t.equal(await rankOf("b", "10.0.0.1"), 0);
@@ -69,7 +69,7 @@ t.test(
 );
 
 t.test(
-  "a user that logged in from its network before is served beside 40 guesses of it that are under way, and while all places of the node are taken",
+  "a user that logged in from its network before can log in during 40 guesses from that network, even while the node is at its limit",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 5,
@@ -92,19 +92,19 @@ t.test(
         ({ code }) => code,
       ),
     );
-    for (let i = 0; i < 20; i++) t.equal(await login(), true, `login ${i}`);
+    for (let i = 0; i < 20; i++) t.equal(await login(), true, `login ${i} succeeds`);
     const others = Array.from({ length: 496 }, (_, at) => attempt(`10.${at}.1.1`, "u"));
     await t.rejects(attempt("10.0.9.1", "u"), { code: "overloaded" });
-    t.equal(await login(), true, "from the reserve");
+    t.equal(await login(), true, "the reserved attempts are used");
     finish();
-    const answers = await Promise.all(codes);
-    t.equal(answers.filter((code) => code === "tried").length, 5);
+    const outcomes = await Promise.all(codes);
+    t.equal(outcomes.filter((code) => code === "tried").length, 5);
     t.equal((await Promise.all(others)).length, 496);
   },
 );
 
 t.test(
-  "guesses at a user that logged in from the network before have its room of failures and a bound on how many wait",
+  "guesses for a user that logged in from the network before are limited in failures and in number",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 5,
@@ -116,11 +116,11 @@ t.test(
         return isRight;
       });
     t.equal(await attempt(true), true);
-    const answers = await Promise.all(
+    const outcomes = await Promise.all(
       Array.from({ length: 100 }, () => attempt(false).then(String, ({ code }) => code)),
     );
-    t.equal(answers.filter((answer) => answer === "false").length, 5);
-    const refused = answers.filter((answer) => answer === "too_many_attempts");
+    t.equal(outcomes.filter((outcome) => outcome === "false").length, 5);
+    const refused = outcomes.filter((outcome) => outcome === "too_many_attempts");
     t.equal(refused.length, 95);
   },
 );

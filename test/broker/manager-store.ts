@@ -1,14 +1,15 @@
-// Test parts of managers: a ManagerStore in memory, and managers over it with a clock that stands
-// still until moved.
+// Helpers of the tests of managers: a ManagerStore in memory, and managers with a clock that the
+// test moves.
 
 import { createManagers, type Managers, type ManagersPorts } from "../../src/broker/managers.ts";
 import type { ManagerStore, StoredPassword } from "../../src/broker/ports.ts";
 import { LocalThrottle } from "../../src/cluster/single.ts";
 
+/** A ManagerStore in memory. */
 export class MemoryManagerStore implements ManagerStore {
   readonly passwords = new Map<string, StoredPassword>();
   readonly tokens = new Map<string, { username: string; untilMs: number }>();
-  /** Reads so far of whose token it is. */
+  /** Number of calls of `accessTokenOwner`. */
   ownerReads = 0;
   readonly #clock: () => number;
 
@@ -17,8 +18,8 @@ export class MemoryManagerStore implements ManagerStore {
   }
 
   async putPasswordOnce(username: string, password: StoredPassword): Promise<StoredPassword> {
-    const there = this.passwords.get(username);
-    if (there !== undefined) return there;
+    const existing = this.passwords.get(username);
+    if (existing !== undefined) return existing;
     this.passwords.set(username, password);
     return password;
   }
@@ -29,8 +30,8 @@ export class MemoryManagerStore implements ManagerStore {
 
   async accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined> {
     this.ownerReads++;
-    const found = this.tokens.get(tokenHash.toString());
-    return found !== undefined && found.untilMs > this.#clock() ? found.username : undefined;
+    const token = this.tokens.get(tokenHash.toString());
+    return token !== undefined && token.untilMs > this.#clock() ? token.username : undefined;
   }
 
   async removeAccessToken(tokenHash: Uint8Array): Promise<void> {
@@ -38,19 +39,21 @@ export class MemoryManagerStore implements ManagerStore {
   }
 }
 
+/** Managers with access to their store and clock. */
 export interface TestManagers {
   readonly managers: Managers;
   readonly store: MemoryManagerStore;
+  /** Passwords that were shown to the operator. */
   readonly announced: string[];
-  /** Moves the clock. */
+  /** Moves the clock forward. */
   pass(ms: number): void;
 }
 
 /**
- * Managers over a store in memory; 5 attempts in 60 s and tokens for a day unless `parts` says
- * otherwise.
+ * Creates managers with a store in memory. By default they allow 5 failed attempts in 60 s, and
+ * tokens are valid for a day.
  */
-export function testManagers(parts: Partial<Omit<ManagersPorts, "clock">> = {}): TestManagers {
+export function testManagers(ports: Partial<Omit<ManagersPorts, "clock">> = {}): TestManagers {
   let nowMs = 1_700_000_000_000;
   const clock = () => nowMs;
   const store = new MemoryManagerStore(clock);
@@ -61,7 +64,7 @@ export function testManagers(parts: Partial<Omit<ManagersPorts, "clock">> = {}):
     accounts: [],
     limits: { attempts: 5, windowS: 60, tokenTtlS: 86_400 },
     announcePassword: (_username, password) => announced.push(password),
-    ...parts,
+    ...ports,
     clock,
   });
   const pass = (ms: number) => {

@@ -1,4 +1,4 @@
-// Managers: first start, logging in, throttling, tokens and their revocation [decisions: Managers,
+// Managers: the first start, logins, throttling, tokens and their revocation [decisions: Managers,
 // Tokens, Login throttling].
 
 import { hashPassword } from "../../src/broker/passwords.ts";
@@ -8,7 +8,7 @@ import { testManagers } from "./manager-store.ts";
 const ADMIN = { adminPassword: "right" };
 
 t.test(
-  "without accounts the first start makes admin's password, tells it once and keeps its hash",
+  "without configured accounts the first start generates admin's password, shows it once and stores its hash",
   async (t) => {
     const { managers, store, announced } = testManagers();
     await managers.start();
@@ -20,14 +20,14 @@ t.test(
     const { account } = await managers.login("admin", password, "10.0.0.1");
     t.same(account, { username: "admin", role: "admin", permissions: ["*"] });
 
-    const again = testManagers({ store });
-    await again.managers.start();
-    t.same(again.announced, [], "a later start tells nothing");
-    await t.resolves(again.managers.login("admin", password, "10.0.0.1"));
+    const restarted = testManagers({ store });
+    await restarted.managers.start();
+    t.same(restarted.announced, [], "a later start shows no password");
+    await t.resolves(restarted.managers.login("admin", password, "10.0.0.1"));
   },
 );
 
-t.test("a given admin password is used, told to nobody and not stored", async (t) => {
+t.test("a configured admin password is used, but neither shown nor stored", async (t) => {
   const { managers, store, announced } = testManagers(ADMIN);
   await managers.start();
   await t.resolves(managers.login("admin", "right", "10.0.0.1"));
@@ -35,43 +35,46 @@ t.test("a given admin password is used, told to nobody and not stored", async (t
   t.equal(store.passwords.size, 0);
 });
 
-t.test("configured accounts log in by hash or plain password and replace admin", async (t) => {
-  const { managers, announced } = testManagers({
-    ...ADMIN,
-    accounts: [
-      {
-        username: "ops",
-        passwordHash: await hashPassword("h"),
-        role: "operator",
-      },
-      { username: "view", password: "p", passwordHash: "", role: "viewer" },
-      {
-        username: "own",
-        password: "o",
-        role: "viewer",
-        permissions: ["users:write"],
-      },
-    ],
-  });
-  await managers.start();
-  const permissions = async (username: string, password: string) =>
-    (await managers.login(username, password, "a")).account.permissions;
-  t.same(await permissions("view", "p"), ["system:read"]);
-  t.same(await permissions("own", "o"), ["users:write"]);
-  t.same(await permissions("ops", "h"), [
-    "users:write",
-    "channels:write",
-    "messages:write",
-    "events:write",
-    "system:read",
-  ]);
-  await t.rejects(managers.login("admin", "right", "a"), {
-    code: "bad_credentials",
-  });
-  t.same(announced, []);
-});
+t.test(
+  "configured accounts log in with a hashed or plain password, and there is no account admin",
+  async (t) => {
+    const { managers, announced } = testManagers({
+      ...ADMIN,
+      accounts: [
+        {
+          username: "ops",
+          passwordHash: await hashPassword("h"),
+          role: "operator",
+        },
+        { username: "view", password: "p", passwordHash: "", role: "viewer" },
+        {
+          username: "own",
+          password: "o",
+          role: "viewer",
+          permissions: ["users:write"],
+        },
+      ],
+    });
+    await managers.start();
+    const permissions = async (username: string, password: string) =>
+      (await managers.login(username, password, "a")).account.permissions;
+    t.same(await permissions("view", "p"), ["system:read"]);
+    t.same(await permissions("own", "o"), ["users:write"]);
+    t.same(await permissions("ops", "h"), [
+      "users:write",
+      "channels:write",
+      "messages:write",
+      "events:write",
+      "system:read",
+    ]);
+    await t.rejects(managers.login("admin", "right", "a"), {
+      code: "bad_credentials",
+    });
+    t.same(announced, []);
+  },
+);
 
-t.test("accounts that cannot be used stop the start", async (t) => {
+t.test("invalid accounts prevent the start", async (t) => {
   const account = { username: "a", password: "p", role: "viewer" } as const;
   for (const accounts of [
     [account, account],
@@ -86,7 +89,7 @@ t.test("accounts that cannot be used stop the start", async (t) => {
 });
 
 t.test(
-  "after 5 failures of a username, from any address, the right password is served a second later",
+  "after 5 failed logins of a username from any addresses, the right password is accepted after a second",
   async (t) => {
     const { managers, pass } = testManagers(ADMIN);
     await managers.start();
@@ -99,7 +102,7 @@ t.test(
       await managers.login("admin", "right", address);
       return performance.now() - startMs;
     };
-    t.ok((await timed("10.0.0.9")) >= 990, "slower");
+    t.ok((await timed("10.0.0.9")) >= 990, "the login is delayed");
     pass(60_000);
     for (let i = 0; i < 5; i++)
       await t.rejects(managers.login("admin", "wrong", `10.0.1.${i}`), {
@@ -110,7 +113,7 @@ t.test(
 );
 
 t.test(
-  "after 5 failures of an address, for any username, 429 with the seconds left, until the window ends; not for a user that logged in from there",
+  "after 5 failed logins from an address, logins are refused until the window ends, except for users that logged in from there",
   async (t) => {
     const accounts = ["admin", "ops"].map((username) => ({
       ...{ username, password: "right", role: "admin" as const },
@@ -139,7 +142,7 @@ t.test(
   },
 );
 
-t.test("a success clears the username's count", async (t) => {
+t.test("a successful login resets the failures of the username", async (t) => {
   const { managers } = testManagers(ADMIN);
   await managers.start();
   for (let round = 0; round < 2; round++) {
@@ -151,7 +154,7 @@ t.test("a success clears the username's count", async (t) => {
   }
 });
 
-t.test("attempts that run at once cannot get past the limit", async (t) => {
+t.test("concurrent attempts cannot exceed the limit of failures", async (t) => {
   const { managers } = testManagers(ADMIN);
   await managers.start();
   const outcomes = await Promise.all(
@@ -163,16 +166,16 @@ t.test("attempts that run at once cannot get past the limit", async (t) => {
   t.equal(outcomes.filter((code) => code === "too_many_attempts").length, 7);
 });
 
-t.test("right logins that run at once all succeed", async (t) => {
+t.test("concurrent logins with the right password all succeed", async (t) => {
   const { managers } = testManagers(ADMIN);
   await managers.start();
   const logins = await Promise.all(
     Array.from({ length: 12 }, () => managers.login("admin", "right", "a")),
   );
-  t.equal(new Set(logins.map((one) => one.token)).size, 12);
+  t.equal(new Set(logins.map((login) => login.token)).size, 12);
 });
 
-t.test("a token names its account until it expires; only its hash is stored", async (t) => {
+t.test("an access token is valid until it expires, and only its hash is stored", async (t) => {
   const { managers, store, pass } = testManagers(ADMIN);
   await managers.start();
   const { token, expireS } = await managers.login("admin", "right", "a");
@@ -184,13 +187,13 @@ t.test("a token names its account until it expires; only its hash is stored", as
   t.equal(await managers.authenticate(token), undefined);
 });
 
-t.test("a token cannot be checked before the accounts are known", async (t) => {
+t.test("a token cannot be checked before the accounts are loaded", async (t) => {
   const { managers } = testManagers(ADMIN);
   const early = managers.authenticate("a".repeat(43));
   await t.rejects(early, { code: "unavailable" });
 });
 
-t.test("what is no token is refused without asking the store", async (t) => {
+t.test("a text that cannot be a token is refused without reading the store", async (t) => {
   const { managers, store } = testManagers(ADMIN);
   await managers.start();
   for (const token of ["", "x", "a".repeat(44), `${"a".repeat(42)}=`])
@@ -200,7 +203,7 @@ t.test("what is no token is refused without asking the store", async (t) => {
   t.equal(store.ownerReads, 1);
 });
 
-t.test("the store is asked once per token and five seconds", async (t) => {
+t.test("the owner of a token is read from the store once in five seconds", async (t) => {
   const { managers, store, pass } = testManagers(ADMIN);
   await managers.start();
   const { token } = await managers.login("admin", "right", "a");
@@ -213,35 +216,38 @@ t.test("the store is asked once per token and five seconds", async (t) => {
   t.equal(store.ownerReads, 2);
 });
 
-t.test("a logout holds at once, also against an answer of the store on its way", async (t) => {
-  const { managers, store } = testManagers(ADMIN);
-  await managers.start();
-  const { token } = await managers.login("admin", "right", "a");
-  t.ok(await managers.authenticate(token));
-  await managers.logout(token);
-  t.equal(await managers.authenticate(token), undefined);
+t.test(
+  "a token is invalid immediately after logout, even if it was being read from the store",
+  async (t) => {
+    const { managers, store } = testManagers(ADMIN);
+    await managers.start();
+    const { token } = await managers.login("admin", "right", "a");
+    t.ok(await managers.authenticate(token));
+    await managers.logout(token);
+    t.equal(await managers.authenticate(token), undefined);
 
-  const next = (await managers.login("admin", "right", "a")).token;
-  const read = store.accessTokenOwner.bind(store);
-  let answer = () => {};
-  store.accessTokenOwner = async (hash) => {
-    const owner = await read(hash);
-    await new Promise<void>((resolve) => {
-      answer = resolve;
-    });
-    return owner;
-  };
-  const onItsWay = managers.authenticate(next);
-  await new Promise(setImmediate);
-  store.accessTokenOwner = read;
-  await managers.logout(next);
-  answer();
-  await onItsWay;
-  t.equal(await managers.authenticate(next), undefined);
-  await t.resolves(managers.logout("never was one"));
-});
+    const next = (await managers.login("admin", "right", "a")).token;
+    const read = store.accessTokenOwner.bind(store);
+    let finishRead = () => {};
+    store.accessTokenOwner = async (hash) => {
+      const owner = await read(hash);
+      await new Promise<void>((resolve) => {
+        finishRead = resolve;
+      });
+      return owner;
+    };
+    const concurrent = managers.authenticate(next);
+    await new Promise(setImmediate);
+    store.accessTokenOwner = read;
+    await managers.logout(next);
+    finishRead();
+    await concurrent;
+    t.equal(await managers.authenticate(next), undefined);
+    await t.resolves(managers.logout("not a token"));
+  },
+);
 
-t.test("the token of an account that is configured no more is void", async (t) => {
+t.test("a token is invalid when its account is no longer configured", async (t) => {
   const { managers, store } = testManagers(ADMIN);
   await managers.start();
   const { token } = await managers.login("admin", "right", "a");

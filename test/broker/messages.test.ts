@@ -1,5 +1,5 @@
-// Sending and reading history as use cases over the real store: what is refused, what is answered,
-// what is published, in which order.
+// Sending messages and reading history with the real store: results, refusals, and the events that
+// are published.
 
 import { createMessages, type SendInput } from "../../src/broker/messages.ts";
 import { type Message, SYSTEM_UID } from "../../src/broker/model.ts";
@@ -19,7 +19,7 @@ import {
 type MessageEvent = Extract<ClusterEvent, { readonly kind: "message" }>;
 
 const published = ({ events }: TestNode): readonly MessageEvent[] =>
-  events.flatMap((one) => (one.kind === "message" ? [one] : []));
+  events.flatMap((event) => (event.kind === "message" ? [event] : []));
 
 const RANGE = {
   fromSeq: 1,
@@ -32,7 +32,7 @@ const RANGE = {
 const seqs = (messages: readonly Message[]): readonly number[] =>
   messages.map(({ messageSeq }) => messageSeq);
 
-t.test("a sent message is answered, kept and published as it came", async (t) => {
+t.test("a sent message is stored and published with all its fields", async (t) => {
   const node = await startNode(t);
   const sent = await node.messages.send(
     input({
@@ -75,7 +75,7 @@ t.test("a sent message is answered, kept and published as it came", async (t) =>
   }
 });
 
-t.test("one conversation is one sequence for both users", async (t) => {
+t.test("both users of a conversation send in the same sequence", async (t) => {
   const { messages } = await startNode(t);
   const to = (fromUid: string, uid: string) =>
     messages.send(input({ fromUid, channel: person(uid) }));
@@ -85,37 +85,40 @@ t.test("one conversation is one sequence for both users", async (t) => {
   t.equal((await to("alice", "alice")).messageSeq, 1);
 });
 
-t.test("without a clientMsgNo the server makes one, and a retry is new", async (t) => {
-  const { messages } = await startNode(t);
-  const first = await messages.send(input());
-  const second = await messages.send(input());
-  t.not(first.clientMsgNo, second.clientMsgNo);
-  t.ok(first.clientMsgNo.length > 0);
-  t.same([first.messageSeq, second.messageSeq], [1, 2]);
-  t.ok(second.messageId > first.messageId);
-});
+t.test(
+  "without a clientMsgNo the server generates one, and a retry is a new message",
+  async (t) => {
+    const { messages } = await startNode(t);
+    const first = await messages.send(input());
+    const second = await messages.send(input());
+    t.not(first.clientMsgNo, second.clientMsgNo);
+    t.ok(first.clientMsgNo.length > 0);
+    t.same([first.messageSeq, second.messageSeq], [1, 2]);
+    t.ok(second.messageId > first.messageId);
+  },
+);
 
-t.test("a retry gets the first answer and is published once", async (t) => {
+t.test("a retry returns the result of the first call and is not published", async (t) => {
   const node = await startNode(t);
-  const send = (given: Partial<SendInput> = {}) =>
-    node.messages.send(input({ clientMsgNo: "n1", ...given }));
+  const send = (changes: Partial<SendInput> = {}) =>
+    node.messages.send(input({ clientMsgNo: "n1", ...changes }));
   const sent = await Promise.all([send(), send(), send({ origin: "s1" })]);
   t.strictSame(sent[1], sent[0]);
   t.strictSame(sent[2], sent[0]);
   t.equal(published(node).length, 1);
   const other = await send({ fromUid: "bob", channel: person("alice") });
-  t.equal(other.messageSeq, 2, "another sender's number is another message");
+  t.equal(other.messageSeq, 2, "the same number of another sender is another message");
   node.clock.nowMs += 3_600_001;
-  t.equal((await send()).messageSeq, 3, "the window is over");
+  t.equal((await send()).messageSeq, 3, "after the dedupe window the number is a new message");
 });
 
-t.test("what is not persisted is published and not kept", async (t) => {
+t.test("a message with no_persist is published and not stored", async (t) => {
   const node = await startNode(t);
   const header = { ...HEADER, noPersist: true };
   const sent = await node.messages.send(input({ header, clientMsgNo: "n1" }));
   t.equal(sent.messageSeq, 0);
-  const again = await node.messages.send(input({ header, clientMsgNo: "n1" }));
-  t.strictSame(again, sent);
+  const retry = await node.messages.send(input({ header, clientMsgNo: "n1" }));
+  t.strictSame(retry, sent);
   t.equal(published(node).length, 1);
   const view = { uid: "alice", channel: person("bob") };
   t.match(await node.messages.history(view, RANGE), {
@@ -124,7 +127,7 @@ t.test("what is not persisted is published and not kept", async (t) => {
   });
 });
 
-t.test("recipients are for commands only, and ids", async (t) => {
+t.test("subscribers are allowed only for commands and must be valid ids", async (t) => {
   const { messages } = await startNode(t);
   await t.rejects(messages.send(input({ subscribers: ["bob"] })), {
     code: "bad_request",
@@ -134,11 +137,11 @@ t.test("recipients are for commands only, and ids", async (t) => {
   });
 });
 
-t.test("each rule of the channel refuses with its own code", async (t) => {
+t.test("every rule of a channel refuses with its own error code", async (t) => {
   const node = await startNode(t);
   const { channels, messages } = node;
-  const refused = (given: Partial<SendInput>, code: string) =>
-    t.rejects(messages.send(input(given)), { code });
+  const refused = (changes: Partial<SendInput>, code: string) =>
+    t.rejects(messages.send(input(changes)), { code });
   await refused({ channel: group("none") }, "not_subscriber");
   await channels.create(rules(group("g")), ["alice"]);
   await t.resolves(messages.send(input({ channel: group("g") })));
@@ -160,10 +163,10 @@ t.test("each rule of the channel refuses with its own code", async (t) => {
   await refused({}, "channel_banned");
   await channels.create(rules(person("alice"), { sendBan: true }), []);
   await refused({ channel: person("dave") }, "send_banned");
-  t.equal(published(node).length, 3, "the refused were not published");
+  t.equal(published(node).length, 3, "refused messages are not published");
 });
 
-t.test("what no sender may send", async (t) => {
+t.test("invalid messages are refused, and the largest valid payload is accepted", async (t) => {
   const node = await startNode(t);
   const label = "x".repeat(129);
   const cases: readonly (readonly [Partial<SendInput>, string])[] = [
@@ -179,19 +182,20 @@ t.test("what no sender may send", async (t) => {
     [{ payload: json([1]) }, "bad_payload"],
     [{ payload: new Uint8Array(MAX_PAYLOAD_BYTES + 1) }, "too_large"],
   ];
-  for (const [given, code] of cases) await t.rejects(node.messages.send(input(given)), { code });
+  for (const [changes, code] of cases)
+    await t.rejects(node.messages.send(input(changes)), { code });
   t.same(node.events, []);
-  const full = { type: 1, content: "" };
-  const room = MAX_PAYLOAD_BYTES - json(full).length;
-  const payload = json({ ...full, content: "x".repeat(room) });
+  const empty = { type: 1, content: "" };
+  const room = MAX_PAYLOAD_BYTES - json(empty).length;
+  const payload = json({ ...empty, content: "x".repeat(room) });
   t.equal(payload.length, MAX_PAYLOAD_BYTES);
   await t.resolves(node.messages.send(input({ payload })));
 });
 
-t.test("content is checked as configured", async (t) => {
+t.test("payloads are checked with the configured validation", async (t) => {
   const { store } = await startNode(t);
   const bytes = Uint8Array.of(0, 255);
-  const wrong = json({ type: 2, url: "u" });
+  const incomplete = json({ type: 2, url: "u" });
   const send = (payload: Uint8Array, contentValidation: "strict" | "opaque") =>
     createMessages(store, {
       maxPayloadBytes: 100,
@@ -200,13 +204,13 @@ t.test("content is checked as configured", async (t) => {
       isSystem: () => false,
       contentValidation,
     }).send(input({ payload }));
-  await t.rejects(send(wrong, "strict"), { code: "bad_payload" });
+  await t.rejects(send(incomplete, "strict"), { code: "bad_payload" });
   await t.resolves(send(TEXT, "strict"));
   await t.resolves(send(bytes, "opaque"));
 });
 
 t.test(
-  "sends of one origin into one channel keep their order, however long a command is judged",
+  "sends of one origin to one channel keep their order while permissions of commands are checked",
   async (t) => {
     const { store, channels, cluster } = await startNode(t);
     await channels.create(rules(group("g")), ["alice"]);
@@ -240,62 +244,70 @@ t.test(
           channel: group(id),
           clientMsgNo,
           origin,
-          ...passing(clientMsgNo),
+          ...commandFields(clientMsgNo),
         }),
       );
-    const held = ["a", "command b", "c", "command d", "e"].map((no) => send(no));
+    const delayed = ["a", "command b", "c", "command d", "e"].map((no) => send(no));
     await Promise.all([send("other channel", "h"), send("other", "g", "s2")]);
-    t.same(order, ["a", "other channel", "other"], "nobody else waits");
+    t.same(
+      order,
+      ["a", "other channel", "other"],
+      "sends to other channels or of other origins do not wait",
+    );
     let isDone = false;
-    const all = Promise.all(held).then((results) => {
+    const results = Promise.all(delayed).then((sent) => {
       isDone = true;
-      return results;
+      return sent;
     });
     while (!isDone) {
-      gates.pop()?.(); // the later ones first
+      gates.pop()?.(); // the last check finishes first
       await new Promise((turn) => setImmediate(turn));
     }
     t.same(order.slice(3), ["command b", "c", "command d", "e"]);
     t.same(
-      (await all).map(({ messageSeq }) => messageSeq),
+      (await results).map(({ messageSeq }) => messageSeq),
       [1, 0, 3, 0, 4],
     );
   },
 );
 
-/** A command that is only told takes its turn among the channel's messages. */
-const passing = (clientMsgNo: string): Partial<SendInput> =>
+/** Makes a message a command without stored copies, which is ordered with the messages. */
+const commandFields = (clientMsgNo: string): Partial<SendInput> =>
   clientMsgNo.startsWith("command")
     ? { header: { noPersist: true, redDot: false, syncOnce: true } }
     : {};
 
-t.test("a refused send holds up nobody behind it", async (t) => {
+t.test("a refused send does not delay later sends", async (t) => {
   const { messages, channels } = await startNode(t);
   await channels.create(rules(group("g")), ["bob"]);
   const origin = "s1";
   const sends = [
     input({ channel: group("g"), origin }),
     input({ channel: group("g"), origin, fromUid: "bob" }),
-  ].map((one) => messages.send(one));
+  ].map((message) => messages.send(message));
   const [refused, sent] = await Promise.allSettled(sends);
   t.match(refused, { reason: { code: "not_subscriber" } });
   t.match(sent, { status: "fulfilled", value: { messageSeq: 1 } });
 });
 
-t.test("history is paged within its bounds", async (t) => {
+t.test("history returns at most the configured number of messages per page", async (t) => {
   const { messages } = await startNode(t);
   for (let count = 0; count < HISTORY_LIMIT + 5; count++) await messages.send(input());
   const view = { uid: "alice", channel: person("bob") };
   const first = await messages.history(view, RANGE);
   t.equal(first.headSeq, HISTORY_LIMIT + 5);
-  t.equal(first.messages.length, HISTORY_LIMIT, "the limit is capped");
+  t.equal(
+    first.messages.length,
+    HISTORY_LIMIT,
+    "the requested limit is reduced to the configured one",
+  );
   t.ok(first.more);
-  const rest = await messages.history(view, {
+  const second = await messages.history(view, {
     ...RANGE,
     fromSeq: HISTORY_LIMIT + 1,
   });
-  t.same(seqs(rest.messages), [21, 22, 23, 24, 25]);
-  t.notOk(rest.more);
+  t.same(seqs(second.messages), [21, 22, 23, 24, 25]);
+  t.notOk(second.more);
   const newest = await messages.history(view, {
     ...RANGE,
     limit: 2,
@@ -304,7 +316,7 @@ t.test("history is paged within its bounds", async (t) => {
   t.same(seqs(newest.messages), [25, 24]);
 });
 
-t.test("history needs to know whose conversation it is", async (t) => {
+t.test("the history of a personal channel requires the uid of its reader", async (t) => {
   const { messages } = await startNode(t);
   const bad = { code: "bad_id" };
   const uid = undefined;
@@ -317,7 +329,7 @@ t.test("history needs to know whose conversation it is", async (t) => {
   });
 });
 
-t.test("a page never shows a message beyond its headSeq", async (t) => {
+t.test("the headSeq of a page is at least the seq of its newest message", async (t) => {
   const { store, messages } = await startNode(t);
   const limits = {
     maxPayloadBytes: 100,
@@ -326,25 +338,25 @@ t.test("a page never shows a message beyond its headSeq", async (t) => {
     isSystem: () => false,
     contentValidation: "json",
   } as const;
-  const overtaken = createMessages(
+  const racing = createMessages(
     {
       ...store,
       async readMessages(key, range) {
-        await messages.send(input()); // accepted between the two reads
+        await messages.send(input()); // between the reads of the head and the messages
         return store.readMessages(key, range);
       },
     },
     limits,
   );
   const view = { uid: "alice", channel: person("bob") };
-  const forward = await overtaken.history(view, RANGE);
+  const forward = await racing.history(view, RANGE);
   t.same([forward.headSeq, seqs(forward.messages)], [1, [1]]);
-  const back = await overtaken.history(view, { ...RANGE, reverse: true });
+  const back = await racing.history(view, { ...RANGE, reverse: true });
   t.same([back.headSeq, seqs(back.messages)], [2, [2, 1]]);
 });
 
 t.test(
-  "a retry of an accepted message is answered as before after the rules changed; a new one is refused",
+  "after a change of the rules, retries of accepted messages return the first result and new messages are refused",
   async (t) => {
     const { messages, store } = await startNode(t);
     const group = { id: "changing", type: 2 } as const;
@@ -362,23 +374,22 @@ t.test(
   },
 );
 
-t.test("single messages end at a bound, to be asked for again", async (t) => {
+t.test("a lookup of single messages ends at its size limit, and `more` is true", async (t) => {
   const { messages } = await startNode(t);
   for (const clientMsgNo of ["n1", "n2", "n3"]) await messages.send(input({ clientMsgNo }));
   const view = { uid: "alice", channel: person("bob") };
-  const find = async (clientMsgNos: readonly string[], all: number[]) => {
-    const wanted = { seqs: all, ids: [], clientMsgNos };
-    const bound = { maxBytes: 2 * TEXT.length };
-    const page = await messages.find(view, { ...wanted, ...bound });
+  const find = async (clientMsgNos: readonly string[], wantedSeqs: number[]) => {
+    const query = { seqs: wantedSeqs, ids: [], clientMsgNos, maxBytes: 2 * TEXT.length };
+    const page = await messages.find(view, query);
     return [seqs(page.messages), page.more];
   };
-  t.same(await find(["n1"], [1, 2]), [[1, 2], false], "each counts once");
+  t.same(await find(["n1"], [1, 2]), [[1, 2], false], "a message that is named twice counts once");
   t.same(await find(["n3"], [2, 1]), [[1, 2], true]);
   t.same(await find(["n3"], []), [[3], false]);
   t.same(await find(["n1", "n2", "n3"], []), [[2, 3], true]);
 });
 
-t.test("a search by clientMsgNo reads 64 MiB at most", async (t) => {
+t.test("a search by clientMsgNo reads at most 64 MiB", async (t) => {
   const { messages, store } = await startNode(t);
   await messages.send(input({ clientMsgNo: "n1" }));
   const payload = Buffer.alloc(8 * 1024 * 1024);
@@ -387,10 +398,9 @@ t.test("a search by clientMsgNo reads 64 MiB at most", async (t) => {
     ...store,
     async readMessages(key: string, range: HistoryRange) {
       reads += 1;
-      const again = { ...range, toSeq: 1 };
-      const page = await store.readMessages(key, again);
-      const read = page.messages.map((one) => ({ ...one, payload }));
-      return { messages: read, more: true };
+      const page = await store.readMessages(key, { ...range, toSeq: 1 });
+      const large = page.messages.map((message) => ({ ...message, payload }));
+      return { messages: large, more: true };
     },
   };
   const terms = { friendsOnly: false, isSystem: () => false };
@@ -398,8 +408,8 @@ t.test("a search by clientMsgNo reads 64 MiB at most", async (t) => {
     ...{ ...terms, maxPayloadBytes: 1, historyLimit: 1 },
     contentValidation: "json",
   });
-  const wanted = { seqs: [], ids: [], clientMsgNos: ["n0"], maxBytes: 1 };
+  const query = { seqs: [], ids: [], clientMsgNos: ["n0"], maxBytes: 1 };
   const view = { uid: "alice", channel: person("bob") };
-  t.same(await find(view, wanted), { messages: [], more: false });
+  t.same(await find(view, query), { messages: [], more: false });
   t.equal(reads, 8);
 });

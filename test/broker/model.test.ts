@@ -1,5 +1,4 @@
-// Names derived from the nouns: one key per conversation, each side's view of it, ids that carry
-// their time.
+// Keys and names of channels, expiry times, and message ids.
 
 import {
   type ChannelRef,
@@ -19,7 +18,7 @@ import { t } from "../support/suite.ts";
 const group = (id: string): ChannelRef => ({ id, type: GROUP_CHANNEL });
 const person = (id: string): ChannelRef => ({ id, type: PERSON_CHANNEL });
 
-t.test("a conversation has one key whoever speaks", async (t) => {
+t.test("a personal channel has the same key for both users", async (t) => {
   for (const [a, b] of [
     ["alice", "bob"],
     ["B", "a"],
@@ -31,21 +30,24 @@ t.test("a conversation has one key whoever speaks", async (t) => {
   t.equal(channelKey(person("me"), "me"), "1:me@me");
 });
 
-t.test("different pairs never share a key", async (t) => {
+t.test("different pairs of users have different keys", async (t) => {
   const uids = ["a", "ab", "b", "1:a", "2:a", "a:b", "at"];
-  const pairs = uids.flatMap((one, at) =>
-    uids.slice(at).map((other) => channelKey(person(other), one)),
+  const pairs = uids.flatMap((first, at) =>
+    uids.slice(at).map((second) => channelKey(person(second), first)),
   );
   t.equal(new Set(pairs).size, pairs.length);
 });
 
-t.test("a group has one key for everybody, apart from persons", async (t) => {
-  t.equal(channelKey(group("g"), "alice"), channelKey(group("g"), "bob"));
-  t.not(channelKey(group("g"), "g"), channelKey(person("g"), "g"));
-  t.not(userTopic("x"), groupTopic("x"));
-});
+t.test(
+  "a group has the same key for all users, and a personal channel with its id another key",
+  async (t) => {
+    t.equal(channelKey(group("g"), "alice"), channelKey(group("g"), "bob"));
+    t.not(channelKey(group("g"), "g"), channelKey(person("g"), "g"));
+    t.not(userTopic("x"), groupTopic("x"));
+  },
+);
 
-t.test("each side of a conversation calls it by the other", async (t) => {
+t.test("each user of a personal channel names it after the other user", async (t) => {
   const toBob = { channel: person("bob"), fromUid: "alice" } as Message;
   t.same(channelSeenBy("alice", toBob), person("bob"));
   t.same(channelSeenBy("bob", toBob), person("alice"));
@@ -55,12 +57,15 @@ t.test("each side of a conversation calls it by the other", async (t) => {
   t.same(channelSeenBy("alice", toSelf), person("alice"));
 });
 
-t.test("expire counts seconds from acceptance, 0 means never", async (t) => {
-  t.equal(expiresAtMs({ timestampMs: 5, expireS: 0 }), Infinity);
-  t.equal(expiresAtMs({ timestampMs: 5, expireS: 2 }), 2005);
-});
+t.test(
+  "a message expires `expire` seconds after it was accepted, or never if `expire` is 0",
+  async (t) => {
+    t.equal(expiresAtMs({ timestampMs: 5, expireS: 0 }), Infinity);
+    t.equal(expiresAtMs({ timestampMs: 5, expireS: 2 }), 2005);
+  },
+);
 
-t.test("a message id grows with time and gives it back", async (t) => {
+t.test("message ids grow with time, and the time can be read from the id", async (t) => {
   const at = Date.UTC(2026, 5, 1, 12, 0, 0, 123);
   t.equal(messageTimeMs(firstMessageId(at)), at);
   t.equal(messageTimeMs(firstMessageId(at) + 4095), at);
@@ -68,7 +73,7 @@ t.test("a message id grows with time and gives it back", async (t) => {
   t.ok(firstMessageId(at + 1) > firstMessageId(at) + 4095);
 });
 
-t.test("message ids stay below 2^53 until 2090, and above 0", async (t) => {
+t.test("message ids are positive and stay below 2^53 until 2090", async (t) => {
   t.ok(Number.isSafeInteger(firstMessageId(Date.UTC(2090, 0)) + 4095));
-  t.ok(firstMessageId(0) > 0, "a clock before the epoch");
+  t.ok(firstMessageId(0) > 0, "a clock before the epoch gives a positive id");
 });

@@ -1,4 +1,4 @@
-// Channels by short names, for the broker's tests. Needs no store.
+// Short constructors of channels for tests. No state.
 
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 

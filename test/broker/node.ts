@@ -1,5 +1,5 @@
-// The domain's use cases over the real embedded store and a cluster of one, in a folder of its own:
-// what the broker's tests play on.
+// A node for the tests of the broker: the use cases with the embedded store, in a folder of its
+// own, and a cluster of one node.
 
 import type { Test } from "tap";
 import { type Channels, createChannels } from "../../src/broker/channels.ts";
@@ -24,27 +24,30 @@ export const HISTORY_LIMIT = 20;
 export const MAX_DATA_BYTES = 1000;
 export const STREAM_IDLE_MS = 100;
 
+/** The use cases of one node, with its store, clock and events. */
 export interface TestNode {
   readonly store: Store;
   readonly cluster: SingleNode;
   readonly directory: SessionDirectory;
-  /** Everything published, in order. */
+  /** All published events, in order. */
   readonly events: ClusterEvent[];
   readonly clock: { nowMs: number };
   readonly users: Users;
   readonly channels: Channels;
   readonly sessions: Sessions;
-  /** Sessions of a node that asks for no tokens. */
+  /** Sessions of a node that does not check tokens. */
   readonly openSessions: Sessions;
   readonly messages: Messages;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
   readonly conversations: Conversations;
-  /** What background work could not do. */
-  readonly problems: unknown[];
+  /** Errors that no caller received. */
+  readonly errors: unknown[];
 }
 
-/** Started, and closed with the test; silent streams are ended only after `streams.start`. */
+/**
+ * Starts a node that is closed with the test. Silent streams are ended only after `streams.start`.
+ */
 export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): Promise<TestNode> {
   const clock = { nowMs: Date.UTC(2026, 0, 1) };
   const events: ClusterEvent[] = [];
@@ -55,8 +58,8 @@ export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): P
     clock: () => clock.nowMs,
     ...over,
   });
-  const problems: unknown[] = [];
-  const onError = (error: unknown) => problems.push(error);
+  const errors: unknown[] = [];
+  const onError = (error: unknown) => errors.push(error);
   const followers = createStreamFollowers({
     store,
     interest: shareInterest(cluster).owner(),
@@ -96,13 +99,13 @@ export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): P
       isSystem: () => false,
       contentValidation: "json",
     }),
-    ...{ streams, followers, problems },
+    ...{ streams, followers, errors },
     conversations: createConversations({ store, publisher: cluster }),
   };
 }
 
-/** A channel's record without any rule but the given ones. */
-export function rules(channel: ChannelRef, set: Partial<ChannelInfo> = {}): ChannelInfo {
+/** Returns the record of a channel without rules, with the given changes. */
+export function rules(channel: ChannelRef, changes: Partial<ChannelInfo> = {}): ChannelInfo {
   return {
     ...channel,
     ban: false,
@@ -110,6 +113,6 @@ export function rules(channel: ChannelRef, set: Partial<ChannelInfo> = {}): Chan
     sendBan: false,
     allowStranger: false,
     large: false,
-    ...set,
+    ...changes,
   };
 }

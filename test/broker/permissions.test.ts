@@ -1,5 +1,4 @@
-// Who may send where: every rule of "Group rules on send" and "Personal channel record", one row
-// each.
+// Permission to send: a row for every rule of "Group rules on send" and "Personal channel record".
 
 import type { SendRefusal } from "../../src/broker/errors.ts";
 import {
@@ -44,34 +43,44 @@ const UNLISTED = { hasAllowlist: true, isAllowed: false };
 
 const GROUP_RULES: readonly Row<GroupFacts>[] = [
   ["a member may send", { info: group(), ...MEMBER }, undefined, undefined],
-  ["an outsider may not", { info: group(), ...OUTSIDER }, "not_subscriber", undefined],
   [
-    "a group that does not exist has no members",
+    "a user who is not a member may not send",
+    { info: group(), ...OUTSIDER },
+    "not_subscriber",
+    undefined,
+  ],
+  [
+    "nobody is a member of a group that does not exist",
     { info: undefined, ...OUTSIDER },
     "not_subscriber",
     undefined,
   ],
-  ["ban mutes all members", { info: group({ ban: true }), ...MEMBER }, "channel_banned", undefined],
   [
-    "send_ban prohibits all members",
+    "ban prohibits sending for all members",
+    { info: group({ ban: true }), ...MEMBER },
+    "channel_banned",
+    undefined,
+  ],
+  [
+    "send_ban prohibits sending for all members",
     { info: group({ sendBan: true }), ...MEMBER },
     "send_banned",
     undefined,
   ],
   [
-    "a disbanded group takes nothing, not even from the system",
+    "nobody may send to a disbanded group, not even the system",
     { info: group({ disband: true }), ...MEMBER },
     "channel_disbanded",
     "channel_disbanded",
   ],
   [
-    "an outsider learns nothing of a ban",
+    "missing membership is reported before a ban",
     { info: group({ ban: true, sendBan: true }), ...OUTSIDER },
     "not_subscriber",
     undefined,
   ],
   [
-    "disband is told before all else",
+    "disband is reported before all other rules",
     {
       info: group({ ban: true, sendBan: true, disband: true }),
       ...OUTSIDER,
@@ -80,13 +89,13 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
     "channel_disbanded",
   ],
   [
-    "allow_stranger has no meaning in a group",
+    "allow_stranger has no effect in a group",
     { info: group({ allowStranger: true }), ...OUTSIDER },
     "not_subscriber",
     undefined,
   ],
   [
-    "a super-large group has the same rules",
+    "a large group has the same rules",
     { info: group({ large: true }), ...OUTSIDER },
     "not_subscriber",
     undefined,
@@ -98,44 +107,49 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
     undefined,
   ],
   [
-    "the denylist comes before membership, allowlist and ban",
+    "the denylist is reported before membership, allowlist and ban",
     { info: group({ ban: true }), ...OUTSIDER, ...DENIED, ...UNLISTED },
     "denylisted",
     undefined,
   ],
   [
-    "disband comes before the denylist",
+    "disband is reported before the denylist",
     { info: group({ disband: true }), ...MEMBER, ...DENIED },
     "channel_disbanded",
     "channel_disbanded",
   ],
   [
-    "with an allowlist other members may not send",
+    "members outside a non-empty allowlist may not send",
     { info: group(), ...MEMBER, ...UNLISTED },
     "not_allowlisted",
     undefined,
   ],
-  ["members on the allowlist may", { info: group(), ...MEMBER, ...ALLOWED }, undefined, undefined],
   [
-    "the allowlist makes nobody a member",
+    "members on the allowlist may send",
+    { info: group(), ...MEMBER, ...ALLOWED },
+    undefined,
+    undefined,
+  ],
+  [
+    "a user on the allowlist who is not a member may not send",
     { info: group(), ...OUTSIDER, ...ALLOWED },
     "not_subscriber",
     undefined,
   ],
   [
-    "an outsider learns nothing of an allowlist",
+    "missing membership is reported before the allowlist",
     { info: group(), ...OUTSIDER, ...UNLISTED },
     "not_subscriber",
     undefined,
   ],
   [
-    "the allowlist comes before ban and send_ban",
+    "the allowlist is reported before ban and send_ban",
     { info: group({ ban: true, sendBan: true }), ...MEMBER, ...UNLISTED },
     "not_allowlisted",
     undefined,
   ],
   [
-    "the allowlist does not lift a ban",
+    "ban also applies to members on the allowlist",
     { info: group({ ban: true }), ...MEMBER, ...ALLOWED },
     "channel_banned",
     undefined,
@@ -143,9 +157,9 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
 ];
 
 for (const [rule, facts, expected, system] of GROUP_RULES)
-  t.test(`group: ${rule}`, async (t) => {
+  t.test(`group rule: ${rule}`, async (t) => {
     t.equal(refuseGroupSend(facts, "alice", "check"), expected);
-    t.equal(refuseGroupSend(facts, SYSTEM_UID, "check"), system, "as the system");
+    t.equal(refuseGroupSend(facts, SYSTEM_UID, "check"), system, "the system sends");
   });
 
 const NO_RECORDS: PersonFacts = {
@@ -159,64 +173,64 @@ const CONTACT = { receiverHasContacts: true, isContact: true };
 const STRANGER = { receiverHasContacts: true, isContact: false };
 
 const PERSON_RULES: readonly Row<PersonFacts>[] = [
-  ["without any record all is allowed", NO_RECORDS, undefined, undefined],
+  ["without records everyone may send", NO_RECORDS, undefined, undefined],
   [
-    "records without rules allow all",
+    "with records without rules everyone may send",
     { ...NO_RECORDS, receiver: person(), sender: person() },
     undefined,
     undefined,
   ],
   [
-    "the receiver's ban: nobody may send to them",
+    "nobody may send to a receiver with ban",
     { ...NO_RECORDS, receiver: person({ ban: true }) },
     "channel_banned",
     undefined,
   ],
   [
-    "not even a contact",
+    "contacts may not send to a receiver with ban",
     { ...NO_RECORDS, ...CONTACT, receiver: person({ ban: true }) },
     "channel_banned",
     undefined,
   ],
   [
-    "the sender's own ban does not keep them from sending",
+    "a sender with ban may send",
     { ...NO_RECORDS, sender: person({ ban: true }) },
     undefined,
     undefined,
   ],
   [
-    "the sender's send_ban: may receive but not send",
+    "a sender with send_ban may not send",
     { ...NO_RECORDS, sender: person({ sendBan: true }) },
     "send_banned",
     undefined,
   ],
   [
-    "the receiver's send_ban does not keep others from sending to them",
+    "everyone may send to a receiver with send_ban",
     { ...NO_RECORDS, receiver: person({ sendBan: true }) },
     undefined,
     undefined,
   ],
   ["a contact may send", { ...NO_RECORDS, ...CONTACT, receiver: person() }, undefined, undefined],
   [
-    "a stranger is refused where contacts are listed",
+    "a stranger may not send to a receiver with contacts",
     { ...NO_RECORDS, ...STRANGER, receiver: person() },
     "stranger_refused",
     undefined,
   ],
   [
-    "a stranger is allowed with allow_stranger",
+    "a stranger may send to a receiver with allow_stranger",
     { ...NO_RECORDS, ...STRANGER, receiver: person({ allowStranger: true }) },
     undefined,
     undefined,
   ],
   [
-    "nobody is a stranger to an empty list",
+    "everyone may send to a receiver without contacts",
     { ...NO_RECORDS, receiver: person({ allowStranger: false }) },
     undefined,
     undefined,
   ],
   [
-    "allow_stranger does not lift a ban",
+    "ban also applies with allow_stranger",
     {
       ...NO_RECORDS,
       ...STRANGER,
@@ -226,13 +240,13 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     undefined,
   ],
   [
-    "a disbanded receiver takes nothing, not even from the system",
+    "nobody may send to a disbanded receiver, not even the system",
     { ...NO_RECORDS, receiver: person({ disband: true }) },
     "channel_disbanded",
     "channel_disbanded",
   ],
   [
-    "the receiver's denylist holds without a record",
+    "the receiver's denylist applies without a record",
     { ...NO_RECORDS, ...DENIED },
     "denylisted",
     undefined,
@@ -243,41 +257,49 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     "denylisted",
     undefined,
   ],
-  ["an allowlist does not count by itself", { ...NO_RECORDS, ...UNLISTED }, undefined, undefined],
+  [
+    "the receiver's allowlist has no effect unless friendsOnly is set",
+    { ...NO_RECORDS, ...UNLISTED },
+    undefined,
+    undefined,
+  ],
 ];
 
 for (const [rule, facts, expected, system] of PERSON_RULES)
-  t.test(`personal: ${rule}`, async (t) => {
+  t.test(`personal rule: ${rule}`, async (t) => {
     t.equal(refusePersonSend(facts, "alice", "bob", "check"), expected);
     const asSystem = refusePersonSend(facts, SYSTEM_UID, "bob", "check");
-    t.equal(asSystem, system, "as the system");
+    t.equal(asSystem, system, "the system sends");
   });
 
-t.test("friends only: just senders on the allowlist, the user itself and the system", async (t) => {
-  const of = (facts: object, fromUid: string, toUid = "bob") =>
-    refusePersonSend({ ...NO_RECORDS, ...facts }, fromUid, toUid, "check_friends");
-  t.equal(of({}, "alice"), "not_allowlisted", "an empty list allows nobody");
-  t.equal(of(UNLISTED, "alice"), "not_allowlisted");
-  t.equal(of(ALLOWED, "alice"), undefined);
-  t.equal(of({ ...ALLOWED, ...DENIED }, "alice"), "denylisted", "denied too");
-  const strange = { ...ALLOWED, ...STRANGER, receiver: person() };
-  t.equal(of(strange, "alice"), "stranger_refused", "contacts count as well");
-  t.equal(of({}, SYSTEM_UID), undefined);
-  t.equal(of({}, "bob"), undefined, "notes to oneself");
-  t.equal(of(DENIED, "alice", SYSTEM_UID), undefined, "the system has no lists");
-});
+t.test(
+  "with friendsOnly, only users on the receiver's allowlist, the receiver and the system may send",
+  async (t) => {
+    const refusal = (facts: object, fromUid: string, toUid = "bob") =>
+      refusePersonSend({ ...NO_RECORDS, ...facts }, fromUid, toUid, "check_friends");
+    t.equal(refusal({}, "alice"), "not_allowlisted", "an empty allowlist allows nobody");
+    t.equal(refusal(UNLISTED, "alice"), "not_allowlisted");
+    t.equal(refusal(ALLOWED, "alice"), undefined);
+    t.equal(refusal({ ...ALLOWED, ...DENIED }, "alice"), "denylisted", "the denylist applies too");
+    const stranger = { ...ALLOWED, ...STRANGER, receiver: person() };
+    t.equal(refusal(stranger, "alice"), "stranger_refused", "contacts apply too");
+    t.equal(refusal({}, SYSTEM_UID), undefined);
+    t.equal(refusal({}, "bob"), undefined, "a user may send to oneself");
+    t.equal(refusal(DENIED, "alice", SYSTEM_UID), undefined, "lists of the system have no effect");
+  },
+);
 
-t.test("nobody is a stranger to themself", async (t) => {
+t.test("a user is not a stranger to oneself", async (t) => {
   const own = person();
   const facts = { ...NO_LISTS, ...STRANGER, receiver: own, sender: own };
   t.equal(refusePersonSend(facts, "alice", "alice", "check"), undefined);
 });
 
-t.test("one's own ban and send_ban hold for notes to oneself", async (t) => {
+t.test("a user's own ban and send_ban apply to messages to oneself", async (t) => {
   const banned = person({ ban: true });
   const muted = person({ sendBan: true });
-  const self = (own: ChannelInfo): SendRefusal | undefined =>
+  const refusal = (own: ChannelInfo): SendRefusal | undefined =>
     refusePersonSend({ ...NO_RECORDS, receiver: own, sender: own }, "alice", "alice", "check");
-  t.equal(self(banned), "channel_banned");
-  t.equal(self(muted), "send_banned");
+  t.equal(refusal(banned), "channel_banned");
+  t.equal(refusal(muted), "send_banned");
 });

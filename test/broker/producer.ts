@@ -1,4 +1,4 @@
-// A node with a group and short words for a producer of streams: what the tests of streams play on.
+// Helpers of the tests of streams: a node with a group, and the calls of a producer.
 
 import type { Test } from "tap";
 import {
@@ -17,30 +17,32 @@ export const RANGE = {
   ...{ reverse: false, maxBytes: 1_000_000 },
 };
 
+/** Returns the published events of channels. */
 export const published = ({ events }: TestNode): readonly ChannelEvent[] =>
-  events.flatMap((one) => (one.kind === "event" ? [one.event] : []));
+  events.flatMap((event) => (event.kind === "event" ? [event.event] : []));
 
-/** A node with the group g of alice and bob, and short words for its producer. */
+/** Starts a node with a group g of alice and bob. The calls post events of alice to it. */
 export async function nodeOfProducer(t: Test, over: Parameters<typeof startNode>[1] = {}) {
   const node = await startNode(t, over);
   await node.channels.create(rules(group("g")), ["alice", "bob"]);
-  const post = (type: string, data = "", given: Partial<EventInput> = {}) =>
-    node.streams.post(streamEvent({ type, data, ...given }));
+  const post = (type: string, data = "", changes: Partial<EventInput> = {}) =>
+    node.streams.post(streamEvent({ type, data, ...changes }));
   return {
     ...node,
     post,
-    start: (given: Partial<EventInput> = {}) => post(STREAM_START, "meta", given),
-    say: (data: string, given: Partial<EventInput> = {}) => post(STREAM_CONTENT, data, given),
-    end: (given: Partial<EventInput> = {}) => post(STREAM_END, "", given),
+    start: (changes: Partial<EventInput> = {}) => post(STREAM_START, "meta", changes),
+    append: (data: string, changes: Partial<EventInput> = {}) =>
+      post(STREAM_CONTENT, data, changes),
+    end: (changes: Partial<EventInput> = {}) => post(STREAM_END, "", changes),
     refused: (posting: Promise<unknown>, code: string) => t.rejects(posting, { code }),
   };
 }
 
-/** Rejects when it never comes true. */
-export async function until(holds: () => boolean): Promise<void> {
+/** Resolves when the condition is true. Rejects after two minutes. */
+export async function until(condition: () => boolean): Promise<void> {
   const deadline = performance.now() + 120_000;
-  while (!holds()) {
-    if (performance.now() > deadline) throw new Error("it never came true");
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error("the condition did not become true");
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

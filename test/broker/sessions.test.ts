@@ -1,4 +1,4 @@
-// Who may open a session, and whom it ends.
+// Which sessions may be opened, and which other sessions they end.
 
 import {
   type DeviceLevel,
@@ -12,12 +12,13 @@ import { sessionsOf } from "../contract/cluster-fixture.ts";
 import { t } from "../support/suite.ts";
 import { startNode, type TestNode } from "./node.ts";
 
-let opened = 0;
+let loginCount = 0;
 
-function login(kind: Partial<Login> = {}): Login {
-  opened += 1;
+/** Returns a login of alice with a new session id, with the given changes. */
+function login(changes: Partial<Login> = {}): Login {
+  loginCount += 1;
   return {
-    sessionId: `s${opened}`,
+    sessionId: `s${loginCount}`,
     nodeId: "n1",
     uid: "alice",
     token: "right",
@@ -25,21 +26,21 @@ function login(kind: Partial<Login> = {}): Login {
     deviceId: "",
     level: undefined,
     continues: "",
-    ...kind,
+    ...changes,
   };
 }
 
-/** The session of a login that is not refused. */
-async function open(sessions: Sessions, kind: Partial<Login> = {}): Promise<SessionRecord> {
-  const opened = await sessions.open(login(kind));
-  if (opened.kind === "ended") throw new Error(opened.reason);
-  return opened.record;
+/** Opens a session. Throws if it was ended. */
+async function open(sessions: Sessions, changes: Partial<Login> = {}): Promise<SessionRecord> {
+  const result = await sessions.open(login(changes));
+  if (result.kind === "ended") throw new Error(result.reason);
+  return result.record;
 }
 
-/** The sessions that were told to end, in order. */
+/** Returns the published ends of sessions, in order. */
 const endings = ({ events }: TestNode) => events.filter(({ kind }) => kind === "end_session");
 
-/** A node on which alice has the token `right` on her app. */
+/** Starts a node on which the app of alice has the token `right`. */
 async function nodeOfAlice(
   t: Parameters<typeof startNode>[0],
   level: DeviceLevel = MAIN_DEVICE,
@@ -49,23 +50,26 @@ async function nodeOfAlice(
   return node;
 }
 
-t.test("uid, flag and token must match what was registered", async (t) => {
+t.test("a session opens only with the registered uid, flag and token", async (t) => {
   const { sessions, store } = await nodeOfAlice(t);
-  for (const wrong of [{ token: "wrong" }, { token: "" }, { flag: 1 }, { uid: "bob" }] as const)
-    await t.rejects(sessions.open(login(wrong)), { code: "unauthorized" });
+  for (const changes of [{ token: "wrong" }, { token: "" }, { flag: 1 }, { uid: "bob" }] as const)
+    await t.rejects(sessions.open(login(changes)), { code: "unauthorized" });
   t.same(await sessionsOf(store, "alice"), []);
   const record = await open(sessions);
-  t.match(record, { sessionId: `s${opened}`, uid: "alice", flag: 0 });
+  t.match(record, { sessionId: `s${loginCount}`, uid: "alice", flag: 0 });
   t.same(await sessionsOf(store, "alice"), [record]);
 });
 
-t.test("the registered level counts, not the claimed one", async (t) => {
-  const { sessions } = await nodeOfAlice(t, SECONDARY_DEVICE);
-  const record = await open(sessions, { level: MAIN_DEVICE });
-  t.equal(record.level, SECONDARY_DEVICE);
-});
+t.test(
+  "a session has the registered device level, not the one that the client chose",
+  async (t) => {
+    const { sessions } = await nodeOfAlice(t, SECONDARY_DEVICE);
+    const record = await open(sessions, { level: MAIN_DEVICE });
+    t.equal(record.level, SECONDARY_DEVICE);
+  },
+);
 
-t.test("without authentication the claimed level counts", async (t) => {
+t.test("without authentication a session has the device level that the client chose", async (t) => {
   const { openSessions } = await startNode(t);
   const levelOf = async (level: DeviceLevel | undefined) =>
     (await open(openSessions, { token: "", level })).level;
@@ -73,26 +77,26 @@ t.test("without authentication the claimed level counts", async (t) => {
   t.equal(await levelOf(undefined), SECONDARY_DEVICE);
 });
 
-t.test("a logged out device's token opens nothing", async (t) => {
+t.test("the token of a logged-out device opens no session", async (t) => {
   const { sessions, users } = await nodeOfAlice(t);
   await users.quitDevice("alice", [0]);
   for (const token of ["right", ""])
     await t.rejects(sessions.open(login({ token })), { code: "unauthorized" });
 });
 
-t.test("nobody connects as the system, or under no id", async (t) => {
+t.test("a session cannot be opened with the uid of the system or an invalid id", async (t) => {
   const { sessions, openSessions } = await startNode(t);
-  for (const one of [sessions, openSessions]) {
-    await t.rejects(one.open(login({ uid: SYSTEM_UID })), {
+  for (const target of [sessions, openSessions]) {
+    await t.rejects(target.open(login({ uid: SYSTEM_UID })), {
       code: "reserved_uid",
     });
     for (const uid of ["", "a@b", "x".repeat(129)])
-      await t.rejects(one.open(login({ uid })), { code: "bad_id" });
-    await t.rejects(one.open(login({ deviceId: "d\n" })), { code: "bad_id" });
+      await t.rejects(target.open(login({ uid })), { code: "bad_id" });
+    await t.rejects(target.open(login({ deviceId: "d\n" })), { code: "bad_id" });
   }
 });
 
-t.test("a main kicks the main before it, on a named device or not", async (t) => {
+t.test("a main session kicks the earlier main session, with or without a device id", async (t) => {
   const node = await nodeOfAlice(t);
   const { sessions, store } = node;
   const first = await open(sessions, { deviceId: "d1" });
@@ -108,7 +112,7 @@ t.test("a main kicks the main before it, on a named device or not", async (t) =>
   t.same(await sessionsOf(store, "alice"), [third]);
 });
 
-t.test("the same device is replaced, not kicked", async (t) => {
+t.test("a session replaces an earlier session of the same device", async (t) => {
   for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
     const node = await nodeOfAlice(t, level);
     const { sessions } = node;
@@ -120,7 +124,7 @@ t.test("the same device is replaced, not kicked", async (t) => {
   }
 });
 
-t.test("secondary sessions stay", async (t) => {
+t.test("a secondary session does not end other secondary sessions", async (t) => {
   const node = await nodeOfAlice(t, SECONDARY_DEVICE);
   const { sessions, store } = node;
   await sessions.open(login());
@@ -129,7 +133,7 @@ t.test("secondary sessions stay", async (t) => {
   t.equal((await sessionsOf(store, "alice")).length, 2);
 });
 
-t.test("of mains that log in at once exactly one survives", async (t) => {
+t.test("exactly one of several concurrent logins of a main device remains", async (t) => {
   const node = await nodeOfAlice(t);
   const { sessions, store } = node;
   const logins = Array.from({ length: 20 }, () => sessions.open(login()));
@@ -138,7 +142,7 @@ t.test("of mains that log in at once exactly one survives", async (t) => {
   t.equal(endings(node).length, 19);
 });
 
-t.test("a token that changes while its session opens opens nothing", async (t) => {
+t.test("a session does not open if its token changes during the login", async (t) => {
   const node = await nodeOfAlice(t);
   const { users, store, directory } = node;
   const sessions = createSessions(
@@ -159,23 +163,26 @@ t.test("a token that changes while its session opens opens nothing", async (t) =
   t.same(await sessionsOf(store, "alice"), []);
 });
 
-t.test("any race of logins and a token change leaves no session of the old token", async (t) => {
-  const node = await nodeOfAlice(t);
-  const { sessions, users, store } = node;
-  for (let round = 0; round < 20; round++) {
-    const token = `t${round}`;
-    const device = { uid: "alice", flag: 0, level: MAIN_DEVICE } as const;
-    await users.setToken({ ...device, token });
-    const opening = Array.from({ length: 5 }, async (_, at) => {
-      for (let turn = 0; turn < at; turn++) await Promise.resolve();
-      return sessions.open(login({ token }));
-    });
-    await Promise.allSettled([...opening, users.setToken({ ...device, token: "changed" })]);
-    t.same(await sessionsOf(store, "alice"), [], `round ${round}`);
-  }
-});
+t.test(
+  "no session of the old token remains after logins that race with a token change",
+  async (t) => {
+    const node = await nodeOfAlice(t);
+    const { sessions, users, store } = node;
+    for (let round = 0; round < 20; round++) {
+      const token = `t${round}`;
+      const device = { uid: "alice", flag: 0, level: MAIN_DEVICE } as const;
+      await users.setToken({ ...device, token });
+      const logins = Array.from({ length: 5 }, async (_, at) => {
+        for (let turn = 0; turn < at; turn++) await Promise.resolve();
+        return sessions.open(login({ token }));
+      });
+      await Promise.allSettled([...logins, users.setToken({ ...device, token: "changed" })]);
+      t.same(await sessionsOf(store, "alice"), [], `no session remains in round ${round}`);
+    }
+  },
+);
 
-t.test("closing takes the session out, twice is harmless", async (t) => {
+t.test("a closed session is removed, and closing it again has no effect", async (t) => {
   const { sessions, store, directory } = await nodeOfAlice(t);
   const first = await open(sessions, { deviceId: "d1" });
   const second = await open(sessions, { deviceId: "d1" });
@@ -187,7 +194,7 @@ t.test("closing takes the session out, twice is harmless", async (t) => {
 });
 
 t.test(
-  "who watches a user hears of each opening and closing, when the store shows it",
+  "watchers are notified of each opened and closed session after the store was changed",
   async (t) => {
     const { sessions, cluster, users, store, directory } = await nodeOfAlice(t);
     const seen: (readonly [string, number])[] = [];
@@ -202,7 +209,7 @@ t.test(
     await directory.remove(phone);
     await directory.remove(phone);
     await directory.remove(web);
-    await sessionsOf(store, "alice"); // all that was asked for is answered
+    await sessionsOf(store, "alice"); // the earlier reads are finished
     t.same(seen, [
       ["alice", 1],
       ["alice", 2],
@@ -211,6 +218,6 @@ t.test(
     ]);
     await t.rejects(sessions.open(login({ token: "wrong" })));
     await sessionsOf(store, "alice");
-    t.equal(seen.length, 4, "a refused login changes nothing");
+    t.equal(seen.length, 4, "a refused login causes no notification");
   },
 );

@@ -1,5 +1,5 @@
-// Readers of one stream at their own pace: every event once and in order, whatever the store's
-// reads, the reader's pauses and the producer do.
+// Followers of one stream: each gets every event once and in order, regardless of slow reads of the
+// store, pauses of the follower and the timing of the producer.
 
 import type { Test } from "tap";
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END } from "../../src/broker/model.ts";
@@ -8,15 +8,15 @@ import { matchObject } from "../support/match-object.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 import {
+  createFollowers,
   follow,
   HeldStore,
   indexes,
   produce,
   type Reading,
-  started,
+  storeWithStream,
   turn,
   VIEW,
-  world,
 } from "./held-store.ts";
 import { group, person } from "./node-names.ts";
 import { ModelReader } from "./stream-model.ts";
@@ -24,56 +24,56 @@ import { ModelReader } from "./stream-model.ts";
 const SEED = Number(process.env.SEED ?? 42);
 
 t.test(
-  "a follower gets what there is merged, then each event as it comes, then the end",
+  "a follower gets the stored events, then each event when it is published, then the end",
   async (t) => {
-    const store = started();
-    const node = world(store);
+    const store = storeWithStream();
+    const node = createFollowers(store);
     const reading = await follow(node.followers);
     await turn();
     t.same(indexes(reading), [0, 1]);
     produce(node, store.stream.add(STREAM_CONTENT, "two"));
-    t.same(indexes(reading), [0, 1, 2], "at once");
+    t.same(indexes(reading), [0, 1, 2], "a published event is pushed immediately");
     produce(node, store.stream.add(STREAM_END, "", "closed"));
     t.same(indexes(reading), [0, 1, 2, 3]);
     t.equal(reading.ends, 1);
-    t.same([...store.listening], [], "nobody listens any more");
+    t.same([...store.listening], [], "the node no longer listens to the topic");
   },
 );
 
-t.test("an ended stream is read to its end without waiting", async (t) => {
-  const store = started();
+t.test("a follower of an ended stream gets all events and the end immediately", async (t) => {
+  const store = storeWithStream();
   store.stream.add(STREAM_END, "bye", "interrupted");
-  const reading = await follow(world(store).followers);
+  const reading = await follow(createFollowers(store).followers);
   await turn();
-  matchObject(t, reading.got.at(-1), {
+  matchObject(t, reading.events.at(-1), {
     data: "bye",
     stream: { state: "interrupted" },
   });
   t.equal(reading.ends, 1);
-  const level = await follow(world(store).followers, { fromIndex: 3 });
+  const complete = await follow(createFollowers(store).followers, { fromIndex: 3 });
   await turn();
-  t.same([level.got.length, level.ends], [0, 1], "it had everything");
+  t.same([complete.events.length, complete.ends], [0, 1], "no event is left to push");
 });
 
-t.test("a follower begins at the index it asks for", async (t) => {
-  const store = started();
+t.test("a follower starts at the requested index", async (t) => {
+  const store = storeWithStream();
   store.stream.add("___ToolCallStart", "search");
   store.stream.add(STREAM_CONTENT, "two");
-  const node = world(store);
+  const node = createFollowers(store);
   const late = await follow(node.followers, { fromIndex: 3 });
   const next = await follow(node.followers, { fromIndex: 4 });
   await turn();
-  matchObject(t, late.got, [{ data: "two", stream: { index: 3, textOffset: 4 } }]);
-  t.same(next.got, []);
+  matchObject(t, late.events, [{ data: "two", stream: { index: 3, textOffset: 4 } }]);
+  t.same(next.events, []);
   produce(node, store.stream.add(STREAM_CONTENT, "!"));
-  matchObject(t, next.got, [{ data: "!", stream: { index: 4, textOffset: 7 } }]);
+  matchObject(t, next.events, [{ data: "!", stream: { index: 4, textOffset: 7 } }]);
 });
 
-t.test("what cannot be followed is refused, and leaves nothing behind", async (t) => {
-  const store = started();
-  const { followers } = world(store, 1);
-  const refused = (given: Partial<FollowTarget>, code: string) =>
-    t.rejects(follow(followers, given), { code });
+t.test("a refused follower is not added and leaves no subscription", async (t) => {
+  const store = storeWithStream();
+  const { followers } = createFollowers(store, 1);
+  const refused = (changes: Partial<FollowTarget>, code: string) =>
+    t.rejects(follow(followers, changes), { code });
   await refused({ clientMsgNo: "other" }, "stream_unknown");
   await refused({ fromIndex: 3 }, "bad_request");
   await refused({ view: { channel: group("a@b"), uid: undefined } }, "bad_id");
@@ -86,83 +86,86 @@ t.test("what cannot be followed is refused, and leaves nothing behind", async (t
   await refused({}, "overloaded");
   reading.following?.stop();
   reading.following?.stop();
-  await t.resolves(follow(followers), "the place is free again");
+  await t.resolves(follow(followers), "a stopped follower makes room for another one");
   await refused({}, "overloaded");
 });
 
-t.test("a stopped follower gets nothing more and is not told of an end", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("a stopped follower gets no more events and no end", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const reading = await follow(node.followers);
   await turn();
   reading.following?.stop();
   produce(node, store.stream.add(STREAM_END, "", "closed"));
   reading.following?.resume();
   await turn();
-  t.same([reading.got.length, reading.ends], [2, 0]);
+  t.same([reading.events.length, reading.ends], [2, 0]);
   t.same([...store.listening], []);
 });
 
-t.test("a follower that stops in the middle of what it is given gets no more", async (t) => {
-  const store = started();
-  const { followers } = world(store);
-  const got: ChannelEvent[] = [];
+t.test("a follower that stops while events are pushed gets no more of them", async (t) => {
+  const store = storeWithStream();
+  const { followers } = createFollowers(store);
+  const events: ChannelEvent[] = [];
   const following = await followers.follow(
     { view: VIEW, clientMsgNo: "answer", fromIndex: 0 },
     {
       push(event) {
-        got.push(event);
+        events.push(event);
         following.stop();
         return true;
       },
-      ended: () => t.fail("not the end"),
+      ended: () => t.fail("a stopped follower gets no end"),
     },
   );
   await turn();
-  t.equal(got.length, 1);
+  t.equal(events.length, 1);
   t.same([...store.listening], []);
 });
 
-t.test("a paused follower costs no reads, and gets what it missed merged", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("a paused follower causes no reads and later gets the missed content merged", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const reading = await follow(node.followers, { pauses: true });
   await turn();
-  t.same(indexes(reading), [0], "it takes one event at a time");
+  t.same(indexes(reading), [0], "the sink pauses after the first event");
   const readsBefore = store.reads;
   for (const word of ["two ", "three ", "four"])
     produce(node, store.stream.add(STREAM_CONTENT, word));
   await turn();
-  t.same([reading.got.length, store.reads], [1, readsBefore]);
+  t.same([reading.events.length, store.reads], [1, readsBefore]);
   reading.pauses = false;
   reading.following?.resume();
   await turn();
-  matchObject(t, reading.got.slice(1), [
+  matchObject(t, reading.events.slice(1), [
     { data: "one two three four", stream: { index: 1, nextIndex: 5 } },
   ]);
   produce(node, store.stream.add(STREAM_CONTENT, "!"));
-  t.equal(reading.got.length, 3, "live again");
+  t.equal(reading.events.length, 3, "events are pushed again");
 });
 
-t.test("an end that comes while a follower pauses is given when it goes on", async (t) => {
-  const store = started();
-  const node = world(store);
-  const reading = await follow(node.followers, { pauses: true });
-  await turn();
-  produce(node, store.stream.add(STREAM_END, "", "cancelled"));
-  await turn();
-  t.equal(reading.ends, 0);
-  for (let step = 0; step < 2; step++) {
-    reading.following?.resume();
+t.test(
+  "a follower that is paused at the end of the stream gets the end when it resumes",
+  async (t) => {
+    const store = storeWithStream();
+    const node = createFollowers(store);
+    const reading = await follow(node.followers, { pauses: true });
     await turn();
-  }
-  t.same(indexes(reading), [0, 1, 2]);
-  t.equal(reading.ends, 1);
-});
+    produce(node, store.stream.add(STREAM_END, "", "cancelled"));
+    await turn();
+    t.equal(reading.ends, 0);
+    for (let step = 0; step < 2; step++) {
+      reading.following?.resume();
+      await turn();
+    }
+    t.same(indexes(reading), [0, 1, 2]);
+    t.equal(reading.ends, 1);
+  },
+);
 
-t.test("events that come during a slow read are not lost and not doubled", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("events that are published during a slow read are pushed exactly once", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const reading = await follow(node.followers);
   await turn();
   reading.pauses = true;
@@ -174,79 +177,83 @@ t.test("events that come during a slow read are not lost and not doubled", async
   produce(node, store.stream.add(STREAM_CONTENT, "four"));
   store.release();
   await turn();
-  t.equal(store.heldCount, 1, "it reads again, the first read did not show them");
+  t.equal(
+    store.heldCount,
+    1,
+    "the store is read again, because the first read lacks the new events",
+  );
   store.release();
   await turn();
   const reader = new ModelReader();
-  for (const event of reading.got) reader.take(event);
+  for (const event of reading.events) reader.apply(event);
   t.equal(reader.text, "one two three four");
   t.equal(reader.index, 5);
 });
 
-t.test("an event that never came is read from the store", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("an event that was not received is read from the store", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const reading = await follow(node.followers);
   await turn();
   store.stream.add(STREAM_CONTENT, "lost ");
   produce(node, store.stream.add(STREAM_CONTENT, "heard"));
   await turn();
-  matchObject(t, reading.got.at(-1), {
+  matchObject(t, reading.events.at(-1), {
     data: "lost heard",
     stream: { nextIndex: 4 },
   });
 });
 
-t.test("events of other streams and channels are not its own", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("a follower gets no events of other streams and channels", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const reading = await follow(node.followers);
   await turn();
   const event = store.stream.add(STREAM_CONTENT, "x");
-  const { stream: _, ...told } = event;
+  const { stream: _, ...fields } = event;
   produce(node, { ...event, clientMsgNo: "other" });
   produce(node, { ...event, key: "2:other" });
-  produce(node, { ...told, stream: undefined });
+  produce(node, { ...fields, stream: undefined });
   node.followers.onEvent({ kind: "presence", uid: "alice" });
   await turn();
-  t.equal(reading.got.length, 2);
+  t.equal(reading.events.length, 2);
   produce(node, event);
   produce(node, event);
-  t.equal(reading.got.length, 3, "and a repeat is none");
+  t.equal(reading.events.length, 3, "a repeated event is pushed once");
 });
 
-t.test("a stream that vanishes ends its followers", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("a follower ends when the stream is no longer stored", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const reading = await follow(node.followers, { pauses: true });
   await turn();
   store.isGone = true;
   reading.following?.resume();
   await turn();
-  t.same([reading.got.length, reading.ends], [1, 1]);
-  t.same(node.problems, []);
+  t.same([reading.events.length, reading.ends], [1, 1]);
+  t.same(node.errors, []);
 });
 
-t.test("a read that fails ends the follower and is reported", async (t) => {
-  const store = started();
-  const node = world(store);
+t.test("a failed read ends the follower and is reported", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
   const reading = await follow(node.followers, { pauses: true });
   await turn();
   store.failure = new Error("no store");
   reading.following?.resume();
   await turn();
   t.equal(reading.ends, 1);
-  matchObject(t, node.problems, [{ message: "no store" }]);
+  matchObject(t, node.errors, [{ message: "no store" }]);
   t.same([...store.listening], []);
 });
 
-t.test("closing ends everybody once and refuses who is just coming in", async (t) => {
-  const store = started();
-  const node = world(store, 2);
+t.test("closing ends every follower once and refuses those that are being added", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store, 2);
   const reading = await follow(node.followers);
   await turn();
   store.holds = true;
-  const coming = t.rejects(follow(node.followers), { code: "unavailable" });
+  const refused = t.rejects(follow(node.followers), { code: "unavailable" });
   await turn();
   for (let times = 0; times < 2; times++) node.followers.close();
   store.holds = false;
@@ -254,40 +261,43 @@ t.test("closing ends everybody once and refuses who is just coming in", async (t
     store.release();
     await turn();
   }
-  await coming;
+  await refused;
   t.equal(reading.ends, 1);
   t.same([...store.listening], []);
   for (let place = 0; place < 2; place++) await follow(node.followers);
   await t.rejects(follow(node.followers), { code: "overloaded" });
 });
 
-t.test("a user's followers listen to the user's topic, in any channel of theirs", async (t) => {
-  const store = started();
-  const { followers } = world(store);
+t.test("followers in a personal channel listen to the topic of their user", async (t) => {
+  const store = storeWithStream();
+  const { followers } = createFollowers(store);
   const view = { channel: person("bot"), uid: "alice" };
-  const one = await follow(followers, { view });
-  const other = await follow(followers, { view });
+  const first = await follow(followers, { view });
+  const second = await follow(followers, { view });
   t.same([...store.listening], ["u:alice"]);
-  one.following?.stop();
+  first.following?.stop();
   t.same([...store.listening], ["u:alice"]);
-  other.following?.stop();
+  second.following?.stop();
   t.same([...store.listening], []);
 });
 
-t.test("random readers of random streams: every index once and in order, text equal", async (t) => {
-  for (let round = 0; round < 60; round++) await randomRound(t, new Random(SEED + round), round);
-  t.pass(`seed ${SEED}`);
-});
+t.test(
+  "random followers of random streams get every index once, in order, and the whole text",
+  async (t) => {
+    for (let round = 0; round < 60; round++) await randomRound(t, new Random(SEED + round), round);
+    t.pass(`seed ${SEED}`);
+  },
+);
 
 /**
- * One stream, some readers that come, pause and go on at random, reads held and let go in any
- * order, some events lost on the way.
+ * Runs a random stream with followers that join, pause and resume at random. Reads of the store are
+ * delayed and finish in any order, and some events are not received.
  */
 async function randomRound(t: Test, random: Random, round: number) {
   const store = new HeldStore();
-  const node = world(store);
+  const node = createFollowers(store);
   const readings: Promise<Reading>[] = [];
-  const known: Reading[] = [];
+  const joined: Reading[] = [];
   const starts = new Map<Reading, number>();
   store.stream.grow(random);
   const total = 20 + random.below(40);
@@ -296,18 +306,18 @@ async function randomRound(t: Test, random: Random, round: number) {
     const step = random.below(8);
     if (step === 0 && readings.length < 6) {
       const fromIndex = random.below(store.stream.events.length + 1);
-      const coming = follow(node.followers, { fromIndex });
-      readings.push(coming);
-      void coming.then((reading) => {
-        known.push(reading);
+      const joining = follow(node.followers, { fromIndex });
+      readings.push(joining);
+      void joining.then((reading) => {
+        joined.push(reading);
         starts.set(reading, fromIndex);
       });
     } else if (step < 5) {
       const event = store.stream.grow(random);
       if (random.below(10) > 0) produce(node, event);
     } else if (step === 5) store.release(random.below(store.heldCount + 1));
-    else if (known.length > 0) {
-      const reading = random.pick(known);
+    else if (joined.length > 0) {
+      const reading = random.pick(joined);
       reading.pauses = random.flip();
       reading.following?.resume();
     }
@@ -328,11 +338,11 @@ async function randomRound(t: Test, random: Random, round: number) {
     const from = starts.get(reading) ?? 0;
     const before = store.stream.text.slice(0, store.stream.offsetOf(from));
     const reader = new ModelReader(from, before);
-    for (const event of reading.got) reader.take(event);
-    t.equal(reader.text, store.stream.text, `round ${round}`);
+    for (const event of reading.events) reader.apply(event);
+    t.equal(reader.text, store.stream.text, `the text is complete in round ${round}`);
     t.equal(reader.index, store.stream.events.length);
     t.equal(reading.ends, 1);
   }
   t.same([...store.listening], []);
-  t.same(node.problems, []);
+  t.same(node.errors, []);
 }

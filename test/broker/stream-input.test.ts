@@ -1,5 +1,4 @@
-// What an event must be before anything is asked of the store, and in which order a producer hears
-// what is wrong.
+// The checks of an event before the store is called, and which error is reported first.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, TOOL_CALL_EVENTS } from "../../src/broker/model.ts";
@@ -9,7 +8,7 @@ import { group } from "./node-names.ts";
 
 const MAX_BYTES = 100;
 
-const input = (given: Partial<EventInput> = {}): EventInput => ({
+const input = (changes: Partial<EventInput> = {}): EventInput => ({
   channel: group("g"),
   fromUid: "alice",
   clientMsgNo: "n1",
@@ -18,20 +17,21 @@ const input = (given: Partial<EventInput> = {}): EventInput => ({
   data: "text",
   timestampMs: undefined,
   force: false,
-  ...given,
+  ...changes,
 });
 
-function codeOf(given: Partial<EventInput>): string {
+/** Returns the class of an event, or the error code if it is not valid. */
+function resultOf(changes: Partial<EventInput>): string {
   try {
-    return classify(input(given), MAX_BYTES);
+    return classify(input(changes), MAX_BYTES);
   } catch (error) {
     if (error instanceof BrokerError) return error.code;
     throw error;
   }
 }
 
-t.test("every specified type has its class, any other name is the caller's own", async (t) => {
-  for (const [type, found] of [
+t.test("every specified event type has its class, and other types are custom events", async (t) => {
+  for (const [type, eventClass] of [
     ["___TextMessageStart", "stream"],
     ["___TextMessageContent", "stream"],
     ["___TextMessageEnd", "stream"],
@@ -44,11 +44,11 @@ t.test("every specified type has its class, any other name is the caller's own",
     ["order.paid", "custom"],
     ["x___TextMessageStart", "custom"],
   ] as const)
-    t.equal(codeOf({ type }), found, type);
+    t.equal(resultOf({ type }), eventClass, type);
   t.equal(TOOL_CALL_EVENTS.size, 4);
 });
 
-t.test("a reserved type outside the table is refused", async (t) => {
+t.test("a reserved type that is not specified is refused", async (t) => {
   for (const type of [
     "___",
     "____system",
@@ -56,21 +56,21 @@ t.test("a reserved type outside the table is refused", async (t) => {
     "___toolCallStart",
     "___TextMessageContent ",
   ])
-    t.equal(codeOf({ type }), "bad_request", type);
+    t.equal(resultOf({ type }), "bad_request", type);
 });
 
-t.test("the empty type is told before anything else that is wrong", async (t) => {
-  const all = {
+t.test("an empty type is reported before other errors", async (t) => {
+  const invalid = {
     clientMsgNo: "",
     channel: group("a@b"),
     fromUid: "c#d",
     data: "x".repeat(MAX_BYTES + 1),
   };
-  t.equal(codeOf({ ...all, type: "" }), "event_type_empty");
-  t.equal(codeOf({ ...all, type: "___X" }), "bad_request");
+  t.equal(resultOf({ ...invalid, type: "" }), "event_type_empty");
+  t.equal(resultOf({ ...invalid, type: "___X" }), "bad_request");
 });
 
-t.test("each field has its bounds", async (t) => {
+t.test("every field rejects values outside its limits", async (t) => {
   const label = "x".repeat(129);
   const cases: readonly (readonly [Partial<EventInput>, string])[] = [
     [{ clientMsgNo: "" }, "bad_request"],
@@ -89,19 +89,19 @@ t.test("each field has its bounds", async (t) => {
     [{ data: "" }, "stream"],
     [{ data: "half \udc00" }, "bad_request"],
   ];
-  for (const [given, found] of cases)
-    t.equal(codeOf(given), found, JSON.stringify(given).slice(0, 60));
+  for (const [changes, expected] of cases)
+    t.equal(resultOf(changes), expected, JSON.stringify(changes).slice(0, 60));
 });
 
-t.test("data is counted in bytes of UTF-8", async (t) => {
-  t.equal(codeOf({ data: "x".repeat(MAX_BYTES) }), "stream");
-  t.equal(codeOf({ data: "x".repeat(MAX_BYTES + 1) }), "too_large");
-  t.equal(codeOf({ data: "中".repeat(33) }), "stream");
-  t.equal(codeOf({ data: "中".repeat(34) }), "too_large");
-  t.equal(codeOf({ type: "custom", data: "中".repeat(34) }), "too_large");
+t.test("the size of data is measured in bytes of UTF-8", async (t) => {
+  t.equal(resultOf({ data: "x".repeat(MAX_BYTES) }), "stream");
+  t.equal(resultOf({ data: "x".repeat(MAX_BYTES + 1) }), "too_large");
+  t.equal(resultOf({ data: "中".repeat(33) }), "stream");
+  t.equal(resultOf({ data: "中".repeat(34) }), "too_large");
+  t.equal(resultOf({ type: "custom", data: "中".repeat(34) }), "too_large");
 });
 
-t.test("a stream is named by a channel and a client_msg_no", async (t) => {
+t.test("the name of a stream must have a valid channel and client_msg_no", async (t) => {
   t.doesNotThrow(() => assertStreamName(group("g"), "n1"));
   t.throws(() => assertStreamName(group("g@"), "n1"), { code: "bad_id" });
   t.throws(() => assertStreamName(group("g"), ""), { code: "bad_request" });

@@ -1,5 +1,5 @@
-// A stream as a plain list of events, and random ones of it: what the tests of pieces and followers
-// hold the real thing against.
+// A model of streams for tests: a stream as a list of events, random streams, and a reader that
+// checks the events it gets.
 
 import {
   type ChannelEvent,
@@ -15,6 +15,7 @@ import {
 import type { Random } from "../support/random.ts";
 import { group } from "./node-names.ts";
 
+/** Time at which the streams start. */
 export const STARTED_MS = Date.UTC(2026, 0, 1);
 const CHANNEL = group("g");
 const NAMES = {
@@ -24,12 +25,12 @@ const NAMES = {
   clientMsgNo: "answer",
 } as const;
 
-/** An event of a stream, with its place. */
+/** An event that belongs to a stream. */
 export type PlacedEvent = ChannelEvent & {
   readonly stream: NonNullable<ChannelEvent["stream"]>;
 };
 
-/** Adds events one by one and can tell how it stood after any of them. */
+/** A stream that keeps all its events and can return the snapshot after any of them. */
 export class ModelStream {
   readonly events: PlacedEvent[] = [];
   readonly messageSeq: number;
@@ -62,12 +63,12 @@ export class ModelStream {
     return event;
   }
 
-  /** UTF-16 units of text before the event at `index`. */
+  /** Returns the length of the text before the event at `index`, in UTF-16 units. */
   offsetOf(index: number): number {
     return this.events[index]?.stream.textOffset ?? this.text.length;
   }
 
-  /** As it stood after its first `count` events. */
+  /** Returns the snapshot of the stream after its first `count` events. */
   snapshot(count = this.events.length): StreamSnapshot {
     const shown = this.events.slice(0, count);
     const last = shown.at(-1);
@@ -89,23 +90,21 @@ export class ModelStream {
     };
   }
 
-  /**
-   * One more event that may follow: a start first, then content (now and then empty) and tool
-   * calls.
-   */
+  /** Adds a random event: first a start, then content (sometimes empty) and tool calls. */
   grow(random: Random): PlacedEvent {
     if (this.events.length === 0) return this.add(STREAM_START, random.text(9));
     if (random.below(4) > 0) return this.add(STREAM_CONTENT, random.text(12));
     return this.add(random.pick([...TOOL_CALL_EVENTS]), random.text(9));
   }
 
+  /** Adds a random end. */
   end(random: Random): PlacedEvent {
-    const ways = ["closed", "cancelled", "interrupted"] as const;
-    return this.add(STREAM_END, random.text(5), random.pick(ways));
+    const states = ["closed", "cancelled", "interrupted"] as const;
+    return this.add(STREAM_END, random.text(5), random.pick(states));
   }
 }
 
-/** A stream of up to `maxEvents` events, ended or not. */
+/** Returns a random stream of up to `maxEvents` events, which may have ended. */
 export function randomStream(random: Random, maxEvents: number): ModelStream {
   const stream = new ModelStream();
   const count = 1 + random.below(maxEvents);
@@ -115,8 +114,8 @@ export function randomStream(random: Random, maxEvents: number): ModelStream {
 }
 
 /**
- * What a reader makes of the events it got. Throws on a gap, a repeat, or text that is not where it
- * should be.
+ * A reader of a stream that collects the text and tool calls of the events it gets. Throws if an
+ * event is missing, repeated or misplaced.
  */
 export class ModelReader {
   text: string;
@@ -131,23 +130,24 @@ export class ModelReader {
     this.text = text;
   }
 
-  take(event: ChannelEvent): void {
+  /** Adds an event. */
+  apply(event: ChannelEvent): void {
     const { stream: place, type, data } = event;
-    if (place === undefined) throw new Error("not of a stream");
+    if (place === undefined) throw new Error("the event has no place in a stream");
     const at = `${type} ${place.index}-${place.nextIndex}`;
-    if (this.state !== "active") throw new Error(`${at} after the end`);
-    if (place.index !== this.index) throw new Error(`${at}, expected ${this.index}`);
+    if (this.state !== "active") throw new Error(`${at} comes after the end`);
+    if (place.index !== this.index) throw new Error(`${at} is not at index ${this.index}`);
     if (place.textOffset !== this.text.length)
-      throw new Error(`${at} at offset ${place.textOffset}`);
-    if (place.nextIndex <= place.index) throw new Error(`${at} goes nowhere`);
+      throw new Error(`${at} is at the wrong offset ${place.textOffset}`);
+    if (place.nextIndex <= place.index) throw new Error(`${at} has no length`);
     if (type !== STREAM_CONTENT && place.nextIndex !== place.index + 1)
-      throw new Error(`${at} hides events`);
+      throw new Error(`${at} merges events that are not content`);
     if (type === STREAM_START) this.startData = data;
     else if (type === STREAM_CONTENT) this.text += data;
     else if (type === STREAM_END) this.endData = data;
     else this.notes.push(event);
     if ((place.state !== "active") !== (type === STREAM_END))
-      throw new Error(`${at} says ${place.state}`);
+      throw new Error(`${at} has the wrong state ${place.state}`);
     this.state = place.state;
     this.index = place.nextIndex;
   }

@@ -1,4 +1,4 @@
-// A snapshot cut at any cursor gives back exactly what was put in behind it.
+// The events that are built from a snapshot, for readers at any position.
 
 import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
 import { cursorAfter, eventsFrom, restOf } from "../../src/broker/stream-pieces.ts";
@@ -15,18 +15,18 @@ import {
 
 const SEED = Number(process.env.SEED ?? 20_260_101);
 
-/** What a reader at `from` of the stream's first `count` events has in the end. */
+/** Returns a reader that started at index `from` and got the events up to `count`. */
 function read(stream: ModelStream, from: number, count: number): ModelReader {
   const snapshot = stream.snapshot(count);
   const textOffset = stream.offsetOf(from);
   const reader = new ModelReader(from, stream.text.slice(0, textOffset));
   const events = eventsFrom(snapshot, { index: from, textOffset });
-  for (const event of events) reader.take(event);
+  for (const event of events) reader.apply(event);
   return reader;
 }
 
 t.test(
-  "every cut of every random stream gives the same text, notes, ends and indexes",
+  "readers at any position of random streams get the same text, tool calls, ends and indexes",
   async (t) => {
     const random = new Random(SEED);
     let cuts = 0;
@@ -37,21 +37,21 @@ t.test(
         const from = random.below(count + 1);
         const snapshot = stream.snapshot(count);
         const reader = read(stream, from, count);
-        const wanted = snapshot.notes.filter(({ index }) => index >= from);
-        const problem = [
+        const expectedNotes = snapshot.notes.filter(({ index }) => index >= from);
+        const differences = [
           reader.text === snapshot.text || "text",
           reader.index === Math.max(from, snapshot.nextIndex) || "index",
           reader.state === (from < count ? snapshot.state : "active") || "state",
           from > 0 || count === 0 || reader.startData === snapshot.startData,
           from === count || reader.endData === snapshot.endData || "end data",
-          JSON.stringify(reader.notes.map(noteOf)) === JSON.stringify(wanted),
+          JSON.stringify(reader.notes.map(noteOf)) === JSON.stringify(expectedNotes),
         ].filter((holds) => holds !== true);
-        if (problem.length > 0)
-          t.fail(`seed ${SEED} round ${round} ${from}..${count}`, { problem });
+        if (differences.length > 0)
+          t.fail(`seed ${SEED} round ${round} ${from}..${count}`, { differences });
         cuts += 1;
       }
     }
-    t.ok(cuts > 2000, `${cuts} cuts, seed ${SEED}`);
+    t.ok(cuts > 2000, `${cuts} positions were compared with seed ${SEED}`);
   },
 );
 
@@ -61,7 +61,7 @@ function noteOf(event: ModelReader["notes"][number]) {
   return { eventId, type, data, timestampMs, index, textOffset };
 }
 
-t.test("neighbouring content comes as one event, each run once", async (t) => {
+t.test("consecutive content is merged into one event", async (t) => {
   const random = new Random(SEED + 1);
   for (let round = 0; round < 100; round++) {
     const stream = randomStream(random, 40);
@@ -73,7 +73,7 @@ t.test("neighbouring content comes as one event, each run once", async (t) => {
   }
 });
 
-t.test("a reader that has everything gets nothing", async (t) => {
+t.test("a reader that has all events gets none", async (t) => {
   const stream = new ModelStream();
   t.same(eventsFrom(stream.snapshot(0), { index: 0, textOffset: 0 }), []);
   stream.add(STREAM_START, "meta");
@@ -84,7 +84,7 @@ t.test("a reader that has everything gets nothing", async (t) => {
   t.same(eventsFrom(stream.snapshot(), { index: 3, textOffset: 4 }), []);
 });
 
-t.test("content without text still moves the index", async (t) => {
+t.test("content without text advances the index", async (t) => {
   const stream = new ModelStream();
   stream.add(STREAM_START, "");
   stream.add(STREAM_CONTENT, "");
@@ -97,7 +97,7 @@ t.test("content without text still moves the index", async (t) => {
   matchObject(t, event, { data: "", stream: { index: 1, nextIndex: 3 } });
 });
 
-t.test("pieces name their stream and carry the time it began", async (t) => {
+t.test("events have the names of their stream and the time of its start", async (t) => {
   const stream = new ModelStream(42);
   stream.add(STREAM_START, "meta");
   const note = stream.add("___ToolCallStart", "search");
@@ -111,10 +111,10 @@ t.test("pieces name their stream and carry the time it began", async (t) => {
     timestampMs: STARTED_MS,
     stream: { messageSeq: 42, index: 0, nextIndex: 1, textOffset: 0 },
   });
-  t.same(tool, note, "a tool call comes back as it was");
+  t.same(tool, note, "a tool call is returned unchanged");
 });
 
-t.test("following event by event ends where the snapshot ends", async (t) => {
+t.test("the cursor after the last event is at the end of the snapshot", async (t) => {
   const random = new Random(SEED + 2);
   for (let round = 0; round < 50; round++) {
     const stream = randomStream(random, 30);
@@ -130,7 +130,7 @@ t.test("following event by event ends where the snapshot ends", async (t) => {
   }
 });
 
-t.test("a reader gets the rest of merged content that it has in part", async (t) => {
+t.test("a reader that has a part of merged content gets the remaining part", async (t) => {
   const random = new Random(SEED + 3);
   for (let round = 0; round < 50; round++) {
     const stream = randomStream(random, 30);
@@ -138,11 +138,11 @@ t.test("a reader gets the rest of merged content that it has in part", async (t)
     const from = random.below(total);
     const cursor = { index: from, textOffset: stream.offsetOf(from) };
     const events = eventsFrom(stream.snapshot(total), cursor);
-    const has = from + random.below(total - from + 1);
-    const reader = { index: has, textOffset: stream.offsetOf(has) };
-    const rest = events.flatMap(
+    const readerIndex = from + random.below(total - from + 1);
+    const reader = { index: readerIndex, textOffset: stream.offsetOf(readerIndex) };
+    const remaining = events.flatMap(
       (event) => restOf(event, (event as PlacedEvent).stream, reader) ?? [],
     );
-    t.same(rest, eventsFrom(stream.snapshot(total), reader));
+    t.same(remaining, eventsFrom(stream.snapshot(total), reader));
   }
 });

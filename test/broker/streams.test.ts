@@ -1,5 +1,5 @@
-// Events of channels as use cases over the real store: what a producer hears, what is published in
-// which order, what is kept.
+// Posting events with the real store: the results for the producer, the published events and their
+// order, and what is stored.
 
 import { STREAM_END, STREAM_START, SYSTEM_UID } from "../../src/broker/model.ts";
 import type { EventInput } from "../../src/broker/streams.ts";
@@ -10,20 +10,22 @@ import { group, MAX_DATA_BYTES, person, rules } from "./node.ts";
 import { GROUP, nodeOfProducer, published, RANGE } from "./producer.ts";
 import { ModelReader } from "./stream-model.ts";
 
-t.test("a stream is answered, published in order with its places, and kept", async (t) => {
+t.test("the events of a stream are published in order with their places, and stored", async (t) => {
   const node = await nodeOfProducer(t);
   t.same(await node.start(), { state: "active" });
-  t.same(await node.say("one "), { state: "active" });
+  t.same(await node.append("one "), { state: "active" });
   t.same(await node.post("___ToolCallStart", "search"), { state: "active" });
-  t.same(await node.say("two"), { state: "active" });
+  t.same(await node.append("two"), { state: "active" });
   t.same(await node.post(STREAM_END, "bye"), { state: "closed" });
   const kinds = node.events.map(({ kind }) => kind);
   t.same(
     kinds.slice(2),
     ["message", "event", "event", "event", "event", "event"],
-    "behind the two memberships",
+    "the message and the events follow the two additions",
   );
-  const [message] = node.events.flatMap((one) => (one.kind === "message" ? [one.message] : []));
+  const [message] = node.events.flatMap((event) =>
+    event.kind === "message" ? [event.message] : [],
+  );
   matchObject(t, message, {
     ...{ messageSeq: 1, clientMsgNo: "n1", fromUid: "alice", expireS: 0 },
     channel: group("g"),
@@ -41,7 +43,7 @@ t.test("a stream is answered, published in order with its places, and kept", asy
       stream: { messageSeq: 1 },
     });
     t.equal(event.timestampMs, node.clock.nowMs);
-    reader.take(event);
+    reader.apply(event);
   }
   matchObject(t, reader, {
     text: "one two",
@@ -57,12 +59,12 @@ t.test("a stream is answered, published in order with its places, and kept", asy
   });
 });
 
-t.test("history shows the stream in its place, its text so far as a text message", async (t) => {
+t.test("history contains the message of a stream with its text so far", async (t) => {
   const node = await nodeOfProducer(t);
   const channel = group("g");
   await node.messages.send(textMessage({ channel }));
   await node.start();
-  await node.say("half");
+  await node.append("half");
   await node.messages.send(textMessage({ channel }));
   const page = async () => (await node.messages.history(GROUP, RANGE)).messages;
   const content = async () => JSON.parse(Buffer.from((await page())[1]?.payload ?? []).toString());
@@ -76,13 +78,13 @@ t.test("history shows the stream in its place, its text so far as a text message
     },
     { messageSeq: 3, stream: undefined },
   ]);
-  await node.say(" done");
+  await node.append(" done");
   await node.end();
   t.same(await content(), { type: 1, content: "half done" });
   matchObject(t, (await page())[1], { stream: { state: "closed", nextIndex: 4 } });
 });
 
-t.test("an absent sender is the system, in either kind of channel", async (t) => {
+t.test("an event without a sender comes from the system, in both types of channels", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start({ fromUid: "" });
   await node.start({ fromUid: "", channel: person("bob") });
@@ -94,26 +96,29 @@ t.test("an absent sender is the system, in either kind of channel", async (t) =>
   matchObject(t, await node.streams.read(view, "n1"), { state: "active" });
 });
 
-t.test("each step the state table does not have is refused with its own code", async (t) => {
-  const node = await nodeOfProducer(t);
-  await node.refused(node.say("x"), "stream_not_found");
-  await node.refused(node.end(), "stream_not_found");
-  await node.start();
-  await node.refused(node.start({ clientMsgNo: "n2" }), "stream_running");
-  await node.refused(node.say("x", { clientMsgNo: "n2" }), "stream_not_found");
-  await node.end();
-  await node.refused(node.say("x"), "stream_closed");
-  await node.refused(node.start(), "stream_closed");
-  t.same(await node.end(), { state: "closed" }, "an end again is a retry");
-  await node.refused(node.post(""), "event_type_empty");
-  await node.refused(node.post("___Other"), "bad_request");
-  t.equal(published(node).length, 2, "what was refused was not published");
-});
+t.test(
+  "events that the state of the stream does not allow are refused with their own codes",
+  async (t) => {
+    const node = await nodeOfProducer(t);
+    await node.refused(node.append("x"), "stream_not_found");
+    await node.refused(node.end(), "stream_not_found");
+    await node.start();
+    await node.refused(node.start({ clientMsgNo: "n2" }), "stream_running");
+    await node.refused(node.append("x", { clientMsgNo: "n2" }), "stream_not_found");
+    await node.end();
+    await node.refused(node.append("x"), "stream_closed");
+    await node.refused(node.start(), "stream_closed");
+    t.same(await node.end(), { state: "closed" }, "a second end is a retry");
+    await node.refused(node.post(""), "event_type_empty");
+    await node.refused(node.post("___Other"), "bad_request");
+    t.equal(published(node).length, 2, "refused events are not published");
+  },
+);
 
-t.test("a forced start ends the other stream first, and only a forced one", async (t) => {
+t.test("a start with force ends the other stream first, and its retry ends nothing", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start();
-  await node.say("kept");
+  await node.append("kept");
   t.same(await node.start({ clientMsgNo: "n2", force: true }), {
     state: "active",
   });
@@ -134,26 +139,26 @@ t.test("a forced start ends the other stream first, and only a forced one", asyn
     state: "cancelled",
     text: "kept",
   });
-  await node.refused(node.say("late"), "stream_closed");
+  await node.refused(node.append("late"), "stream_closed");
   t.same(
     await node.start({ clientMsgNo: "n2", force: true }),
     { state: "active" },
-    "a retry ends nothing",
+    "a retry does not end the stream",
   );
   matchObject(t, await node.streams.read(GROUP, "n2"), { state: "active" });
 });
 
-t.test("an event with the id of an earlier one is applied once", async (t) => {
+t.test("events with the same id are applied once", async (t) => {
   const node = await nodeOfProducer(t);
   for (let times = 0; times < 2; times++) {
     t.same(await node.start({ eventId: "e0" }), { state: "active" });
-    t.same(await node.say("once ", { eventId: "e1" }), { state: "active" });
+    t.same(await node.append("once ", { eventId: "e1" }), { state: "active" });
   }
-  const say = () => node.say("and once", { eventId: "e2" });
-  await Promise.all([say(), say(), say()]);
+  const append = () => node.append("and once", { eventId: "e2" });
+  await Promise.all([append(), append(), append()]);
   for (let times = 0; times < 2; times++)
     t.same(await node.end({ eventId: "e3" }), { state: "closed" });
-  t.same(await node.say("once ", { eventId: "e1" }), { state: "closed" });
+  t.same(await node.append("once ", { eventId: "e1" }), { state: "closed" });
   t.same(
     published(node).map(({ eventId }) => eventId),
     ["e0", "e1", "e2", "e3"],
@@ -161,11 +166,11 @@ t.test("an event with the id of an earlier one is applied once", async (t) => {
   matchObject(t, await node.streams.read(GROUP, "n1"), { text: "once and once" });
 });
 
-t.test("events without an id each count and get ids of their own", async (t) => {
+t.test("events without an id are all applied and get different ids", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start();
-  await node.say("a");
-  await node.say("a");
+  await node.append("a");
+  await node.append("a");
   await node.post("status", "{}");
   await node.post("status", "{}");
   matchObject(t, await node.streams.read(GROUP, "n1"), { text: "aa" });
@@ -174,32 +179,32 @@ t.test("events without an id each count and get ids of their own", async (t) => 
   t.notOk(ids.includes(""));
 });
 
-t.test("the producer's own time is kept", async (t) => {
+t.test("events keep the timestamp of their producer", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start({ timestampMs: 1_700_000_000_123 });
   await node.post("status", "", { timestampMs: 5 });
   matchObject(t, published(node), [{ timestampMs: 1_700_000_000_123 }, { timestampMs: 5 }]);
 });
 
-t.test("custom events and tool calls outside a stream are told and not kept", async (t) => {
+t.test("custom events, and tool calls outside a stream, are pushed and not stored", async (t) => {
   const node = await nodeOfProducer(t);
   t.same(await node.post("order.paid", '{"id":1}'), { state: undefined });
   t.same(await node.post("___ToolCallArgs", "{}"), { state: undefined });
   await node.start();
   await node.end();
   t.same(await node.post("___ToolCallEnd", "ok"), { state: "closed" });
-  const told = published(node).filter(({ stream }) => stream === undefined);
-  matchObject(t, told, [
+  const unstored = published(node).filter(({ stream }) => stream === undefined);
+  matchObject(t, unstored, [
     { type: "order.paid", data: '{"id":1}', key: "2:g", clientMsgNo: "n1" },
     { type: "___ToolCallArgs" },
     { type: "___ToolCallEnd" },
   ]);
   matchObject(t, await node.streams.read(GROUP, "n1"), { notes: [], nextIndex: 2 });
   const { headSeq } = await node.messages.history(GROUP, RANGE);
-  t.equal(headSeq, 1, "only the stream has a place");
+  t.equal(headSeq, 1, "only the stream has a seq");
 });
 
-t.test("a custom event leaves an active stream of its name as it is", async (t) => {
+t.test("a custom event does not change an active stream with the same client_msg_no", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start();
   t.same(await node.post("status", "thinking"), { state: undefined });
@@ -207,42 +212,45 @@ t.test("a custom event leaves an active stream of its name as it is", async (t) 
   matchObject(t, await node.streams.read(GROUP, "n1"), { nextIndex: 1 });
 });
 
-t.test("who may not send may not post, whatever the type", async (t) => {
+t.test("a user who may not send may not post events of any type", async (t) => {
   const node = await nodeOfProducer(t);
   const { channels, refused, post } = node;
   const types = [STREAM_START, "___ToolCallStart", "status"];
-  const all = async (code: string, given: Partial<EventInput> = {}) => {
-    for (const type of types) await refused(post(type, "", given), code);
+  const allRefused = async (code: string, changes: Partial<EventInput> = {}) => {
+    for (const type of types) await refused(post(type, "", changes), code);
   };
-  await all("not_subscriber", { fromUid: "eve" });
-  await all("not_subscriber", { channel: group("none") });
+  await allRefused("not_subscriber", { fromUid: "eve" });
+  await allRefused("not_subscriber", { channel: group("none") });
   await channels.update(group("g"), { sendBan: true });
-  await all("send_banned");
+  await allRefused("send_banned");
   await channels.update(group("g"), { ban: true });
-  await all("channel_banned");
+  await allRefused("channel_banned");
   t.same(published(node), []);
   await t.resolves(node.start({ fromUid: "" }), "the system is exempt");
   await channels.update(group("g"), { disband: true });
-  await all("channel_disbanded");
-  await refused(node.say("x", { fromUid: "" }), "channel_disbanded");
+  await allRefused("channel_disbanded");
+  await refused(node.append("x", { fromUid: "" }), "channel_disbanded");
   await channels.create(rules(person("bob")), ["carol"]);
-  await all("stranger_refused", { channel: person("bob") });
+  await allRefused("stranger_refused", { channel: person("bob") });
 });
 
-t.test("too much data in an event or a stream is refused, what was there stays", async (t) => {
-  const node = await nodeOfProducer(t, { maxStreamBytes: 3000 });
-  await node.refused(node.say("x".repeat(MAX_DATA_BYTES + 1)), "too_large");
-  await node.start();
-  const chunk = "x".repeat(MAX_DATA_BYTES);
-  let chunks = 0;
-  const fill = async () => {
-    for (; chunks < 10; chunks++) await node.say(chunk);
-  };
-  await node.refused(fill(), "too_large");
-  t.ok(chunks > 0 && chunks < 3, `${chunks} chunks`);
-  matchObject(t, await node.streams.read(GROUP, "n1"), {
-    state: "active",
-    text: chunk.repeat(chunks),
-  });
-  t.same(await node.end(), { state: "closed" }, "it can still be ended");
-});
+t.test(
+  "events beyond the size limit of an event or a stream are refused, and the stream stays unchanged",
+  async (t) => {
+    const node = await nodeOfProducer(t, { maxStreamBytes: 3000 });
+    await node.refused(node.append("x".repeat(MAX_DATA_BYTES + 1)), "too_large");
+    await node.start();
+    const chunk = "x".repeat(MAX_DATA_BYTES);
+    let chunks = 0;
+    const fill = async () => {
+      for (; chunks < 10; chunks++) await node.append(chunk);
+    };
+    await node.refused(fill(), "too_large");
+    t.ok(chunks > 0 && chunks < 3, `the stream has room for ${chunks} events`);
+    matchObject(t, await node.streams.read(GROUP, "n1"), {
+      state: "active",
+      text: chunk.repeat(chunks),
+    });
+    t.same(await node.end(), { state: "closed" }, "a full stream can still be ended");
+  },
+);

@@ -1,5 +1,5 @@
-// The token gate: attempts that came before the limit was reached are judged again in their turn.
-// At the class, where checks that take long can be held.
+// The token gate with many concurrent attempts. It is tested directly, because only here the checks
+// can be delayed.
 
 import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -9,12 +9,12 @@ import { t } from "../support/suite.ts";
 
 const LIMIT = 3;
 const CROWD = 100;
-/** Of one network: checks at once, and attempts that wait for a slow turn. */
+/** Maximum numbers of concurrent checks of a network, and of attempts that wait for a slow turn. */
 const [MAX_CHECKS, MAX_WAITING] = [32, 8];
 
-const isIn = async () => "in";
+const succeed = async () => "in";
 
-/** A gate whose wrong tokens are all checked for as long as the test wants. */
+/** Creates a gate on which the checks of wrong tokens wait for `release`. */
 function heldGate() {
   const gate = new TokenGate({
     throttle: new LocalThrottle(() => 0),
@@ -37,48 +37,45 @@ function heldGate() {
   return { attempt, crowd, release };
 }
 
-/** Of the crowd few were checked, and the others were held. */
-function fewAreChecked(t: Test, codes: readonly string[]): void {
-  const count = (code: string) => codes.filter((one) => one === code).length;
+/** Asserts that only a few of the attempts were checked, and the others were rate limited. */
+function assertFewChecked(t: Test, codes: readonly string[]): void {
+  const count = (code: string) => codes.filter((outcome) => outcome === code).length;
   const checked = count("unauthorized");
-  const most = LIMIT + MAX_CHECKS + MAX_WAITING;
-  t.ok(checked >= LIMIT && checked <= most, `${checked} were checked`);
-  t.equal(count("rate_limited"), CROWD - checked, "the others were held");
+  const maxChecked = LIMIT + MAX_CHECKS + MAX_WAITING;
+  t.ok(checked >= LIMIT && checked <= maxChecked, `${checked} attempts were checked`);
+  t.equal(count("rate_limited"), CROWD - checked, "the other attempts were rate limited");
 }
 
 t.test(
-  "of 100 wrong tokens under way at once at a limit of 3 no more than 43 are checked, and a known user does not wait for them",
+  "at most 43 of 100 concurrent wrong tokens are checked at a limit of 3, and a user that connected before does not wait",
   async (t) => {
     const { attempt, crowd, release } = heldGate();
-    t.equal(await attempt("known", isIn), "in");
+    t.equal(await attempt("known", succeed), "in");
     const guesses = crowd((at) => `victim${at}`);
-    t.equal(await attempt("known", isIn), "in", "while all others are held");
+    t.equal(await attempt("known", succeed), "in", "the user connects while all other checks wait");
     release();
-    fewAreChecked(t, await guesses);
+    assertFewChecked(t, await guesses);
   },
 );
 
 t.test(
-  "100 wrong tokens of a known user at once use up its own room, no more than 43 are checked",
+  "at most 43 of 100 concurrent wrong tokens of a user that connected before are checked",
   async (t) => {
     const { attempt, crowd, release } = heldGate();
-    t.equal(await attempt("known", isIn), "in");
+    t.equal(await attempt("known", succeed), "in");
     const guesses = crowd(() => "known");
     release();
-    fewAreChecked(t, await guesses);
+    assertFewChecked(t, await guesses);
   },
 );
 
-t.test(
-  "100 right tokens at once from one network are all accepted: attempts under way are no failures",
-  async (t) => {
-    const { attempt } = heldGate();
-    const all = Array.from({ length: CROWD }, (_, at) =>
-      attempt(`user${at}`, async () => {
-        await new Promise(setImmediate);
-        return "in";
-      }),
-    );
-    t.same(new Set(await Promise.all(all)), new Set(["in"]));
-  },
-);
+t.test("100 concurrent right tokens from one network are all accepted", async (t) => {
+  const { attempt } = heldGate();
+  const attempts = Array.from({ length: CROWD }, (_, at) =>
+    attempt(`user${at}`, async () => {
+      await new Promise(setImmediate);
+      return "in";
+    }),
+  );
+  t.same(new Set(await Promise.all(attempts)), new Set(["in"]));
+});

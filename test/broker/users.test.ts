@@ -1,4 +1,4 @@
-// Tokens, logging out and online status, as the backend sees users.
+// Registering tokens, logging devices out, and the online status of users.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import {
@@ -14,7 +14,7 @@ import { sessionsOf } from "../contract/cluster-fixture.ts";
 import { t } from "../support/suite.ts";
 import { startNode as start } from "./node.ts";
 
-/** Its events are those beside presence. */
+/** Starts a node whose events do not include presence. */
 async function startNode(t: Parameters<typeof start>[0]) {
   const node = await start(t);
   const events: ClusterEvent[] = [];
@@ -27,7 +27,8 @@ async function startNode(t: Parameters<typeof start>[0]) {
 const MAIN = { flag: 0, level: MAIN_DEVICE } as const;
 const SECONDARY = { flag: 0, level: SECONDARY_DEVICE } as const;
 
-function record(sessionId: string, kind: Partial<SessionRecord> = {}): SessionRecord {
+/** Returns the record of a main session of alice, with the given changes. */
+function record(sessionId: string, changes: Partial<SessionRecord> = {}): SessionRecord {
   return {
     sessionId,
     nodeId: "n1",
@@ -35,7 +36,7 @@ function record(sessionId: string, kind: Partial<SessionRecord> = {}): SessionRe
     deviceId: "",
     tokenTag: "",
     ...MAIN,
-    ...kind,
+    ...changes,
   };
 }
 
@@ -46,10 +47,10 @@ const ended = (sessionId: string, reason: string) => ({
   reason,
 });
 
-/** Told to who serves alice by the token that was. */
+/** Asks the nodes with sessions of alice to confirm them. */
 const CHANGED = { kind: "credential", uid: "alice" };
 
-t.test("a token is registered as its hash, per device flag", async (t) => {
+t.test("the hash of a token is stored for each device flag", async (t) => {
   const { users, store } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   await users.setToken({ uid: "alice", token: "two", ...SECONDARY, flag: 1 });
@@ -60,7 +61,7 @@ t.test("a token is registered as its hash, per device flag", async (t) => {
   t.equal(await store.device("alice", 2), undefined);
 });
 
-t.test("a changed token ends the flag's main sessions only", async (t) => {
+t.test("a changed token ends only the main sessions of the flag", async (t) => {
   const { users, events, store, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   for (const session of [
@@ -71,26 +72,29 @@ t.test("a changed token ends the flag's main sessions only", async (t) => {
   ])
     await directory.login(session);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
-  t.same(events.splice(0), [CHANGED], "an equal token ends nothing");
+  t.same(events.splice(0), [CHANGED], "an unchanged token ends no session");
   await users.setToken({ uid: "alice", token: "two", ...MAIN });
   t.same(events, [CHANGED, ended("main", "token_changed")]);
-  const left = await sessionsOf(store, "alice");
+  const remaining = await sessionsOf(store, "alice");
   t.same(
-    left.map(({ sessionId }) => sessionId),
+    remaining.map(({ sessionId }) => sessionId),
     ["secondary", "other-flag"],
   );
 });
 
-t.test("an equal token ends what a call that failed halfway left", async (t) => {
-  const { users, events, directory } = await startNode(t);
-  await users.setToken({ uid: "alice", token: "two", ...MAIN });
-  const left = record("left", { tokenTag: tokenTag(hashToken("one")) });
-  await directory.login(left);
-  await users.setToken({ uid: "alice", token: "two", ...MAIN });
-  t.same(events, [CHANGED, ended("left", "token_changed")]);
-});
+t.test(
+  "an unchanged token ends the sessions of an older token that a failed call left",
+  async (t) => {
+    const { users, events, directory } = await startNode(t);
+    await users.setToken({ uid: "alice", token: "two", ...MAIN });
+    const remaining = record("remaining", { tokenTag: tokenTag(hashToken("one")) });
+    await directory.login(remaining);
+    await users.setToken({ uid: "alice", token: "two", ...MAIN });
+    t.same(events, [CHANGED, ended("remaining", "token_changed")]);
+  },
+);
 
-t.test("a session that has the new token already stays", async (t) => {
+t.test("a session that already has the new token is not ended", async (t) => {
   const { users, events, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   const early = record("early", { tokenTag: tokenTag(hashToken("two")) });
@@ -99,14 +103,14 @@ t.test("a session that has the new token already stays", async (t) => {
   t.same(events, [CHANGED]);
 });
 
-t.test("a first token ends nothing", async (t) => {
+t.test("the first token of a device ends no session", async (t) => {
   const { users, events, directory } = await startNode(t);
   await directory.login(record("main"));
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   t.same(events, []);
 });
 
-t.test("a secondary device's changed token ends no session", async (t) => {
+t.test("a changed token of a secondary device ends no session", async (t) => {
   const { users, events, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...SECONDARY });
   await directory.login(record("secondary", SECONDARY));
@@ -114,15 +118,18 @@ t.test("a secondary device's changed token ends no session", async (t) => {
   t.same(events, [CHANGED]);
 });
 
-t.test("a main device that becomes secondary with a new token loses its sessions", async (t) => {
-  const { users, events, directory } = await startNode(t);
-  await users.setToken({ uid: "alice", token: "one", ...MAIN });
-  await directory.login(record("main"));
-  await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
-  t.same(events, [CHANGED, ended("main", "token_changed")]);
-});
+t.test(
+  "the main sessions of a device that becomes secondary with a new token are ended",
+  async (t) => {
+    const { users, events, directory } = await startNode(t);
+    await users.setToken({ uid: "alice", token: "one", ...MAIN });
+    await directory.login(record("main"));
+    await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
+    t.same(events, [CHANGED, ended("main", "token_changed")]);
+  },
+);
 
-t.test("a quit device's token is worthless and its sessions end", async (t) => {
+t.test("logging out a device invalidates its token and ends its sessions", async (t) => {
   const { users, events, store, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   for (const session of [
@@ -133,16 +140,16 @@ t.test("a quit device's token is worthless and its sessions end", async (t) => {
   ])
     await directory.login(session);
   await users.quitDevice("alice", [0, 2]);
-  const gone = ["app", "app-2", "desktop"];
-  t.same(events, [CHANGED, ...gone.map((one) => ended(one, "logged_out"))]);
+  const endedIds = ["app", "app-2", "desktop"];
+  t.same(events, [CHANGED, ...endedIds.map((id) => ended(id, "logged_out"))]);
   const device = await store.device("alice", 0);
-  t.equal(device?.level, MAIN_DEVICE, "the level is kept");
+  t.equal(device?.level, MAIN_DEVICE, "the device keeps its level");
   t.equal(device?.tokenHash.length, 0);
   t.equal((await store.device("alice", 2))?.tokenHash.length, 0);
-  t.equal(await store.device("alice", 1), undefined, "not one that was not named");
+  t.equal(await store.device("alice", 1), undefined, "devices of other flags are not changed");
 });
 
-t.test("the system neither registers nor quits", async (t) => {
+t.test("the system cannot register or log out a device", async (t) => {
   const { users } = await startNode(t);
   const system = { uid: SYSTEM_UID, token: "one", ...MAIN };
   await t.rejects(users.setToken(system), { code: "reserved_uid" });
@@ -153,7 +160,7 @@ t.test("the system neither registers nor quits", async (t) => {
   await t.rejects(users.quitDevice("", [0]), { code: "bad_id" });
 });
 
-t.test("online status answers per uid in order", async (t) => {
+t.test("online status has one record per uid, in order", async (t) => {
   const { users, directory } = await startNode(t);
   await directory.login(record("web", { flag: 1 }));
   t.same(await users.onlineStatus(["bob", "alice", "bob"]), [
@@ -164,32 +171,35 @@ t.test("online status answers per uid in order", async (t) => {
   t.same(await users.onlineStatus([]), []);
 });
 
-t.test("online status of no id rejects, and does not throw", async (t) => {
+t.test("online status of an invalid id is refused", async (t) => {
   const { users } = await startNode(t);
   await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
 });
 
-t.test("a call whose word cannot be sent is refused, and repeated does all", async (t) => {
-  const { store, cluster, events, directory } = await startNode(t);
-  let isAway = true;
-  const users = createUsers({
-    ...{ store, directory },
-    publisher: {
-      async announce(all) {
-        if (isAway) throw new BrokerError("unavailable");
-        await cluster.announce(all);
+t.test(
+  "a call whose notification cannot be sent fails, and a repeated call completes the change",
+  async (t) => {
+    const { store, cluster, events, directory } = await startNode(t);
+    let isUnreachable = true;
+    const users = createUsers({
+      ...{ store, directory },
+      publisher: {
+        async announce(events) {
+          if (isUnreachable) throw new BrokerError("unavailable");
+          await cluster.announce(events);
+        },
       },
-    },
-  });
-  await users.setToken({ uid: "alice", token: "one", ...MAIN });
-  await directory.login(record("main"));
-  const calls = [
-    () => users.setToken({ uid: "alice", token: "two", ...MAIN }),
-    () => users.quitDevice("alice", [0]),
-  ];
-  for (const call of calls) await t.rejects(call(), { code: "unavailable" });
-  t.same(events, []);
-  isAway = false;
-  await users.quitDevice("alice", [0]);
-  t.same(events, [CHANGED, ended("main", "logged_out")]);
-});
+    });
+    await users.setToken({ uid: "alice", token: "one", ...MAIN });
+    await directory.login(record("main"));
+    const calls = [
+      () => users.setToken({ uid: "alice", token: "two", ...MAIN }),
+      () => users.quitDevice("alice", [0]),
+    ];
+    for (const call of calls) await t.rejects(call(), { code: "unavailable" });
+    t.same(events, []);
+    isUnreachable = false;
+    await users.quitDevice("alice", [0]);
+    t.same(events, [CHANGED, ended("main", "logged_out")]);
+  },
+);
