@@ -1,4 +1,4 @@
-// Looks for the first message of a retry.
+// The search for the first message of a retry.
 
 import { join } from "node:path";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";

@@ -1,5 +1,5 @@
 // Conversations of the embedded store: random calls, restarts and crashes give the same results as
-// a plain model. And data of older builds.
+// a plain model, and data of older builds is read.
 
 import { join } from "node:path";
 import { open } from "lmdb";
@@ -37,7 +37,7 @@ class Pair {
   }
 
   get store(): EmbeddedStore {
-    if (this.#store === undefined) throw new Error("not open");
+    if (this.#store === undefined) throw new Error("the store is not open");
     return this.#store;
   }
 

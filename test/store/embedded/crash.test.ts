@@ -35,7 +35,7 @@ t.test(
       const clientMsgNos = messages.map((m) => m.clientMsgNo);
       t.equal(new Set(clientMsgNos).size, clientMsgNos.length, "no message is stored twice");
       const lost = [...seqs].filter(([seq, no]) => clientMsgNos[seq - 1] !== no);
-      t.same(lost, [], `none of ${seqs.size} acknowledged messages is lost`);
+      t.same(lost, [], `all ${seqs.size} acknowledged messages are stored`);
     }
     t.equal(acknowledged.size, 3);
   },
@@ -83,7 +83,7 @@ function chunks(count: number): string {
 const needsPrlimit = process.platform === "linux" ? {} : { skip: "prlimit is a Linux tool" };
 
 t.test(
-  "with a full disk, writes that do not fit are refused and leave no gap, and sends work again when there is space",
+  "on a full disk, writes that do not fit are refused and leave no gap, and sends work again once there is space",
   needsPrlimit,
   async (t) => {
     const path = testFolder(t);

@@ -64,7 +64,7 @@ t.test("a retry is recognised until its window ends, over several rotations", as
   t.ok((await store.append(draft(0))).duplicate, "the new message has a window of its own");
 });
 
-t.test("a number that is added during a rotation is found", async (t) => {
+t.test("a retry of a message that was sent during a rotation is recognised", async (t) => {
   let nowMs = 1_800_000_000_000;
   const gate = { isClosed: false, open() {} };
   const store = await openStore(t, testFolder(t), {
@@ -96,5 +96,5 @@ t.test("a number that is added during a rotation is found", async (t) => {
   t.ok((await store.append(draft(2))).duplicate);
   nowMs += 50_000;
   await store.checkpoint(); // the next rotation empties the previous filter
-  t.ok((await store.append(draft(2))).duplicate, "50 of the 100 seconds have passed");
+  t.ok((await store.append(draft(2))).duplicate, "a retry is recognised after 50 of 100 seconds");
 });

@@ -124,7 +124,11 @@ t.test("a command is deleted with its last copy", async (t) => {
   await again.appendCommand(commandOf({ recipients }));
   const seqs = recipients.map((uid) => again.acknowledgeCommands(uid, [2]));
   t.same(await Promise.all(seqs), [1, 1, 1]);
-  t.same(await sizesIn(t, path), [0, 0, 0, 3], "copies of one batch are removed at once");
+  t.same(
+    await sizesIn(t, path),
+    [0, 0, 0, 3],
+    "a command is deleted when all its copies are acknowledged in one batch",
+  );
 });
 
 t.test("a command is deleted when its last copy is dropped from a full inbox", async (t) => {
@@ -137,11 +141,7 @@ t.test("a command is deleted when its last copy is dropped from a full inbox", a
   t.same(await sizesIn(t, path), [2, 2, 2, 2]);
   const more = Array.from({ length: 9 }, () => store.appendCommand(both));
   await Promise.all(more);
-  t.same(
-    await sizesIn(t, path),
-    [2, 2, 4, 2],
-    "a batch of commands deletes those whose copies it drops",
-  );
+  t.same(await sizesIn(t, path), [2, 2, 4, 2], "commands whose copies a batch drops are deleted");
   t.same(await seqsOf(store, "carol"), [9, 10]);
   t.equal((await store.readInbox("bob", 0, ALL)).length, 2);
 });
@@ -245,7 +245,7 @@ t.test("a sender with too much in the queue is refused, and succeeds later", asy
   t.equal((await seqsOf(store, "bob")).length, stored + 1);
 });
 
-t.test("a call that fails does not affect the calls beside it", async (t) => {
+t.test("a failing call does not affect the other calls of its batch", async (t) => {
   const { path, store, reopen } = await setUp(t);
   await store.appendCommand(commandOf({ recipients: ["bad", "bob"] }));
   await store.close();
@@ -341,9 +341,9 @@ t.test(
     t.equal(ids.size, kept.length, "no command is stored twice");
     t.equal(new Set(ids.values()).size, kept.length, "no id is used twice");
     const lost = [...answered].filter(([no, id]) => ids.get(no) !== id);
-    t.same(lost, [], `none of ${answered.size} answered commands is lost`);
+    t.same(lost, [], `all ${answered.size} answered commands are stored`);
     const returned = remaining.filter((c) => acknowledged.has(c.inboxSeq));
-    t.same(returned, [], `none of ${acknowledged.size} acknowledged copies is returned`);
+    t.same(returned, [], `all ${acknowledged.size} acknowledged copies stay removed`);
     const odd = kept.filter((c) => c.inboxSeq % 2 === 1).length;
     t.equal(remaining.filter((c) => c.inboxSeq % 2 === 1).length, odd);
     for (const [no, messageId] of [...answered].slice(-50)) {

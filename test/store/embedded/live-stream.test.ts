@@ -30,7 +30,7 @@ async function sentBytes(store: EmbeddedStore): Promise<number> {
 }
 
 t.test(
-  "the bytes that a viewer is sent of a stream are limited for all kinds of events",
+  "a viewer is never sent more bytes of a stream than its limit, for all kinds of events",
   async (t) => {
     const maxStreamBytes = 20_000;
     const long = (at: number) => `${"呼".repeat(115)}${at}`;

@@ -74,7 +74,7 @@ t.test("records are found by seq regardless of their rows", async (t) => {
   t.same(
     keptRecords.map(({ bytes }) => seqOf(bytes)),
     [row.last],
-    "the records that a cut keeps",
+    "a cut keeps the records from the given seq on",
   );
 });
 

@@ -16,7 +16,7 @@ t.test(
       t.same(await Promise.all(Array.from({ length: 5 }, send)), Array(5));
       const codes = await Promise.all(Array.from({ length: 100 }, send));
       const refused = codes.filter((code) => code === "overloaded").length;
-      t.ok(refused >= 90 && refused < 100, `${refused} refused`);
+      t.ok(refused >= 90 && refused < 100, `${refused} sends are refused`);
       await store.checkpoint();
       const { messageSeq } = await store.append(draftOf({ payload }));
       t.equal(messageSeq, 105 - refused + 1, "the seqs have no gap");

@@ -14,7 +14,7 @@ import {
 } from "../../../src/store/embedded/engine/record.ts";
 import { t } from "../../support/suite.ts";
 
-/** Returns a seeded generator of integers from 0 to below `n`. */
+/** Returns a seeded generator of non-negative integers below `n`. */
 function randomFrom(seed: number): (n: number) => number {
   let state = seed;
   return (n) => {

@@ -175,7 +175,7 @@ t.test(
       t.equal((await store.append(numbered(2))).duplicate, false);
       await store.close();
       const again = await openStore(t, path);
-      t.same(await seqsIn(again), [1, 2], "the cut is final");
+      t.same(await seqsIn(again), [1, 2], "the lost messages stay lost after another restart");
     }
   },
 );
@@ -353,12 +353,12 @@ t.test("a database that is ahead of a shortened WAL assigns no seq twice", async
     t.equal((await again.append(numbered(4))).messageSeq, 4);
     await again.checkpoint();
     const later = await openStore(t, await crashedCopy(t, copy));
-    t.same(await seqsIn(later), [1, 2, 3, 4], `cut at ${end}`);
+    t.same(await seqsIn(later), [1, 2, 3, 4], `after a cut at byte ${end}`);
     t.equal((await later.append(numbered(5))).messageSeq, 5);
   }
 });
 
-t.test("own messages that the database has and the WAL lost stay read", async (t) => {
+t.test("a user's own messages that only the database still has stay read", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   const toBob = { id: "b", type: 1 } as const;

@@ -41,7 +41,7 @@ const STORY: readonly ((store: Store) => Promise<unknown>)[] = [
   post(STREAM_CONTENT, "go on", { clientMsgNo: "s4", eventId: "e" }),
 ];
 
-/** Reads everything that reads return. */
+/** Returns the results of all reads. */
 async function readEverything(store: Store) {
   const names = ["s", "s2", "s3", "s4"];
   const streams = await Promise.all(names.map((no) => store.stream(KEY, no)));
@@ -212,7 +212,7 @@ t.test("a WAL that skips events of a stream prevents a start", async (t) => {
 });
 
 t.test(
-  "the number of messages with a red dot is exact after a crash, wherever the head was stored",
+  "the count of messages with a red dot is exact after a crash, wherever the channel's head was stored",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, OPTIONS);

@@ -76,7 +76,7 @@ t.test("a step that throws writes nothing, and the other steps are not affected"
   t.equal(count(), 1);
 });
 
-t.test("a failed commit writes nothing and rejects", async (t) => {
+t.test("a failed commit writes nothing and rejects the call", async (t) => {
   const { tables, fail, count, put } = await openOwned(t);
   fail.commit = 1;
   await t.rejects(

@@ -33,7 +33,7 @@ function textsIn(folder: string): string[] {
     if (header.kind !== "ok") throw new Error(header.kind);
     const at = { from: header.size, salt: header.salt };
     const end = readFrames(bytes, at, (r) => texts.push(r.toString()));
-    if (end !== bytes.length) throw new Error(`garbage in ${name}`);
+    if (end !== bytes.length) throw new Error(`${name} has invalid data after its frames`);
   }
   return texts;
 }
@@ -44,7 +44,7 @@ function openWal(t: Test, over: { segmentBytes?: number; synced?: boolean } = {}
   const problems: Error[] = [];
   const lease = { isHeld: true };
   const assertWasHeld = () => {
-    if (!lease.isHeld) throw new Error("lost");
+    if (!lease.isHeld) throw new Error("the lease is lost");
   };
   const options = {
     folder,
