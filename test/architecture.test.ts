@@ -339,19 +339,22 @@ t.test(
   },
 );
 
-t.test("a file of the wrong form is reported", async (t) => {
-  const broken = readTexts({
-    "src/lib/a.ts": "export default 1;",
-    "src/lib/b.ts": "// x\nexport default function f() {}",
-    "src/lib/index.ts": "// x\nexport const a = 1;",
-    "src/lib/c.ts": '// x\nexport * from "./a.ts";',
-    "src/client/index.ts": '// x\nexport * from "../lib/a.ts";',
-    "src/main.ts": "#!/usr/bin/env node\n// x\nexport {};",
-  });
-  t.equal(formViolations(broken).length, 5);
-});
+t.test(
+  "a file without an opening comment, with a default export, or with nothing but re-exports is reported",
+  async (t) => {
+    const broken = readTexts({
+      "src/lib/a.ts": "export default 1;",
+      "src/lib/b.ts": "// x\nexport default function f() {}",
+      "src/lib/index.ts": "// x\nexport const a = 1;",
+      "src/lib/c.ts": '// x\nexport * from "./a.ts";',
+      "src/client/index.ts": '// x\nexport * from "../lib/a.ts";',
+      "src/main.ts": "#!/usr/bin/env node\n// x\nexport {};",
+    });
+    t.equal(formViolations(broken).length, 5);
+  },
+);
 
-t.test("a vague name is reported, except a parameter of a closure of one line", async (t) => {
+t.test("a vague name is reported, except for a parameter of a closure on one line", async (t) => {
   const files = readTexts({
     "src/lib/a.ts": [
       "class C {\n  #parts = 1;\n  #cursor = 2;\n}",

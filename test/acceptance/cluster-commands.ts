@@ -1,6 +1,6 @@
 // Sends commands while nodes and Redis fail. A backend repeats each command until it is answered,
-// and devices connected to any node receive and acknowledge the commands. The ledger records which
-// user was sent, was shown and acknowledged which command.
+// and devices connected to any node receive and acknowledge the commands. The ledger records the
+// commands that each user was sent, was shown and has acknowledged.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { textPayload } from "../support/broker.ts";

@@ -75,7 +75,7 @@ async function roleOf({ client }: Member): Promise<string> {
 async function until(condition: string, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + WAIT_MS;
   while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`${condition} did not happen in time`);
+    if (Date.now() > deadline) throw new Error(`timed out: ${condition}`);
     await pause(20);
   }
 }

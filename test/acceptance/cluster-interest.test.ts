@@ -17,7 +17,9 @@ const TIMEOUT_MS = 120_000;
 const MEMBERS = ["ann", "ben", "cat"];
 const STRANGER = "dan";
 const HALL = { channel_id: "hall", channel_type: 2 };
-/** Bytes allowed for other traffic: Redis' replies and the messages of nodes about themselves. */
+/**
+ * Bytes allowed for other traffic: Redis' replies and the nodes' messages about their own state.
+ */
 const OTHER_BYTES = 200_000;
 /** Bytes per second allowed for heartbeats. */
 const OTHER_BYTES_PER_S = 30_000;
@@ -135,7 +137,7 @@ for (const [from, sender] of [
   [0, "a node with a member"],
   [3, "a node without a member"],
 ] as const)
-  t.test(`a message to a group that ${sender} sends is published once`, async (t) => {
+  t.test(`a group message is published once if ${sender} sends it`, async (t) => {
     const receivers = ["ben", "cat"];
     const messageCost = await measureCost(from, { channel: HALL, receivers });
     t.comment(JSON.stringify(messageCost));

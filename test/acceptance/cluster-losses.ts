@@ -38,7 +38,7 @@ export function lossesOf({ acks, histories, shown }: Observations): Losses {
   for (const [key, { messages, throughSeq }] of histories) {
     errors.push(...faultsOf(key, messages));
     if (messages.length !== throughSeq)
-      errors.push(`${key}: ${messages.length} messages, head ${throughSeq}`);
+      errors.push(`${key}: history has ${messages.length} messages, but the head is ${throughSeq}`);
     for (const { messageId } of messages) ids.add(messageId);
   }
   const lost = acks.filter((ack) => !ack.noPersist && !ids.has(ack.messageId));

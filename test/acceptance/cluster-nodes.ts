@@ -9,7 +9,7 @@ import { freePort } from "../support/redis.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
 import type { JsonAnswer } from "./keep-alive.ts";
 
-/** A node without a heartbeat for this long counts as dead. */
+/** Time without a heartbeat after which a node counts as dead. */
 export const DEAD_AFTER_MS = 800;
 /** Timeout of a call whose caller tries another node afterwards. */
 const RETRY_TIMEOUT_MS = 1500;
@@ -27,7 +27,7 @@ const SETTINGS: Settings = {
   JINDOU_REDIS_TIMEOUT_MS: "1000",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
-/** Settings for tests without faults: time-outs so long that a busy machine causes no fault. */
+/** Settings for tests without faults. The time-outs are so long that a busy machine causes none. */
 export const CALM: Settings = {
   JINDOU_REDIS_TIMEOUT_MS: "10000",
   JINDOU_CLUSTER_DEAD_AFTER_MS: "20000",
@@ -200,8 +200,8 @@ export class ClusterNodes {
   }
 
   /**
-   * Resolves at once, because at least one node is always up. Callers that run on one broker wait
-   * here for its restart.
+   * Resolves at once, because at least one node is always up. The same callers also run on a single
+   * broker, and wait for its restart there.
    */
   async up(): Promise<void> {}
 

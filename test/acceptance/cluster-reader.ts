@@ -155,8 +155,8 @@ export class ClusterReader {
   }
 
   /**
-   * Passes everything the reader was shown to the checker. Every message sent must be acknowledged
-   * by then.
+   * Passes everything the reader was shown to the checker. Must be called after every message sent
+   * was acknowledged.
    */
   check(checker: HistoryChecker): void {
     this.#collect();
@@ -181,7 +181,8 @@ export class ClusterReader {
     const client = await connectNative(undefined, {
       ...{ uid, port, resume, streams, timeoutMs: CONNECT_MS },
     });
-    // Seqs of lost messages are reused: a seq above the head in CONNACK can be another message.
+    // The seqs of lost messages are reused. A seq above the head in CONNACK will belong to another
+    // message, so the reader must not count it as seen.
     for (const [at, { headSeq, status }] of client.connack.resume.entries()) {
       const channel = followed[at];
       if (channel === undefined || status !== "ok") continue;

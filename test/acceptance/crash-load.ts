@@ -21,9 +21,9 @@ import { STATIC_TOKEN, TOKEN } from "./crash-names.ts";
  */
 type Wire = (sending: SentMessage) => Promise<Acknowledgement | undefined>;
 
-/** Progress of the broker's end. */
+/** How far the broker's shutdown or kill has progressed. */
 export interface Shutdown {
-  /** True if the broker was signalled to end: calls may fail from now on. */
+  /** True if the broker was signalled to end, so that calls may fail. */
   isBegun: boolean;
   /** True if senders must stop. */
   isComplete: boolean;

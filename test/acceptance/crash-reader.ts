@@ -86,8 +86,8 @@ export class Follower {
   }
 
   /**
-   * Passes everything the reader was shown to the checker. Every message sent must be acknowledged
-   * by then.
+   * Passes everything the reader was shown to the checker. Must be called after every message sent
+   * was acknowledged.
    */
   check(checker: HistoryChecker): void {
     this.#collect();

@@ -1,4 +1,4 @@
-// A viewer that joins a stream late, disconnects, lags or asks for the stream ends up with exactly
+// A viewer that joins a stream late, disconnects, lags or requests the stream ends up with exactly
 // the stored and acknowledged text, also if the broker is killed meanwhile. JINDOU_TEST_VIEWERS and
 // JINDOU_TEST_CHUNKS set the size, JINDOU_TEST_SEED repeats a run.
 
@@ -45,11 +45,11 @@ const CHANNELS: readonly StreamChannel[] = [
 ];
 
 t.test(
-  `${VIEWERS} viewers that join late, drop, lag or ask end up with exactly the stored text`,
+  `${VIEWERS} viewers that join late, disconnect, lag or request the stream get exactly the stored text`,
   (t) => perform(t, SEED, []),
 );
 
-t.test("late and lagging viewers end up with the stored text even if the broker is killed", (t) =>
+t.test("late and lagging viewers get exactly the stored text even if the broker is killed", (t) =>
   perform(t, SEED + 1, [0.35, 0.7]),
 );
 

@@ -62,7 +62,7 @@ const FOLLOWED: ReadonlySet<Loss> = new Set([
 
 interface World {
   readonly nodes: ClusterNodes;
-  /** Connections to the servers of Redis. */
+  /** Connections to the Redis servers. */
   readonly redis: readonly Redis[];
   readonly random: Random;
 }

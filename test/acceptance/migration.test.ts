@@ -93,8 +93,8 @@ t.test(
     t.same(differing.slice(0, 3), [], "both stores hold the same data");
     t.equal(after.size, before.size);
 
-    const again = await launchBroker(t, settings);
-    const restarted = await again.ready();
+    const lastStart = await launchBroker(t, settings);
+    const restarted = await lastStart.ready();
     t.match(await resultOf(restarted), { status: "migrated", last_err: null });
   },
 );

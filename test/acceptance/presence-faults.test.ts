@@ -76,8 +76,8 @@ async function isOnline(node: ChildBroker, uid: string): Promise<boolean> {
   return body[0]?.online === 1;
 }
 
-const until = (what: string, holds: () => boolean | Promise<boolean>) =>
-  eventually(what, async () => holds());
+const until = (condition: string, holds: () => boolean | Promise<boolean>) =>
+  eventually(condition, async () => holds());
 
 t.test("the users of a killed node become offline, and watchers are pushed that", async (t) => {
   const dying = await spawnNode("dying");
@@ -133,7 +133,7 @@ t.test(
     t.equal((await stays.ping()).kind, "pong", "the session continues");
     const { code } = await kicked.closed;
     t.equal(code, CLOSE_REASONS.kicked.code, "the older login is ended");
-    t.equal(disconnectReasonOf(kicked), "kicked", "the older login gets the reason");
+    t.equal(disconnectReasonOf(kicked), "kicked", "the older login is ended as kicked");
     const { logged_out: loggedOut } = CLOSE_REASONS;
     t.equal((await loggedOutClient.closed).code, loggedOut.code, "the device that quit is ended");
     t.equal((await later.ping()).kind, "pong", "the newer login continues");

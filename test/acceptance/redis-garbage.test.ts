@@ -24,8 +24,8 @@ const SETTINGS = {
 };
 
 /**
- * Kinds of topics, by hash tag and part of the name: of a group, of a user, of the presence of a
- * watched user, and the node's own topic for marks.
+ * Kinds of topics, recognised by the hash tag and a part of the name: topics of groups, of users
+ * and of the presence of users, and the node's own topic for marks.
  */
 const TOPIC_KINDS = ["c:topic", "u:topic", "u:presence", "m:mark"];
 
@@ -295,15 +295,15 @@ function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
   ];
   for (let index = 0; index < 3; index++)
     for (const change of changes) yield (frame) => changed(frame, [index, change]);
-  // The next number together with an id of long ago or of days ahead. An id of about now would make
-  // a frame that any node may publish.
+  // The next publication number together with an id from long ago or from days ahead. With an id
+  // from about now, the frame could be a real one.
   for (const change of changes.slice(2))
     yield (frame) => changed(frame, [0, (value) => value + 1], [1, change]);
 }
 
 /**
- * Changes the numbers of a frame by their index. A number is 8 bytes that hold a positive integer
- * as a double.
+ * Changes some of the first three numbers in a frame, each named by its index. A number is 8 bytes
+ * that hold a positive integer as a double.
  */
 function changed(
   frame: Buffer,

@@ -199,7 +199,7 @@ const requestPresence = (client: NativeClient, times: number) =>
   Promise.all(range(1, times).map(() => codeOf(client.presence(UIDS))));
 
 t.test(
-  "a frame is charged by its work, and work for rows that do not exist is refunded [decisions: Rate]",
+  "a frame is charged for the work it causes, and work for rows that do not exist is refunded [decisions: Rate]",
   async (t) => {
     const alice = await limited.join(t, "alice");
     t.same(await requestPresence(alice, 6), [...range(1, 5).map(() => "ok"), "rate_limited"]);
@@ -300,7 +300,7 @@ t.test(
 );
 
 t.test(
-  "a frame over client.maxFrameBytes ends the connection unread, and a frame of that size is read [issue: Frame size limit]",
+  "a frame over client.maxFrameBytes ends the connection without being read, and a frame of exactly that size is read [issue: Frame size limit]",
   async (t) => {
     const small = await startWorld(t, {
       JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",

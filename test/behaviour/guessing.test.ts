@@ -1,6 +1,7 @@
-// Guessing of clients' tokens. A network that guesses is slowed down, on sockets and at /stream,
-// while valid tokens are served: at once from other networks and from the guesser's network for a
-// user who connected from there before, and slowly for others.
+// Guessing of clients' tokens. A network that guesses is slowed down, on sockets and at /stream.
+// Valid tokens are still served. They are served at once from other networks, and from the
+// guesser's network for users who connected from there before. Other users of the guesser's network
+// are served slowly.
 
 import { get } from "node:http";
 import { openNative } from "../support/native-client.ts";
@@ -65,7 +66,7 @@ function readStream({ uid, token, from }: Attempt) {
 const guess = (uid: string, from = GUESSER): Attempt => ({
   ...{ uid, token: "guess", from },
 });
-/** Returns how many tokens at most have been checked slowly since `startMs`. */
+/** Returns the maximum number of tokens that can have been checked slowly since `startMs`. */
 const maxSlowChecks = (startMs: number) => Math.ceil((performance.now() - startMs) / SLOW_MS) + 1;
 const valid = (uid: string, from: string): Attempt => ({
   ...{ uid, token: `token-${uid}`, from },
@@ -96,7 +97,7 @@ t.test(
       "a new user's valid token is served after waiting",
     );
     const own = await Promise.all(Array.from({ length: LIMIT }, () => connect(guess("known"))));
-    t.equal(own.length, LIMIT, "the user's own guesses are used up");
+    t.equal(own.length, LIMIT, "all guesses at the token of the known user are answered");
     const after = Array.from({ length: CROWD }, () => connect(guess("known")));
     const last = (await Promise.all(after)).map(({ code }) => code);
     t.ok(last.includes("rate_limited"), "guesses for a known user are refused as well");

@@ -58,7 +58,7 @@ for (const { name, frames } of sessions.filter(
   ({ name }) => name.startsWith("bare-") || name === "easysdk-ping",
 ))
   t.test(
-    `the captured session ${name} is answered as by WuKongIM's server, or with a clearer error`,
+    `the captured session ${name} gets the responses of WuKongIM's server, or clearer errors`,
     async (t) => {
       const expected =
         DIFFERING_RESPONSES[name] ??
@@ -81,7 +81,7 @@ for (const { name, frames } of sessions.filter(
     },
   );
 
-/** Connects the clients of the captured sessions in the same way as they did. */
+/** Connects the clients of the captured sessions in the same way as when they were captured. */
 async function replay(t: Test, target: World, names: readonly string[], level: 0 | 1 = 0) {
   const clients = [];
   for (const name of names) {
@@ -138,57 +138,60 @@ async function assertNotifications(
   t.same(sorted(received().map(comparable)), sorted(expected));
 }
 
-t.test("two captured clients of WuKongIM send to each other as on its server", async (t) => {
-  const captured = await startWorld(t);
-  const [g1, g2] = [group("g1"), group("g2")];
-  await captured.ok("/channel", { ...wire(g1), subscribers: ["ann", "ben"] });
-  await captured.ok("/channel", { ...wire(g2), subscribers: ["ben"] });
-  const participants = await replay(t, captured, ["easysdk-sender", "easysdk-receiver"]);
-  const [ann, ben] = participants;
-  if (ann === undefined || ben === undefined) throw new Error("expected two sessions");
-  const sends = (frames: readonly CapturedFrame[]) =>
-    frames
-      .filter(({ dir, text }) => dir === "c>s" && /"send"/.test(text))
-      .map(({ text }): Json => JSON.parse(text));
-  const [toBen, toGroup, toOthers] = sends(ann.frames);
-  for (const [client, request, result] of [
-    [ann, toBen, { messageSeq: 1, reasonCode: 1, header: { redDot: true } }],
-    [ben, sends(ben.frames)[0], { messageSeq: 2, reasonCode: 1 }],
-    [ann, toGroup, { messageSeq: 0, header: { noPersist: true } }],
-    [ann, toOthers, { messageSeq: 0, reasonCode: 3 }],
-  ] as const)
-    t.match((await client.client.exchange(request.id, request)).result, result);
-  const send = (client_msg_no: string, payload: object, fields: object) =>
-    captured.ok("/message/send", {
-      client_msg_no,
-      payload: base64(payload),
-      ...fields,
+t.test(
+  "two captured clients of WuKongIM exchange the same messages as on its server",
+  async (t) => {
+    const captured = await startWorld(t);
+    const [g1, g2] = [group("g1"), group("g2")];
+    await captured.ok("/channel", { ...wire(g1), subscribers: ["ann", "ben"] });
+    await captured.ok("/channel", { ...wire(g2), subscribers: ["ben"] });
+    const participants = await replay(t, captured, ["easysdk-sender", "easysdk-receiver"]);
+    const [ann, ben] = participants;
+    if (ann === undefined || ben === undefined) throw new Error("expected two sessions");
+    const sends = (frames: readonly CapturedFrame[]) =>
+      frames
+        .filter(({ dir, text }) => dir === "c>s" && /"send"/.test(text))
+        .map(({ text }): Json => JSON.parse(text));
+    const [toBen, toGroup, toOthers] = sends(ann.frames);
+    for (const [client, request, result] of [
+      [ann, toBen, { messageSeq: 1, reasonCode: 1, header: { redDot: true } }],
+      [ben, sends(ben.frames)[0], { messageSeq: 2, reasonCode: 1 }],
+      [ann, toGroup, { messageSeq: 0, header: { noPersist: true } }],
+      [ann, toOthers, { messageSeq: 0, reasonCode: 3 }],
+    ] as const)
+      t.match((await client.client.exchange(request.id, request)).result, result);
+    const send = (client_msg_no: string, payload: object, fields: object) =>
+      captured.ok("/message/send", {
+        client_msg_no,
+        payload: base64(payload),
+        ...fields,
+      });
+    const toPerson = { from_uid: "ann", ...wire(person("ben")) };
+    const noFlags = { type: 1, content: "no flags" };
+    await send("api-1", noFlags, { ...toPerson, expire: 60 });
+    await send(
+      "api-2",
+      { type: 1, content: "system" },
+      {
+        ...{ ...wire(g1), from_uid: "____system" },
+      },
+    );
+    await captured.ok("/event", {
+      ...{ ...toPerson, client_msg_no: "st-1" },
+      event: { type: "___TextMessageStart", data: "" },
     });
-  const toPerson = { from_uid: "ann", ...wire(person("ben")) };
-  const noFlags = { type: 1, content: "no flags" };
-  await send("api-1", noFlags, { ...toPerson, expire: 60 });
-  await send(
-    "api-2",
-    { type: 1, content: "system" },
-    {
-      ...{ ...wire(g1), from_uid: "____system" },
-    },
-  );
-  await captured.ok("/event", {
-    ...{ ...toPerson, client_msg_no: "st-1" },
-    event: { type: "___TextMessageStart", data: "" },
-  });
-  await send(
-    "api-3",
-    { type: 99, cmd: "x", param: {} },
-    {
-      ...{ ...toPerson, header: { sync_once: 1, red_dot: 1 } },
-    },
-  );
-  for (const participant of participants) await assertNotifications(t, participant, /^recv/);
-});
+    await send(
+      "api-3",
+      { type: 99, cmd: "x", param: {} },
+      {
+        ...{ ...toPerson, header: { sync_once: 1, red_dot: 1 } },
+      },
+    );
+    for (const participant of participants) await assertNotifications(t, participant, /^recv/);
+  },
+);
 
-t.test("events are pushed as by WuKongIM 2.2.3", async (t) => {
+t.test("events are pushed in the form of WuKongIM 2.2.3", async (t) => {
   const captured = await startWorld(t);
   const names = ["easysdk-events-2.2.3", "easysdk-events-2.2.3-from"];
   const participants = await replay(t, captured, names);

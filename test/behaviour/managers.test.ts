@@ -119,7 +119,7 @@ t.test(
 );
 
 t.test(
-  "a correct password from another address is served, more slowly, while a username is guessed at [decisions: Failed credentials]",
+  "a login from another address succeeds, more slowly, while the password of its username is being guessed [decisions: Failed credentials]",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = { ...CREDENTIALS, password: "wrong" };

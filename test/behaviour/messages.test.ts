@@ -1,5 +1,5 @@
-// Messages from the send to the receiver's socket: the response, the fields that are carried, the
-// devices that receive a message, and the order.
+// Messages from the send to the receiver's socket: the response, the fields that reach the
+// receiver, the devices that receive a message, and the order.
 
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";

@@ -1,5 +1,5 @@
-// Payloads: those of the specification arrive unchanged, others are refused, and each validation
-// mode.
+// Payloads in each validation mode: those in the specification arrive unchanged, and others are
+// refused.
 
 import { t } from "../support/suite.ts";
 import { person, startWorld, type World } from "./world.ts";

@@ -1,4 +1,4 @@
-// Which users may send to which channels, over HTTP and on the socket: the rules of groups and
+// The permission to send to a channel, over HTTP and on the socket: the rules of groups and
 // personal channels, and the exemptions of the system uid.
 
 import type { Test } from "tap";
@@ -238,7 +238,7 @@ t.test(
 );
 
 t.test(
-  "a user's denylist refuses its senders even without a channel record, and an allowlist alone refuses no sender",
+  "a user's denylist applies even without a channel record, and an allowlist alone refuses no sender",
   async (t) => {
     const names = ["owner", "troll", "friend"].map((name) => world.name(name));
     const [owner = "", troll = "", friend = ""] = names;

@@ -126,15 +126,15 @@ t.test(
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const foreign = await world.newGroup([alice]);
-    const left = await world.newGroup([alice, bob]);
+    const leftGroup = await world.newGroup([alice, bob]);
     const joined = await world.newGroup([alice, bob]);
     const disbanded = await world.newGroup([alice, bob]);
-    for (const channel of [foreign, left, joined, disbanded]) await fill(alice, channel, 2);
-    const body = { ...wire(left), subscribers: [bob] };
+    for (const channel of [foreign, leftGroup, joined, disbanded]) await fill(alice, channel, 2);
+    const body = { ...wire(leftGroup), subscribers: [bob] };
     await world.ok("/channel/subscriber_remove", body);
     await world.ok("/channel/info", { ...wire(disbanded), disband: 1 });
     const none = group(world.name("none"));
-    const named = [foreign, left, joined, disbanded, none];
+    const named = [foreign, leftGroup, joined, disbanded, none];
     const resume = named.map((channel) => ({ channel, lastSeq: 0 }));
     const client = await world.join(t, bob, { resume });
     const statuses = client.connack.resume.map(({ status, headSeq }) => [status, headSeq]);
@@ -308,7 +308,7 @@ t.test(
 );
 
 t.test(
-  "a group that is not resumed is live from CONNACK on while a long conversation is still being resumed [native: life of a connection]",
+  "messages of a group that is not resumed are pushed after the CONNACK while a long conversation is still being resumed [native: life of a connection]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

@@ -389,9 +389,9 @@ interface CapturedSession {
 }
 
 /**
- * Replays the packets of the client in each captured session and compares the responses, except
- * ids, seqs and keys: the capture contains other traffic. Actions of a backend on the sessions are
- * tested above.
+ * Replays the packets of the client in each captured session and compares the responses. Ids, seqs
+ * and keys are not compared, because they depend on other traffic of the captured server. Actions
+ * of a backend on the sessions are tested above.
  */
 t.test("captured WKProto sessions get the captured responses", async (t) => {
   const { sessions } = JSON.parse(
@@ -441,7 +441,10 @@ t.test("captured WKProto sessions get the captured responses", async (t) => {
   }
 });
 
-/** Drops the captured key, so that the packet gets one of this connection, unless it was wrong. */
+/**
+ * Removes the captured `msgKey`, so that the packet gets the right one for this connection. A key
+ * that was wrong on purpose is replaced by another wrong key.
+ */
 function reencrypted({ msgKey, ...fields }: Fields): Fields {
   return String(fields.clientMsgNo).startsWith("bad-") && fields.plain
     ? { ...fields, msgKey: "0".repeat(32) }

@@ -1,5 +1,5 @@
 // Shared by the behaviour tests: a real broker with short functions for the calls of backends and
-// clients. Each world counts the names it has given out, so that the tests of one file can share a
+// clients. Each world counts the names it has created, so that the tests of one file can share a
 // broker.
 
 import type { Test } from "tap";

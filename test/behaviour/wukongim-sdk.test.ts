@@ -30,7 +30,7 @@ type AppLauncher = (t: Test) => Promise<App>;
 
 let script: Promise<string> | undefined;
 
-/** Runs the SDK in Node, without its log, which is not TAP. */
+/** Runs the SDK in Node without its log, because the log would be mixed into the TAP output. */
 const inNode: AppLauncher = async (t) => {
   script ??= build({
     ...{ entryPoints: [AGENT], bundle: true, write: false },
@@ -56,7 +56,10 @@ const inNode: AppLauncher = async (t) => {
   };
 };
 
-/** Timers for a copy of the SDK, which keeps its heartbeat and reconnects even after a kick. */
+/**
+ * Returns timers for a copy of the SDK. The SDK continues its heartbeat and its reconnects even
+ * after a kick, so the test must be able to clear its timers.
+ */
 function clearableTimers() {
   const handles: NodeJS.Timeout[] = [];
   let isOver = false;

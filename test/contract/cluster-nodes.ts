@@ -1,5 +1,5 @@
-// Contract of the node registry: which nodes of the cluster a node sees. It applies to drivers of
-// clusters with several nodes.
+// Contract of the node registry: the list of live nodes that each node sees. It applies to drivers
+// of clusters with several nodes.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -10,7 +10,7 @@ import { measureStalls } from "../support/stalls.ts";
 export interface RegisteredNode {
   readonly cluster: Pick<Cluster, "nodeId" | "nodes">;
   close(): Promise<void>;
-  /** Stops the node without a farewell, like a killed process. */
+  /** Stops the node without notifying the others, like a killed process. */
   kill(): Promise<void>;
 }
 
@@ -141,10 +141,10 @@ async function nodesListedBy({ cluster }: RegisteredNode): Promise<readonly stri
 
 const pause = (ms: number) => new Promise((go) => setTimeout(go, ms));
 
-async function until(holds: () => Promise<boolean>, what: string): Promise<void> {
+async function until(condition: () => Promise<boolean>, message: string): Promise<void> {
   const deadline = performance.now() + 120_000;
-  while (!(await holds().catch(() => false))) {
-    if (performance.now() > deadline) throw new Error(`timed out: ${what}`);
+  while (!(await condition().catch(() => false))) {
+    if (performance.now() > deadline) throw new Error(`timed out: ${message}`);
     await pause(10);
   }
 }

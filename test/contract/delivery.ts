@@ -161,7 +161,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 
   t.test(
-    "a node receives each event of its topics once, and no copies of users it does not serve",
+    "a node receives each event of its topics once, without the copies for users it does not listen to",
     async (t) => {
       const [first, second] = [await driver.open(t), await driver.open(t)];
       const [a, b, c] = range(1, 3).map(() => randomUUID()) as [...[string, string, string]];
@@ -217,12 +217,12 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
         await sendText(publisher, chat, "1");
         await subscriber.cluster.barrier();
         subscriber.cluster.unlisten(chat.topic);
-        let gone = "";
+        let probe = "";
         await until(async () => {
-          gone = randomUUID();
-          await sendText(publisher, chat, gone);
+          probe = randomUUID();
+          await sendText(publisher, chat, probe);
           await subscriber.cluster.barrier();
-          return !deliveredTexts(subscriber, chat).includes(gone);
+          return !deliveredTexts(subscriber, chat).includes(probe);
         }, "the node stops listening");
         for (const at of range(2, 5)) await sendText(publisher, chat, `${at}`);
         await new Promise((go) => setTimeout(go, 1500));
@@ -232,7 +232,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
         const texts = deliveredTexts(subscriber, chat);
         t.equal(texts.at(-1), "6", kind);
         t.notOk(
-          texts.some((text) => ["2", "3", "4", "5", gone].includes(text)),
+          texts.some((text) => ["2", "3", "4", "5", probe].includes(text)),
           "messages sent meanwhile are not delivered",
         );
         t.same(orderErrors(subscriber), []);
@@ -635,7 +635,7 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
     for (const count of [1, 2, 3])
       for (const isCut of [true, false])
         t.test(
-          `${kind} channel: ${count} sent after a fail-over lost 2 are delivered, node ${isCut ? "disconnected" : "connected"}`,
+          `${kind} channel: messages after a fail-over that lost 2 are delivered (${count} sent, node ${isCut ? "disconnected" : "connected"})`,
           async (t) => {
             const chat = newChat(kind);
             const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -723,7 +723,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
   for (const lost of [1, 2, 12])
     for (const isCut of [true, false])
       t.test(
-        `${kind} channel: messages are delivered after a fail-over lost ${lost} with higher ids, node ${isCut ? "disconnected" : "connected"}`,
+        `${kind} channel: messages after a fail-over that lost ${lost} with higher ids are delivered (node ${isCut ? "disconnected" : "connected"})`,
         async (t) => {
           const { chat, elsewhere, subscriber, publisher, ahead, id } = await openChat(t);
           await sendText(publisher, chat, "1");
@@ -797,11 +797,11 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
         await sendText(publisher, chat, "4", expiring);
         await sendText(publisher, chat, "unstored", UNSTORED);
         await subscriber.cluster.barrier();
-        const gone = isEmptied ? 4 : 2;
+        const expiredCount = isEmptied ? 4 : 2;
         let swept = 0;
         await until(async () => {
           swept += await driver.sweep(publisher);
-          return swept === gone;
+          return swept === expiredCount;
         }, "the expired messages are removed");
         for (const text of ["5", "6"]) {
           const unblock = network.blockSubscriptions(id);
@@ -916,7 +916,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "members are checked if such a removal happened while the node was disconnected",
+    "members are checked if a removal reuses a lost number while the node is disconnected",
     async (t) => {
       const removal = await openGroup(t, ["ann", "bob"]);
       const ended = await openGroup(t, ["ann", "bob"]);
@@ -1012,8 +1012,8 @@ async function commandCount({ network }: DeliveryDriver, command: string): Promi
 }
 
 /**
- * Random faults in any order. The node receives each message once and in order, streams without
- * gaps, and in the end everything.
+ * Random faults in any order. In the end the node has received every message once and in order, and
+ * every stream without a gap.
  */
 async function randomFaults(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;

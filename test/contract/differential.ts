@@ -159,8 +159,9 @@ const codeOf = (error: unknown) => ({
 });
 
 /**
- * Events have an order for each channel and each user. A command is published to its users in one
- * event or in several.
+ * Groups the events by channel, user or session, because only the events of one group have an
+ * order. A command is split into its copies, because a store may publish it in one event or in
+ * several.
  */
 function byReceiver(events: readonly ClusterEvent[]) {
   const lists: Record<string, unknown[]> = {};
@@ -185,7 +186,7 @@ function byReceiver(events: readonly ClusterEvent[]) {
         });
         break;
       case "end_session":
-        add(`session ${event.sessionId}`, event); // of several that one login ends none is first
+        add(`session ${event.sessionId}`, event); // sessions that one login ends have no order
         break;
       case "presence":
         add(`p:${event.uid}`, event);

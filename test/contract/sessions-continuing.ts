@@ -89,7 +89,7 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
     const a = await u.enter({}, { order: now - 2 * anHour });
     t.equal(a.order, now - 2 * anHour);
     const b = await u.enter({}, { order: now - anHour });
-    t.same(b.ended, [[a.session.sessionId, "kicked"]], "b logged in later");
+    t.same(b.ended, [[a.session.sessionId, "kicked"]], "the later login kicks the earlier one");
     t.equal(await u.tryEnter(a), "kicked");
   });
 

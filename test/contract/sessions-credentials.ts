@@ -28,7 +28,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   const [first, second] = [await driver.open(t), await driver.open(t)];
   const { cluster, directory, store } = first;
 
-  t.test("a login with a token enters only with the token of the device", async (t) => {
+  t.test("a login with a token enters a session only with the token of its device", async (t) => {
     const uid = uniqueUid();
     const enter = async (tokenHash: Uint8Array, flag: 0 | 1 = 0) => {
       const session = sessionOf(cluster, uid, { flag });
@@ -42,7 +42,11 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
     t.same(await sessionsOf(store, uid), []);
     t.equal(await enter(hash("a")), "entered");
     await store.putDevice({ ...device(uid, "a"), tokenHash: new Uint8Array() });
-    t.equal(await enter(hash("a")), "unauthorized", "the device logged out");
+    t.equal(
+      await enter(hash("a")),
+      "unauthorized",
+      "the token is refused after the device logged out",
+    );
     t.equal(
       await enter(new Uint8Array()),
       "unauthorized",

@@ -20,12 +20,16 @@ import { kicks } from "./sessions-kicks.ts";
 
 /** Runs the whole contract against the driver. */
 export function sessionContract(t: Test, driver: NodeDriver): void {
-  t.test(`${driver.name}: logins`, (t) => loggingIn(t, driver));
-  t.test(`${driver.name}: kicks`, (t) => kicks(t, driver));
-  t.test(`${driver.name}: tokens of sessions`, (t) => credentials(t, driver));
-  t.test(`${driver.name}: continued and confirmed sessions`, (t) => continuing(t, driver));
-  t.test(`${driver.name}: removal of sessions`, (t) => leaving(t, driver));
-  t.test(`${driver.name}: presence of users`, (t) => presence(t, driver));
+  t.test(`${driver.name}: sessions log in`, (t) => loggingIn(t, driver));
+  t.test(`${driver.name}: a login ends other sessions as the kick rule says`, (t) =>
+    kicks(t, driver),
+  );
+  t.test(`${driver.name}: a login needs the token of its device`, (t) => credentials(t, driver));
+  t.test(`${driver.name}: sessions are continued and confirmed`, (t) => continuing(t, driver));
+  t.test(`${driver.name}: sessions are removed and ended`, (t) => leaving(t, driver));
+  t.test(`${driver.name}: the presence of users is returned and published`, (t) =>
+    presence(t, driver),
+  );
 }
 
 const APP: DeviceFlag = 0;

@@ -96,7 +96,7 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
     });
   });
 
-  t.test("the next call sees an acknowledged change", async (t) => {
+  t.test("a change of membership applies to every call after it returned", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), []);
     for (let i = 0; i < 50; i++) {

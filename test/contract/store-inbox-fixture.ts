@@ -43,7 +43,7 @@ export const LISTENED_USERS: readonly string[] = [
   ...["u0", "u1", "u2", "user-0", "user-5000", "user-9999"],
 ];
 
-/** The event that publishes a command to users of one node. */
+/** An event that publishes copies of a command to some of its users. */
 type CommandEvent = Extract<ClusterEvent, { readonly kind: "command" }>;
 /** Returns the published events of commands, in order. */
 export const commandEventsOf = (fixture: StoreFixture): CommandEvent[] =>

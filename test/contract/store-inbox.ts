@@ -291,15 +291,15 @@ function order(t: Test, createFixture: FixtureFactory): void {
     const fixture = await createFixture(t);
     const recipients = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
     const { messageId } = await fixture.store.appendCommand(commandOf({ recipients }));
-    const some = ["user-0", "user-5000", "user-9999"];
+    const sample = ["user-0", "user-5000", "user-9999"];
     const uids = mergedCommandEvents(fixture)[0]?.copies.map((copy) => copy.uid) ?? [];
     t.same(
-      some.filter((uid) => uids.includes(uid)),
-      some,
+      sample.filter((uid) => uids.includes(uid)),
+      sample,
     );
     t.equal(new Set(uids).size, uids.length);
     await fixture.reopen();
-    for (const uid of some)
+    for (const uid of sample)
       t.same(
         (await readInbox(fixture, uid)).map((command) => command.message.messageId),
         [messageId],

@@ -42,7 +42,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "the removal of members is published once, in order with the messages, with the users who are no longer members",
+    "the removal of members is published once and in order with the messages, and names the users who are no longer members",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -194,7 +194,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await membersAmong([]), []);
   });
 
-  t.test("a list of 10,000 members is added, read and removed in one call each", async (t) => {
+  t.test("10,000 members can be added, read and removed in one call each", async (t) => {
     const fixture = await createFixture(t);
     const uids = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
     await fixture.store.createChannel(group("g"), uids);

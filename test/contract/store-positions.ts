@@ -30,7 +30,7 @@ function changes(t: Test, createFixture: FixtureFactory): void {
     t.ok(movedMs > sentMs, "a moved position sets the time");
     fixture.nowMs += 10_000;
     await changeConversation(fixture, readUpTo(1));
-    t.equal(await changedAt(), movedMs, "an equal position does not");
+    t.equal(await changedAt(), movedMs, "an equal position does not set the time");
     await send(fixture, 1);
     t.ok((await changedAt()) > movedMs, "a new message sets the time");
     await changeConversation(fixture, DELETE);

@@ -15,7 +15,7 @@ import type { StoreFixture } from "./store-fixture.ts";
 
 /** Key of the channel that the stream tests use. */
 export const KEY: ChannelKey = "2:g";
-/** Type of an event that is neither text nor an end. */
+/** Type of an event of a tool call. */
 export const TOOL = "___ToolCallArgs";
 
 /** Returns a draft of an event of alice's stream "s" in group g. `over` replaces fields. */

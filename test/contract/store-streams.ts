@@ -49,7 +49,7 @@ export async function streamStates(t: Test, createFixture: FixtureFactory): Prom
     ["between two users", 1, false],
   ] as const;
   for (const [variant, type, restarts] of variants)
-    t.test(`a call in any state has the outcome of the table, ${variant}`, async (t) => {
+    t.test(`every stream call has the specified outcome in every state, ${variant}`, async (t) => {
       const fixture = await createFixture(t);
       const cases = allCases(fixture, type);
       const [silent, others] = [true, false].map((isSilent) =>
@@ -387,48 +387,51 @@ export async function streamRetries(t: Test, createFixture: FixtureFactory): Pro
     t.equal(ids.length, 13);
   });
 
-  t.test("calls at the same time are decided in their order, each once", async (t) => {
-    const fixture = await createFixture(t);
-    const { start, content, end } = producer(fixture);
-    const second = { clientMsgNo: "s2" };
-    t.same(
-      await Promise.all([
-        content("early"),
-        start("", id("a")),
-        start("", id("a")),
-        content("x", id("b")),
-        content("x", id("b")),
-        start("", second),
-        end("", id("c")),
-        end("", id("c")),
-        content("late"),
-        start("", second),
-        start("", { clientMsgNo: "s3", force: true }),
-        content("gone", second),
-        fixture.store.cancelStream(KEY, "s3"),
-        content("stop", { clientMsgNo: "s3" }),
-      ]),
-      [
-        streamResult("missing", undefined),
-        ACTIVE,
-        ACTIVE,
-        ACTIVE,
-        ACTIVE,
-        streamResult("running", undefined),
-        streamResult("done", "closed"),
-        streamResult("done", "closed"),
-        streamResult("closed", "closed"),
-        ACTIVE,
-        ACTIVE,
-        streamResult("closed", "cancelled"),
-        streamResult("done", "cancelled"),
-        streamResult("stopped", "cancelled"),
-      ],
-    );
-    t.equal((await snapshotOf(fixture)).text, "x");
-    t.equal(await fixture.store.headSeq(KEY), 3);
-    await fixture.reopen();
-    t.equal((await snapshotOf(fixture)).text, "x");
-    t.equal((await snapshotOf(fixture, "s3")).state, "cancelled");
-  });
+  t.test(
+    "calls at the same time are applied once each, in the order in which they were made",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, end } = producer(fixture);
+      const second = { clientMsgNo: "s2" };
+      t.same(
+        await Promise.all([
+          content("early"),
+          start("", id("a")),
+          start("", id("a")),
+          content("x", id("b")),
+          content("x", id("b")),
+          start("", second),
+          end("", id("c")),
+          end("", id("c")),
+          content("late"),
+          start("", second),
+          start("", { clientMsgNo: "s3", force: true }),
+          content("gone", second),
+          fixture.store.cancelStream(KEY, "s3"),
+          content("stop", { clientMsgNo: "s3" }),
+        ]),
+        [
+          streamResult("missing", undefined),
+          ACTIVE,
+          ACTIVE,
+          ACTIVE,
+          ACTIVE,
+          streamResult("running", undefined),
+          streamResult("done", "closed"),
+          streamResult("done", "closed"),
+          streamResult("closed", "closed"),
+          ACTIVE,
+          ACTIVE,
+          streamResult("closed", "cancelled"),
+          streamResult("done", "cancelled"),
+          streamResult("stopped", "cancelled"),
+        ],
+      );
+      t.equal((await snapshotOf(fixture)).text, "x");
+      t.equal(await fixture.store.headSeq(KEY), 3);
+      await fixture.reopen();
+      t.equal((await snapshotOf(fixture)).text, "x");
+      t.equal((await snapshotOf(fixture, "s3")).state, "cancelled");
+    },
+  );
 }

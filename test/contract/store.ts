@@ -63,8 +63,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
     streamRetries(t, createFixture),
   );
   if (driver.supportsClock)
-    t.test(`${driver.name}: streams end, are stopped or are interrupted`, (t) =>
-      streamEnds(t, createFixture),
+    t.test(
+      `${driver.name}: silent streams are interrupted, and active ones survive a restart`,
+      (t) => streamEnds(t, createFixture),
     );
   t.test(`${driver.name}: conversations are listed and read`, (t) =>
     conversations(t, createFixture),

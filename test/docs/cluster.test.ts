@@ -1,6 +1,6 @@
 // Tests of `docs/cluster.md` and its example, as far as they can be run: the two nodes at the
-// beginning of the page run in a terminal, and a node runs on the Redis of the composition.
-// `test/redis/connection.test.ts` tests the rights of the Redis user.
+// beginning of the page run in a terminal, and a node runs on the Redis of the example's
+// `docker-compose.yml`. `test/redis/connection.test.ts` tests the rights of the Redis user.
 
 import { spawn } from "node:child_process";
 import t, { type Test } from "tap";
@@ -20,7 +20,7 @@ const PASSWORD = "0123456789abcdef0123456789abcdef";
 const SECRETS = { REDIS_PASSWORD: PASSWORD, API_TOKEN: PASSWORD };
 const NODES = ["node-1", "node-2", "node-3"];
 
-/** A service of the composition. */
+/** A service in `docker-compose.yml`. */
 interface Service {
   readonly command?: readonly string[];
   readonly environment?: Readonly<Record<string, string>>;
@@ -29,8 +29,8 @@ interface Service {
 }
 
 /**
- * Returns the services of the composition with the secrets filled in, as `docker compose` reads
- * them.
+ * Returns the services in `docker-compose.yml` with the secrets filled in, as `docker compose` does
+ * it.
  */
 function compose(): Readonly<Record<string, Service>> {
   const filled = COMPOSE.replaceAll(
@@ -121,7 +121,7 @@ t.test(
   },
 );
 
-/** Runs the command of the composition's Redis with a port and a folder of the test. */
+/** Runs the Redis command of `docker-compose.yml` with a port and a folder of the test. */
 async function startComposed(t: Test): Promise<{ readonly port: number; readonly text: string }> {
   const text = (compose().redis?.command?.[2] ?? "").replaceAll("$$", "$");
   const port = await freePort();
