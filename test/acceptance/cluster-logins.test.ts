@@ -78,7 +78,7 @@ t.test(
     const rounds = Math.ceil(ROUNDS / PARALLEL_USERS);
     const startedMs = performance.now();
     const problems = await Promise.all(uids.map((uid) => race(uid, rounds)));
-    t.comment(`${Math.round(performance.now() - startedMs)} ms`);
+    t.comment(`the rounds took ${Math.round(performance.now() - startedMs)} ms`);
     t.same(problems.flat().slice(0, 10), []);
     const offline = { statuses: numbers.map(() => OFFLINE), entries: 0 };
     for (const uid of uids)

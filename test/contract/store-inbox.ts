@@ -387,11 +387,19 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
           return result;
         });
         const results = await Promise.all(calls);
-        t.equal(new Set(results.map((result) => result.messageId)).size, 1, `one id for ${kinds}`);
-        t.equal(results.filter((result) => !result.duplicate).length, 1, `one is new of ${kinds}`);
+        t.equal(
+          new Set(results.map((result) => result.messageId)).size,
+          1,
+          `all calls return the same id (${kinds})`,
+        );
+        t.equal(
+          results.filter((result) => !result.duplicate).length,
+          1,
+          `exactly one call is not a duplicate (${kinds})`,
+        );
         await fixture.untilEvents(before + 1);
-        t.equal(fixture.events.length, before + 1, `one is published of ${kinds}`);
-        t.notOk(early.includes(true), `commands return after the publication of ${kinds}`);
+        t.equal(fixture.events.length, before + 1, `one event is published (${kinds})`);
+        t.notOk(early.includes(true), `calls for commands return after the publication (${kinds})`);
       }
     },
   );
