@@ -1,5 +1,5 @@
-// A little of everything an embedded store keeps, and how all of it reads through the Store port:
-// for tests that move it.
+// Data for tests of the migration: a few values of everything that a store can keep, and a read of
+// all of them through the Store port.
 
 import { createHash } from "node:crypto";
 import {
@@ -31,34 +31,38 @@ export const hashOf = (token: string) =>
 const inGroup = (id: string): ChannelRef => ({ id, type: 2 });
 const to = (uid: string): ChannelRef => ({ id: uid, type: 1 });
 
-/** A message whose number its sender chose. */
+/** Returns a message whose sender chose its clientMsgNo. */
 export const numbered = (fromUid: string, channel: ChannelRef, clientMsgNo: string) =>
   draftOf({
     ...{ fromUid, channel, clientMsgNo, key: channelKey(channel, fromUid) },
     ...{ payload: SENT },
   });
 
-export function streamDraft(over: Partial<StreamDraft> & { readonly type: string }): StreamDraft {
-  const channel = over.channel ?? inGroup("g");
+/** Returns an event of alice's stream `open` in the group g, with the given changes. */
+export function streamDraft(
+  changes: Partial<StreamDraft> & { readonly type: string },
+): StreamDraft {
+  const channel = changes.channel ?? inGroup("g");
   return {
     ...{ key: channelKey(channel, ALICE), channel, fromUid: ALICE },
     ...{ clientMsgNo: "open", eventId: undefined, data: "" },
     ...{ timestampMs: undefined, force: false },
-    ...over,
+    ...changes,
   };
 }
 
-export function commandDraft(over: Partial<CommandDraft> = {}): CommandDraft {
+/** Returns a command of alice in the group g, with the given changes. */
+export function commandDraft(changes: Partial<CommandDraft> = {}): CommandDraft {
   return {
     ...{ key: "2:g", channel: inGroup("g"), fromUid: ALICE },
     ...{ clientMsgNo: "cmd", expireS: 0, tagKey: undefined },
     header: { noPersist: false, redDot: false },
     ...{ payload: SENT, recipients: [BOB, ODD], pushOnlyRecipients: [] },
-    ...{ origin: undefined, ...over },
+    ...{ origin: undefined, ...changes },
   };
 }
 
-/** Fills an empty store; `pass` lets time go on. */
+/** Fills an empty store. `pass` moves the clock forward. */
 export async function fill(store: Store, pass: (ms: number) => void): Promise<void> {
   await people(store);
   await channels(store);
@@ -97,7 +101,7 @@ async function channels(store: Store): Promise<void> {
   const list = (uids: readonly string[]) => ({ kind: "add", uids }) as const;
   await store.changeList(inGroup("g"), "denylist", list([DAVE, ODD]));
   await store.changeList(inGroup("quiet"), "allowlist", list([ALICE, ODD]));
-  await store.changeList(to(CAROL), "denylist", list([BOB, ODD])); // has no record
+  await store.changeList(to(CAROL), "denylist", list([BOB, ODD])); // without a channel record
   await store.changeList(to(CAROL), "allowlist", list([ODD]));
 }
 
@@ -107,7 +111,7 @@ async function messages(store: Store, pass: (ms: number) => void): Promise<void>
     await store.append(numbered(fromUid, inGroup("g"), `n${i}`));
     if (i % 10 === 0) pass(7);
   }
-  await store.addSubscribers(inGroup("g"), [CAROL], PERMANENT); // has none of them as new
+  await store.addSubscribers(inGroup("g"), [CAROL], PERMANENT); // carol joins after the messages
   await store.append(draftOf({ fromUid: BOB, header: { noPersist: false, redDot: false } }));
   await store.append(draftOf({ expireS: 5, fromUid: BOB }));
   await store.append(
@@ -135,33 +139,33 @@ async function messages(store: Store, pass: (ms: number) => void): Promise<void>
 }
 
 async function streams(store: Store): Promise<void> {
-  const say = async (no: string, data: string, over = {}) => {
-    const of = { clientMsgNo: no, ...over };
-    await store.streamEvent(streamDraft({ ...of, type: STREAM_CONTENT, data }));
+  const append = async (no: string, data: string, changes = {}) => {
+    const event = { clientMsgNo: no, ...changes };
+    await store.streamEvent(streamDraft({ ...event, type: STREAM_CONTENT, data }));
   };
-  const start = (no: string, over = {}) =>
+  const start = (no: string, changes = {}) =>
     store.streamEvent(
       streamDraft({
         ...{ clientMsgNo: no, type: STREAM_START, data: `{"of":"${no}"}` },
-        ...{ force: true, ...over },
+        ...{ force: true, ...changes },
       }),
     );
   await start("closed");
-  await say("closed", "wörds ", { eventId: "e1" });
+  await append("closed", "wörds ", { eventId: "e1" });
   await store.streamEvent(
     streamDraft({
       ...{ clientMsgNo: "closed", type: "___ToolCallStart", data: "tool" },
       eventId: "tool 1",
     }),
   );
-  await say("closed", "more 😀");
+  await append("closed", "more 😀");
   await store.streamEvent(streamDraft({ clientMsgNo: "closed", type: STREAM_END, data: "end" }));
   await start("stopped");
-  await say("stopped", "unwanted");
+  await append("stopped", "unwanted");
   await store.cancelStream("2:g", "stopped");
   await start("replaced");
   await start("open");
-  await say("open", "so far", { eventId: "o1" });
+  await append("open", "so far", { eventId: "o1" });
   await store.streamEvent(streamDraft({ type: "___ToolCallArgs", data: "{}" }));
   await start("private", { channel: to(BOB), key: channelKey(to(BOB), ALICE) });
 }
@@ -184,10 +188,10 @@ async function positions(store: Store, pass: (ms: number) => void): Promise<void
   await change(ODD, inGroup("g"), { kind: "unread", unread: 3 });
   await change(BOB, to(ALICE), { kind: "read", seq: 1 });
   pass(2000);
-  await store.append(draftOf({ fromUid: BOB })); // reads all again
+  await store.append(draftOf({ fromUid: BOB })); // moves the read position of bob to the end
 }
 
-/** What the store says of all of it now, in one order whatever the store. */
+/** Reads all the data from a store, in an order that does not depend on the store. */
 export async function picture(store: Store): Promise<unknown> {
   return {
     people: await Promise.all(UIDS.map((uid) => personPicture(store, uid))),
@@ -207,7 +211,7 @@ export async function picture(store: Store): Promise<unknown> {
 }
 
 function keysOf(): string[] {
-  const pairs = UIDS.flatMap((one) => UIDS.map((other) => channelKey(to(other), one)));
+  const pairs = UIDS.flatMap((uid) => UIDS.map((peer) => channelKey(to(peer), uid)));
   return [...GROUPS.map((id) => `2:${id}`), ...new Set(pairs)];
 }
 

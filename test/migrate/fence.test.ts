@@ -1,5 +1,5 @@
-// What a mover may do that was frozen while another one moved everything, and what it may ask of
-// Redis at once.
+// What a process can still write after it lost the lease of a migration, and how many calls a
+// migration has in flight.
 
 import t, { type Test } from "tap";
 import { fact, MoveTarget } from "../../src/migrate/facts.ts";
@@ -24,7 +24,7 @@ async function start(t: Pick<Test, "teardown">) {
   return { server, link, client: server.client() };
 }
 
-t.test("a lease that was lost is not had again, and writes nothing", async (t) => {
+t.test("a process that lost the lease cannot renew it or write the record", async (t) => {
   const { link, client } = await start(t);
   const [frozen, other] = [new Lease(link), new Lease(link)];
   const save = (lease: Lease, change: RecordChange) => saveRecord(link, lease, change);
@@ -33,14 +33,14 @@ t.test("a lease that was lost is not had again, and writes nothing", async (t) =
   const keyMs = frozen.fenceOf("jd:{c1}:head:2:g");
   const [seconds] = await client.time();
   t.ok(Math.abs(keyMs - Number(seconds) * 1000) < 10_000);
-  await client.del(LEASE); // as if it had lapsed
+  await client.del(LEASE); // as if the lease had expired
   t.equal(await other.acquire(), true);
   await save(other, { isDone: true });
   await other.release();
-  const end = () => codeOf(Promise.resolve().then(() => frozen.assertHeld()));
-  while ((await end()) === undefined) await client.ping();
+  const heldCode = () => codeOf(Promise.resolve().then(() => frozen.assertHeld()));
+  while ((await heldCode()) === undefined) await client.ping();
   t.equal(await client.exists(LEASE), 0);
-  t.equal(await end(), "unavailable");
+  t.equal(await heldCode(), "unavailable");
   const stale = save(frozen, { step: "message" });
   t.equal(await codeOf(stale), "unavailable");
   const { record } = await readMove(link);
@@ -48,18 +48,18 @@ t.test("a lease that was lost is not had again, and writes nothing", async (t) =
   await frozen.release();
 });
 
-t.test("a record that Redis lost is not written again", async (t) => {
+t.test("a record that Redis has lost is not created again", async (t) => {
   const { link, client } = await start(t);
   const lease = new Lease(link);
   t.equal(await lease.acquire(), true);
   const save = saveRecord(link, lease, { isDone: true });
-  t.equal(await codeOf(save), "unavailable", "what was copied is lost, too");
+  t.equal(await codeOf(save), "unavailable", "the copied data is lost too");
   t.equal(await client.exists(RECORD), 0);
   await lease.release();
   t.throws(() => lease.fenceOf("jd:{c1}:head:2:g"), { code: "unavailable" });
 });
 
-t.test("of several whole values of a key the last one is written", async (t) => {
+t.test("if several facts replace the value of a key, the last one is written", async (t) => {
   const { link, client } = await start(t);
   const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
   const facts = [
@@ -73,13 +73,13 @@ t.test("of several whole values of a key the last one is written", async (t) => 
   t.same(await target.differing(facts), []);
 });
 
-t.test("what comes too late changes nothing in Redis", async (t) => {
+t.test("a write after the fence changes nothing in Redis", async (t) => {
   const { link, client } = await start(t);
-  const own = fact("HSET", link.keys.channel("head", "2:g"), ["@alice", "7"]);
+  const headFact = fact("HSET", link.keys.channel("head", "2:g"), ["@alice", "7"]);
   const write = async (leftMs: number) => {
     const [seconds] = await client.time();
     const until = () => Number(seconds) * 1000 + leftMs;
-    return codeOf(new MoveTarget(link, until).write([own]));
+    return codeOf(new MoveTarget(link, until).write([headFact]));
   };
   t.equal(await write(0), "unavailable");
   t.same(await client.keys("jd:{c*"), []);
@@ -87,10 +87,10 @@ t.test("what comes too late changes nothing in Redis", async (t) => {
   t.equal((await client.keys("jd:{c*")).length, 1);
 });
 
-t.test("the lease is not given back while a write may still arrive", async (t) => {
-  const [away, { link, client }] = [await start(t), await start(t)];
-  await away.server.stop();
-  const target = new MoveTarget(away.link, () => Number.MAX_SAFE_INTEGER);
+t.test("the lease is not released while a write may still reach its server", async (t) => {
+  const [unreachable, { link, client }] = [await start(t), await start(t)];
+  await unreachable.server.stop();
+  const target = new MoveTarget(unreachable.link, () => Number.MAX_SAFE_INTEGER);
   t.equal(target.isAnswered, true);
   const write = target.write([fact("SET", "jd:one", ["1"])]);
   t.equal(await codeOf(write), "unavailable");
@@ -102,10 +102,10 @@ t.test("the lease is not given back while a write may still arrive", async (t) =
   await lease.release();
   t.throws(() => lease.assertHeld(), { code: "unavailable" });
   const stats = await client.info("commandstats");
-  t.notMatch(stats, /cmdstat_del:/, "its key expires");
+  t.notMatch(stats, /cmdstat_del:/, "the lease is left to expire");
 });
 
-t.test("a move needs few places in flight, whatever is moved", async (t) => {
+t.test("a migration uses a limited number of calls in flight", async (t) => {
   const from = testFolder(t);
   const store = await openStore(t, from);
   const uids = Array.from({ length: 300 }, (_, at) => `user ${at}`);
@@ -118,8 +118,8 @@ t.test("a move needs few places in flight, whatever is moved", async (t) => {
   await store.close();
   const { url } = await startRedis(t);
   const redis = redisSettings(url, { maxInFlight: 100 });
-  const move = mover({ from, redis });
-  t.equal(await codeOf(move.once()), undefined);
-  const there = await redisStore(t, redis, Date.now);
-  t.equal(await there.headSeq("2:g"), 1);
+  const migration = mover({ from, redis });
+  t.equal(await codeOf(migration.once()), undefined);
+  const migrated = await redisStore(t, redis, Date.now);
+  t.equal(await migrated.headSeq("2:g"), 1);
 });

@@ -1,5 +1,5 @@
-// Everything an embedded store keeps reads the same from Redis after a move, and goes on from
-// there; on one server and on a Cluster.
+// The result of a migration to one Redis server and to a Redis Cluster: all data reads the same as
+// from the embedded store, and new data continues after it.
 
 import { open } from "lmdb";
 import t, { type Test } from "tap";
@@ -17,7 +17,9 @@ import { FOLDER, type MoverSettings, mover, redisStore } from "./mover.ts";
 
 const DAY_MS = 86_400_000;
 
-/** A folder with a little of everything, closed; what it read like; and the time then. */
+/**
+ * Creates the folder of a closed store with some data, and returns what was read from the store.
+ */
 async function filledFolder(t: Test) {
   const from = testFolder(t);
   const time = { nowMs: Date.UTC(2026, 0, 1) };
@@ -28,31 +30,32 @@ async function filledFolder(t: Test) {
     time.nowMs += ms;
   });
   await store.checkpoint();
-  t.ok(await store.sweep(), "a history begins late");
-  time.nowMs += 6000; // what expires soon has
+  t.ok(await store.sweep(), "the sweep removes the oldest messages");
+  time.nowMs += 6000; // the message with an expiry of 5 s has expired
   const before = await picture(store);
   await store.close();
   return { from, time, clock, before };
 }
 
-async function movesAll(t: Test, url: string): Promise<void> {
+/** Migrates a folder to Redis, and compares and continues the data. */
+async function assertMigrates(t: Test, url: string): Promise<void> {
   const { from, time, clock, before } = await filledFolder(t);
   const redis = redisSettings(url);
   let isCompared = false;
   const progress = new Map<string, readonly [done: number, total: number]>();
-  const move = mover({
+  const migration = mover({
     ...{ from, redis, clock },
     onProgress({ step, done, total }) {
       progress.set(step, [done, total]);
-      if (step === "verify" && !isCompared) time.nowMs += 100_000; // what waits for eve ends in between
+      if (step === "verify" && !isCompared) time.nowMs += 100_000; // a command for eve expires
       isCompared = step === "verify";
     },
   });
-  t.equal(await move.isPending(), true);
-  await move.run();
-  t.match(move.state, { status: "completed", lastErr: null, tryCount: 1 });
+  t.equal(await migration.isPending(), true);
+  await migration.run();
+  t.match(migration.state, { status: "completed", lastErr: null, tryCount: 1 });
   for (const [step, [done, total]] of progress)
-    t.equal(done, total, `the progress bar of ${step} ends full`);
+    t.equal(done, total, `the progress of ${step} ends at its total`);
 
   const store = await redisStore(t, redis, clock);
   t.same(await picture(store), before);
@@ -62,10 +65,10 @@ async function movesAll(t: Test, url: string): Promise<void> {
   });
   const [newest] = last.messages;
   const g = { id: "g", type: 2 } as const;
-  const again = await store.append(numbered("alice", g, "n0"));
-  t.match(again, { messageSeq: 1, duplicate: true });
-  const retried = await store.appendCommand(commandDraft());
-  t.match(retried, { messageSeq: 0, duplicate: true });
+  const retry = await store.append(numbered("alice", g, "n0"));
+  t.match(retry, { messageSeq: 1, duplicate: true });
+  const retriedCommand = await store.appendCommand(commandDraft());
+  t.match(retriedCommand, { messageSeq: 0, duplicate: true });
   const next = await store.append(numbered("alice", g, "next"));
   t.equal(next.messageSeq, (newest?.messageSeq ?? 0) + 1);
   t.ok(next.messageId > (newest?.messageId ?? 0));
@@ -77,10 +80,10 @@ async function movesAll(t: Test, url: string): Promise<void> {
     [2, 4, 5],
   );
 
-  const more = { type: STREAM_CONTENT, data: "so far", eventId: "o1" };
-  t.match(await store.streamEvent(streamDraft(more)), { verdict: "done" });
-  t.equal((await store.stream("2:g", "open"))?.text, "so far"); // a retry
-  await store.streamEvent(streamDraft({ ...more, eventId: "o2", data: "!" }));
+  const content = { type: STREAM_CONTENT, data: "so far", eventId: "o1" };
+  t.match(await store.streamEvent(streamDraft(content)), { verdict: "done" });
+  t.equal((await store.stream("2:g", "open"))?.text, "so far"); // the event was a retry
+  await store.streamEvent(streamDraft({ ...content, eventId: "o2", data: "!" }));
   await store.streamEvent(streamDraft({ type: STREAM_END, data: "over" }));
   t.match(await store.stream("2:g", "open"), {
     ...{ text: "so far!", state: "closed", endData: "over", nextIndex: 5 },
@@ -90,26 +93,26 @@ async function movesAll(t: Test, url: string): Promise<void> {
   time.nowMs += 2 * DAY_MS;
   await store.sweep();
   const late = await store.append(numbered("alice", g, "n0"));
-  t.equal(late.duplicate, false); // the window is over
+  t.equal(late.duplicate, false, "the dedupe window has passed");
 }
 
-t.test("all of it moves to one server", async (t) => {
+t.test("a migration to one Redis server preserves all data", async (t) => {
   const server = await startRedis(t);
-  await movesAll(t, server.url);
+  await assertMigrates(t, server.url);
   const client = server.client();
   for (const log of await client.keys("*log:*"))
     t.notMatch(
       JSON.stringify(await client.xrange(log, "-", "+")),
       /server-\d/,
-      "no record holds a clientMsgNo that its id says",
+      "records do not contain a clientMsgNo that is derived from the id",
     );
 });
 
-t.test("all of it moves to a Redis Cluster", async (t) => {
-  await movesAll(t, (await startRedisCluster(t)).url);
+t.test("a migration to a Redis Cluster preserves all data", async (t) => {
+  await assertMigrates(t, (await startRedisCluster(t)).url);
 });
 
-t.test("what was moved once is not moved again", async (t) => {
+t.test("a folder that was migrated is not migrated again", async (t) => {
   const { url } = await startRedis(t);
   const { from, clock } = await filledFolder(t);
   const redis = redisSettings(url);
@@ -117,24 +120,24 @@ t.test("what was moved once is not moved again", async (t) => {
   const store = await redisStore(t, redis, clock);
   await store.append(draftOf({ fromUid: "carol" }));
   const after = await picture(store);
-  const again = mover({ from, redis, clock });
-  t.equal(await again.isPending(), false);
-  await again.run();
-  t.match(again.state, { status: "migrated", lastErr: null, tryCount: 1 });
+  const second = mover({ from, redis, clock });
+  t.equal(await second.isPending(), false);
+  await second.run();
+  t.match(second.state, { status: "migrated", lastErr: null, tryCount: 1 });
   t.same(await picture(store), after);
   const late = await lateEntry(t, { redis, from, clock });
   t.equal(late.isDone, true);
 });
 
 /**
- * A process that looked before everything was moved, and takes the lease afterwards: no door shows
- * it.
+ * Acts as a process that decided to migrate before another one did, and acquires the lease after
+ * it. This calls internal functions, because the moment cannot be reproduced through `Migration`.
  */
 async function lateEntry(
   t: Test,
-  moving: Pick<MoverSettings, "redis" | "from"> & { readonly clock: () => number },
+  settings: Pick<MoverSettings, "redis" | "from"> & { readonly clock: () => number },
 ) {
-  const { redis, from, clock } = moving;
+  const { redis, from, clock } = settings;
   const link = await linkTo(t, redis);
   const lease = new Lease(link);
   t.equal(await lease.acquire(), true);
@@ -162,31 +165,31 @@ async function openFolder(t: Test, from: string, clock: () => number) {
   return source;
 }
 
-t.test("a read position in a channel without messages is left", async (t) => {
+t.test("a read position in a channel without messages is not migrated", async (t) => {
   const { url } = await startRedis(t);
   const { from, clock } = await filledFolder(t);
   const folder = open({ path: `${from}/lmdb`, maxDbs: 48 });
   const positions = folder.openDB({ name: "positions" });
-  await positions.put(["alice", "2:lost"], [1, 1, 0, 1, 5]); // of a channel that a power loss took
+  await positions.put(["alice", "2:lost"], [1, 1, 0, 1, 5]); // the channel was lost in a power failure
   await folder.close();
-  const move = mover({ from, redis: redisSettings(url), clock });
-  await move.once();
-  t.equal(move.state.status, "completed");
+  const migration = mover({ from, redis: redisSettings(url), clock });
+  await migration.once();
+  t.equal(migration.state.status, "completed");
 });
 
-t.test("two sets of data are not mixed", async (t) => {
+t.test("a folder is not migrated into a Redis that contains other data", async (t) => {
   const { url } = await startRedis(t);
-  const [one, other] = [await filledFolder(t), await filledFolder(t)];
+  const [first, second] = [await filledFolder(t), await filledFolder(t)];
   const redis = redisSettings(url);
-  await mover({ ...one, redis }).run();
-  const again = mover({ ...other, redis });
-  t.equal(await again.isPending(), true);
-  t.equal(await codeOf(again.once()), "internal");
-  t.match(again.state, { status: "failed", lastErr: /another folder/ });
+  await mover({ ...first, redis }).run();
+  const conflicting = mover({ ...second, redis });
+  t.equal(await conflicting.isPending(), true);
+  t.equal(await codeOf(conflicting.once()), "internal");
+  t.match(conflicting.state, { status: "failed", lastErr: /another folder/ });
   const used = redisSettings(url, { prefix: "used" });
-  const store = await redisStore(t, used, one.clock);
+  const store = await redisStore(t, used, first.clock);
   await store.append(draftOf());
-  const refused = mover({ ...other, redis: used });
+  const refused = mover({ ...second, redis: used });
   t.equal(await codeOf(refused.once()), "internal");
   t.match(refused.state, {
     status: "failed",
@@ -197,8 +200,8 @@ t.test("two sets of data are not mixed", async (t) => {
   t.equal(refused.state.tryCount, 2);
 });
 
-// Pages hold hundreds of rows, so no door stops behind each of them.
-t.test("a move that goes on behind any row brings the rest", async (t) => {
+// Calls an internal function, because a migration stops only after pages of hundreds of rows.
+t.test("a table continues after every watermark with the remaining rows", async (t) => {
   const { from, clock } = await filledFolder(t);
   const source = await openFolder(t, from, clock);
   const link = await linkTo(t, redisSettings((await startRedis(t)).url));
@@ -207,10 +210,10 @@ t.test("a move that goes on behind any row brings the rest", async (t) => {
     ...{ dedupeWindowMs: DAY_MS, retentionMs: 0 },
   });
   for (const { name, rows } of tables) {
-    const all = [...rows("")];
-    t.ok(all.length > 0 || name.startsWith("commandFirsts"), name);
-    for (const [at, row] of all.entries())
-      if (row.at !== "" && all[at - 1]?.at !== row.at)
-        t.same([...rows(row.at)], all.slice(at + 1), `${name} ${row.at}`);
+    const allRows = [...rows("")];
+    t.ok(allRows.length > 0 || name.startsWith("commandFirsts"), `the table ${name} has rows`);
+    for (const [at, row] of allRows.entries())
+      if (row.at !== "" && allRows[at - 1]?.at !== row.at)
+        t.same([...rows(row.at)], allRows.slice(at + 1), `the rows of ${name} after ${row.at}`);
   }
 });

@@ -1,4 +1,5 @@
-// Moves from folders to private Redis servers, and Redis stores to look at what came of them.
+// Helpers of the tests of the migration: migrations with default settings, and Redis stores that
+// read the migrated data.
 
 import type { Test } from "tap";
 import { Migration, type MoveEvents } from "../../src/migrate/migration.ts";
@@ -6,51 +7,52 @@ import type { RedisSettings } from "../../src/redis/client.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { createRedisStore, type RedisStore } from "../../src/store/redis/store.ts";
 
+/** Limits of the Redis stores. */
 export const LIMITS = {
   ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
   maxChannelMessages: 0,
   ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
 };
 
+/** Settings and callbacks of a migration. Only the folder and Redis are required. */
 export interface MoverSettings extends Partial<Omit<MoveEvents, "onError">> {
   readonly from: string;
   readonly redis: RedisSettings;
   readonly clock?: () => number;
   readonly abandonedAfterMs?: number;
-  /** Without a sign for so long nodes are dead to it. */
+  /** Time without a heartbeat after which a node is considered dead. */
   readonly deadAfterMs?: number;
 }
 
-/** How folders are read. */
+/** Settings of the embedded stores. */
 export const FOLDER = {
   ...{ ...LIMITS, checkpointMs: 1_000_000, maxMemtableBytes: 67_108_864 },
   maxActiveStreamBytes: 268_435_456,
 };
 
-export function mover(parts: MoverSettings): Migration {
-  const { from, redis, ...others } = parts;
-  const { abandonedAfterMs = 5000, deadAfterMs = 300, ...more } = others;
-  const { clock, ...over } = more;
+/** Creates a migration. An empty `from` only waits for another process. */
+export function mover(settings: MoverSettings): Migration {
+  const { from, redis, clock, abandonedAfterMs = 5000, deadAfterMs = 300, ...events } = settings;
   return new Migration(
     {
       ...{ from, redis, abandonedAfterMs, deadAfterMs, store: FOLDER },
     },
     {
       ...{ onProgress() {}, onFailure() {}, onError() {}, onWaiting() {} },
-      ...{ onCompared() {}, onLost() {}, ...over },
+      ...{ onCompared() {}, onLost() {}, ...events },
     },
     clock,
   );
 }
 
-/** A started store of a node that listens to nothing; ended with the test. */
+/** Starts a store without a cluster, which is closed with the test. */
 export async function redisStore(
   t: Pick<Test, "teardown">,
   redis: RedisSettings,
   clock: () => number,
 ): Promise<RedisStore> {
   const onError = (error: unknown) => {
-    throw error; // there is none
+    throw error; // fails the test
   };
   const link = new RedisLink(redis, {
     ...{ name: "look", onError },

@@ -1,5 +1,5 @@
-// Who moves data when several processes want to, what happens when they cannot, and what they say
-// of it.
+// Which of several processes migrates the data, failures of a migration, and its reported status
+// and progress.
 
 import type { Redis } from "ioredis";
 import t, { type Test } from "tap";
@@ -12,122 +12,128 @@ import { redisSettings, startRedis } from "../support/redis.ts";
 import { fill } from "./data.ts";
 import { mover, redisStore } from "./mover.ts";
 
-t.test("of several at once one moves, the others wait for it", async (t) => {
+t.test("one of several processes migrates the data, and the others wait for it", async (t) => {
   const from = testFolder(t);
   const store = await openStore(t, from);
   await fill(store, () => {});
   await store.close();
   const redis = redisSettings((await startRedis(t)).url);
-  const all = Array.from({ length: 3 }, () => mover({ from, redis }));
+  const migrations = Array.from({ length: 3 }, () => mover({ from, redis }));
   const waiting = mover({ from: "", redis });
-  t.equal(await waiting.isPending(), false); // nobody moves anything yet
-  const [pending] = await Promise.all(all.map((one) => one.isPending()));
+  t.equal(await waiting.isPending(), false); // no migration has started
+  const [pending] = await Promise.all(migrations.map((migration) => migration.isPending()));
   t.equal(pending, true);
-  await Promise.all(all.map((one) => one.run()));
-  const states = all.map(({ state }) => state.status).sort();
+  await Promise.all(migrations.map((migration) => migration.run()));
+  const states = migrations.map(({ state }) => state.status).sort();
   t.same(states, ["completed", "migrated", "migrated"]);
 });
 
-t.test("a folder that a node uses is not moved; when it is free the next try does", async (t) => {
+t.test("a folder that a node uses is not migrated until the node has stopped", async (t) => {
   const from = testFolder(t);
   const store = await openStore(t, from);
   await store.append(draftOf());
   const redis = redisSettings((await startRedis(t)).url);
-  const move = mover({ from, redis });
-  t.equal(await codeOf(move.once()), "unavailable");
-  t.match(move.state, {
+  const migration = mover({ from, redis });
+  t.equal(await codeOf(migration.once()), "unavailable");
+  t.match(migration.state, {
     ...{ status: "failed", lastErr: /in use by process/, tryCount: 1 },
   });
   const waiter = mover({ from: "", redis });
-  t.equal(await waiter.isPending(), false); // Redis was not touched
+  t.equal(await waiter.isPending(), false); // nothing was written to Redis
   await store.close();
-  await move.run();
-  t.match(move.state, { status: "completed", lastErr: null, tryCount: 2 });
-  const there = await redisStore(t, redis, Date.now);
-  t.equal(await there.headSeq("2:g"), 1);
+  await migration.run();
+  t.match(migration.state, { status: "completed", lastErr: null, tryCount: 2 });
+  const migrated = await redisStore(t, redis, Date.now);
+  t.equal(await migrated.headSeq("2:g"), 1);
 });
 
-t.test("what is not there or cannot be reached is said", async (t) => {
+t.test("a missing folder and an unreachable Redis are reported in lastErr", async (t) => {
   const server = await startRedis(t);
   const redis = redisSettings(server.url);
   const missing = mover({ from: "/nowhere", redis });
   t.equal(await codeOf(missing.once()), "unavailable");
   t.match(missing.state.lastErr, /no data of an embedded store/);
   await server.stop();
-  const away = mover({ from: "/nowhere", redis });
-  t.equal(await away.isPending(), true);
-  t.equal(await codeOf(away.once()), "unavailable");
-  t.match(away.state, {
+  const unreachable = mover({ from: "/nowhere", redis });
+  t.equal(await unreachable.isPending(), true);
+  t.equal(await codeOf(unreachable.once()), "unavailable");
+  t.match(unreachable.state, {
     ...{ status: "failed", lastErr: /Redis cannot be used/, tryCount: 1 },
   });
-  t.equal(await codeOf(away.once()), "unavailable");
-  t.equal(away.state.tryCount, 2);
-  away.close();
-  t.equal(await codeOf(away.run()), "unavailable"); // and not for ever
+  t.equal(await codeOf(unreachable.once()), "unavailable");
+  t.equal(unreachable.state.tryCount, 2);
+  unreachable.close();
+  t.equal(await codeOf(unreachable.run()), "unavailable", "closing ends the retries");
 });
 
-t.test("what no retry can help is thrown", async (t) => {
+t.test("an error that retrying cannot fix is thrown", async (t) => {
   const server = await startRedis(t);
   const redis = redisSettings(server.url);
   await server.client().set("jd:{all}:format", "jindou 99");
-  const move = mover({ from: "/nowhere", redis });
-  t.equal(await codeOf(move.isPending()), "internal");
-  t.equal(await codeOf(move.run()), "internal");
-  t.match(move.state, { status: "failed", lastErr: /format 99/ });
+  const migration = mover({ from: "/nowhere", redis });
+  t.equal(await codeOf(migration.isPending()), "internal");
+  t.equal(await codeOf(migration.run()), "internal");
+  t.match(migration.state, { status: "failed", lastErr: /format 99/ });
 });
 
-t.test("of a node that begins to serve and a move one gives way", async (t) => {
-  const { from, redis, client } = await folderAndRedis(t);
-  const waiter = mover({ from: "", redis });
-  t.equal(await waiter.isPending(), false);
-  const node = await joins(t, client);
-  t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
-  const refused = mover({ from, redis, deadAfterMs: 60_000 });
-  const refusal = codeOf(refused.once());
-  while ((await client.exists(LEASE)) === 0);
-  t.equal(await codeOf(waiter.assertNoneBegan()), "unavailable"); // a node that begins now leaves
-  node.lives();
-  t.equal(await refusal, "internal");
-  t.match(refused.state.lastErr, /node "one" runs on this Redis/);
-  t.equal(await client.exists(RECORD), 0); // nobody waits for it
-  node.dies();
-  t.equal(await waiter.isPending(), false);
-  t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
-  t.equal(await client.zcard("jd:{all}:beats"), 1); // nobody says that it died
-  for (const part of ["sessions", "logins", "ended"])
-    await client.hset(`jd:{u:a}:b}:${part}`, "a", "session of the dead");
-  const move = mover({ from, redis });
-  await move.once();
-  t.equal(move.state.status, "completed");
-  t.equal(await codeOf(waiter.assertNoneBegan()), undefined); // it is done
-  t.equal(await client.zcard("jd:{all}:beats"), 0);
-  t.equal(await client.hlen("jd:{all}:nodes"), 0);
-});
+t.test(
+  "a migration does not start while a node serves, and a node does not serve during a migration",
+  async (t) => {
+    const { from, redis, client } = await folderAndRedis(t);
+    const waiter = mover({ from: "", redis });
+    t.equal(await waiter.isPending(), false);
+    const node = await joinedNode(t, client);
+    t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
+    const refused = mover({ from, redis, deadAfterMs: 60_000 });
+    const refusal = codeOf(refused.once());
+    while ((await client.exists(LEASE)) === 0);
+    t.equal(await codeOf(waiter.assertNoneBegan()), "unavailable"); // a node that starts now stops again
+    node.startHeartbeats();
+    t.equal(await refusal, "internal");
+    t.match(refused.state.lastErr, /node "one" runs on this Redis/);
+    t.equal(await client.exists(RECORD), 0); // no process waits for the migration
+    node.stopHeartbeats();
+    t.equal(await waiter.isPending(), false);
+    t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
+    t.equal(await client.zcard("jd:{all}:beats"), 1); // the dead node is still registered
+    for (const name of ["sessions", "logins", "ended"])
+      await client.hset(`jd:{u:a}:b}:${name}`, "a", "session of the dead node");
+    const migration = mover({ from, redis });
+    await migration.once();
+    t.equal(migration.state.status, "completed");
+    t.equal(await codeOf(waiter.assertNoneBegan()), undefined); // the migration is done
+    t.equal(await client.zcard("jd:{all}:beats"), 0);
+    t.equal(await client.hlen("jd:{all}:nodes"), 0);
+  },
+);
 
-t.test("a process that looks whether it may move is heeded while it has the lease", async (t) => {
-  const { from, redis, client } = await folderAndRedis(t);
-  await client.set(LEASE, "another");
-  const node = mover({ from: "", redis });
-  t.equal(await node.isPending(), true);
-  t.equal(await codeOf(node.assertNoneBegan()), "unavailable");
-  const undecided = codeOf(node.assertNoneBeganMeanwhile());
-  await client.del(LEASE);
-  t.equal(await undecided, undefined);
-  t.equal(await node.isPending(), false);
-  await node.run(); // there is nothing to wait for
-  await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
-  t.equal(await codeOf(node.assertNoneBeganMeanwhile()), "unavailable");
-  await client.del(RECORD);
-  const move = mover({ from, redis });
-  await move.once();
-  t.equal(move.state.status, "completed");
-  t.equal(await codeOf(node.assertNoneBeganMeanwhile()), undefined);
-});
+t.test(
+  "a node waits while a process holds the lease before its migration has started",
+  async (t) => {
+    const { from, redis, client } = await folderAndRedis(t);
+    await client.set(LEASE, "another");
+    const node = mover({ from: "", redis });
+    t.equal(await node.isPending(), true);
+    t.equal(await codeOf(node.assertNoneBegan()), "unavailable");
+    const undecided = codeOf(node.assertNoneBeganMeanwhile());
+    await client.del(LEASE);
+    t.equal(await undecided, undefined);
+    t.equal(await node.isPending(), false);
+    await node.run(); // there is no migration
+    await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
+    t.equal(await codeOf(node.assertNoneBeganMeanwhile()), "unavailable");
+    await client.del(RECORD);
+    const migration = mover({ from, redis });
+    await migration.once();
+    t.equal(migration.state.status, "completed");
+    t.equal(await codeOf(node.assertNoneBeganMeanwhile()), undefined);
+  },
+);
 
 const RECORD = "jd:{all}:migration";
 const LEASE = "jd:{all}:migrating";
 
-/** A folder with a message, closed, and an empty Redis. */
+/** Creates the folder of a closed store with a message, and an empty Redis. */
 async function folderAndRedis(t: Test) {
   const from = testFolder(t);
   const store = await openStore(t, from);
@@ -137,98 +143,102 @@ async function folderAndRedis(t: Test) {
   return { from, redis: redisSettings(server.url), client: server.client() };
 }
 
-/** Enters itself as a node, and gives signs of life until it dies without leaving. */
-async function joins(t: Test, client: Redis) {
+/** Registers a node, whose heartbeats the test starts and stops. */
+async function joinedNode(t: Test, client: Redis) {
   let at = 1;
   let timer: NodeJS.Timeout | undefined;
-  const sign = () => client.zadd("jd:{all}:beats", at++, "one:life");
-  const dies = () => clearInterval(timer);
+  const beat = () => client.zadd("jd:{all}:beats", at++, "one:life");
+  const stopHeartbeats = () => clearInterval(timer);
   await client.hset("jd:{all}:nodes", "one:life", "its record");
-  await sign();
-  t.teardown(dies);
-  const lives = () => {
-    timer = setInterval(() => void sign(), 20);
+  await beat();
+  t.teardown(stopHeartbeats);
+  const startHeartbeats = () => {
+    timer = setInterval(() => void beat(), 20);
   };
-  return { lives, dies };
+  return { startHeartbeats, stopHeartbeats };
 }
 
-t.test("what differs in Redis is found, and moved again", async (t) => {
-  const from = testFolder(t);
-  const store = await openStore(t, from);
-  await fill(store, () => {});
-  await store.close();
-  const server = await startRedis(t);
-  const client = server.client();
-  const redis = redisSettings(server.url);
-  const keyOf = async (name: string) => {
-    const [key] = await client.keys(`jd:{*}:${name}`);
-    if (key === undefined) throw new Error(`no ${name}`);
-    return key;
-  };
-  const spoils: Readonly<Record<string, () => Promise<unknown>>> = {
-    "a foreign key": () => client.hset("jd:{x}:none", "a", "b"),
-    "no device": async () => client.del("jd:{u:bob}:devices"),
-    "no number": async () => client.del(await keyOf("dedupe:2:g\nalice\nn0")),
-    "another seq": async () => client.hset(await keyOf("head:2:g"), "@bob", "1"),
-    "a stranger's seq": async () => client.hset(await keyOf("head:2:g"), "@stranger", "1"),
-    "no message": async () => {
-      const log = await keyOf("log:2:g");
-      const [[place] = [""]] = await client.xrange(log, "7", "7");
-      return client.xdel(log, place);
-    },
-    "a stranger": async () => client.sadd(await keyOf("permanent:2:g"), "stranger"),
-  };
-  const outcomes: Record<string, readonly string[]> = {};
-  const said: Record<string, readonly (string | null)[]> = {};
-  for (const [name, spoil] of Object.entries(spoils)) {
-    await client.flushall();
-    await mover({ from, redis }).once();
-    await client.hdel("jd:{all}:migration", "done");
-    await spoil();
-    const tries = [mover({ from, redis }), mover({ from, redis })];
-    const outcome: string[] = [];
-    for (const move of tries) outcome.push((await codeOf(move.once())) ?? move.state.status);
-    outcomes[name] = outcome;
-    said[name] = tries.map(({ state }) => state.lastErr);
-  }
-  t.same(outcomes, {
-    "a foreign key": ["completed", "migrated"],
-    "no device": ["internal", "completed"],
-    "no number": ["internal", "completed"],
-    "another seq": ["internal", "completed"],
-    "a stranger's seq": ["internal", "internal"],
-    "no message": ["internal", "completed"], // a log is written anew
-    "a stranger": ["internal", "internal"], // nothing is taken out
-  });
-  t.match(
-    said["no message"]?.[0],
-    /next attempt copies everything again.*log:2:g" differs.*messages: .* \d+, Redis/,
-  );
-  t.match(said["a stranger"], [
-    /next attempt copies everything again.*: subscribers: the folder has 15, Redis 16$/,
-    /even after everything was copied again.*: subscribers: the folder has 15, Redis 16$/,
-  ]);
-});
+t.test(
+  "differences in Redis are found and copied again, and reported if they remain",
+  async (t) => {
+    const from = testFolder(t);
+    const store = await openStore(t, from);
+    await fill(store, () => {});
+    await store.close();
+    const server = await startRedis(t);
+    const client = server.client();
+    const redis = redisSettings(server.url);
+    const keyOf = async (name: string) => {
+      const [key] = await client.keys(`jd:{*}:${name}`);
+      if (key === undefined) throw new Error(`no ${name}`);
+      return key;
+    };
+    const changes: Readonly<Record<string, () => Promise<unknown>>> = {
+      "a foreign key": () => client.hset("jd:{x}:none", "a", "b"),
+      "no device": async () => client.del("jd:{u:bob}:devices"),
+      "no number": async () => client.del(await keyOf("dedupe:2:g\nalice\nn0")),
+      "another seq": async () => client.hset(await keyOf("head:2:g"), "@bob", "1"),
+      "a stranger's seq": async () => client.hset(await keyOf("head:2:g"), "@stranger", "1"),
+      "no message": async () => {
+        const log = await keyOf("log:2:g");
+        const [[entryId] = [""]] = await client.xrange(log, "7", "7");
+        return client.xdel(log, entryId);
+      },
+      "a stranger": async () => client.sadd(await keyOf("permanent:2:g"), "stranger"),
+    };
+    const outcomes: Record<string, readonly string[]> = {};
+    const errors: Record<string, readonly (string | null)[]> = {};
+    for (const [name, change] of Object.entries(changes)) {
+      await client.flushall();
+      await mover({ from, redis }).once();
+      await client.hdel("jd:{all}:migration", "done");
+      await change();
+      const attempts = [mover({ from, redis }), mover({ from, redis })];
+      const outcome: string[] = [];
+      for (const migration of attempts)
+        outcome.push((await codeOf(migration.once())) ?? migration.state.status);
+      outcomes[name] = outcome;
+      errors[name] = attempts.map(({ state }) => state.lastErr);
+    }
+    t.same(outcomes, {
+      "a foreign key": ["completed", "migrated"],
+      "no device": ["internal", "completed"],
+      "no number": ["internal", "completed"],
+      "another seq": ["internal", "completed"],
+      "a stranger's seq": ["internal", "internal"],
+      "no message": ["internal", "completed"], // the log is written again
+      "a stranger": ["internal", "internal"], // a migration removes nothing
+    });
+    t.match(
+      errors["no message"]?.[0],
+      /next attempt copies everything again.*log:2:g" differs.*messages: .* \d+, Redis/,
+    );
+    t.match(errors["a stranger"], [
+      /next attempt copies everything again.*: subscribers: the folder has 15, Redis 16$/,
+      /even after everything was copied again.*: subscribers: the folder has 15, Redis 16$/,
+    ]);
+  },
+);
 
-t.test("the lease is one process's until it gives it back", async (t) => {
+t.test("one process holds the lease until it releases it", async (t) => {
   const { url } = await startRedis(t);
   const link = new RedisLink(redisSettings(url), {
     ...{ name: "lease", onError() {} },
   });
   await link.start();
   t.teardown(() => link.close());
-  const [one, other] = [new Lease(link), new Lease(link)];
-  t.equal(await one.acquire(), true);
-  t.equal(await other.acquire(), false);
-  await other.release(); // it has nothing to give back
-  one.assertHeld();
-  await one.renew();
-  await one.release();
-  t.equal(await other.acquire(), true);
-  await other.release();
+  const [first, second] = [new Lease(link), new Lease(link)];
+  t.equal(await first.acquire(), true);
+  t.equal(await second.acquire(), false);
+  await second.release(); // has no effect
+  first.assertHeld();
+  await first.renew();
+  await first.release();
+  t.equal(await second.acquire(), true);
+  await second.release();
 });
 
-t.test("progress is a bar at a terminal, and lines elsewhere", async (t) => {
+t.test("the progress is a bar on a terminal and lines elsewhere", async (t) => {
   for (const isTTY of [true, false]) {
     let nowMs = 0;
     let text = "";
@@ -245,7 +255,7 @@ t.test("progress is a bar at a terminal, and lines elsewhere", async (t) => {
     nowMs += 5000;
     progress.show({ step: "user", done: 5, total: 10 });
     nowMs += 1;
-    progress.show({ step: "user", done: 6, total: 10 }); // too soon
+    progress.show({ step: "user", done: 6, total: 10 }); // too soon to be shown
     progress.show({ step: "user", done: 10, total: 10 });
     progress.end();
     const bar = isTTY ? /\[#{12}\.{12}\] / : /^/;

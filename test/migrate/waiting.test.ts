@@ -1,5 +1,5 @@
-// What a process knows, says and does while another one moves, and of a move that nobody goes on
-// with.
+// A process that waits for the migration by another one: its status, an abandoned migration, and
+// the access tokens that are valid meanwhile.
 
 import t, { type Test } from "tap";
 import { hashToken } from "../../src/broker/tokens.ts";
@@ -12,19 +12,19 @@ import { mover } from "./mover.ts";
 
 const RECORD = "jd:{all}:migration";
 
-/** A Redis, and a process that says it moves but does nothing. */
+/** Starts a Redis. `holdLease` acts as a process that copies nothing. */
 async function start(t: Test) {
   const server = await startRedis(t);
   const redis = redisSettings(server.url);
   const client = server.client();
-  const begins = async () => {
-    await client.set("jd:{all}:migrating", "other"); // for as long as the test takes
+  const holdLease = async () => {
+    await client.set("jd:{all}:migrating", "other"); // without expiry
     await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
   };
-  return { server, redis, begins, client };
+  return { server, redis, holdLease, client };
 }
 
-/** The folder of a store, closed; with an access token of "admin". */
+/** Creates the folder of a closed store with an access token of `admin`. */
 async function folderWith(t: Test, token: string, untilMs: number) {
   const from = testFolder(t);
   const store = await openStore(t, from);
@@ -34,119 +34,122 @@ async function folderWith(t: Test, token: string, untilMs: number) {
   return from;
 }
 
-/** Runs until it is over or closed. */
-function running(t: Test, move: Migration): Promise<string | undefined> {
+/** Runs a migration, which is closed with the test. Returns the code of its error. */
+function run(t: Test, move: Migration): Promise<string | undefined> {
   t.teardown(() => move.close());
   return codeOf(move.run());
 }
 
 async function until(
   client: { ping(): Promise<unknown> },
-  isSo: () => boolean | Promise<boolean>,
+  condition: () => boolean | Promise<boolean>,
 ): Promise<void> {
-  while (!(await isSo())) await client.ping();
+  while (!(await condition())) await client.ping();
 }
 
-t.test("who waits for another's move has one connection and knows how far it is", async (t) => {
-  const { redis, begins, client } = await start(t);
-  await begins();
-  await client.hset(RECORD, { step: "message", rows: 3, total: 10 });
-  const looks: OtherMove[] = [];
-  const waiter = mover({
-    ...{ from: "", redis, onWaiting: (look) => looks.push(look) },
-  });
-  t.equal(await waiter.isPending(), true);
-  const connections = async () => {
-    const info = await client.info("stats");
-    return Number(/total_connections_received:(\d+)/.exec(info)?.[1]);
-  };
-  const before = await connections();
-  const over = running(t, waiter);
-  await until(client, () => looks.length >= 2);
-  t.equal((await connections()) - before, 1);
-  t.match(looks[0], {
-    ...{ step: "message", done: 3, total: 10 },
-    ...{ isAbandoned: false, lastErr: undefined },
-  });
-  t.match(waiter.state, { status: "running", step: "message" });
-  await client.hset(RECORD, { step: "verify", rows: 7, total: 20 });
-  await until(client, () => looks.at(-1)?.step === "verify");
-  t.match(looks.at(-1), { done: 7, total: 20 });
-  await client.hset(RECORD, { done: 1 });
-  t.equal(await over, undefined);
-  t.match(waiter.state, { status: "migrated", step: "verify" });
-});
+t.test(
+  "a process that waits for a migration uses one connection and reports its progress",
+  async (t) => {
+    const { redis, holdLease, client } = await start(t);
+    await holdLease();
+    await client.hset(RECORD, { step: "message", rows: 3, total: 10 });
+    const reports: OtherMove[] = [];
+    const waiter = mover({
+      ...{ from: "", redis, onWaiting: (report) => reports.push(report) },
+    });
+    t.equal(await waiter.isPending(), true);
+    const connections = async () => {
+      const info = await client.info("stats");
+      return Number(/total_connections_received:(\d+)/.exec(info)?.[1]);
+    };
+    const before = await connections();
+    const done = run(t, waiter);
+    await until(client, () => reports.length >= 2);
+    t.equal((await connections()) - before, 1);
+    t.match(reports[0], {
+      ...{ step: "message", done: 3, total: 10 },
+      ...{ isAbandoned: false, lastErr: undefined },
+    });
+    t.match(waiter.state, { status: "running", step: "message" });
+    await client.hset(RECORD, { step: "verify", rows: 7, total: 20 });
+    await until(client, () => reports.at(-1)?.step === "verify");
+    t.match(reports.at(-1), { done: 7, total: 20 });
+    await client.hset(RECORD, { done: 1 });
+    t.equal(await done, undefined);
+    t.match(waiter.state, { status: "migrated", step: "verify" });
+  },
+);
 
 t.test(
-  "a move whose process died is told as failed, and who has the folder takes it over",
+  "a migration whose process died is reported as failed, and another process with the folder resumes it",
   async (t) => {
     const { redis, client } = await start(t);
     const from = await folderWith(t, "token", Number.MAX_SAFE_INTEGER);
-    const dies = mover({
+    const stopping = mover({
       ...{ from, redis },
-      onProgress: ({ step }) => step === "message" && dies.close(),
+      onProgress: ({ step }) => step === "message" && stopping.close(),
     });
-    t.equal(await codeOf(dies.once()), "unavailable");
-    const looks: OtherMove[] = [];
+    t.equal(await codeOf(stopping.once()), "unavailable");
+    const reports: OtherMove[] = [];
     const waiter = mover({
       ...{ from: "", redis, abandonedAfterMs: 50 },
-      onWaiting: (look) => looks.push(look),
+      onWaiting: (report) => reports.push(report),
     });
     t.equal(await waiter.isPending(), true);
-    const over = running(t, waiter);
-    await until(client, () => looks.length > 0);
-    t.match(looks[0], { isAbandoned: false, lastErr: /was stopped/ }); // it may only pause
-    await until(client, () => looks.at(-1)?.isAbandoned === true);
+    const done = run(t, waiter);
+    await until(client, () => reports.length > 0);
+    t.match(reports[0], { isAbandoned: false, lastErr: /was stopped/ }); // another attempt may follow
+    await until(client, () => reports.at(-1)?.isAbandoned === true);
     t.match(waiter.state, {
       ...{ status: "failed", step: "message", tryCount: 1 },
       lastErr: /No process is migrating the data/,
     });
-    const heir = mover({ from, redis });
-    t.equal(await heir.isPending(), true);
-    await heir.run();
-    t.match(heir.state, { status: "completed", tryCount: 2 });
-    t.equal(await over, undefined);
+    const successor = mover({ from, redis });
+    t.equal(await successor.isPending(), true);
+    await successor.run();
+    t.match(successor.state, { status: "completed", tryCount: 2 });
+    t.equal(await done, undefined);
     t.equal(waiter.state.status, "migrated");
   },
 );
 
 t.test(
-  "a move that Redis loses is waited for, unless the waiting node is started again",
+  "a node waits for a migration that Redis has lost until the node is restarted",
   async (t) => {
-    const { redis, begins, client } = await start(t);
+    const { redis, holdLease, client } = await start(t);
     const from = await folderWith(t, "token", Number.MAX_SAFE_INTEGER);
-    await begins();
-    const looks: OtherMove[] = [];
+    await holdLease();
+    const reports: OtherMove[] = [];
     const waiter = mover({
       ...{ from: "", redis, abandonedAfterMs: 50 },
-      onWaiting: (look) => looks.push(look),
+      onWaiting: (report) => reports.push(report),
     });
     t.equal(await waiter.isPending(), true);
-    const over = running(t, waiter);
-    await until(client, () => looks.length > 0);
+    const done = run(t, waiter);
+    await until(client, () => reports.length > 0);
     await client.flushall();
     await until(client, () => waiter.state.status !== "running");
     t.match(waiter.state, { status: "failed", lastErr: /has lost/ });
     t.equal(await mover({ from: "", redis }).isPending(), false);
     await mover({ from, redis }).run();
-    t.equal(await over, undefined);
+    t.equal(await done, undefined);
     t.equal(waiter.state.status, "migrated");
   },
 );
 
-t.test("what no try can repair is told, and waits for an empty Redis", async (t) => {
+t.test("a difference that copying cannot fix is reported until Redis is emptied", async (t) => {
   const { redis, client } = await start(t);
   const from = testFolder(t);
   const store = await openStore(t, from);
   await fill(store, () => {});
   await store.close();
   const nowMs = Date.now();
-  const moving = { from, redis, clock: () => nowMs };
+  const settings = { from, redis, clock: () => nowMs };
   const counts: Record<string, number> = {};
   const first = mover({
-    ...moving,
-    onCompared(all) {
-      for (const { what, count } of all) counts[what] = count;
+    ...settings,
+    onCompared(rowCounts) {
+      for (const { what, count } of rowCounts) counts[what] = count;
     },
   });
   await first.once();
@@ -160,68 +163,68 @@ t.test("what no try can repair is told, and waits for an empty Redis", async (t)
   const bucket = (await client.keys("jd:{*}:head:2:large"))[0] ?? "";
   await client.set(bucket.replace(":head:", ":activeStream:"), "stray");
   for (let seq = 90; seq < 99; seq++) await client.xadd("jd:{u:bob}:inbox", `${seq}-0`, "x", "1");
-  const again = mover(moving);
-  t.equal(await codeOf(again.once()), "internal");
+  const second = mover(settings);
+  t.equal(await codeOf(second.once()), "internal");
   t.match(
-    again.state.lastErr,
+    second.state.lastErr,
     /managers' passwords: .* 1, Redis 2; active streams: .* 2, Redis 3; commands in inboxes: /,
   );
 
   const failures: (number | undefined)[] = [];
-  const looks: OtherMove[] = [];
+  const reports: OtherMove[] = [];
   const node = mover({
-    ...{ ...moving, abandonedAfterMs: 300 },
-    onWaiting: (look) => looks.push(look),
+    ...{ ...settings, abandonedAfterMs: 300 },
+    onWaiting: (report) => reports.push(report),
     onFailure: (_, retryMs) => failures.push(retryMs),
   });
-  const over = running(t, node);
+  const done = run(t, node);
   await until(client, () => failures.length > 1);
-  t.same(failures, [1000, undefined]); // the inbox was written anew, and then no further try
+  t.same(failures, [1000, undefined], "after the second attempt there is no retry");
   const differing = /managers' passwords: .* 1, Redis 2; active streams: .* 2, Redis 3$/;
   t.match(node.state, { status: "failed", lastErr: differing });
-  await client.hset(RECORD, "err", ""); // another one tried and was killed
-  await until(client, () => looks.length > 0);
-  t.match(looks[0], { isAbandoned: true, lastErr: differing });
+  await client.hset(RECORD, "err", ""); // another process started an attempt and was killed
+  await until(client, () => reports.length > 0);
+  t.match(reports[0], { isAbandoned: true, lastErr: differing });
   t.match(node.state, { status: "failed", lastErr: differing });
   await client.flushall();
-  t.equal(await over, undefined);
+  t.equal(await done, undefined);
   t.match(node.state, { status: "completed", lastErr: null });
 });
 
 t.test(
-  "whose an access token is, is told from the folder, and from Redis once it is there",
+  "the owner of an access token is read from the folder, and from Redis when it is migrated",
   async (t) => {
-    const { server, redis, begins, client } = await start(t);
+    const { server, redis, holdLease, client } = await start(t);
     const untilMs = Date.now() + 600_000;
     const from = await folderWith(t, "good", untilMs);
     let nowMs = Date.now();
-    const move = mover({ from, redis, clock: () => nowMs });
-    t.equal(await move.isPending(), true);
-    t.equal(await move.accessTokenOwner(hashOf("good")), "admin");
-    t.equal(await move.accessTokenOwner(hashOf("none")), undefined);
+    const migration = mover({ from, redis, clock: () => nowMs });
+    t.equal(await migration.isPending(), true);
+    t.equal(await migration.accessTokenOwner(hashOf("good")), "admin");
+    t.equal(await migration.accessTokenOwner(hashOf("none")), undefined);
 
-    await begins();
+    await holdLease();
     await client.hset(RECORD, { step: "user" });
     const waiter = mover({ from: "", redis });
     t.equal(await waiter.isPending(), true);
-    const asked = (token: string) => waiter.accessTokenOwner(hashOf(token));
-    t.equal(await codeOf(asked("good")), "unavailable"); // no connection yet
-    const over = running(t, waiter);
-    await until(client, async () => (await codeOf(asked("known"))) !== undefined);
+    const ownerOf = (token: string) => waiter.accessTokenOwner(hashOf(token));
+    t.equal(await codeOf(ownerOf("good")), "unavailable"); // it is not connected
+    const done = run(t, waiter);
+    await until(client, async () => (await codeOf(ownerOf("known"))) !== undefined);
     const key = `jd:{all}:tokens:${Buffer.from(hashOf("known")).toString("hex")}`;
     await client.set(key, `1\n${untilMs}\neve`);
-    await until(client, async () => (await codeOf(asked("known"))) === undefined);
-    t.equal(await asked("known"), "eve");
-    t.equal(await codeOf(asked("none")), "unavailable"); // it may come yet
+    await until(client, async () => (await codeOf(ownerOf("known"))) === undefined);
+    t.equal(await ownerOf("known"), "eve");
+    t.equal(await codeOf(ownerOf("none")), "unavailable"); // the token may not be copied yet
     await client.hset(RECORD, { step: "channel" });
     await until(client, () => waiter.state.step === "channel");
-    t.equal(await asked("none"), undefined);
+    t.equal(await ownerOf("none"), undefined);
     await client.hset(RECORD, { done: 1 });
-    await over;
+    await done;
 
     await server.stop();
-    t.equal(await move.accessTokenOwner(hashOf("good")), "admin");
+    t.equal(await migration.accessTokenOwner(hashOf("good")), "admin");
     nowMs = untilMs;
-    t.equal(await move.accessTokenOwner(hashOf("good")), undefined);
+    t.equal(await migration.accessTokenOwner(hashOf("good")), undefined);
   },
 );
