@@ -68,8 +68,8 @@ t.test("with durability disk, a checkpoint writes only committed messages", asyn
   await store.checkpoint();
   await next();
   t.match(await second, { messageSeq: 2 });
-  const again = await openStore(t, await crashedCopy(t, path));
-  t.same(await seqsIn(again), [1, 2], "the WAL still has the second message");
+  const reopened = await openStore(t, await crashedCopy(t, path));
+  t.same(await seqsIn(reopened), [1, 2], "the WAL still has the second message");
 });
 
 t.test(
@@ -82,9 +82,9 @@ t.test(
     fail.sync = true;
     const first = codeOf(store.append(retryOf("n")));
     await nextTurn();
-    const again = store.appendCommand(commandRetryOf("n"));
+    const command = store.appendCommand(commandRetryOf("n"));
     t.equal(await first, "unavailable");
-    t.match(await again, { duplicate: false });
+    t.match(await command, { duplicate: false });
   },
 );
 

@@ -12,7 +12,7 @@ import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { crashedCopy, openStore, testFolder, walFiles } from "./folder.ts";
 
-const other = { channel: { id: "other", type: 2 } } as const;
+const OTHER_CHANNEL = { channel: { id: "other", type: 2 } } as const;
 const MESSAGES = 600;
 
 /**
@@ -29,7 +29,7 @@ async function failCheckpoint(t: Test, failing: number) {
   const sent: Promise<unknown>[] = [];
   for (let i = 0; i < MESSAGES; i++)
     sent.push(
-      store.append(draftOf(other)),
+      store.append(draftOf(OTHER_CHANNEL)),
       store.append(draftOf({ channel: { id: `g${i}`, type: 2 } })),
     );
   sent.push(store.append(draftOf({ clientMsgNo: "n" })));
@@ -61,9 +61,9 @@ t.test(
       if (fail.commit > 0) break; // the checkpoint has fewer commits
       t.same(problems, ["A checkpoint failed and will be tried again"], `commit ${failing} fails`);
       t.equal(await codeOf(store.ping()), "unavailable");
-      const again = await openStore(t, await crashedCopy(t, path));
-      await assertComplete(t, again);
-      await again.close();
+      const reopened = await openStore(t, await crashedCopy(t, path));
+      await assertComplete(t, reopened);
+      await reopened.close();
       await assertComplete(t, store);
       t.equal(await codeOf(store.ping()), undefined);
       await store.close();
@@ -115,13 +115,13 @@ t.test(
     await env.openDB({ name: "log", keyEncoding: "binary" }).clearAsync();
     await env.close();
     const problems: string[] = [];
-    const again = await openStore(t, copy, {
+    const reopened = await openStore(t, copy, {
       onError: (_, what) => void problems.push(what),
     });
     t.same(problems, ["Rows of active streams without a message were removed"]);
-    t.match(await again.stream(KEY, "s"), { text: "a", nextIndex: 2 });
-    await again.streamEvent(eventOf(STREAM_CONTENT, "b"));
-    await again.checkpoint();
+    t.match(await reopened.stream(KEY, "s"), { text: "a", nextIndex: 2 });
+    await reopened.streamEvent(eventOf(STREAM_CONTENT, "b"));
+    await reopened.checkpoint();
     const later = await openStore(t, await crashedCopy(t, copy));
     t.match(await later.stream(KEY, "s"), { text: "ab", nextIndex: 3 });
   },

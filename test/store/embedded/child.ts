@@ -142,9 +142,9 @@ async function command(): Promise<void> {
   };
   const acknowledge = async () => {
     for (let afterSeq = 0; ; ) {
-      const some = await store.readInbox("acks", afterSeq, ACKED_PAGE);
-      afterSeq = some.at(-1)?.inboxSeq ?? afterSeq;
-      const seqs = some.map((c) => c.inboxSeq).filter((seq) => seq % 2 === 0);
+      const commands = await store.readInbox("acks", afterSeq, ACKED_PAGE);
+      afterSeq = commands.at(-1)?.inboxSeq ?? afterSeq;
+      const seqs = commands.map((c) => c.inboxSeq).filter((seq) => seq % 2 === 0);
       await store.acknowledgeCommands("acks", seqs);
       for (const acknowledged of seqs) print({ acknowledged });
       await new Promise(setImmediate);

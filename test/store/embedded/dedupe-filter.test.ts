@@ -32,12 +32,12 @@ t.test(
     const store = await openStore(t, path);
     t.ok((await store.append(draft(3))).duplicate, "a retry is recognised at once");
     await turns(20);
-    const again = await Promise.all(all.map((i) => store.append(draft(i))));
+    const retries = await Promise.all(all.map((i) => store.append(draft(i))));
     t.same(
-      again.map(({ messageId }) => messageId),
+      retries.map(({ messageId }) => messageId),
       sent.map(({ messageId }) => messageId),
     );
-    t.ok(again.every(({ duplicate }) => duplicate));
+    t.ok(retries.every(({ duplicate }) => duplicate));
     t.notOk((await store.append(draft(COUNT))).duplicate, "a new message is not a retry");
   },
 );

@@ -52,12 +52,16 @@ t.test("an inbox over its limit loses its oldest copies, and they are counted", 
   t.same(await seqsOf(store, "carol"), [1, 2, 3, 4, 5]);
   t.match(store.stats(), { commands: 9, inboxDropped: 2 });
   await store.close();
-  const again = await reopen();
-  t.same(await seqsOf(again, "bob"), [5, 6, 7, 8, 9]);
-  await again.acknowledgeCommands("bob", [9, 7]);
-  await again.appendCommand(commandOf());
-  t.same(await seqsOf(again, "bob"), [5, 6, 8, 10], "acknowledged copies make space for a new one");
-  t.match(again.stats(), { inboxDropped: 0 });
+  const reopened = await reopen();
+  t.same(await seqsOf(reopened, "bob"), [5, 6, 7, 8, 9]);
+  await reopened.acknowledgeCommands("bob", [9, 7]);
+  await reopened.appendCommand(commandOf());
+  t.same(
+    await seqsOf(reopened, "bob"),
+    [5, 6, 8, 10],
+    "acknowledged copies make space for a new one",
+  );
+  t.match(reopened.stats(), { inboxDropped: 0 });
 });
 
 t.test("one batch may overflow an inbox several times while copies are acknowledged", async (t) => {
@@ -115,14 +119,14 @@ t.test("a command is deleted with its last copy", async (t) => {
   await store.acknowledgeCommands("bob", [1]);
   t.same(await sizesIn(t, path), [1, 1, 2, 3]);
   await store.close();
-  const again = await reopen();
-  await again.acknowledgeCommands("carol", [1]);
+  const reopened = await reopen();
+  await reopened.acknowledgeCommands("carol", [1]);
   t.same(await sizesIn(t, path), [1, 1, 1, 3]);
-  t.same(await seqsOf(again, "dave"), [1]);
-  await again.acknowledgeCommands("dave", [1]);
+  t.same(await seqsOf(reopened, "dave"), [1]);
+  await reopened.acknowledgeCommands("dave", [1]);
   t.same(await sizesIn(t, path), [0, 0, 0, 3]);
-  await again.appendCommand(commandOf({ recipients }));
-  const seqs = recipients.map((uid) => again.acknowledgeCommands(uid, [2]));
+  await reopened.appendCommand(commandOf({ recipients }));
+  const seqs = recipients.map((uid) => reopened.acknowledgeCommands(uid, [2]));
   t.same(await Promise.all(seqs), [1, 1, 1]);
   t.same(
     await sizesIn(t, path),
@@ -157,10 +161,10 @@ t.test("the copies of a command that an older build stored are counted", async (
   for (const { key, value } of table.getRange({}))
     await table.put(key, Buffer.from([1, ...value.subarray(5)]));
   await env.close();
-  const again = await reopen();
-  await again.acknowledgeCommands("bob", [1]);
+  const reopened = await reopen();
+  await reopened.acknowledgeCommands("bob", [1]);
   t.same(await sizesIn(t, path), [1, 1, 1, 2]);
-  await again.acknowledgeCommands("carol", [1]);
+  await reopened.acknowledgeCommands("carol", [1]);
   t.same(await sizesIn(t, path), [0, 0, 0, 2]);
 });
 
@@ -182,20 +186,20 @@ t.test("a command to many users is published in one event", async (t) => {
 t.test("a retry of a command is recognised until the window ends", async (t) => {
   const { path, time, store } = await setUp(t, { dedupeWindowS: 10 });
   const first = await store.appendCommand(retry("n"));
-  const again = { ...first, duplicate: true };
+  const retryResult = { ...first, duplicate: true };
   for (let i = 0; i < 3; i++) {
     time.nowMs += 3333;
     await store.checkpoint();
-    t.same(await store.appendCommand(retry("n")), again);
+    t.same(await store.appendCommand(retry("n")), retryResult);
     const crashed = await openStore(t, await crashedCopy(t, path), {
       ...{ clock: () => time.nowMs, dedupeWindowS: 10 },
     });
     const message = draftOf({ clientMsgNo: "n" });
-    t.same(await crashed.append(message), again, "a retry is recognised after a crash");
+    t.same(await crashed.append(message), retryResult, "a retry is recognised after a crash");
     for (let turns = 0; turns < 5; turns++) await new Promise(setImmediate);
     t.same(
       await crashed.append(message),
-      again,
+      retryResult,
       "a retry is recognised once the filters are complete",
     );
   }
@@ -255,18 +259,18 @@ t.test("a failing call does not affect the other calls of its batch", async (t) 
   });
   await inboxes.put(Buffer.from("\0\x03bad"), Buffer.from([99]));
   await env.close();
-  const again = await reopen();
+  const reopened = await reopen();
   const calls: Promise<unknown>[] = [
-    again.appendCommand(commandOf()),
-    again.appendCommand(commandOf({ recipients: ["bob", "bad"] })),
-    again.acknowledgeCommands("bob", [1]),
-    again.acknowledgeCommands("x".repeat(5000), [1]),
-    again.appendCommand(commandOf()),
+    reopened.appendCommand(commandOf()),
+    reopened.appendCommand(commandOf({ recipients: ["bob", "bad"] })),
+    reopened.acknowledgeCommands("bob", [1]),
+    reopened.acknowledgeCommands("x".repeat(5000), [1]),
+    reopened.appendCommand(commandOf()),
   ];
   t.same(await Promise.all(calls.map(codeOf)), [
     ...[undefined, "internal", undefined, "too_large", undefined],
   ]);
-  t.same(await seqsOf(again, "bob"), [2, 3]);
+  t.same(await seqsOf(reopened, "bob"), [2, 3]);
 });
 
 t.test(

@@ -56,12 +56,12 @@ t.test(
       const bytes = await sentBytes(store);
       t.ok(bytes <= maxStreamBytes + 300, `${kind}: ${bytes} bytes`);
       t.ok(bytes >= maxStreamBytes / 2, `${kind}: at least half of the limit can be used`);
-      const again = await openStore(t, await crashedCopy(t, path), {
+      const reopened = await openStore(t, await crashedCopy(t, path), {
         maxStreamBytes,
       });
       const next = eventOf(STREAM_CONTENT, "", eventAt(count));
       t.equal(
-        await codeOf(again.streamEvent(next)),
+        await codeOf(reopened.streamEvent(next)),
         "too_large",
         `${kind}: the limit is the same after a restart`,
       );

@@ -100,9 +100,9 @@ t.test("rows that were cut continue with the following seqs, also after a restar
   t.equal(await store.sweep(), 16, "16 of the 26 messages in the row are removed");
   for (let i = 0; i < 3; i++) await store.append(draftOf());
   await store.close();
-  const again = await openStore(t, path, over);
-  t.same(await seqsIn(again), [17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);
-  const { messages } = await again.readMessages("2:g", {
+  const reopened = await openStore(t, path, over);
+  t.same(await seqsIn(reopened), [17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);
+  const { messages } = await reopened.readMessages("2:g", {
     ...{
       fromSeq: 1,
       toSeq: 28,

@@ -95,8 +95,8 @@ t.test("an orderly shutdown leaves no WAL file", async (t) => {
   await store.append(draftOf());
   await store.close();
   t.same(readdirSync(join(path, "journal")), []);
-  const again = await openStore(t, path);
-  t.same(await seqsIn(again), [1]);
+  const reopened = await openStore(t, path);
+  t.same(await seqsIn(reopened), [1]);
 });
 
 t.test("a draft that does not fit in a database key is refused alone", async (t) => {

@@ -174,8 +174,8 @@ t.test(
       t.match(problems, [/lost messages.*store\.durability = disk/], kind);
       t.equal((await store.append(numbered(2))).duplicate, false);
       await store.close();
-      const again = await openStore(t, path);
-      t.same(await seqsIn(again), [1, 2], "the lost messages stay lost after another restart");
+      const reopened = await openStore(t, path);
+      t.same(await seqsIn(reopened), [1, 2], "the lost messages stay lost after another restart");
     }
   },
 );
@@ -233,16 +233,16 @@ t.test("a WAL of an older build, without boot ids, can be opened", async (t) => 
 });
 
 t.test("a user cannot forge damage by sending a WAL file as a payload", async (t) => {
-  const other = await crashedWith(t, 1);
+  const otherFolder = await crashedWith(t, 1);
   const path = testFolder(t);
   const store = await openStore(t, path);
   await store.append(draftOf());
-  await store.append(draftOf({ payload: readFileSync(onlyFile(other)) }));
+  await store.append(draftOf({ payload: readFileSync(onlyFile(otherFolder)) }));
   const copy = await crashedCopy(t, path);
   const file = onlyFile(copy);
   truncateSync(file, statSync(file).size - 1);
-  const again = await openStore(t, copy, { onError() {} });
-  t.same(await seqsIn(again), [1]);
+  const reopened = await openStore(t, copy, { onError() {} });
+  t.same(await seqsIn(reopened), [1]);
 });
 
 t.test("a missing segment between others prevents a start", async (t) => {
@@ -257,9 +257,9 @@ t.test("a missing segment between others prevents a start", async (t) => {
   await t.rejects(storeIn(copy).start(), {
     message: /00000002\.log is missing/,
   });
-  const other = await crashedCopy(t, path);
-  rmSync(walFiles(other)[0] ?? "");
-  await t.rejects(storeIn(other).start(), {
+  const secondCopy = await crashedCopy(t, path);
+  rmSync(walFiles(secondCopy)[0] ?? "");
+  await t.rejects(storeIn(secondCopy).start(), {
     message: /00000001\.log is missing/,
   });
   t.ok(first);
@@ -290,10 +290,10 @@ t.test(
     await store.checkpoint();
     const after = await crashedCopy(t, path);
     for (const file of walFiles(before)) copyFileSync(file, file.replace(before, after));
-    const again = await openStore(t, after);
-    t.same(await seqsIn(again), [1, 2, 3, 4, 5]);
-    t.equal((await again.append(numbered(5))).duplicate, true);
-    t.equal((await again.append(numbered(6))).messageSeq, 6);
+    const reopened = await openStore(t, after);
+    t.same(await seqsIn(reopened), [1, 2, 3, 4, 5]);
+    t.equal((await reopened.append(numbered(5))).duplicate, true);
+    t.equal((await reopened.append(numbered(6))).messageSeq, 6);
   },
 );
 
@@ -308,14 +308,14 @@ t.test("a checkpoint that was written in part is written again", async (t) => {
     const position = meta.get("journal");
     meta.set("journal", [1, 1, 0, position?.at(3)]);
   });
-  const again = await openStore(t, copy);
-  t.same(await seqsIn(again), [1, 2, 3]);
-  t.same(await seqsIn(again, "2:h"), [1]);
-  t.equal((await again.append(numbered(3))).duplicate, true);
-  t.equal((await again.append(numbered(4))).messageSeq, 4);
-  await again.checkpoint();
-  t.same(await seqsIn(again), [1, 2, 3, 4]);
-  t.same(await seqsIn(again, "2:h"), [1]);
+  const reopened = await openStore(t, copy);
+  t.same(await seqsIn(reopened), [1, 2, 3]);
+  t.same(await seqsIn(reopened, "2:h"), [1]);
+  t.equal((await reopened.append(numbered(3))).duplicate, true);
+  t.equal((await reopened.append(numbered(4))).messageSeq, 4);
+  await reopened.checkpoint();
+  t.same(await seqsIn(reopened), [1, 2, 3, 4]);
+  t.same(await seqsIn(reopened, "2:h"), [1]);
 });
 
 t.test("a database that is ahead of an empty WAL assigns no seq twice", async (t) => {
@@ -326,9 +326,9 @@ t.test("a database that is ahead of an empty WAL assigns no seq twice", async (t
   const copy = await crashedCopy(t, path);
   // A power loss removed the content of the page cache.
   truncateSync(onlyFile(copy), SEGMENT_HEADER_BYTES);
-  const again = await openStore(t, copy);
-  t.same(await seqsIn(again), [1, 2, 3]);
-  t.equal((await again.append(numbered(4))).messageSeq, 4);
+  const reopened = await openStore(t, copy);
+  t.same(await seqsIn(reopened), [1, 2, 3]);
+  t.equal((await reopened.append(numbered(4))).messageSeq, 4);
   const later = await openStore(t, await crashedCopy(t, copy));
   t.same(await seqsIn(later), [1, 2, 3, 4]);
 });
@@ -348,10 +348,10 @@ t.test("a database that is ahead of a shortened WAL assigns no seq twice", async
   for (const end of [SEGMENT_HEADER_BYTES, ...ends.slice(0, 2)]) {
     const copy = await crashedCopy(t, path, fromTheStart);
     truncateSync(onlyFile(copy), end);
-    const again = await openStore(t, copy);
-    t.equal(await again.headSeq("2:g"), 3);
-    t.equal((await again.append(numbered(4))).messageSeq, 4);
-    await again.checkpoint();
+    const reopened = await openStore(t, copy);
+    t.equal(await reopened.headSeq("2:g"), 3);
+    t.equal((await reopened.append(numbered(4))).messageSeq, 4);
+    await reopened.checkpoint();
     const later = await openStore(t, await crashedCopy(t, copy));
     t.same(await seqsIn(later), [1, 2, 3, 4], `after a cut at byte ${end}`);
     t.equal((await later.append(numbered(5))).messageSeq, 5);
@@ -371,8 +371,8 @@ t.test("a user's own messages that only the database still has stay read", async
   t.equal((await store.conversation("a", toBob))?.unread, 0);
   const copy = await crashedCopy(t, path, fromTheStart);
   truncateSync(onlyFile(copy), ends[0]);
-  const again = await openStore(t, copy);
-  t.match(await again.conversation("a", toBob), { headSeq: 3, unread: 0 });
+  const reopened = await openStore(t, copy);
+  t.match(await reopened.conversation("a", toBob), { headSeq: 3, unread: 0 });
 });
 
 t.test("data of a newer format is refused, and the error message names the format", async (t) => {
@@ -393,9 +393,9 @@ t.test("data of format 2, with a row for each message, can be opened", async (t)
     await store.checkpoint(); // gives each message a row of its own
   }
   const old = await crashedCopy(t, path, (meta) => meta.set("format", [2]));
-  const again = await openStore(t, old);
-  for (let i = 4; i <= 6; i++) void again.append(numbered(i));
-  await again.close();
+  const reopened = await openStore(t, old);
+  for (let i = 4; i <= 6; i++) void reopened.append(numbered(i));
+  await reopened.close();
   const later = await openStore(t, old);
   t.same(await seqsIn(later), [1, 2, 3, 4, 5, 6]);
 });

@@ -58,9 +58,9 @@ t.test("a full disk does not prevent the reconnect of a main device", async (t) 
     claim: { label: "name" },
   });
   if (login.kind !== "entered") throw new Error("the login was not entered");
-  const again = { claim: { order: login.order } };
+  const reconnect = { claim: { order: login.order } };
   fail.commit = 1;
-  t.match(await directory.login(session("s2"), again), {
+  t.match(await directory.login(session("s2"), reconnect), {
     ...{ kind: "entered", order: login.order },
   });
   t.equal(fail.commit, 0, "the write was attempted and failed");

@@ -59,8 +59,8 @@ async function readEverything(store: Store) {
 /** Asserts that retries of the story change nothing and that its active stream continues. */
 async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
   const before = await readEverything(store);
-  const again = { clientMsgNo: "s4", eventId: "e" };
-  await store.streamEvent(eventOf(STREAM_CONTENT, "go on", again));
+  const retryFields = { clientMsgNo: "s4", eventId: "e" };
+  await store.streamEvent(eventOf(STREAM_CONTENT, "go on", retryFields));
   await store.streamEvent(eventOf(STREAM_CONTENT, "one ", { eventId: "b" }));
   t.same(await readEverything(store), before, "a retry changes nothing");
   const { length } = before.messages;
@@ -95,10 +95,10 @@ t.test(
       const crashed = await crashedCopy(t, path);
       const unmarked = await crashedCopy(t, path, withoutCheckpoint);
       for (const copy of [crashed, unmarked]) {
-        const again = await openStore(t, copy, OPTIONS);
-        t.same(await readEverything(again), expected, `${stored} events were in the database`);
-        await assertContinues(t, again);
-        await again.close();
+        const reopened = await openStore(t, copy, OPTIONS);
+        t.same(await readEverything(reopened), expected, `${stored} events were in the database`);
+        await assertContinues(t, reopened);
+        await reopened.close();
       }
       await store.close();
     }
@@ -118,9 +118,9 @@ t.test("a checkpoint that was interrupted between its transactions is repeated",
   for (const emptied of [tables[0], tables[1], tables.flat()]) {
     const copy = await crashedCopy(t, path, withoutCheckpoint);
     await clear(copy, emptied ?? []);
-    const again = await openStore(t, copy, OPTIONS);
-    t.same(await readEverything(again), expected);
-    await assertContinues(t, again);
+    const reopened = await openStore(t, copy, OPTIONS);
+    t.same(await readEverything(reopened), expected);
+    await assertContinues(t, reopened);
   }
 });
 
@@ -142,13 +142,13 @@ t.test(
       await store.checkpoint();
     }
     const copy = await crashedCopy(t, path);
-    const again = await openStore(t, copy, OPTIONS);
+    const reopened = await openStore(t, copy, OPTIONS);
     const text = Array.from({ length: 30 }, (_, i) => `${i} `).join("");
-    t.match(await again.stream(KEY, "s"), { text, nextIndex: 31 });
+    t.match(await reopened.stream(KEY, "s"), { text, nextIndex: 31 });
     t.ok((await countIn(t, copy, "streamParts")) >= 30);
-    await again.streamEvent(eventOf(STREAM_END));
-    await again.checkpoint();
-    t.match(await again.stream(KEY, "s"), { text, state: "closed" });
+    await reopened.streamEvent(eventOf(STREAM_END));
+    await reopened.checkpoint();
+    t.match(await reopened.stream(KEY, "s"), { text, state: "closed" });
     await store.streamEvent(eventOf(STREAM_END));
     await store.checkpoint();
     for (const folder of [copy, path]) {
@@ -179,9 +179,9 @@ t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
   const [file] = walFiles(copy);
   // A power loss removed the content of the page cache.
   truncateSync(file ?? "", SEGMENT_HEADER_BYTES);
-  const again = await openStore(t, copy, OPTIONS);
-  t.same(await readEverything(again), expected);
-  await assertContinues(t, again);
+  const reopened = await openStore(t, copy, OPTIONS);
+  t.same(await readEverything(reopened), expected);
+  await assertContinues(t, reopened);
 });
 
 t.test("old segments that are not deleted yet repeat no event of a stream", async (t) => {
@@ -193,9 +193,9 @@ t.test("old segments that are not deleted yet repeat no event of a stream", asyn
   await store.checkpoint();
   const after = await crashedCopy(t, path, withoutCheckpoint);
   for (const file of walFiles(before)) copyFileSync(file, file.replace(before, after));
-  const again = await openStore(t, after, OPTIONS);
-  t.same(await readEverything(again), expected);
-  await assertContinues(t, again);
+  const reopened = await openStore(t, after, OPTIONS);
+  t.same(await readEverything(reopened), expected);
+  await assertContinues(t, reopened);
 });
 
 t.test("a WAL that skips events of a stream prevents a start", async (t) => {
@@ -236,9 +236,9 @@ t.test(
     const halfAhead = await crashedCopy(t, path, withoutCheckpoint);
     truncateSync(walFiles(halfAhead)[0] ?? "", half);
     for (const copy of [beforeCheckpoint, repeated, ahead, halfAhead]) {
-      const again = await openStore(t, copy, OPTIONS);
-      await send(again);
-      await again.close();
+      const reopened = await openStore(t, copy, OPTIONS);
+      await send(reopened);
+      await reopened.close();
       const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
       const heads = env.openDB<number[], string>({ name: "heads" });
       t.same(heads.get(KEY), [2, 1, 12, 6]);

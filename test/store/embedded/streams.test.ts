@@ -40,8 +40,8 @@ t.test("a stream that has reached its size limit accepts no more data", async (t
   await content("");
   t.equal(await codeOf(content("")), "too_large", "empty events count too");
   t.match(await store.stream(KEY, "s"), { text: "äöü", nextIndex: 3 });
-  const again = await openStore(t, await crashedCopy(t, path), over);
-  const late = producer(again);
+  const reopened = await openStore(t, await crashedCopy(t, path), over);
+  const late = producer(reopened);
   t.equal(await codeOf(late.content("1")), "too_large", "the limit is the same after a restart");
   t.match(await late.end(), { state: "closed" });
 });
@@ -67,15 +67,15 @@ t.test(
     while ((await codeOf(content("x".repeat(100)))) === undefined) accepted++;
     t.ok(accepted > 10 && accepted < 100, `${accepted} events were accepted`);
     t.equal(await codeOf(content("x".repeat(100))), "overloaded");
-    const other = { channel: { id: "h", type: 2 } } as const;
-    t.equal(await codeOf(start("y".repeat(200), other)), "overloaded");
+    const otherChannel = { channel: { id: "h", type: 2 } } as const;
+    t.equal(await codeOf(start("y".repeat(200), otherChannel)), "overloaded");
     const heldBytes = store.stats().activeStreamBytes;
     t.ok(heldBytes > 19_000 && heldBytes <= 20_000, `the streams use ${heldBytes} bytes`);
     t.equal(store.stats().activeStreams, 1);
     await end("fin");
     await store.checkpoint();
     t.match(store.stats(), { activeStreams: 0, activeStreamBytes: 0 });
-    t.match(await start("y".repeat(200), other), { state: "active" });
+    t.match(await start("y".repeat(200), otherChannel), { state: "active" });
     t.equal((await store.stream(KEY, "s"))?.text.length, accepted * 100);
   },
 );
@@ -129,11 +129,11 @@ t.test("an event that does not fit in a record is refused alone", async (t) => {
   const post = (type: string, data: string, over = {}) =>
     store.streamEvent(eventOf(type, data, { ...name, channel, ...over }));
   await post(STREAM_START, "");
-  const other = { eventId: "2" };
-  await post(STREAM_CONTENT, "\uffff".repeat(1000), other);
+  const otherId = { eventId: "2" };
+  await post(STREAM_CONTENT, "\uffff".repeat(1000), otherId);
   await post(STREAM_END, "", { eventId: "3" });
   await store.checkpoint();
-  t.match(await post(STREAM_CONTENT, "", other), { verdict: "done" });
+  t.match(await post(STREAM_CONTENT, "", otherId), { verdict: "done" });
   t.equal((await store.stream(key, longest))?.text.length, 1000);
 });
 
@@ -179,9 +179,9 @@ t.test("a failed write leaves streams exactly as they were", async (t) => {
   t.match(await end("fin"), { state: "closed" });
   t.match(await start("", s2), { state: "active" });
   await store.checkpoint();
-  const again = await openStore(t, await crashedCopy(t, path));
-  t.match(await again.stream(KEY, "s"), { text: "kept more", nextIndex: 4 });
-  t.same(await seqsIn(again), [1, 2, 3]);
+  const reopened = await openStore(t, await crashedCopy(t, path));
+  t.match(await reopened.stream(KEY, "s"), { text: "kept more", nextIndex: 4 });
+  t.same(await seqsIn(reopened), [1, 2, 3]);
 });
 
 /** Starts a store on a disk that is slow or broken when the test wants it. */

@@ -43,10 +43,10 @@ export class Frame {
    */
   #move(bytes: number): void {
     const size = Math.max(BUFFER_BYTES, FRAME_HEADER_BYTES + bytes);
-    const moved = Buffer.allocUnsafeSlow(size);
-    this.#end = this.#bytes.copy(moved, 0, this.#start, this.#end);
+    const buffer = Buffer.allocUnsafeSlow(size);
+    this.#end = this.#bytes.copy(buffer, 0, this.#start, this.#end);
     this.#start = 0;
-    this.#bytes = moved;
+    this.#bytes = buffer;
   }
 
   /** Adds the record that was encoded at the position that `reserve` returned. `end` is its end. */

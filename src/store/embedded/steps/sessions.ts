@@ -188,9 +188,9 @@ export function createSessions(ports: SessionPorts): SessionStore {
         publishEnd(session, reason);
       }),
 
-    confirmSessions: (all) =>
+    confirmSessions: (entries) =>
       Promise.all(
-        all.map((entry) =>
+        entries.map((entry) =>
           lock.run(userLock(entry.session.uid), () => confirm(entry)).catch(failure),
         ),
       ),
