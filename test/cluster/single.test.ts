@@ -1,17 +1,17 @@
-// A cluster of one node keeps the cluster's contract; the failed-login counter of one process keeps
-// its window and its bound.
+// A cluster of one node fulfils the cluster contract. The throttle of one process counts failed
+// logins within a time window and for a limited number of keys.
 
 import t from "tap";
 import { LocalThrottle, SingleNode } from "../../src/cluster/single.ts";
 import { clusterContract } from "../contract/cluster.ts";
 import { startSingleNode } from "../store/embedded/single-node.ts";
 
-t.test("contract", async (t) => {
+t.test("a single node fulfils the cluster contract", async (t) => {
   const node = await startSingleNode(t);
   clusterContract(t, { name: "single", open: async () => node });
 });
 
-t.test("a node tells of itself", async (t) => {
+t.test("a node describes itself as it is at each call", async (t) => {
   const about = { clientAddress: "h:1", version: "1.2.3", startedAtMs: 7 };
   let isDraining = false;
   let sessions = 0;
@@ -29,7 +29,7 @@ t.test("a node tells of itself", async (t) => {
   t.ok(node && node.load >= 0 && node.load <= 1);
 });
 
-t.test("a publish before anybody listens is lost, not an error", async (t) => {
+t.test("an event that is published without a listener is lost without an error", async (t) => {
   const cluster = new SingleNode("n1");
   t.doesNotThrow(() =>
     cluster.publish({
@@ -49,7 +49,7 @@ function throttleAt(nowMs: number, maxKeys?: number) {
   return { clock, throttle };
 }
 
-t.test("failures count within the window of the first", async (t) => {
+t.test("failures are counted in the time window that the first one starts", async (t) => {
   const { clock, throttle } = throttleAt(1000);
   t.same(await throttle.failures("a"), { count: 0, retryAfterS: 0 });
   t.same(await throttle.addFailure("a", WINDOW_MS), {
@@ -61,7 +61,7 @@ t.test("failures count within the window of the first", async (t) => {
   t.same(await throttle.failures("b"), { count: 0, retryAfterS: 0 });
 });
 
-t.test("the window's end forgets, and a new one begins", async (t) => {
+t.test("the count is 0 after the window, and the next failure starts a new one", async (t) => {
   const { clock, throttle } = throttleAt(1000);
   await throttle.addFailure("a", WINDOW_MS);
   clock.nowMs += WINDOW_MS - 1;
@@ -72,7 +72,7 @@ t.test("the window's end forgets, and a new one begins", async (t) => {
   t.same(await throttle.failures("a"), { count: 1, retryAfterS: 60 });
 });
 
-t.test("a success clears its key alone", async (t) => {
+t.test("clearing a key leaves other keys unchanged", async (t) => {
   const { throttle } = throttleAt(0);
   await throttle.addFailure("a", WINDOW_MS);
   await throttle.addFailure("b", WINDOW_MS);
@@ -82,7 +82,7 @@ t.test("a success clears its key alone", async (t) => {
   await t.resolves(throttle.clear("never seen"));
 });
 
-t.test("over the bound the longest quiet key is forgotten", async (t) => {
+t.test("a throttle over its limit evicts the key whose last failure is the oldest", async (t) => {
   const { throttle } = throttleAt(0, 3);
   for (const key of ["a", "b", "c", "a", "d"]) await throttle.addFailure(key, WINDOW_MS);
   const counts = ["a", "b", "c", "d"].map(async (key) => (await throttle.failures(key)).count);

@@ -1,5 +1,5 @@
-// Word that must not be lost in silence: however many are announced at once all of it comes, or who
-// announces hears that it does not.
+// Announcements must not be lost silently. All events of an announcement arrive, or the caller
+// receives an error.
 
 import t, { type Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
@@ -12,51 +12,55 @@ const MAX_IN_FLIGHT = 600;
 async function nodes(t: Test, maxInFlight: number) {
   const redis = await startRedis(t);
   const settings = redisSettings(redis.url, { maxInFlight, timeoutMs: 5000 });
-  const [teller, hearer] = [await startTopicNode(t, settings), await startTopicNode(t, settings)];
-  return { redis, teller, hearer };
+  const [publisher, subscriber] = [
+    await startTopicNode(t, settings),
+    await startTopicNode(t, settings),
+  ];
+  return { redis, teller: publisher, hearer: subscriber };
 }
 
 const addition = (uid: string, channelId: string): ClusterEvent => ({
   ...{ kind: "addition", uid, channelId },
 });
 
-t.test("all of many announcements at once come, in turns", async (t) => {
-  const { teller, hearer } = await nodes(t, MAX_IN_FLIGHT);
+t.test("all events of many simultaneous announcements arrive", async (t) => {
+  const { teller: publisher, hearer: subscriber } = await nodes(t, MAX_IN_FLIGHT);
   const uids = Array.from({ length: 20 }, (_, at) => `u${at}`);
-  for (const uid of uids) await hearer.topics.listen(userTopic(uid));
+  for (const uid of uids) await subscriber.topics.listen(userTopic(uid));
   const calls = ["g1", "g2", "g3"].map((id) =>
     Array.from({ length: 100 }, () => uids)
       .flat()
       .map((uid) => addition(uid, id)),
   );
-  let most = 0;
+  let peak = 0;
   const watch = setInterval(() => {
-    most = Math.max(most, teller.link.inFlight);
+    peak = Math.max(peak, publisher.link.inFlight);
   }, 1);
-  await Promise.all(calls.map((events) => teller.topics.announce(events)));
+  await Promise.all(calls.map((events) => publisher.topics.announce(events)));
   clearInterval(watch);
-  await hearer.topics.barrier();
-  t.equal(hearer.events.length, calls.flat().length);
-  t.same(teller.problems, []);
-  t.ok(most <= 500 + 10, `${most} under way`);
+  await subscriber.topics.barrier();
+  t.equal(subscriber.events.length, calls.flat().length);
+  t.same(publisher.errors, []);
+  t.ok(peak <= 500 + 10, `at most 510 calls are in flight, not ${peak}`);
 });
 
-t.test("a short announcement waits for no long one", async (t) => {
-  const { teller } = await nodes(t, MAX_IN_FLIGHT);
-  const many = Array.from({ length: 3000 }, () => addition("u", "g"));
-  let isOver = false;
-  const long = teller.topics.announce(many).then(() => {
-    isOver = true;
+t.test("a short announcement does not wait for a long one", async (t) => {
+  const { teller: publisher } = await nodes(t, MAX_IN_FLIGHT);
+  const events = Array.from({ length: 3000 }, () => addition("u", "g"));
+  let isDone = false;
+  const long = publisher.topics.announce(events).then(() => {
+    isDone = true;
   });
-  await teller.topics.announce([addition("v", "g")]);
-  t.notOk(isOver);
+  await publisher.topics.announce([addition("v", "g")]);
+  t.notOk(isDone);
   await long;
 });
 
-t.test("long announcements do not wait without end", async (t) => {
-  const { redis, teller } = await nodes(t, MAX_IN_FLIGHT);
+t.test("a long announcement is rejected while 100,000 events are waiting", async (t) => {
+  const { redis, teller: publisher } = await nodes(t, MAX_IN_FLIGHT);
   const event = addition("u", "g");
-  const announce = (length: number) => teller.topics.announce(Array.from({ length }, () => event));
+  const announce = (length: number) =>
+    publisher.topics.announce(Array.from({ length }, () => event));
   redis.signal("SIGSTOP");
   const waiting = t.rejects(announce(101_000), { code: "unavailable" });
   await t.rejects(announce(51), { code: "overloaded" });
@@ -64,11 +68,11 @@ t.test("long announcements do not wait without end", async (t) => {
   await waiting;
 });
 
-t.test("who announces while Redis is away hears of it", async (t) => {
-  const { redis, teller, hearer } = await nodes(t, MAX_IN_FLIGHT);
-  await hearer.topics.listen(userTopic("u"));
+t.test("an announcement is rejected while Redis is down", async (t) => {
+  const { redis, teller: publisher, hearer: subscriber } = await nodes(t, MAX_IN_FLIGHT);
+  await subscriber.topics.listen(userTopic("u"));
   const events = Array.from({ length: 2000 }, () => addition("u", "g"));
   await redis.stop();
-  await t.rejects(teller.topics.announce(events), { code: "unavailable" });
-  t.same(hearer.events, []);
+  await t.rejects(publisher.topics.announce(events), { code: "unavailable" });
+  t.same(subscriber.events, []);
 });

@@ -1,277 +1,282 @@
-// Personal channels, whose frames come on the topics of both users: created by the first frame,
-// evicted, created anew; on a Redis Cluster frames of two nodes may come in any order. No port
-// shows which sequencers a node has.
+// Sequencers of personal channels, whose frames arrive on the topics of both users. They are created
+// by the first frame, evicted and created again. On a Redis Cluster the frames of two nodes may
+// arrive in any order. The tests use private files because no port shows a node's sequencers.
 
 import t from "tap";
-import { FeedLog } from "./feed-log.ts";
+import { ChannelLog } from "./channel-log.ts";
 import {
-  bench,
-  crowd,
-  hear,
-  idle,
-  listened,
-  lose,
-  nodeChannels,
-  oneTopic,
-  restore,
-} from "./sequencer-bench.ts";
+  createChannels,
+  createFixture,
+  evictOthers,
+  loseTopic,
+  receive,
+  restoreTopic,
+  subscription,
+  waitUntilIdle,
+  withOneTopic,
+} from "./sequencer-fixture.ts";
 import { range, until } from "./topic-nodes.ts";
 
-/**
- * Nodes publish frames 1 to 4 to a node that hears of the channel first by the one at that place.
- */
+/** The frames 1 to 4 are published. The node receives the frame at index `first` before the others. */
 for (const first of [0, 1, 2, 3])
-  t.test(`first heard of by number ${first + 1}`, async (t) => {
-    const log = new FeedLog("personal");
-    const one = bench(t, log);
-    const channels = nodeChannels(one, log);
-    channels.addTopic(listened("a"));
+  t.test(`a channel whose first received message is ${first + 1} of 4 has no gap`, async (t) => {
+    const log = new ChannelLog("personal");
+    const fixture = createFixture(t, log);
+    const channels = createChannels(fixture, log);
+    channels.addTopic(subscription("a"));
     const frames = range(1, 4).map(() => log.message());
     const rest = [0, 1, 2, 3].filter((at) => at !== first);
-    for (const at of [first, ...rest]) hear(channels, frames[at] ?? Buffer.alloc(0));
-    await idle(one);
-    t.same(one.seqs(), range(1, 4));
-    hear(channels, log.message());
-    t.equal(one.seqs().at(-1), 5);
+    for (const at of [first, ...rest]) receive(channels, frames[at] ?? Buffer.alloc(0));
+    await waitUntilIdle(fixture);
+    t.same(fixture.seqs(), range(1, 4));
+    receive(channels, log.message());
+    t.equal(fixture.seqs().at(-1), 5);
   });
 
-t.test("what is older than the node's interest is not told", async (t) => {
+t.test("messages from before the subscription are not delivered", async (t) => {
   let now = 1e6 - 60_000;
-  const log = new FeedLog("personal", () => now);
-  const one = bench(t, log);
-  const channels = nodeChannels(one, log, { now: () => now });
+  const log = new ChannelLog("personal", () => now);
+  const fixture = createFixture(t, log);
+  const channels = createChannels(fixture, log, { now: () => now });
   for (const _ of range(1, 3)) log.message();
   now = 1e6;
-  channels.addTopic(listened("a"));
-  hear(channels, log.message());
-  await idle(one);
-  t.same(one.seqs(), [4]);
+  channels.addTopic(subscription("a"));
+  receive(channels, log.message());
+  await waitUntilIdle(fixture);
+  t.same(fixture.seqs(), [4]);
 });
 
-t.test("a forgotten sequencer repeats nothing when it is back", async (t) => {
+t.test("a channel whose sequencer was evicted repeats no message", async (t) => {
   let now = 1e6;
-  const log = new FeedLog("personal", () => now);
-  const one = bench(t, log);
-  const channels = nodeChannels(one, log, { max: 4, now: () => now });
-  channels.addTopic(listened("a"));
-  hear(channels, log.message());
-  await idle(one);
+  const log = new ChannelLog("personal", () => now);
+  const fixture = createFixture(t, log);
+  const channels = createChannels(fixture, log, { max: 4, now: () => now });
+  channels.addTopic(subscription("a"));
+  receive(channels, log.message());
+  await waitUntilIdle(fixture);
   now += 60_000;
-  await crowd(one, channels, "a");
-  hear(channels, log.message());
-  await idle(one);
-  t.same(one.seqs(), [1, 2]);
+  await evictOthers(fixture, channels, "a");
+  receive(channels, log.message());
+  await waitUntilIdle(fixture);
+  t.same(fixture.seqs(), [1, 2]);
 });
 
-t.test("a topic that was let go of is begun anew", async (t) => {
+t.test("a topic that is subscribed again later skips the messages of the meantime", async (t) => {
   let now = 1e6;
-  const log = new FeedLog("personal", () => now);
-  const one = bench(t, log);
-  const channels = nodeChannels(one, log, { now: () => now });
-  const before = listened("a");
+  const log = new ChannelLog("personal", () => now);
+  const fixture = createFixture(t, log);
+  const channels = createChannels(fixture, log, { now: () => now });
+  const before = subscription("a");
   channels.addTopic(before);
-  hear(channels, log.message());
-  await idle(one);
+  receive(channels, log.message());
+  await waitUntilIdle(fixture);
   before.isOpen = false;
   channels.removeTopic(before);
-  for (const _ of range(1, 5)) log.message(); // nobody here wants them
+  for (const _ of range(1, 5)) log.message(); // the node is not subscribed
   now += 60_000;
-  channels.addTopic(listened("a", { sinceMs: now }));
-  hear(channels, log.message());
-  await idle(one);
-  t.same(one.seqs(), [1, 7]);
+  channels.addTopic(subscription("a", { sinceMs: now }));
+  receive(channels, log.message());
+  await waitUntilIdle(fixture);
+  t.same(fixture.seqs(), [1, 7]);
 });
 
 for (const mayReorder of [true, false])
   t.test(
-    `what was missed of a channel never heard of is told${mayReorder ? ", on a Cluster" : ""}`,
+    `missed messages of a channel without a sequencer are delivered${mayReorder ? " on a Redis Cluster" : ""}`,
     async (t) => {
-      const log = new FeedLog("personal");
-      const one = bench(t, log, { mayReorder });
-      const channels = nodeChannels(one, log);
-      const topic = listened("a", { isUp: false, lostAtMs: 1e6 });
+      const log = new ChannelLog("personal");
+      const fixture = createFixture(t, log, { mayReorder });
+      const channels = createChannels(fixture, log);
+      const topic = subscription("a", { isUp: false, lostAtMs: 1e6 });
       channels.addTopic(topic);
       for (const _ of range(1, 3)) log.message();
       topic.isUp = true;
-      hear(channels, log.message()); // comes before the node knows what it missed
+      receive(channels, log.message()); // arrives before the node has read the missed messages
       await Promise.all(channels.restore([topic]));
-      t.same(one.seqs(), range(1, 4));
+      t.same(fixture.seqs(), range(1, 4));
     },
   );
 
-t.test("unstored messages that come while a channel is first read are told", async (t) => {
-  const log = new FeedLog("personal");
-  const one = bench(t, log);
-  const channels = nodeChannels(one, log);
-  channels.addTopic(listened("a"));
-  const stored = [false, true, false];
-  const frames = stored.map((isStored) => log.message({ stored: isStored }));
-  hear(channels, frames[0] ?? Buffer.alloc(0));
-  await idle(one);
-  for (const frame of frames.slice(1)) hear(channels, frame);
-  await idle(one);
-  t.same(one.seqs(), [0, 1, 0]);
-});
-
-t.test("what was overtaken when first heard of is told before", async (t) => {
-  const log = new FeedLog("personal");
-  const one = bench(t, log);
-  const channels = nodeChannels(one, log);
-  channels.addTopic(listened("a"));
-  const late = log.message();
-  hear(channels, log.message({ origin: "mine" }));
-  await idle(one);
-  t.same(one.seqs(), [1, 2]);
-  const [, second] = one.told;
-  t.equal(second?.kind === "message" && second.origin, "mine");
-  hear(channels, late);
-  t.same(one.seqs(), [1, 2]);
-});
-
 t.test(
-  "what comes over the other user's topic waits for the lost one, and is told once",
+  "messages that are not stored are delivered after the first read of a channel",
   async (t) => {
-    const log = new FeedLog("personal");
-    const { one, channels, topic: a } = oneTopic(t, log);
-    hear(channels, log.message());
-    channels.addTopic(listened("b", { sinceMs: 1e6 + 500 }));
-    lose(channels, a, 1e6 + 1000);
-    log.message(); // comes to nobody
-    hear(channels, log.message());
-    await idle(one);
-    t.same(one.seqs(), [1]);
-    await restore(channels, a);
-    t.same(one.seqs(), [1, 2, 3]);
-    hear(channels, log.message());
-    t.same(one.seqs(), [1, 2, 3, 4]);
+    const log = new ChannelLog("personal");
+    const fixture = createFixture(t, log);
+    const channels = createChannels(fixture, log);
+    channels.addTopic(subscription("a"));
+    const stored = [false, true, false];
+    const frames = stored.map((isStored) => log.message({ stored: isStored }));
+    receive(channels, frames[0] ?? Buffer.alloc(0));
+    await waitUntilIdle(fixture);
+    for (const frame of frames.slice(1)) receive(channels, frame);
+    await waitUntilIdle(fixture);
+    t.same(fixture.seqs(), [0, 1, 0]);
   },
 );
 
-t.test("a lost topic that does not come back holds up no channel of the other user", async (t) => {
-  const log = new FeedLog("personal");
-  const { one, channels, topic: a } = oneTopic(t, log);
-  hear(channels, log.message());
-  lose(channels, a, 1e6 + 1000);
-  log.message(); // comes to nobody
-  channels.addTopic(listened("b", { sinceMs: 1e6 + 2000 }));
-  hear(channels, log.message());
-  a.isOpen = false;
-  channels.removeTopic(a);
-  hear(channels, log.message());
-  await idle(one);
-  t.same(one.seqs(), range(1, 4));
+t.test("an overtaken message is delivered before the first received message", async (t) => {
+  const log = new ChannelLog("personal");
+  const fixture = createFixture(t, log);
+  const channels = createChannels(fixture, log);
+  channels.addTopic(subscription("a"));
+  const late = log.message();
+  receive(channels, log.message({ origin: "mine" }));
+  await waitUntilIdle(fixture);
+  t.same(fixture.seqs(), [1, 2]);
+  const [, second] = fixture.delivered;
+  t.equal(second?.kind === "message" && second.origin, "mine");
+  receive(channels, late);
+  t.same(fixture.seqs(), [1, 2]);
 });
 
-t.test("a channel goes on over the topic of its other user", async (t) => {
-  const log = new FeedLog("personal");
-  const { one, channels, topic: a } = oneTopic(t, log);
-  hear(channels, log.message());
-  const b = listened("b");
+t.test(
+  "a message on the topic of one user waits while the topic of the other user is lost",
+  async (t) => {
+    const log = new ChannelLog("personal");
+    const { fixture, channels, topic: a } = withOneTopic(t, log);
+    receive(channels, log.message());
+    channels.addTopic(subscription("b", { sinceMs: 1e6 + 500 }));
+    loseTopic(channels, a, 1e6 + 1000);
+    log.message(); // is lost
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    t.same(fixture.seqs(), [1]);
+    await restoreTopic(channels, a);
+    t.same(fixture.seqs(), [1, 2, 3]);
+    receive(channels, log.message());
+    t.same(fixture.seqs(), [1, 2, 3, 4]);
+  },
+);
+
+t.test("a lost topic that is unsubscribed no longer delays the channel", async (t) => {
+  const log = new ChannelLog("personal");
+  const { fixture, channels, topic: a } = withOneTopic(t, log);
+  receive(channels, log.message());
+  loseTopic(channels, a, 1e6 + 1000);
+  log.message(); // is lost
+  channels.addTopic(subscription("b", { sinceMs: 1e6 + 2000 }));
+  receive(channels, log.message());
+  a.isOpen = false;
+  channels.removeTopic(a);
+  receive(channels, log.message());
+  await waitUntilIdle(fixture);
+  t.same(fixture.seqs(), range(1, 4));
+});
+
+t.test("a channel continues on the topic of its other user", async (t) => {
+  const log = new ChannelLog("personal");
+  const { fixture, channels, topic: a } = withOneTopic(t, log);
+  receive(channels, log.message());
+  const b = subscription("b");
   channels.addTopic(b);
   a.isOpen = false;
   channels.removeTopic(a);
   const { reads } = log;
-  hear(channels, log.message());
-  t.same(one.seqs(), [1, 2]);
-  t.equal(log.reads, reads, "nothing was missed");
-  lose(channels, b, 1e6 + 1000);
-  hear(channels, log.message());
-  t.same(one.seqs(), [1, 2], "and is lost with it");
-  await restore(channels, b);
-  t.same(one.seqs(), [1, 2, 3]);
+  receive(channels, log.message());
+  t.same(fixture.seqs(), [1, 2]);
+  t.equal(log.reads, reads, "nothing is read, because no message was missed");
+  loseTopic(channels, b, 1e6 + 1000);
+  receive(channels, log.message());
+  t.same(fixture.seqs(), [1, 2], "the channel waits when that topic is lost as well");
+  await restoreTopic(channels, b);
+  t.same(fixture.seqs(), [1, 2, 3]);
 });
 
-t.test("first heard of while the topic of one user is lost", async (t) => {
-  const log = new FeedLog("personal");
-  const { one, channels, topic: a } = oneTopic(t, log);
-  lose(channels, a, 1e6 + 1000);
-  log.message(); // comes to nobody
-  channels.addTopic(listened("b", { sinceMs: 1e6 + 2000 }));
-  hear(channels, log.message());
-  await idle(one);
-  await restore(channels, a);
-  t.same(one.seqs(), [1, 2]);
-});
+t.test(
+  "a channel first received while one topic is lost delivers the missed message",
+  async (t) => {
+    const log = new ChannelLog("personal");
+    const { fixture, channels, topic: a } = withOneTopic(t, log);
+    loseTopic(channels, a, 1e6 + 1000);
+    log.message(); // is lost
+    channels.addTopic(subscription("b", { sinceMs: 1e6 + 2000 }));
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    await restoreTopic(channels, a);
+    t.same(fixture.seqs(), [1, 2]);
+  },
+);
 
 for (const isListed of [true, false])
   t.test(
-    `it goes on with the later of two lost topics, of a user who came ${isListed ? "behind" : "behind, unlisted,"} its first message`,
+    `a channel resumes when both lost topics are restored${isListed ? "" : ", even if no list names it"}`,
     async (t) => {
-      const log = new FeedLog("personal");
+      const log = new ChannelLog("personal");
       log.isListed = isListed;
-      const { one, channels, topic: a } = oneTopic(t, log);
-      hear(channels, log.message());
-      await idle(one);
-      const b = listened("b", { sinceMs: 1e6 + 500 });
+      const { fixture, channels, topic: a } = withOneTopic(t, log);
+      receive(channels, log.message());
+      await waitUntilIdle(fixture);
+      const b = subscription("b", { sinceMs: 1e6 + 500 });
       channels.addTopic(b);
-      for (const topic of [a, b]) lose(channels, topic, 1e6 + 1000);
-      log.message(); // comes to nobody
-      await restore(channels, a);
-      await restore(channels, b);
-      for (const _ of range(1, 2)) hear(channels, log.message());
-      await idle(one);
-      t.same(one.seqs(), [1, 2, 3, 4]);
+      for (const topic of [a, b]) loseTopic(channels, topic, 1e6 + 1000);
+      log.message(); // is lost
+      await restoreTopic(channels, a);
+      await restoreTopic(channels, b);
+      for (const _ of range(1, 2)) receive(channels, log.message());
+      await waitUntilIdle(fixture);
+      t.same(fixture.seqs(), [1, 2, 3, 4]);
     },
   );
 
-t.test("an unstored message that came between the returns of two topics is dropped", async (t) => {
-  const log = new FeedLog("personal");
-  const { one, channels, topic: a } = oneTopic(t, log);
-  const b = listened("b");
+t.test("a message that is not stored is skipped while one of two topics is lost", async (t) => {
+  const log = new ChannelLog("personal");
+  const { fixture, channels, topic: a } = withOneTopic(t, log);
+  const b = subscription("b");
   channels.addTopic(b);
-  hear(channels, log.message());
-  await idle(one);
-  for (const topic of [a, b]) lose(channels, topic, 1e6 + 1000);
+  receive(channels, log.message());
+  await waitUntilIdle(fixture);
+  for (const topic of [a, b]) loseTopic(channels, topic, 1e6 + 1000);
   a.isUp = true;
-  hear(channels, log.message({ stored: false }));
-  await restore(channels, a);
-  await restore(channels, b);
-  t.same(one.seqs(), [1]);
+  receive(channels, log.message({ stored: false }));
+  await restoreTopic(channels, a);
+  await restoreTopic(channels, b);
+  t.same(fixture.seqs(), [1]);
 });
 
-t.test("a channel that waits for its topic is not forgotten", async (t) => {
-  const log = new FeedLog("personal");
-  const one = bench(t, log, { mayReorder: false });
-  const channels = nodeChannels(one, log, { max: 4 });
-  const a = listened("a");
+t.test("the sequencer of a channel with a lost topic is not evicted", async (t) => {
+  const log = new ChannelLog("personal");
+  const fixture = createFixture(t, log, { mayReorder: false });
+  const channels = createChannels(fixture, log, { max: 4 });
+  const a = subscription("a");
   channels.addTopic(a);
-  channels.addTopic(listened("b"));
-  lose(channels, a, 1e6 + 1000);
-  for (const _ of range(1, 2)) hear(channels, log.message());
-  await idle(one);
-  await crowd(one, channels, "b");
-  hear(channels, log.message());
-  await idle(one);
-  await restore(channels, a);
-  t.same(one.seqs(), [1, 2, 3]);
+  channels.addTopic(subscription("b"));
+  loseTopic(channels, a, 1e6 + 1000);
+  for (const _ of range(1, 2)) receive(channels, log.message());
+  await waitUntilIdle(fixture);
+  await evictOthers(fixture, channels, "b");
+  receive(channels, log.message());
+  await waitUntilIdle(fixture);
+  await restoreTopic(channels, a);
+  t.same(fixture.seqs(), [1, 2, 3]);
 });
 
-t.test("a channel that begins while its topic is lost is made good", async (t) => {
-  const log = new FeedLog("personal");
-  const one = bench(t, log, { mayReorder: false });
-  const channels = nodeChannels(one, log);
-  const a = listened("a", { isUp: false, lostAtMs: 1e6 });
+t.test("a channel whose first message is published during a loss delivers it", async (t) => {
+  const log = new ChannelLog("personal");
+  const fixture = createFixture(t, log, { mayReorder: false });
+  const channels = createChannels(fixture, log);
+  const a = subscription("a", { isUp: false, lostAtMs: 1e6 });
   channels.addTopic(a);
-  await Promise.all(channels.restore([a])); // lost again meanwhile
-  log.message(); // comes to nobody
-  await restore(channels, a);
-  t.same(one.seqs(), [1]);
+  await Promise.all(channels.restore([a])); // the topic is still lost
+  log.message(); // is lost
+  await restoreTopic(channels, a);
+  t.same(fixture.seqs(), [1]);
 });
 
-for (const kind of ["stream", "unstored message"] as const)
-  t.test(`first heard of by a ${kind}`, async (t) => {
-    const log = new FeedLog("personal");
-    const { one, channels } = oneTopic(t, log);
-    for (const _ of range(1, 3)) log.message(); // read when its user came
+for (const kind of ["a stream event", "a message that is not stored"] as const)
+  t.test(`a channel first received with ${kind} delivers nothing older`, async (t) => {
+    const log = new ChannelLog("personal");
+    const { fixture, channels } = withOneTopic(t, log);
+    for (const _ of range(1, 3)) log.message(); // the user read them when connecting
     log.start("s");
-    const frame = kind === "stream" ? log.content("s", "x") : log.message({ stored: false });
-    hear(channels, frame);
-    await idle(one);
-    t.equal(one.told.length, 1);
-    hear(channels, log.message());
-    t.same(one.seqs().at(-1), 5);
-    log.message(); // comes to nobody
-    hear(channels, log.message());
-    await until(() => one.seqs().at(-1) === 7, "made good");
-    t.same(one.seqs().slice(-3), [5, 6, 7], "nothing older");
+    const frame =
+      kind === "a stream event" ? log.content("s", "x") : log.message({ stored: false });
+    receive(channels, frame);
+    await waitUntilIdle(fixture);
+    t.equal(fixture.delivered.length, 1);
+    receive(channels, log.message());
+    t.same(fixture.seqs().at(-1), 5);
+    log.message(); // is lost
+    receive(channels, log.message());
+    await until(() => fixture.seqs().at(-1) === 7, "the missed message is delivered");
+    t.same(fixture.seqs().slice(-3), [5, 6, 7], "no older message is delivered");
   });

@@ -1,5 +1,5 @@
-// A process that opens what a node has to Redis, closes it again when it is told to, and is then
-// kept alive by nothing of its own. argv: the RedisSettings as JSON.
+// A process for closing.test.ts: opens the connections of a node, closes them on request, and must
+// then end by itself. Its argument is a RedisSettings as JSON.
 
 import { once } from "node:events";
 import { setTimeout as pause } from "node:timers/promises";
@@ -8,19 +8,22 @@ import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { startWholeNode } from "./whole-node.ts";
 
-/** Links look at the map of slots from time to time: some of these do so at any moment. */
+/**
+ * Number of links. Each reads the slots regularly, and they are started at intervals so that some
+ * link is always about to read them.
+ */
 const LINKS = 8;
-const APART_MS = 250;
+const START_INTERVAL_MS = 250;
 const TOPICS = 30;
 
 const settings = JSON.parse(process.argv[2] ?? "{}") as RedisSettings;
-const parts = { name: "closing", onError: () => {} };
+const linkOptions = { name: "closing", onError: () => {} };
 const links: RedisLink[] = [];
 for (let at = 0; at < LINKS; at++) {
-  const link = new RedisLink(settings, parts);
+  const link = new RedisLink(settings, linkOptions);
   await link.start();
   links.push(link);
-  await pause(APART_MS);
+  await pause(START_INTERVAL_MS);
 }
 const node = await startWholeNode({
   ...{ nodeId: "closing", settings, heartbeatMs: 500, deadAfterMs: 60_000 },
@@ -30,7 +33,7 @@ process.send?.("open");
 await once(process, "message");
 const topics = Array.from({ length: TOPICS }, (_, at) => groupTopic(`g${at}`));
 const listening = topics.map((topic) => node.cluster.listen(topic));
-void Promise.allSettled(listening); // a call that is tried again keeps no process alive
+void Promise.allSettled(listening); // retries of these calls must not keep the process alive
 process.send?.("listening");
 
 await once(process, "message");

@@ -1,5 +1,5 @@
-// A node that is closed while servers of its Redis Cluster are away leaves nothing behind: no timer
-// and no connection keeps the process alive.
+// No timer or connection of a closed node keeps its process alive, even if the node was closed while
+// servers of its Redis Cluster were down.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -10,35 +10,35 @@ import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 import { type RedisClusterServers, redisSettings, startRedisCluster } from "../../support/redis.ts";
 
 const FILE = fileURLToPath(new URL("./closing-process.ts", import.meta.url));
-/** Until every link looks at a map of slots that nobody answers for. */
-const AWAY_MS = 2500;
-/** Longer than every time-out of a call. */
-const ENDED_MS = 60_000;
+/** Time after which every link has tried to read the slots during the outage. */
+const OUTAGE_MS = 2500;
+/** Time within which the process must end. It is longer than every timeout of a call. */
+const EXIT_TIMEOUT_MS = 60_000;
 
 interface Outage {
   begin(servers: RedisClusterServers): Promise<void>;
-  end(servers: RedisClusterServers): void;
+  result(servers: RedisClusterServers): void;
 }
 
 const OUTAGES: Readonly<Record<string, Outage>> = {
   "all servers hang": {
     async begin({ primaries }) {
-      for (const one of primaries) one.signal("SIGSTOP");
+      for (const primary of primaries) primary.signal("SIGSTOP");
     },
-    end({ primaries }) {
-      for (const one of primaries) one.signal("SIGCONT");
+    result({ primaries }) {
+      for (const primary of primaries) primary.signal("SIGCONT");
     },
   },
   "a primary is dead": {
     async begin({ primaries }) {
       await primaries[2]?.stop("SIGKILL");
     },
-    end() {},
+    result() {},
   },
 };
 
-for (const [what, outage] of Object.entries(OUTAGES))
-  t.test(`a process ends after it closed its node while ${what}`, async (t) => {
+for (const [description, outage] of Object.entries(OUTAGES))
+  t.test(`a process ends after its node is closed while ${description}`, async (t) => {
     const servers = await startRedisCluster(t);
     const settings = redisSettings(servers.url, { timeoutMs: 1000 });
     const args = [...TYPESCRIPT_ARGS, FILE, JSON.stringify(settings)];
@@ -46,18 +46,19 @@ for (const [what, outage] of Object.entries(OUTAGES))
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
     t.teardown(() => child.kill("SIGKILL"));
-    const said = async (word: string) => t.same(await once(child, "message"), [word, undefined]);
-    await said("open");
+    const expectMessage = async (word: string) =>
+      t.same(await once(child, "message"), [word, undefined]);
+    await expectMessage("open");
     await outage.begin(servers);
-    await pause(AWAY_MS);
+    await pause(OUTAGE_MS);
     child.send("listen");
-    await said("listening");
-    await pause(200); // its calls for topics fail and are tried again
+    await expectMessage("listening");
+    await pause(200); // the node's subscriptions fail and are retried
     const exited = once(child, "exit");
     child.send("close");
-    await said("closed");
-    outage.end(servers);
-    const late = pause(ENDED_MS, undefined, { ref: false });
-    const end = await Promise.race([exited, late]);
-    t.same(end, [0, null], "of itself");
+    await expectMessage("closed");
+    outage.result(servers);
+    const late = pause(EXIT_TIMEOUT_MS, undefined, { ref: false });
+    const result = await Promise.race([exited, late]);
+    t.same(result, [0, null], "the process ends by itself");
   });

@@ -1,5 +1,5 @@
-// Nodes on Redis keep the contracts of a cluster and of sessions, on one server and on a Redis
-// Cluster; across nodes as within one.
+// Nodes on Redis fulfil the contracts of a cluster and of sessions, on one server and on a Redis
+// Cluster.
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
@@ -12,12 +12,12 @@ import { sessionOn, until } from "./nodes.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
 
 /**
- * All nodes share this process, and hundreds of logins come at once. Where its turns come late,
- * answers of Redis are not read in time, and each node takes the others for dead; neither is what
- * these tests are about.
+ * All nodes run in this process, and hundreds of logins happen at once. With short limits, replies
+ * of Redis would be read too late and nodes would declare each other dead, which these tests do not
+ * expect.
  */
 const DEAD_AFTER_MS = 60_000;
-const PATIENT = { timeoutMs: 60_000 };
+const LONG_TIMEOUT = { timeoutMs: 60_000 };
 
 async function open(t: Test, settings: RedisSettings): Promise<WholeNode> {
   const node = await startWholeNode({
@@ -33,13 +33,13 @@ async function suites(t: Test, name: string, settings: RedisSettings): Promise<v
   clusterContract(t, driver);
   sessionContract(t, driver);
 
-  t.test(`${name}: simultaneous main logins on three nodes`, async (t) => {
+  t.test(`${name}: one of three simultaneous main logins survives`, async (t) => {
     const nodes = await Promise.all([1, 2, 3].map(() => open(t, settings)));
-    const wrong = await Promise.all(Array.from({ length: 100 }, () => loginRound(nodes)));
-    t.same(wrong.flat(), []);
+    const errors = await Promise.all(Array.from({ length: 100 }, () => raceLogins(nodes)));
+    t.same(errors.flat(), []);
   });
 
-  t.test(`${name}: what one node publishes another hears`, async (t) => {
+  t.test(`${name}: an event that one node publishes reaches another node`, async (t) => {
     const [a, b] = [await open(t, settings), await open(t, settings)];
     const uid = randomUUID();
     await b.cluster.listen(`p:${uid}`);
@@ -49,7 +49,7 @@ async function suites(t: Test, name: string, settings: RedisSettings): Promise<v
     t.same(a.events, []);
   });
 
-  t.test(`${name}: sessions of a node that leaves are offline`, async (t) => {
+  t.test(`${name}: the sessions of a node that leaves the cluster are offline`, async (t) => {
     const [a, b] = [await open(t, settings), await open(t, settings)];
     const uid = randomUUID();
     await a.cluster.listen(`p:${uid}`);
@@ -57,37 +57,37 @@ async function suites(t: Test, name: string, settings: RedisSettings): Promise<v
     t.match(await a.directory.presence([uid]), [{ online: true }]);
     await b.close();
     await until(async () => {
-      const [one] = await a.directory.presence([uid]);
-      return one?.online === false;
+      const [status] = await a.directory.presence([uid]);
+      return status?.online === false;
     });
-    await until(() => a.events.some((one) => one.kind === "presence"));
+    await until(() => a.events.some((event) => event.kind === "presence"));
   });
 }
 
-/** Three mains of one user log in at once; what is wrong afterwards. */
-async function loginRound(nodes: readonly WholeNode[]): Promise<string[]> {
+/** Logs a user in on three main devices at once. Returns descriptions of wrong results. */
+async function raceLogins(nodes: readonly WholeNode[]): Promise<string[]> {
   const uid = randomUUID();
-  const [hearing] = nodes as [WholeNode];
-  const told = await sessionsEndedDuring(hearing, uid, () =>
+  const [listener] = nodes as [WholeNode];
+  const endedSessions = await sessionsEndedDuring(listener, uid, () =>
     Promise.all(nodes.map((node) => node.directory.login(sessionOn(node, uid)))),
   );
-  const seen = await Promise.all(nodes.map((node) => sessionsOf(node.store, uid)));
+  const sessionLists = await Promise.all(nodes.map((node) => sessionsOf(node.store, uid)));
   const presence = await Promise.all(nodes.map((node) => node.directory.presence([uid])));
-  const survivors = new Set(seen.flat().map((one) => one.sessionId));
+  const survivors = new Set(sessionLists.flat().map(({ sessionId }) => sessionId));
   return [
-    ...(told.length === 2 ? [] : ["not two were ended"]),
-    ...(survivors.size === 1 ? [] : ["not one survives"]),
-    ...(seen.every((one) => one.length === 1) ? [] : ["directories differ"]),
-    ...(presence.flat().every((one) => one.online) ? [] : ["offline"]),
+    ...(endedSessions.length === 2 ? [] : ["the number of ended sessions is not 2"]),
+    ...(survivors.size === 1 ? [] : ["the number of surviving sessions is not 1"]),
+    ...(sessionLists.every((list) => list.length === 1) ? [] : ["the nodes list other sessions"]),
+    ...(presence.flat().every(({ online }) => online) ? [] : ["the user is offline"]),
   ];
 }
 
 t.test("one server", async (t) => {
   const redis = await startRedis(t);
-  const settings = redisSettings(redis.url, PATIENT);
+  const settings = redisSettings(redis.url, LONG_TIMEOUT);
   await suites(t, "redis", settings);
 
-  t.test("who may have missed events looks after its sessions", async (t) => {
+  t.test("a node that may have missed events enters its lost sessions again", async (t) => {
     const [a, b] = [await open(t, settings), await open(t, settings)];
     const uid = randomUUID();
     await a.cluster.listen(`u:${uid}`);
@@ -105,5 +105,5 @@ t.test("one server", async (t) => {
 
 t.test("Redis Cluster", async (t) => {
   const { url } = await startRedisCluster(t);
-  await suites(t, "redis cluster", redisSettings(url, PATIENT));
+  await suites(t, "redis cluster", redisSettings(url, LONG_TIMEOUT));
 });

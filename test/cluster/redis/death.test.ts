@@ -1,5 +1,5 @@
-// Nodes as processes that are killed and stopped: who was online there is offline in time, and all
-// comes back with a node that comes back.
+// Nodes run as processes that are killed and stopped. The users of such a node are soon offline, and
+// its sessions return if the node returns.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -38,9 +38,9 @@ async function startProcess(t: Test, options: WholeNodeOptions): Promise<NodePro
   t.teardown(() => child.kill("SIGKILL"));
   const events: ClusterEvent[] = [];
   let done: string | undefined;
-  child.on("message", (said: { done?: string; event?: ClusterEvent }) => {
-    if (said.event) events.push(said.event);
-    done = said.done ?? done;
+  child.on("message", (message: { done?: string; event?: ClusterEvent }) => {
+    if (message.event) events.push(message.event);
+    done = message.done ?? done;
   });
   await until(() => done === "start");
   return {
@@ -61,63 +61,66 @@ function optionsOf(
   return { nodeId, settings: redisSettings(redis.url, { prefix }), ...beats };
 }
 
-async function survivor(t: Test, options: WholeNodeOptions): Promise<WholeNode> {
+async function startSurvivor(t: Test, options: WholeNodeOptions): Promise<WholeNode> {
   const node = await startWholeNode(options);
   t.teardown(() => node.close());
   return node;
 }
 
-const presenceTold = ({ events }: Pick<WholeNode, "events">, uid: string) =>
-  events.some((one) => one.kind === "presence" && one.uid === uid);
+const hasPresenceEvent = ({ events }: Pick<WholeNode, "events">, uid: string) =>
+  events.some((event) => event.kind === "presence" && event.uid === uid);
 
-t.test("kill -9: offline everywhere within 3 s, watchers told", async (t) => {
-  const a = await survivor(t, optionsOf("kill", DEFAULTS));
+t.test("users of a killed node are offline within 3 s, and watchers are notified", async (t) => {
+  const a = await startSurvivor(t, optionsOf("kill", DEFAULTS));
   const options = optionsOf("kill", DEFAULTS);
   const b = await startProcess(t, options);
   const uids = Array.from({ length: 100 }, (_, at) => `u${at}`);
   await b.login(uids.map((uid) => sessionOn(b, uid)));
   await a.cluster.listen("p:u7");
-  t.ok((await a.directory.presence(uids)).every((one) => one.online));
+  t.ok((await a.directory.presence(uids)).every(({ online }) => online));
   const stalls = measureStalls(t);
   const killedAt = performance.now();
   b.child.kill("SIGKILL");
-  await until(async () => (await a.directory.presence(uids)).every((one) => !one.online));
-  await until(() => presenceTold(a, "u7"));
+  await until(async () => (await a.directory.presence(uids)).every(({ online }) => !online));
+  await until(() => hasPresenceEvent(a, "u7"));
   const tookMs = performance.now() - killedAt;
-  t.ok(tookMs < IN_TIME_MS + 10 * stalls.totalMs(), `${tookMs} ms`);
+  t.ok(tookMs < IN_TIME_MS + 10 * stalls.totalMs(), `all are offline after ${tookMs} ms`);
 
-  const again = await startProcess(t, options);
-  await again.login([sessionOn(again, "u1")]);
-  t.ok(await isOnline(a, "u1"), "its id is free again");
+  const restarted = await startProcess(t, options);
+  await restarted.login([sessionOn(restarted, "u1")]);
+  t.ok(await isOnline(a, "u1"), "a new process can use the node id");
 });
 
-t.test("SIGSTOP for twice the time to death, then SIGCONT", async (t) => {
-  const beats = { heartbeatMs: 100, deadAfterMs: 2000 };
-  const a = await survivor(t, optionsOf("stop", beats));
-  const b = await startProcess(t, optionsOf("stop", beats));
-  const [stays, taken] = [sessionOn(b, "stays"), sessionOn(b, "taken")];
-  await b.login([stays, taken]);
-  await a.cluster.listen("p:stays");
-  b.child.kill("SIGSTOP");
-  const resumeAt = performance.now() + 2 * beats.deadAfterMs;
-  await until(async () => !(await isOnline(a, "stays")));
-  await until(() => presenceTold(a, "stays"));
-  const later = sessionOn(a, "taken");
-  await a.directory.login(later);
-  await until(() => performance.now() >= resumeAt);
-  t.notOk(await isOnline(a, "stays"));
+t.test(
+  "a node that continues after it counted as dead keeps only its valid sessions",
+  async (t) => {
+    const beats = { heartbeatMs: 100, deadAfterMs: 2000 };
+    const a = await startSurvivor(t, optionsOf("stop", beats));
+    const b = await startProcess(t, optionsOf("stop", beats));
+    const [continued, kicked] = [sessionOn(b, "stays"), sessionOn(b, "taken")];
+    await b.login([continued, kicked]);
+    await a.cluster.listen("p:stays");
+    b.child.kill("SIGSTOP");
+    const resumeAt = performance.now() + 2 * beats.deadAfterMs;
+    await until(async () => !(await isOnline(a, "stays")));
+    await until(() => hasPresenceEvent(a, "stays"));
+    const later = sessionOn(a, "taken");
+    await a.directory.login(later);
+    await until(() => performance.now() >= resumeAt);
+    t.notOk(await isOnline(a, "stays"));
 
-  b.child.kill("SIGCONT");
-  await until(() => isOnline(a, "stays"));
-  t.same(await sessionsOf(a.store, "stays"), [stays]);
-  await until(() => b.events.length > 0);
-  t.same(b.events, [
-    {
-      ...{ kind: "end_session", uid: "taken" },
-      ...{ sessionId: taken.sessionId, reason: "kicked" },
-    },
-  ]);
-  t.same(await sessionsOf(a.store, "taken"), [later]);
-  const nodes = await a.cluster.nodes();
-  t.same(nodes.map((one) => one.nodeId).sort(), [a.cluster.nodeId, b.cluster.nodeId].sort());
-});
+    b.child.kill("SIGCONT");
+    await until(() => isOnline(a, "stays"));
+    t.same(await sessionsOf(a.store, "stays"), [continued]);
+    await until(() => b.events.length > 0);
+    t.same(b.events, [
+      {
+        ...{ kind: "end_session", uid: "taken" },
+        ...{ sessionId: kicked.sessionId, reason: "kicked" },
+      },
+    ]);
+    t.same(await sessionsOf(a.store, "taken"), [later]);
+    const nodes = await a.cluster.nodes();
+    t.same(nodes.map((node) => node.nodeId).sort(), [a.cluster.nodeId, b.cluster.nodeId].sort());
+  },
+);

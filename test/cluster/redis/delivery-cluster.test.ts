@@ -1,4 +1,4 @@
-// Nodes on a Redis Cluster of three primaries keep the delivery contract.
+// Nodes on a Redis Cluster of three primaries fulfil the delivery contract.
 
 import t from "tap";
 import { deliveryContract } from "../../contract/delivery.ts";

@@ -1,5 +1,5 @@
-// Nodes on Redis for the delivery contract: real topics, store and directory, whose connections all
-// go through network. State: the nodes.
+// Driver of the delivery contract: nodes on Redis with real topics, store and session directory.
+// All their connections pass through a network that tests can break. Owns the nodes.
 
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../../src/redis/keys.ts";
@@ -9,11 +9,14 @@ import type { FaultyNetwork } from "../../support/faulty-network.ts";
 import { redisSettings } from "../../support/redis.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
 
-/** That a test stops a node's connection, or the machine is busy, makes it no dead one. */
+/**
+ * Heartbeats with a long limit, so that a node does not count as dead when a test holds its
+ * connection or the machine is busy.
+ */
 const BEATS = { heartbeatMs: 500, deadAfterMs: 60_000 };
 const TIMEOUT_MS = 10_000;
 
-/** On the server, or the Cluster, behind the network. */
+/** Creates the driver for the Redis server or Redis Cluster on the other side of the network. */
 export function deliveryDriver(
   name: string,
   network: FaultyNetwork,
@@ -29,30 +32,30 @@ export function deliveryDriver(
       const nodeId = `n-${randomUUID()}`;
       const clock = () => Date.now() + aheadMs;
       const about = { nodeId, settings, clock, ...BEATS };
-      const whole = await startWholeNode(about, judge);
-      t.teardown(() => whole.close());
-      const { cluster, store, events } = whole;
+      const wholeNode = await startWholeNode(about, judge);
+      t.teardown(() => wholeNode.close());
+      const { cluster, store, events } = wholeNode;
       const node = { cluster, store, events };
-      nodes.set(node, whole);
+      nodes.set(node, wholeNode);
       return node;
     },
     sweep: async (node) => (await nodes.get(node)?.store.sweep()) ?? 0,
     async failOver(node, key, { publications, kept }) {
       const link = nodes.get(node)?.link;
-      if (link === undefined) throw new Error("no node of this driver");
+      if (link === undefined) throw new Error("the node was not opened by this driver");
       const [head, log] = ["head", "log"].map((part) => link.keys.channel(part, key)) as [
         string,
         string,
       ];
       if (kept) {
         const seq = Number(await link.call("hget", head, "seq"));
-        const left = seq - publications;
-        const lost = (await link.call("xrange", log, left + 1, seq)) as [
+        const remainingSeq = seq - publications;
+        const lost = (await link.call("xrange", log, remainingSeq + 1, seq)) as [
           ...[place: string, ...unknown[]],
         ][];
         for (const [place] of lost) await link.call("xdel", log, place);
-        await link.call("xsetid", log, `${left}-${Number.MAX_SAFE_INTEGER}`);
-        await link.call("hset", head, "seq", left);
+        await link.call("xsetid", log, `${remainingSeq}-${Number.MAX_SAFE_INTEGER}`);
+        await link.call("hset", head, "seq", remainingSeq);
       }
       await link.call("hincrby", head, "pub", -publications);
       const last = await link.call("xrevrange", log, "+", "-", "COUNT", 1);

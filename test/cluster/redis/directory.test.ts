@@ -1,5 +1,5 @@
-// The session directory across nodes: one survivor of simultaneous main logins, dead nodes'
-// sessions, and what makes it agree again with the sessions a node serves.
+// The session directory of several nodes: simultaneous main logins, sessions of dead nodes, and how
+// the store and the nodes agree again after either has missed a change.
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
@@ -13,10 +13,10 @@ import {
 } from "../../contract/cluster-fixture.ts";
 import { commandCallsIn, startRedis } from "../../support/redis.ts";
 import {
+  disconnect,
   HEARTBEAT_MS,
   isOnline,
-  kill,
-  living,
+  liveNodes,
   putToken,
   sessionOn,
   startNode,
@@ -27,7 +27,7 @@ import {
 const redis = await startRedis(t);
 const raw = redis.client();
 
-/** Nodes of a cluster of their own. */
+/** Starts the nodes of a new cluster and waits until each lists all of them. */
 async function startNodes(
   t: Test,
   count: number,
@@ -49,46 +49,48 @@ async function startNodes(
   return nodes;
 }
 
-/** Redis loses what it has of the user's sessions. */
-async function lose({ link }: TestNode, uid: string): Promise<void> {
+/** Deletes the user's sessions and logins in Redis, as if it had lost them. */
+async function loseSessions({ link }: TestNode, uid: string): Promise<void> {
   await raw.del(link.keys.user("sessions", uid), link.keys.user("logins", uid));
 }
 
-const hash = ({ link }: TestNode, uid: string) => link.keys.user("sessions", uid);
+const sessionsKey = ({ link }: TestNode, uid: string) => link.keys.user("sessions", uid);
 
-/** Who of the user's sessions the node was told to end, and why. */
-const ended = ({ events }: TestNode) =>
-  events.flatMap((one) => (one.kind === "end_session" ? [`${one.sessionId} ${one.reason}`] : []));
+/** Returns the sessions that the node had to end, each with the reason. */
+const endedSessions = ({ events }: TestNode) =>
+  events.flatMap((event) =>
+    event.kind === "end_session" ? [`${event.sessionId} ${event.reason}`] : [],
+  );
 
 const ROUNDS = 500;
 
-t.test("500 rounds of simultaneous main logins: one survivor", async (t) => {
+t.test("one of several simultaneous main logins survives, in 500 rounds", async (t) => {
   const nodes = await startNodes(t, 3);
-  const wrong: string[] = [];
+  const failedUids: string[] = [];
   await Promise.all(
     Array.from({ length: ROUNDS }, async (_, round) => {
       const uid = `u${round}`;
       const mains = nodes.map((node) => sessionOn(node, uid));
-      const [hearing] = nodes as [TestNode];
-      const told = await sessionsEndedDuring(hearing, uid, () =>
+      const [listener] = nodes as [TestNode];
+      const ended = await sessionsEndedDuring(listener, uid, () =>
         Promise.all(nodes.map(({ directory }, at) => directory.login(mains[at] as never))),
       );
-      const gone = new Set(told.map(([sessionId]) => sessionId));
-      const left = mains.filter((one) => !gone.has(one.sessionId));
-      const seen = await Promise.all(nodes.map((node) => sessionsOf(node.store, uid)));
-      const online = await Promise.all(nodes.map((one) => isOnline(one, uid)));
-      const isRight =
-        told.length === 2 &&
-        left.length === 1 &&
-        seen.every((one) => JSON.stringify(one) === JSON.stringify(left)) &&
+      const endedIds = new Set(ended.map(([sessionId]) => sessionId));
+      const survivors = mains.filter(({ sessionId }) => !endedIds.has(sessionId));
+      const sessionLists = await Promise.all(nodes.map((node) => sessionsOf(node.store, uid)));
+      const online = await Promise.all(nodes.map((node) => isOnline(node, uid)));
+      const isCorrect =
+        ended.length === 2 &&
+        survivors.length === 1 &&
+        sessionLists.every((list) => JSON.stringify(list) === JSON.stringify(survivors)) &&
         online.every(Boolean);
-      if (!isRight) wrong.push(uid);
+      if (!isCorrect) failedUids.push(uid);
     }),
   );
-  t.same(wrong, []);
+  t.same(failedUids, []);
 });
 
-t.test("the step that ends a session tells its node why", async (t) => {
+t.test("a node receives the reason when a login ends one of its sessions", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   await a.cluster.listen("u:tom");
   const main = sessionOn(a, "tom");
@@ -96,11 +98,14 @@ t.test("the step that ends a session tells its node why", async (t) => {
   await a.directory.login(main);
   await a.directory.login(phone);
   await b.directory.login(sessionOn(b, "tom", { deviceId: "d" }));
-  await until(() => ended(a).length === 2);
-  t.same([...ended(a)].sort(), [`${main.sessionId} kicked`, `${phone.sessionId} replaced`].sort());
+  await until(() => endedSessions(a).length === 2);
+  t.same(
+    [...endedSessions(a)].sort(),
+    [`${main.sessionId} kicked`, `${phone.sessionId} replaced`].sort(),
+  );
 });
 
-t.test("sessions keep what they carry, whatever is in it", async (t) => {
+t.test("a session's fields may contain any characters", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const uid = "ünï/\\\"'😀";
   const session = sessionOn(a, uid, { deviceId: uid, tokenTag: "a-_/\\" });
@@ -108,7 +113,7 @@ t.test("sessions keep what they carry, whatever is in it", async (t) => {
   t.same(await sessionsOf(a.store, uid), [session]);
 });
 
-t.test("a dead node's sessions are offline, watchers look", async (t) => {
+t.test("users of a dead node are offline, and nodes check the users they watch", async (t) => {
   const [a, b, c] = (await startNodes(t, 3)) as [TestNode, TestNode, TestNode];
   const uids = Array.from({ length: 300 }, (_, at) => `u${at}`);
   await Promise.all(uids.map((uid) => b.directory.login(sessionOn(b, uid, { flag: 1 }))));
@@ -116,7 +121,7 @@ t.test("a dead node's sessions are offline, watchers look", async (t) => {
   await a.directory.login(elsewhere);
   for (const uid of ["u1", "u2", "u3"]) await c.cluster.listen(`p:${uid}`);
   c.cluster.unlisten("p:u3");
-  await kill(b);
+  await disconnect(b);
   for (const node of [a, c])
     await until(async () => {
       const presence = await node.directory.presence(uids);
@@ -126,13 +131,13 @@ t.test("a dead node's sessions are offline, watchers look", async (t) => {
   t.same(
     c.events,
     ["u1", "u2"].map((uid) => ({ kind: "presence", uid })),
-    "of the users that are watched there",
+    "a node checks the users it watches",
   );
-  t.same(a.events, [], "nobody is watched here");
+  t.same(a.events, [], "a node that watches nobody checks nobody");
 });
 
 const entryOf = async (node: TestNode, { uid, sessionId }: SessionRecord) =>
-  JSON.parse((await raw.hget(hash(node, uid), sessionId)) ?? "[]") as unknown[];
+  JSON.parse((await raw.hget(sessionsKey(node, uid), sessionId)) ?? "[]") as unknown[];
 
 /** Changes one field of an entry in Redis. */
 async function rewrite(
@@ -143,14 +148,16 @@ async function rewrite(
   const entry = await entryOf(node, session);
   entry[field.at] = field.value;
   const { uid, sessionId } = session;
-  await raw.hset(hash(node, uid), sessionId, JSON.stringify(entry));
+  await raw.hset(sessionsKey(node, uid), sessionId, JSON.stringify(entry));
 }
 
+/** Index of the expiry time in a session's entry. */
 const EXPIRES = 8;
+/** Time for which an entry is kept without being confirmed. */
 const KEPT_MS = 600_000;
 
-// Private, since no door shows what is left in Redis.
-t.test("an entry that expired is dropped with the next login", async (t) => {
+// The test reads keys because no port shows which entries remain in Redis.
+t.test("an expired session entry is dropped by the user's next login", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const [old, next] = [0, 1].map(() => sessionOn(a, "u", { level: SECONDARY_DEVICE })) as [
     SessionRecord,
@@ -158,54 +165,54 @@ t.test("an entry that expired is dropped with the next login", async (t) => {
   ];
   await a.directory.login(old);
   await a.directory.login(next);
-  t.equal(await raw.hlen(hash(a, "u")), 2, "one that did not stays");
+  t.equal(await raw.hlen(sessionsKey(a, "u")), 2, "entries that have not expired stay");
   await rewrite(a, old, { at: EXPIRES, value: `${Date.now() - 10_000}` });
   const third = sessionOn(a, "u", { level: SECONDARY_DEVICE });
-  t.same(await sessionsEndedBy(a, third), [], "it is not ended by it");
-  t.same((await raw.hkeys(hash(a, "u"))).sort(), [next.sessionId, third.sessionId].sort());
+  t.same(await sessionsEndedBy(a, third), [], "the login ends no session");
+  t.same((await raw.hkeys(sessionsKey(a, "u"))).sort(), [next.sessionId, third.sessionId].sort());
 });
 
-t.test("an expired session that is still served is ended by a login", async (t) => {
+t.test("a login ends a session that is still connected although its entry expired", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const old = sessionOn(a, "u");
   await a.directory.login(old);
   await a.cluster.listen(userTopic("u"));
   await rewrite(a, old, { at: EXPIRES, value: `${Date.now() - 10_000}` });
   await b.directory.login(sessionOn(b, "u"));
-  await until(() => ended(a).length > 0);
-  t.same(ended(a), [`${old.sessionId} kicked`]);
+  await until(() => endedSessions(a).length > 0);
+  t.same(endedSessions(a), [`${old.sessionId} kicked`]);
 });
 
-t.test("a lost session whose token was replaced is ended", async (t) => {
+t.test("a session that Redis lost is ended if its token was replaced", async (t) => {
   const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
   const session = sessionOn(a, "u");
   await a.directory.login(session);
-  await lose(a, "u");
-  await putToken(a, "u", "another"); // while it was missing nobody could end it
-  await until(() => ended(a).length > 0);
-  t.same(ended(a), [`${session.sessionId} token_changed`]);
+  await loseSessions(a, "u");
+  await putToken(a, "u", "another"); // without an entry, this cannot end the session
+  await until(() => endedSessions(a).length > 0);
+  t.same(endedSessions(a), [`${session.sessionId} token_changed`]);
   t.notOk(await isOnline(a, "u"));
 });
 
-t.test("entries are buffered for ten minutes, longer while served", async (t) => {
+t.test("a session entry is kept for ten minutes and renewed while it is connected", async (t) => {
   const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
   const session = sessionOn(a, "u");
   await a.directory.login(session);
-  const key = hash(a, "u");
+  const key = sessionsKey(a, "u");
   const keptMs = async () => {
     const entry = await entryOf(a, session);
     return [await raw.pttl(key), Number(entry[EXPIRES]) - Date.now()];
   };
   const isKept = async () => (await keptMs()).every((ms) => ms > KEPT_MS / 2 && ms <= KEPT_MS);
-  t.ok(await isKept(), "as a login leaves it");
+  t.ok(await isKept(), "a login sets the time to ten minutes");
   await rewrite(a, session, { at: EXPIRES, value: `${Date.now() + 60_000}` });
   await raw.pexpire(key, 60_000);
-  t.notOk(await isKept(), "as time would have it");
+  t.notOk(await isKept(), "the test has shortened the time");
   await until(isKept);
   t.same(await sessionsOf(a.store, "u"), [session]);
 });
 
-t.test("a node that just came is no stranger", async (t) => {
+t.test("sessions of a node that has just joined count as online", async (t) => {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const slow = {
     heartbeatMs: 60_000,
@@ -215,66 +222,72 @@ t.test("a node that just came is no stranger", async (t) => {
   const a = await startNode(t, redis, slow);
   const b = await startNode(t, redis, slow);
   await b.directory.login(sessionOn(b, "u"));
-  t.equal((await a.cluster.nodes()).length, 1, "a has not heard of it");
+  t.equal((await a.cluster.nodes()).length, 1, "node a has not read the new node yet");
   t.ok(await isOnline(a, "u"));
-  t.equal(await living(a), await living(b));
+  t.equal(await liveNodes(a), await liveNodes(b));
 });
 
-t.test("a lost session is entered again, its watchers are told", async (t) => {
+t.test("a session that Redis lost is entered again, and watchers are notified", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const session = sessionOn(a, "u");
   await a.directory.login(session);
   await b.cluster.listen("p:u");
-  await lose(a, "u");
+  await loseSessions(a, "u");
   a.topics.resubscribed(["u"]);
   await until(() => isOnline(b, "u"));
   t.same(await sessionsOf(b.store, "u"), [session]);
   await until(() => b.events.length > 0);
   t.same(b.events, [{ kind: "presence", uid: "u" }]);
-  t.same(ended(a), []);
+  t.same(endedSessions(a), []);
 });
 
-t.test("a lost session whose place is taken is ended", async (t) => {
+t.test("a session that missed its end is ended if another session replaced it", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const main = sessionOn(a, "u1");
   const phone = sessionOn(a, "u2", { deviceId: "d" });
-  for (const one of [main, phone]) await a.directory.login(one);
+  for (const session of [main, phone]) await a.directory.login(session);
   const later = sessionOn(b, "u1");
-  await b.directory.login(later); // a does not listen: it hears nothing
+  await b.directory.login(later); // node a does not receive this, because it has not subscribed
   await b.directory.login(sessionOn(b, "u2", { deviceId: "d" }));
   a.topics.resubscribed(["u1", "u2"]);
-  await until(() => ended(a).length === 2);
-  t.same(new Set(ended(a)), new Set([`${main.sessionId} kicked`, `${phone.sessionId} replaced`]));
+  await until(() => endedSessions(a).length === 2);
+  t.same(
+    new Set(endedSessions(a)),
+    new Set([`${main.sessionId} kicked`, `${phone.sessionId} replaced`]),
+  );
   t.same(await sessionsOf(a.store, "u1"), [later]);
   a.topics.resubscribed(["u1", "u2"]);
   await a.directory.login(sessionOn(a, "u3"));
-  t.equal(ended(a).length, 2, "it is ended once");
+  t.equal(endedSessions(a).length, 2, "the sessions are ended only once");
 });
 
-t.test("a node that missed it finds out why a session was ended", async (t) => {
+t.test("a node that missed the end of a session can read the reason", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const device = { deviceId: "d" };
   const ends = [
     ["kicked", (uid: string) => b.directory.login(sessionOn(b, uid))],
     ["replaced", (uid: string) => b.directory.login(sessionOn(b, uid, device))],
-    ["logged_out", (_: string, one: SessionRecord) => b.store.endSession(one, "logged_out")],
+    [
+      "logged_out",
+      (_: string, session: SessionRecord) => b.store.endSession(session, "logged_out"),
+    ],
   ] as const;
   for (const [reason, end] of ends) {
-    const session = sessionOn(a, reason, device); // a does not listen
+    const session = sessionOn(a, reason, device); // node a has not subscribed
     await a.directory.login(session);
     t.equal(await a.directory.endedBy(session), undefined);
     await end(reason, session);
     t.equal(await a.directory.endedBy(session), reason);
   }
   a.topics.resubscribed(ends.map(([reason]) => reason));
-  await until(() => ended(a).length === ends.length);
+  await until(() => endedSessions(a).length === ends.length);
   t.same(
-    new Set(ended(a).map((one) => one.split(" ")[1])),
+    new Set(endedSessions(a).map((text) => text.split(" ")[1])),
     new Set(ends.map(([reason]) => reason)),
   );
 });
 
-t.test("a lost session that was kicked by one that left stays out", async (t) => {
+t.test("a kicked session stays ended after the session that kicked it has left", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const old = sessionOn(a, "u");
   await a.directory.login(old);
@@ -282,22 +295,22 @@ t.test("a lost session that was kicked by one that left stays out", async (t) =>
   await b.directory.login(later);
   await b.directory.remove(later);
   a.topics.resubscribed(["u"]);
-  await until(() => ended(a).length === 1);
-  t.same(ended(a), [`${old.sessionId} kicked`]);
+  await until(() => endedSessions(a).length === 1);
+  t.same(endedSessions(a), [`${old.sessionId} kicked`]);
   t.notOk(await isOnline(b, "u"));
 });
 
-t.test("what is known of a user's logins is buffered for thirty days", async (t) => {
+t.test("a user's main logins are remembered for thirty days", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   await a.directory.login(sessionOn(a, "u"));
   await a.directory.login(sessionOn(a, "v", { level: SECONDARY_DEVICE }));
   const key = (uid: string) => a.link.keys.user("logins", uid);
   const days = (await raw.pttl(key("u"))) / 86_400_000;
-  t.ok(days > 29.9 && days <= 30, `${days}`);
-  t.equal(await raw.exists(key("v")), 0, "of a secondary session nothing");
+  t.ok(days > 29.9 && days <= 30, `they expire in ${days} days`);
+  t.equal(await raw.exists(key("v")), 0, "secondary logins are not remembered");
 });
 
-t.test("of two lost mains the later one comes back", async (t) => {
+t.test("the later of two main sessions that Redis lost is entered again", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   await b.cluster.listen("u:u");
   const old = sessionOn(a, "u");
@@ -308,123 +321,130 @@ t.test("of two lost mains the later one comes back", async (t) => {
     [a, b],
     [b, a],
   ] as const) {
-    await lose(a, "u");
+    await loseSessions(a, "u");
     first.topics.resubscribed(["u"]);
-    await until(async () => (await raw.exists(hash(a, "u"))) === 1);
+    await until(async () => (await raw.exists(sessionsKey(a, "u"))) === 1);
     second.topics.resubscribed(["u"]);
-    await until(async () => (await raw.hkeys(hash(a, "u"))).join() === late.sessionId);
+    await until(async () => (await raw.hkeys(sessionsKey(a, "u"))).join() === late.sessionId);
     t.same(await sessionsOf(a.store, "u"), [late]);
   }
-  t.ok(ended(a).every((one) => one === `${old.sessionId} kicked`));
-  t.notOk(ended(b).some((one) => one.startsWith(late.sessionId)));
+  t.ok(endedSessions(a).every((text) => text === `${old.sessionId} kicked`));
+  t.notOk(endedSessions(b).some((text) => text.startsWith(late.sessionId)));
 });
 
-t.test("a lost session with a worthless token stays out", async (t) => {
+t.test("a session that Redis lost is ended if its device is logged out", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const session = sessionOn(a, "u");
   await a.directory.login(session);
   await putToken(a, "u", "");
-  await lose(a, "u");
+  await loseSessions(a, "u");
   a.topics.resubscribed(["u"]);
-  await until(() => ended(a).length === 1);
-  t.same(ended(a), [`${session.sessionId} logged_out`]);
+  await until(() => endedSessions(a).length === 1);
+  t.same(endedSessions(a), [`${session.sessionId} logged_out`]);
   t.notOk(await isOnline(a, "u"));
 });
 
-t.test("one step markDelivered a session out and tells its node", async (t) => {
+t.test("the end of a session in the store notifies the session's node", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   await a.cluster.listen("u:u");
   const session = sessionOn(a, "u");
   await a.directory.login(session);
   await b.store.endSession(session, "logged_out");
   t.same(await sessionsOf(a.store, "u"), []);
-  t.same(b.topics.published, [], "nothing is left to be said by the node");
-  await until(() => ended(a).length === 1);
+  t.same(b.topics.published, [], "the calling node publishes nothing itself");
+  await until(() => endedSessions(a).length === 1);
   await b.store.endSession(session, "logged_out");
-  await until(() => ended(a).length === 2);
-  t.same(ended(a)[1], `${session.sessionId} logged_out`, "told once more");
+  await until(() => endedSessions(a).length === 2);
+  t.same(
+    endedSessions(a)[1],
+    `${session.sessionId} logged_out`,
+    "a repeated call notifies the node again",
+  );
 });
 
-t.test("a session whose end was not heard is found missing", async (t) => {
+t.test("a node that missed the end of a session ends it at the next check", async (t) => {
   const [a, b] = (await startNodes(t, 2, { recheckMs: 200 })) as [TestNode, TestNode];
-  const [buffered, gone] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
-  for (const one of [buffered, gone]) await a.directory.login(one);
-  await b.store.endSession(gone, "logged_out"); // a does not listen
-  await until(() => ended(a).length === 1);
-  t.same(ended(a), [`${gone.sessionId} logged_out`]);
-  t.same(await sessionsOf(b.store, "u"), [buffered]);
+  const [kept, gone] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
+  for (const session of [kept, gone]) await a.directory.login(session);
+  await b.store.endSession(gone, "logged_out"); // node a has not subscribed
+  await until(() => endedSessions(a).length === 1);
+  t.same(endedSessions(a), [`${gone.sessionId} logged_out`]);
+  t.same(await sessionsOf(b.store, "u"), [kept]);
 });
 
-t.test("word of a credential has the node judge its sessions", async (t) => {
+t.test("a changed credential ends the user's sessions with the old token", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   for (const uid of ["u", "v"]) await a.cluster.listen(`u:${uid}`);
-  const [one, two] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
+  const [first, second] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
   const other = sessionOn(a, "v");
-  for (const session of [one, two, other]) await a.directory.login(session);
+  for (const session of [first, second, other]) await a.directory.login(session);
   await b.cluster.announce([{ kind: "credential", uid: "u" }]);
   await until(() => a.events.some(({ kind }) => kind === "credential"));
-  t.same(ended(a), []);
+  t.same(endedSessions(a), []);
   await putToken(b, "u", "another");
   await b.cluster.announce([{ kind: "credential", uid: "u" }]);
-  await until(() => ended(a).length === 2);
-  t.same(new Set(ended(a)), new Set([one, two].map((s) => `${s.sessionId} token_changed`)));
+  await until(() => endedSessions(a).length === 2);
+  t.same(
+    new Set(endedSessions(a)),
+    new Set([first, second].map((s) => `${s.sessionId} token_changed`)),
+  );
   await until(async () => !(await isOnline(b, "u")));
   t.ok(await isOnline(b, "v"));
 });
 
-t.test("a node that cannot judge a credential does so later", async (t) => {
+t.test("a node that cannot check a changed credential checks it later", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const session = sessionOn(a, "u");
   await a.directory.login(session);
   await a.cluster.listen("u:u");
   await putToken(b, "u", "another");
-  await raw.call("ACL", "SETUSER", "default", "-evalsha"); // as a full Redis: heartbeats fail with it
+  await raw.call("ACL", "SETUSER", "default", "-evalsha"); // like a Redis without free memory, which rejects heartbeats too
   await b.cluster.announce([{ kind: "credential", uid: "u" }]);
   await until(() => a.events.some(({ kind }) => kind === "credential"));
-  t.same(ended(a), []);
+  t.same(endedSessions(a), []);
   await raw.call("ACL", "SETUSER", "default", "+evalsha");
-  await until(() => ended(a).length === 1);
-  t.same(a.problems, []);
+  await until(() => endedSessions(a).length === 1);
+  t.same(a.errors, []);
 });
 
-t.test("a session of a dead incarnation is judged", async (t) => {
+t.test("a session entry of a dead incarnation is checked, and the session is ended", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const session = sessionOn(a, "u");
   await a.directory.login(session);
   const value = `${a.cluster.nodeId}:earlier`;
-  await rewrite(a, session, { at: 1, value }); // a logout ignored it
+  await rewrite(a, session, { at: 1, value }); // a logout ignores entries of dead incarnations
   await putToken(a, "u", "");
   a.topics.resubscribed(["u"]);
-  await until(() => ended(a).length === 1);
-  t.same(ended(a), [`${session.sessionId} logged_out`]);
-  t.equal(await raw.exists(hash(a, "u")), 0);
+  await until(() => endedSessions(a).length === 1);
+  t.same(endedSessions(a), [`${session.sessionId} logged_out`]);
+  t.equal(await raw.exists(sessionsKey(a, "u")), 0);
 });
 
-t.test("a registration without an answer leaves nothing", async (t) => {
+t.test("a login without a reply leaves no session entry", async (t) => {
   const [a] = (await startNodes(t, 1, { timeoutMs: 500 })) as [TestNode];
   const session = sessionOn(a, "u");
-  await a.directory.login(session); // the entry is there, whichever answer is lost
+  await a.directory.login(session); // so that an entry exists even if the second call never runs
   redis.signal("SIGSTOP");
   await t.rejects(a.directory.login(session), { code: "unavailable" });
   redis.signal("SIGCONT");
-  await until(async () => (await raw.exists(hash(a, "u"))) === 0);
+  await until(async () => (await raw.exists(sessionsKey(a, "u"))) === 0);
 });
 
-t.test("a removal without an answer is made good", async (t) => {
+t.test("the removal of a session without a reply is repeated", async (t) => {
   const [a] = (await startNodes(t, 1, { timeoutMs: 500 })) as [TestNode];
-  const [buffered, gone] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
-  for (const one of [buffered, gone]) await a.directory.login(one);
+  const [kept, gone] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
+  for (const session of [kept, gone]) await a.directory.login(session);
   await a.cluster.listen("p:u2");
   redis.signal("SIGSTOP");
   await t.rejects(a.directory.remove(gone), { code: "unavailable" });
   redis.signal("SIGCONT");
-  await until(async () => (await raw.exists(hash(a, "u2"))) === 0);
+  await until(async () => (await raw.exists(sessionsKey(a, "u2"))) === 0);
   await until(() => a.events.length > 0);
   t.same(a.events, [{ kind: "presence", uid: "u2" }], "watchers are notified");
-  t.same(await sessionsOf(a.store, "u1"), [buffered]);
+  t.same(await sessionsOf(a.store, "u1"), [kept]);
 });
 
-t.test("presence of many, in their order", async (t) => {
+t.test("presence of 1,000 users is returned in the order of the query", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const uids = Array.from({ length: 1000 }, (_, at) => `u${at}`);
   await Promise.all(
@@ -432,59 +452,59 @@ t.test("presence of many, in their order", async (t) => {
       .filter((_, at) => at % 3 === 0)
       .map((uid) => a.directory.login(sessionOn(a, uid, { flag: 2 }))),
   );
-  const found = await b.directory.presence([...uids, "u3", "u3"]);
+  const presence = await b.directory.presence([...uids, "u3", "u3"]);
   t.same(
-    found.map(({ uid, online, flag }) => `${uid} ${online} ${flag}`),
+    presence.map(({ uid, online, flag }) => `${uid} ${online} ${flag}`),
     [...uids, "u3", "u3"].map((uid) =>
       Number(uid.slice(1)) % 3 === 0 ? `${uid} true 2` : `${uid} false 0`,
     ),
   );
 });
 
-t.test("after a loss only what could not be confirmed is repeated", async (t) => {
+t.test("only sessions that could not be confirmed are confirmed again", async (t) => {
   const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
   const uids = Array.from({ length: 119 }, (_, at) => `a${at}`).concat("b0");
   await Promise.all(uids.map((uid) => a.directory.login(sessionOn(a, uid))));
   const acl = (...rules: readonly string[]) => raw.call("ACL", "SETUSER", "default", ...rules);
-  await acl("resetkeys", "~*:{u:a*", "~*:{all}*"); // all but the last one's
+  await acl("resetkeys", "~*:{u:a*", "~*:{all}*"); // every user except the last one
   t.teardown(() => acl("allkeys"));
   await raw.call("CONFIG", "RESETSTAT");
-  /** Without those of heartbeats, which write once and read twice. */
+  /** Returns the number of HGET calls, except those of heartbeats: two for each ZADD. */
   const reads = async () => {
     const stats = await raw.info("commandstats");
     return commandCallsIn(stats, "hget") - 2 * commandCallsIn(stats, "zadd");
   };
   a.topics.resubscribed(uids);
   await until(async () => (await reads()) > 0);
-  await new Promise((resolve) => setTimeout(resolve, 5 * HEARTBEAT_MS)); // it is tried again
+  await new Promise((resolve) => setTimeout(resolve, 5 * HEARTBEAT_MS)); // the confirmation is retried
   const before = await reads();
-  t.ok(before < 2 * uids.length, `${before} reads, of an entry and a device`);
+  t.ok(before < 2 * uids.length, `each session is read at most twice: ${before} reads`);
   await acl("allkeys");
   await until(async () => (await reads()) >= 2 * uids.length);
   await new Promise((resolve) => setTimeout(resolve, 5 * HEARTBEAT_MS));
-  t.equal(await reads(), 2 * uids.length, "each session once");
-  t.same(ended(a), []);
+  t.equal(await reads(), 2 * uids.length, "each session is confirmed once, with two reads");
+  t.same(endedSessions(a), []);
 });
 
-t.test("sessions that wait for their users' topics hold up no others", async (t) => {
+t.test("sessions whose users' topics are lost do not delay other sessions", async (t) => {
   const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
   const [judged, waiting] = [sessionOn(a, "u"), sessionOn(a, "v")];
-  for (const one of [judged, waiting]) await a.directory.login(one);
+  for (const session of [judged, waiting]) await a.directory.login(session);
   await a.cluster.listen("u:u");
   const topicsBack: (() => void)[] = [];
-  a.topics.recovers = () =>
+  a.topics.onRecovery = () =>
     new Promise((resolve) => {
       topicsBack.push(resolve);
     });
   await raw.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
-  await until(() => topicsBack.length > 0); // the store was away: all are to be confirmed
-  await lose(a, "v");
+  await until(() => topicsBack.length > 0); // Redis was unreachable, so all sessions must be confirmed
+  await loseSessions(a, "v");
   await putToken(a, "u", "another");
   await a.cluster.announce([{ kind: "credential", uid: "u" }]);
-  await until(() => ended(a).length > 0);
-  t.same(ended(a), [`${judged.sessionId} token_changed`]);
-  t.same(await sessionsOf(a.store, "v"), [], "it waits");
-  for (const back of topicsBack) back();
+  await until(() => endedSessions(a).length > 0);
+  t.same(endedSessions(a), [`${judged.sessionId} token_changed`]);
+  t.same(await sessionsOf(a.store, "v"), [], "the other session still waits");
+  for (const resume of topicsBack) resume();
   await until(async () => (await sessionsOf(a.store, "v")).length > 0);
   t.same(await sessionsOf(a.store, "v"), [waiting]);
 });
@@ -496,7 +516,7 @@ const SECONDARY = {
   token: "a token",
 } as const;
 
-/** A session of the secondary device on the node. */
+/** Logs the secondary device in on the node. */
 async function loginSecondary(node: TestNode): Promise<SessionRecord> {
   const tokenHash = hashToken(SECONDARY.token);
   const session = sessionOn(node, SECONDARY.uid, {
@@ -507,22 +527,22 @@ async function loginSecondary(node: TestNode): Promise<SessionRecord> {
 }
 
 t.test(
-  "a secondary session that was logged out while its node was cut off stays out",
+  "a secondary session that was logged out while its node was disconnected is ended",
   async (t) => {
     const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
     const users = createUsers({ ...b, publisher: b.cluster });
     await users.setToken(SECONDARY);
-    const session = await loginSecondary(a); // a does not listen
+    const session = await loginSecondary(a); // node a has not subscribed
     await users.quitDevice("u", [0]);
     await users.setToken(SECONDARY);
     a.topics.resubscribed(["u"]);
-    await until(() => ended(a).length === 1);
-    t.same(ended(a), [`${session.sessionId} logged_out`]);
+    await until(() => endedSessions(a).length === 1);
+    t.same(endedSessions(a), [`${session.sessionId} logged_out`]);
     t.notOk(await isOnline(b, "u"));
   },
 );
 
-t.test("nor does it come back with a node that counted as dead", async (t) => {
+t.test("a secondary session that was logged out while its node was dead is ended", async (t) => {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const frozen = { heartbeatMs: 60_000, deadAfterMs: 180_000 };
   const a = await startNode(t, redis, { ...frozen, settings: { prefix } });
@@ -534,26 +554,26 @@ t.test("nor does it come back with a node that counted as dead", async (t) => {
   await users.quitDevice("u", [0]);
   await users.setToken(SECONDARY);
   await a.cluster.heartbeat();
-  await until(() => ended(a).length === 1);
-  t.same(ended(a), [`${session.sessionId} logged_out`]);
+  await until(() => endedSessions(a).length === 1);
+  t.same(endedSessions(a), [`${session.sessionId} logged_out`]);
   t.notOk(await isOnline(b, "u"));
 });
 
-// Private, since no door shows what is left in Redis.
-t.test("ends are remembered for a day, a hundred of a user", async (t) => {
+// The test reads keys because no port shows how many ends Redis stores.
+t.test("the last 100 ended secondary sessions of a user are remembered for a day", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const key = a.link.keys.user("ended", "u");
   const kind = { level: SECONDARY_DEVICE } as const;
   const all = Array.from({ length: 103 }, () => sessionOn(a, "u", kind));
-  for (const one of all) await a.directory.login(one);
-  for (const one of all) await a.store.endSession(one, "logged_out");
+  for (const session of all) await a.directory.login(session);
+  for (const session of all) await a.store.endSession(session, "logged_out");
   t.same(
     new Set(await raw.hkeys(key)),
     new Set(all.slice(3).map(({ sessionId }) => sessionId)),
-    "the newest",
+    "the newest 100 are stored",
   );
   const days = (await raw.pttl(key)) / 86_400_000;
-  t.ok(days > 0.9 && days <= 1, `${days}`);
-  for (const one of all) await a.directory.remove(one);
-  t.equal(await raw.exists(key), 0, "nothing, when their node has let them go");
+  t.ok(days > 0.9 && days <= 1, `they expire in ${days} days`);
+  for (const session of all) await a.directory.remove(session);
+  t.equal(await raw.exists(key), 0, "none is stored after their node has removed the sessions");
 });

@@ -1,5 +1,6 @@
-// Who may still see what a node delivers: removals come in turn with the group's messages, and what
-// was missed is told only after it was judged, of as few groups as something happened in.
+// Access checks of the topics: removals are delivered in order with the group's messages, and missed
+// messages are delivered only after users and groups were checked. Only groups in which something
+// was published are checked.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
@@ -23,10 +24,10 @@ const redis = await startRedis(t);
 const admin = redis.client();
 let worlds = 0;
 
-/** Of a cluster of the test's own. */
+/** Returns the settings of a new cluster. */
 const settings = () => redisSettings(redis.url, { prefix: `w${worlds++}` });
 
-const cut = () => admin.call("CLIENT", "KILL", "TYPE", "pubsub");
+const cutSubscriptions = () => admin.call("CLIENT", "KILL", "TYPE", "pubsub");
 
 const groupInfo = (id: string) => ({
   ...group(id),
@@ -34,11 +35,11 @@ const groupInfo = (id: string) => ({
   allowStranger: false,
 });
 
-/** Notes what is asked, and in which place among what was told. */
-class Judge implements TopicsResync {
-  readonly asked: string[] = [];
+/** Records every check, with the number of messages that were delivered before it. */
+class RecordingResync implements TopicsResync {
+  readonly calls: string[] = [];
   silentMs: number | undefined;
-  /** So many times it cannot tell. */
+  /** Number of next checks that fail. */
   failures = 0;
   readonly #node: () => TopicNode;
 
@@ -57,119 +58,119 @@ class Judge implements TopicsResync {
   }
 
   readonly judgeGroup = async (id: string, lastSeq: number): Promise<void> => {
-    this.#note(`${id} behind ${lastSeq}`);
+    this.#note(`${id} after ${lastSeq}`);
   };
 
-  #note(what: string): void {
-    const told = this.#node().events.filter(({ kind }) => kind === "message");
+  #note(call: string): void {
+    const delivered = this.#node().events.filter(({ kind }) => kind === "message");
     const isDown = this.failures > 0;
     this.failures -= 1;
-    this.asked.push(`${what} at ${told.length}${isDown ? ": down" : ""}`);
+    this.calls.push(`${call} at ${delivered.length}${isDown ? ": down" : ""}`);
     if (isDown) throw new BrokerError("unavailable");
   }
 }
 
-async function judged(
+async function startNode(
   t: Test,
   own: RedisSettings,
-): Promise<{ readonly node: TopicNode; readonly judge: Judge }> {
-  const judge: Judge = new Judge(() => node);
-  const node: TopicNode = await startTopicNode(t, own, { resync: judge });
-  return { node, judge };
+): Promise<{ readonly node: TopicNode; readonly resync: RecordingResync }> {
+  const resync: RecordingResync = new RecordingResync(() => node);
+  const node: TopicNode = await startTopicNode(t, own, { resync });
+  return { node, resync };
 }
 
-const shown = ({ events }: TopicNode): readonly string[] =>
+const delivered = ({ events }: TopicNode): readonly string[] =>
   events.flatMap((event) => {
     if (event.kind === "message") return `message ${event.message.messageSeq}`;
     return event.kind === "removal" ? `without ${event.uids}` : [];
   });
 
-async function inTurn(t: Test, own: RedisSettings): Promise<void> {
-  const { node: one, judge } = await judged(t, own);
+async function assertRemovalsInOrder(t: Test, own: RedisSettings): Promise<void> {
+  const { node: receiver, resync } = await startNode(t, own);
   const { store, send } = await startTopicNode(t, own);
   await store.createChannel(groupInfo("g"), ["a", "b", "c", "d"]);
-  await one.topics.listen(groupTopic("g"));
+  await receiver.topics.listen(groupTopic("g"));
   await send(group("g"), "d");
   await store.removeSubscribers(group("g"), ["a", "b"], "permanent");
   await send(group("g"), "d");
   await store.addSubscribers(group("g"), ["d"], { ...PERMANENT, reset: true });
   await send(group("g"), "d");
-  await one.topics.barrier();
-  t.same(shown(one), ["message 1", "without a,b", "message 2", "message 3"]);
-  t.same(new Set(judge.asked), new Set(["g behind 2 at 2"]), "a list replaced");
+  await receiver.topics.barrier();
+  t.same(delivered(receiver), ["message 1", "without a,b", "message 2", "message 3"]);
+  t.same(new Set(resync.calls), new Set(["g after 2 at 2"]), "a replaced member list is checked");
 }
 
-t.test("removals come in turn with the group's messages", async (t) => {
-  await inTurn(t, settings());
+t.test("removals are delivered in order with the group's messages", async (t) => {
+  await assertRemovalsInOrder(t, settings());
 });
 
-t.test("so they do on a Redis Cluster", async (t) => {
+t.test("removals are delivered in order with messages on a Redis Cluster", async (t) => {
   const servers = await startRedisCluster(t);
-  await inTurn(t, redisSettings(servers.url, { cluster: true }));
+  await assertRemovalsInOrder(t, redisSettings(servers.url, { cluster: true }));
 });
 
-t.test("a removal of nobody markDelivered no number", async (t) => {
+t.test("a removal that changes no membership has no publication number", async (t) => {
   const { store } = await startTopicNode(t, settings());
   await store.createChannel(groupInfo("g"), ["a"]);
   const temporary = { membership: "temporary", reset: false } as const;
   await store.addSubscribers(group("g"), ["a"], temporary);
   await store.removeSubscribers(group("g"), ["a"], "temporary");
   await store.removeSubscribers(group("g"), ["x"], "permanent");
-  t.equal(await store.publicationSeqOf("2:g"), 0, "a is a member still");
+  t.equal(await store.publicationSeqOf("2:g"), 0, "a is still a member");
   await store.removeSubscribers(group("g"), ["a"], "permanent");
   t.equal(await store.publicationSeqOf("2:g"), 1);
 });
 
 t.test(
-  "what was missed is told after users and groups were judged, however often that fails",
+  "missed messages are delivered only after users and groups were checked, also after failures",
   async (t) => {
     const own = settings();
-    const { node: one, judge } = await judged(t, own);
+    const { node: receiver, resync } = await startNode(t, own);
     const sender = await startTopicNode(t, own);
-    for (const topic of [groupTopic("g"), userTopic("a")]) await one.topics.listen(topic);
+    for (const topic of [groupTopic("g"), userTopic("a")]) await receiver.topics.listen(topic);
     await sender.send(group("g"), "b");
-    await one.topics.barrier();
-    judge.failures = 3;
-    await cut();
+    await receiver.topics.barrier();
+    resync.failures = 3;
+    await cutSubscriptions();
     for (const _ of range(1, 3)) await sender.send(group("g"), "b");
     await sender.send(person("a"), "b");
-    await until(() => one.seqs("2:g").length === 4, "made good");
-    await until(() => one.seqs("1:a@b").length === 1, "made good");
-    const before = judge.asked.filter((one) => !one.endsWith("down"));
-    t.equal(before[0], "users a at 1", "users first");
-    t.equal(before[1]?.startsWith("g behind 1 at"), true);
-    t.equal(judge.asked.length - before.length, 3, "asked until it is known");
-    t.same(one.seqs("2:g"), range(1, 4));
+    await until(() => receiver.seqs("2:g").length === 4, "the group's messages are delivered");
+    await until(() => receiver.seqs("1:a@b").length === 1, "the personal message is delivered");
+    const before = resync.calls.filter((receiver) => !receiver.endsWith("down"));
+    t.equal(before[0], "users a at 1", "users are checked before groups");
+    t.equal(before[1]?.startsWith("g after 1 at"), true);
+    t.equal(resync.calls.length - before.length, 3, "a check is repeated until it succeeds");
+    t.same(receiver.seqs("2:g"), range(1, 4));
   },
 );
 
-t.test("a node that was silent judges before it tells", async (t) => {
+t.test("a node without recent heartbeats checks users and groups before it delivers", async (t) => {
   const own = settings();
-  const { node: one, judge } = await judged(t, own);
+  const { node: receiver, resync } = await startNode(t, own);
   const sender = await startTopicNode(t, own);
-  for (const topic of [groupTopic("g"), userTopic("a")]) await one.topics.listen(topic);
+  for (const topic of [groupTopic("g"), userTopic("a")]) await receiver.topics.listen(topic);
   await sender.send(group("g"), "b");
-  await one.topics.barrier();
-  judge.silentMs = Date.now() - 5000;
+  await receiver.topics.barrier();
+  resync.silentMs = Date.now() - 5000;
   await sender.send(group("g"), "b");
-  await until(() => one.seqs("2:g").length === 2, "it is told");
-  t.same(judge.asked[0], "users a at 1");
-  t.same(judge.asked[1], "g behind 1 at 1");
+  await until(() => receiver.seqs("2:g").length === 2, "the message is delivered");
+  t.same(resync.calls[0], "users a at 1");
+  t.same(resync.calls[1], "g after 1 at 1");
   await sender.send(group("g"), "b");
-  await one.topics.barrier();
-  const { length } = judge.asked;
+  await receiver.topics.barrier();
+  const { length } = resync.calls;
   await sender.send(group("g"), "b");
-  await one.topics.barrier();
-  t.same(one.seqs("2:g"), range(1, 4));
-  t.equal(judge.asked.length, length, "and then no more");
+  await receiver.topics.barrier();
+  t.same(receiver.seqs("2:g"), range(1, 4));
+  t.equal(resync.calls.length, length, "later messages are delivered without a check");
 });
 
-t.test("a group in which nothing happened costs one read of a number after a cut", async (t) => {
+t.test("a group without publications costs one small read after a lost connection", async (t) => {
   const own = settings();
-  const judge: Judge = new Judge(() => one);
+  const resync: RecordingResync = new RecordingResync(() => receiver);
   let restored = 0;
-  const one: TopicNode = await startTopicNode(t, own, {
-    resync: { ...NO_RESYNC, judgeGroup: judge.judgeGroup },
+  const receiver: TopicNode = await startTopicNode(t, own, {
+    resync: { ...NO_RESYNC, judgeGroup: resync.judgeGroup },
     metrics: {
       ...NO_METRICS,
       resubscribed(topics) {
@@ -178,18 +179,18 @@ t.test("a group in which nothing happened costs one read of a number after a cut
     },
   });
   const ids = range(1, 200).map((at) => `g${at}`);
-  for (const id of ids) await one.topics.listen(groupTopic(id));
+  for (const id of ids) await receiver.topics.listen(groupTopic(id));
   const { store } = await startTopicNode(t, own);
   for (const id of ["g7", "other"]) await store.createChannel(groupInfo(id), ["a"]);
   const remove = (id: string) => store.removeSubscribers(group(id), ["a"], "permanent");
   await admin.call("CONFIG", "RESETSTAT");
   await remove("other");
-  const ofRemoval = await commandCalls(admin, "hget");
+  const readsOfRemoval = await commandCalls(admin, "hget");
   await admin.call("CONFIG", "RESETSTAT");
-  await cut();
+  await cutSubscriptions();
   await remove("g7");
-  await until(() => restored === ids.length, "it is back");
-  t.equal(await commandCalls(admin, "hget"), ids.length + ofRemoval);
-  t.same(new Set(judge.asked), new Set(["g7 behind 0 at 0"]));
-  t.ok((await commandCalls(admin, "evalsha")) < 20, "scripts for one group");
+  await until(() => restored === ids.length, "all topics are subscribed again");
+  t.equal(await commandCalls(admin, "hget"), ids.length + readsOfRemoval);
+  t.same(new Set(resync.calls), new Set(["g7 after 0 at 0"]));
+  t.ok((await commandCalls(admin, "evalsha")) < 20, "scripts run only for one group");
 });

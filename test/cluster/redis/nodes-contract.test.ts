@@ -1,4 +1,4 @@
-// Nodes on Redis keep the contract of the registry, on one server and on a Redis Cluster.
+// Nodes on Redis fulfil the contract of the node registry, on one server and on a Redis Cluster.
 
 import t, { type Test } from "tap";
 import {
@@ -15,7 +15,7 @@ function driverOf(name: string, url: string): RegistryDriver {
   const wholes = new WeakMap<RegisteredNode, WholeNode>();
   const linkOf = (node: RegisteredNode) => {
     const whole = wholes.get(node);
-    if (whole === undefined) throw new Error("no node of this driver");
+    if (whole === undefined) throw new Error("the node was not opened by this driver");
     return whole.link;
   };
   return {
@@ -31,30 +31,30 @@ function driverOf(name: string, url: string): RegistryDriver {
       return node;
     },
     async forgetNodes(node) {
-      const { keys, call } = bound(linkOf(node));
+      const { keys, call } = boundTo(linkOf(node));
       for (const part of ["beats", "nodes", "clock"]) await call("del", keys.shared(part));
     },
     async declareDead(node) {
-      const { keys, call } = bound(linkOf(node));
+      const { keys, call } = boundTo(linkOf(node));
       const beats = keys.shared("beats");
-      const all = (await call("zrange", beats, 0, -1)) as readonly Buffer[];
-      const own = all.find((one) => one.toString().startsWith(node.cluster.nodeId));
-      if (own === undefined) throw new Error("it has no heartbeat");
+      const incarnations = (await call("zrange", beats, 0, -1)) as readonly Buffer[];
+      const own = incarnations.find((name) => name.toString().startsWith(node.cluster.nodeId));
+      if (own === undefined) throw new Error("the node has no heartbeat in Redis");
       await call("zadd", beats, 1, own);
     },
   };
 }
 
-function bound(link: WholeNode["link"]) {
+function boundTo(link: WholeNode["link"]) {
   return { keys: link.keys, call: link.call.bind(link) };
 }
 
-t.test("one server", async (t: Test) => {
+t.test("nodes on one Redis server fulfil the contract of the registry", async (t: Test) => {
   const { url } = await startRedis(t);
   registryContract(t, driverOf("redis", url));
 });
 
-t.test("Redis Cluster", async (t: Test) => {
+t.test("nodes on a Redis Cluster fulfil the contract of the registry", async (t: Test) => {
   const { url } = await startRedisCluster(t);
   registryContract(t, driverOf("redis cluster", url));
 });

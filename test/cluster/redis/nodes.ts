@@ -1,5 +1,5 @@
-// Nodes of a cluster on a private Redis, within the test's process: the real store, directory and
-// registry over plain topics. State: none.
+// Nodes of a cluster in the test's process, on a private Redis: with the real store, session
+// directory and registry, and with simplified topics.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -19,7 +19,7 @@ import { type RedisServer, redisSettings } from "../../support/redis.ts";
 import { type PlainTopics, plainTopics } from "./plain-topics.ts";
 
 export const HEARTBEAT_MS = 100;
-/** Far longer than any of them waits for its turn on a full machine. */
+/** Longer than any node waits for the processor on a busy machine. */
 export const DEAD_AFTER_MS = 2000;
 
 export interface TestNode {
@@ -28,14 +28,14 @@ export interface TestNode {
   readonly directory: SessionDirectory;
   readonly link: RedisLink;
   readonly topics: PlainTopics;
-  /** What its listener was told. */
+  /** Events that the listener has received. */
   readonly events: readonly ClusterEvent[];
-  /** What no caller was told of. */
-  readonly problems: readonly unknown[];
+  /** Errors that no caller received. */
+  readonly errors: readonly unknown[];
   readonly clockCheck: ClockCheck;
-  /** By how much its clock was off each time it complained. */
+  /** Clock difference of each report, in milliseconds. */
   readonly offsets: readonly number[];
-  /** It says it is draining. */
+  /** True if the node reports that it is draining. */
   isDraining: boolean;
 }
 
@@ -49,18 +49,18 @@ export interface NodeOptions
   readonly clock?: () => number;
 }
 
-/** A node that is not started yet. */
+/** Creates a node without starting its cluster. */
 export async function createNode(
   t: Test,
   redis: RedisServer,
   options: NodeOptions = {},
 ): Promise<TestNode> {
   const { nodeId = `n-${randomUUID().slice(0, 8)}`, settings = {} } = options;
-  const problems: unknown[] = [];
-  const onError = (error: unknown) => void problems.push(error);
+  const errors: unknown[] = [];
+  const onError = (error: unknown) => void errors.push(error);
   const link = new RedisLink(redisSettings(redis.url, settings), {
     name: nodeId,
-    onError: () => {}, // the server goes away in many tests
+    onError: () => {}, // many tests stop the server
   });
   await link.start();
   const topics = plainTopics(t, { link, subscriber: redis.client() });
@@ -106,15 +106,15 @@ export async function createNode(
     await link.close();
   });
   const node: TestNode = {
-    ...{ cluster, store, directory, link, topics, events, problems },
+    ...{ cluster, store, directory, link, topics, events, errors: errors },
     ...{ clockCheck, offsets, isDraining: false },
   };
   return node;
 }
 
 /**
- * The sessions of these tests have no token that any device was given: where there is one, a main
- * session may not go on. "": it logged out.
+ * Stores a token for both device flags of the user, "" if the devices are logged out. The sessions
+ * of these tests have another token, so a main session must end when it is checked.
  */
 export async function putToken(
   { store }: Pick<TestNode, "store">,
@@ -136,38 +136,39 @@ export async function startNode(
   return node;
 }
 
-/** Its process is gone for all others: it says nothing any more. */
-export async function kill(node: TestNode): Promise<void> {
+/** Closes the node's link, so that it looks like a killed process to the other nodes. */
+export async function disconnect(node: TestNode): Promise<void> {
   await node.link.close();
 }
 
-/** A main app session of `uid` on the node, unless told otherwise. */
+/** Returns a session of `uid` on the node: a main session of an app, unless overridden. */
 export function sessionOn(
   { cluster }: { readonly cluster: Pick<Cluster, "nodeId"> },
   uid: string,
-  more: Partial<SessionRecord> = {},
+  overrides: Partial<SessionRecord> = {},
 ): SessionRecord {
   return {
     ...{ sessionId: randomUUID(), nodeId: cluster.nodeId, uid, flag: 0 },
     ...{ level: MAIN_DEVICE, deviceId: "", tokenTag: "tag" },
-    ...more,
+    ...overrides,
   };
 }
 
-/** Waits until it holds; rejects when it never does. */
+/** Waits until the condition is true. Rejects after the timeout. */
 export async function until(
-  holds: () => boolean | Promise<boolean>,
-  withinMs = 120_000,
+  condition: () => boolean | Promise<boolean>,
+  timeoutMs = 120_000,
 ): Promise<void> {
-  const deadline = performance.now() + withinMs;
-  while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error("it never came true");
+  const deadline = performance.now() + timeoutMs;
+  while (!(await condition())) {
+    if (performance.now() > deadline)
+      throw new Error(`the condition did not become true within ${timeoutMs} ms`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
 
-/** What the node sees: ids of the living, sorted. */
-export async function living({ cluster }: TestNode): Promise<string> {
+/** Returns the ids of the nodes that this node considers live, sorted and joined with commas. */
+export async function liveNodes({ cluster }: TestNode): Promise<string> {
   const nodes = await cluster.nodes();
   return nodes
     .map(({ nodeId }) => nodeId)
@@ -179,6 +180,6 @@ export async function isOnline(
   { directory }: Pick<TestNode, "directory">,
   uid: string,
 ): Promise<boolean> {
-  const [one] = await directory.presence([uid]);
-  return one?.online === true;
+  const [status] = await directory.presence([uid]);
+  return status?.online === true;
 }

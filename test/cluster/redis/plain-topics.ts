@@ -1,5 +1,6 @@
-// Topics as plain as they can be, for tests of what stands beside them: loose events over sharded
-// publish/subscribe, no lines, no repair. State: the subscriber connection and what was published.
+// Simplified topics for tests of the registry and the session directory: unordered events over
+// sharded publish/subscribe, without sequencers and without catch-up. Owns the subscriber connection
+// and the list of published events.
 
 import type { Redis } from "ioredis";
 import type { Test } from "tap";
@@ -12,15 +13,15 @@ import { decodePublished } from "../../store/redis/published.ts";
 
 export interface PlainTopics extends ClusterTopics {
   readonly published: readonly ClusterEvent[];
-  /** As after a cut of the connection, on which these users' topics came. */
+  /** Checks these users, as after a loss of the connection that carried their topics. */
   resubscribed(uids: readonly string[]): void;
-  /** What `recovery` answers. */
-  recovers: () => Promise<void> | undefined;
+  /** Provides the result of `recovery`. */
+  onRecovery: () => Promise<void> | undefined;
 }
 
-const AGAIN_MS = 20;
+const RETRY_MS = 20;
 
-/** `subscriber` is the test's own connection to the same server. */
+/** Creates the topics. `subscriber` must be a separate connection to the same server. */
 export function plainTopics(
   t: Pick<Test, "teardown">,
   { link, subscriber }: { readonly link: RedisLink; readonly subscriber: Redis },
@@ -40,14 +41,14 @@ export function plainTopics(
       if (!("uid" in event)) return;
       const frame = unorderedFrame("x", event);
       const topic = event.kind === "presence" ? "p:" : "u:";
-      link.call("spublish", link.keys.topic(topic + event.uid), frame).catch(() => undefined); // the server is away: nobody hears it
+      link.call("spublish", link.keys.topic(topic + event.uid), frame).catch(() => undefined); // the server may be down
     },
     announce: async (events) => {
       for (const event of events) topics.publish(event);
     },
-    onEvent: (listener, given) => {
+    onEvent: (listener, newResync) => {
       deliver = listener;
-      resync = given;
+      resync = newResync;
     },
     listen: (topic) => topics.subscribe(topic),
     subscribe: async (topic) => {
@@ -57,8 +58,8 @@ export function plainTopics(
     barrier: async () => {
       await subscriber.ping();
     },
-    recovery: () => topics.recovers(),
-    recovers: () => undefined,
+    recovery: () => topics.onRecovery(),
+    onRecovery: () => undefined,
     delivered: () => undefined,
     start: async () => {},
     close: async () => {},
@@ -67,8 +68,9 @@ export function plainTopics(
       resync
         .judgeUsers(uids)
         .catch(() => uids)
-        .then((left) => {
-          if (left.length > 0) setTimeout(() => topics.resubscribed(left), AGAIN_MS);
+        .then((uncheckedUids) => {
+          if (uncheckedUids.length > 0)
+            setTimeout(() => topics.resubscribed(uncheckedUids), RETRY_MS);
         });
     },
   };

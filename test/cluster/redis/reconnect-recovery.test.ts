@@ -1,6 +1,6 @@
-// What nodes make good after a cut of their subscriptions: whatever was published meanwhile and
-// however little of it the store's hints name; and one channel that cannot be read costs nobody
-// else anything.
+// Recovery of nodes after a lost subscriber connection: everything that was published meanwhile is
+// delivered, even if the store's lists of changed channels are incomplete. A channel that cannot be
+// read does not affect others.
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
@@ -17,185 +17,198 @@ import type { Channels } from "../../../src/cluster/redis/topics/channels.ts";
 import { Subscriptions } from "../../../src/cluster/redis/topics/subscriptions.ts";
 import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
-import { FeedLog } from "./feed-log.ts";
-import { bench, hear, listened, lose, nodeChannels, oneTopic } from "./sequencer-bench.ts";
+import { ChannelLog } from "./channel-log.ts";
+import {
+  createChannels,
+  createFixture,
+  loseTopic,
+  receive,
+  subscription,
+  withOneTopic,
+} from "./sequencer-fixture.ts";
 import { group, person, range, startTopicNode, type TopicNode, until } from "./topic-nodes.ts";
 
 const MINUTES = 600_000;
-/** Long after what a log has. */
+/** Time long after all messages of a log. */
 const LATER = messageTimeMs(0) + MINUTES;
 
 const redis = await startRedis(t);
 const admin = redis.client();
 let worlds = 0;
 
-/** Nodes of a cluster of the test's own. */
-function world() {
+/** Returns the settings of a new cluster. */
+function newSettings() {
   const prefix = `w${worlds++}`;
   return redisSettings(redis.url, { prefix });
 }
 
-const cut = () => admin.call("CLIENT", "KILL", "TYPE", "pubsub");
+const cutSubscriptions = () => admin.call("CLIENT", "KILL", "TYPE", "pubsub");
 
-const missedBy = ({ events }: TopicNode): number =>
+const missedCount = ({ events }: TopicNode): number =>
   events.filter(({ kind }) => kind === "missed").length;
 
-t.test("a barrier waits for what was missed", async (t) => {
-  const settings = world();
-  let [isHeld, asked] = [true, 0];
-  const one = await startTopicNode(t, settings, {
-    onAsked: async () => {
-      asked += 1;
-      await until(() => !isHeld, "let go", 20_000);
+t.test("a barrier waits until missed messages are delivered", async (t) => {
+  const settings = newSettings();
+  let [isHeld, lists] = [true, 0];
+  const receiver = await startTopicNode(t, settings, {
+    onListChannels: async () => {
+      lists += 1;
+      await until(() => !isHeld, "the read is released", 20_000);
     },
   });
   const sender = await startTopicNode(t, settings);
-  await one.topics.listen(userTopic("b"));
-  await cut();
+  await receiver.topics.listen(userTopic("b"));
+  await cutSubscriptions();
   await sender.send(person("b"), "a");
-  await until(() => asked === 1, "it is back", 20_000);
-  let isOver = false;
-  const barrier = one.topics.barrier().then(() => {
-    isOver = true;
-    return one.seqs("1:a@b");
+  await until(() => lists === 1, "the node reads the list", 20_000);
+  let isDone = false;
+  const barrier = receiver.topics.barrier().then(() => {
+    isDone = true;
+    return receiver.seqs("1:a@b");
   });
-  await one.link.ping(); // a mark takes no longer
-  await one.link.ping();
-  t.notOk(isOver);
+  await receiver.link.ping(); // longer than the round trip of a mark
+  await receiver.link.ping();
+  t.notOk(isDone);
   isHeld = false;
   t.same(await barrier, [1]);
 });
 
 for (const channel of [group("g"), person("b")])
   t.test(
-    `${channel.id}: an unstored message that comes while what was missed is read is left out`,
+    `${channel.id}: a message that is not stored is skipped during a catch-up after a loss`,
     async (t) => {
-      const settings = world();
+      const settings = newSettings();
       let [isHeld, reads] = [true, 0];
-      const one = await startTopicNode(t, settings, {
+      const receiver = await startTopicNode(t, settings, {
         onRead: async () => {
           reads += 1;
-          await until(() => !isHeld, "let go", 20_000);
+          await until(() => !isHeld, "the read is released", 20_000);
         },
       });
       const sender = await startTopicNode(t, settings);
       const topic = channel.type === 2 ? groupTopic("g") : userTopic("b");
       const key = channelKey(channel, "a");
       const unstored = { header: { noPersist: true, redDot: false } };
-      await one.topics.listen(topic);
+      await receiver.topics.listen(topic);
       await sender.send(channel, "a");
-      await until(() => one.seqs(key).length === 1, "heard");
-      await cut();
+      await until(() => receiver.seqs(key).length === 1, "the first message is delivered");
+      await cutSubscriptions();
       await sender.send(channel, "a");
-      await until(() => reads === 1, "it is back, and reads", 20_000);
+      await until(() => reads === 1, "the node reads missed messages", 20_000);
       await sender.send(channel, "a");
-      await sender.send(channel, "a", unstored); // its user may be shown it at another node meanwhile, and come here then
+      await sender.send(channel, "a", unstored); // a session may receive it on another node and then connect here
       await sender.send(channel, "a");
-      for (const _ of range(1, 2)) await one.link.ping(); // all is heard
-      t.same(one.seqs(key), [1]);
+      for (const _ of range(1, 2)) await receiver.link.ping(); // all publications have arrived
+      t.same(receiver.seqs(key), [1]);
       isHeld = false;
-      await until(() => one.seqs(key).includes(4), "caught up");
-      await one.topics.barrier();
-      t.same(one.seqs(key), [1, 2, 3, 4]);
+      await until(() => receiver.seqs(key).includes(4), "the node has caught up");
+      await receiver.topics.barrier();
+      t.same(receiver.seqs(key), [1, 2, 3, 4]);
       await sender.send(channel, "a", unstored);
-      await one.topics.barrier();
-      t.same(one.seqs(key), [1, 2, 3, 4, 0], "afterwards it comes");
+      await receiver.topics.barrier();
+      t.same(receiver.seqs(key), [1, 2, 3, 4, 0], "after the catch-up such a message is delivered");
     },
   );
 
-t.test("a message that cannot be read is left out", async (t) => {
-  const settings = world();
-  const one = await startTopicNode(t, settings);
+t.test("a missed message that cannot be read is skipped", async (t) => {
+  const settings = newSettings();
+  const receiver = await startTopicNode(t, settings);
   const sender = await startTopicNode(t, settings);
   for (const topic of [groupTopic("bad"), groupTopic("good"), userTopic("b")])
-    await one.topics.listen(topic);
+    await receiver.topics.listen(topic);
   await sender.send(group("bad"), "a");
-  await one.topics.barrier();
-  await cut();
+  await receiver.topics.barrier();
+  await cutSubscriptions();
   await sender.send(group("bad"), "a");
-  await ofTheFuture(one, "2:bad", 3);
+  await storeNewerFormat(receiver, "2:bad", 3);
   await sender.send(group("good"), "a");
-  await until(() => missedBy(one) === 1, "made good", 20_000);
-  await one.topics.barrier();
-  t.same(one.seqs("2:bad"), [1, 2], "what can be read is told");
-  await cut();
+  await until(() => missedCount(receiver) === 1, "the topics are restored", 20_000);
+  await receiver.topics.barrier();
+  t.same(receiver.seqs("2:bad"), [1, 2], "readable messages are delivered");
+  await cutSubscriptions();
   for (const _ of range(1, 3)) await sender.send(group("good"), "a");
-  await until(() => missedBy(one) === 2, "again", 20_000);
-  await one.topics.listen(groupTopic("bad"));
-  await one.topics.barrier();
-  t.same(one.seqs("2:good"), range(1, 4));
+  await until(() => missedCount(receiver) === 2, "the topics are restored again", 20_000);
+  await receiver.topics.listen(groupTopic("bad"));
+  await receiver.topics.barrier();
+  t.same(receiver.seqs("2:good"), range(1, 4));
   await sender.send(group("bad"), "a");
-  await until(() => one.seqs("2:bad").includes(4), "goes on");
+  await until(() => receiver.seqs("2:bad").includes(4), "the channel continues");
 });
 
-t.test("a channel that is none costs nobody else anything", async (t) => {
-  const settings = world();
-  const one = await startTopicNode(t, settings);
+t.test("a channel with a damaged key does not delay other channels", async (t) => {
+  const settings = newSettings();
+  const receiver = await startTopicNode(t, settings);
   const sender = await startTopicNode(t, settings);
-  for (const id of ["bad", "good"]) await one.topics.listen(groupTopic(id));
-  await one.topics.listen(userTopic("b"));
+  for (const id of ["bad", "good"]) await receiver.topics.listen(groupTopic(id));
+  await receiver.topics.listen(userTopic("b"));
   await sender.send(group("bad"), "a");
-  await admin.set(one.link.keys.channel("head", "2:bad"), "no hash");
-  await cut();
+  await admin.set(receiver.link.keys.channel("head", "2:bad"), "not a hash");
+  await cutSubscriptions();
   await sender.send(group("good"), "a");
-  await until(() => missedBy(one) === 1, "made good", 20_000);
-  await one.topics.listen(groupTopic("bad"));
-  await one.topics.barrier();
-  t.same(one.seqs("2:good"), [1]);
+  await until(() => missedCount(receiver) === 1, "the topics are restored", 20_000);
+  await receiver.topics.listen(groupTopic("bad"));
+  await receiver.topics.barrier();
+  t.same(receiver.seqs("2:good"), [1]);
 });
 
-t.test("numbers that come again in a group of which nothing was told are noticed", async (t) => {
-  const settings = world();
-  const one = await startTopicNode(t, settings);
-  const sender = await startTopicNode(t, settings);
-  for (const _ of range(1, 5)) await sender.send(group("back"), "a");
-  await one.topics.listen(groupTopic("back"));
-  const [log, head] = ["log", "head"].map((part) => one.link.keys.channel(part, "2:back"));
-  const lost = await admin.xrange(`${log}`, "4", "5");
-  await admin.xdel(`${log}`, ...lost.map(([place]) => place));
-  const [[last] = ["0-0"]] = await admin.xrevrange(`${log}`, "+", "-");
-  await admin.xsetid(`${log}`, last);
-  await admin.hset(`${head}`, { seq: "3", pub: "3" });
-  for (const _ of range(1, 3)) await sender.send(group("back"), "a");
-  await until(() => one.seqs("2:back").length === 3, "told");
-  t.same(one.seqs("2:back"), [4, 5, 6]);
-});
+t.test(
+  "messages with reused seqs are delivered in a group without delivered messages",
+  async (t) => {
+    const settings = newSettings();
+    const receiver = await startTopicNode(t, settings);
+    const sender = await startTopicNode(t, settings);
+    for (const _ of range(1, 5)) await sender.send(group("back"), "a");
+    await receiver.topics.listen(groupTopic("back"));
+    const [log, head] = ["log", "head"].map((part) => receiver.link.keys.channel(part, "2:back"));
+    const lostEntries = await admin.xrange(`${log}`, "4", "5");
+    await admin.xdel(`${log}`, ...lostEntries.map(([place]) => place));
+    const [[last] = ["0-0"]] = await admin.xrevrange(`${log}`, "+", "-");
+    await admin.xsetid(`${log}`, last);
+    await admin.hset(`${head}`, { seq: "3", pub: "3" });
+    for (const _ of range(1, 3)) await sender.send(group("back"), "a");
+    await until(() => receiver.seqs("2:back").length === 3, "the messages are delivered");
+    t.same(receiver.seqs("2:back"), [4, 5, 6]);
+  },
+);
 
-t.test("numbers that go back in a channel of which nothing was heard are delivered", async (t) => {
-  let sentMs = 0;
-  const log = new FeedLog("personal", () => sentMs);
-  const one = bench(t, log);
-  const channels = nodeChannels(one, log);
-  channels.addTopic(listened("a"));
-  for (const _ of range(1, 8)) log.message();
-  sentMs = 1e6;
-  log.loseLast(2); // a fail-over there; this node's subscriptions are whole
-  const frames = range(1, 5).map(() => log.message());
-  for (const frame of frames) hear(channels, frame);
-  await one.catchUpQueue.settled();
-  t.same(one.seqs(), range(7, 11));
-});
+t.test(
+  "messages with reused seqs are delivered in a personal channel never received",
+  async (t) => {
+    let sentMs = 0;
+    const log = new ChannelLog("personal", () => sentMs);
+    const fixture = createFixture(t, log);
+    const channels = createChannels(fixture, log);
+    channels.addTopic(subscription("a"));
+    for (const _ of range(1, 8)) log.message();
+    sentMs = 1e6;
+    log.loseLast(2); // a fail-over of the channel's server; this node's subscriptions are not affected
+    const frames = range(1, 5).map(() => log.message());
+    for (const frame of frames) receive(channels, frame);
+    await fixture.catchUpQueue.settled();
+    t.same(fixture.seqs(), range(7, 11));
+  },
+);
 
-t.test("channels that missed nothing cost one read of a number", async (t) => {
-  const log = new FeedLog("personal", () => 0);
-  const { one, channels, topic } = oneTopic(t, log);
-  hear(channels, log.message());
-  lose(channels, topic, LATER);
+t.test("a personal channel that missed nothing costs one small read", async (t) => {
+  const log = new ChannelLog("personal", () => 0);
+  const { fixture, channels, topic } = withOneTopic(t, log);
+  receive(channels, log.message());
+  loseTopic(channels, topic, LATER);
   const late = log.message();
   log.isListed = false;
   topic.isUp = true;
   const reads = log.reads;
-  hear(channels, late);
+  receive(channels, late);
   await Promise.all(channels.restore([topic]));
-  t.same(one.seqs(), [1, 2]);
+  t.same(fixture.seqs(), [1, 2]);
   t.equal(log.reads, reads + 1);
 });
 
-t.test("a channel that is away holds up its topic for a while only", async (t) => {
-  const log = new FeedLog("personal", () => 0);
-  const { one, channels, topic } = oneTopic(t, log);
-  hear(channels, log.message());
-  lose(channels, topic, LATER);
+t.test("a channel that cannot be read delays its topic only for a limited time", async (t) => {
+  const log = new ChannelLog("personal", () => 0);
+  const { fixture, channels, topic } = withOneTopic(t, log);
+  receive(channels, log.message());
+  loseTopic(channels, topic, LATER);
   log.message();
   log.isListed = false;
   topic.isUp = true;
@@ -204,85 +217,85 @@ t.test("a channel that is away holds up its topic for a while only", async (t) =
     if (isAway) throw new BrokerError("unavailable");
   };
   await Promise.all(channels.restore([topic]));
-  await one.catchUpQueue.settled();
-  hear(channels, log.message());
-  t.same(one.seqs(), [1], "nothing out of turn");
+  await fixture.catchUpQueue.settled();
+  receive(channels, log.message());
+  t.same(fixture.seqs(), [1], "no message is delivered out of order");
   isAway = false;
-  one.catchUpQueue.retryNow();
-  await one.catchUpQueue.settled();
-  t.same(one.seqs(), [1, 2, 3]);
+  fixture.catchUpQueue.retryNow();
+  await fixture.catchUpQueue.settled();
+  t.same(fixture.seqs(), [1, 2, 3]);
 });
 
-t.test("a sender whose clock is behind is heard after a cut", async (t) => {
+t.test("a missed message of a node whose clock is behind is delivered", async (t) => {
   let now = 1e6;
-  const log = new FeedLog("personal", () => now - 30_000);
-  const { one, channels, topic } = oneTopic(t, log, { now: () => now });
+  const log = new ChannelLog("personal", () => now - 30_000);
+  const { fixture, channels, topic } = withOneTopic(t, log, { now: () => now });
   now += 60_000;
-  lose(channels, topic, now);
+  loseTopic(channels, topic, now);
   log.message(); // 30 s before the loss, by the sender's clock
   topic.isUp = true;
   await Promise.all(channels.restore([topic]));
-  t.same(one.seqs(), [1]);
+  t.same(fixture.seqs(), [1]);
 });
 
-t.test("the end of a long personal stream is told", async (t) => {
-  const log = new FeedLog("personal", () => 0);
-  const { one, channels, topic } = oneTopic(t, log, { uid: "b" });
-  for (const frame of [log.start("s"), log.begin("s")]) hear(channels, frame);
-  lose(channels, topic, LATER);
+t.test("the missed end of a long personal stream is delivered", async (t) => {
+  const log = new ChannelLog("personal", () => 0);
+  const { fixture, channels, topic } = withOneTopic(t, log, { uid: "b" });
+  for (const frame of [log.start("s"), log.begin("s")]) receive(channels, frame);
+  loseTopic(channels, topic, LATER);
   log.content("s", "world");
   log.end("s");
-  log.isListed = false; // the stream's message is no longer news
+  log.isListed = false; // the stream's message is too old for the list
   topic.isUp = true;
   await Promise.all(channels.restore([topic]));
-  const told = one.told.flatMap((event) =>
+  const events = fixture.delivered.flatMap((event) =>
     event.kind === "event" ? [[event.event.type, event.event.data]] : [],
   );
-  t.same(told, [
+  t.same(events, [
     [STREAM_START, "{}"],
     [STREAM_CONTENT, "world"],
     [STREAM_END, ""],
   ]);
 });
 
-for (const opens of [true, false])
+for (const succeeds of [true, false])
   t.test(
-    `a topic lost while it is opened comes back, though its opener ${opens ? "is late" : "fails"}`,
+    `a topic lost while it is opened is restored, even if the first read ${succeeds ? "is late" : "fails"}`,
     async (t) => {
-      const log = new FeedLog("group");
-      const one = bench(t, log);
-      const topics = topicsByHand(nodeChannels(one, log));
+      const log = new ChannelLog("group");
+      const fixture = createFixture(t, log);
+      const topics = manualSubscriptions(createChannels(fixture, log));
       t.teardown(() => topics.close());
       const name = groupTopic("g");
-      let answer = () => {};
+      let finishRead = () => {};
       log.onRead = () =>
         new Promise((resolve, reject) => {
           const unavailable = new BrokerError("unavailable");
-          answer = opens ? resolve : () => reject(unavailable);
+          finishRead = succeeds ? resolve : () => reject(unavailable);
         });
       const opening = topics.listen(name);
-      await until(() => log.reads === 1, "it is subscribed");
+      await until(() => log.reads === 1, "the topic is subscribed");
       log.onRead = () => {};
       topics.markLost([name], 1e6);
       const other = topics.listen(name);
-      if (!opens) {
-        answer();
+      if (!succeeds) {
+        finishRead();
         await t.rejects(opening, { code: "unavailable" });
       }
       topics.markResubscribed([name]);
       await other;
-      if (opens) {
-        answer();
+      if (succeeds) {
+        finishRead();
         await opening;
       }
       await topics.listen(name);
       topics.get(name)?.sequencer?.accept(log.message());
-      t.same(one.seqs(), [1]);
+      t.same(fixture.seqs(), [1]);
     },
   );
 
-/** Topics whose subscriptions a test loses and brings back itself. */
-function topicsByHand(channels: Channels): Subscriptions {
+/** Creates subscriptions that only the test marks as lost and as subscribed again. */
+function manualSubscriptions(channels: Channels): Subscriptions {
   return new Subscriptions({
     subscriber: { subscribe: async () => {}, unsubscribe() {} },
     ...{ channels, clock: () => 1e6, nameOf: (topic) => topic },
@@ -291,8 +304,8 @@ function topicsByHand(channels: Channels): Subscriptions {
   });
 }
 
-/** As a newer build would have stored a message. */
-async function ofTheFuture({ link }: TopicNode, key: string, seq: number): Promise<void> {
+/** Stores a copy of the channel's message in a newer, unreadable format. */
+async function storeNewerFormat({ link }: TopicNode, key: string, seq: number): Promise<void> {
   const log = link.keys.channel("log", key);
   const head = link.keys.channel("head", key);
   const [[, fields] = ["", []]] = await admin.xrangeBuffer(log, "-", "+");

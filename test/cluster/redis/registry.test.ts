@@ -1,5 +1,5 @@
-// Which nodes live: told with each heartbeat, by Redis' clock; no two under one id; nobody dies of
-// Redis being away.
+// The registry of live nodes: heartbeats by Redis' clock, one process per node id, and no death
+// while Redis is unreachable.
 
 import t from "tap";
 import { sessionsOf } from "../../contract/cluster-fixture.ts";
@@ -8,21 +8,21 @@ import { measureStalls } from "../../support/stalls.ts";
 import {
   createNode,
   DEAD_AFTER_MS,
+  disconnect,
   HEARTBEAT_MS,
   isOnline,
-  kill,
-  living,
+  liveNodes,
   sessionOn,
   startNode,
   until,
 } from "./nodes.ts";
 
-t.test("nodes know of each other, each names itself first", async (t) => {
+t.test("each node lists all live nodes, itself first", async (t) => {
   const redis = await startRedis(t);
   const a = await startNode(t, redis, { nodeId: "a" });
   const b = await startNode(t, redis, { nodeId: "b" });
-  t.equal(await living(b), "a,b", "who comes later knows at once");
-  await until(async () => (await living(a)) === "a,b");
+  t.equal(await liveNodes(b), "a,b", "a node that joins later lists the others at once");
+  await until(async () => (await liveNodes(a)) === "a,b");
   const [self, other] = await b.cluster.nodes();
   t.equal(self?.nodeId, "b");
   t.match(other, {
@@ -46,47 +46,53 @@ t.test("nodes know of each other, each names itself first", async (t) => {
   await a.cluster.close();
   const since = performance.now();
   const stalls = measureStalls(t);
-  await until(async () => (await living(b)) === "b");
+  await until(async () => (await liveNodes(b)) === "b");
   const tookMs = performance.now() - since;
-  t.ok(tookMs < DEAD_AFTER_MS + 10 * stalls.totalMs(), "it said so");
+  t.ok(
+    tookMs < DEAD_AFTER_MS + 10 * stalls.totalMs(),
+    "a node that leaves is removed before it counts as dead",
+  );
   await t.rejects(a.cluster.nodes(), { code: "unavailable" });
 });
 
-t.test("a node that falls silent is dead in time", async (t) => {
+t.test("a node without heartbeats is no longer listed after deadAfterMs", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   await until(async () => (await a.cluster.nodes()).length === 2);
-  await kill(b);
+  await disconnect(b);
   const since = performance.now();
   const stalls = measureStalls(t);
   await until(async () => (await a.cluster.nodes()).length === 1);
   const tookMs = performance.now() - since;
-  t.ok(tookMs < 3 * DEAD_AFTER_MS + 10 * stalls.totalMs(), `${tookMs} ms`);
+  t.ok(
+    tookMs < 3 * DEAD_AFTER_MS + 10 * stalls.totalMs(),
+    `the node is removed after ${tookMs} ms`,
+  );
 });
 
-t.test("a second process under a living id does not start", async (t) => {
+t.test("a second process with the id of a live node does not start", async (t) => {
   const redis = await startRedis(t);
   const options = { nodeId: "same" };
   const a = await startNode(t, redis, options);
   const second = await createNode(t, redis, options);
   await t.rejects(second.cluster.start(), /"same"/);
-  t.equal(await living(a), "same");
+  t.equal(await liveNodes(a), "same");
 
   const third = await createNode(t, redis, options);
-  await kill(a);
-  await t.resolves(third.cluster.start(), "its predecessor was dead soon");
+  await disconnect(a);
+  await t.resolves(third.cluster.start(), "a process starts when the node with its id is dead");
 });
 
-t.test("after a clean end the id is free at once", async (t) => {
+t.test("the id of a node that was closed can be used at once", async (t) => {
   const redis = await startRedis(t);
   const slow = { nodeId: "same", deadAfterMs: 60_000 };
   const a = await startNode(t, redis, slow);
   await a.cluster.close();
   const b = await startNode(t, redis, slow);
-  t.equal(await living(b), "same");
+  t.equal(await liveNodes(b), "same");
 });
 
-t.test("nobody dies of Redis being away", async (t) => {
+t.test("no node counts as dead because Redis was unreachable", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   await until(async () => (await a.cluster.nodes()).length === 2);
@@ -98,11 +104,11 @@ t.test("nobody dies of Redis being away", async (t) => {
   await new Promise((resolve) => setTimeout(resolve, 2 * DEAD_AFTER_MS));
   redis.signal("SIGCONT");
   const seen = new Set<boolean>();
-  for (let looks = 0; looks < 20; ) {
-    const isThere = await isOnline(a, "u").catch(() => undefined); // its connection comes back
-    if (isThere !== undefined) {
-      seen.add(isThere);
-      looks += 1;
+  for (let checks = 0; checks < 20; ) {
+    const isUserOnline = await isOnline(a, "u").catch(() => undefined); // fails until the node is connected again
+    if (isUserOnline !== undefined) {
+      seen.add(isUserOnline);
+      checks += 1;
     }
     await new Promise((resolve) => setTimeout(resolve, HEARTBEAT_MS / 2));
   }
@@ -110,23 +116,25 @@ t.test("nobody dies of Redis being away", async (t) => {
   t.same((await raw.zrange(key, "0", "-1")).sort(), before.sort());
 });
 
-t.test("a node that was declared dead is another incarnation", async (t) => {
+t.test("a node that was declared dead continues as a new incarnation", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   const raw = redis.client();
   await b.directory.login(sessionOn(b, "u"));
   const key = b.link.keys.shared("beats");
-  const ofB = (await raw.zrange(key, "0", "-1")).filter((one) => one.startsWith(b.cluster.nodeId));
-  await raw.zadd(key, 1, ofB[0] ?? ""); // as if it had said nothing since 1970
+  const incarnationOfB = (await raw.zrange(key, "0", "-1")).filter((incarnation) =>
+    incarnation.startsWith(b.cluster.nodeId),
+  );
+  await raw.zadd(key, 1, incarnationOfB[0] ?? ""); // as if its last heartbeat was in 1970
   await until(async () => {
-    const found = await raw.zrange(key, "0", "-1");
-    return found.length === 2 && !found.includes(ofB[0] ?? "");
+    const incarnations = await raw.zrange(key, "0", "-1");
+    return incarnations.length === 2 && !incarnations.includes(incarnationOfB[0] ?? "");
   });
   await until(() => isOnline(a, "u"));
-  t.same(b.problems, []);
+  t.same(b.errors, []);
 });
 
-t.test("all is entered again when Redis lost everything", async (t) => {
+t.test("nodes and sessions are entered again after Redis lost all data", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   const session = sessionOn(b, "u");
@@ -135,14 +143,14 @@ t.test("all is entered again when Redis lost everything", async (t) => {
   await until(async () => (await a.cluster.nodes()).length === 2);
   await until(() => isOnline(a, "u"));
   t.same(await sessionsOf(a.store, "u"), [session]);
-  t.same(b.events, [], "nobody was ended");
+  t.same(b.events, [], "no session is ended");
 });
 
-t.test("all is entered again when an empty Redis took over", async (t) => {
+t.test("nodes and sessions are entered again after Redis restarted empty", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   const sessions = ["u1", "u2"].map((uid) => sessionOn(b, uid));
-  for (const one of sessions) await b.directory.login(one);
+  for (const session of sessions) await b.directory.login(session);
   await redis.stop("SIGKILL");
   await t.rejects(b.directory.login(sessionOn(b, "u3")), {
     code: "unavailable",
@@ -152,32 +160,32 @@ t.test("all is entered again when an empty Redis took over", async (t) => {
   await until(() => isOnline(a, "u1").catch(() => false));
   await until(() => isOnline(a, "u2"));
   t.same(await sessionsOf(a.store, "u1"), sessions.slice(0, 1));
-  t.notOk(await isOnline(a, "u3"), "a refused session is nowhere");
-  t.same([...a.problems, ...b.problems], []);
+  t.notOk(await isOnline(a, "u3"), "a session whose login was rejected is not entered");
+  t.same([...a.errors, ...b.errors], []);
 });
 
-t.test("a node says once that its clock is off", async (t) => {
+t.test("a node reports once that its clock differs from Redis' clock", async (t) => {
   const redis = await startRedis(t);
   const right = await startNode(t, redis);
-  for (const offMs of [5000, -5000]) {
-    let looks = 0;
+  for (const offsetMs of [5000, -5000]) {
+    let checks = 0;
     const clock = () => {
-      looks += 1;
-      return Date.now() + offMs;
+      checks += 1;
+      return Date.now() + offsetMs;
     };
     const { offsets, clockCheck } = await startNode(t, redis, { clock });
-    await until(() => looks >= 8);
+    await until(() => checks >= 8);
     t.equal(offsets.length, 1);
     for (const seen of [...offsets, clockCheck.offsetMs]) {
-      t.equal(Math.sign(seen), Math.sign(offMs));
-      t.ok(Math.abs(seen) <= Math.abs(offMs));
+      t.equal(Math.sign(seen), Math.sign(offsetMs));
+      t.ok(Math.abs(seen) <= Math.abs(offsetMs));
     }
   }
   t.same(right.offsets, []);
   t.ok(Math.abs(right.clockCheck.offsetMs) < 1000);
 });
 
-t.test("a node with too much in flight still lives", async (t) => {
+t.test("a node that rejects calls as overloaded still sends heartbeats", async (t) => {
   const redis = await startRedis(t);
   const a = await startNode(t, redis);
   const b = await startNode(t, redis, { settings: { maxInFlight: 0 } });
@@ -188,7 +196,7 @@ t.test("a node with too much in flight still lives", async (t) => {
   await until(async () => (await a.cluster.nodes()).length === 1);
 });
 
-t.test("before the start and after the end nothing is answered", async (t) => {
+t.test("calls before the start and after the close are rejected with unavailable", async (t) => {
   const redis = await startRedis(t);
   const node = await createNode(t, redis);
   const refused = { code: "unavailable" };

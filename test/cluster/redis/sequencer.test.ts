@@ -1,6 +1,6 @@
-// A sequencer that gets frame by frame: whatever is lost, late, doubled, forged or read meanwhile,
-// the listener gets each event once and in order. No port plays single frames of one channel
-// against single reads.
+// A sequencer that receives single frames. The listener receives each event once and in order, even
+// if frames are lost, late, repeated, forged or read meanwhile. The tests use private files because
+// no port controls the order of frames and reads.
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
@@ -8,109 +8,116 @@ import { groupTopic } from "../../../src/broker/model.ts";
 import type { Channels } from "../../../src/cluster/redis/topics/channels.ts";
 import type { Sequencer } from "../../../src/cluster/redis/topics/sequencer.ts";
 import type { OrderedEvent } from "../../../src/redis/wire.ts";
-import { FeedLog } from "./feed-log.ts";
-import { bench, hear, nodeChannels, oneTopic } from "./sequencer-bench.ts";
+import { ChannelLog } from "./channel-log.ts";
+import { createChannels, createFixture, receive, withOneTopic } from "./sequencer-fixture.ts";
 import { range, until } from "./topic-nodes.ts";
 
-/** Takes frames in the order of these places. */
-function deliver(sequencer: Sequencer, frames: readonly Buffer[], places: readonly number[]): void {
+/** Passes the frames with these indexes to the sequencer, in this order. */
+function acceptFrames(
+  sequencer: Sequencer,
+  frames: readonly Buffer[],
+  places: readonly number[],
+): void {
   for (const place of places) sequencer.accept(frames[place] ?? Buffer.alloc(0));
 }
 
-t.test("in order at once, repeats left out", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, seqs } = bench(t, log);
+t.test("publications in order are delivered at once, and repeated ones are dropped", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, seqs } = createFixture(t, log);
   sequencer.begin(0, 0);
   const frames = range(1, 3).map(() => log.message());
-  deliver(sequencer, frames, [0, 0, 1, 2, 0, 1, 2]);
+  acceptFrames(sequencer, frames, [0, 0, 1, 2, 0, 1, 2]);
   t.same(seqs(), [1, 2, 3]);
   t.equal(log.reads, 0);
 });
 
-t.test("what comes late is waited for, without a read", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, seqs, budget } = bench(t, log, { gapMs: 1000 });
+t.test("a late publication is waited for without a read", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, seqs, budget } = createFixture(t, log, { gapMs: 1000 });
   sequencer.begin(0, 0);
   const frames = range(1, 6).map(() => log.message());
-  deliver(sequencer, frames, [1, 0, 3, 5, 4, 2]);
+  acceptFrames(sequencer, frames, [1, 0, 3, 5, 4, 2]);
   t.same(seqs(), range(1, 6));
   t.equal(log.reads, 0);
   t.equal(budget.used, 0);
 });
 
-t.test("what never comes is read, in its place", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, seqs, told } = bench(t, log);
+t.test("a publication that never arrives is read and delivered in order", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, seqs, delivered } = createFixture(t, log);
   sequencer.begin(0, 0);
   const frames = range(1, 8).map(() => log.message());
-  deliver(sequencer, frames, [0, 1, 4, 7]);
-  await until(() => seqs().length === 8, "repaired");
+  acceptFrames(sequencer, frames, [0, 1, 4, 7]);
+  await until(() => seqs().length === 8, "all messages are delivered");
   t.same(seqs(), range(1, 8));
   t.same(
-    told.map((event) => event.kind === "message" && event.origin === "s"),
+    delivered.map((event) => event.kind === "message" && event.origin === "s"),
     [true, true, false, false, true, false, false, true],
-    "who sent it is known of what came",
+    "only received messages name the sending session",
   );
   sequencer.accept(log.message());
   t.equal(seqs().at(-1), 9);
 });
 
-t.test("the end of the sequencer is read as well", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, seqs, catchUpQueue } = bench(t, log);
+t.test("a catch-up reads the channel to its end in several pages", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, seqs, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);
-  for (const _ of range(1, 1200)) log.message(); // more than a page
+  for (const _ of range(1, 1200)) log.message(); // more than one page
   await catchUpQueue.catchUp(sequencer);
   t.same(seqs(), range(1, 1200));
 });
 
-t.test("what comes while it is read is told behind it", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, seqs, catchUpQueue } = bench(t, log);
+t.test("messages that arrive during a catch-up are delivered after it", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, seqs, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);
   log.message();
-  log.onRead = () => sequencer.accept(log.message()); // each read finds one more
+  log.onRead = () => sequencer.accept(log.message()); // each read finds another message
   await catchUpQueue.catchUp(sequencer);
   await catchUpQueue.settled();
   t.same(seqs(), range(1, log.headSeq));
 });
 
-t.test("a lost unstored message is lost, one that came is told", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, seqs } = bench(t, log);
-  sequencer.begin(0, 0);
-  const stored = [true, false, true, false, true];
-  const frames = stored.map((isStored) => log.message({ stored: isStored }));
-  deliver(sequencer, frames, [0, 3, 4]); // the first 0 and the 2 are lost
-  await until(() => seqs().includes(3), "repaired");
-  t.same([...seqs()].sort(), [0, 1, 2, 3]);
-});
+t.test(
+  "a received message that is not stored is delivered, and a lost one is skipped",
+  async (t) => {
+    const log = new ChannelLog("group");
+    const { sequencer, seqs } = createFixture(t, log);
+    sequencer.begin(0, 0);
+    const stored = [true, false, true, false, true];
+    const frames = stored.map((isStored) => log.message({ stored: isStored }));
+    acceptFrames(sequencer, frames, [0, 3, 4]); // the first seq 0 and seq 2 are lost
+    await until(() => seqs().includes(3), "the last message is delivered");
+    t.same([...seqs()].sort(), [0, 1, 2, 3]);
+  },
+);
 
 for (const later of [0, 1])
   t.test(
-    `an unstored message whose number was read comes late, ${later} stored behind it`,
+    `a late message that is not stored is delivered, with ${later} stored messages after it`,
     async (t) => {
-      const log = new FeedLog("personal");
-      const { told, sequencer, catchUpQueue } = bench(t, log);
+      const log = new ChannelLog("personal");
+      const { delivered, sequencer, catchUpQueue } = createFixture(t, log);
       sequencer.begin(0, 0);
       sequencer.accept(log.message());
       const late = log.message({ stored: false });
       await catchUpQueue.catchUp(sequencer);
       for (const _ of range(1, later)) log.message();
-      for (const _ of range(1, 2)) sequencer.accept(late); // by a retry once more
+      for (const _ of range(1, 2)) sequencer.accept(late); // a retry publishes it again
       await catchUpQueue.settled();
       sequencer.accept(log.message());
       await catchUpQueue.settled();
       t.same(
-        told.map((event) => event.kind === "message" && event.message.messageId),
+        delivered.map((event) => event.kind === "message" && event.message.messageId),
         range(1001, log.nextId),
       );
     },
   );
 
-t.test("a stream's missing events come merged, the rest live", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, told } = bench(t, log);
+t.test("missing events of a stream are delivered merged, later ones live", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, delivered } = createFixture(t, log);
   sequencer.begin(0, 0);
   const frames = [
     log.start("s"),
@@ -120,11 +127,11 @@ t.test("a stream's missing events come merged, the rest live", async (t) => {
     log.content("s", "c"),
     log.content("s", "d"),
   ];
-  deliver(sequencer, frames, [0, 1, 2, 5]);
-  await until(() => told.length === 4, "repaired");
+  acceptFrames(sequencer, frames, [0, 1, 2, 5]);
+  await until(() => delivered.length === 4, "the missing events are delivered");
   sequencer.accept(log.content("s", "e"));
   sequencer.accept(log.end("s"));
-  t.same(pieces(told), [
+  t.same(streamEvents(delivered), [
     [0, 1, "{}"],
     [1, 2, "a"],
     [2, 5, "bcd"],
@@ -133,9 +140,9 @@ t.test("a stream's missing events come merged, the rest live", async (t) => {
   ]);
 });
 
-t.test("streams that begin and end unheard are told whole", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, told, catchUpQueue } = bench(t, log);
+t.test("streams that started and ended while publications were lost are complete", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, delivered, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);
   for (const frame of [log.start("s"), log.begin("s")]) sequencer.accept(frame);
   log.content("s", "x");
@@ -146,30 +153,30 @@ t.test("streams that begin and end unheard are told whole", async (t) => {
   log.content("u", "y");
   let reads = 0;
   log.onRead = () => {
-    reads += 1; // after the standing was read, before the messages are
+    reads += 1; // the second read is that of the messages, after the position
     if (reads === 2) sequencer.accept(log.content("u", "z"));
     if (reads === 2) sequencer.accept(log.end("u"));
   };
   await catchUpQueue.catchUp(sequencer);
-  t.same(pieces(told, "s"), [
+  t.same(streamEvents(delivered, "s"), [
     [0, 1, "{}"],
     [1, 2, "x"],
     [2, 3, ""],
   ]);
-  const text = pieces(told, "u").map(([, , data]) => data);
+  const text = streamEvents(delivered, "u").map(([, , data]) => data);
   t.equal(text.slice(1).join(""), "yz");
-  t.ok(isGapless(pieces(told, "u")));
-  const begun = told.filter((event) => event.kind === "message");
+  t.ok(isGapless(streamEvents(delivered, "u")));
+  const messages = delivered.filter((event) => event.kind === "message");
   t.same(
-    begun.map(({ message }) => message.stream?.nextIndex),
+    messages.map(({ message }) => message.stream?.nextIndex),
     [0, 0, undefined],
   );
 });
 
-t.test("a forged message hides none of those around its id", async (t) => {
-  const log = new FeedLog("group");
-  const forger = new FeedLog("group");
-  const { sequencer, told, catchUpQueue } = bench(t, log);
+t.test("a forged message does not suppress messages with ids close to its own", async (t) => {
+  const log = new ChannelLog("group");
+  const forger = new ChannelLog("group");
+  const { sequencer, delivered, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);
   const first = log.message();
   log.nextId += 10;
@@ -177,18 +184,18 @@ t.test("a forged message hides none of those around its id", async (t) => {
   forger.nextId = log.nextId - 5;
   for (const frame of [forger.message(), first, second]) sequencer.accept(frame);
   await catchUpQueue.settled();
-  const ids = told.map((event) => event.kind === "message" && event.message.messageId);
+  const ids = delivered.map((event) => event.kind === "message" && event.message.messageId);
   t.same(ids, [forger.nextId, 1001, log.nextId]);
 });
 
-t.test("over the budget frames are given up and read", async (t) => {
-  const log = new FeedLog("group");
+t.test("frames over the budget are dropped and read from the store", async (t) => {
+  const log = new ChannelLog("group");
   const budget = { used: 0, max: 2000 };
-  const { sequencer, seqs, catchUpQueue } = bench(t, log, { budget });
+  const { sequencer, seqs, catchUpQueue } = createFixture(t, log, { budget });
   sequencer.begin(0, 0);
   log.message();
   log.onRead = () => {
-    if (log.reads !== 2) return; // where the channel stands was read before
+    if (log.reads !== 2) return; // the first read is that of the position
     for (const _ of range(1, 20)) sequencer.accept(log.message());
   };
   await catchUpQueue.catchUp(sequencer);
@@ -197,10 +204,10 @@ t.test("over the budget frames are given up and read", async (t) => {
   t.equal(budget.used, 0);
 });
 
-t.test("what is given up of a suspended sequencer is read", async (t) => {
-  const log = new FeedLog("group");
+t.test("frames that a suspended sequencer dropped are read from the store", async (t) => {
+  const log = new ChannelLog("group");
   const budget = { used: 0, max: 100 };
-  const { sequencer, seqs, catchUpQueue } = bench(t, log, { budget });
+  const { sequencer, seqs, catchUpQueue } = createFixture(t, log, { budget });
   sequencer.begin(0, 0);
   sequencer.suspend();
   for (const _ of range(1, 3)) sequencer.accept(log.message());
@@ -209,20 +216,20 @@ t.test("what is given up of a suspended sequencer is read", async (t) => {
   t.same(seqs(), [1, 2, 3]);
 });
 
-t.test("what is given up behind a gap is read", async (t) => {
-  const log = new FeedLog("group");
+t.test("frames that were dropped after a gap are read from the store", async (t) => {
+  const log = new ChannelLog("group");
   const budget = { used: 0, max: 100 };
-  const { sequencer, seqs, catchUpQueue } = bench(t, log, { budget });
+  const { sequencer, seqs, catchUpQueue } = createFixture(t, log, { budget });
   sequencer.begin(0, 0);
   const frames = range(1, 3).map(() => log.message());
-  deliver(sequencer, frames, [1, 2, 0]);
+  acceptFrames(sequencer, frames, [1, 2, 0]);
   await catchUpQueue.settled();
   t.same(seqs(), [1, 2, 3]);
 });
 
-t.test("reads that fail are tried again", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, seqs, catchUpQueue, problems } = bench(t, log);
+t.test("failed reads are retried", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, seqs, catchUpQueue, errors: problems } = createFixture(t, log);
   sequencer.begin(0, 0);
   for (const _ of range(1, 3)) log.message();
   log.onRead = () => {
@@ -233,30 +240,30 @@ t.test("reads that fail are tried again", async (t) => {
   t.equal(problems.length, 2);
 });
 
-t.test("nothing of a channel that cannot be read is skipped", async (t) => {
-  const log = new FeedLog("group");
-  const { sequencer, seqs, catchUpQueue, problems } = bench(t, log);
+t.test("no message is skipped while a channel cannot be read", async (t) => {
+  const log = new ChannelLog("group");
+  const { sequencer, seqs, catchUpQueue, errors: problems } = createFixture(t, log);
   sequencer.begin(0, 0);
   log.onRead = () => {
     throw new BrokerError("internal");
   };
   const before = [log.message(), log.message(), log.message()];
   const frames = [...before, log.removal(), log.message()];
-  deliver(sequencer, frames, [0, 2, 3, 4]);
-  await until(() => problems.length >= 4, "it was tried several times");
-  t.same(seqs(), [1], "nobody knows who was removed, or what came before");
+  acceptFrames(sequencer, frames, [0, 2, 3, 4]);
+  await until(() => problems.length >= 4, "the read is tried four times");
+  t.same(seqs(), [1], "nothing is delivered while removals and earlier messages are unknown");
   log.onRead = () => {};
   catchUpQueue.retryNow();
-  await until(() => seqs().length === 4, "it can be read again", 30_000);
+  await until(() => seqs().length === 4, "the channel can be read again", 30_000);
   t.same(seqs(), [1, 2, 3, 4]);
 });
 
 for (const isSuspended of [true, false])
   t.test(
-    `after a fail-over that lost some, ${isSuspended ? "the connection too" : "numbers come again"}`,
+    `messages with reused seqs are delivered after a fail-over${isSuspended ? " and a lost connection" : ""}`,
     async (t) => {
-      const log = new FeedLog("group");
-      const { sequencer, told, catchUpQueue } = bench(t, log);
+      const log = new ChannelLog("group");
+      const { sequencer, delivered, catchUpQueue } = createFixture(t, log);
       sequencer.begin(0, 0);
       for (const _ of range(1, 5)) sequencer.accept(log.message());
       if (isSuspended) sequencer.suspend();
@@ -264,92 +271,95 @@ for (const isSuspended of [true, false])
       const later = range(1, isSuspended ? 3 : 2).map(() => log.message());
       for (const frame of later) if (!isSuspended) sequencer.accept(frame);
       if (isSuspended) {
-        const repaired = catchUpQueue.catchUp(sequencer);
+        const caughtUp = catchUpQueue.catchUp(sequencer);
         sequencer.resume();
-        await repaired;
-      } else await until(() => told.length === 7, "all are told");
+        await caughtUp;
+      } else await until(() => delivered.length === 7, "all messages are delivered");
       sequencer.accept(log.message());
-      const ids = told.map((event) => event.kind === "message" && event.message.messageId);
-      t.same(ids, range(1001, log.nextId), "also those with numbers of lost ones");
+      const ids = delivered.map((event) => event.kind === "message" && event.message.messageId);
+      t.same(ids, range(1001, log.nextId), "messages with the seqs of lost ones are delivered");
     },
   );
 
-t.test("a fail-over that loses all that was delivered repeats nothing older", async (t) => {
-  const log = new FeedLog("personal");
-  const { one, channels } = oneTopic(t, log);
-  for (const _ of range(1, 4)) log.message(); // its receiver read them when it came
-  hear(channels, log.message());
-  hear(channels, log.message());
-  t.same(one.seqs(), [5, 6]);
+t.test("a fail-over that loses all delivered messages repeats no older message", async (t) => {
+  const log = new ChannelLog("personal");
+  const { fixture, channels } = withOneTopic(t, log);
+  for (const _ of range(1, 4)) log.message(); // the user read them when connecting
+  receive(channels, log.message());
+  receive(channels, log.message());
+  t.same(fixture.seqs(), [5, 6]);
   log.loseLast(2);
-  for (const frame of range(1, 3).map(() => log.message())) hear(channels, frame);
-  await one.catchUpQueue.settled();
-  t.same(one.seqs(), [5, 6, 5, 6, 7]);
+  for (const frame of range(1, 3).map(() => log.message())) receive(channels, frame);
+  await fixture.catchUpQueue.settled();
+  t.same(fixture.seqs(), [5, 6, 5, 6, 7]);
 });
 
 for (const isHeard of [true, false])
   t.test(
-    `numbers that come again in a channel of which nothing was told are noticed ${isHeard ? "in its frames" : "by a repair"}`,
+    `reused seqs in a channel without delivered messages are noticed ${isHeard ? "in its frames" : "by a catch-up"}`,
     async (t) => {
-      const log = new FeedLog("group");
-      const one = bench(t, log);
-      const channels = nodeChannels(one, log);
+      const log = new ChannelLog("group");
+      const fixture = createFixture(t, log);
+      const channels = createChannels(fixture, log);
       for (const _ of range(1, 5)) log.message();
       const unstored = log.message({ stored: false });
       const sequencer = openGroup(channels);
       await channels.begin(sequencer);
       sequencer.accept(unstored);
-      await one.catchUpQueue.settled();
-      t.equal(log.reads, 1, "what was published before is no sign of it");
+      await fixture.catchUpQueue.settled();
+      t.equal(log.reads, 1, "an earlier publication causes no read");
       log.publicationSeq -= 1;
       log.loseLast(2);
       const frames = range(4, 9).map(() => log.message());
       if (isHeard) for (const frame of frames) sequencer.accept(frame);
-      else void one.catchUpQueue.catchUp(sequencer);
-      await one.catchUpQueue.settled();
-      t.same(one.seqs(), range(4, 9));
+      else void fixture.catchUpQueue.catchUp(sequencer);
+      await fixture.catchUpQueue.settled();
+      t.same(fixture.seqs(), range(4, 9));
     },
   );
 
-t.test("a new sequencer is given one position, whoever else asks", async (t) => {
-  const log = new FeedLog("group");
-  const one = bench(t, log);
-  const channels = nodeChannels(one, log);
+t.test("a new sequencer keeps its position when two reads of it overlap", async (t) => {
+  const log = new ChannelLog("group");
+  const fixture = createFixture(t, log);
+  const channels = createChannels(fixture, log);
   for (const _ of range(1, 3)) log.message();
   const sequencer = openGroup(channels);
   const gates: (() => void)[] = [];
   log.onRead = () => new Promise<void>((go) => gates.push(go));
-  const begun = channels.begin(sequencer); // listened to: asks where the channel stands
-  const repaired = one.catchUpQueue.catchUp(sequencer); // so does who saw it lost
-  await until(() => gates.length === 2, "both ask");
+  const messages = channels.begin(sequencer); // `listen` reads the position
+  const caughtUp = fixture.catchUpQueue.catchUp(sequencer); // a restore reads it as well
+  await until(() => gates.length === 2, "both reads have started");
   gates[0]?.();
-  await begun;
+  await messages;
   const frame = log.message();
   log.onRead = () => {};
-  gates[1]?.(); // its answer knows of it before it comes
-  await repaired;
+  gates[1]?.(); // the second read includes a message that has not arrived yet
+  await caughtUp;
   sequencer.accept(frame);
   sequencer.accept(log.message());
-  t.same(one.seqs(), [4, 5]);
+  t.same(fixture.seqs(), [4, 5]);
 });
 
-type Piece = readonly [number | undefined, number | undefined, string];
+type StreamEvent = readonly [number | undefined, number | undefined, string];
 
-function pieces(told: readonly OrderedEvent[], no = "s"): readonly Piece[] {
-  return told.flatMap((event): readonly Piece[] => {
-    if (event.kind !== "event" || event.event.clientMsgNo !== no) return [];
+function streamEvents(
+  delivered: readonly OrderedEvent[],
+  clientMsgNo = "s",
+): readonly StreamEvent[] {
+  return delivered.flatMap((event): readonly StreamEvent[] => {
+    if (event.kind !== "event" || event.event.clientMsgNo !== clientMsgNo) return [];
     const { stream, data } = event.event;
     return [[stream?.index, stream?.nextIndex, data]];
   });
 }
 
-function isGapless(all: readonly Piece[]): boolean {
+function isGapless(all: readonly StreamEvent[]): boolean {
   return all.every(([index], at) => index === (all[at - 1]?.[1] ?? 0));
 }
 
 function openGroup(channels: Channels): Sequencer {
   const sequencer = channels.createSequencer(groupTopic("g"));
-  if (sequencer === undefined) throw new Error("no group");
+  if (sequencer === undefined) throw new Error("the topic is not a group's topic");
   t.teardown(() => sequencer.close());
   return sequencer;
 }

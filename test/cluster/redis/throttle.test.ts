@@ -1,4 +1,5 @@
-// Failed logins counted in Redis: one count for all nodes, windows that go by the clock.
+// The throttle on Redis: all nodes share the counts of failed logins, and their clocks decide when
+// a time window ends.
 
 import t, { type Test } from "tap";
 import { createRedisThrottle } from "../../../src/cluster/redis/throttle.ts";
@@ -8,7 +9,7 @@ import { redisSettings, startRedis } from "../../support/redis.ts";
 
 const MINUTE_MS = 60_000;
 
-t.test("throttle", async (t) => {
+t.test("a throttle on Redis", async (t) => {
   const server = await startRedis(t);
   let nowMs = Date.UTC(2026, 0, 1);
 
@@ -21,25 +22,23 @@ t.test("throttle", async (t) => {
     return { link, throttle: createRedisThrottle(link, () => nowMs) };
   }
 
-  t.test("nodes count together, each failure once", async (t) => {
-    const [one, other] = [await node(t), await node(t)];
-    t.same(await one.throttle.failures("k"), { count: 0, retryAfterS: 0 });
+  t.test("all nodes share a count, and each failure is counted once", async (t) => {
+    const [a, b] = [await node(t), await node(t)];
+    t.same(await a.throttle.failures("k"), { count: 0, retryAfterS: 0 });
     await Promise.all(
-      Array.from({ length: 20 }, (_, at) =>
-        (at % 2 ? one : other).throttle.addFailure("k", MINUTE_MS),
-      ),
+      Array.from({ length: 20 }, (_, at) => (at % 2 ? a : b).throttle.addFailure("k", MINUTE_MS)),
     );
-    const next = await other.throttle.addFailure("k1", MINUTE_MS);
+    const next = await b.throttle.addFailure("k1", MINUTE_MS);
     t.same(next, { count: 1, retryAfterS: 60 });
-    t.same(await one.throttle.addFailure("k1", MINUTE_MS), {
+    t.same(await a.throttle.addFailure("k1", MINUTE_MS), {
       ...{ count: 2, retryAfterS: 60 },
     });
-    for (const { throttle } of [one, other])
+    for (const { throttle } of [a, b])
       t.same(await throttle.failures("k"), { count: 20, retryAfterS: 60 });
-    t.equal((await one.throttle.failures("k2")).count, 0);
+    t.equal((await a.throttle.failures("k2")).count, 0);
   });
 
-  t.test("the first failure begins the window; then it is over", async (t) => {
+  t.test("the first failure starts a time window, after which the count is 0", async (t) => {
     const { throttle } = await node(t);
     await throttle.addFailure("w", MINUTE_MS);
     nowMs += 59_001;
@@ -51,7 +50,7 @@ t.test("throttle", async (t) => {
     t.same(await throttle.failures("w"), { count: 1, retryAfterS: 60 });
   });
 
-  t.test("clearing forgets", async (t) => {
+  t.test("clearing a key resets its count", async (t) => {
     const { throttle } = await node(t);
     await throttle.addFailure("c", MINUTE_MS);
     await throttle.clear("c");
@@ -59,18 +58,18 @@ t.test("throttle", async (t) => {
     t.same(await throttle.failures("c"), { count: 0, retryAfterS: 0 });
   });
 
-  t.test("what is buffered is small and ends by itself", async (t) => {
+  t.test("the key in Redis is short and expires by itself", async (t) => {
     const { throttle } = await node(t);
     const client = server.client();
     await client.flushall();
     await throttle.addFailure("x".repeat(100_000), MINUTE_MS);
     const [key = ""] = await client.keys("*");
     t.ok(key.length < 100, key);
-    const leftMs = await client.pttl(key);
-    t.ok(leftMs > MINUTE_MS && leftMs <= 2 * MINUTE_MS, `${leftMs} ms`);
+    const remainingMs = await client.pttl(key);
+    t.ok(remainingMs > MINUTE_MS && remainingMs <= 2 * MINUTE_MS, `${remainingMs} ms`);
   });
 
-  t.test("after close calls are unavailable", async (t) => {
+  t.test("calls after the close of the link are rejected with unavailable", async (t) => {
     const { link, throttle } = await node(t);
     await link.close();
     t.equal(await codeOf(throttle.failures("k")), "unavailable");

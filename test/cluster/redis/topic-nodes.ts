@@ -1,5 +1,5 @@
-// Nodes for the tests of topics: the topics and the real store of one node on a Redis of the test's
-// own, with what its listener was told.
+// Nodes for the tests of topics: the topics and the store of one node on the test's own Redis, and
+// the events that its listener has received.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -34,22 +34,27 @@ export interface TopicNode {
   readonly store: RedisStore;
   readonly topics: ClusterTopics;
   readonly events: ClusterEvent[];
-  readonly problems: string[];
-  /** The messages of a channel it was told of, in order. */
-  told(key: ChannelKey): readonly Message[];
+  readonly errors: string[];
+  /** Returns the messages of a channel that the listener has received, in order. */
+  messagesOf(key: ChannelKey): readonly Message[];
+  /** Returns the seqs of these messages. */
   seqs(key: ChannelKey): readonly number[];
-  send(channel: ChannelRef, fromUid: string, over?: Partial<MessageDraft>): Promise<AppendResult>;
+  send(
+    channel: ChannelRef,
+    fromUid: string,
+    overrides?: Partial<MessageDraft>,
+  ): Promise<AppendResult>;
   close(): Promise<void>;
 }
 
 export type NodeOptions = Partial<
   Pick<TopicsPorts, "unsubscribeDelayMs" | "limits" | "metrics" | "clock">
 > & {
-  /** Who judges what the node missed. Default: all may see everything. */
+  /** Checks users after missed events. Default: every user keeps access. */
   readonly resync?: TopicsResync;
-  /** Runs before the node asks for what it missed of a user. */
-  readonly onAsked?: () => Promise<void>;
-  /** Runs before it reads messages that it missed. */
+  /** Called before the node reads the list of a user's personal channels. */
+  readonly onListChannels?: () => Promise<void>;
+  /** Called before the node reads missed messages. */
   readonly onRead?: () => Promise<void>;
 };
 
@@ -59,20 +64,20 @@ export const NO_METRICS: NonNullable<TopicsPorts["metrics"]> = {
   resubscribed() {},
 };
 
-/** A started node; closes itself with the test. */
+/** Starts a node, which is closed at the end of the test. */
 export async function startTopicNode(
   t: Pick<Test, "teardown">,
   settings: RedisSettings,
   options: NodeOptions = {},
 ): Promise<TopicNode> {
   const events: ClusterEvent[] = [];
-  const problems: string[] = [];
-  const onError = (error: unknown, what: string) => {
-    problems.push(`${what}: ${String(error)}`);
+  const errors: string[] = [];
+  const onError = (error: unknown, description: string) => {
+    errors.push(`${description}: ${String(error)}`);
   };
   const nodeId = `n${randomUUID().slice(0, 8)}`;
-  const parts = { name: nodeId, onError };
-  const link = new RedisLink(settings, parts);
+  const linkOptions = { name: nodeId, onError };
+  const link = new RedisLink(settings, linkOptions);
   const { clock = Date.now } = options;
   const store = createRedisStore({
     ...{ link, clock, onError, limits: LIMITS },
@@ -81,13 +86,13 @@ export async function startTopicNode(
     ...{ link, nodeId, clock, onError, unsubscribeDelayMs: 10_000, ...options },
     feed: {
       ...store,
-      async personalChannelsSince(...asked) {
-        await options.onAsked?.();
-        return store.personalChannelsSince(...asked);
+      async personalChannelsSince(...args) {
+        await options.onListChannels?.();
+        return store.personalChannelsSince(...args);
       },
-      async messages(...asked) {
+      async messages(...args) {
         await options.onRead?.();
-        return store.messages(...asked);
+        return store.messages(...args);
       },
     },
   });
@@ -103,14 +108,14 @@ export async function startTopicNode(
   t.teardown(close);
   await store.start();
   await topics.start();
-  const told = (key: ChannelKey) =>
+  const messagesOf = (key: ChannelKey) =>
     events.flatMap((event) =>
       event.kind === "message" && event.message.key === key ? [event.message] : [],
     );
   return {
-    ...{ link, store, topics, events, problems, told, close },
-    seqs: (key) => told(key).map(({ messageSeq }) => messageSeq),
-    send: (channel, fromUid, over) => store.append(draft(channel, fromUid, over)),
+    ...{ link, store, topics, events, errors: errors, messagesOf: messagesOf, close },
+    seqs: (key) => messagesOf(key).map(({ messageSeq }) => messageSeq),
+    send: (channel, fromUid, overrides) => store.append(draft(channel, fromUid, overrides)),
   };
 }
 
@@ -123,7 +128,7 @@ export const person = (id: string): ChannelRef => ({
 export function draft(
   channel: ChannelRef,
   fromUid: string,
-  over: Partial<MessageDraft> = {},
+  overrides: Partial<MessageDraft> = {},
 ): MessageDraft {
   return {
     ...{ key: channelKey(channel, fromUid), channel, fromUid },
@@ -132,36 +137,36 @@ export function draft(
     ...{ streamNo: undefined, tagKey: undefined, origin: undefined },
     ...{ payload: Buffer.from('{"type":1}'), recipients: undefined },
     permission: "granted",
-    ...over,
+    ...overrides,
   };
 }
 
-/** Sends until it is answered; what was refused may have been stored. */
-export async function insist(
+/** Repeats a send until it succeeds. A failed attempt may have stored the message. */
+export async function sendUntilDone(
   { send }: TopicNode,
   channel: ChannelRef,
   fromUid: string,
 ): Promise<void> {
   const clientMsgNo = randomUUID();
-  const answered = () => isDone(send(channel, fromUid, { clientMsgNo }));
-  await until(answered, "sent", 15_000);
+  const answered = () => succeeds(send(channel, fromUid, { clientMsgNo }));
+  await until(answered, "the message is sent", 15_000);
 }
 
-export const isDone = (call: Promise<unknown>): Promise<boolean> =>
+export const succeeds = (call: Promise<unknown>): Promise<boolean> =>
   call.then(
     () => true,
     () => false,
   );
 
-/** Waits for a condition; fails the test where it does not come true in time. */
+/** Waits until the condition is true. Rejects after the timeout. */
 export async function until(
-  holds: () => boolean | Promise<boolean>,
-  what: string,
+  condition: () => boolean | Promise<boolean>,
+  description: string,
   timeoutMs = 120_000,
 ): Promise<void> {
   const deadline = Date.now() + timeoutMs;
-  while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error(`timed out waiting until ${description}`);
     await new Promise((go) => setTimeout(go, 5));
   }
 }

@@ -1,5 +1,5 @@
-// The topics of nodes while Redis restarts, or a connection falls silent without an end: nothing
-// that was answered is missed, and calls that cannot be done are refused.
+// The topics of nodes while Redis restarts or a connection carries no data: no acknowledged message
+// is missed, and calls that cannot be completed are rejected.
 
 import t, { type Test } from "tap";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
@@ -8,70 +8,77 @@ import { startRedisProxy } from "../../support/redis-proxy.ts";
 import { measureStalls } from "../../support/stalls.ts";
 import {
   group,
-  insist,
-  isDone,
   NO_METRICS,
   person,
   range,
+  sendUntilDone,
   startTopicNode,
+  succeeds,
   type TopicNode,
   until,
 } from "./topic-nodes.ts";
 
-/** What one that listened all the time was told: every message of the channel, once, in order. */
-async function assertWhole(t: Test, node: TopicNode, keys: readonly string[]): Promise<void> {
-  await until(() => isDone(node.topics.barrier()), "live");
+/** Asserts that every message of the channels was delivered once and in order. */
+async function assertAllDelivered(
+  t: Test,
+  node: TopicNode,
+  keys: readonly string[],
+): Promise<void> {
+  await until(() => succeeds(node.topics.barrier()), "the node has caught up");
   for (const key of keys) {
     const head = await node.store.headSeq(key);
     t.same(node.seqs(key), range(1, head), key);
   }
 }
 
-for (const how of ["SIGTERM", "SIGKILL"] as const)
-  t.test(`Redis ends by ${how} and comes back`, async (t) => {
+for (const signal of ["SIGTERM", "SIGKILL"] as const)
+  t.test(`no message is missed when Redis ends by ${signal} and restarts`, async (t) => {
     const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", "always"]]);
     const settings = redisSettings(redis.url, { timeoutMs: 1000 });
-    const [one, sender] = [await startTopicNode(t, settings), await startTopicNode(t, settings)];
-    await one.topics.listen(groupTopic("g"));
-    await one.topics.listen(userTopic("b"));
+    const [receiver, sender] = [
+      await startTopicNode(t, settings),
+      await startTopicNode(t, settings),
+    ];
+    await receiver.topics.listen(groupTopic("g"));
+    await receiver.topics.listen(userTopic("b"));
     for (const _ of range(1, 5)) {
       await sender.send(group("g"), "a");
       await sender.send(person("b"), "a");
     }
     const sending = range(1, 20).map((at) =>
-      insist(sender, at % 2 ? group("g") : person("b"), "a"),
+      sendUntilDone(sender, at % 2 ? group("g") : person("b"), "a"),
     );
-    await redis.stop(how);
-    await until(() => !one.link.isUp, "it is away");
-    await t.rejects(one.topics.listen(groupTopic("new")), {
+    await redis.stop(signal);
+    await until(() => !receiver.link.isUp, "the node is disconnected");
+    await t.rejects(receiver.topics.listen(groupTopic("new")), {
       code: "unavailable",
     });
-    await t.rejects(one.topics.barrier(), { code: "unavailable" });
-    await t.rejects(one.topics.ping(), { code: "unavailable" });
+    await t.rejects(receiver.topics.barrier(), { code: "unavailable" });
+    await t.rejects(receiver.topics.ping(), { code: "unavailable" });
     await redis.restart();
     await Promise.all(sending);
     await until(
       () =>
-        one.topics.listen(groupTopic("g")).then(
+        receiver.topics.listen(groupTopic("g")).then(
           () => true,
           () => false,
         ),
-      "listened to again",
+      "the topic is restored",
     );
-    await one.topics.ping();
-    await insist(sender, group("g"), "a");
-    await assertWhole(t, one, ["2:g", "1:a@b"]);
-    await t.resolves(one.topics.listen(groupTopic("new")));
+    await receiver.topics.ping();
+    await sendUntilDone(sender, group("g"), "a");
+    await assertAllDelivered(t, receiver, ["2:g", "1:a@b"]);
+    await t.resolves(receiver.topics.listen(groupTopic("new")));
   });
 
-t.test("a connection that falls silent is given up", async (t) => {
+t.test("a subscriber connection without data is replaced", async (t) => {
   const redis = await startRedis(t);
   const proxy = await startRedisProxy(t, redis.port);
   const through = redisSettings(`redis://127.0.0.1:${proxy.port}`);
-  const one = await startTopicNode(t, through);
+  const receiver = await startTopicNode(t, through);
   const sender = await startTopicNode(t, redisSettings(redis.url));
-  await one.topics.listen(groupTopic("g"));
-  await one.topics.listen(userTopic("b"));
+  await receiver.topics.listen(groupTopic("g"));
+  await receiver.topics.listen(userTopic("b"));
   await sender.send(group("g"), "a");
   proxy.silenceSubscribers();
   for (const _ of range(1, 10)) {
@@ -80,19 +87,19 @@ t.test("a connection that falls silent is given up", async (t) => {
   }
   const stalls = measureStalls(t);
   const since = Date.now();
-  await until(() => one.seqs("2:g").length === 11, "made good");
-  await until(() => one.seqs("1:a@b").length === 10, "made good");
+  await until(() => receiver.seqs("2:g").length === 11, "the group's messages are delivered");
+  await until(() => receiver.seqs("1:a@b").length === 10, "the personal messages are delivered");
   const tookMs = Date.now() - since;
-  t.ok(tookMs < 4500 + 10 * stalls.totalMs(), `soon: ${tookMs} ms`);
-  await assertWhole(t, one, ["2:g", "1:a@b"]);
+  t.ok(tookMs < 4500 + 10 * stalls.totalMs(), `they are delivered after ${tookMs} ms`);
+  await assertAllDelivered(t, receiver, ["2:g", "1:a@b"]);
 });
 
-t.test("a node that stood still keeps its connection", async (t) => {
+t.test("a node whose process was frozen keeps its subscriber connection", async (t) => {
   const redis = await startRedis(t);
   const proxy = await startRedisProxy(t, redis.port);
   const through = redisSettings(`redis://127.0.0.1:${proxy.port}`);
   let losses = 0;
-  const one = await startTopicNode(t, through, {
+  const receiver = await startTopicNode(t, through, {
     metrics: {
       ...NO_METRICS,
       resubscribed() {
@@ -100,44 +107,47 @@ t.test("a node that stood still keeps its connection", async (t) => {
       },
     },
   });
-  await one.topics.listen(groupTopic("g"));
+  await receiver.topics.listen(groupTopic("g"));
   proxy.holdSubscribers(true);
-  const barrier = one.topics.barrier();
-  await proxy.nextPublication(); // from then on it waits to be heard
-  await one.link.ping();
-  standStill(2300);
+  const barrier = receiver.topics.barrier();
+  await proxy.nextPublication(); // the mark is published, and its arrival is held
+  await receiver.link.ping();
+  blockEventLoop(2300);
   proxy.holdSubscribers(false);
   await barrier;
-  await one.send(group("g"), "a");
-  await one.topics.barrier();
+  await receiver.send(group("g"), "a");
+  await receiver.topics.barrier();
   t.equal(losses, 0);
-  t.notOk(one.problems.some((problem) => problem.includes("renewed")));
+  t.notOk(receiver.errors.some((problem) => problem.includes("replacing it")));
 });
 
-t.test("a subscription that is done too late is undone", async (t) => {
+t.test("a subscription that completes after its timeout is removed", async (t) => {
   const redis = await startRedis(t);
   const settings = redisSettings(redis.url, { timeoutMs: 400 });
-  const one = await startTopicNode(t, settings);
-  await one.topics.listen(groupTopic("g"));
+  const receiver = await startTopicNode(t, settings);
+  await receiver.topics.listen(groupTopic("g"));
   const admin = redis.client();
   const names = async () =>
     ((await admin.call("PUBSUB", "SHARDCHANNELS", "*2:*")) as string[]).length;
   t.equal(await names(), 1);
   redis.signal("SIGSTOP");
-  await t.rejects(one.topics.listen(groupTopic("late")), {
+  await t.rejects(receiver.topics.listen(groupTopic("late")), {
     code: "unavailable",
   });
   redis.signal("SIGCONT");
-  await until(() => one.topics.ping().then(isTrue, isFalse), "it is back");
-  await until(() => one.topics.barrier().then(isTrue, isFalse), "all came");
-  await until(async () => (await names()) === 1, "undone");
+  await until(() => receiver.topics.ping().then(isTrue, isFalse), "the node is connected again");
+  await until(
+    () => receiver.topics.barrier().then(isTrue, isFalse),
+    "all publications have arrived",
+  );
+  await until(async () => (await names()) === 1, "the late subscription is removed");
 });
 
 const isTrue = () => true;
 const isFalse = () => false;
 
-/** As a process that got no processor. */
-function standStill(ms: number): void {
+/** Blocks the event loop, like a process that is not scheduled. */
+function blockEventLoop(ms: number): void {
   const end = performance.now() + ms;
   while (performance.now() < end);
 }

@@ -1,5 +1,5 @@
-// A whole node's storage and cluster on Redis, as the wiring of a server puts them together,
-// without a server. State: none.
+// The store, cluster and session directory of a node on Redis, connected as in the server, but
+// without the server's listeners.
 
 import type { Cluster, ClusterEvent, GroupJudge } from "../../../src/broker/ports.ts";
 import { SessionDirectory } from "../../../src/broker/session-directory.ts";
@@ -14,7 +14,7 @@ export interface WholeNode {
   readonly store: RedisStore;
   readonly directory: SessionDirectory;
   readonly link: RedisLink;
-  /** What its listener was told. */
+  /** Events that the listener has received. */
   readonly events: readonly ClusterEvent[];
   close(): Promise<void>;
 }
@@ -28,14 +28,14 @@ export interface WholeNodeOptions {
   readonly clock?: () => number;
 }
 
-/** Starts it; by default all may see everything. */
+/** Starts a node. By default every user keeps access to every group. */
 export async function startWholeNode(
   options: WholeNodeOptions,
-  judge: GroupJudge = async () => {},
+  checkGroup: GroupJudge = async () => {},
 ): Promise<WholeNode> {
   const { nodeId, settings, heartbeatMs, deadAfterMs } = options;
   const { clock = Date.now } = options;
-  const onError = () => {}; // servers go away in these tests
+  const onError = () => {}; // these tests stop servers
   const link = new RedisLink(settings, { name: nodeId, onError });
   const store = createRedisStore({
     ...{ link, clock, onError },
@@ -50,7 +50,7 @@ export async function startWholeNode(
   });
   const cluster = createRedisCluster({
     ...{ link, topics, heartbeatMs, deadAfterMs, onError },
-    startClockComparison: () => () => {}, // clocks are no matter of these tests
+    startClockComparison: () => () => {}, // these tests do not compare clocks
     about: {
       ...{ nodeId, clientAddress: "", version: "1.2.3" },
       ...{ startedAtMs: Date.now(), isDraining: () => false },
@@ -59,7 +59,7 @@ export async function startWholeNode(
   });
   const directory = new SessionDirectory({ store, cluster, onError });
   const events: ClusterEvent[] = [];
-  directory.onEvent((event) => events.push(event), judge);
+  directory.onEvent((event) => events.push(event), checkGroup);
   const close = async () => {
     await store.close();
     await cluster.close();

@@ -1,5 +1,5 @@
-// A channel's log in memory for the tests of sequencers: what Redis would have stored and
-// published, frame by frame, so that a test may deliver them as it likes.
+// A channel's log in memory, for the tests of sequencers. It stores messages as Redis would and
+// returns the frames that Redis would publish, so that a test can deliver, drop or reorder them.
 
 import {
   type ChannelKey,
@@ -32,19 +32,19 @@ type Snapshot = { -readonly [K in keyof StreamSnapshot]: StreamSnapshot[K] };
 const GROUP = { id: "g", type: GROUP_CHANNEL } as const;
 const PERSON = { id: "b", type: PERSON_CHANNEL } as const;
 
-export class FeedLog implements ChannelFeed {
+export class ChannelLog implements ChannelFeed {
   readonly key: ChannelKey;
   readonly #channel: typeof GROUP | typeof PERSON;
   readonly #clock: () => number;
-  readonly messagesKept: Message[] = [];
+  readonly storedMessages: Message[] = [];
   readonly streams: Snapshot[] = [];
   publicationSeq = 0;
   headSeq = 0;
   nextId = 1000;
-  /** Runs before each read is answered. */
+  /** Called before each read returns. */
   onRead: () => void | Promise<void> = () => {};
   reads = 0;
-  /** Whether its users' lists say that something was published lately. */
+  /** True if the channel is in its users' lists of channels with new messages. */
   isListed = true;
 
   constructor(kind: "group" | "personal", clock: () => number = () => 1e6) {
@@ -53,7 +53,7 @@ export class FeedLog implements ChannelFeed {
     this.#clock = clock;
   }
 
-  /** Stores a message as `a` sends it and gives its frame. */
+  /** Stores a message from `a` and returns its frame. */
   message({ stored = true, origin = "s" } = {}): Buffer {
     return this.#append(undefined, stored, origin);
   }
@@ -74,17 +74,17 @@ export class FeedLog implements ChannelFeed {
     return this.#event(clientMsgNo, STREAM_END, "");
   }
 
-  /** Members are removed; `undefined`: the store says who is still a member. */
+  /** Returns the frame of a removal. Without `uids`, any member may have been removed. */
   removal(uids?: readonly string[]): Buffer {
     this.publicationSeq += 1;
     return removalFrame(this.publicationSeq, this.#channel.id, uids);
   }
 
-  /** As after a fail-over to a replica that had not got the last `publications`, all messages. */
+  /** Removes the last messages, like a fail-over to a replica without them. */
   loseLast(publications: number): void {
     this.publicationSeq -= publications;
     this.headSeq -= publications;
-    this.messagesKept.splice(-publications);
+    this.storedMessages.splice(-publications);
   }
 
   async position(
@@ -96,9 +96,9 @@ export class FeedLog implements ChannelFeed {
       .filter((one) => one.state === "active" || names.includes(one.clientMsgNo))
       .map((one) => ({ ...one }));
     const { publicationSeq, headSeq, nextId: lastId } = this;
-    const newestId = this.messagesKept.at(-1)?.messageId ?? 0;
+    const newestId = this.storedMessages.at(-1)?.messageId ?? 0;
     const lost = marks.filter(
-      (mark) => mark.isStored && !this.messagesKept.some((one) => isMark(one, mark)),
+      (mark) => mark.isStored && !this.storedMessages.some((one) => matchesMark(one, mark)),
     );
     const lostFromId = lost[0]?.messageId ?? Number.POSITIVE_INFINITY;
     return { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
@@ -112,11 +112,11 @@ export class FeedLog implements ChannelFeed {
   async messages(_key: ChannelKey, range: HistoryRange) {
     await this.#read();
     const { fromSeq, toSeq, limit, reverse } = range;
-    const found = this.messagesKept
+    const messages = this.storedMessages
       .filter(({ messageSeq: seq }) => seq >= fromSeq && seq <= toSeq)
-      .map((message) => this.#shown(message));
-    if (reverse) found.reverse();
-    return { messages: found.slice(0, limit), more: found.length > limit };
+      .map((message) => this.#withStream(message));
+    if (reverse) messages.reverse();
+    return { messages: messages.slice(0, limit), more: messages.length > limit };
   }
 
   async personalChannelsSince(): Promise<readonly ChannelKey[]> {
@@ -128,7 +128,7 @@ export class FeedLog implements ChannelFeed {
     await this.onRead();
   }
 
-  #shown(message: Message): Message {
+  #withStream(message: Message): Message {
     const stream = this.streams.find(({ messageId }) => messageId === message.messageId);
     return stream === undefined ? message : { ...message, stream: { ...stream } };
   }
@@ -140,17 +140,17 @@ export class FeedLog implements ChannelFeed {
     const messageId = this.nextId;
     const messageSeq = stored ? this.headSeq : 0;
     const clientMsgNo = stream ?? `n${messageId}`;
-    const place = { key: this.key, channel: this.#channel, fromUid: "a" };
+    const base = { key: this.key, channel: this.#channel, fromUid: "a" };
     const message: Message = {
-      ...{ ...place, messageId, messageSeq, clientMsgNo },
+      ...{ ...base, messageId, messageSeq, clientMsgNo },
       ...{ timestampMs: this.#clock(), expireS: 0, payload: Buffer.from("{}") },
       header: { noPersist: !stored, redDot: true },
       ...{ streamNo: undefined, tagKey: undefined, stream: undefined },
     };
-    if (stored) this.messagesKept.push(message);
+    if (stored) this.storedMessages.push(message);
     if (stream !== undefined)
       this.streams.push({
-        ...{ ...place, clientMsgNo, messageId, messageSeq, state: "active" },
+        ...{ ...base, clientMsgNo, messageId, messageSeq, state: "active" },
         ...{ text: "", nextIndex: 0, startData: "{}", endData: undefined },
         notes: [],
       });
@@ -166,14 +166,14 @@ export class FeedLog implements ChannelFeed {
   }
 
   #event(clientMsgNo: string, type: string, data: string): Buffer {
-    const found = this.streams.find((one) => one.clientMsgNo === clientMsgNo);
-    if (found === undefined) throw new Error("no such stream");
+    const stream = this.streams.find((one) => one.clientMsgNo === clientMsgNo);
+    if (stream === undefined) throw new Error(`the stream ${clientMsgNo} was not started`);
     this.publicationSeq += 1;
-    const { messageSeq, nextIndex: index, text } = found;
-    found.nextIndex += 1;
-    if (type === STREAM_CONTENT) found.text += data;
-    if (type === STREAM_END) found.state = "closed";
-    const { key: _, ...place } = found;
+    const { messageSeq, nextIndex: index, text } = stream;
+    stream.nextIndex += 1;
+    if (type === STREAM_CONTENT) stream.text += data;
+    if (type === STREAM_END) stream.state = "closed";
+    const { key: _, ...base } = stream;
     return eventFrame({
       ...{
         publicationSeq: this.publicationSeq,
@@ -181,15 +181,15 @@ export class FeedLog implements ChannelFeed {
         index,
         textOffset: text.length,
       },
-      state: found.state,
+      state: stream.state,
       record: encodeEvent({
-        ...{ channel: place.channel, fromUid: "a", clientMsgNo, type, data },
+        ...{ channel: base.channel, fromUid: "a", clientMsgNo, type, data },
         ...{ eventId: `${index}`, timestampMs: 0 },
       }),
     });
   }
 }
 
-function isMark({ messageSeq, messageId }: Message, mark: DeliveredMark): boolean {
+function matchesMark({ messageSeq, messageId }: Message, mark: DeliveredMark): boolean {
   return messageSeq === mark.seq && messageId === mark.messageId;
 }
