@@ -27,7 +27,7 @@ export async function moveData(config: Config): Promise<void> {
   let compared = "";
   const migration = migrationOf(config, {
     onError: (error, what) => print(`jindou: ${what}: ${String(error)}`),
-    onFailure() {}, // the error is thrown, because there is only one attempt
+    onFailure() {}, // `once` throws the error
     onProgress: (current) => progress.show(current),
     onWaiting: reportOther(print, progress),
     onLost(error) {
@@ -67,7 +67,10 @@ function reportOther(
   };
 }
 
-/** A signal this soon after the first one repeats it: npm forwards each signal a second time. */
+/**
+ * Time after a first signal in which further ones are ignored: npm forwards each signal a second
+ * time.
+ */
 const ECHO_MS = 300;
 const FAILED = 1;
 

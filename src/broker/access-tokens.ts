@@ -9,7 +9,10 @@ import type { ManagerAccount } from "./model.ts";
 import type { Clock, ManagerStore } from "./ports.ts";
 import { hashesEqual, hashToken } from "./tokens.ts";
 
-/** Time for which a token is cached. A logout at another node takes effect here after it. */
+/**
+ * Time for which a token is cached. A logout at another node takes effect on this node after at
+ * most this time.
+ */
 const CACHE_MS = 5000;
 const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;

@@ -84,7 +84,7 @@ export interface Channels {
    * in the list during the whole iteration is in exactly one page. Every page costs a read of the
    * whole list. An unknown channel has an empty list.
    */
-  uids(channel: ChannelRef, of: "members" | ChannelList, page: PageBounds): Promise<Page>;
+  uids(channel: ChannelRef, list: "members" | ChannelList, page: PageBounds): Promise<Page>;
   /** Returns a page of the groups of `uid`, as `uids` does. Disbanded groups are omitted. */
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
   /**
@@ -106,7 +106,7 @@ export function createChannels(ports: {
   const { store, publisher } = ports;
 
   async function announce(channel: ChannelRef, uids: readonly string[]): Promise<void> {
-    if (channel.type !== GROUP_CHANNEL) return; // members of a personal channel are only contacts
+    if (channel.type !== GROUP_CHANNEL) return; // contacts have no sessions in the channel
     const channelId = channel.id;
     await publisher.announce(uids.map((uid) => ({ kind: "addition", uid, channelId })));
   }
@@ -142,10 +142,10 @@ export function createChannels(ports: {
 
     async addSubscribers(channel, uids, options) {
       checkNames(channel, uids, "subscribers");
-      const all = [...new Set(uids)];
-      const isDone = await store.addSubscribers(channel, all, options);
+      const uniqueUids = [...new Set(uids)];
+      const isDone = await store.addSubscribers(channel, uniqueUids, options);
       if (!isDone) throw await missingOrDisbanded(store, channel);
-      await announce(channel, all);
+      await announce(channel, uniqueUids);
     },
 
     async removeSubscribers(channel, uids, membership, others = "refuse") {
@@ -190,10 +190,10 @@ export function createChannels(ports: {
       return { info, sizes, headSeq };
     },
 
-    async uids(channel, of, page) {
+    async uids(channel, list, page) {
       assertId(channel.id, "channel_id");
-      const all = of === "members" ? store.members(channel) : store.listed(channel, of);
-      return pageOf(await all, page);
+      const uids = list === "members" ? store.members(channel) : store.listed(channel, list);
+      return pageOf(await uids, page);
     },
 
     async groupsOf(uid, page) {

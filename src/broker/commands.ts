@@ -16,7 +16,9 @@ export type Audience =
       /** Each recipient gets a copy in its inbox. */
       readonly kind: "store";
       readonly recipients: readonly string[];
-      /** The sender, if it is not a recipient: its other online sessions are pushed the command. */
+      /**
+       * The sender, if it is not a recipient. The command is pushed to its other online sessions.
+       */
       readonly pushOnlyRecipients: readonly string[];
     };
 
@@ -48,10 +50,10 @@ export async function audienceOf(
   if (listed !== undefined) return { kind: "store", recipients: listed, pushOnlyRecipients: [] };
   if (channel.type !== GROUP_CHANNEL && channel.id === fromUid)
     return { kind: "store", recipients: withoutSystem([fromUid]), pushOnlyRecipients: [] };
-  const all = channel.type === GROUP_CHANNEL ? await store.members(channel) : [channel.id];
+  const users = channel.type === GROUP_CHANNEL ? await store.members(channel) : [channel.id];
   return {
     kind: "store",
-    recipients: withoutSystem(all).filter((uid) => uid !== fromUid),
+    recipients: withoutSystem(users).filter((uid) => uid !== fromUid),
     pushOnlyRecipients: withoutSystem([fromUid]),
   };
 }

@@ -8,9 +8,15 @@ import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, ConversationChange, ConversationStore } from "./ports.ts";
 
-/** Maximum number of lists that are built at the same time. Each uses a part of every loop turn. */
+/**
+ * Maximum number of lists that are built at the same time. Each of them uses a part of every turn
+ * of the event loop.
+ */
 const CONCURRENT_LISTS = 4;
-/** Maximum number of lists of one user that wait. It equals the default limit of its sessions. */
+/**
+ * Maximum number of lists of one user that wait. It equals the default maximum number of sessions
+ * of a user.
+ */
 const MAX_WAITING_LISTS = 100;
 
 /** Who changes a conversation. */
@@ -89,13 +95,13 @@ export function createConversations({
     uid: string,
     { offset, limit, maxBytes }: ConversationRange,
   ): Promise<ConversationPage> {
-    const all = await heads(uid);
-    const channels = all.slice(offset).map(({ channel }) => channel);
+    const sorted = await heads(uid);
+    const channels = sorted.slice(offset).map(({ channel }) => channel);
     const bounds = { limit, maxBytes };
     const page = await store.readConversations(uid, channels, bounds);
     // Sorted again, because newer messages may have been stored between the two reads.
     const conversations = newestFirst(page.conversations);
-    return { conversations, more: page.more, readCount: all.length };
+    return { conversations, more: page.more, readCount: sorted.length };
   }
 
   return {
@@ -126,8 +132,8 @@ function newestFirst<T extends Conversation | ConversationHead>(
   const timeOf = ({ last }: T) => last?.timestampMs ?? 0;
   const idOf = ({ last }: T) => last?.messageId ?? 0;
   return conversations.toSorted(
-    // Within a millisecond, ids only make the order stable: those of different channels on Redis
-    // are not ordered by time.
+    // Messages of the same millisecond are sorted by id to make the order stable. On Redis, ids of
+    // different channels do not reflect the order of the calls.
     (a, b) => timeOf(b) - timeOf(a) || idOf(b) - idOf(a),
   );
 }

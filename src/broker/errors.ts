@@ -62,7 +62,7 @@ export const ERRORS = {
   },
   stream_not_found: { message: "Stream does not exist", retry: false },
   stream_closed: { message: "Stream is already closed", retry: false },
-  /** Sent to readers of a stream. Producers are sent `stream_not_found`. */
+  /** Sent to the readers of a stream. Producers get `stream_not_found`. */
   stream_unknown: { message: "The stream does not exist", retry: false },
   not_connected: {
     message: "The first frame must be a connect",

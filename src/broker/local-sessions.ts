@@ -50,7 +50,7 @@ export class LocalSessions {
     this.#deferred.clear();
   }
 
-  /** Removes the marks of a session, because its confirmation starts. */
+  /** Removes the marks of a session whose confirmation starts. */
   startConfirming(sessionId: string): void {
     this.unconfirmed.delete(sessionId);
     this.#deferred.delete(sessionId);

@@ -20,11 +20,13 @@ export interface LoginLimits {
   readonly windowS: number;
 }
 
-/** Maximum number of attempts on this node, running or waiting. Others throw `overloaded`. */
+/**
+ * Maximum number of attempts on this node, running or waiting. Further attempts throw `overloaded`.
+ */
 const MAX_ATTEMPTS = 512;
 /**
- * Maximum number of attempts of one network, without those of pairs that logged in before. It drops
- * to 1 while this node has more than half of `MAX_ATTEMPTS`.
+ * Maximum number of attempts of one network, without those of pairs that logged in before. It is 1
+ * while this node has at least half of `MAX_ATTEMPTS` attempts.
  */
 const MAX_PER_NETWORK = 16;
 /** Maximum number of attempts of those pairs of one network that logged in before. */
@@ -78,8 +80,8 @@ export class LoginGate {
    * Runs `verify` unless the network has too many failures. A wrong password counts as a failure of
    * the network and the username, a right one resets the count of the username, and an error of
    * `verify` is not counted. Checks with a lower `rank` run first: it is -1 for users that logged
-   * in from this network before, otherwise the number of failures of the network. Throws
-   * `too_many_attempts` with the time to wait, or `overloaded`.
+   * in from this network before, otherwise the number of failures and pending attempts of the
+   * network. Throws `too_many_attempts` with the time to wait, or `overloaded`.
    */
   async attempt(
     { username, address }: LoginName,
@@ -112,12 +114,12 @@ export class LoginGate {
     const state = this.#networks.get(network) ?? newNetwork(network);
     const reserved = isVerified ? RESERVED_FOR_VERIFIED : 0;
     if (this.#attemptCount >= MAX_ATTEMPTS + reserved) throw new BrokerError("overloaded");
-    const own = isVerified ? state.verified : state.others;
-    if (own.active >= this.#maxPerNetwork(isVerified))
+    const counters = isVerified ? state.verified : state.others;
+    if (counters.active >= this.#maxPerNetwork(isVerified))
       throw new BrokerError("too_many_attempts", { retryAfterMs: 1000 });
     this.#networks.set(network, state);
     this.#attemptCount += 1;
-    own.active += 1;
+    counters.active += 1;
     return state;
   }
 
@@ -158,7 +160,8 @@ export class LoginGate {
    */
   async #admit(state: Network, network: string, username: string): Promise<number> {
     for (;;) {
-      // Read before the decision: an attempt that finishes during the decision must wake this one.
+      // This promise is read before the decision, so that an attempt that finishes during the
+      // decision wakes this one.
       const settled = state.settlement.promise;
       const decision = state.admission.then(() =>
         this.#decide(state, this.#ownFailures(network, username)),
@@ -178,8 +181,8 @@ export class LoginGate {
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;
     const isVerified = ownFailures !== undefined;
-    const own = isVerified ? state.verified : state.others;
-    const { pending } = own;
+    const counters = isVerified ? state.verified : state.others;
+    const { pending } = counters;
     const { count, retryAfterS } = await this.#throttle.failures(state.key);
     if (count >= attempts && !isVerified)
       throw new BrokerError("too_many_attempts", {
@@ -187,7 +190,7 @@ export class LoginGate {
       });
     const failures = isVerified ? Math.min(count, ownFailures) : count;
     if (failures + pending >= attempts) return undefined;
-    own.pending += 1;
+    counters.pending += 1;
     return isVerified ? -1 : count + pending;
   }
 }

@@ -70,7 +70,10 @@ export function createManagers(ports: ManagersPorts): Managers {
   const gate = new LoginGate(ports.throttle, limits);
   const checker = new PasswordChecker(PASSWORD_CHECKS);
   let accounts: ReadonlyMap<string, Account> = new Map();
-  /** Hashes for unknown usernames. There is one for each account, with the same cost. */
+  /**
+   * Hashes that are checked for unknown usernames. There is one for each account, with the cost of
+   * that account's hash.
+   */
   let decoys: readonly PasswordHash[] = [];
   const decoySecret = randomBytes(16);
   let started: Promise<void> | undefined;

@@ -1,5 +1,5 @@
 // Finds single messages of a channel by seq, id or clientMsgNo. There is no index for this: ids
-// grow with seqs, so that an id is bySeq by binary search, and a clientMsgNo is searched among the
+// grow with seqs, so that an id is found by binary search, and a clientMsgNo is searched among the
 // newest messages. No state.
 
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
@@ -28,7 +28,7 @@ type MessageReads = Pick<MessageStore, "headSeq" | "readMessages">;
 
 /**
  * Returns the messages of the query that exist and have not expired, in seq order, without
- * duplicates. `more` is true if `maxBytes` was reached before all were bySeq.
+ * duplicates. `more` is true if `maxBytes` was reached before all were found.
  */
 export async function findMessages(
   store: MessageReads,

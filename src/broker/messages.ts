@@ -194,7 +194,7 @@ export function createMessages(
       const newest = range.reverse ? slice.messages[0] : slice.messages.at(-1);
       return {
         ...slice,
-        // The two reads may see different moments.
+        // A message may be stored between the two reads.
         headSeq: Math.max(headSeq, newest?.messageSeq ?? 0),
       };
     },

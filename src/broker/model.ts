@@ -74,7 +74,7 @@ export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
  * is the uid of that user, the owner.
  */
 export interface ChannelInfo extends ChannelRef {
-  /** True if nobody may send: in a group no member, in a personal channel nobody to the owner. */
+  /** True if nobody may send to the group, or to the owner. */
   readonly ban: boolean;
   /** True if the channel was disbanded. This cannot be undone, and the id cannot be used again. */
   readonly disband: boolean;

@@ -20,10 +20,10 @@ interface SendRule {
     channel: ChannelRef,
     queue: string | undefined,
   ): MaybePromise<SendRefusal | undefined>;
-  /** Resolves with the result of `ready` after the earlier calls of the queue have resolved. */
+  /** Resolves with the result of `ready` after the earlier calls of the queue have settled. */
   inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
   /**
-   * Resolves when the earlier calls of the queue have resolved. Returns `undefined` if none of them
+   * Resolves when the earlier calls of the queue have settled. Returns `undefined` if none of them
    * is waiting.
    */
   turn(queue: string | undefined): Promise<void> | undefined;

@@ -1,8 +1,8 @@
 // The session directory of this node. The sessions are in the store, and the cluster knows which
-// incarnations of nodes are live. This node's sessions are confirmed at the store once a minute,
-// and whenever the two may differ: after an outage or data loss of the store, missed events, a lost
-// reply, or when this node was declared dead. State: the sessions of this node, which of them must
-// be confirmed, and the pending removals.
+// incarnations of nodes are live. This node confirms its sessions at the store once a minute, and
+// whenever its own list and the store may differ: after an outage or data loss of the store, after
+// missed events or a lost reply, and after this node was declared dead. State: the sessions of this
+// node, which of them must be confirmed, and the pending removals.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError, type CloseReason, isTransient } from "./errors.ts";
@@ -43,7 +43,10 @@ const CONFIRMATION_BATCH = 500;
 const LOOKUP_BATCH = 256;
 /** Maximum number of sessions that are removed at the same time. */
 const REMOVAL_BATCH = 200;
-/** Maximum number of pending removals. The entry of the oldest one beyond it is left to expire. */
+/**
+ * Maximum number of pending removals. When there are more, the oldest one is dropped and its entry
+ * in the store expires.
+ */
 const MAX_PENDING_REMOVALS = 100_000;
 /**
  * Time for which `endedBy` repeats a failed read. After the process was frozen, the connection to
@@ -129,7 +132,7 @@ export class SessionDirectory {
   /**
    * Ends the session here if the store no longer has it. A session is entered before this node
    * listens to the topic of its user, so the event that ended it may have been missed. Must be
-   * called when the node listens to that topic. Throws `unavailable`.
+   * called after the node has started to listen to that topic. Throws `unavailable`.
    */
   async check({ uid, sessionId }: SessionName): Promise<void> {
     const [entries = []] = await this.#ports.store.sessionsOf([uid]);
@@ -211,21 +214,23 @@ export class SessionDirectory {
 
   async #liveAmong(entries: readonly SessionEntry[] = []): Promise<readonly SessionRecord[]> {
     const { cluster } = this.#ports;
-    const own = cluster.incarnation;
+    const ownIncarnation = cluster.incarnation;
     const sessions: SessionRecord[] = [];
     for (const { session, incarnation } of entries)
-      if (incarnation === own || (await cluster.isLive(incarnation))) sessions.push(session);
+      if (incarnation === ownIncarnation || (await cluster.isLive(incarnation)))
+        sessions.push(session);
     return sessions;
   }
 
-  /** The implementation of `ResyncHandler.judgeUsers`. */
+  /** Implements `ResyncHandler.judgeUsers`. */
   async #judgeUsers(uids: readonly string[]): Promise<readonly string[]> {
     this.#lossCount += 1;
     // The credential events of these users may be among the missed ones.
     for (const uid of uids) this.#notify({ kind: "credential", uid });
     const logins = uids.flatMap((uid) => this.#local.of(uid));
     if (logins.length === 0) return [];
-    // While other nodes consider this node dead, the store does not remove sessions that ended.
+    // While other nodes consider this node dead, the store may still contain sessions that have
+    // ended.
     await this.#ports.cluster.heartbeat();
     const unconfirmed = await this.#confirm(logins, {
       isDue: (id) => this.#local.has(id),
@@ -239,7 +244,7 @@ export class SessionDirectory {
     this.#continueWork();
   }
 
-  /** The implementation of `ResyncHandler.beat`: starts the confirmations that are due. */
+  /** Implements `ResyncHandler.beat`: starts the confirmations that are due. */
   #beat(isAnew: boolean): void {
     const { recheckMs = RECHECK_MS } = this.#ports;
     const nowMs = performance.now();
@@ -303,7 +308,7 @@ export class SessionDirectory {
    * Confirms sessions in batches, and ends those that may not go on. Returns the sessions that
    * could not be confirmed because of a transient error. Sessions for which `isDue` returns false
    * when their batch starts are skipped, because they were confirmed or ended in the meantime.
-   * `unknown` is called for a session whose confirmation failed for another reason.
+   * `onFailure` is called for a session whose confirmation failed for another reason.
    */
   async #confirm(
     logins: readonly LoggedInSession[],
@@ -320,7 +325,8 @@ export class SessionDirectory {
       const batch = logins
         .slice(at, at + CONFIRMATION_BATCH)
         .filter(({ session }) => isDue(session.sessionId));
-      // One confirmation serves every caller that wants this session confirmed.
+      // The marks are removed first, because one confirmation is enough for all callers that set
+      // them.
       for (const { session } of batch) this.#local.startConfirming(session.sessionId);
       const results = await this.#confirmAtStore(batch);
       let transientCount = 0;
@@ -347,7 +353,8 @@ export class SessionDirectory {
     for (const [place, { session }] of batch.entries())
       if (results[place]?.kind === "confirmed")
         if (!this.#local.has(session.sessionId))
-          // Confirming enters a missing session again, also one that was removed during the call.
+          // Confirming enters a missing session again, even if this node removed it during the
+          // call.
           this.#removeLater(session);
     return results;
   }
@@ -394,7 +401,7 @@ export class SessionDirectory {
     this.#pendingRemovals.delete(session.sessionId);
   }
 
-  /** Reports an error unless it is transient. Returns false: the work must be repeated. */
+  /** Reports an error unless it is transient. Always returns false: the work must be repeated. */
   #report(error: unknown): false {
     if (!isTransient(error)) this.#ports.onError(error, "Could not confirm sessions at the store");
     return false;

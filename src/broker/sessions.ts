@@ -14,7 +14,7 @@ import type { Claim } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 import { hashToken, tokenTag } from "./tokens.ts";
 
-/** The fields of a CONNECT that decide about its session. */
+/** The fields of a CONNECT from which its session is created. */
 export interface Login {
   readonly sessionId: string;
   readonly nodeId: string;

@@ -1,7 +1,7 @@
-// Streams read over HTTP, outside any session. Each follower gets every event from its start index,
-// in order and at its own pace: events that are published while it is paused are read from the
-// store and merged. If the right of its user may have changed, a follower gets no event until the
-// right was checked. State: the followers.
+// Lets HTTP clients follow streams outside any session. Each follower gets every event from its
+// start index, in order and at its own pace: events that are published while it is paused are read
+// from the store and merged. If the right of its user may have changed, a follower gets no event
+// until the right was checked. State: the followers.
 
 import { BrokerError } from "./errors.ts";
 import { type ChannelView, viewedKey } from "./ids.ts";
@@ -19,7 +19,7 @@ import {
 import type { ClusterEvent, StreamStore } from "./ports.ts";
 import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
 
-/** Where the events of a follower go. */
+/** The receiver of a follower's events. */
 export interface StreamSink {
   /** Sends one event. Returns false to receive no further events until `resume`. */
   push(event: ChannelEvent): boolean;
@@ -103,7 +103,7 @@ interface Follower {
   turn: number;
 }
 
-/** Creates the followers of a node, without any at first. */
+/** Creates the collection of the followers of a node, which is empty at first. */
 export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   const { store, maxFollowers, maxFollowersPerUser } = ports;
   const table = new FollowerTable(ports.interest);
@@ -340,7 +340,10 @@ function add(map: Map<string, Set<Follower>>, name: string, follower: Follower):
   map.set(name, followers.add(follower));
 }
 
-/** Removes a follower from the set of a name. Returns true if the set is empty afterwards. */
+/**
+ * Removes a follower from the set that belongs to `name`. Returns true if the set is empty
+ * afterwards.
+ */
 function remove(map: Map<string, Set<Follower>>, name: string, follower: Follower): boolean {
   const followers = map.get(name);
   followers?.delete(follower);

@@ -229,7 +229,10 @@ function toDraft(input: EventInput): StreamDraft {
   };
 }
 
-/** Turns a verdict into the producer's reply, or throws it [spec: Error messages of /event]. */
+/**
+ * Returns the reply to the producer, or throws the error of the verdict [spec: Error messages of
+ * /event].
+ */
 function outcome({ verdict, state }: StreamResult): {
   readonly state: StreamState | undefined;
 } {

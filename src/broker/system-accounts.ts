@@ -59,8 +59,8 @@ export class SystemAccounts {
    */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
-    const all = new Set([...(await this.list()), ...uids]);
-    if (all.size > MAX_SYSTEM_UIDS)
+    const resultingUids = new Set([...(await this.list()), ...uids]);
+    if (resultingUids.size > MAX_SYSTEM_UIDS)
       throw new BrokerError("too_large", {
         message: `There can be at most ${MAX_SYSTEM_UIDS} system accounts`,
       });

@@ -164,12 +164,12 @@ export class TokenGate {
     this.#verified.recordFailure(network, uid);
     const { throttle, limits, clock } = this.#ports;
     const windowMs = limits.windowS * 1000;
-    const before = this.#failures(network);
+    const previous = this.#failures(network);
     const local = {
-      count: before.count + 1,
-      endsAtMs: before === NONE ? clock() + windowMs : before.endsAtMs,
+      count: previous.count + 1,
+      endsAtMs: previous === NONE ? clock() + windowMs : previous.endsAtMs,
     };
-    this.#failuresByNetwork.set(network, local); // counts before the reply of the cluster
+    this.#failuresByNetwork.set(network, local); // takes effect before the cluster replies
     const shared = await throttle.addFailure(`token:${network}`, windowMs).catch(ignoreOutage);
     if (shared === undefined || shared.count <= this.#failures(network).count) return;
     const endsAtMs = clock() + shared.retryAfterS * 1000;

@@ -59,7 +59,10 @@ export function createUsers(ports: {
 }): Users {
   const { store, directory, publisher } = ports;
 
-  /** Ends the sessions of `uid` that `which` selects. Includes those of nodes that appear dead. */
+  /**
+   * Ends the sessions of `uid` that `which` selects. Includes sessions of nodes that are considered
+   * dead, because these may come back.
+   */
   async function endSessions(
     uid: string,
     reason: CloseReason,
@@ -79,12 +82,12 @@ export function createUsers(ports: {
     async setToken({ uid, token, flag, level }) {
       assertUserUid(uid);
       const device = { uid, flag, level, tokenHash: hashToken(token) };
-      const before = await store.putDevice(device);
-      if (!before) return;
-      const isEqual = hashesEqual(before.tokenHash, device.tokenHash);
+      const previous = await store.putDevice(device);
+      if (!previous) return;
+      const isEqual = hashesEqual(previous.tokenHash, device.tokenHash);
       const tag = tokenTag(device.tokenHash);
       await recheck(uid);
-      if (before.level === MAIN_DEVICE || level === MAIN_DEVICE)
+      if (previous.level === MAIN_DEVICE || level === MAIN_DEVICE)
         await endSessions(
           uid,
           "token_changed",

@@ -1,5 +1,5 @@
 // CRC-32 (IEEE 802.3). Uses the implementation of Node (20.15, 22.2 and later) if there is one,
-// otherwise a table.
+// otherwise an implementation with a table.
 
 import * as zlib from "node:zlib";
 

@@ -1,18 +1,18 @@
 // A mutex per key, for rare and slow steps that read before they write. It must not be used for
 // every message. State: the last step of each busy key.
 
-/** A set of mutexes, one for each key. */
 import { deferred } from "./deferred.ts";
 
+/** A set of mutexes, one for each key. */
 export class KeyedLock {
   readonly #last = new Map<string, Promise<void>>();
 
   /** Runs `step` after every earlier step of `key` has settled, and returns its result. */
   async run<T>(key: string, step: () => Promise<T>): Promise<T> {
-    const before = this.#last.get(key);
+    const previous = this.#last.get(key);
     const turn = deferred();
     this.#last.set(key, turn.promise);
-    await before;
+    await previous;
     try {
       return await step();
     } finally {

@@ -28,8 +28,8 @@ export class KeyedSequencer {
    * of an earlier call rejects, this call fails too if `followers` is `fail`.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
-    const before = this.#last.get(key);
-    const ordered = before === undefined ? ready : this.#after(before, ready);
+    const previous = this.#last.get(key);
+    const ordered = previous === undefined ? ready : this.#after(previous, ready);
     const turn = this.#followers === "fail" ? ordered : ordered.then(ignore, ignore);
     this.#last.set(key, turn);
     try {
@@ -39,9 +39,9 @@ export class KeyedSequencer {
     }
   }
 
-  async #after<T>(before: Promise<unknown>, ready: Promise<T>): Promise<T> {
-    ready.catch(ignore); // a rejection is not unhandled: the caller gets it after `before`
-    await before;
+  async #after<T>(previous: Promise<unknown>, ready: Promise<T>): Promise<T> {
+    ready.catch(ignore); // the caller still gets the rejection, after `previous`
+    await previous;
     return ready;
   }
 }

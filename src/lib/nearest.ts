@@ -24,7 +24,7 @@ function plain(name: string): string {
 
 /** Returns the Damerau-Levenshtein distance of two strings. */
 function editDistance(a: string, b: string): number {
-  let before: number[] = [];
+  let beforePrevious: number[] = [];
   let previous = Array.from({ length: b.length + 1 }, (_, column) => column);
   for (let row = 1; row <= a.length; row++) {
     const current = [row];
@@ -36,10 +36,10 @@ function editDistance(a: string, b: string): number {
         at(previous, column - 1) + (same ? 0 : 1),
       );
       if (a[row - 1] === b[column - 2] && a[row - 2] === b[column - 1])
-        cost = Math.min(cost, at(before, column - 2) + 1);
+        cost = Math.min(cost, at(beforePrevious, column - 2) + 1);
       current.push(cost);
     }
-    before = previous;
+    beforePrevious = previous;
     previous = current;
   }
   return at(previous, b.length);

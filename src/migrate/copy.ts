@@ -46,7 +46,7 @@ export interface CopyPorts {
  * Retrying cannot help.
  */
 export class StuckMoveError extends BrokerError {
-  /** Identifies the move (see `MoveRecord`). */
+  /** Identifies the migration (see `MoveRecord`). */
   readonly beganAtMs: number;
 
   constructor(differing: string, beganAtMs: number) {
@@ -129,8 +129,8 @@ async function compare(
     await advance(rows.length);
   });
   addDifferences(counts.differences());
-  const more = count - named.size;
-  const texts = more > 0 ? [...named, `and ${more} more`] : [...named];
+  const unnamedCount = count - named.size;
+  const texts = unnamedCount > 0 ? [...named, `and ${unnamedCount} more`] : [...named];
   return { counts: counts.storedCounts(), differing: texts.join("; ") };
 }
 
@@ -149,7 +149,7 @@ async function eachPage(
       await handling;
       assertGoing();
       handling = handle(page);
-      handling.catch(() => undefined); // a rejection is handled by one of the awaits
+      handling.catch(() => undefined); // one of the awaits throws the error
     }
     await handling;
   } finally {

@@ -107,9 +107,9 @@ export interface MoveRow extends RowFacts {
 /** What a row of the folder becomes in Redis. */
 export interface RowFacts {
   readonly facts?: readonly Fact[];
-  /** Kinds of which the row is one value. */
+  /** Kinds in which this row counts as one value. */
   readonly counts?: readonly CountedKind[];
-  /** Kinds of which the row is one value that has expired and may still be in Redis. */
+  /** Kinds in which this row counts as one expired value, which may still be in Redis. */
   readonly expired?: readonly CountedKind[];
   /** Keys whose values are counted. */
   readonly sizes?: readonly (readonly [CountedKind, string])[];
@@ -119,7 +119,10 @@ type Link = Pick<RedisLink, "call" | "run" | "settings">;
 
 /** Maximum number of calls in flight. */
 const MAX_CALLS = 256;
-/** The calls in flight use at most one of `CALL_SHARE` parts of what the link allows. */
+/**
+ * The migration uses at most this fraction (one of four) of the calls that the link allows in
+ * flight.
+ */
 const CALL_SHARE = 4;
 
 /** The Redis that receives the data. */
@@ -190,7 +193,7 @@ const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info", "lists"] as const;
 
 /** The number of values of one kind in Redis. */
 export interface RowCount {
-  /** Name of the kind for the operator. */
+  /** Name of the kind as shown to the operator. */
   readonly what: string;
   readonly count: number;
 }
@@ -205,8 +208,8 @@ export class MoveCounts {
   /** Values in Redis. */
   readonly #stored = new Map<CountedKind, number>();
   /**
-   * The last key counted for each kind. The rows of a key are consecutive, and it must be counted
-   * only once.
+   * The last key counted for each kind. The rows of a key are consecutive, so that a repeated key
+   * is recognised and counted only once.
    */
   readonly #lastKey = new Map<CountedKind, string>();
 
@@ -243,7 +246,7 @@ export class MoveCounts {
     });
   }
 
-  /** Returns the number of values of each kind in Redis that is not empty. */
+  /** Returns the number of values of each kind in Redis. Kinds without values are omitted. */
   storedCounts(): readonly RowCount[] {
     return KIND_NAMES.flatMap((kind) => {
       const count = this.#stored.get(kind) ?? 0;
@@ -256,9 +259,9 @@ export class MoveCounts {
     const [command, , ...field] = COUNTED_KINDS[kind];
     let count = Number(await this.#target.call(command, key, ...field));
     if (kind === "own" && count > 0) {
-      const others = await this.#target.call("hmget", key, ...HEAD_FIELDS);
+      const headValues = await this.#target.call("hmget", key, ...HEAD_FIELDS);
       const exists = (value: unknown) => value !== null;
-      count -= (others as readonly unknown[]).filter(exists).length; // the reply of HMGET
+      count -= (headValues as readonly unknown[]).filter(exists).length; // the reply of HMGET
     }
     add(this.#stored, kind, count);
   }

@@ -28,7 +28,7 @@ export class Lease {
   readonly #link: Link;
   /** Value of the lease's key while this process holds the lease. */
   readonly token = randomUUID();
-  /** Time from which the last renewal counts. */
+  /** Time at which the last successful renewal was sent. The lease lasts from then on. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
   /** Fence of each server, in Unix milliseconds of its clock. */
   #fences: ReadonlyMap<Server, number> = new Map();
@@ -86,8 +86,8 @@ export class Lease {
   }
 
   /**
-   * Records that a write got no reply. It may still reach its server until the fence of the server,
-   * so that the lease is then not released but expires.
+   * Records that a write got no reply. Because it may still reach its server before the fence,
+   * `release` then lets the lease expire.
    */
   noteUnanswered(): void {
     this.#mayBeWriting = true;

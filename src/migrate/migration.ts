@@ -32,7 +32,7 @@ interface MoveSettings {
   readonly redis: RedisSettings;
   /** Time without a heartbeat after which a node is considered dead. */
   readonly deadAfterMs: number;
-  /** Time without a process that copies after which the migration is reported as abandoned. */
+  /** Time after which the migration is reported as abandoned if no process copies. */
   readonly abandonedAfterMs?: number;
   /** Settings of the embedded store. */
   readonly store: Omit<FolderOptions, "path" | "clock" | "onError" | "onLost"> & {
@@ -78,7 +78,7 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/** Longer than the pause between two attempts and the time to open the folder together. */
+/** Longer than the longest pause between two attempts plus the time to open the folder. */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -157,7 +157,7 @@ export class Migration {
   /**
    * Throws `unavailable` if a migration started while this node was considered dead. A serving node
    * calls it after the first heartbeat of its new incarnation. Repeats the read while Redis cannot
-   * be read, or while a process holds the lease and has not created the record. Resolves after
+   * be read, or while a process holds the lease and has not created the record. Also resolves after
    * `close`.
    */
   async assertNoneBeganMeanwhile(): Promise<void> {
@@ -294,7 +294,7 @@ export class Migration {
         ...{ ...store, path: from, clock: this.#clock, onError, onLost },
       });
       try {
-        await lease.renew(); // opening may have blocked the event loop for long
+        await lease.renew(); // opening may have blocked the event loop for too long
         return await this.#move(link, lease, source);
       } finally {
         await source.close();
@@ -310,7 +310,7 @@ export class Migration {
       ...{ link, lease, source: source.id, nowMs: this.#clock(), deadAfterMs },
       pause: (ms) => this.#pause(ms),
     });
-    if (record.isDone) return false; // another process was faster
+    if (record.isDone) return false; // another process has copied everything
     const target = new MoveTarget(link, (key) => lease.fenceOf(key));
     const save: CopyPorts["save"] = (change) => saveRecord(link, lease, change);
     const barrier = new ReplicationBarrier(link);
@@ -340,7 +340,7 @@ export class Migration {
     } catch (error) {
       if (!target.isAnswered) lease.noteUnanswered();
       const lastErr = toBrokerError(error).message;
-      // Waiting processes report the error. That it is saved is not essential.
+      // Saved so that waiting processes can report the error. A failure to save it is ignored.
       if (link.isUp) await save({ lastErr }).catch(() => undefined);
       throw error;
     } finally {
@@ -378,7 +378,10 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /** Reads the summary of the folder. Errors are ignored here and reported when it is opened. */
+  /**
+   * Reads the summary of the folder. Errors are ignored here, because they are reported when the
+   * folder is opened.
+   */
   async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
     this.#summary = await readSourceSummary(this.#settings.from).catch(() => undefined);
@@ -401,7 +404,7 @@ export class Migration {
 
   async #pause(ms: number): Promise<void> {
     const { signal } = this.#closing;
-    await pause(ms, undefined, { signal }).catch(() => undefined); // `close` rejects it
+    await pause(ms, undefined, { signal }).catch(() => undefined); // `close` aborts the pause
     this.#assertOpen();
   }
 

@@ -3,7 +3,7 @@
 
 import type { MoveProgress } from "./record.ts";
 
-/** Where the progress is written to. */
+/** The output to which the progress is written. */
 interface ProgressOutput {
   readonly isTTY: boolean;
   /** Width of the terminal in characters. */
@@ -35,7 +35,7 @@ export class Progress {
     this.#nowMs = nowMs;
   }
 
-  /** Shows the progress, unless the last output was too short a time ago. */
+  /** Shows the progress, unless the last output was less than `DRAW_MS` or `LINE_MS` ago. */
   show(progress: MoveProgress): void {
     const nowMs = this.#nowMs();
     const isNew = progress.step !== this.#step;

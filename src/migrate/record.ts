@@ -12,7 +12,7 @@ const enterScript = loadScript(new URL("./lua/enter.lua", import.meta.url));
 const saveScript = loadScript(new URL("./lua/save_record.lua", import.meta.url));
 
 const FORMAT = "1";
-/** Number of keys that one SCAN_COUNT visits. */
+/** Number of keys that one SCAN call visits. */
 const SCAN_COUNT = 1000;
 /** Pause between two reads of the heartbeats. */
 const WATCH_MS = 100;
@@ -179,15 +179,15 @@ async function watchNodes({
   deadAfterMs,
   pause,
 }: EntryOptions): Promise<ReadonlyMap<string, string>> {
-  const seen = new Map<string, string>();
+  const lastBeats = new Map<string, string>();
   for (let untilMs = 0; ; await pause(WATCH_MS)) {
     const current = await heartbeats(link);
     for (const [node, beat] of current) {
-      if (!seen.has(node)) untilMs = performance.now() + deadAfterMs;
-      else if (seen.get(node) !== beat) throw liveNodeError(link, node);
-      seen.set(node, beat);
+      if (!lastBeats.has(node)) untilMs = performance.now() + deadAfterMs;
+      else if (lastBeats.get(node) !== beat) throw liveNodeError(link, node);
+      lastBeats.set(node, beat);
     }
-    if (current.size === 0 || performance.now() >= untilMs) return seen;
+    if (current.size === 0 || performance.now() >= untilMs) return lastBeats;
   }
 }
 

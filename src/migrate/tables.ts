@@ -55,7 +55,7 @@ export interface MoveTable {
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** Time at which a group was added to the index of its user. It is unknown here. */
+/** Time at which a group was added to the index of its user. The folder does not contain it. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 
@@ -136,7 +136,10 @@ function channelTables(
   { tables }: folder.MoveSource,
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
-  /** Creates a table whose rows are a uid of a channel and bits. Each bit is a set in Redis. */
+  /**
+   * Creates a table in which each row has a uid of a channel and bits. Each bit stands for a set in
+   * Redis that contains the uid.
+   */
   const uidTable = (
     name: "members" | "lists",
     sets: Readonly<Partial<Record<CountedKind, number>>>,
@@ -287,7 +290,7 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
         }),
         folder.rangeOf(folder.COMMANDS),
       ),
-      total: 0, // the table `heads` includes these rows in its total
+      total: 0, // counted in the total of the table `heads`
     })),
     {
       ...{ name: "ids", step: "message", total: 1 },
@@ -330,7 +333,7 @@ function* headRows(
 ): Generator<MoveRow> {
   const { keys } = context.link;
   const rows = new ChannelRows(tables);
-  const { heads, own: owns, dedupe } = tables;
+  const { heads, own: senderRows, dedupe } = tables;
   let doneAt = at;
   for (const { key, at: headAt } of folder.rowsOf<ChannelKey>(heads, at)) {
     const row = rows.get(key);
@@ -338,8 +341,8 @@ function* headRows(
     const head = keys.channel("head", key);
     const range = folder.rangeOf(row.number);
     // The watermark advances only with the last row of a channel.
-    for (const own of folder.rowsOf<Buffer, Buffer>(owns, "", range)) {
-      const { uid, seq } = folder.ownOf(own);
+    for (const senderRow of folder.rowsOf<Buffer, Buffer>(senderRows, "", range)) {
+      const { uid, seq } = folder.ownOf(senderRow);
       const facts = [fact("HSET", head, [ownField(uid), `${seq}`])];
       yield { facts, counts: ["own"], at: doneAt };
     }
