@@ -120,7 +120,7 @@ export interface Passthrough {
 
 /** An accepted message. Immutable: all recipients on a node share one object. */
 export interface Message {
-  /** Unique in the cluster and below 2^53. Later messages have higher ids. */
+  /** Unique in the cluster and below 2^53. Within a channel, later messages have higher ids. */
   readonly messageId: number;
   /** Position in the channel, from 1 without gaps. 0 if the message is not stored. */
   readonly messageSeq: number;

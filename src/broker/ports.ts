@@ -32,7 +32,7 @@ export type Clock = () => number;
 // --- Store ---------------------------------------------------------------------------------------
 
 /**
- * Devices of users. In every part of the store, a write is durable when its promise resolves: it
+ * Devices of users. A write to any part of the store is durable when its promise resolves: it
  * survives `kill -9`, and also a power failure if the driver is configured for that.
  */
 export interface UserStore {
@@ -53,7 +53,7 @@ export interface UserStore {
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
 
-/** The data of a user by which missed changes are recognised. */
+/** The data of a user from which missed changes are recognised. */
 export interface UserState {
   /**
    * All groups of the user. May also contain groups that the user has left;
@@ -68,8 +68,9 @@ export interface UserState {
 export type Membership = "permanent" | "temporary";
 
 /**
- * User lists of a channel besides its members. Users on the denylist may not send. If the allowlist
- * is not empty, only its users may send.
+ * User lists of a channel besides its members. Users on the denylist may not send. If a group's
+ * allowlist is not empty, only its users may send. A user's allowlist counts only with
+ * `check_friends`.
  */
 export type ChannelList = "denylist" | "allowlist";
 
@@ -82,7 +83,7 @@ export interface ListChange {
   readonly uids: readonly string[];
 }
 
-/** What the two lists of a channel contain about one sender. */
+/** Facts about one sender from the two lists of a channel. */
 interface ListFacts {
   /** True if the sender is on the denylist. */
   readonly isDenied: boolean;
@@ -92,7 +93,7 @@ interface ListFacts {
   readonly isAllowed: boolean;
 }
 
-/** Number of uids on each list of a channel, and of its members of either kind. */
+/** Number of members of a channel, of either kind, and number of uids on each of its lists. */
 export interface ChannelSizes extends Readonly<Record<ChannelList, number>> {
   readonly members: number;
 }
@@ -165,11 +166,14 @@ export interface ChannelStore {
   /** Returns all uids on the list, in no particular order. */
   listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;
   /**
-   * Returns the facts about a send of `uid` to the group. A driver that has them in memory returns
-   * them without a promise, because every command and every event needs them.
+   * Returns the facts that decide whether `uid` may send to the group. A driver that has them in
+   * memory returns them without a promise, because every command and every event needs them.
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
-  /** Returns the facts about a send of `fromUid` to `toUid`, if possible without a promise. */
+  /**
+   * Returns the facts that decide whether `fromUid` may send to `toUid`, if possible without a
+   * promise.
+   */
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
   /** Returns the groups in which `uid` has either kind of membership, without disbanded groups. */
   groupsOf(uid: string): Promise<readonly string[]>;
@@ -215,8 +219,8 @@ export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open
 /**
  * How `append` decides whether the sender may send. With a check, the store applies the rules in
  * the step that appends. With `granted`, the caller has already applied them. With a refusal, the
- * caller has already refused the message: the store only looks whether it is a retry of an accepted
- * one.
+ * caller has already refused the message: the store only checks whether it is a retry of an
+ * accepted one.
  */
 type SendPermission = SendCheck | "granted" | SendRefusal;
 
@@ -309,7 +313,8 @@ export interface MessageStore {
    * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window, it returns the first
    *    message as a duplicate, even if the sender is now refused.
    * 2. It applies the rules of `permissions.ts` to the sender, as `permission` demands.
-   * 3. It assigns the next seq of the channel and a messageId that is higher than all before it.
+   * 3. It assigns the next seq of the channel and a messageId that is higher than all earlier ones
+   *    of the channel.
    * 4. It stores the record and, once the record is durable, publishes a `message` event.
    *
    * Order: calls for one channel get their seqs in the order of the calls, and events of a channel
@@ -584,7 +589,7 @@ export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
 /** A session as `login` entered it. Per user, later logins and connections have higher numbers. */
 export interface LoggedInSession {
-  /** Its level is that of the registered device, if a token was needed. */
+  /** The session, with the level of the registered device if a token was needed. */
   readonly session: SessionRecord;
   /**
    * Position of its login in the order of logins of this uid and flag. A continued session keeps
@@ -670,9 +675,9 @@ export interface SessionStore {
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
-   * Checks, for each session in order, whether it may go on. The sessions must have logged in on
-   * this node, which must not have removed them. Each session is checked in an atomic step of its
-   * own, and its failure does not affect the others.
+   * Checks, for each session in order, whether it may go on. The caller passes only sessions that
+   * logged in on this node and that the node has not removed. Each session is checked in an atomic
+   * step of its own, and its failure does not affect the others.
    *
    * `refused` means that a later login, `endSession`, a new token of the device or its logout ended
    * the session. With `confirmed`, the session is in the store under `incarnation`, even if the
@@ -707,7 +712,10 @@ export interface NewestLogin {
   readonly past: readonly string[];
 }
 
-/** Time after which a newest login expires, since its session was last entered or confirmed. */
+/**
+ * Time after which a newest login expires, counted from when its session was last entered or
+ * confirmed.
+ */
 export const LOGIN_TTL_MS = 30 * 86_400_000;
 
 /** A manager's password in its stored form. The password itself is never stored. */

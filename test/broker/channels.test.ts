@@ -39,7 +39,7 @@ t.test("a created group has its subscribers, and each is notified once", async (
   t.same(await members(node, "g", ["alice", "bob", "carol"]), ["alice", "bob"]);
 });
 
-t.test("a group and a personal channel can have the same id, two groups cannot", async (t) => {
+t.test("a group and a personal channel can have the same id, but two groups cannot", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(group("x")), ["alice"]);
   await node.channels.create(rules(person("x")), []);

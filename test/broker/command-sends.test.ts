@@ -1,5 +1,5 @@
-// Sending commands with the real store: which users get a stored copy, which are only pushed the
-// command, and the result of a retry.
+// Sending commands with the real store: which users get a stored copy, to which users a command is
+// only pushed, and the result of a retry.
 
 import { createMessages } from "../../src/broker/messages.ts";
 import type { ClusterEvent, Store } from "../../src/broker/ports.ts";
@@ -156,7 +156,11 @@ t.test(
     await node.messages.send(input({ ...command, channel: group("g") }));
     t.same(receivers(0), ["bob", "dave", "alice"]);
     await node.messages.send(input(command));
-    t.same(receivers(1), ["bob", "alice"], "in a personal channel");
+    t.same(
+      receivers(1),
+      ["bob", "alice"],
+      "in a personal channel, only its two users receive the command",
+    );
     await node.messages.send(input({ ...command, subscribers: ["erin"] }));
     t.same(receivers(2) ?? [], [], "a list without members of the channel reaches nobody");
     t.equal((await node.store.readInbox("carol", 0, PAGE)).length, 0);

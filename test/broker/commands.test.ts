@@ -1,4 +1,4 @@
-// Which users receive a command, and which of them get a stored copy.
+// Tests which users receive a command, and which of them get a stored copy.
 
 import { audienceOf, type CommandAddress } from "../../src/broker/commands.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
@@ -52,7 +52,7 @@ t.test("the other user of a personal channel gets a stored copy", async (t) => {
   t.same(
     await to("alice"),
     { kind: "store", recipients: ["alice"], pushOnlyRecipients: [] },
-    "a command to oneself is stored in one's own inbox",
+    "a command that a user sends to themselves is stored in their inbox",
   );
   t.same(await to(SYSTEM_UID), {
     ...{ kind: "store", recipients: [], pushOnlyRecipients: ["alice"] },

@@ -1,4 +1,4 @@
-// Which payloads each kind of validation accepts. The table has a row for each field in the
+// Tests which payloads each kind of validation accepts. The table has a row for each field in the
 // specification's payload tables.
 
 import { COMMAND_TYPE, type ContentValidation, contentType } from "../../src/broker/content.ts";

@@ -73,7 +73,7 @@ t.test("a page ends before it exceeds the size limit, and `more` is true", async
   t.same(await names(3, 2800), [false]);
 });
 
-t.test("heads have no content and are sorted by the newest message", async (t) => {
+t.test("conversation heads have no content and are sorted by the newest message", async (t) => {
   const { conversations } = await nodeWithMessages(t, 2);
   const { conversations: list } = await conversations.list("alice", PAGE);
   const expected = list.map(({ last, ...fields }) => {

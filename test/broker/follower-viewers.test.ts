@@ -1,5 +1,5 @@
 // Followers that read a stream on behalf of a user: they get no events while the user's right must
-// be checked, and one user may have a limited number of followers.
+// be checked, and the number of followers of one user is limited.
 
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import { matchObject } from "../support/match-object.ts";
@@ -52,7 +52,7 @@ t.test(
     produce(node, store.stream.add(STREAM_CONTENT, "three"));
     await turn();
     t.same([reading.events.length, other.events.length], [2, 4]);
-    await alice.check(true); // a read that began before the two events
+    await alice.check(true); // the check for a read that began before the two events
     t.equal(reading.events.length, 2);
     await alice.check(true);
     matchObject(t, reading.events.slice(2), [{ data: "two three" }]);

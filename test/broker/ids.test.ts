@@ -47,7 +47,7 @@ t.test("an invalid id is rejected with bad_id and the name of the field", async 
 });
 
 t.test(
-  "a label may contain any characters but must have 1 to 128 of them and be well-formed",
+  "a label may contain any character, has 1 to 128 of them and is well-formed Unicode",
   async (t) => {
     for (const label of ["a@b#c&d", "\n", "x".repeat(128)])
       t.doesNotThrow(() => assertLabel(label, "client_msg_no"));
@@ -59,7 +59,7 @@ t.test(
   },
 );
 
-t.test("the uid of the system is a valid id but reserved", async (t) => {
+t.test("the uid of the system is a valid id but is reserved", async (t) => {
   t.ok(isId(SYSTEM_UID));
   t.throws(() => assertUserUid(SYSTEM_UID), { code: "reserved_uid" });
   t.throws(() => assertUserUid(""), { code: "bad_id" });

@@ -37,7 +37,7 @@ t.test("the node listens to a topic until its last owner leaves", async (t) => {
   t.equal(calls.at(-1), "-u:a");
 });
 
-t.test("an owner that listens twice leaves with one call", async (t) => {
+t.test("an owner that listens twice stops listening with one call", async (t) => {
   const { cluster, listening } = recordingCluster();
   const owner = shareInterest(cluster).owner();
   await owner.listen("u:a");
@@ -46,7 +46,7 @@ t.test("an owner that listens twice leaves with one call", async (t) => {
   t.same([...listening], []);
 });
 
-t.test("the node keeps a topic to which an owner has only subscribed", async (t) => {
+t.test("the node listens to a topic while an owner is only subscribed to it", async (t) => {
   const { cluster, listening } = recordingCluster();
   const shared = shareInterest(cluster);
   const [hub, followers] = [shared.owner(), shared.owner()];

@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  "users that logged in from their network before rank first, then networks with fewer failures",
+  "users that logged in from their network before are checked first, then networks with fewer failures",
   async (t) => {
     const limits = { attempts: 5, windowS: 60 };
     const gate = new LoginGate(new LocalThrottle(() => 0), limits);
@@ -104,7 +104,7 @@ t.test(
 );
 
 t.test(
-  "guesses for a user that logged in from the network before are limited in failures and in number",
+  "guesses of the password of a user that logged in from the network before are limited",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 5,

@@ -203,7 +203,7 @@ t.test("a text that cannot be a token is refused without reading the store", asy
   t.equal(store.ownerReads, 1);
 });
 
-t.test("the owner of a token is read from the store once in five seconds", async (t) => {
+t.test("the owner of a token is read from the store at most once in five seconds", async (t) => {
   const { managers, store, pass } = testManagers(ADMIN);
   await managers.start();
   const { token } = await managers.login("admin", "right", "a");

@@ -75,7 +75,7 @@ t.test("a sent message is stored and published with all its fields", async (t) =
   }
 });
 
-t.test("both users of a conversation send in the same sequence", async (t) => {
+t.test("the messages of both users of a conversation share one sequence", async (t) => {
   const { messages } = await startNode(t);
   const to = (fromUid: string, uid: string) =>
     messages.send(input({ fromUid, channel: person(uid) }));
@@ -137,7 +137,7 @@ t.test("subscribers are allowed only for commands and must be valid ids", async 
   });
 });
 
-t.test("every rule of a channel refuses with its own error code", async (t) => {
+t.test("every rule of a channel refuses messages with an error code of its own", async (t) => {
   const node = await startNode(t);
   const { channels, messages } = node;
   const refused = (changes: Partial<SendInput>, code: string) =>

@@ -284,22 +284,25 @@ t.test(
     const stranger = { ...ALLOWED, ...STRANGER, receiver: person() };
     t.equal(refusal(stranger, "alice"), "stranger_refused", "contacts apply too");
     t.equal(refusal({}, SYSTEM_UID), undefined);
-    t.equal(refusal({}, "bob"), undefined, "a user may send to oneself");
+    t.equal(refusal({}, "bob"), undefined, "a user may send to themselves");
     t.equal(refusal(DENIED, "alice", SYSTEM_UID), undefined, "lists of the system have no effect");
   },
 );
 
-t.test("a user is not a stranger to oneself", async (t) => {
+t.test("a user is never a stranger to themselves", async (t) => {
   const own = person();
   const facts = { ...NO_LISTS, ...STRANGER, receiver: own, sender: own };
   t.equal(refusePersonSend(facts, "alice", "alice", "check"), undefined);
 });
 
-t.test("a user's own ban and send_ban apply to messages to oneself", async (t) => {
-  const banned = person({ ban: true });
-  const muted = person({ sendBan: true });
-  const refusal = (own: ChannelInfo): SendRefusal | undefined =>
-    refusePersonSend({ ...NO_RECORDS, receiver: own, sender: own }, "alice", "alice", "check");
-  t.equal(refusal(banned), "channel_banned");
-  t.equal(refusal(muted), "send_banned");
-});
+t.test(
+  "a user's own ban and send_ban apply to messages that the user sends to themselves",
+  async (t) => {
+    const banned = person({ ban: true });
+    const muted = person({ sendBan: true });
+    const refusal = (own: ChannelInfo): SendRefusal | undefined =>
+      refusePersonSend({ ...NO_RECORDS, receiver: own, sender: own }, "alice", "alice", "check");
+    t.equal(refusal(banned), "channel_banned");
+    t.equal(refusal(muted), "send_banned");
+  },
+);

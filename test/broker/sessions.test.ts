@@ -1,4 +1,4 @@
-// Which sessions may be opened, and which other sessions they end.
+// Tests which sessions may be opened, and which other sessions they end.
 
 import {
   type DeviceLevel,
@@ -30,14 +30,14 @@ function login(changes: Partial<Login> = {}): Login {
   };
 }
 
-/** Opens a session. Throws if it was ended. */
+/** Opens a session. Throws if the store refuses it. */
 async function open(sessions: Sessions, changes: Partial<Login> = {}): Promise<SessionRecord> {
   const result = await sessions.open(login(changes));
   if (result.kind === "ended") throw new Error(result.reason);
   return result.record;
 }
 
-/** Returns the published ends of sessions, in order. */
+/** Returns the published `end_session` events, in order. */
 const endings = ({ events }: TestNode) => events.filter(({ kind }) => kind === "end_session");
 
 /** Starts a node on which the app of alice has the token `right`. */
@@ -133,7 +133,7 @@ t.test("a secondary session does not end other secondary sessions", async (t) =>
   t.equal((await sessionsOf(store, "alice")).length, 2);
 });
 
-t.test("exactly one of several concurrent logins of a main device remains", async (t) => {
+t.test("after concurrent logins of a main device exactly one session remains", async (t) => {
   const node = await nodeOfAlice(t);
   const { sessions, store } = node;
   const logins = Array.from({ length: 20 }, () => sessions.open(login()));
@@ -194,7 +194,7 @@ t.test("a closed session is removed, and closing it again has no effect", async 
 });
 
 t.test(
-  "watchers are notified of each opened and closed session after the store was changed",
+  "watchers are notified of each opened and closed session after the store has changed",
   async (t) => {
     const { sessions, cluster, users, store, directory } = await nodeOfAlice(t);
     const seen: (readonly [string, number])[] = [];

@@ -90,7 +90,7 @@ t.test("a refused follower is not added and leaves no subscription", async (t) =
   await refused({}, "overloaded");
 });
 
-t.test("a stopped follower gets no more events and no end", async (t) => {
+t.test("a stopped follower gets neither further events nor the end", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store);
   const reading = await follow(node.followers);

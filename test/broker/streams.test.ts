@@ -148,7 +148,7 @@ t.test("a start with force ends the other stream first, and its retry ends nothi
   matchObject(t, await node.streams.read(GROUP, "n2"), { state: "active" });
 });
 
-t.test("events with the same id are applied once", async (t) => {
+t.test("events with the same id are applied only once", async (t) => {
   const node = await nodeOfProducer(t);
   for (let times = 0; times < 2; times++) {
     t.same(await node.start({ eventId: "e0" }), { state: "active" });

@@ -47,7 +47,7 @@ const ended = (sessionId: string, reason: string) => ({
   reason,
 });
 
-/** Asks the nodes with sessions of alice to confirm them. */
+/** The event that asks the nodes with sessions of alice to confirm them. */
 const CHANGED = { kind: "credential", uid: "alice" };
 
 t.test("the hash of a token is stored for each device flag", async (t) => {

@@ -1,4 +1,4 @@
-// Which entries a bounded map drops when it is full.
+// Tests which entries a bounded map drops when it is full.
 
 import { BoundedMap } from "../../src/lib/bounded-map.ts";
 import { t } from "../support/suite.ts";

@@ -55,7 +55,7 @@ t.test(
         different.push(new TextDecoder().decode(document));
     }
     t.same(different, []);
-    t.ok(validCount > DOCUMENTS / 10, "at least a tenth of the documents is valid");
+    t.ok(validCount > DOCUMENTS / 10, "more than a tenth of the documents are valid");
   },
 );
 

@@ -125,7 +125,7 @@ t.test(
       }
       while (done.length < gates.length) done.push(enter(done.length));
       await Promise.all(done);
-      t.same(order, [...gates.keys()], `seed ${seed}`);
+      t.same(order, [...gates.keys()], `the calls continue in order with seed ${seed}`);
     }
   },
 );

@@ -1,4 +1,4 @@
-// Which tasks of a key run at the same time.
+// Tests which tasks of a key run at the same time.
 
 import { KeyedWindow, type Pass } from "../../src/lib/keyed-window.ts";
 import { t } from "../support/suite.ts";

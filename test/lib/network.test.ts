@@ -1,4 +1,4 @@
-// Which client addresses belong to the same network.
+// Tests which client addresses belong to the same network.
 
 import { networkOf } from "../../src/lib/network.ts";
 import { t } from "../support/suite.ts";

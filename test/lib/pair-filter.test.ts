@@ -17,7 +17,7 @@ t.test("less than 1 percent of other pairs is found", async (t) => {
   let falsePositives = 0;
   for (let i = 0; i < 20_000; i++)
     if (filter.mayHave(`user-${i % 100}`, `other-${i}`)) falsePositives++;
-  t.ok(falsePositives < 200, `${falsePositives} of 20000`);
+  t.ok(falsePositives < 200, `${falsePositives} of 20000 pairs are false positives`);
 });
 
 t.test("a pair is distinct from another pair with the same concatenation", async (t) => {

@@ -1,4 +1,4 @@
-// Which steps run and which wait for a permit.
+// Tests which steps run and which wait for a permit.
 
 import { Semaphore } from "../../src/lib/semaphore.ts";
 import { t } from "../support/suite.ts";

@@ -1,4 +1,4 @@
-// What a process can still write after it lost the lease of a migration, and how many calls a
+// A process that lost the lease of a migration must not write any more. Also tests how many calls a
 // migration has in flight.
 
 import t, { type Test } from "tap";

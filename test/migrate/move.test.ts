@@ -37,7 +37,7 @@ async function filledFolder(t: Test) {
   return { from, time, clock, before };
 }
 
-/** Migrates a folder to Redis, and compares and continues the data. */
+/** Migrates a folder to Redis, compares the data, and then adds new data. */
 async function assertMigrates(t: Test, url: string): Promise<void> {
   const { from, time, clock, before } = await filledFolder(t);
   const redis = redisSettings(url);
@@ -82,7 +82,7 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
 
   const content = { type: STREAM_CONTENT, data: "so far", eventId: "o1" };
   t.match(await store.streamEvent(streamDraft(content)), { verdict: "done" });
-  t.equal((await store.stream("2:g", "open"))?.text, "so far"); // the event was a retry
+  t.equal((await store.stream("2:g", "open"))?.text, "so far"); // the event is a retry and adds nothing
   await store.streamEvent(streamDraft({ ...content, eventId: "o2", data: "!" }));
   await store.streamEvent(streamDraft({ type: STREAM_END, data: "over" }));
   t.match(await store.stream("2:g", "open"), {

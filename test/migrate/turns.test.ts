@@ -1,5 +1,4 @@
-// Which of several processes migrates the data, failures of a migration, and its reported status
-// and progress.
+// Migrations by several processes, failures of a migration, and its reported status and progress.
 
 import type { Redis } from "ioredis";
 import t, { type Test } from "tap";

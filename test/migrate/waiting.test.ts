@@ -208,7 +208,7 @@ t.test(
     const waiter = mover({ from: "", redis });
     t.equal(await waiter.isPending(), true);
     const ownerOf = (token: string) => waiter.accessTokenOwner(hashOf(token));
-    t.equal(await codeOf(ownerOf("good")), "unavailable"); // it is not connected
+    t.equal(await codeOf(ownerOf("good")), "unavailable"); // the waiting process is not connected yet
     const done = run(t, waiter);
     await until(client, async () => (await codeOf(ownerOf("known"))) !== undefined);
     const key = `jd:{all}:tokens:${Buffer.from(hashOf("known")).toString("hex")}`;
