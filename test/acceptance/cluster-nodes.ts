@@ -181,7 +181,7 @@ export class ClusterNodes {
     }
   }
 
-  /** Calls any node until it responds 200. Throws on any other status except 503. */
+  /** Calls any node until it responds with 200. Throws on any other status except 503. */
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
     const { status, body: response } = await this.callUntilAnswered(path, body);
     if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);

@@ -65,135 +65,142 @@ async function delayedNode(t: Test) {
 const group = (uid: string) => ({ id: `of ${uid}`, type: 2 }) as const;
 const person = (id: string) => ({ id, type: 1 }) as const;
 
-t.test("a connect waits for three round trips to Redis", async (t) => {
-  const { node, settings } = await delayedNode(t);
-  type Points = NativeClientOptions["resume"];
-  const tripsOf = async (uid: string, resume: Points): Promise<number> => {
-    const { clientPort: port } = node;
-    const client = await openNative(t, {
-      ...{ port, uid, token: TOKEN },
-      ...(resume && { resume }),
-    });
-    const startMs = performance.now();
-    const { resume: results } = await client.connect();
-    const tookMs = performance.now() - startMs;
-    t.ok(results.every(({ status }) => status === "ok"));
-    await client.disconnect();
-    return Math.floor(tookMs / DELAY_MS);
-  };
-  const minTrips = async (
-    uids: readonly string[],
-    resume: (uid: string) => Points = () => [],
-  ): Promise<number> => {
-    settings.delayMs = DELAY_MS;
-    const trips: number[] = [];
-    for (const uid of uids) trips.push(await tripsOf(uid, resume(uid)));
-    settings.delayMs = 0;
-    t.comment(`round trips of each connect: ${trips.join(", ")}`);
-    return Math.min(...trips);
-  };
-  const names = (prefix: string) => Array.from({ length: CONNECTS }, (_, at) => `${prefix}-${at}`);
-  const [lone, members, resuming] = [
-    ...[names("lone"), names("member"), names("resuming")],
-  ] as const;
-  for (const uid of [...lone, ...members, ...resuming])
-    await node.call("/user/token", {
-      ...{ uid, token: TOKEN, device_flag: 0, device_level: 1 },
-    });
-  for (const uid of [...members, ...resuming])
-    await node.call("/channel", {
-      ...{ channel_id: `of ${uid}`, channel_type: 2, subscribers: [uid] },
-    });
-  const payload = Buffer.from('{"type":1}').toString("base64");
-  for (const uid of resuming) {
-    const channel = { channel_id: `of ${uid}`, channel_type: 2 };
-    const message = { from_uid: uid, payload };
-    await node.call("/message/send", { ...channel, ...message });
-    await node.call("/message/send", {
-      ...{ ...message, channel_id: "lone-0", channel_type: 1 },
-    });
-  }
-  const trips = "a connect logs in, subscribes, and reads what changed in between";
-  t.equal(await minTrips(lone), 3, trips);
-  t.equal(await minTrips(members), 3, trips);
-  const points: (uid: string) => Points = (uid) => [
-    { channel: group(uid), lastSeq: 1, lastId: 1 },
-    { channel: person("lone-0"), lastSeq: 0 },
-  ];
-  t.equal(
-    await minTrips(resuming, points),
-    3,
-    "a connect that resumes channels needs no further round trip",
-  );
-});
-
-t.test("a change by another node during a connect takes effect", async (t) => {
-  const { redis, node, settings, longTimeouts } = await delayedNode(t);
-  const other = await spawnBroker(t, {
-    ...{ JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: "other", ...longTimeouts },
-  });
-  const isOnline = async (uid: string): Promise<boolean> => {
-    const { body } = await other.call("/user/onlinestatus", [uid]);
-    return body[0].online === 1;
-  };
-  /** Logs in at the delayed node and makes the change as soon as the store has the session. */
-  const connectDuring = async (uid: string, change: () => Promise<unknown>) => {
-    const { clientPort: port } = node;
-    const client = await openNative(t, { port, uid, token: TOKEN });
-    settings.delayMs = LONG_DELAY_MS;
-    const connecting = client.connect().then(
-      () => true,
-      () => false,
+t.test(
+  "a connect takes three round trips to Redis, with and without resumed channels",
+  async (t) => {
+    const { node, settings } = await delayedNode(t);
+    type Points = NativeClientOptions["resume"];
+    const tripsOf = async (uid: string, resume: Points): Promise<number> => {
+      const { clientPort: port } = node;
+      const client = await openNative(t, {
+        ...{ port, uid, token: TOKEN },
+        ...(resume && { resume }),
+      });
+      const startMs = performance.now();
+      const { resume: results } = await client.connect();
+      const tookMs = performance.now() - startMs;
+      t.ok(results.every(({ status }) => status === "ok"));
+      await client.disconnect();
+      return Math.floor(tookMs / DELAY_MS);
+    };
+    const minTrips = async (
+      uids: readonly string[],
+      resume: (uid: string) => Points = () => [],
+    ): Promise<number> => {
+      settings.delayMs = DELAY_MS;
+      const trips: number[] = [];
+      for (const uid of uids) trips.push(await tripsOf(uid, resume(uid)));
+      settings.delayMs = 0;
+      t.comment(`round trips of each connect: ${trips.join(", ")}`);
+      return Math.min(...trips);
+    };
+    const names = (prefix: string) =>
+      Array.from({ length: CONNECTS }, (_, at) => `${prefix}-${at}`);
+    const [lone, members, resuming] = [
+      ...[names("lone"), names("member"), names("resuming")],
+    ] as const;
+    for (const uid of [...lone, ...members, ...resuming])
+      await node.call("/user/token", {
+        ...{ uid, token: TOKEN, device_flag: 0, device_level: 1 },
+      });
+    for (const uid of [...members, ...resuming])
+      await node.call("/channel", {
+        ...{ channel_id: `of ${uid}`, channel_type: 2, subscribers: [uid] },
+      });
+    const payload = Buffer.from('{"type":1}').toString("base64");
+    for (const uid of resuming) {
+      const channel = { channel_id: `of ${uid}`, channel_type: 2 };
+      const message = { from_uid: uid, payload };
+      await node.call("/message/send", { ...channel, ...message });
+      await node.call("/message/send", {
+        ...{ ...message, channel_id: "lone-0", channel_type: 1 },
+      });
+    }
+    const trips = "a connect logs in, subscribes, and reads what changed in between";
+    t.equal(await minTrips(lone), 3, trips);
+    t.equal(await minTrips(members), 3, trips);
+    const points: (uid: string) => Points = (uid) => [
+      { channel: group(uid), lastSeq: 1, lastId: 1 },
+      { channel: person("lone-0"), lastSeq: 0 },
+    ];
+    t.equal(
+      await minTrips(resuming, points),
+      3,
+      "a connect that resumes channels needs no further round trip",
     );
-    while (!(await isOnline(uid))) await pause(10);
-    await change();
-    t.equal(client.pushes.length, 0);
-    const isConnected = await connecting;
-    settings.delayMs = 0;
-    return { client, isConnected };
-  };
-  const token = (uid: string, value: string) =>
-    other.call("/user/token", {
-      ...{ uid, token: value, device_flag: 0, device_level: 1 },
-    });
-  const members = async (path: string, id: string, uid: string) => {
-    const { status } = await other.call(path, {
-      ...{ channel_id: id, channel_type: 2, subscribers: [uid] },
-    });
-    t.equal(status, 200, path);
-  };
-  for (const uid of ["kicked", "replaced", "moved"]) await token(uid, TOKEN);
+  },
+);
 
-  const kicked = await connectDuring("kicked", async () => {
-    const { clientPort: port } = other;
-    const winner = await openNative(t, { port, uid: "kicked", token: TOKEN });
-    await winner.connect();
-  });
-  t.equal(kicked.isConnected, false, "a later login ends the connect");
-  t.equal((await kicked.client.closed).code, CLOSE_REASONS.kicked.code);
-
-  const changed = await connectDuring("replaced", () => token("replaced", "new"));
-  t.equal(changed.isConnected, false, "a new token ends the connect");
-  const { code } = await changed.client.closed;
-  t.equal(code, CLOSE_REASONS.token_changed.code);
-
-  await members("/channel", "left", "moved");
-  await members("/channel", "joined", "nobody");
-  const { client, isConnected } = await connectDuring("moved", async () => {
-    await members("/channel/subscriber_remove", "left", "moved");
-    await members("/channel/subscriber_add", "joined", "moved");
-    await members("/channel/subscriber_add", "left", "nobody");
-  });
-  t.equal(isConnected, true);
-  const payload = Buffer.from('{"type":1}').toString("base64");
-  for (const id of ["left", "joined"]) {
-    const { status } = await other.call("/message/send", {
-      ...{ channel_id: id, channel_type: 2, from_uid: "nobody", payload },
+t.test(
+  "a later login, a new token or a removal on another node takes effect while a client connects",
+  async (t) => {
+    const { redis, node, settings, longTimeouts } = await delayedNode(t);
+    const other = await spawnBroker(t, {
+      ...{ JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: "other", ...longTimeouts },
     });
-    t.equal(status, 200, id);
-  }
-  await client.waitFor(({ messages }) => messages.length > 0);
-  await client.ping();
-  const from = client.messages.map(({ channel }) => channel.id);
-  t.same(from, ["joined"], "the client receives nothing from the group it was removed from");
-});
+    const isOnline = async (uid: string): Promise<boolean> => {
+      const { body } = await other.call("/user/onlinestatus", [uid]);
+      return body[0].online === 1;
+    };
+    /** Logs in at the delayed node and makes the change as soon as the store has the session. */
+    const connectDuring = async (uid: string, change: () => Promise<unknown>) => {
+      const { clientPort: port } = node;
+      const client = await openNative(t, { port, uid, token: TOKEN });
+      settings.delayMs = LONG_DELAY_MS;
+      const connecting = client.connect().then(
+        () => true,
+        () => false,
+      );
+      while (!(await isOnline(uid))) await pause(10);
+      await change();
+      t.equal(client.pushes.length, 0);
+      const isConnected = await connecting;
+      settings.delayMs = 0;
+      return { client, isConnected };
+    };
+    const token = (uid: string, value: string) =>
+      other.call("/user/token", {
+        ...{ uid, token: value, device_flag: 0, device_level: 1 },
+      });
+    const members = async (path: string, id: string, uid: string) => {
+      const { status } = await other.call(path, {
+        ...{ channel_id: id, channel_type: 2, subscribers: [uid] },
+      });
+      t.equal(status, 200, path);
+    };
+    for (const uid of ["kicked", "replaced", "moved"]) await token(uid, TOKEN);
+
+    const kicked = await connectDuring("kicked", async () => {
+      const { clientPort: port } = other;
+      const winner = await openNative(t, { port, uid: "kicked", token: TOKEN });
+      await winner.connect();
+    });
+    t.equal(kicked.isConnected, false, "a later login of the device makes the connect fail");
+    t.equal((await kicked.client.closed).code, CLOSE_REASONS.kicked.code);
+
+    const changed = await connectDuring("replaced", () => token("replaced", "new"));
+    t.equal(changed.isConnected, false, "a new token of the device makes the connect fail");
+    const { code } = await changed.client.closed;
+    t.equal(code, CLOSE_REASONS.token_changed.code);
+
+    await members("/channel", "left", "moved");
+    await members("/channel", "joined", "nobody");
+    const { client, isConnected } = await connectDuring("moved", async () => {
+      await members("/channel/subscriber_remove", "left", "moved");
+      await members("/channel/subscriber_add", "joined", "moved");
+      await members("/channel/subscriber_add", "left", "nobody");
+    });
+    t.equal(isConnected, true);
+    const payload = Buffer.from('{"type":1}').toString("base64");
+    for (const id of ["left", "joined"]) {
+      const { status } = await other.call("/message/send", {
+        ...{ channel_id: id, channel_type: 2, from_uid: "nobody", payload },
+      });
+      t.equal(status, 200, id);
+    }
+    await client.waitFor(({ messages }) => messages.length > 0);
+    await client.ping();
+    const from = client.messages.map(({ channel }) => channel.id);
+    t.same(from, ["joined"], "the client receives nothing from the group it was removed from");
+  },
+);

@@ -92,7 +92,7 @@ interface Rounds {
 }
 
 t.test(
-  "a good client is served within its time bounds while ten hostile sessions attack",
+  "a well-behaved client gets replies within the time limits while ten hostile sessions attack",
   async (t) => {
     const port = broker.clientPort;
     const [alice, bob] = await Promise.all(

@@ -66,7 +66,7 @@ t.test("the broker survives a warm-up of random frames and connections", async (
   warmMib = await settledMib(pid);
 });
 
-t.test("a truncated frame is answered malformed_frame and ends the connection", async (t) => {
+t.test("a truncated frame is answered with malformed_frame and ends the connection", async (t) => {
   for (const attacker of [stranger(), loggedIn()]) {
     const endings = new Map<unknown, number>();
     for (const frame of truncations()) {

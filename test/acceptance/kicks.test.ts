@@ -116,7 +116,7 @@ t.test(
 );
 
 t.test(
-  "secondary devices that log in at the same time all stay beside one of two main devices",
+  "secondary devices that log in together with two main devices stay, and one of the main devices is kicked",
   async (t) => {
     const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
     const device = (level: DeviceLevel): Device => ({ uid: "ann", level });

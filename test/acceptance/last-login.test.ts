@@ -122,7 +122,7 @@ async function playAll(t: Test, world: World, rounds: number): Promise<void> {
 }
 
 t.test(
-  "the device that logged in last stays online on three nodes, whatever connections break",
+  "the device that logged in last stays online on three nodes while connections break at random",
   async (t) => {
     const redis = await startRedis(t);
     const client = redis.client();

@@ -254,12 +254,15 @@ async function assertNoticed(t: Test, lose: (uid: string) => void): Promise<void
 const isLast = (text: string) => text.includes('"last"');
 
 t.test(
-  "a node notices a last publication that was lost with its subscriber connection",
+  "a node notices that the last publication was lost with its subscriber connection",
   async (t) => {
     await assertNoticed(t, () => proxy.silenceSubscribers());
   },
 );
 
-t.test("a node notices a last publication that was lost with a single subscription", async (t) => {
-  await assertNoticed(t, (uid) => proxy.unsubscribe(`jd:{u:${uid}}:t`));
-});
+t.test(
+  "a node notices that the last publication was lost with a single subscription",
+  async (t) => {
+    await assertNoticed(t, (uid) => proxy.unsubscribe(`jd:{u:${uid}}:t`));
+  },
+);

@@ -79,7 +79,7 @@ async function isOnline(node: ChildBroker, uid: string): Promise<boolean> {
 const until = (condition: string, holds: () => boolean | Promise<boolean>) =>
   eventually(condition, async () => holds());
 
-t.test("the users of a killed node become offline, and watchers are pushed that", async (t) => {
+t.test("the users of a killed node become offline, and their watchers are notified", async (t) => {
   const dying = await spawnNode("dying");
   const uids = ["killed 1", "killed 2", "both"];
   for (const uid of uids) await register(uid);
@@ -143,7 +143,7 @@ t.test(
 );
 
 t.test(
-  "a session whose entry Redis lost becomes online again, and a revoked one is ended",
+  "a session whose entry Redis lost becomes online again, and a revoked session is ended",
   async (t) => {
     const uids = ["forgotten", "revoked"];
     for (const uid of uids) await register(uid);

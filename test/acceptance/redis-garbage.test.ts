@@ -38,7 +38,7 @@ interface Publication {
 t.setTimeout(60_000 + FRAMES * 30);
 
 t.test(
-  `a node survives ${FRAMES} damaged frames on its topics and delivers in order`,
+  `a node survives ${FRAMES} damaged frames on its topics and delivers messages in order`,
   async (t) => {
     t.comment(`seed ${SEED}`);
     const redis = await startRedis(t);

@@ -107,7 +107,7 @@ export class RestartableBroker {
     }
   }
 
-  /** Calls until the broker responds 200. Throws on any other status except 503. */
+  /** Calls until the broker responds with 200. Throws on any other status except 503. */
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
     const { status, body: response } = await this.callUntilAnswered(path, body);
     if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);

@@ -87,7 +87,7 @@ async function checkAfterRestart(
 }
 
 t.test(
-  `SIGTERM makes a node with ${CROWD} sockets close them over the drain time and exit with 0 without losing an acknowledged message`,
+  `SIGTERM makes a node with ${CROWD} sockets close them over the drain time and exit with code 0 without losing an acknowledged message`,
   async (t) => {
     const broker = await spawnBroker(t, drainWithin(DRAIN_MS));
     const clients = await openCrowd(broker, CROWD);
@@ -116,7 +116,7 @@ t.test(
     t.ok(readyz.length > 0);
     t.notOk(
       readyz.some(({ status }) => status !== 503),
-      "/readyz responds 503 from the beginning of the drain",
+      "/readyz responds with 503 from the beginning of the drain",
     );
     t.ok((readyz[0]?.atMs ?? 0) < (closings.at(-1)?.atMs ?? 0));
 
@@ -232,7 +232,7 @@ async function untilFolderLocked({ dataPath }: BrokerProcess): Promise<void> {
 }
 
 t.test(
-  "a signal during the start ends the node with 0, and the next start can use its folder",
+  "a signal during the start ends the node with exit code 0, and the next start can use its data folder",
   async (t) => {
     for (const signal of ["SIGTERM", "SIGINT"] as const) {
       const start = await launchBroker(t);

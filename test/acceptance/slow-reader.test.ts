@@ -70,14 +70,17 @@ const sender = await connectNative(t, {
 
 let warmMib = Number.NaN;
 
-t.test("a group receives 50 MB with and without a reader that stops reading", async (t) => {
-  await timedRun(t, []);
-  await timedRun(t, ["stalled-0"]);
-  warmMib = await settledMib(pid);
-});
+t.test(
+  "the members of a group receive 50 MB with and without a reader that stops reading",
+  async (t) => {
+    await timedRun(t, []);
+    await timedRun(t, ["stalled-0"]);
+    warmMib = await settledMib(pid);
+  },
+);
 
 t.test(
-  "a reader that stops while its group receives 50 MB is disconnected, and the p99 of the others at most doubles",
+  "a reader that stops while its group receives 50 MB is disconnected, and the 99th percentile latency of the other members at most doubles",
   async (t) => {
     const without: number[] = [];
     const with_: number[] = [];

@@ -63,7 +63,7 @@ t.test(
       );
 
     await t.test(
-      "silent connections of one address beyond its share are closed, and other addresses are served",
+      "silent connections are closed if they exceed the share of their address, and other addresses are served",
       async (t) => {
         const silent = openSockets(t, SILENT, { port, from: "127.0.0.2" });
         await until("the connections beyond the share are closed", () => {
@@ -86,7 +86,7 @@ t.test(
     );
 
     await t.test(
-      "a process without free file descriptors closes new connections without spinning, and accepts again when it has some",
+      "a process without free file descriptors closes new connections without spinning, and accepts connections again when descriptors are free",
       async (t) => {
         await until("all connections are closed", async () => openFiles(pid) < 60);
         setMaxFiles(pid, openFiles(pid) + 2);
@@ -104,7 +104,7 @@ t.test(
     );
 
     await t.test(
-      "half-sent bodies over the memory budget are answered 503 while other calls are served",
+      "half-sent bodies over the memory budget are answered with 503 while other calls are served",
       async (t) => {
         const halves = openSockets(t, HALF_BODIES, { port, from: "127.0.0.4" });
         for (const { socket } of halves) {

@@ -77,7 +77,7 @@ t.test("POST /route/batch groups the uids by the node to which they should conne
 });
 
 t.test(
-  "/route and /route/batch are rejected with 503 if no node accepts sessions, and /cluster/nodes if the nodes cannot be read",
+  "/route and /route/batch are rejected with 503 if no node accepts sessions, and /cluster/nodes is rejected with 503 if the nodes cannot be read",
   async (t) => {
     const api = await startApi();
     api.nodes = [nodeOf("a", { isDraining: true })];

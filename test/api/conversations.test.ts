@@ -119,7 +119,7 @@ t.test(
 );
 
 t.test(
-  "/conversation/sync returns the newest messages, newest first, without deleted ones and those that the caller has",
+  "/conversation/sync returns the newest messages, newest first, without deleted messages and messages that the caller already has",
   async (t) => {
     const api = await startApi();
     api.conversations = [conversation("lobby")];
@@ -164,7 +164,7 @@ t.test("/conversation/sync names a personal channel by the other user", async (t
   t.match(bob, { channel_id: "bob", recents: [{ channel_id: "bob" }] });
 });
 
-t.test("/conversation/sync limits the size of all recents together", async (t) => {
+t.test("/conversation/sync limits the total size of the messages in all `recents`", async (t) => {
   const api = await startApi();
   api.conversations = ["a", "b", "c"].map((id) => conversation(id));
   const payload = Buffer.alloc(5 * 1024 * 1024, 32);

@@ -63,7 +63,7 @@ t.test("the end event contains the state of an interrupted stream", async (t) =>
 });
 
 t.test(
-  "a feed begins at the index in Last-Event-ID, or else at the index in the parameter from",
+  "a feed begins after the index in Last-Event-ID, or else at the index in the parameter `from`",
   async (t) => {
     const { port, produce } = await startFeeds(t);
     produce(STREAM_START, "");
@@ -81,7 +81,7 @@ t.test(
 );
 
 t.test(
-  "a feed that cannot be opened is rejected with 404 or 400, and a reader of a whole ended stream gets 204",
+  "a feed that cannot be opened is rejected with 404 or 400, and a reader that already has a whole ended stream gets 204",
   async (t) => {
     const { port, produce } = await startFeeds(t);
     produce(STREAM_START, "");

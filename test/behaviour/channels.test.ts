@@ -45,7 +45,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel responds 409 to an existing id of the same type and changes nothing [spec: POST /channel 409; decisions: Create again]",
+  "POST /channel responds with 409 to an existing id of the same type and changes nothing [spec: POST /channel 409; decisions: Create again]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -76,7 +76,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel responds 400 to an invalid id, type, flag or subscriber [spec: POST /channel 400]",
+  "POST /channel responds with 400 to an invalid id, type, flag or subscriber [spec: POST /channel 400]",
   async (t) => {
     const valid = { channel_id: world.name("group"), channel_type: 2 };
     for (const change of [
@@ -102,7 +102,7 @@ t.test(
 );
 
 t.test(
-  "a group with large 1 has the same delivery and history [spec: large; decisions: large]",
+  "a group with `large` 1 delivers and stores messages like other groups [spec: large; decisions: large]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob], { large: 1 });
@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel/info changes only the given flags, and responds 404 for an unknown channel [issue: channel/info]",
+  "POST /channel/info changes only the given flags, and responds with 404 for an unknown channel [issue: channel/info]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice], { ban: 1, send_ban: 1 });
@@ -172,7 +172,7 @@ t.test(
 );
 
 t.test(
-  "subscriber_add responds 404 for an unknown channel and 400 for an empty list [issue: subscriber_add]",
+  "subscriber_add responds with 404 to an unknown channel and with 400 to an empty list [issue: subscriber_add]",
   async (t) => {
     const body = { channel_id: world.name("none"), channel_type: 2 };
     const add = { ...body, subscribers: ["bob"] };
@@ -216,7 +216,7 @@ t.test(
 );
 
 t.test(
-  "subscriber_remove responds 404 and removes no member if the channel or a listed uid is unknown [spec: POST /channel/subscriber_remove 404; decisions: subscriber_remove]",
+  "subscriber_remove responds with 404 and removes no member if the channel or a listed uid is unknown [spec: POST /channel/subscriber_remove 404; decisions: subscriber_remove]",
   async (t) => {
     const { bob, channel, client, send } = await aliceAndBob(t);
     const stranger = world.name("stranger");
@@ -230,7 +230,7 @@ t.test(
 );
 
 t.test(
-  "subscriber_remove responds 403 for a disbanded channel [spec: POST /channel/subscriber_remove 403; decisions: subscriber_remove]",
+  "subscriber_remove responds with 403 for a disbanded channel [spec: POST /channel/subscriber_remove 403; decisions: subscriber_remove]",
   async (t) => {
     const bob = world.name("bob");
     const channel = await world.newGroup([bob], { disband: 1 });
@@ -240,7 +240,7 @@ t.test(
 );
 
 t.test(
-  "subscriber_remove responds 400 to missing, empty or invalid fields [spec: POST /channel/subscriber_remove 400; decisions: subscriber_remove]",
+  "subscriber_remove responds with 400 to missing, empty or invalid fields [spec: POST /channel/subscriber_remove 400; decisions: subscriber_remove]",
   async (t) => {
     const bob = world.name("bob");
     const valid = { ...wire(await world.newGroup([bob])), subscribers: [bob] };

@@ -168,7 +168,7 @@ t.test(
 );
 
 t.test(
-  "frames over the rate limit are answered rate_limited with the time to wait, and a client that keeps sending is closed with 4100 [issue: Rate limit]",
+  "frames over the rate limit are answered with rate_limited and the time to wait, and a client that keeps sending is closed with 4100 [issue: Rate limit]",
   async (t) => {
     const slow = await startWorld(t, {
       JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
@@ -234,7 +234,7 @@ t.test(
 );
 
 t.test(
-  "the bytes a user stores over sockets are limited, without unstored messages and those of a backend [decisions: Rate]",
+  "the bytes a user stores over sockets are limited, not counting unstored messages and messages of a backend [decisions: Rate]",
   async (t) => {
     const erin = await joinNative(t, limited, "erin"); // native frames are as long as the stored bytes
     const text = "x".repeat(600);

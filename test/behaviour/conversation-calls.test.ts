@@ -47,7 +47,7 @@ t.test(
 );
 
 t.test(
-  "POST /conversation/sync returns the msg_count newest messages of each conversation, none if it is absent or 0 [issue: conversation/sync]",
+  "POST /conversation/sync returns the msg_count newest messages of each conversation, and no messages if msg_count is absent or 0 [issue: conversation/sync]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 5)) await world.send(bob, person(alice), `m${n}`, RED);
@@ -120,7 +120,7 @@ t.test(
 );
 
 t.test(
-  "POST /conversation/sync with version returns what a message or the user has changed since [issue: conversation/sync]",
+  "POST /conversation/sync with `version` returns only the conversations that changed since that version [issue: conversation/sync]",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     for (const uid of [bob, carol]) await world.send(uid, person(alice), "x", RED);
@@ -236,7 +236,7 @@ t.test(
 );
 
 t.test(
-  "a conversation call with a missing or invalid field, or for a foreign group, is refused [issue: conversation/sync; issue: clearUnread; issue: setUnread; issue: conversations/delete]",
+  "a conversation call is refused if a field is missing or invalid, or if the user is not a member of the group [issue: conversation/sync; issue: clearUnread; issue: setUnread; issue: conversations/delete]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const refusal = (path: string, body: object) => world.refusal(path, body);

@@ -80,7 +80,7 @@ t.test(
 );
 
 t.test(
-  "POST /event responds 400 to a missing or invalid field and pushes nothing [spec: POST /event 400; spec: Event client_msg_no; spec: Event channel_id; spec: Event channel_type; spec: Event event.type]",
+  "POST /event responds with 400 to a missing or invalid field and pushes nothing [spec: POST /event 400; spec: Event client_msg_no; spec: Event channel_id; spec: Event channel_type; spec: Event event.type]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const long = "x".repeat(129);
@@ -236,7 +236,7 @@ t.test(
         t.equal(
           outcome(await fixture.post("s1", type, "", { body })),
           expected,
-          `an event of type ${type} is answered ${expected}`,
+          `an event of type ${type} is answered with ${expected}`,
         );
     };
     await assertAll("403 not_subscriber", { from_uid: eve.uid });

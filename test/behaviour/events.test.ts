@@ -259,7 +259,7 @@ t.test(
 );
 
 t.test(
-  "a new member is pushed events from then on, and a removed member none [decisions: After removal]",
+  "a new member is pushed the events after the addition, and a removed member is pushed no more events [decisions: After removal]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, eve, channel } = fixture;

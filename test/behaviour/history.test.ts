@@ -158,7 +158,7 @@ t.test(
 );
 
 t.test(
-  "both users of a personal channel read the same messages, each by the other user's uid [issue: channel/messages]",
+  "both users of a personal channel read the same messages, and each names the channel by the other user's uid [issue: channel/messages]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.send(alice, person(bob), "ping");
@@ -182,7 +182,7 @@ t.test(
 );
 
 t.test(
-  "GET /channel/messages responds 400 to invalid parameters, and to a personal channel without uid [issue: channel/messages]",
+  "GET /channel/messages responds with 400 to invalid parameters, and to a personal channel without uid [issue: channel/messages]",
   async (t) => {
     const channel = group("g");
     t.equal((await world.call("/channel/messages")).status, 400);

@@ -36,7 +36,7 @@ t.test(
 );
 
 t.test(
-  "a content type that is not JSON is answered 415, and a missing one or one with parameters is accepted [decisions: Other statuses 415]",
+  "a content type that is not JSON is answered with 415, and a missing one or one with parameters is accepted [decisions: Other statuses 415]",
   async (t) => {
     const path = "/user/onlinestatus";
     for (const type of ["text/plain", "application/x-www-form-urlencoded"])
@@ -49,7 +49,7 @@ t.test(
   },
 );
 
-t.test("a body that is not JSON is answered 400 [decisions: Error body]", async (t) => {
+t.test("a body that is not JSON is answered with 400 [decisions: Error body]", async (t) => {
   for (const body of ["", "{", "[}", "nul"])
     t.match(await post("/user/onlinestatus", body), {
       status: 400,
@@ -58,7 +58,7 @@ t.test("a body that is not JSON is answered 400 [decisions: Error body]", async 
 });
 
 t.test(
-  "a body over 1 MiB is answered 413, with or without Content-Length [decisions: Other statuses 413; decisions: Limits]",
+  "a body over 1 MiB is answered with 413, with or without Content-Length [decisions: Other statuses 413; decisions: Limits]",
   async (t) => {
     const body = (bytes: number) => `["${"x".repeat(bytes - 4)}"]`;
     const path = "/user/onlinestatus";
@@ -122,7 +122,7 @@ t.test(
 );
 
 t.test(
-  "a call accepts 10,000 subscribers or uids and responds 400 to one more [decisions: Limits]",
+  "a call accepts 10,000 subscribers or uids and responds with 400 to one more [decisions: Limits]",
   async (t) => {
     const maximum = Array.from({ length: 10_000 }, (_, i) => `u${i}`);
     const over = [...maximum, "one-more"];

@@ -104,7 +104,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login responds 401 to a wrong password or username [spec: POST /manager/login 401]",
+  "POST /manager/login responds with 401 to a wrong password or username [spec: POST /manager/login 401]",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = await world.call(LOGIN, { ...CREDENTIALS, password: "wrong" });
@@ -190,7 +190,7 @@ t.test(
 );
 
 t.test(
-  "a manager's role permits everything for admin, reads and writes for operator, and reads for viewer [decisions: Roles and permissions; decisions: Managers]",
+  "the role admin permits every call, operator permits reads and writes, and viewer permits reads [decisions: Roles and permissions; decisions: Managers]",
   async (t) => {
     const world = await startWorld(t, {
       JINDOU_AUTH_API: "required",
@@ -230,7 +230,7 @@ t.test(
     const headers = bearer(body.token);
     for (const [path, requestBody] of WRITES) {
       const { status } = await world.call(path, requestBody, headers);
-      t.equal(status, path.startsWith("/user/") ? 200 : 403, `${path} is answered ${status}`);
+      t.equal(status, path.startsWith("/user/") ? 200 : 403, `${path} is answered with ${status}`);
     }
     t.equal((await world.call("/metrics", undefined, headers)).status, 403);
   },

@@ -129,7 +129,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/send responds 400 to a missing or invalid field and stores nothing [spec: POST /message/send 400]",
+  "POST /message/send responds with 400 to a missing or invalid field and stores nothing [spec: POST /message/send 400]",
   async (t) => {
     const bob = world.name("bob");
     const valid = {
@@ -389,7 +389,7 @@ t.test(
 );
 
 t.test(
-  "a message with subscribers that is not a command is answered 400 [spec: subscribers of a message; decisions: subscribers on send]",
+  "a message with subscribers that is not a command is answered with 400 [spec: subscribers of a message; decisions: subscribers on send]",
   async (t) => {
     const bob = world.name("bob");
     const options = { subscribers: [bob] };

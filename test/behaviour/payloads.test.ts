@@ -68,7 +68,7 @@ t.test(
 );
 
 t.test(
-  "a command, by type 99 or sync_once, is answered message_seq 0 and is not in history [spec: payload type 99; spec: header sync_once; spec: System and command types]",
+  "a command, which has payload type 99 or sync_once, gets message_seq 0 and is not in history [spec: payload type 99; spec: header sync_once; spec: System and command types]",
   async (t) => {
     const bob = world.name("bob");
     const client = await world.join(t, bob);

@@ -267,7 +267,7 @@ t.test("a denylist or allowlist call is refused for an unknown or disbanded grou
 });
 
 t.test(
-  "a user receives only from the allowlist, the own uid and the system uid if messages.friendsOnly is true",
+  "a user receives messages only from users on the allowlist, from the own uid and from the system uid if messages.friendsOnly is true",
   async (t) => {
     const target = await startWorld(t, { JINDOU_MESSAGES_FRIENDS_ONLY: "true" });
     const own = wire(person("owner"));

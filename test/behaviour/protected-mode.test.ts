@@ -33,7 +33,7 @@ for (const [configuration, settings] of [
   ["a host name", { JINDOU_API_LISTEN: "localhost:0" }],
 ] as const)
   t.test(
-    `calls over loopback with ${configuration} need no credential, but a wrong one is refused [decisions: Who needs it]`,
+    `calls over loopback with ${configuration} need no credential, but a wrong credential is refused [decisions: Who needs it]`,
     async (t) => {
       const world = await startWorld(t, settings);
       t.same(await world.ok("/user/onlinestatus", []), []);
@@ -52,7 +52,7 @@ for (const [configuration, settings] of [
   ["beyond loopback with managers", { ...EVERYWHERE, ...MANAGERS }],
 ] as const)
   t.test(
-    `every endpoint except login, healthz and readyz needs a credential ${configuration} [decisions: Who needs it; decisions: Other statuses 401]`,
+    `every endpoint except login, healthz and readyz needs a credential if the node listens ${configuration} [decisions: Who needs it; decisions: Other statuses 401]`,
     async (t) => {
       const world = await startWorld(t, settings);
       const publicPaths = ["/manager/login", "/healthz", "/readyz"];
@@ -62,7 +62,7 @@ for (const [configuration, settings] of [
         t.equal(
           response.status === 401,
           !publicPaths.includes(path),
-          `${path} is answered ${response.status}`,
+          `${path} is answered with ${response.status}`,
         );
         if (response.status !== 401) continue;
         t.equal(response.headers.get("www-authenticate"), "Bearer");
@@ -79,7 +79,7 @@ t.test(
       if (path === "/manager/logout") continue; // needs an access token to revoke
       const body = method === "post" ? {} : undefined;
       const { status } = await world.call(path, body, credential);
-      t.notOk([401, 403].includes(status), `${path} is answered ${status}`);
+      t.notOk([401, 403].includes(status), `${path} is answered with ${status}`);
     }
     for (const token of ["", "stati", "static2", "STATIC"]) {
       const { status } = await world.call("/metrics", undefined, { token });
@@ -108,9 +108,9 @@ t.test(
 
 for (const [address, settings] of [
   ["[::]", { JINDOU_API_LISTEN: "[::]:0" }],
-  ["no host", { JINDOU_API_LISTEN: ":0" }],
-  ["a name", { JINDOU_API_LISTEN: "example.com:0" }],
-  ["every address and auth.api required", { ...EVERYWHERE, ...REQUIRED }],
+  ["an address without a host", { JINDOU_API_LISTEN: ":0" }],
+  ["a host name", { JINDOU_API_LISTEN: "example.com:0" }],
+  ["every address with auth.api required", { ...EVERYWHERE, ...REQUIRED }],
 ] as const)
   t.test(
     `a node that listens on ${address} without a password or token does not start [decisions: Who needs it]`,

@@ -99,7 +99,7 @@ for (const kind of KINDS) {
 }
 
 t.test(
-  "GET /stream responds 404 for an unknown stream and 400 for a personal channel without a uid [issue: GET /stream]",
+  "GET /stream responds with 404 to an unknown stream and with 400 to a personal channel without a uid [issue: GET /stream]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const codeOf = async (path: string) => {

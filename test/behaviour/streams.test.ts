@@ -145,7 +145,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `content of a closed stream is refused and its text unchanged in a ${kind} channel [spec: Stream closed content]`,
+    `content of a closed stream is refused and leaves its text unchanged in a ${kind} channel [spec: Stream closed content]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");

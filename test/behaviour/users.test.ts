@@ -22,7 +22,7 @@ t.test(
 );
 
 t.test(
-  "POST /user/token responds 400 to a missing or invalid field and registers nothing [spec: POST /user/token 400]",
+  "POST /user/token responds with 400 to a missing or invalid field and registers nothing [spec: POST /user/token 400]",
   async (t) => {
     const uid = world.name("alice");
     const valid = { uid, token: "secret", device_flag: 0 };
@@ -176,7 +176,7 @@ t.test(
 );
 
 t.test(
-  "POST /user/onlinestatus responds 400 to a body that is not an array of valid ids [spec: POST /user/onlinestatus 400]",
+  "POST /user/onlinestatus responds with 400 to a body that is not an array of valid ids [spec: POST /user/onlinestatus 400]",
   async (t) => {
     const path = "/user/onlinestatus";
     t.equal(await world.refusal(path, { uids: ["a"] }), "400 bad_request");

@@ -108,7 +108,7 @@ for (const version of VERSIONS)
   );
 
 t.test(
-  "a client version above 5 is served as version 5, and version 0 like a version below 4",
+  "a client with a version above 5 is served as version 5, and one with version 0 like versions below 4",
   async (t) => {
     const newer = await open(world.name("wk"), { version: 9 });
     t.match(await newer.connect(), { reasonCode: SUCCESS, serverVersion: 5 });
@@ -298,26 +298,29 @@ t.test("only clients of version 5 receive events", async (t) => {
   );
 });
 
-t.test("the receipt bit and the topic of a message are delivered to every version", async (t) => {
-  const names = VERSIONS.map(() => world.name("wk"));
-  const channel = await world.newGroup(names);
-  const clients: WkprotoClient[] = [];
-  for (const [i, version] of VERSIONS.entries())
-    clients.push(await join(names[i] ?? "", { version }));
-  const setting = 0x88;
-  for (const sender of clients) {
-    const content = `in version ${sender.version}`;
-    const more = { setting, topic: "tp", expire: 60 };
-    await sender.send(channel, text(content), more);
-    for (const client of clients)
-      if (client !== sender)
-        t.match(
-          (await client.text(content)).fields,
-          { setting, topic: "tp" },
-          `a message ${content} is delivered to version ${client.version}`,
-        );
-  }
-});
+t.test(
+  "the receipt bit and the topic of a message are delivered to clients of every version",
+  async (t) => {
+    const names = VERSIONS.map(() => world.name("wk"));
+    const channel = await world.newGroup(names);
+    const clients: WkprotoClient[] = [];
+    for (const [i, version] of VERSIONS.entries())
+      clients.push(await join(names[i] ?? "", { version }));
+    const setting = 0x88;
+    for (const sender of clients) {
+      const content = `in version ${sender.version}`;
+      const more = { setting, topic: "tp", expire: 60 };
+      await sender.send(channel, text(content), more);
+      for (const client of clients)
+        if (client !== sender)
+          t.match(
+            (await client.text(content)).fields,
+            { setting, topic: "tp" },
+            `a message ${content} is delivered to version ${client.version}`,
+          );
+    }
+  },
+);
 
 t.test("a message that is not stored has seq 0", async (t) => {
   const uid = world.name("wk");

@@ -53,14 +53,14 @@ t.test("every benchmark measures both servers", { skip }, async (t) => {
     const result = JSON.parse(text) as Result;
     t.equal(result.rows.length, rows, name);
     for (const { ours, baseline } of result.rows) {
-      t.ok(Number.isFinite(ours.value), "ours was measured");
-      t.ok(Number.isFinite(baseline.value), "what it is compared with was measured");
+      t.ok(Number.isFinite(ours.value), "Jindou was measured");
+      t.ok(Number.isFinite(baseline.value), "the server it is compared with was measured");
     }
   }
 });
 
-t.test("a name that is no benchmark ends the run with 1", async (t) => {
+t.test("an unknown benchmark name ends the run with exit code 1", async (t) => {
   const run = bench("nonsense");
   t.equal(run.status, 1);
-  t.match(run.stderr, /socket-send/, "and the names there are");
+  t.match(run.stderr, /socket-send/, "standard error lists the names of the benchmarks");
 });

@@ -14,7 +14,7 @@ t.test("the spread is the range of the rounds in units of their median", async (
   t.equal(spread([90, 100, 120]), 0.3);
 });
 
-t.test("a row compares medians, and says whether its target was reached", async (t) => {
+t.test("a row compares medians and shows whether its target was reached", async (t) => {
   const subjects = [{ name: "raw" }, { name: "ours" }] as const;
   const samples = [
     [{ value: 100 }, { value: 200 }, { value: 900 }],
@@ -31,7 +31,7 @@ t.test("a row compares medians, and says whether its target was reached", async 
   t.equal(reached(row({ ...question, target: small }, subjects, samples)), false);
 });
 
-t.test("latencies and processor time are medians over the rounds too", async (t) => {
+t.test("latencies and processor time are reported as medians over the rounds", async (t) => {
   const latency = (p50: number) => ({ p50, p99: p50, p999: p50, max: p50 });
   const samples = [3, 1, 2].map((us) => ({
     value: 1,

@@ -30,14 +30,17 @@ async function members(
   return uids.filter((_, at) => facts[at]?.isSubscriber);
 }
 
-t.test("a created group has its subscribers, and each is notified once", async (t) => {
-  const node = await startNode(t);
-  const info = rules(group("g"), { large: true });
-  await node.channels.create(info, ["alice", "bob", "alice"]);
-  t.same(takeNotifications(node), ["+alice@g", "+bob@g"]);
-  t.same(await node.store.channel(group("g")), info);
-  t.same(await members(node, "g", ["alice", "bob", "carol"]), ["alice", "bob"]);
-});
+t.test(
+  "a new group has the subscribers from its creation, and each of them is notified once",
+  async (t) => {
+    const node = await startNode(t);
+    const info = rules(group("g"), { large: true });
+    await node.channels.create(info, ["alice", "bob", "alice"]);
+    t.same(takeNotifications(node), ["+alice@g", "+bob@g"]);
+    t.same(await node.store.channel(group("g")), info);
+    t.same(await members(node, "g", ["alice", "bob", "carol"]), ["alice", "bob"]);
+  },
+);
 
 t.test("a group and a personal channel can have the same id, but two groups cannot", async (t) => {
   const node = await startNode(t);
@@ -100,7 +103,7 @@ t.test("added members are notified, and notified again when the call is repeated
 });
 
 t.test(
-  "a repeated creation notifies the members again, a repeated removal notifies nobody",
+  "a repeated creation notifies the members again, but a repeated removal notifies nobody",
   async (t) => {
     const node = await startNode(t);
     const create = (...uids: string[]): Promise<void> =>

@@ -37,7 +37,7 @@ for (const [what, payload] of INVALID)
     t.equal(contentType(payload, "opaque"), 0);
   });
 
-t.test("the type is read with every kind of validation", async (t) => {
+t.test("the type of a payload is read with every kind of validation", async (t) => {
   const command = json({ type: COMMAND_TYPE, cmd: "unreadClear", param: {} });
   for (const validation of ["json", "strict", "opaque"] as const)
     t.equal(contentType(command, validation), 99);

@@ -73,19 +73,22 @@ t.test("a page ends before it exceeds the size limit, and `more` is true", async
   t.same(await names(3, 2800), [false]);
 });
 
-t.test("conversation heads have no content and are sorted by the newest message", async (t) => {
-  const { conversations } = await nodeWithMessages(t, 2);
-  const { conversations: list } = await conversations.list("alice", PAGE);
-  const expected = list.map(({ last, ...fields }) => {
-    if (last === undefined) throw new Error("listed without a message");
-    const { messageId, messageSeq, clientMsgNo, timestampMs } = last;
-    const head = { messageId, messageSeq, clientMsgNo, timestampMs };
-    return { ...fields, last: head };
-  });
-  t.equal(expected.length, 3);
-  t.same(await conversations.heads("alice"), expected);
-  t.same(await conversations.heads("nobody"), []);
-});
+t.test(
+  "conversation heads contain no payload and are sorted by their newest message",
+  async (t) => {
+    const { conversations } = await nodeWithMessages(t, 2);
+    const { conversations: list } = await conversations.list("alice", PAGE);
+    const expected = list.map(({ last, ...fields }) => {
+      if (last === undefined) throw new Error("listed without a message");
+      const { messageId, messageSeq, clientMsgNo, timestampMs } = last;
+      const head = { messageId, messageSeq, clientMsgNo, timestampMs };
+      return { ...fields, last: head };
+    });
+    t.equal(expected.length, 3);
+    t.same(await conversations.heads("alice"), expected);
+    t.same(await conversations.heads("nobody"), []);
+  },
+);
 
 t.test("a conversation has the unread count, the last message and the read position", async (t) => {
   const { conversations } = await nodeWithMessages(t, 3);

@@ -20,7 +20,7 @@ function viewer(uid = "alice") {
   return { viewer: { uid, mayStay }, waiting, check };
 }
 
-t.test("a viewer gets no events before its right was checked", async (t) => {
+t.test("a viewer gets no events before the permission to read was checked", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store);
   const alice = viewer();
@@ -39,7 +39,7 @@ t.test("a viewer gets no events before its right was checked", async (t) => {
 });
 
 t.test(
-  "a viewer gets no events while its right is checked again, and then the missed ones",
+  "a viewer gets no events while the permission to read is checked again, and gets the missed events afterwards",
   async (t) => {
     const store = storeWithStream();
     const node = createFollowers(store);
@@ -66,44 +66,50 @@ t.test(
   },
 );
 
-t.test("after several changes of a right, only the last check counts", async (t) => {
-  const store = storeWithStream();
-  const node = createFollowers(store);
-  const alice = viewer();
-  const reading = await follow(node.followers, alice);
-  await alice.check(true);
-  for (let times = 0; times < 2; times++) node.followers.onEvent(CHANGED);
-  await alice.check(true);
-  produce(node, store.stream.add(STREAM_CONTENT, "secret"));
-  await turn();
-  t.equal(reading.events.length, 2, "the first check began before the last change");
-  await alice.check(false);
-  t.same([reading.events.length, reading.ends], [2, 1]);
-});
+t.test(
+  "only the check after the last of several changes decides whether a viewer gets events",
+  async (t) => {
+    const store = storeWithStream();
+    const node = createFollowers(store);
+    const alice = viewer();
+    const reading = await follow(node.followers, alice);
+    await alice.check(true);
+    for (let times = 0; times < 2; times++) node.followers.onEvent(CHANGED);
+    await alice.check(true);
+    produce(node, store.stream.add(STREAM_CONTENT, "secret"));
+    await turn();
+    t.equal(reading.events.length, 2, "the first check began before the last change");
+    await alice.check(false);
+    t.same([reading.events.length, reading.ends], [2, 1]);
+  },
+);
 
-t.test("a right that changes during a read of the store is checked again after it", async (t) => {
-  const store = storeWithStream();
-  const node = createFollowers(store);
-  const alice = viewer();
-  const reading = await follow(node.followers, alice);
-  await alice.check(true);
-  t.same(indexes(reading), [0, 1]);
-  store.holds = true;
-  node.followers.onEvent(CHANGED);
-  produce(node, store.stream.add(STREAM_CONTENT, "two"));
-  await turn();
-  t.equal(store.heldCount, 1);
-  node.followers.onEvent(CHANGED);
-  await turn();
-  store.holds = false;
-  for (const _ of [1, 2]) store.release();
-  await alice.check(true);
-  t.equal(reading.events.length, 2, "the right must be checked again");
-  await alice.check(true);
-  t.same(indexes(reading), [0, 1, 2]);
-});
+t.test(
+  "a permission that changes during a read of the store is checked again after the read",
+  async (t) => {
+    const store = storeWithStream();
+    const node = createFollowers(store);
+    const alice = viewer();
+    const reading = await follow(node.followers, alice);
+    await alice.check(true);
+    t.same(indexes(reading), [0, 1]);
+    store.holds = true;
+    node.followers.onEvent(CHANGED);
+    produce(node, store.stream.add(STREAM_CONTENT, "two"));
+    await turn();
+    t.equal(store.heldCount, 1);
+    node.followers.onEvent(CHANGED);
+    await turn();
+    store.holds = false;
+    for (const _ of [1, 2]) store.release();
+    await alice.check(true);
+    t.equal(reading.events.length, 2, "no event is pushed before the permission was checked again");
+    await alice.check(true);
+    t.same(indexes(reading), [0, 1, 2]);
+  },
+);
 
-t.test("the right of a paused viewer is checked, and the viewer stays paused", async (t) => {
+t.test("a paused viewer stays paused while the permission to read is checked", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store);
   const alice = viewer();
@@ -122,10 +128,10 @@ t.test("the right of a paused viewer is checked, and the viewer stays paused", a
   t.equal(reading.events.length, 2);
   node.followers.onEvent(CHANGED);
   await alice.check(false);
-  t.equal(reading.ends, 1, "a paused viewer without the right is ended");
+  t.equal(reading.ends, 1, "a paused viewer without permission is ended");
 });
 
-t.test("events that concern other users or groups cause no check", async (t) => {
+t.test("events about other users or groups cause no permission check", async (t) => {
   const store = storeWithStream();
   const { followers } = createFollowers(store);
   const alice = viewer();
@@ -139,7 +145,11 @@ t.test("events that concern other users or groups cause no check", async (t) => 
   t.equal(alice.waiting.length, 0);
   followers.onEvent({ ...bobs, channelId: "g" });
   await turn();
-  t.equal(alice.waiting.length, 1, "a removal from the group causes a check of every viewer");
+  t.equal(
+    alice.waiting.length,
+    1,
+    "a removal of any user from the group causes a check of every viewer",
+  );
   reading.following?.stop();
   await alice.check(true);
   t.same([reading.ends, ...store.listening], [0]);

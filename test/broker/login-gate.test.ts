@@ -23,7 +23,7 @@ t.test("an attempt whose check throws is not counted as a failed login", async (
 });
 
 t.test(
-  "attempts beyond the limits of a network or the node are refused, and a busy node still admits one attempt of each network",
+  "attempts beyond the limit of a network or of the node are refused, and a busy node still admits one attempt from each network",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 1000,
@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  "users that logged in from their network before are checked first, then networks with fewer failures",
+  "logins of users that logged in from their network before are checked first, then logins from networks with fewer failures",
   async (t) => {
     const limits = { attempts: 5, windowS: 60 };
     const gate = new LoginGate(new LocalThrottle(() => 0), limits);

@@ -89,7 +89,7 @@ t.test("invalid accounts prevent the start", async (t) => {
 });
 
 t.test(
-  "after 5 failed logins of a username from any addresses, the right password is accepted after a second",
+  "the right password is accepted with a delay of a second after 5 failed logins of the username from any addresses",
   async (t) => {
     const { managers, pass } = testManagers(ADMIN);
     await managers.start();
@@ -113,7 +113,7 @@ t.test(
 );
 
 t.test(
-  "after 5 failed logins from an address, logins are refused until the window ends, except for users that logged in from there",
+  "logins from an address are refused after 5 failed ones until the window ends, except for users that logged in from there before",
   async (t) => {
     const accounts = ["admin", "ops"].map((username) => ({
       ...{ username, password: "right", role: "admin" as const },

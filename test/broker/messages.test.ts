@@ -86,7 +86,7 @@ t.test("the messages of both users of a conversation share one sequence", async 
 });
 
 t.test(
-  "without a clientMsgNo the server generates one, and a retry is a new message",
+  "a message without a clientMsgNo gets a generated one, and sending it again stores a new message",
   async (t) => {
     const { messages } = await startNode(t);
     const first = await messages.send(input());
@@ -107,9 +107,13 @@ t.test("a retry returns the result of the first call and is not published", asyn
   t.strictSame(sent[2], sent[0]);
   t.equal(published(node).length, 1);
   const other = await send({ fromUid: "bob", channel: person("alice") });
-  t.equal(other.messageSeq, 2, "the same number of another sender is another message");
+  t.equal(other.messageSeq, 2, "the same clientMsgNo of another sender is another message");
   node.clock.nowMs += 3_600_001;
-  t.equal((await send()).messageSeq, 3, "after the dedupe window the number is a new message");
+  t.equal(
+    (await send()).messageSeq,
+    3,
+    "the same clientMsgNo is a new message after the dedupe window",
+  );
 });
 
 t.test("a message with no_persist is published and not stored", async (t) => {
@@ -137,34 +141,37 @@ t.test("subscribers are allowed only for commands and must be valid ids", async 
   });
 });
 
-t.test("every rule of a channel refuses messages with an error code of its own", async (t) => {
-  const node = await startNode(t);
-  const { channels, messages } = node;
-  const refused = (changes: Partial<SendInput>, code: string) =>
-    t.rejects(messages.send(input(changes)), { code });
-  await refused({ channel: group("none") }, "not_subscriber");
-  await channels.create(rules(group("g")), ["alice"]);
-  await t.resolves(messages.send(input({ channel: group("g") })));
-  await refused({ channel: group("g"), fromUid: "bob" }, "not_subscriber");
-  await channels.update(group("g"), { sendBan: true });
-  await refused({ channel: group("g") }, "send_banned");
-  await channels.update(group("g"), { ban: true });
-  await refused({ channel: group("g") }, "channel_banned");
-  const system = { channel: group("g"), fromUid: SYSTEM_UID };
-  await t.resolves(messages.send(input(system)));
-  await channels.update(group("g"), { disband: true });
-  await refused({ channel: group("g") }, "channel_disbanded");
-  await refused(system, "channel_disbanded");
-  await channels.create(rules(person("bob")), ["carol"]);
-  await refused({}, "stranger_refused");
-  await channels.update(person("bob"), { allowStranger: true });
-  await t.resolves(messages.send(input()));
-  await channels.update(person("bob"), { ban: true });
-  await refused({}, "channel_banned");
-  await channels.create(rules(person("alice"), { sendBan: true }), []);
-  await refused({ channel: person("dave") }, "send_banned");
-  t.equal(published(node).length, 3, "refused messages are not published");
-});
+t.test(
+  "a send that a rule of the channel forbids is refused with the error code of that rule",
+  async (t) => {
+    const node = await startNode(t);
+    const { channels, messages } = node;
+    const refused = (changes: Partial<SendInput>, code: string) =>
+      t.rejects(messages.send(input(changes)), { code });
+    await refused({ channel: group("none") }, "not_subscriber");
+    await channels.create(rules(group("g")), ["alice"]);
+    await t.resolves(messages.send(input({ channel: group("g") })));
+    await refused({ channel: group("g"), fromUid: "bob" }, "not_subscriber");
+    await channels.update(group("g"), { sendBan: true });
+    await refused({ channel: group("g") }, "send_banned");
+    await channels.update(group("g"), { ban: true });
+    await refused({ channel: group("g") }, "channel_banned");
+    const system = { channel: group("g"), fromUid: SYSTEM_UID };
+    await t.resolves(messages.send(input(system)));
+    await channels.update(group("g"), { disband: true });
+    await refused({ channel: group("g") }, "channel_disbanded");
+    await refused(system, "channel_disbanded");
+    await channels.create(rules(person("bob")), ["carol"]);
+    await refused({}, "stranger_refused");
+    await channels.update(person("bob"), { allowStranger: true });
+    await t.resolves(messages.send(input()));
+    await channels.update(person("bob"), { ban: true });
+    await refused({}, "channel_banned");
+    await channels.create(rules(person("alice"), { sendBan: true }), []);
+    await refused({ channel: person("dave") }, "send_banned");
+    t.equal(published(node).length, 3, "refused messages are not published");
+  },
+);
 
 t.test("invalid messages are refused, and the largest valid payload is accepted", async (t) => {
   const node = await startNode(t);

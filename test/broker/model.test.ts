@@ -39,7 +39,7 @@ t.test("different pairs of users have different keys", async (t) => {
 });
 
 t.test(
-  "a group has the same key for all users, and a personal channel with its id another key",
+  "a group has the same key for all users, and a personal channel with the same id has another key",
   async (t) => {
     t.equal(channelKey(group("g"), "alice"), channelKey(group("g"), "bob"));
     t.not(channelKey(group("g"), "g"), channelKey(person("g"), "g"));

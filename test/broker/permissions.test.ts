@@ -95,7 +95,7 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
     undefined,
   ],
   [
-    "a large group has the same rules",
+    "a user who is not a member may not send to a large group",
     { info: group({ large: true }), ...OUTSIDER },
     "not_subscriber",
     undefined,
@@ -173,9 +173,9 @@ const CONTACT = { receiverHasContacts: true, isContact: true };
 const STRANGER = { receiverHasContacts: true, isContact: false };
 
 const PERSON_RULES: readonly Row<PersonFacts>[] = [
-  ["without records everyone may send", NO_RECORDS, undefined, undefined],
+  ["everyone may send if neither user has a record", NO_RECORDS, undefined, undefined],
   [
-    "with records without rules everyone may send",
+    "everyone may send if the records have no rules",
     { ...NO_RECORDS, receiver: person(), sender: person() },
     undefined,
     undefined,
@@ -193,13 +193,13 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     undefined,
   ],
   [
-    "a sender with ban may send",
+    "a sender whose own record has ban may send",
     { ...NO_RECORDS, sender: person({ ban: true }) },
     undefined,
     undefined,
   ],
   [
-    "a sender with send_ban may not send",
+    "a sender whose own record has send_ban may not send",
     { ...NO_RECORDS, sender: person({ sendBan: true }) },
     "send_banned",
     undefined,
@@ -230,7 +230,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     undefined,
   ],
   [
-    "ban also applies with allow_stranger",
+    "ban also applies to a receiver with allow_stranger",
     {
       ...NO_RECORDS,
       ...STRANGER,
@@ -246,7 +246,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     "channel_disbanded",
   ],
   [
-    "the receiver's denylist applies without a record",
+    "the receiver's denylist applies even if the receiver has no record",
     { ...NO_RECORDS, ...DENIED },
     "denylisted",
     undefined,
@@ -273,7 +273,7 @@ for (const [rule, facts, expected, system] of PERSON_RULES)
   });
 
 t.test(
-  "with friendsOnly, only users on the receiver's allowlist, the receiver and the system may send",
+  "only users on the receiver's allowlist, the receiver and the system may send if friendsOnly is set",
   async (t) => {
     const refusal = (facts: object, fromUid: string, toUid = "bob") =>
       refusePersonSend({ ...NO_RECORDS, ...facts }, fromUid, toUid, "check_friends");

@@ -69,13 +69,16 @@ t.test(
   },
 );
 
-t.test("without authentication a session has the device level that the client chose", async (t) => {
-  const { openSessions } = await startNode(t);
-  const levelOf = async (level: DeviceLevel | undefined) =>
-    (await open(openSessions, { token: "", level })).level;
-  t.equal(await levelOf(MAIN_DEVICE), MAIN_DEVICE);
-  t.equal(await levelOf(undefined), SECONDARY_DEVICE);
-});
+t.test(
+  "a session has the device level that the client chose if authentication is off",
+  async (t) => {
+    const { openSessions } = await startNode(t);
+    const levelOf = async (level: DeviceLevel | undefined) =>
+      (await open(openSessions, { token: "", level })).level;
+    t.equal(await levelOf(MAIN_DEVICE), MAIN_DEVICE);
+    t.equal(await levelOf(undefined), SECONDARY_DEVICE);
+  },
+);
 
 t.test("the token of a logged-out device opens no session", async (t) => {
   const { sessions, users } = await nodeOfAlice(t);

@@ -101,7 +101,7 @@ t.test("the size of data is measured in bytes of UTF-8", async (t) => {
   t.equal(resultOf({ type: "custom", data: "中".repeat(34) }), "too_large");
 });
 
-t.test("the name of a stream must have a valid channel and client_msg_no", async (t) => {
+t.test("a stream name with an invalid channel or client_msg_no is refused", async (t) => {
   t.doesNotThrow(() => assertStreamName(group("g"), "n1"));
   t.throws(() => assertStreamName(group("g@"), "n1"), { code: "bad_id" });
   t.throws(() => assertStreamName(group("g"), ""), { code: "bad_request" });

@@ -97,22 +97,25 @@ t.test("content without text advances the index", async (t) => {
   matchObject(t, event, { data: "", stream: { index: 1, nextIndex: 3 } });
 });
 
-t.test("events have the names of their stream and the time of its start", async (t) => {
-  const stream = new ModelStream(42);
-  stream.add(STREAM_START, "meta");
-  const note = stream.add("___ToolCallStart", "search");
-  const [start, tool] = eventsFrom(stream.snapshot(), {
-    index: 0,
-    textOffset: 0,
-  });
-  matchObject(t, start, {
-    ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
-    ...{ clientMsgNo: "answer", type: STREAM_START, data: "meta" },
-    timestampMs: STARTED_MS,
-    stream: { messageSeq: 42, index: 0, nextIndex: 1, textOffset: 0 },
-  });
-  t.same(tool, note, "a tool call is returned unchanged");
-});
+t.test(
+  "events built from a snapshot have the stream's channel, sender and clientMsgNo, and the time of its start",
+  async (t) => {
+    const stream = new ModelStream(42);
+    stream.add(STREAM_START, "meta");
+    const note = stream.add("___ToolCallStart", "search");
+    const [start, tool] = eventsFrom(stream.snapshot(), {
+      index: 0,
+      textOffset: 0,
+    });
+    matchObject(t, start, {
+      ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
+      ...{ clientMsgNo: "answer", type: STREAM_START, data: "meta" },
+      timestampMs: STARTED_MS,
+      stream: { messageSeq: 42, index: 0, nextIndex: 1, textOffset: 0 },
+    });
+    t.same(tool, note, "a tool call is returned unchanged");
+  },
+);
 
 t.test("the cursor after the last event is at the end of the snapshot", async (t) => {
   const random = new Random(SEED + 2);

@@ -10,7 +10,7 @@ import { GROUP, nodeOfProducer, published, RANGE, until } from "./producer.ts";
 import { ModelReader } from "./stream-model.ts";
 
 t.test(
-  "after a viewer cancels a stream, the events of its producer get `cancelled` and are not added",
+  "events of the producer return the state `cancelled` and are not added after a viewer cancelled the stream",
   async (t) => {
     const node = await nodeOfProducer(t);
     const { streams } = node;

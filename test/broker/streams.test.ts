@@ -10,54 +10,57 @@ import { group, MAX_DATA_BYTES, person, rules } from "./node.ts";
 import { GROUP, nodeOfProducer, published, RANGE } from "./producer.ts";
 import { ModelReader } from "./stream-model.ts";
 
-t.test("the events of a stream are published in order with their places, and stored", async (t) => {
-  const node = await nodeOfProducer(t);
-  t.same(await node.start(), { state: "active" });
-  t.same(await node.append("one "), { state: "active" });
-  t.same(await node.post("___ToolCallStart", "search"), { state: "active" });
-  t.same(await node.append("two"), { state: "active" });
-  t.same(await node.post(STREAM_END, "bye"), { state: "closed" });
-  const kinds = node.events.map(({ kind }) => kind);
-  t.same(
-    kinds.slice(2),
-    ["message", "event", "event", "event", "event", "event"],
-    "the message and the events follow the two additions",
-  );
-  const [message] = node.events.flatMap((event) =>
-    event.kind === "message" ? [event.message] : [],
-  );
-  matchObject(t, message, {
-    ...{ messageSeq: 1, clientMsgNo: "n1", fromUid: "alice", expireS: 0 },
-    channel: group("g"),
-    header: { redDot: true, noPersist: false },
-    stream: { nextIndex: 0, text: "", state: "active", notes: [] },
-  });
-  t.equal(Buffer.from(message?.payload ?? []).toString(), '{"type":1,"content":""}');
-  const reader = new ModelReader();
-  for (const event of published(node)) {
-    matchObject(t, event, {
-      key: "2:g",
+t.test(
+  "the events of a stream are stored, and published in order with their positions",
+  async (t) => {
+    const node = await nodeOfProducer(t);
+    t.same(await node.start(), { state: "active" });
+    t.same(await node.append("one "), { state: "active" });
+    t.same(await node.post("___ToolCallStart", "search"), { state: "active" });
+    t.same(await node.append("two"), { state: "active" });
+    t.same(await node.post(STREAM_END, "bye"), { state: "closed" });
+    const kinds = node.events.map(({ kind }) => kind);
+    t.same(
+      kinds.slice(2),
+      ["message", "event", "event", "event", "event", "event"],
+      "the message and the events follow the two additions",
+    );
+    const [message] = node.events.flatMap((event) =>
+      event.kind === "message" ? [event.message] : [],
+    );
+    matchObject(t, message, {
+      ...{ messageSeq: 1, clientMsgNo: "n1", fromUid: "alice", expireS: 0 },
       channel: group("g"),
-      fromUid: "alice",
-      clientMsgNo: "n1",
-      stream: { messageSeq: 1 },
+      header: { redDot: true, noPersist: false },
+      stream: { nextIndex: 0, text: "", state: "active", notes: [] },
     });
-    t.equal(event.timestampMs, node.clock.nowMs);
-    reader.apply(event);
-  }
-  matchObject(t, reader, {
-    text: "one two",
-    index: 5,
-    state: "closed",
-    startData: "meta",
-    endData: "bye",
-  });
-  matchObject(t, await node.streams.read(GROUP, "n1"), {
-    ...{ state: "closed", text: "one two", nextIndex: 5, messageSeq: 1 },
-    ...{ startData: "meta", endData: "bye", fromUid: "alice" },
-    notes: [{ index: 2, textOffset: 4, type: "___ToolCallStart", data: "search" }],
-  });
-});
+    t.equal(Buffer.from(message?.payload ?? []).toString(), '{"type":1,"content":""}');
+    const reader = new ModelReader();
+    for (const event of published(node)) {
+      matchObject(t, event, {
+        key: "2:g",
+        channel: group("g"),
+        fromUid: "alice",
+        clientMsgNo: "n1",
+        stream: { messageSeq: 1 },
+      });
+      t.equal(event.timestampMs, node.clock.nowMs);
+      reader.apply(event);
+    }
+    matchObject(t, reader, {
+      text: "one two",
+      index: 5,
+      state: "closed",
+      startData: "meta",
+      endData: "bye",
+    });
+    matchObject(t, await node.streams.read(GROUP, "n1"), {
+      ...{ state: "closed", text: "one two", nextIndex: 5, messageSeq: 1 },
+      ...{ startData: "meta", endData: "bye", fromUid: "alice" },
+      notes: [{ index: 2, textOffset: 4, type: "___ToolCallStart", data: "search" }],
+    });
+  },
+);
 
 t.test("history contains the message of a stream with its text so far", async (t) => {
   const node = await nodeOfProducer(t);

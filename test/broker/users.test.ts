@@ -83,7 +83,7 @@ t.test("a changed token ends only the main sessions of the flag", async (t) => {
 });
 
 t.test(
-  "an unchanged token ends the sessions of an older token that a failed call left",
+  "registering an unchanged token again ends the sessions of an older token that a failed call left open",
   async (t) => {
     const { users, events, directory } = await startNode(t);
     await users.setToken({ uid: "alice", token: "two", ...MAIN });

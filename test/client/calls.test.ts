@@ -9,7 +9,7 @@ import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 setFlagsFromString("--expose-gc");
 const collectGarbage: () => void = runInNewContext("gc");
 
-t.test("a call is repeated on the next connection", async (t) => {
+t.test("a call without a reply is repeated on the next connection", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind === "presence" && server.sockets.length === 3)

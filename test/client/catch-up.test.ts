@@ -95,7 +95,7 @@ async function reconnect({ server, client }: CatchUpFixture): Promise<void> {
 }
 
 t.test(
-  "in a channel without a cursor, messages since the first connect are read after a reconnect",
+  "messages since the first connect are read after a reconnect in a channel without a cursor",
   async (t) => {
     const fixture = await start(t);
     const { server, seen, store } = fixture;
@@ -116,7 +116,7 @@ t.test(
 );
 
 t.test(
-  "live messages of a channel without a cursor wait for the missed messages before them",
+  "live messages of a channel without a cursor are delivered after the earlier missed messages",
   async (t) => {
     const fixture = await start(t);
     const { server, seen, store } = fixture;
@@ -133,7 +133,7 @@ t.test(
 );
 
 t.test(
-  "after the first connect, a channel without a cursor begins with live messages",
+  "a channel without a cursor begins with live messages after the first connect",
   async (t) => {
     const { server, seen, store } = await start(t);
     for (const seq of [1, 2]) store(TEAM, seq);
@@ -146,27 +146,30 @@ t.test(
   },
 );
 
-t.test("channels that exceed the limit of a connect are caught up after a reconnect", async (t) => {
-  const cursors = Array.from({ length: 1002 }, (_, n) => ({
-    channel: group(`g${n}`),
-    lastSeq: 1,
-  }));
-  const idle = await start(t, { cursors });
-  const connect = await idle.server.received("connect");
-  t.equal(connect.resume.length, 1000);
-  t.same(idle.seen, []);
+t.test(
+  "channels beyond the 1,000 that a CONNECT can name are caught up after a reconnect",
+  async (t) => {
+    const cursors = Array.from({ length: 1002 }, (_, n) => ({
+      channel: group(`g${n}`),
+      lastSeq: 1,
+    }));
+    const idle = await start(t, { cursors });
+    const connect = await idle.server.received("connect");
+    t.equal(connect.resume.length, 1000);
+    t.same(idle.seen, []);
 
-  const fixture = await start(t, { cursors });
-  for (const id of ["g0", "g1", "g1001"])
-    for (const seq of [1, 2, 3]) fixture.store(group(id), seq, OLD);
-  await reconnect(fixture);
-  await fixture.server.until("both channels are caught up", () => fixture.seen.length === 4);
-  t.same(
-    fixture.seen.sort(),
-    ["g0 2", "g0 3", "g1 2", "g1 3"],
-    "the client reads only the two channels that the server did not resume",
-  );
-});
+    const fixture = await start(t, { cursors });
+    for (const id of ["g0", "g1", "g1001"])
+      for (const seq of [1, 2, 3]) fixture.store(group(id), seq, OLD);
+    await reconnect(fixture);
+    await fixture.server.until("both channels are caught up", () => fixture.seen.length === 4);
+    t.same(
+      fixture.seen.sort(),
+      ["g0 2", "g0 3", "g1 2", "g1 3"],
+      "the client reads only the two channels that the server did not resume",
+    );
+  },
+);
 
 t.test("a conversation list that is refused temporarily is requested again", async (t) => {
   const refusals: ErrorCode[] = ["overloaded", "unavailable", "internal"];
@@ -189,7 +192,7 @@ t.test("a conversation list that is refused temporarily is requested again", asy
 });
 
 t.test(
-  "channels whose long ids do not fit into a connect are caught up after a reconnect",
+  "channels that do not fit into a CONNECT because their ids are long are caught up after a reconnect",
   async (t) => {
     const cursorsWithIds = (length: number) => {
       const channel = (n: number) => group(`${n}-`.padEnd(length, "x"));

@@ -91,7 +91,7 @@ t.test("a DISCONNECT frame closes the client even if no close frame follows", as
 });
 
 t.test(
-  "a refused connect rejects with the refusal, and the close code decides whether to reconnect",
+  "a refused connect rejects with the error of the refusal, and the close code decides whether the client reconnects",
   async (t) => {
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind !== "connect") return;
@@ -153,7 +153,7 @@ t.test("a session that the server refuses to continue closes the client", async 
 });
 
 t.test(
-  "after its token was replaced, the client logs in again only if the app supplies another token",
+  "the client logs in again after its token was replaced only if the app supplies another token",
   async (t) => {
     for (const tokens of [
       ["t1", "t2", "t2"],
@@ -202,31 +202,34 @@ t.test("a client whose first CONNACK was lost logs in with a new token", async (
   t.not(login.session, sessions[0]);
 });
 
-t.test("a client whose connect is refused for its number of channels resumes fewer", async (t) => {
-  const counts: number[] = [];
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind !== "connect") return;
-    counts.push(operation.resume.length);
-    if (operation.resume.length <= 10) return acknowledge(operation, socket);
-    socket.reply(operation, {
-      kind: "error",
-      code: "too_large",
-      message: "",
-      retryAfterMs: 0,
+t.test(
+  "a client whose CONNECT is refused because it resumes too many channels resumes fewer channels",
+  async (t) => {
+    const counts: number[] = [];
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind !== "connect") return;
+      counts.push(operation.resume.length);
+      if (operation.resume.length <= 10) return acknowledge(operation, socket);
+      socket.reply(operation, {
+        kind: "error",
+        code: "too_large",
+        message: "",
+        retryAfterMs: 0,
+      });
+      socket.end(4205);
     });
-    socket.end(4205);
-  });
-  const cursors = Array.from({ length: 40 }, (_, n) => ({
-    channel: group(`g${n}`),
-    lastSeq: n,
-  }));
-  const reconnect = { minMs: 60_000, maxMs: 60_000 };
-  const client = connectTo(t, server, { cursors, reconnect });
-  await client.ready();
-  t.same(counts, [40, 20, 10], "the client does not wait before the next attempt");
-  const accepted = await server.received("connect", 0, 2);
-  t.equal(accepted.resume[0]?.channel.id, "g39", "the most recently used channels are resumed");
-});
+    const cursors = Array.from({ length: 40 }, (_, n) => ({
+      channel: group(`g${n}`),
+      lastSeq: n,
+    }));
+    const reconnect = { minMs: 60_000, maxMs: 60_000 };
+    const client = connectTo(t, server, { cursors, reconnect });
+    await client.ready();
+    t.same(counts, [40, 20, 10], "the client does not wait before the next attempt");
+    const accepted = await server.received("connect", 0, 2);
+    t.equal(accepted.resume[0]?.channel.id, "g39", "the most recently used channels are resumed");
+  },
+);
 
 t.test("a draining node causes no error event, and the client reconnects at once", async (t) => {
   let tries = 0;
@@ -267,26 +270,29 @@ const CURSORS = Array.from({ length: 40 }, (_, n) => ({
   lastSeq: n,
 }));
 
-t.test("a client whose connect is dropped for its size sends a smaller one", async (t) => {
-  const counts: number[] = [];
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind !== "connect") return;
-    counts.push(operation.resume.length);
-    const limits = { maxFrameBytes: 1600 };
-    if (operation.resume.length > 12) socket.end(1006);
-    else acknowledge(operation, socket, { limits });
-  });
-  const client = connectTo(t, server, { cursors: CURSORS });
-  const errors: string[] = [];
-  client.on("error", ({ code }) => errors.push(code));
-  await client.ready();
-  const tries = counts.length;
-  t.same(errors, Array(tries - 1).fill("connection_lost"));
-  t.ok((counts[tries - 1] ?? 0) > 0, `channels in each connect: ${counts}`);
-  server.sockets.at(-1)?.end(1006);
-  await server.received("connect", 0, tries);
-  t.equal(counts[tries], 9, "the client uses the frame limit of CONNACK");
-});
+t.test(
+  "a client whose CONNECT is dropped because of its size sends a smaller CONNECT",
+  async (t) => {
+    const counts: number[] = [];
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind !== "connect") return;
+      counts.push(operation.resume.length);
+      const limits = { maxFrameBytes: 1600 };
+      if (operation.resume.length > 12) socket.end(1006);
+      else acknowledge(operation, socket, { limits });
+    });
+    const client = connectTo(t, server, { cursors: CURSORS });
+    const errors: string[] = [];
+    client.on("error", ({ code }) => errors.push(code));
+    await client.ready();
+    const tries = counts.length;
+    t.same(errors, Array(tries - 1).fill("connection_lost"));
+    t.ok((counts[tries - 1] ?? 0) > 0, `channels in each connect: ${counts}`);
+    server.sockets.at(-1)?.end(1006);
+    await server.received("connect", 0, tries);
+    t.equal(counts[tries], 9, "the client uses the frame limit of CONNACK");
+  },
+);
 
 t.test(
   "failed attempts without a server do not reduce the number of channels to resume",
@@ -363,7 +369,7 @@ t.test("a connection that answers pings stays open", async (t) => {
   t.equal(client.status, "online");
 });
 
-t.test("a client whose connect gets no reply connects again", async (t) => {
+t.test("a client whose CONNECT gets no reply connects again", async (t) => {
   const server = new ScriptedServer(() => undefined);
   connectTo(t, server, { timeouts: { connectMs: 20 } });
   await server.received("connect", 0, 1);

@@ -66,20 +66,24 @@ for (const { messageCount, headSeq } of [
   { messageCount: "as many messages as were lost", headSeq: 5 },
   { messageCount: "fewer messages than were lost", headSeq: 4 },
 ])
-  t.test(`a client that was offline receives new messages: ${messageCount}`, async (t) => {
-    const position = { lastSeq: 5, lastId: 1005 };
-    const { client, seen, socket, until } = await start(t, position, 2);
-    const newSeqs = [3, 4, 5, 6, 7].filter((seq) => seq <= headSeq);
-    for (let times = 0; times < 2; times++) socket.push(range(2, headSeq, newSeqs.map(newMessage)));
-    socket.push(live(newMessage(headSeq + 1)));
-    await until(2001 + headSeq);
-    t.same(
-      seen,
-      [...newSeqs, headSeq + 1].map((seq) => 2000 + seq),
-    );
-    const cursor = { lastSeq: headSeq + 1, lastId: 2001 + headSeq };
-    t.same(client.cursors(), [{ channel: TEAM, ...cursor }]);
-  });
+  t.test(
+    `a client that was offline receives all new messages if there are ${messageCount}`,
+    async (t) => {
+      const position = { lastSeq: 5, lastId: 1005 };
+      const { client, seen, socket, until } = await start(t, position, 2);
+      const newSeqs = [3, 4, 5, 6, 7].filter((seq) => seq <= headSeq);
+      for (let times = 0; times < 2; times++)
+        socket.push(range(2, headSeq, newSeqs.map(newMessage)));
+      socket.push(live(newMessage(headSeq + 1)));
+      await until(2001 + headSeq);
+      t.same(
+        seen,
+        [...newSeqs, headSeq + 1].map((seq) => 2000 + seq),
+      );
+      const cursor = { lastSeq: headSeq + 1, lastId: 2001 + headSeq };
+      t.same(client.cursors(), [{ channel: TEAM, ...cursor }]);
+    },
+  );
 
 t.test(
   "new messages are delivered even if the SENDACK of a message from this client arrives before them",
@@ -142,7 +146,7 @@ for (const { order, own, pushed } of [
   { order: "among the new messages", own: [4, 6, 7], pushed: [5, 8] },
 ])
   t.test(
-    `the client's own message ${order} is not delivered and hides no other message`,
+    `the client's own message that is stored ${order} is not delivered and hides no other message`,
     async (t) => {
       const position = { lastSeq: 3, lastId: 1003 };
       const { client, seen, send, socket, until } = await start(t, position);

@@ -217,7 +217,7 @@ t.test("a frame that is too large or not encodable is rejected without being sen
   t.equal(server.sockets.length, 1);
 });
 
-t.test("despite random losses and refusals each message is stored once and in order", async (t) => {
+t.test("each message is stored once and in order despite random losses and refusals", async (t) => {
   for (let seed = 1; seed <= 15; seed++) await trial(t, seed);
 });
 

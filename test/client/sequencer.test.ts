@@ -74,7 +74,7 @@ async function waitForMessages(
 }
 
 t.test(
-  "a stored message that arrives twice is delivered once, an unstored message each time",
+  "a stored message that arrives twice is delivered once, and an unstored message is delivered each time",
   async (t) => {
     const fixture = await start(t);
     const unstored = message(0);
@@ -214,7 +214,7 @@ t.test(
 );
 
 t.test(
-  "in a channel without a position, a SENDACK does not hide an earlier message that arrives later",
+  "a SENDACK in a channel without a position does not hide an earlier message that arrives later",
   async (t) => {
     const fixture = await start(t);
     const { client, server, socket } = fixture;

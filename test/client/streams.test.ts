@@ -150,7 +150,7 @@ t.test("merged content that overlaps received text adds only its new part", asyn
 });
 
 t.test(
-  "after a gap a snapshot is requested, later events wait for it, and older snapshots are ignored",
+  "a snapshot is requested after a gap, later events wait for it, and older snapshots are ignored",
   async (t) => {
     const fixture = await start(t);
     const { socket, server } = fixture;
@@ -169,7 +169,7 @@ t.test(
 );
 
 t.test(
-  "after a reconnect open streams are resynced, and one that has ended meanwhile ends",
+  "open streams are resynced after a reconnect, and a stream that ended meanwhile ends for its readers",
   async (t) => {
     let nextIndex = 3;
     const fixture = await start(t, () => SAMPLE.snapshot(nextIndex));
@@ -275,7 +275,7 @@ t.test(
 );
 
 t.test(
-  "a stream that receives events is not resynced, and none is resynced while offline",
+  "a stream that receives events is not resynced, and no stream is resynced while the client is offline",
   async (t) => {
     mock.timers.enable({ apis: ["setTimeout"] });
     t.teardown(() => mock.timers.reset());

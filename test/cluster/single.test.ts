@@ -11,23 +11,26 @@ t.test("a single node fulfils the cluster contract", async (t) => {
   clusterContract(t, { name: "single", open: async () => node });
 });
 
-t.test("a node describes itself as it is at each call", async (t) => {
-  const about = { clientAddress: "h:1", version: "1.2.3", startedAtMs: 7 };
-  let isDraining = false;
-  let sessions = 0;
-  const cluster = new SingleNode("n1", {
-    ...about,
-    isDraining: () => isDraining,
-    sessions: () => sessions,
-  });
-  const self = { nodeId: "n1", ...about, isDraining: false };
-  t.match(await cluster.nodes(), [{ ...self, sessions: 0 }]);
-  isDraining = true;
-  sessions = 2;
-  t.match(await cluster.nodes(), [{ sessions: 2, isDraining }]);
-  const [node] = await cluster.nodes();
-  t.ok(node && node.load >= 0 && node.load <= 1);
-});
+t.test(
+  "a single node lists itself with its current number of sessions and drain state",
+  async (t) => {
+    const about = { clientAddress: "h:1", version: "1.2.3", startedAtMs: 7 };
+    let isDraining = false;
+    let sessions = 0;
+    const cluster = new SingleNode("n1", {
+      ...about,
+      isDraining: () => isDraining,
+      sessions: () => sessions,
+    });
+    const self = { nodeId: "n1", ...about, isDraining: false };
+    t.match(await cluster.nodes(), [{ ...self, sessions: 0 }]);
+    isDraining = true;
+    sessions = 2;
+    t.match(await cluster.nodes(), [{ sessions: 2, isDraining }]);
+    const [node] = await cluster.nodes();
+    t.ok(node && node.load >= 0 && node.load <= 1);
+  },
+);
 
 t.test("an event that is published without a listener is lost without an error", async (t) => {
   const cluster = new SingleNode("n1");

@@ -26,7 +26,7 @@ function problemsOf(sources: Sources): readonly string[] {
 }
 
 t.test(
-  "without any settings the configuration is that of a single node with the embedded store",
+  "the configuration without any settings is that of a single node with the embedded store",
   async (t) => {
     const config = loadConfig();
     t.equal(config.api.listen, "127.0.0.1:5001");
@@ -69,7 +69,7 @@ t.test(
   },
 );
 
-t.test("if a flag is set twice, only the last value is used and validated", async (t) => {
+t.test("only the last value of a flag that is set twice is used and validated", async (t) => {
   const flags = [
     { name: "log.level", value: "loud" },
     { name: "log.level", value: "warn" },

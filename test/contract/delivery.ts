@@ -49,7 +49,7 @@ export function deliveryContract(t: Test, driver: DeliveryDriver): void {
   for (const [title, suite] of [
     ["every event reaches the nodes that listen to its topic", delivery],
     ["a publication that is lost, repeated or late is delivered once and in order", singles],
-    ["a barrier covers everything published before it", barriers],
+    ["a barrier waits for everything published before it", barriers],
     ["events published during a connection cut are delivered", cuts],
     ["a silent connection is noticed", silence],
     ["messages are delivered after a fail-over that lost the newest ones", lostHistory],
@@ -108,14 +108,17 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
     },
   );
 
-  t.test("a personal message reaches a node once if both its users are there", async (t) => {
-    const chat = newChat("personal");
-    const { subscriber, publisher } = await pair(t, driver, chat);
-    await subscriber.cluster.listen(userTopic(chat.sender));
-    for (const at of range(1, 20)) await sendText(publisher, chat, `${at}`);
-    await subscriber.cluster.barrier();
-    t.same(deliveredTexts(subscriber, chat), range(1, 20).map(String));
-  });
+  t.test(
+    "a personal message reaches a node once if the node listens to both of its users",
+    async (t) => {
+      const chat = newChat("personal");
+      const { subscriber, publisher } = await pair(t, driver, chat);
+      await subscriber.cluster.listen(userTopic(chat.sender));
+      for (const at of range(1, 20)) await sendText(publisher, chat, `${at}`);
+      await subscriber.cluster.barrier();
+      t.same(deliveredTexts(subscriber, chat), range(1, 20).map(String));
+    },
+  );
 
   t.test("unstored messages are delivered in order with stored ones", async (t) => {
     for (const kind of CHAT_KINDS) {
@@ -128,7 +131,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
     }
   });
 
-  t.test("a node that starts to listen receives the later messages only", async (t) => {
+  t.test("a node that starts to listen receives only messages sent afterwards", async (t) => {
     for (const kind of CHAT_KINDS) {
       const chat = newChat(kind);
       const [subscriber, publisher] = [await driver.open(t), await driver.open(t)];
@@ -209,7 +212,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "a node that stopped listening and listens again receives the later messages only",
+    "a node that stops and restarts listening does not receive the messages sent in between",
     async (t) => {
       for (const kind of CHAT_KINDS) {
         const chat = newChat(kind);
@@ -403,7 +406,11 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
       t.notOk(isResolved, "the barrier waits");
       t.equal(received().length, before, "nothing is delivered yet");
       release();
-      t.equal(await barrier, before + 3, "everything is delivered when the barrier resolves");
+      t.equal(
+        await barrier,
+        before + 3,
+        "every earlier event is delivered when the barrier resolves",
+      );
     }
   });
 
@@ -618,7 +625,7 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
           const tookMs = performance.now() - startMs;
           t.ok(
             tookMs < MAX_NOTICE_MS + 10 * stalls.totalMs(),
-            `it is noticed in time: ${tookMs} ms`,
+            `the loss is noticed in time: ${tookMs} ms`,
           );
           t.same(orderErrors(subscriber), []);
         },
@@ -635,7 +642,7 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
     for (const count of [1, 2, 3])
       for (const isCut of [true, false])
         t.test(
-          `${kind} channel: messages after a fail-over that lost 2 are delivered (${count} sent, node ${isCut ? "disconnected" : "connected"})`,
+          `${kind} channel: messages are delivered after a fail-over that lost 2 publications (messages sent afterwards: ${count}, node ${isCut ? "disconnected" : "connected"})`,
           async (t) => {
             const chat = newChat(kind);
             const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -671,7 +678,7 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
     for (const isKept of [true, false])
       for (const first of ["message", "unstored message", "stream"] as const)
         t.test(
-          `personal channel: a ${first} that overtakes others after a fail-over lost ${lost} ${isKept ? "stored" : "unstored"} is delivered in order`,
+          `personal channel: publications after a fail-over are delivered in order if the last one arrives first (lost ${isKept ? "stored" : "unstored"} messages: ${lost}, last publication: ${first})`,
           async (t) => {
             const chat = newChat("personal");
             const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -723,7 +730,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
   for (const lost of [1, 2, 12])
     for (const isCut of [true, false])
       t.test(
-        `${kind} channel: messages after a fail-over that lost ${lost} with higher ids are delivered (node ${isCut ? "disconnected" : "connected"})`,
+        `${kind} channel: messages are delivered after a fail-over that lost messages with higher ids (lost messages: ${lost}, node ${isCut ? "disconnected" : "connected"})`,
         async (t) => {
           const { chat, elsewhere, subscriber, publisher, ahead, id } = await openChat(t);
           await sendText(publisher, chat, "1");
@@ -744,7 +751,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
       );
 
   t.test(
-    `${kind} channel: messages are delivered after a fail-over lost an id of another channel`,
+    `${kind} channel: messages are delivered after a fail-over lost a message of another channel with a higher id`,
     async (t) => {
       const elsewhere = newChat("group");
       const ahead = await driver.open(t, { aheadMs: 20_000 });
@@ -765,7 +772,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
   );
 
   t.test(
-    `${kind} channel: messages are delivered after a fail-over lost an unstored one with a higher id`,
+    `${kind} channel: messages are delivered after a fail-over lost an unstored message with a higher id`,
     async (t) => {
       const { chat, elsewhere, subscriber, publisher, ahead, id } = await openChat(t);
       await sendText(publisher, chat, "1");
@@ -854,7 +861,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 
   t.test(
-    "members are checked again after their list was replaced, before later messages are delivered",
+    "the members of a group are checked after their list was replaced, before later messages are delivered",
     async (t) => {
       const { chat, subscriber, publisher, recorder } = await openGroup(t, ["ann", "bob"]);
       const replaced = { ...PERMANENT, reset: true };
@@ -869,7 +876,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "members are checked if a removal was lost, before later messages are delivered",
+    "the members of a group are checked after a removal was lost, before later messages are delivered",
     async (t) => {
       const { chat, subscriber, publisher, id, recorder, remove } = await openGroup(t, ["ann"]);
       const lost = network.dropPublication(id, "ann");
@@ -898,7 +905,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   const oneLost = { publications: 1, kept: false } as const;
 
   t.test(
-    "members are checked if a removal reuses the number of one that a fail-over lost",
+    "the members of a group are checked if a removal has the publication number of a removal that a fail-over lost",
     async (t) => {
       const { chat, subscriber, publisher, recorder, remove } = await openGroup(t, ["ann", "bob"]);
       await remove("ann");
@@ -916,7 +923,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "members are checked if a removal reuses a lost number while the node is disconnected",
+    "the members of a group are checked if a removal reuses a lost publication number while the node is disconnected",
     async (t) => {
       const removal = await openGroup(t, ["ann", "bob"]);
       const ended = await openGroup(t, ["ann", "bob"]);
@@ -943,7 +950,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
     },
   );
 
-  t.test("missed messages are delivered after the members were checked", async (t) => {
+  t.test("missed messages are delivered after the members of the group were checked", async (t) => {
     const { chat, subscriber, publisher, id, recorder, remove } = await openGroup(t, ["ann"]);
     const unblock = network.blockSubscriptions(id);
     await remove("ann");
@@ -967,7 +974,7 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
   for (const changedCount of [0, 3, 30])
     t.test(
-      `a resync of ${TOPICS} groups runs scripts for the ${changedCount} that changed`,
+      `a resync of ${TOPICS} groups runs scripts only for the groups that changed (${changedCount})`,
       async (t) => {
         const prefix = `r${changedCount}`; // no message was ever sent under this prefix
         const [subscriber, publisher] = [

@@ -197,7 +197,7 @@ export const KICK_CASES: readonly KickCase[] = [
   },
   {
     title:
-      "a main session that a secondary one of its device replaced stays replaced after that one left",
+      "a main session that a secondary session of its device replaced stays replaced after that session left",
     lines: [
       ["a: main d1", "entered"],
       ["b: secondary d1", "entered", "a replaced"],

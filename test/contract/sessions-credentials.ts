@@ -28,7 +28,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   const [first, second] = [await driver.open(t), await driver.open(t)];
   const { cluster, directory, store } = first;
 
-  t.test("a login with a token enters a session only with the token of its device", async (t) => {
+  t.test("a login opens a session only with the token of its device", async (t) => {
     const uid = uniqueUid();
     const enter = async (tokenHash: Uint8Array, flag: 0 | 1 = 0) => {
       const session = sessionOf(cluster, uid, { flag });
@@ -149,7 +149,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   );
 
   t.test(
-    "a caller that changes the token then reads every session that logged in with the old one",
+    "a caller that changed a token then reads every session that logged in with the old token",
     async (t) => {
       const missing: string[] = [];
       for (let round = 0; round < RACES; round++) {

@@ -21,7 +21,7 @@ import { kicks } from "./sessions-kicks.ts";
 /** Runs the whole contract against the driver. */
 export function sessionContract(t: Test, driver: NodeDriver): void {
   t.test(`${driver.name}: sessions log in`, (t) => loggingIn(t, driver));
-  t.test(`${driver.name}: a login ends other sessions as the kick rule says`, (t) =>
+  t.test(`${driver.name}: a login ends other sessions as the kick rule specifies`, (t) =>
     kicks(t, driver),
   );
   t.test(`${driver.name}: a login needs the token of its device`, (t) => credentials(t, driver));

@@ -373,7 +373,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "one of several calls at the same time with the same clientMsgNo is stored, and all calls return its result",
+    "only one of several simultaneous calls with the same clientMsgNo is stored, and all calls return its result",
     async (t) => {
       const fixture = await createFixture(t);
       for (const kinds of ["cccc", "cmcm", "mcmc", "mmcc", "ccmm"]) {
@@ -437,7 +437,7 @@ function acknowledgements(t: Test, createFixture: FixtureFactory): void {
     t.same(inboxSeqsOf(await readInbox(fixture, "bob")), [1]);
   });
 
-  t.test("one of several acknowledgements at the same time counts the copy", async (t) => {
+  t.test("only one of several acknowledgements at the same time counts the copy", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.appendCommand(commandOf());
     const counts = await Promise.all(

@@ -78,7 +78,7 @@ const CHECKS: readonly SendCheck[] = ["check", "check_friends", "check_exempt", 
 
 export async function permissions(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test(
-    "a group message is refused as `refuseGroupSend` says, for every combination of facts",
+    "a group message is refused exactly if `refuseGroupSend` refuses it, for every combination of facts",
     async (t) => {
       const fixture = await createFixture(t);
       const combinedFlags = combinations("ban", "disband", "sendBan");
@@ -112,7 +112,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
   );
 
   t.test(
-    "a personal message is refused as `refusePersonSend` says, for every combination of facts",
+    "a personal message is refused exactly if `refusePersonSend` refuses it, for every combination of facts",
     async (t) => {
       const fixture = await createFixture(t);
       const senders = ["plain", SYSTEM_UID];

@@ -49,7 +49,7 @@ export async function streamStates(t: Test, createFixture: FixtureFactory): Prom
     ["between two users", 1, false],
   ] as const;
   for (const [variant, type, restarts] of variants)
-    t.test(`every stream call has the specified outcome in every state, ${variant}`, async (t) => {
+    t.test(`every stream call has the specified outcome in every state (${variant})`, async (t) => {
       const fixture = await createFixture(t);
       const cases = allCases(fixture, type);
       const [silent, others] = [true, false].map((isSilent) =>

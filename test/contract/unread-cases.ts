@@ -107,7 +107,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "a stream counts in a conversation, unstored messages and commands do not",
+    title: "a stream counts as an unread message, but unstored messages and commands do not",
     lines: [
       [send(1, { noPersist: true }), { bob: "0 0 0 0 -" }],
       [COMMAND, { bob: "0 0 0 0 -" }],
@@ -150,7 +150,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "messages that users send to themselves are read",
+    title: "messages that users send to themselves count as read",
     lines: [
       [send(2, { from: "bob", to: "bob" }), { "bob with bob": "2 2 0 0 2" }],
       [{ kind: "read", uid: "bob", with: "bob", seq: 0 }, { "bob with bob": "2 0 2 0 2" }],
@@ -231,7 +231,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "a user who joins a group has read all earlier messages",
+    title: "all earlier messages of a group count as read for a user who joins",
     lines: [
       [send(3)],
       [join("dave"), { dave: "3 3 0 0 3" }],
@@ -244,7 +244,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "a user who leaves a group and returns has read all messages",
+    title: "all earlier messages of a group count as read for a user who leaves and returns",
     lines: [
       [send(4)],
       [read("bob", 2)],
@@ -348,7 +348,8 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "the newest 1000 expiring messages and all others count as unread",
+    title:
+      "only the newest 1,000 expiring messages and all messages without an expiry count as unread",
     lines: [
       [send(2)],
       [send(700, { expireS: 60 }), { bob: "702 0 702 0 702" }],
@@ -365,7 +366,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "messages beyond the limit of the channel are not unread",
+    title: "messages beyond the limit of the channel do not count as unread",
     maxChannelMessages: 10,
     lines: [
       [send(20)],

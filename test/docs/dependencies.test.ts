@@ -70,12 +70,15 @@ t.test(
     for (const file of installed) t.equal(sha256(new URL(file, BINARIES)), hashes.get(file), file);
     t.same([...hashes.keys()].sort(), installed.sort(), "the page lists no other binaries");
     const { version } = json("node_modules/uWebSockets.js/package.json");
-    t.ok(text.includes(`\`uws-pack\` ${version} `), "the page names their version");
+    t.ok(
+      text.includes(`\`uws-pack\` ${version} `),
+      "docs/dependencies.md names the version of the binaries",
+    );
   },
 );
 
 t.test(
-  "the page, the Dockerfile and the start error name the same release for Node 24",
+  "docs/dependencies.md, the Dockerfile and the start error name the same release for Node 24",
   async (t) => {
     const text = section(PAGE, "## Node 24");
     const dockerfile = readFileSync(new URL("Dockerfile", ROOT), "utf8");
@@ -91,7 +94,7 @@ t.test(
   },
 );
 
-t.test("the image contains every script that its build needs", async (t) => {
+t.test("the Docker image contains every script that its build needs", async (t) => {
   const files = ["Dockerfile", ".dockerignore"] as const;
   const [image, includedInContext] = files.map((file) =>
     readFileSync(new URL(file, ROOT), "utf8").split("\n"),

@@ -54,7 +54,7 @@ t.test("docs/http.md describes every call of the API in a section or a table row
   t.match(missing, "`/message/event`", "the page lists the calls that are not implemented");
 });
 
-t.test("the table of errors in docs/http.md is that of the code", async (t) => {
+t.test("the table of errors in docs/http.md equals the table in the code", async (t) => {
   const sockets = ["not_connected", "unsupported_version", "malformed_frame"];
   const expected: Record<string, string[]> = {};
   for (const [code, status] of Object.entries(HTTP_STATUS)) {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import t from "tap";
 import { startBroker, tempFolder, textPayload } from "../support/broker.ts";
 
-t.test("a copy of a stopped broker's data folder is a backup", async (t) => {
+t.test("a copy of a stopped broker's data folder can be used as a backup", async (t) => {
   const broker = await startBroker(t);
   await broker.call("/channel", {
     channel_id: "lobby",

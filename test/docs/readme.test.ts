@@ -103,7 +103,7 @@ async function checkStream(
 ): Promise<void> {
   const lines = (await tour.backend.run(tour.block)).split("\n");
   const [first = "", , , read = ""] = lines;
-  t.ok(README.includes(first), "the first line is in the README");
+  t.ok(README.includes(first), "the README shows the first line of the output");
   t.match(JSON.parse(read), { text: "It is a quarter past." });
   t.match(lines.at(-1), /"closed"/);
   await tour.alice.untilShown(/^bob ___TextMessageContent a quarter past\.$/m);
@@ -119,7 +119,7 @@ t.test("the README describes every dependency", async (t) => {
       t.ok(text.includes(`[\`${name}\`]`), `the README describes ${name}`);
 });
 
-t.test("the defaults in the README are those of config/default.json", async (t) => {
+t.test("the defaults in the README equal the defaults in config/default.json", async (t) => {
   const defaults = JSON.parse(readPage("config/default.json"));
   const rows = namedRows(section(README, "## Configuration"));
   const shownDefault = (name: string) => rows.get(name)?.[0];

@@ -121,7 +121,7 @@ t.test("an older snapshot is not pushed to a client that has more of the stream"
   t.same(contents(alice), ["e"]);
 });
 
-t.test("no more events of a stream are pushed after the store has lost the stream", async (t) => {
+t.test("events of a stream are no longer pushed after the store has lost the stream", async (t) => {
   const alice = joiner();
   const backlog = added(alice);
   backlog.recordSnapshot(snapshotOf(1));

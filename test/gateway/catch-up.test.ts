@@ -321,7 +321,7 @@ t.test(
 );
 
 t.test(
-  "a session ends up with the membership in the store and each message once, in whatever order changes are notified",
+  "a session ends up with the membership in the store and each message once, whatever the order of the notifications",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

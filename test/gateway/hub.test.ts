@@ -158,7 +158,7 @@ t.test("a session is not pushed unstored messages from before its CONNACK", asyn
   t.same(alice.connection.messageNos, since);
 });
 
-t.test("a client whose session is ended receives the reason and is disconnected", async (t) => {
+t.test("a client is sent the reason and disconnected when its session is ended", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice"]);
   const [first, second] = sessions;
   const end = (uid: string, reason: "kicked" | "replaced"): void =>

@@ -190,7 +190,7 @@ function watchLeaks(
 for (const { change, changes } of CHANGES)
   for (const isNamed of [true, false])
     t.test(
-      `a user who ${change} at any moment of joining ends up with the right membership (${isNamed ? "resumed" : "not resumed"})`,
+      `a user who ${change} at any moment of joining ends up with the right membership (group ${isNamed ? "resumed" : "not resumed"})`,
       async (t) => {
         const isMember = !changes[0];
         for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
@@ -296,7 +296,7 @@ t.test(
 );
 
 t.test(
-  "a session has the membership in the store after joining, in whatever order changes were notified",
+  "a session has the membership in the store after joining, whatever the order of the notifications",
   async (t) => {
     for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
       const random = seeded(seed);

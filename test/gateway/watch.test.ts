@@ -45,7 +45,7 @@ const pushes = ({ connection }: Joiner): number =>
   connection.seen.filter(({ kind }) => kind === "presence").length;
 
 t.test(
-  "a watcher ends up with the presence of all watched users, in whatever order things happen",
+  "a watcher ends up with the presence of all watched users, whatever the order of changes and requests",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);

@@ -4,7 +4,7 @@ import { crc32, crc32ByTable } from "../../src/lib/crc32.ts";
 import { t } from "../support/suite.ts";
 
 t.test(
-  "both implementations return the known checksum, and equal checksums of all other data",
+  "both implementations of CRC-32 return the known check value, and equal checksums for other data",
   async (t) => {
     const check = Buffer.from("123456789");
     t.equal(crc32ByTable(check), 0xcbf43926);

@@ -43,14 +43,14 @@ t.test("an item larger than the requested size stays at the front", async (t) =>
 });
 
 t.test(
-  "small items are returned out of turn, up to the work that their keys may do in a turn",
+  "`takeSmall` returns small items out of turn, until each key has used its work for the turn",
   async (t) => {
     const q = queue();
     q.push("attacker", item("large", 5000));
     q.push("good", item("g0", 1));
     for (let at = 0; at < 4; at++) q.push("busy", item(`b${at}`, 200));
     const names = q.takeSmall(1000).map(({ name }) => name);
-    t.same(names, ["g0", "b0", "b1"], "a key may do 500 of work in a turn");
+    t.same(names, ["g0", "b0", "b1"], "each key may use 500 units of work in a turn");
     t.same(q.takeSmall(1000), []);
     t.equal(q.take()?.name, "b2", "a later turn continues with the next item");
     q.push("other", item("o0", 300));
@@ -65,15 +65,18 @@ t.test(
   },
 );
 
-t.test("a single key fills at most half of the queue, and others can still queue", async (t) => {
-  const q = queue(100);
-  let count = 0;
-  for (; !q.isFull("attacker"); count++) q.push("attacker", item("a", 1));
-  t.equal(count, 50);
-  t.notOk(q.isFull("good"));
-  while (q.take() !== undefined);
-  t.notOk(q.isFull("attacker"), "an empty queue accepts items again");
-});
+t.test(
+  "a single key fills at most half of the queue, and other keys can still add items",
+  async (t) => {
+    const q = queue(100);
+    let count = 0;
+    for (; !q.isFull("attacker"); count++) q.push("attacker", item("a", 1));
+    t.equal(count, 50);
+    t.notOk(q.isFull("good"));
+    while (q.take() !== undefined);
+    t.notOk(q.isFull("attacker"), "an empty queue accepts items again");
+  },
+);
 
 t.test("keys get the same share of the work, even if their items differ in size", async (t) => {
   const q = queue();
@@ -96,17 +99,23 @@ const SHARES = [
   ["large", 3000],
 ] as const;
 
-t.test("the cost of a take does not grow with the number of items that wait", async (t) => {
+t.test("the cost of `take` does not grow with the number of waiting items", async (t) => {
   const few = fastestMs(() => filledQueue(["a"], 2001, 1), 2000);
   const many = fastestMs(() => filledQueue(["a"], 99_000, 1), 2000);
-  t.ok(many <= 5 * few, `2000 takes from 99000 items: ${many} ms, from 2001 items: ${few} ms`);
+  t.ok(
+    many <= 5 * few,
+    `2,000 calls of \`take\` take ${many} ms with 99,000 items and ${few} ms with 2,001 items`,
+  );
 });
 
-t.test("the cost of a take does not grow with the size of the items", async (t) => {
+t.test("the cost of `take` does not grow with the size of the items", async (t) => {
   const keys = Array.from({ length: 200 }, (_, at) => `k${at}`);
   const small = fastestMs(() => filledQueue(keys, 2, 600), 200);
   const large = fastestMs(() => filledQueue(keys, 2, 190_000), 200);
-  t.ok(large <= 5 * small, `items of size 190000: ${large} ms, of size 600: ${small} ms`);
+  t.ok(
+    large <= 5 * small,
+    `200 calls of \`take\` take ${large} ms with items of size 190,000 and ${small} ms with items of size 600`,
+  );
 });
 
 /** Creates a queue with `count` items of each key. */

@@ -11,13 +11,13 @@ t.test("every added pair is found", async (t) => {
   t.equal(missing, 0);
 });
 
-t.test("less than 1 percent of other pairs is found", async (t) => {
+t.test("fewer than 1 percent of the pairs that were not added are found", async (t) => {
   const filter = new PairFilter();
   for (let i = 0; i < 200_000; i++) filter.add(`user-${i % 100}`, `no-${i}`);
   let falsePositives = 0;
   for (let i = 0; i < 20_000; i++)
     if (filter.mayHave(`user-${i % 100}`, `other-${i}`)) falsePositives++;
-  t.ok(falsePositives < 200, `${falsePositives} of 20000 pairs are false positives`);
+  t.ok(falsePositives < 200, `${falsePositives} of 20,000 pairs that were not added are found`);
 });
 
 t.test("a pair is distinct from another pair with the same concatenation", async (t) => {

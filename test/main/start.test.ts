@@ -119,19 +119,19 @@ t.test(
       t.equal(exit.code, 1);
       t.match(exit.stderr, /^jindou: [^\n]+[.!?]\n$/, "standard error has one sentence");
       t.match(exit.stderr, setting, "the sentence names the setting");
-      t.notMatch(exit.stdout, /"stack"|caused by/, "the log has no stack");
+      t.notMatch(exit.stdout, /"stack"|caused by/, "the log contains no stack trace");
     }
   },
 );
 
-t.test("a start that fails in the store prints the error of the system", async (t) => {
+t.test("a start that fails in the store prints the operating system's error", async (t) => {
   const env = await settings(t);
   const segment = join(env.JINDOU_STORE_PATH ?? "", "journal/00000001.log");
   await mkdir(segment, { recursive: true });
   const { code, stdout, stderr } = await spawnJindou(t, [], { env }).exit;
   t.equal(code, 1);
   t.match(stderr, /^jindou: [^\n]*EISDIR[^\n]*\n$/);
-  t.match(stdout, /"stack".*EISDIR/, "the log has the stack of the error");
+  t.match(stdout, /"stack".*EISDIR/, "the log contains the stack trace of the error");
 });
 
 t.test(

@@ -59,7 +59,7 @@ t.test("a record that Redis has lost is not created again", async (t) => {
   t.throws(() => lease.fenceOf("jd:{c1}:head:2:g"), { code: "unavailable" });
 });
 
-t.test("if several facts replace the value of a key, the last one is written", async (t) => {
+t.test("the last of several facts that replace the value of a key is written", async (t) => {
   const { link, client } = await start(t);
   const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
   const facts = [
@@ -73,7 +73,7 @@ t.test("if several facts replace the value of a key, the last one is written", a
   t.same(await target.differing(facts), []);
 });
 
-t.test("a write after the fence changes nothing in Redis", async (t) => {
+t.test("a write after the time limit of its fence changes nothing in Redis", async (t) => {
   const { link, client } = await start(t);
   const headFact = fact("HSET", link.keys.channel("head", "2:g"), ["@alice", "7"]);
   const write = async (leftMs: number) => {

@@ -63,31 +63,34 @@ function kindsOf(checker: HistoryChecker, ...runs: ObservedRange[]): ProblemKind
   return checker.problems.map(({ kind }) => kind);
 }
 
-t.test("a correct history has no problem when read at once, in pieces or live", (t) => {
-  const all = [1, 2, 3, 4, 5].map((no) => shown(no));
-  t.same(kindsOf(checkerOfFive(), fullRange(...all)), []);
-  const first: ObservedRange = { ...fullRange(...all.slice(0, 2)), throughSeq: 2 };
-  const rest: ObservedRange = { ...fullRange(...all.slice(2)), afterSeq: 2 };
-  t.same(kindsOf(checkerOfFive(), first, rest), []);
-  const live = all.map((message) => liveRange(message, ACKED_MS));
-  t.same(kindsOf(checkerOfFive(), ...live), []);
-  t.equal(checkerOfFive().acknowledgedCount, 5);
-  t.end();
-});
+t.test(
+  "no problem is reported for a correct history that is read at once, in pieces or live",
+  (t) => {
+    const all = [1, 2, 3, 4, 5].map((no) => shown(no));
+    t.same(kindsOf(checkerOfFive(), fullRange(...all)), []);
+    const first: ObservedRange = { ...fullRange(...all.slice(0, 2)), throughSeq: 2 };
+    const rest: ObservedRange = { ...fullRange(...all.slice(2)), afterSeq: 2 };
+    t.same(kindsOf(checkerOfFive(), first, rest), []);
+    const live = all.map((message) => liveRange(message, ACKED_MS));
+    t.same(kindsOf(checkerOfFive(), ...live), []);
+    t.equal(checkerOfFive().acknowledgedCount, 5);
+    t.end();
+  },
+);
 
-t.test("an acknowledged message that is missing inside a range is lost", (t) => {
+t.test("an acknowledged message that is missing inside a range is reported as lost", (t) => {
   const run = fullRange(shown(1), shown(2), shown(4), shown(5));
   t.same(kindsOf(checkerOfFive(), run), ["lost"]);
   t.end();
 });
 
-t.test("acknowledged messages after the end of the history are lost", (t) => {
+t.test("acknowledged messages after the end of the history are reported as lost", (t) => {
   const run = { ...fullRange(shown(1), shown(2), shown(3)), throughSeq: 3 };
   t.same(kindsOf(checkerOfFive(), run), ["lost", "lost"]);
   t.end();
 });
 
-t.test("a seq that was not acknowledged and shows no message is a gap", (t) => {
+t.test("a seq that was not acknowledged and shows no message is reported as a gap", (t) => {
   const checker = checkerOfFive();
   const late = sending(7);
   checker.recordSend(late, SENT_MS);
@@ -97,7 +100,7 @@ t.test("a seq that was not acknowledged and shows no message is a gap", (t) => {
   t.end();
 });
 
-t.test("a live message that skips an acknowledged message is a gap", (t) => {
+t.test("a live message that skips an acknowledged message is reported as a gap", (t) => {
   const checker = checkerOfFive();
   const reader = new Reader("bob", KEY, 3);
   checker.checkRange(reader, liveRange(shown(5), ACKED_MS));
@@ -108,7 +111,7 @@ t.test("a live message that skips an acknowledged message is a gap", (t) => {
   t.end();
 });
 
-t.test("a message shown twice is a repeat", (t) => {
+t.test("a message that is shown twice is reported as a repeat", (t) => {
   const twice = [shown(1), shown(2), shown(2), shown(3), shown(4), shown(5)];
   t.same(kindsOf(checkerOfFive(), fullRange(...twice)), ["repeat"]);
   const all = fullRange(...[1, 2, 3, 4, 5].map((no) => shown(no)));
@@ -117,7 +120,7 @@ t.test("a message shown twice is a repeat", (t) => {
   t.end();
 });
 
-t.test("a message that is shown after a later message is a reorder", (t) => {
+t.test("a message that is shown after a later message is reported as a reorder", (t) => {
   const swapped = [shown(1), shown(3), shown(2), shown(4), shown(5)];
   t.same(kindsOf(checkerOfFive(), fullRange(...swapped)), ["reorder"]);
   const live = [1, 2, 4, 3, 5].map((no) => liveRange(shown(no), ACKED_MS));
@@ -125,7 +128,7 @@ t.test("a message that is shown after a later message is a reorder", (t) => {
   t.end();
 });
 
-t.test("a lower message id at a higher seq is a reorder", (t) => {
+t.test("a lower message id at a higher seq is reported as a reorder", (t) => {
   const checker = new HistoryChecker();
   const ids = [20, 10];
   const messages = ids.map((messageId, i) => {
@@ -139,25 +142,28 @@ t.test("a lower message id at a higher seq is a reorder", (t) => {
   t.end();
 });
 
-t.test("an acknowledgement of a retry that differs from the first one is a change", (t) => {
-  for (const ack of [
-    { ...ackOf(2), messageSeq: 9 },
-    { ...ackOf(2), messageId: 9 },
-  ]) {
-    const checker = checkerOfFive();
-    checker.recordAcknowledgement(sending(2), ack, ACKED_MS);
-    t.same(
-      checker.problems.map(({ kind }) => kind),
-      ["changed"],
-    );
-  }
-  const same = checkerOfFive();
-  same.recordAcknowledgement(sending(2), ackOf(2), ACKED_MS);
-  t.same(same.problems, []);
-  t.end();
-});
+t.test(
+  "an acknowledgement of a retry that differs from the first acknowledgement is reported as changed",
+  (t) => {
+    for (const ack of [
+      { ...ackOf(2), messageSeq: 9 },
+      { ...ackOf(2), messageId: 9 },
+    ]) {
+      const checker = checkerOfFive();
+      checker.recordAcknowledgement(sending(2), ack, ACKED_MS);
+      t.same(
+        checker.problems.map(({ kind }) => kind),
+        ["changed"],
+      );
+    }
+    const same = checkerOfFive();
+    same.recordAcknowledgement(sending(2), ackOf(2), ACKED_MS);
+    t.same(same.problems, []);
+    t.end();
+  },
+);
 
-t.test("a seq that is acknowledged for two messages is a repeat", (t) => {
+t.test("a seq that is acknowledged for two messages is reported as a repeat", (t) => {
   const checker = checkerOfFive();
   checker.recordSend(sending(6), SENT_MS);
   checker.recordAcknowledgement(sending(6), ackOf(5), ACKED_MS);
@@ -168,7 +174,7 @@ t.test("a seq that is acknowledged for two messages is a repeat", (t) => {
   t.end();
 });
 
-t.test("a message with another text or id than was acknowledged is a change", (t) => {
+t.test("a message with another text or id than was acknowledged is reported as changed", (t) => {
   const rest = [shown(1), shown(2), shown(4), shown(5)];
   for (const changes of [{ text: "other" }, { messageId: 102.5 }]) {
     const messages = [...rest, shown(3, changes)];
@@ -178,7 +184,7 @@ t.test("a message with another text or id than was acknowledged is a change", (t
   t.end();
 });
 
-t.test("a message that is shown at a second seq is a duplicate", (t) => {
+t.test("a message that is shown at a second seq is reported as a duplicate", (t) => {
   const messages = [1, 2, 3, 4, 5].map((no) => shown(no));
   const copy = shown(2, ackOf(6));
   const run = { ...fullRange(...messages, copy), throughSeq: 6 };
@@ -186,28 +192,31 @@ t.test("a message that is shown at a second seq is a duplicate", (t) => {
   t.end();
 });
 
-t.test("a message that nobody sent is unknown", (t) => {
+t.test("a message that nobody sent is reported as unknown", (t) => {
   const messages = [1, 2, 3, 4, 5, 6].map((no) => shown(no));
   const run = { ...fullRange(...messages), throughSeq: 6 };
   t.ok(kindsOf(checkerOfFive(), run).includes("unknown"));
   t.end();
 });
 
-t.test("a message may be missing once it can have expired, and must be missing later", (t) => {
-  const checker = () => checkerOfFive({ expireS: 1 });
-  const without = fullRange(shown(1), shown(2), shown(4), shown(5));
-  t.same(kindsOf(checker(), { ...without, readEndedAtMs: SENT_MS + 999 }), ["lost"]);
-  t.same(kindsOf(checker(), { ...without, readEndedAtMs: SENT_MS + 1000 }), []);
-  const all = fullRange(...[1, 2, 3, 4, 5].map((no) => shown(no)));
-  const readEndedAtMs = ACKED_MS + 5000;
-  const early = { ...all, readEndedAtMs, readStartedAtMs: ACKED_MS + 999 };
-  t.same(kindsOf(checker(), early), []);
-  const late = { ...all, readEndedAtMs, readStartedAtMs: ACKED_MS + 1000 };
-  t.same(kindsOf(checker(), late), ["expired"]);
-  t.end();
-});
+t.test(
+  "a missing message is not reported if it may have expired, and an expired message that is still shown is reported",
+  (t) => {
+    const checker = () => checkerOfFive({ expireS: 1 });
+    const without = fullRange(shown(1), shown(2), shown(4), shown(5));
+    t.same(kindsOf(checker(), { ...without, readEndedAtMs: SENT_MS + 999 }), ["lost"]);
+    t.same(kindsOf(checker(), { ...without, readEndedAtMs: SENT_MS + 1000 }), []);
+    const all = fullRange(...[1, 2, 3, 4, 5].map((no) => shown(no)));
+    const readEndedAtMs = ACKED_MS + 5000;
+    const early = { ...all, readEndedAtMs, readStartedAtMs: ACKED_MS + 999 };
+    t.same(kindsOf(checker(), early), []);
+    const late = { ...all, readEndedAtMs, readStartedAtMs: ACKED_MS + 1000 };
+    t.same(kindsOf(checker(), late), ["expired"]);
+    t.end();
+  },
+);
 
-t.test("a message with noPersist is pushed once and is not in the history", (t) => {
+t.test("a message with noPersist is reported if it is pushed twice or is in the history", (t) => {
   const checker = new HistoryChecker();
   const unstoredMessage = sending(1, { noPersist: true });
   checker.recordSend(unstoredMessage, SENT_MS);

@@ -189,7 +189,7 @@ t.test("a paused client receives no push until it resumes", async (t) => {
   t.match(await bob.closed, { code: 1000 });
 });
 
-t.test("a frame that no server sends ends the connection", async (t) => {
+t.test("a frame that cannot be decoded ends the connection with an error", async (t) => {
   const port = await startServer(t, (_operation, { socket }) => socket.send("hello"));
   await t.rejects(connectNative(t, { port, uid: "bob" }), {
     code: "bad_server_frame",

@@ -148,40 +148,46 @@ t.test("a reply with an older state than the events is ignored", async (t) => {
   t.match(view, { text: "a", nextIndex: 2, snapshots: 0, problems: [] });
 });
 
-t.test("a pushed snapshot may go back, and the events after it follow", async (t) => {
-  const view = viewAfter(
-    reply({}),
-    push({ nextIndex: 3, text: "Hé" }),
-    chunk(3, 2, "😀"),
-    chunk(4, 4, "!"),
-  );
-  t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, problems: [] });
-});
+t.test(
+  "a pushed snapshot may be older than the view, and later events continue from the snapshot",
+  async (t) => {
+    const view = viewAfter(
+      reply({}),
+      push({ nextIndex: 3, text: "Hé" }),
+      chunk(3, 2, "😀"),
+      chunk(4, 4, "!"),
+    );
+    t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, problems: [] });
+  },
+);
 
-t.test("every frame that breaks a promise of the server is a problem", async (t) => {
-  const broken = {
-    "a gap": [start, chunk(2, 0, "a")],
-    "the middle of an unknown stream": [chunk(7, 20, "a")],
-    "a wrong text offset": [start, chunk(1, 3, "a")],
-    "a snapshot with a different text": [start, chunk(1, 0, "a"), push({ text: "b" })],
-    "a pushed snapshot that misses events": [
-      push({}),
-      push({ nextIndex: 3, text: "H" }),
-      chunk(4, 4, "a"),
-    ],
-    "content after the end": [push({ state: "cancelled" }), chunk(4, 4, "a")],
-    "an End event with the state active": [
-      start,
-      event(STREAM_END, "", { index: 1, textOffset: 0 }),
-    ],
-    "a content event with the state closed": [
-      start,
-      event(STREAM_CONTENT, "", { index: 1, textOffset: 0, state: "closed" }),
-    ],
-  };
-  for (const [what, frames] of Object.entries(broken))
-    t.not(viewAfter(...frames).problems.length, 0, what);
-});
+t.test(
+  "every frame that violates a guarantee of the protocol is reported as a problem",
+  async (t) => {
+    const broken = {
+      "a gap": [start, chunk(2, 0, "a")],
+      "the middle of an unknown stream": [chunk(7, 20, "a")],
+      "a wrong text offset": [start, chunk(1, 3, "a")],
+      "a snapshot with a different text": [start, chunk(1, 0, "a"), push({ text: "b" })],
+      "a pushed snapshot that misses events": [
+        push({}),
+        push({ nextIndex: 3, text: "H" }),
+        chunk(4, 4, "a"),
+      ],
+      "content after the end": [push({ state: "cancelled" }), chunk(4, 4, "a")],
+      "an End event with the state active": [
+        start,
+        event(STREAM_END, "", { index: 1, textOffset: 0 }),
+      ],
+      "a content event with the state closed": [
+        start,
+        event(STREAM_CONTENT, "", { index: 1, textOffset: 0, state: "closed" }),
+      ],
+    };
+    for (const [what, frames] of Object.entries(broken))
+      t.not(viewAfter(...frames).problems.length, 0, what);
+  },
+);
 
 t.test("an event that belongs to no stream creates no view", async (t) => {
   const views = new StreamViews();

@@ -326,18 +326,21 @@ t.test("frames of one turn are sent in one write", async (t) => {
   t.equal(relay.records() - before, 2, "replies within a handler");
 });
 
-t.test("frames that an ended connection publishes still reach the others", async (t) => {
-  const { seen, endpoint } = socketEndpoint();
-  const { port } = await startListener(t, { sockets: endpoint });
-  await openClient(t, port);
-  const other = await openClient(t, port);
-  const { connection: sender } = await connectionAt(seen, 0);
-  const { connection } = await connectionAt(seen, 1);
-  sender.subscribe("room");
-  connection.subscribe("room");
-  sender.publish("room", "before");
-  sender.end(4001, "too slow");
-  sender.publish("room", "after");
-  await until(() => other.texts.length === 2);
-  t.strictSame(other.texts, ["before", "after"]);
-});
+t.test(
+  "frames that a connection publishes before and after its end reach the other subscribers",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint();
+    const { port } = await startListener(t, { sockets: endpoint });
+    await openClient(t, port);
+    const other = await openClient(t, port);
+    const { connection: sender } = await connectionAt(seen, 0);
+    const { connection } = await connectionAt(seen, 1);
+    sender.subscribe("room");
+    connection.subscribe("room");
+    sender.publish("room", "before");
+    sender.end(4001, "too slow");
+    sender.publish("room", "after");
+    await until(() => other.texts.length === 2);
+    t.strictSame(other.texts, ["before", "after"]);
+  },
+);

@@ -74,7 +74,7 @@ t.test(
   },
 );
 
-t.test("an unknown path is answered 404 for every method", async (t) => {
+t.test("an unknown path is answered with 404 for every method", async (t) => {
   const { call } = await serve(t, [get("/a", () => text("a"))]);
   for (const method of ["GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
     t.match(await call("/b/c", { method }), {

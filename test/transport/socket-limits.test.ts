@@ -71,9 +71,9 @@ async function ask(t: Test, port: number, pieces: readonly string[]): Promise<st
 const ok = () => text("ok");
 
 for (const [name, status, pieces] of [
-  ["in one piece", 401, [`${head("POST /now", "wrong")}{}`]],
-  ["in two pieces", 401, [head("POST /now", "wrong"), "{}"]],
-  ["with an asynchronous verdict", 401, [head("POST /later", "wrong"), "{}"]],
+  ["sent in one piece", 401, [`${head("POST /now", "wrong")}{}`]],
+  ["sent in two pieces", 401, [head("POST /now", "wrong"), "{}"]],
+  ["after an asynchronous credential check", 401, [head("POST /later", "wrong"), "{}"]],
   ["answered with 204", 204, [`${head("POST /now", "wrong", 0)}`]],
   ["with HEAD", 405, ["HEAD /now HTTP/1.1\r\nhost: x\r\n\r\n"]],
   ["to an unknown path", 404, [`${head("POST /none", "wrong")}{}`]],
@@ -156,10 +156,12 @@ t.test("a body is limited by the lower of the limits of its route and its endpoi
   t.equal(await ask(t, port, sized("/large", 1001)), "413");
 });
 
-t.test("replies after an asynchronous verdict are written corked", async (t) => {
-  const url = (file: string) =>
-    JSON.stringify(new URL(`../../dist/transport/${file}.js`, import.meta.url).href);
-  const source = `
+t.test(
+  "a reply after an asynchronous credential check is written in one corked write",
+  async (t) => {
+    const url = (file: string) =>
+      JSON.stringify(new URL(`../../dist/transport/${file}.js`, import.meta.url).href);
+    const source = `
     import { once } from "node:events";
     import { connect } from "node:net";
     import { createListener } from ${url("listener")};
@@ -182,14 +184,15 @@ t.test("replies after an asynchronous verdict are written corked", async (t) => 
     client.destroy();
     listener.close();
   `;
-  const args = ["--input-type=module", "--eval", source];
-  const child = spawn(...tieToParent(process.execPath, args));
-  const outputs = Promise.all([readAll(child.stdout), readAll(child.stderr)]);
-  await once(child, "close");
-  const [stdout, stderr] = await outputs;
-  t.match(stdout, /^HTTP\/1.1 200 OK/);
-  t.equal(stderr, "", "the library warns about uncorked writes");
-});
+    const args = ["--input-type=module", "--eval", source];
+    const child = spawn(...tieToParent(process.execPath, args));
+    const outputs = Promise.all([readAll(child.stdout), readAll(child.stderr)]);
+    await once(child, "close");
+    const [stdout, stderr] = await outputs;
+    t.match(stdout, /^HTTP\/1.1 200 OK/);
+    t.equal(stderr, "", "the library warns about uncorked writes");
+  },
+);
 
 t.test(
   "sockets beyond the maximum are closed, and some are left free for the other listener",

@@ -171,7 +171,7 @@ t.test("invalid UTF-8 in an id is answered with a parse error", async (t) => {
 });
 
 t.test(
-  "lone surrogates are refused in ids and labels, and repeated in a request's id",
+  "lone surrogates are refused in channel ids and labels, and accepted in the id of a request",
   async (t) => {
     const codec = connected();
     const send = (params: object) => codeOf(read(codec, { id: "1", method: "send", params }));

@@ -27,7 +27,7 @@ const examples = [...page.matchAll(/```frame\n(.+)\n([0-9a-f]+)\n```/g)].map(
   ([, text = "", hex = ""]) => ({ text, array: arrayOf(text), hex }),
 );
 
-t.test("the page has an example of each kind of frame", async (t) => {
+t.test("docs/protocol/native.md has an example of each kind of frame", async (t) => {
   const ops = [CLIENT_OPS, REPLY_OPS, PUSH_OPS].flatMap(Object.values);
   t.same(new Set(examples.map(({ array }) => array[0])), new Set(ops));
   t.equal(page.match(/```frame/g)?.length, examples.length, "every example has the expected form");
@@ -87,7 +87,7 @@ t.test("every frame of the sample sessions decodes", async (t) => {
 });
 
 t.test(
-  "a viewer that follows the page's rules gets the right text from the sample stream",
+  "a viewer that follows the rules in docs/protocol/native.md gets the right text from the sample stream",
   async (t) => {
     const views = new StreamViews();
     const lines = page.split("```session")[2]?.split("```")[0] ?? "";
@@ -100,7 +100,7 @@ t.test(
   },
 );
 
-t.test("the page has a section for each frame, with its number", async (t) => {
+t.test("docs/protocol/native.md has a section for each frame, with its number", async (t) => {
   const sections = [...page.matchAll(/^### (\d+) ([A-Z]+)/gm)].map(
     ([, op, name = ""]) => `${op} ${name.toLowerCase()}`,
   );
@@ -110,7 +110,7 @@ t.test("the page has a section for each frame, with its number", async (t) => {
   t.same(sections, frames.sort(byNumber));
 });
 
-t.test("the page lists all error codes and whether a retry may help", async (t) => {
+t.test("docs/protocol/native.md lists all error codes and whether a retry may help", async (t) => {
   const rows = rowsOf("Error codes").map(([code, retry]) => [code, retry]);
   const codes = Object.entries(ERRORS).map(([code, { retry }]) => [
     `\`${wireCodeOf(code as keyof typeof ERRORS)}\``,
@@ -119,7 +119,7 @@ t.test("the page lists all error codes and whether a retry may help", async (t) 
   t.same(rows, codes);
 });
 
-t.test("the page lists all close codes", async (t) => {
+t.test("docs/protocol/native.md lists all close codes", async (t) => {
   const rows = rowsOf("Close codes")
     .filter(([code = ""]) => /^\d{4}$/.test(code))
     .map(([code, name]) => `${code} ${name}`);
@@ -129,7 +129,7 @@ t.test("the page lists all close codes", async (t) => {
   t.same(rows, reasons.sort(byNumber));
 });
 
-t.test("the page names the subprotocol", async (t) => {
+t.test("docs/protocol/native.md names the subprotocol", async (t) => {
   t.ok(page.includes(`\`${NATIVE_SUBPROTOCOL}\``));
 });
 

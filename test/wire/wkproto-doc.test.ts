@@ -74,13 +74,16 @@ t.test("every packet of the sample session has the expected fields", async (t) =
   }
 });
 
-t.test("the payload of the sample SEND decrypts to the text on the page", async (t) => {
-  const bytes = packets.find(({ name }) => name === "SEND")?.bytes;
-  const { payload, msgKey } = readSend(bodyOf(bytes), VERSION);
-  const cipher = new PayloadCipher(KEYS.aesKey, KEYS.iv);
-  t.equal(String(cipher.decrypt(payload)), '{"content":"hi","type":1}');
-  t.equal(msgKeyOf(KEYS, `1cm-0001u21${payload}`), msgKey, "the msgKey signs the payload");
-});
+t.test(
+  "the payload of the sample SEND decrypts to the text in docs/protocol/wkproto.md",
+  async (t) => {
+    const bytes = packets.find(({ name }) => name === "SEND")?.bytes;
+    const { payload, msgKey } = readSend(bodyOf(bytes), VERSION);
+    const cipher = new PayloadCipher(KEYS.aesKey, KEYS.iv);
+    t.equal(String(cipher.decrypt(payload)), '{"content":"hi","type":1}');
+    t.equal(msgKeyOf(KEYS, `1cm-0001u21${payload}`), msgKey, "the msgKey signs the payload");
+  },
+);
 
 t.test("encrypting the same RECV again for one connection gives the same bytes", async (t) => {
   const bytes = packets.find(({ name }) => name === "RECV")?.bytes;
@@ -103,7 +106,7 @@ t.test("encrypting the same RECV again for one connection gives the same bytes",
     );
 });
 
-t.test("the page lists all reason codes", async (t) => {
+t.test("docs/protocol/wkproto.md lists all reason codes", async (t) => {
   const [, text = ""] = /## Reason codes\n([^#]+)/.exec(page) ?? [];
   const listed = [...text.matchAll(/^\| (\d+) \|/gm)].map(([, n]) => Number(n));
   const codes = Object.keys(ERRORS) as ErrorCode[]; // the table has no other keys

@@ -19,21 +19,24 @@ import { range, until } from "./topic-nodes.ts";
 
 /** The frames 1 to 4 are published. The node receives the frame at index `first` before the others. */
 for (const first of [0, 1, 2, 3])
-  t.test(`a channel whose first received message is ${first + 1} of 4 has no gap`, async (t) => {
-    const log = new ChannelLog("personal");
-    const fixture = createFixture(t, log);
-    const channels = createChannels(fixture, log);
-    channels.addTopic(subscription("a"));
-    const frames = range(1, 4).map(() => log.message());
-    const rest = [0, 1, 2, 3].filter((at) => at !== first);
-    for (const at of [first, ...rest]) receive(channels, frames[at] ?? Buffer.alloc(0));
-    await waitUntilIdle(fixture);
-    t.same(fixture.seqs(), range(1, 4));
-    receive(channels, log.message());
-    t.equal(fixture.seqs().at(-1), 5);
-  });
+  t.test(
+    `messages 1 to 4 are delivered in order if message ${first + 1} arrives first`,
+    async (t) => {
+      const log = new ChannelLog("personal");
+      const fixture = createFixture(t, log);
+      const channels = createChannels(fixture, log);
+      channels.addTopic(subscription("a"));
+      const frames = range(1, 4).map(() => log.message());
+      const rest = [0, 1, 2, 3].filter((at) => at !== first);
+      for (const at of [first, ...rest]) receive(channels, frames[at] ?? Buffer.alloc(0));
+      await waitUntilIdle(fixture);
+      t.same(fixture.seqs(), range(1, 4));
+      receive(channels, log.message());
+      t.equal(fixture.seqs().at(-1), 5);
+    },
+  );
 
-t.test("messages from before the subscription are not delivered", async (t) => {
+t.test("messages that were sent before the subscription are not delivered", async (t) => {
   let now = 1e6 - 60_000;
   const log = new ChannelLog("personal", () => now);
   const fixture = createFixture(t, log);
@@ -61,28 +64,31 @@ t.test("a channel whose sequencer was evicted repeats no message", async (t) => 
   t.same(fixture.seqs(), [1, 2]);
 });
 
-t.test("a topic that is subscribed again later skips the messages of the meantime", async (t) => {
-  let now = 1e6;
-  const log = new ChannelLog("personal", () => now);
-  const fixture = createFixture(t, log);
-  const channels = createChannels(fixture, log, { now: () => now });
-  const before = subscription("a");
-  channels.addTopic(before);
-  receive(channels, log.message());
-  await waitUntilIdle(fixture);
-  before.isOpen = false;
-  channels.removeTopic(before);
-  for (const _ of range(1, 5)) log.message(); // the node is not subscribed
-  now += 60_000;
-  channels.addTopic(subscription("a", { sinceMs: now }));
-  receive(channels, log.message());
-  await waitUntilIdle(fixture);
-  t.same(fixture.seqs(), [1, 7]);
-});
+t.test(
+  "messages that were sent while a topic was not subscribed are not delivered when it is subscribed again",
+  async (t) => {
+    let now = 1e6;
+    const log = new ChannelLog("personal", () => now);
+    const fixture = createFixture(t, log);
+    const channels = createChannels(fixture, log, { now: () => now });
+    const before = subscription("a");
+    channels.addTopic(before);
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    before.isOpen = false;
+    channels.removeTopic(before);
+    for (const _ of range(1, 5)) log.message(); // the node is not subscribed
+    now += 60_000;
+    channels.addTopic(subscription("a", { sinceMs: now }));
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    t.same(fixture.seqs(), [1, 7]);
+  },
+);
 
 for (const mayReorder of [true, false])
   t.test(
-    `missed messages of a channel without a sequencer are delivered${mayReorder ? " on a Redis Cluster" : ""}`,
+    `missed messages of a channel without a sequencer are delivered on ${mayReorder ? "a Redis Cluster" : "one Redis server"}`,
     async (t) => {
       const log = new ChannelLog("personal");
       const fixture = createFixture(t, log, { mayReorder });
@@ -199,7 +205,7 @@ t.test(
 
 for (const isListed of [true, false])
   t.test(
-    `a channel resumes when both lost topics are restored${isListed ? "" : ", even if no list names it"}`,
+    `a channel resumes when both lost topics are restored${isListed ? "" : ", even if its users' lists of channels with new messages lack it"}`,
     async (t) => {
       const log = new ChannelLog("personal");
       log.isListed = isListed;
@@ -250,33 +256,39 @@ t.test("the sequencer of a channel with a lost topic is not evicted", async (t) 
   t.same(fixture.seqs(), [1, 2, 3]);
 });
 
-t.test("a channel whose first message is published during a loss delivers it", async (t) => {
-  const log = new ChannelLog("personal");
-  const fixture = createFixture(t, log, { mayReorder: false });
-  const channels = createChannels(fixture, log);
-  const a = subscription("a", { isUp: false, lostAtMs: 1e6 });
-  channels.addTopic(a);
-  await Promise.all(channels.restore([a])); // the topic is still lost
-  log.message(); // is lost
-  await restoreTopic(channels, a);
-  t.same(fixture.seqs(), [1]);
-});
+t.test(
+  "the first message of a channel is delivered if it is published while the topic is lost",
+  async (t) => {
+    const log = new ChannelLog("personal");
+    const fixture = createFixture(t, log, { mayReorder: false });
+    const channels = createChannels(fixture, log);
+    const a = subscription("a", { isUp: false, lostAtMs: 1e6 });
+    channels.addTopic(a);
+    await Promise.all(channels.restore([a])); // the topic is still lost
+    log.message(); // is lost
+    await restoreTopic(channels, a);
+    t.same(fixture.seqs(), [1]);
+  },
+);
 
 for (const kind of ["a stream event", "a message that is not stored"] as const)
-  t.test(`a channel first received with ${kind} delivers nothing older`, async (t) => {
-    const log = new ChannelLog("personal");
-    const { fixture, channels } = withOneTopic(t, log);
-    for (const _ of range(1, 3)) log.message(); // the user read them when connecting
-    log.start("s");
-    const frame =
-      kind === "a stream event" ? log.content("s", "x") : log.message({ stored: false });
-    receive(channels, frame);
-    await waitUntilIdle(fixture);
-    t.equal(fixture.delivered.length, 1);
-    receive(channels, log.message());
-    t.same(fixture.seqs().at(-1), 5);
-    log.message(); // is lost
-    receive(channels, log.message());
-    await until(() => fixture.seqs().at(-1) === 7, "the missed message is delivered");
-    t.same(fixture.seqs().slice(-3), [5, 6, 7], "no older message is delivered");
-  });
+  t.test(
+    `messages older than the first publication that the node receives of a channel are not delivered if it is ${kind}`,
+    async (t) => {
+      const log = new ChannelLog("personal");
+      const { fixture, channels } = withOneTopic(t, log);
+      for (const _ of range(1, 3)) log.message(); // the user read them when connecting
+      log.start("s");
+      const frame =
+        kind === "a stream event" ? log.content("s", "x") : log.message({ stored: false });
+      receive(channels, frame);
+      await waitUntilIdle(fixture);
+      t.equal(fixture.delivered.length, 1);
+      receive(channels, log.message());
+      t.same(fixture.seqs().at(-1), 5);
+      log.message(); // is lost
+      receive(channels, log.message());
+      await until(() => fixture.seqs().at(-1) === 7, "the missed message is delivered");
+      t.same(fixture.seqs().slice(-3), [5, 6, 7], "no older message is delivered");
+    },
+  );

@@ -82,28 +82,37 @@ async function raceLogins(nodes: readonly WholeNode[]): Promise<string[]> {
   ];
 }
 
-t.test("one server", async (t) => {
-  const redis = await startRedis(t);
-  const settings = redisSettings(redis.url, LONG_TIMEOUT);
-  await suites(t, "redis", settings);
+t.test(
+  "nodes on one Redis server fulfil the contracts of the cluster and of sessions",
+  async (t) => {
+    const redis = await startRedis(t);
+    const settings = redisSettings(redis.url, LONG_TIMEOUT);
+    await suites(t, "redis", settings);
 
-  t.test("a node that may have missed events enters its lost sessions again", async (t) => {
-    const [a, b] = [await open(t, settings), await open(t, settings)];
-    const uid = randomUUID();
-    await a.cluster.listen(`u:${uid}`);
-    const session = sessionOn(a, uid);
-    await a.directory.login(session);
-    const raw = redis.client();
-    const { keys } = a.link;
-    await raw.del(keys.user("sessions", uid));
-    await raw.del(keys.user("logins", uid));
-    await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
-    await until(async () => (await sessionsOf(b.store, uid)).length === 1);
-    t.same(await sessionsOf(b.store, uid), [session]);
-  });
-});
+    t.test(
+      "a node that may have missed events restores the lost entries of its sessions",
+      async (t) => {
+        const [a, b] = [await open(t, settings), await open(t, settings)];
+        const uid = randomUUID();
+        await a.cluster.listen(`u:${uid}`);
+        const session = sessionOn(a, uid);
+        await a.directory.login(session);
+        const raw = redis.client();
+        const { keys } = a.link;
+        await raw.del(keys.user("sessions", uid));
+        await raw.del(keys.user("logins", uid));
+        await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
+        await until(async () => (await sessionsOf(b.store, uid)).length === 1);
+        t.same(await sessionsOf(b.store, uid), [session]);
+      },
+    );
+  },
+);
 
-t.test("Redis Cluster", async (t) => {
-  const { url } = await startRedisCluster(t);
-  await suites(t, "redis cluster", redisSettings(url, LONG_TIMEOUT));
-});
+t.test(
+  "nodes on a Redis Cluster fulfil the contracts of the cluster and of sessions",
+  async (t) => {
+    const { url } = await startRedisCluster(t);
+    await suites(t, "redis cluster", redisSettings(url, LONG_TIMEOUT));
+  },
+);

@@ -194,23 +194,26 @@ t.test("a session that Redis lost is ended if its token was replaced", async (t)
   t.notOk(await isOnline(a, "u"));
 });
 
-t.test("a session entry is kept for ten minutes and renewed while it is connected", async (t) => {
-  const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
-  const session = sessionOn(a, "u");
-  await a.directory.login(session);
-  const key = sessionsKey(a, "u");
-  const keptMs = async () => {
-    const entry = await entryOf(a, session);
-    return [await raw.pttl(key), Number(entry[EXPIRES]) - Date.now()];
-  };
-  const isKept = async () => (await keptMs()).every((ms) => ms > KEPT_MS / 2 && ms <= KEPT_MS);
-  t.ok(await isKept(), "a login sets the time to ten minutes");
-  await rewrite(a, session, { at: EXPIRES, value: `${Date.now() + 60_000}` });
-  await raw.pexpire(key, 60_000);
-  t.notOk(await isKept(), "the test has shortened the time");
-  await until(isKept);
-  t.same(await sessionsOf(a.store, "u"), [session]);
-});
+t.test(
+  "a session entry is kept for ten minutes and renewed while the session is connected",
+  async (t) => {
+    const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
+    const session = sessionOn(a, "u");
+    await a.directory.login(session);
+    const key = sessionsKey(a, "u");
+    const keptMs = async () => {
+      const entry = await entryOf(a, session);
+      return [await raw.pttl(key), Number(entry[EXPIRES]) - Date.now()];
+    };
+    const isKept = async () => (await keptMs()).every((ms) => ms > KEPT_MS / 2 && ms <= KEPT_MS);
+    t.ok(await isKept(), "a login sets the time to ten minutes");
+    await rewrite(a, session, { at: EXPIRES, value: `${Date.now() + 60_000}` });
+    await raw.pexpire(key, 60_000);
+    t.notOk(await isKept(), "the test has shortened the time");
+    await until(isKept);
+    t.same(await sessionsOf(a.store, "u"), [session]);
+  },
+);
 
 t.test("sessions of a node that has just joined count as online", async (t) => {
   const prefix = `t${randomUUID().slice(0, 8)}`;
@@ -227,39 +230,45 @@ t.test("sessions of a node that has just joined count as online", async (t) => {
   t.equal(await liveNodes(a), await liveNodes(b));
 });
 
-t.test("a session that Redis lost is entered again, and watchers are notified", async (t) => {
-  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
-  const session = sessionOn(a, "u");
-  await a.directory.login(session);
-  await b.cluster.listen("p:u");
-  await loseSessions(a, "u");
-  a.topics.resubscribed(["u"]);
-  await until(() => isOnline(b, "u"));
-  t.same(await sessionsOf(b.store, "u"), [session]);
-  await until(() => b.events.length > 0);
-  t.same(b.events, [{ kind: "presence", uid: "u" }]);
-  t.same(endedSessions(a), []);
-});
+t.test(
+  "the entry of a session that Redis lost is restored, and watchers are notified",
+  async (t) => {
+    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+    const session = sessionOn(a, "u");
+    await a.directory.login(session);
+    await b.cluster.listen("p:u");
+    await loseSessions(a, "u");
+    a.topics.resubscribed(["u"]);
+    await until(() => isOnline(b, "u"));
+    t.same(await sessionsOf(b.store, "u"), [session]);
+    await until(() => b.events.length > 0);
+    t.same(b.events, [{ kind: "presence", uid: "u" }]);
+    t.same(endedSessions(a), []);
+  },
+);
 
-t.test("a session that missed its end is ended if another session replaced it", async (t) => {
-  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
-  const main = sessionOn(a, "u1");
-  const phone = sessionOn(a, "u2", { deviceId: "d" });
-  for (const session of [main, phone]) await a.directory.login(session);
-  const later = sessionOn(b, "u1");
-  await b.directory.login(later); // node a does not receive this, because it has not subscribed
-  await b.directory.login(sessionOn(b, "u2", { deviceId: "d" }));
-  a.topics.resubscribed(["u1", "u2"]);
-  await until(() => endedSessions(a).length === 2);
-  t.same(
-    new Set(endedSessions(a)),
-    new Set([`${main.sessionId} kicked`, `${phone.sessionId} replaced`]),
-  );
-  t.same(await sessionsOf(a.store, "u1"), [later]);
-  a.topics.resubscribed(["u1", "u2"]);
-  await a.directory.login(sessionOn(a, "u3"));
-  t.equal(endedSessions(a).length, 2, "the sessions are ended only once");
-});
+t.test(
+  "a session whose end event was missed is ended if another session replaced it",
+  async (t) => {
+    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+    const main = sessionOn(a, "u1");
+    const phone = sessionOn(a, "u2", { deviceId: "d" });
+    for (const session of [main, phone]) await a.directory.login(session);
+    const later = sessionOn(b, "u1");
+    await b.directory.login(later); // node a does not receive this, because it has not subscribed
+    await b.directory.login(sessionOn(b, "u2", { deviceId: "d" }));
+    a.topics.resubscribed(["u1", "u2"]);
+    await until(() => endedSessions(a).length === 2);
+    t.same(
+      new Set(endedSessions(a)),
+      new Set([`${main.sessionId} kicked`, `${phone.sessionId} replaced`]),
+    );
+    t.same(await sessionsOf(a.store, "u1"), [later]);
+    a.topics.resubscribed(["u1", "u2"]);
+    await a.directory.login(sessionOn(a, "u3"));
+    t.equal(endedSessions(a).length, 2, "the sessions are ended only once");
+  },
+);
 
 t.test("a node that missed the end of a session can read the reason", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
@@ -310,7 +319,7 @@ t.test("a user's main logins are remembered for thirty days", async (t) => {
   t.equal(await raw.exists(key("v")), 0, "secondary logins are not remembered");
 });
 
-t.test("the later of two main sessions that Redis lost is entered again", async (t) => {
+t.test("the entry of the later of two main sessions that Redis lost is restored", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   await b.cluster.listen("u:u");
   const old = sessionOn(a, "u");
@@ -372,7 +381,7 @@ t.test("a node that missed the end of a session ends it at the next check", asyn
   t.same(await sessionsOf(b.store, "u"), [kept]);
 });
 
-t.test("a changed credential ends the user's sessions with the old token", async (t) => {
+t.test("the notification of a new token ends the user's sessions with the old token", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   for (const uid of ["u", "v"]) await a.cluster.listen(`u:${uid}`);
   const [first, second] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
@@ -392,33 +401,39 @@ t.test("a changed credential ends the user's sessions with the old token", async
   t.ok(await isOnline(b, "v"));
 });
 
-t.test("a node that cannot check a changed credential checks it later", async (t) => {
-  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
-  const session = sessionOn(a, "u");
-  await a.directory.login(session);
-  await a.cluster.listen("u:u");
-  await putToken(b, "u", "another");
-  await raw.call("ACL", "SETUSER", "default", "-evalsha"); // like a Redis without free memory, which rejects heartbeats too
-  await b.cluster.announce([{ kind: "credential", uid: "u" }]);
-  await until(() => a.events.some(({ kind }) => kind === "credential"));
-  t.same(endedSessions(a), []);
-  await raw.call("ACL", "SETUSER", "default", "+evalsha");
-  await until(() => endedSessions(a).length === 1);
-  t.same(a.errors, []);
-});
+t.test(
+  "a node that cannot check its sessions after a token change checks them later",
+  async (t) => {
+    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+    const session = sessionOn(a, "u");
+    await a.directory.login(session);
+    await a.cluster.listen("u:u");
+    await putToken(b, "u", "another");
+    await raw.call("ACL", "SETUSER", "default", "-evalsha"); // like a Redis without free memory, which rejects heartbeats too
+    await b.cluster.announce([{ kind: "credential", uid: "u" }]);
+    await until(() => a.events.some(({ kind }) => kind === "credential"));
+    t.same(endedSessions(a), []);
+    await raw.call("ACL", "SETUSER", "default", "+evalsha");
+    await until(() => endedSessions(a).length === 1);
+    t.same(a.errors, []);
+  },
+);
 
-t.test("a session entry of a dead incarnation is checked, and the session is ended", async (t) => {
-  const [a] = (await startNodes(t, 1)) as [TestNode];
-  const session = sessionOn(a, "u");
-  await a.directory.login(session);
-  const value = `${a.cluster.nodeId}:earlier`;
-  await rewrite(a, session, { at: 1, value }); // a logout ignores entries of dead incarnations
-  await putToken(a, "u", "");
-  a.topics.resubscribed(["u"]);
-  await until(() => endedSessions(a).length === 1);
-  t.same(endedSessions(a), [`${session.sessionId} logged_out`]);
-  t.equal(await raw.exists(sessionsKey(a, "u")), 0);
-});
+t.test(
+  "a session whose device logged out is ended at the next check, even if its entry names a dead incarnation",
+  async (t) => {
+    const [a] = (await startNodes(t, 1)) as [TestNode];
+    const session = sessionOn(a, "u");
+    await a.directory.login(session);
+    const value = `${a.cluster.nodeId}:earlier`;
+    await rewrite(a, session, { at: 1, value }); // a logout ignores entries of dead incarnations
+    await putToken(a, "u", "");
+    a.topics.resubscribed(["u"]);
+    await until(() => endedSessions(a).length === 1);
+    t.same(endedSessions(a), [`${session.sessionId} logged_out`]);
+    t.equal(await raw.exists(sessionsKey(a, "u")), 0);
+  },
+);
 
 t.test("a login without a reply leaves no session entry", async (t) => {
   const [a] = (await startNodes(t, 1, { timeoutMs: 500 })) as [TestNode];

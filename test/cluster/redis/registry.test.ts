@@ -134,7 +134,7 @@ t.test("a node that was declared dead continues as a new incarnation", async (t)
   t.same(b.errors, []);
 });
 
-t.test("nodes and sessions are entered again after Redis lost all data", async (t) => {
+t.test("the entries of nodes and sessions are restored after Redis lost all data", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   const session = sessionOn(b, "u");
@@ -146,23 +146,26 @@ t.test("nodes and sessions are entered again after Redis lost all data", async (
   t.same(b.events, [], "no session is ended");
 });
 
-t.test("nodes and sessions are entered again after Redis restarted empty", async (t) => {
-  const redis = await startRedis(t);
-  const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
-  const sessions = ["u1", "u2"].map((uid) => sessionOn(b, uid));
-  for (const session of sessions) await b.directory.login(session);
-  await redis.stop("SIGKILL");
-  await t.rejects(b.directory.login(sessionOn(b, "u3")), {
-    code: "unavailable",
-  });
-  await t.rejects(a.directory.presence(["u1"]), { code: "unavailable" });
-  await redis.restart();
-  await until(() => isOnline(a, "u1").catch(() => false));
-  await until(() => isOnline(a, "u2"));
-  t.same(await sessionsOf(a.store, "u1"), sessions.slice(0, 1));
-  t.notOk(await isOnline(a, "u3"), "a session whose login was rejected is not entered");
-  t.same([...a.errors, ...b.errors], []);
-});
+t.test(
+  "the entries of nodes and sessions are restored after Redis restarted without data",
+  async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
+    const sessions = ["u1", "u2"].map((uid) => sessionOn(b, uid));
+    for (const session of sessions) await b.directory.login(session);
+    await redis.stop("SIGKILL");
+    await t.rejects(b.directory.login(sessionOn(b, "u3")), {
+      code: "unavailable",
+    });
+    await t.rejects(a.directory.presence(["u1"]), { code: "unavailable" });
+    await redis.restart();
+    await until(() => isOnline(a, "u1").catch(() => false));
+    await until(() => isOnline(a, "u2"));
+    t.same(await sessionsOf(a.store, "u1"), sessions.slice(0, 1));
+    t.notOk(await isOnline(a, "u3"), "a session whose login was rejected is not entered");
+    t.same([...a.errors, ...b.errors], []);
+  },
+);
 
 t.test("a node reports once that its clock differs from Redis' clock", async (t) => {
   const redis = await startRedis(t);

@@ -31,16 +31,19 @@ t.test("publications in order are delivered at once, and repeated ones are dropp
   t.equal(log.reads, 0);
 });
 
-t.test("a late publication is waited for without a read", async (t) => {
-  const log = new ChannelLog("group");
-  const { sequencer, seqs, budget } = createFixture(t, log, { gapMs: 1000 });
-  sequencer.begin(0, 0);
-  const frames = range(1, 6).map(() => log.message());
-  acceptFrames(sequencer, frames, [1, 0, 3, 5, 4, 2]);
-  t.same(seqs(), range(1, 6));
-  t.equal(log.reads, 0);
-  t.equal(budget.used, 0);
-});
+t.test(
+  "a publication that arrives a little late is awaited without a read of the store",
+  async (t) => {
+    const log = new ChannelLog("group");
+    const { sequencer, seqs, budget } = createFixture(t, log, { gapMs: 1000 });
+    sequencer.begin(0, 0);
+    const frames = range(1, 6).map(() => log.message());
+    acceptFrames(sequencer, frames, [1, 0, 3, 5, 4, 2]);
+    t.same(seqs(), range(1, 6));
+    t.equal(log.reads, 0);
+    t.equal(budget.used, 0);
+  },
+);
 
 t.test("a publication that never arrives is read and delivered in order", async (t) => {
   const log = new ChannelLog("group");
@@ -115,30 +118,33 @@ for (const later of [0, 1])
     },
   );
 
-t.test("missing events of a stream are delivered merged, later ones live", async (t) => {
-  const log = new ChannelLog("group");
-  const { sequencer, delivered } = createFixture(t, log);
-  sequencer.begin(0, 0);
-  const frames = [
-    log.start("s"),
-    log.begin("s"),
-    log.content("s", "a"),
-    log.content("s", "b"),
-    log.content("s", "c"),
-    log.content("s", "d"),
-  ];
-  acceptFrames(sequencer, frames, [0, 1, 2, 5]);
-  await until(() => delivered.length === 4, "the missing events are delivered");
-  sequencer.accept(log.content("s", "e"));
-  sequencer.accept(log.end("s"));
-  t.same(streamEvents(delivered), [
-    [0, 1, "{}"],
-    [1, 2, "a"],
-    [2, 5, "bcd"],
-    [5, 6, "e"],
-    [6, 7, ""],
-  ]);
-});
+t.test(
+  "missing events of a stream are delivered merged, and later events are delivered live",
+  async (t) => {
+    const log = new ChannelLog("group");
+    const { sequencer, delivered } = createFixture(t, log);
+    sequencer.begin(0, 0);
+    const frames = [
+      log.start("s"),
+      log.begin("s"),
+      log.content("s", "a"),
+      log.content("s", "b"),
+      log.content("s", "c"),
+      log.content("s", "d"),
+    ];
+    acceptFrames(sequencer, frames, [0, 1, 2, 5]);
+    await until(() => delivered.length === 4, "the missing events are delivered");
+    sequencer.accept(log.content("s", "e"));
+    sequencer.accept(log.end("s"));
+    t.same(streamEvents(delivered), [
+      [0, 1, "{}"],
+      [1, 2, "a"],
+      [2, 5, "bcd"],
+      [5, 6, "e"],
+      [6, 7, ""],
+    ]);
+  },
+);
 
 t.test("streams that started and ended while publications were lost are complete", async (t) => {
   const log = new ChannelLog("group");
@@ -296,7 +302,7 @@ t.test("a fail-over that loses all delivered messages repeats no older message",
 
 for (const isHeard of [true, false])
   t.test(
-    `reused seqs in a channel without delivered messages are noticed ${isHeard ? "in its frames" : "by a catch-up"}`,
+    `reused seqs in a channel without delivered messages are noticed ${isHeard ? "when frames arrive" : "by a catch-up"}`,
     async (t) => {
       const log = new ChannelLog("group");
       const fixture = createFixture(t, log);

@@ -9,7 +9,7 @@ import { redisSettings, startRedis } from "../../support/redis.ts";
 
 const MINUTE_MS = 60_000;
 
-t.test("a throttle on Redis", async (t) => {
+t.test("a throttle on Redis counts the failures of all nodes", async (t) => {
   const server = await startRedis(t);
   let nowMs = Date.UTC(2026, 0, 1);
 
@@ -50,7 +50,7 @@ t.test("a throttle on Redis", async (t) => {
     t.same(await throttle.failures("w"), { count: 1, retryAfterS: 60 });
   });
 
-  t.test("clearing a key resets its count", async (t) => {
+  t.test("clearing a key sets its count to 0", async (t) => {
     const { throttle } = await node(t);
     await throttle.addFailure("c", MINUTE_MS);
     await throttle.clear("c");

@@ -27,7 +27,7 @@ function slowFiles() {
 }
 
 t.test(
-  "with durability disk, a command that repeats a message waits for the fsync of that message only",
+  "a command that repeats a message waits only for the fsync of that message with durability disk",
   async (t) => {
     const { files, next } = slowFiles();
     const store = await openStore(t, testFolder(t), {
@@ -42,7 +42,7 @@ t.test(
     });
     const second = store.append(draftOf());
     await nextTurn();
-    t.equal(isAnswered, false, "before the fsync the command is not answered");
+    t.equal(isAnswered, false, "the command is not answered before the fsync");
     await next();
     const { messageId } = await first;
     t.same(await command, { messageId, messageSeq: 1, duplicate: true });
@@ -56,7 +56,7 @@ t.test(
   },
 );
 
-t.test("with durability disk, a checkpoint writes only committed messages", async (t) => {
+t.test("a checkpoint writes only committed messages with durability disk", async (t) => {
   const { files, next } = slowFiles();
   const path = testFolder(t);
   const store = await openStore(t, path, { files, durability: "disk" });
@@ -73,7 +73,7 @@ t.test("with durability disk, a checkpoint writes only committed messages", asyn
 });
 
 t.test(
-  "with durability disk, a command that repeats a message whose write failed is stored as a new one",
+  "a command that repeats a message whose write failed is stored as a new command with durability disk",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {
@@ -90,7 +90,7 @@ t.test(
 
 for (const durability of ["process", "disk"] as const)
   t.test(
-    `with durability ${durability}, an error in one answer does not affect the other calls`,
+    `an exception while one call is answered does not affect other calls with durability ${durability}`,
     async (t) => {
       const problems: string[] = [];
       const store = await openStore(t, testFolder(t), {
@@ -123,7 +123,7 @@ for (const durability of ["process", "disk"] as const)
   );
 
 t.test(
-  "with durability disk, every message is refused after a failed fsync, even if it would not be stored",
+  "every message is refused after a failed fsync with durability disk, even if it would not be stored",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {

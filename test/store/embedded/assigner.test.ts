@@ -11,22 +11,25 @@ import { retryOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { testFolder } from "./folder.ts";
 
-t.test("a lookup does not load the channel into memory, a message does", async (t) => {
-  const tables = openTables(join(testFolder(t), "lmdb"));
-  t.teardown(() => tables.env.close());
-  const rows = new ChannelRows(tables);
-  const memtable = new Memtable((key) => rows.get(key), {
-    ...{ maxBytes: 1_000_000, maxRecords: 1000 },
-  });
-  const assigner = new Assigner({
-    ...{ memtable, rows, ids: new MessageIds(0), frame: new Frame() },
-    dedupe: new DedupeIndex(tables, 1000),
-  });
-  const draft = retryOf("n");
-  t.equal(assigner.findFirst(draft, 0), undefined);
-  t.equal(memtable.peek(draft.key), undefined);
-  assigner.begin(0);
-  const { record } = assigner.assign(draft, 0);
-  t.equal(memtable.peek(draft.key)?.assigned, 1);
-  t.equal(assigner.findFirst(draft, 0), record);
-});
+t.test(
+  "looking up a message does not load its channel into memory, but assigning a message does",
+  async (t) => {
+    const tables = openTables(join(testFolder(t), "lmdb"));
+    t.teardown(() => tables.env.close());
+    const rows = new ChannelRows(tables);
+    const memtable = new Memtable((key) => rows.get(key), {
+      ...{ maxBytes: 1_000_000, maxRecords: 1000 },
+    });
+    const assigner = new Assigner({
+      ...{ memtable, rows, ids: new MessageIds(0), frame: new Frame() },
+      dedupe: new DedupeIndex(tables, 1000),
+    });
+    const draft = retryOf("n");
+    t.equal(assigner.findFirst(draft, 0), undefined);
+    t.equal(memtable.peek(draft.key), undefined);
+    assigner.begin(0);
+    const { record } = assigner.assign(draft, 0);
+    t.equal(memtable.peek(draft.key)?.assigned, 1);
+    t.equal(assigner.findFirst(draft, 0), record);
+  },
+);

@@ -53,7 +53,7 @@ async function assertComplete(t: Test, store: EmbeddedStore): Promise<void> {
 }
 
 t.test(
-  "if any commit of a checkpoint fails, the store continues, and a crash then loses nothing",
+  "the store continues if any commit of a checkpoint fails, and a later crash loses no message",
   async (t) => {
     let failing = 1;
     for (; ; failing++) {
@@ -73,7 +73,7 @@ t.test(
 );
 
 t.test(
-  "old segments are deleted only after the disk has everything that was in them",
+  "old segments are deleted only after the database has synced their contents to disk",
   async (t) => {
     const path = testFolder(t);
     const { fail, databaseWrites } = brittleDatabase();

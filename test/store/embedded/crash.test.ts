@@ -9,7 +9,7 @@ import { ALL, openAfterKill, openStore, seqsIn, storeIn, testFolder, walFiles } 
 import { startChild } from "./process.ts";
 
 t.test(
-  "after a kill -9 under load, every acknowledged message is stored once, in order and without gaps",
+  "every acknowledged message is stored once, in order and without gaps after a kill -9 under load",
   async (t) => {
     const path = testFolder(t);
     const acknowledged = new Map<string, Map<number, string>>();
@@ -42,7 +42,7 @@ t.test(
 );
 
 t.test(
-  "after a kill -9 under load, every acknowledged event is in its stream once, in order, and the producer continues",
+  "every acknowledged event is in its stream once and in order after a kill -9 under load, and the producer continues",
   async (t) => {
     const CHUNKS = 60; // as in child.ts
     const path = testFolder(t);
@@ -54,7 +54,7 @@ t.test(
       for (const { worker, count, verdict } of child.lines) {
         if (worker === undefined || count === undefined) continue;
         if (verdict !== "done" || count !== acknowledged[worker])
-          t.fail(`event ${count} of worker ${worker} was answered ${verdict}`);
+          t.fail(`event ${count} of worker ${worker} was answered with ${verdict}`);
         acknowledged[worker] = count + 1;
       }
     }
@@ -83,7 +83,7 @@ function chunks(count: number): string {
 const needsPrlimit = process.platform === "linux" ? {} : { skip: "prlimit is a Linux tool" };
 
 t.test(
-  "on a full disk, writes that do not fit are refused and leave no gap, and sends work again once there is space",
+  "writes that do not fit on a full disk are refused and leave no gap, and sends work again once there is space",
   needsPrlimit,
   async (t) => {
     const path = testFolder(t);

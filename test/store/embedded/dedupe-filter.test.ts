@@ -20,7 +20,7 @@ async function turns(count: number): Promise<void> {
 }
 
 t.test(
-  "after a restart every retry is recognised, before and after the filters are complete",
+  "every retry is recognised after a restart, before and after the filters are complete",
   async (t) => {
     const path = testFolder(t);
     const first = storeIn(path);
@@ -58,10 +58,13 @@ t.test("a retry is recognised until its window ends, over several rotations", as
     t.ok((await store.append(draft(0))).duplicate);
   }
   nowMs += 1000;
-  t.notOk((await store.append(draft(0))).duplicate, "after the window it is a new message");
+  t.notOk(
+    (await store.append(draft(0))).duplicate,
+    "the same clientMsgNo is a new message after the window",
+  );
   nowMs += 99_000;
   await store.checkpoint();
-  t.ok((await store.append(draft(0))).duplicate, "the new message has a window of its own");
+  t.ok((await store.append(draft(0))).duplicate, "a retry of the new message is recognised");
 });
 
 t.test("a retry of a message that was sent during a rotation is recognised", async (t) => {

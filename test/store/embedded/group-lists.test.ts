@@ -12,7 +12,7 @@ const LISTS = 40;
  */
 const ATTEMPTS = 3;
 
-t.test("lists of many groups that are read at once take turns", async (t) => {
+t.test("several long lists of groups that are read at once are read in turns", async (t) => {
   const store = await openStore(t, testFolder(t), {});
   const flags = { large: false, ban: false, disband: false, sendBan: false };
   const groups = Array.from({ length: GROUPS }, (_, at) => `g${at}`);

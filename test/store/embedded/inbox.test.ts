@@ -64,17 +64,20 @@ t.test("an inbox over its limit loses its oldest copies, and they are counted", 
   t.match(reopened.stats(), { inboxDropped: 0 });
 });
 
-t.test("one batch may overflow an inbox several times while copies are acknowledged", async (t) => {
-  const { store } = await setUp(t, { maxInbox: 3 });
-  for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());
-  const acknowledged = store.acknowledgeCommands("bob", [2]);
-  await new Promise((go) => setImmediate(go)); // the acknowledgement is in the queue
-  await Promise.all(Array.from({ length: 10 }, () => store.appendCommand(commandOf())));
-  t.equal(await acknowledged, 1);
-  t.equal(await store.acknowledgeCommands("bob", [1, 3]), 0);
-  t.same(await seqsOf(store, "bob"), [11, 12, 13]);
-  t.match(store.stats(), { inboxDropped: 9 });
-});
+t.test(
+  "an inbox that overflows several times in one batch keeps its newest copies, even if copies are acknowledged meanwhile",
+  async (t) => {
+    const { store } = await setUp(t, { maxInbox: 3 });
+    for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());
+    const acknowledged = store.acknowledgeCommands("bob", [2]);
+    await new Promise((go) => setImmediate(go)); // the acknowledgement is in the queue
+    await Promise.all(Array.from({ length: 10 }, () => store.appendCommand(commandOf())));
+    t.equal(await acknowledged, 1);
+    t.equal(await store.acknowledgeCommands("bob", [1, 3]), 0);
+    t.same(await seqsOf(store, "bob"), [11, 12, 13]);
+    t.match(store.stats(), { inboxDropped: 9 });
+  },
+);
 
 t.test("a copy is kept until its inbox TTL ends or the command expires", async (t) => {
   const { path, time, store } = await setUp(t, { inboxTtlS: 100 });
@@ -111,7 +114,7 @@ t.test("a sweep removes thousands of copies and frees their inboxes", async (t) 
   t.equal(store.stats().inboxDropped, 0);
 });
 
-t.test("a command is deleted with its last copy", async (t) => {
+t.test("a command is deleted when its last copy is acknowledged", async (t) => {
   const { path, store, reopen } = await setUp(t);
   const recipients = ["bob", "carol", "dave"];
   await store.appendCommand(commandOf({ recipients }));
@@ -150,23 +153,26 @@ t.test("a command is deleted when its last copy is dropped from a full inbox", a
   t.equal((await store.readInbox("bob", 0, ALL)).length, 2);
 });
 
-t.test("the copies of a command that an older build stored are counted", async (t) => {
-  const { path, store, reopen } = await setUp(t);
-  await store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
-  await store.close();
-  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
-  const table = env.openDB<Buffer, Buffer>({
-    ...{ name: "commandCopies", encoding: "binary", keyEncoding: "binary" },
-  });
-  for (const { key, value } of table.getRange({}))
-    await table.put(key, Buffer.from([1, ...value.subarray(5)]));
-  await env.close();
-  const reopened = await reopen();
-  await reopened.acknowledgeCommands("bob", [1]);
-  t.same(await sizesIn(t, path), [1, 1, 1, 2]);
-  await reopened.acknowledgeCommands("carol", [1]);
-  t.same(await sizesIn(t, path), [0, 0, 0, 2]);
-});
+t.test(
+  "a command that an older build stored without a count of its copies is deleted with the last copy",
+  async (t) => {
+    const { path, store, reopen } = await setUp(t);
+    await store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
+    await store.close();
+    const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+    const table = env.openDB<Buffer, Buffer>({
+      ...{ name: "commandCopies", encoding: "binary", keyEncoding: "binary" },
+    });
+    for (const { key, value } of table.getRange({}))
+      await table.put(key, Buffer.from([1, ...value.subarray(5)]));
+    await env.close();
+    const reopened = await reopen();
+    await reopened.acknowledgeCommands("bob", [1]);
+    t.same(await sizesIn(t, path), [1, 1, 1, 2]);
+    await reopened.acknowledgeCommands("carol", [1]);
+    t.same(await sizesIn(t, path), [0, 0, 0, 2]);
+  },
+);
 
 t.test("a command to many users is published in one event", async (t) => {
   const events: ClusterEvent[] = [];
@@ -274,7 +280,7 @@ t.test("a failing call does not affect the other calls of its batch", async (t) 
 });
 
 t.test(
-  "with durability disk, a command whose flush failed is published, and its sender gets an error",
+  "a command whose flush failed is published with durability disk, and its sender gets an error",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const events: ClusterEvent[] = [];
@@ -319,7 +325,7 @@ t.test("a receiver that throws does not affect commands", async (t) => {
 });
 
 t.test(
-  "after a kill -9 under load, every answered command is in each inbox once until it is acknowledged, and its retry is recognised",
+  "every answered command is in each inbox once until it is acknowledged, and its retry is recognised, after a kill -9 under load",
   async (t) => {
     const path = testFolder(t);
     const answered = new Map<string, number>();

@@ -99,34 +99,37 @@ t.test("an orderly shutdown leaves no WAL file", async (t) => {
   t.same(await seqsIn(reopened), [1]);
 });
 
-t.test("a draft that does not fit in a database key is refused alone", async (t) => {
-  const store = await openStore(t, testFolder(t));
-  const sends = [
-    store.append(draftOf()),
-    store.append(draftOf({ clientMsgNo: "n".repeat(301) })),
-    store.append(draftOf({ expireS: -1 })),
-    store.append(draftOf({ expireS: 2 ** 32 })),
-    store.append(draftOf()),
-  ];
-  t.same(await Promise.all(sends.map(codeOf)), [
-    undefined,
-    "too_large",
-    "bad_request",
-    "bad_request",
-    undefined,
-  ]);
-  t.same(await seqsIn(store), [1, 2]);
-  const longest = "\uffff".repeat(300);
-  const big = draftOf({
-    key: `1:${longest}@${longest}`,
-    channel: { id: longest, type: 1 },
-    fromUid: longest,
-    clientMsgNo: longest,
-    expireS: 2 ** 32 - 1,
-    payload: new Uint8Array(200_000),
-  });
-  await store.append(big);
-  await store.checkpoint();
-  t.equal((await store.append(big)).duplicate, true);
-  t.same(await seqsIn(store, big.key), [1]);
-});
+t.test(
+  "a draft with an invalid field is refused, and the other drafts of its batch are stored",
+  async (t) => {
+    const store = await openStore(t, testFolder(t));
+    const sends = [
+      store.append(draftOf()),
+      store.append(draftOf({ clientMsgNo: "n".repeat(301) })),
+      store.append(draftOf({ expireS: -1 })),
+      store.append(draftOf({ expireS: 2 ** 32 })),
+      store.append(draftOf()),
+    ];
+    t.same(await Promise.all(sends.map(codeOf)), [
+      undefined,
+      "too_large",
+      "bad_request",
+      "bad_request",
+      undefined,
+    ]);
+    t.same(await seqsIn(store), [1, 2]);
+    const longest = "\uffff".repeat(300);
+    const big = draftOf({
+      key: `1:${longest}@${longest}`,
+      channel: { id: longest, type: 1 },
+      fromUid: longest,
+      clientMsgNo: longest,
+      expireS: 2 ** 32 - 1,
+      payload: new Uint8Array(200_000),
+    });
+    await store.append(big);
+    await store.checkpoint();
+    t.equal((await store.append(big)).duplicate, true);
+    t.same(await seqsIn(store, big.key), [1]);
+  },
+);

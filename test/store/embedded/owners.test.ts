@@ -29,7 +29,7 @@ const inNamespace = realNamespace ?? ["env", "JINDOU_TEST_PID_NAMESPACE=other"];
 const SILENCE_MS = 5000;
 const EXIT_CODE = 3; // as in child.ts
 const POINTS = [
-  { name: "idle", order: "send", durability: "process" },
+  { name: "while idle", order: "send", durability: "process" },
   { name: "before the write", order: "send", durability: "process" },
   { name: "after the write", order: "send", durability: "process" },
   { name: "after the sync", order: "send", durability: "disk" },
@@ -39,7 +39,7 @@ const POINTS = [
 t.jobs = POINTS.length + 1; // most of the time is spent waiting
 for (const { name, order, durability } of POINTS)
   t.test(
-    `an owner that was paused while another process acquired the folder answers nothing and ends: ${name}`,
+    `an owner that was paused while another process acquired the folder answers no call and exits (paused ${name})`,
     async (t) => {
       const path = testFolder(t);
       const first = startChild(t, [path, "obey", durability], inNamespace);
@@ -47,7 +47,7 @@ for (const { name, order, durability } of POINTS)
       await first.line((l) => l.started !== undefined);
       for (const send of ["a1", "a2", "a3"]) say({ send });
       await first.line((l) => l.clientMsgNo === "a3");
-      if (name !== "idle") {
+      if (name !== "while idle") {
         say({ pauseAt: name });
         say({ [order]: "paused" });
         await first.line((l) => l.pausing === name);

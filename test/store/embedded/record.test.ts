@@ -86,17 +86,20 @@ t.test("a record of a newer format is refused", async (t) => {
   t.throws(() => isStreamRecord(bytes), { code: "internal" });
 });
 
-t.test("a record of version 1 is read with a count of 0", async (t) => {
-  const target = Buffer.alloc(4000);
-  const message = randomMessage(randomFrom(2), true);
-  const record = { ...recordOf(message), counted: 7 };
-  const end = encodeRecord(target, 0, record);
-  // Version 1 does not have the 8 bytes of `counted` between the fixed fields and the strings.
-  const old = Buffer.concat([target.subarray(0, 32), target.subarray(40, end)]);
-  old[0] = 1;
-  t.same(decodeRecord(old), { ...record, counted: 0 });
-  t.equal(peekCounted(old).counted, 0);
-});
+t.test(
+  "a record of version 1, which lacks the field `counted`, is read with 0 in that field",
+  async (t) => {
+    const target = Buffer.alloc(4000);
+    const message = randomMessage(randomFrom(2), true);
+    const record = { ...recordOf(message), counted: 7 };
+    const end = encodeRecord(target, 0, record);
+    // Version 1 does not have the 8 bytes of `counted` between the fixed fields and the strings.
+    const old = Buffer.concat([target.subarray(0, 32), target.subarray(40, end)]);
+    old[0] = 1;
+    t.same(decodeRecord(old), { ...record, counted: 0 });
+    t.equal(peekCounted(old).counted, 0);
+  },
+);
 
 t.test("only a record with passthrough fields has version 3", async (t) => {
   const target = Buffer.alloc(4000);

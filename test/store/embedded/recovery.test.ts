@@ -52,12 +52,12 @@ t.test("acknowledged messages and their retries survive a crash", async (t) => {
 });
 
 t.test(
-  "a write that was cut off at any byte is dropped completely, and nothing else is dropped",
+  "a last write that is truncated at any byte is dropped completely, and no other write is dropped",
   async (t) => {
     const path = await crashedWith(t, 3);
     const content = readFileSync(onlyFile(path));
     const lastStart = statSync(onlyFile(await crashedWith(t, 2))).size;
-    t.ok(content.length - lastStart > 50, "the last write has bytes to cut");
+    t.ok(content.length - lastStart > 50, "the last write has more than 50 bytes to truncate");
     const folder = testFolder(t);
     const file = join(folder, "00000001.log");
     for (let size = lastStart; size < content.length; size++) {
@@ -71,13 +71,13 @@ t.test(
       });
       const dropped = size - lastStart;
       if (records !== 2 || recovery.droppedBytes !== dropped)
-        t.fail(`after a cut at byte ${size}, ${records} records remain`);
+        t.fail(`${records} records remain after the file was truncated at byte ${size}`);
       t.equal(statSync(file).size, lastStart);
     }
   },
 );
 
-t.test("after an unfinished write the store continues with the next seq", async (t) => {
+t.test("the store continues with the next seq after an unfinished write", async (t) => {
   const path = await crashedWith(t, 3);
   truncateSync(onlyFile(path), statSync(onlyFile(path)).size - 1);
   const problems: string[] = [];
@@ -153,7 +153,7 @@ function damage(file: string): void {
 }
 
 t.test(
-  "after a power loss the store continues with the messages before the first damage, and reports the loss",
+  "the store continues with the messages before the first damage after a power loss, and reports the loss",
   async (t) => {
     for (const kind of ["damaged", "missing", "one file"] as const) {
       const path = kind === "one file" ? await crashedWith(t, 4) : await fourFiles(t);
@@ -180,7 +180,7 @@ t.test(
   },
 );
 
-t.test("with durability = disk, damage prevents a start even after another boot", async (t) => {
+t.test("damage prevents a start even after a reboot with durability = disk", async (t) => {
   const path = await fourFiles(t, { durability: "disk" });
   for (const file of walFiles(path)) asOfAnotherBoot(file);
   damage(walFiles(path)[1] ?? "");
@@ -353,7 +353,11 @@ t.test("a database that is ahead of a shortened WAL assigns no seq twice", async
     t.equal((await reopened.append(numbered(4))).messageSeq, 4);
     await reopened.checkpoint();
     const later = await openStore(t, await crashedCopy(t, copy));
-    t.same(await seqsIn(later), [1, 2, 3, 4], `after a cut at byte ${end}`);
+    t.same(
+      await seqsIn(later),
+      [1, 2, 3, 4],
+      `the messages are complete after the WAL was truncated at byte ${end}`,
+    );
     t.equal((await later.append(numbered(5))).messageSeq, 5);
   }
 });

@@ -56,7 +56,7 @@ t.test("a stream that has exactly reached its size limit can end without data", 
 });
 
 t.test(
-  "above the memory limit of all streams, starts and content are refused with `overloaded`, and ends are accepted and free memory",
+  "starts and content above the memory limit of all streams are refused with `overloaded`, but ends are accepted and free memory",
   async (t) => {
     const store = await openStore(t, testFolder(t), {
       maxActiveStreamBytes: 20_000,
@@ -100,7 +100,7 @@ t.test("events of streams count against the limits of the memtable", async (t) =
   await store.append(draftOf());
 });
 
-t.test("an event that does not fit in a record is refused alone", async (t) => {
+t.test("an invalid event is refused, and the other events of its batch are stored", async (t) => {
   const store = await openStore(t, testFolder(t));
   const long = "n".repeat(301);
   const codes = await Promise.all(
@@ -213,7 +213,7 @@ async function onSlowDisk(t: Test) {
 }
 
 t.test(
-  "on a slow disk nothing is shown, published or answered before it is on the disk, retries included",
+  "events and their retries are not shown, published or answered before they are on a slow disk",
   async (t) => {
     const { slow, events, store, releaseSyncs, nextTurn } = await onSlowDisk(t);
     const { start, content, end } = producer(store);
@@ -266,7 +266,7 @@ t.test("a failed fsync rolls back every uncommitted event", async (t) => {
 });
 
 t.test(
-  "with a retention time, a stream is removed with its message, but not before it has ended",
+  "a stream that exceeds the retention time is removed with its message, but not before it has ended",
   async (t) => {
     const path = testFolder(t);
     const time = { nowMs: Date.UTC(2026, 0, 1) };

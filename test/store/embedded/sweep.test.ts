@@ -62,7 +62,7 @@ t.test("the space of expired messages is reused", async (t) => {
   t.ok((sizes[5] ?? 0) <= (sizes[1] ?? 0) * 1.5, `${sizes}`);
 });
 
-t.test("with a retention time, old messages are removed from every channel", async (t) => {
+t.test("messages that exceed the retention time are removed from every channel", async (t) => {
   const { path, time, store: opening } = setUp(t, { retentionS: 60 });
   const store = await opening;
   const send = (id: string) => store.append(draftOf({ channel: { id, type: 2 }, expireS: 3600 }));
@@ -84,7 +84,7 @@ t.test("with a retention time, old messages are removed from every channel", asy
 });
 
 t.test(
-  "messages over the limit of a channel are removed with all their rows, and do not come back",
+  "messages over the limit of a channel are removed with all their rows, and do not reappear after a crash",
   async (t) => {
     const over = { maxChannelMessages: 4 };
     const { path, time, store: opening } = setUp(t, over);
@@ -110,7 +110,7 @@ t.test(
 );
 
 t.test(
-  "a sweep examines a channel that exceeds its limit by a tenth, and examines it again after a failure",
+  "a sweep examines a channel after each tenth of the limit in new messages, and again after a failed sweep",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const over = { maxChannelMessages: 100, databaseWrites };

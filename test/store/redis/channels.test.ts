@@ -14,7 +14,9 @@ t.test("channels and members work on a single Redis server", async (t) => {
   t.test("the data of a member is removed when the member leaves", (t) =>
     memberFields(t, server.url),
   );
-  t.test("ids with any characters work", (t) => oddIds(t, server.url));
+  t.test("the ids of channels and members may contain any characters", (t) =>
+    oddIds(t, server.url),
+  );
 
   t.test("all members of a large group are listed while others join", async (t) => {
     const { store } = await startControl(t, server.url);
@@ -309,7 +311,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     t.same(
       await store.joinSeqs("g", ["a", "b", "c", "d"]),
       [7, undefined, 0, undefined],
-      "a member that was removed meanwhile joins anew",
+      "a member that was removed meanwhile gets a new join seq",
     );
     const joins = await link.call("hkeys", key("joinSeqs"));
     t.same(String(joins).split(",").sort(), ["a", "c"]);
@@ -317,48 +319,54 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     t.same(setAside, [], "no uid is set aside any more");
   });
 
-  t.test("the next addition completes an interrupted cleanup, and a day ends it", async (t) => {
-    const { store, link, keys } = await startControl(t, server.url);
-    const replaced = keys.channel("replaced", "2:g");
-    await store.createChannel(group("g"), ["a", "b"]);
-    const run = link.run.bind(link);
-    link.run = async (script, keyNames, args) => {
-      if (script.name === "members_forget.lua") throw new BrokerError("unavailable");
-      return run(script, keyNames, args);
-    };
-    for (const uid of ["c", "d"]) {
-      const replacing = store.addSubscribers(group("g"), [uid], reset);
-      t.equal(await codeOf(replacing), "unavailable");
-      const remainingMs = Number(await link.call("pttl", replaced));
-      t.ok(remainingMs > 86_000_000 && remainingMs <= 86_400_000, `${remainingMs} ms`);
-    }
-    link.run = run;
-    await store.addSubscribers(group("g"), ["e"], PERMANENT);
-    t.equal(await link.call("exists", replaced), 0);
-    const joins = await link.call("hkeys", keys.channel("joinSeqs", "2:g"));
-    t.same(String(joins).split(",").sort(), ["d", "e"]);
-  });
+  t.test(
+    "an interrupted cleanup is completed by the next addition, and its keys expire after a day",
+    async (t) => {
+      const { store, link, keys } = await startControl(t, server.url);
+      const replaced = keys.channel("replaced", "2:g");
+      await store.createChannel(group("g"), ["a", "b"]);
+      const run = link.run.bind(link);
+      link.run = async (script, keyNames, args) => {
+        if (script.name === "members_forget.lua") throw new BrokerError("unavailable");
+        return run(script, keyNames, args);
+      };
+      for (const uid of ["c", "d"]) {
+        const replacing = store.addSubscribers(group("g"), [uid], reset);
+        t.equal(await codeOf(replacing), "unavailable");
+        const remainingMs = Number(await link.call("pttl", replaced));
+        t.ok(remainingMs > 86_000_000 && remainingMs <= 86_400_000, `${remainingMs} ms`);
+      }
+      link.run = run;
+      await store.addSubscribers(group("g"), ["e"], PERMANENT);
+      t.equal(await link.call("exists", replaced), 0);
+      const joins = await link.call("hkeys", keys.channel("joinSeqs", "2:g"));
+      t.same(String(joins).split(",").sort(), ["d", "e"]);
+    },
+  );
 
-  t.test("a replaced contact list is not set aside", async (t) => {
+  t.test("an old contact list is deleted at once when it is replaced", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     await store.createChannel(person("p"), ["a", "b"]);
     await store.addSubscribers(person("p"), ["b", "c"], reset);
     t.same([...(await store.members(person("p")))].sort(), ["b", "c"]);
     const kept = await server.client().keys(`${keys.prefix}:*1:p`);
-    t.same(kept.length, 2, "only its record and its contacts are kept");
+    t.same(kept.length, 2, "the channel has only the keys of its record and its contacts");
   });
 
-  t.test("a member that comes back before the cleanup joins anew", async (t) => {
-    const { store, link, keys } = await startControl(t, server.url);
-    await store.createChannel(group("g"), []);
-    const fields = [
-      [keys.channel("positions", "2:g"), "a"],
-      [keys.channel("head", "2:g"), "@a"],
-    ] as const;
-    for (const field of fields) await link.call("hset", ...field, 1);
-    await store.addSubscribers(group("g"), ["a"], PERMANENT);
-    for (const field of fields) t.equal(await link.call("hexists", ...field), 0);
-  });
+  t.test(
+    "a user who becomes a member again before the cleanup starts without the old position",
+    async (t) => {
+      const { store, link, keys } = await startControl(t, server.url);
+      await store.createChannel(group("g"), []);
+      const fields = [
+        [keys.channel("positions", "2:g"), "a"],
+        [keys.channel("head", "2:g"), "@a"],
+      ] as const;
+      for (const field of fields) await link.call("hset", ...field, 1);
+      await store.addSubscribers(group("g"), ["a"], PERMANENT);
+      for (const field of fields) t.equal(await link.call("hexists", ...field), 0);
+    },
+  );
 }
 
 async function memberFields(t: Test, url: string): Promise<void> {

@@ -77,7 +77,7 @@ async function assertOneCopyEach(
 }
 
 export function halfDone(t: Test, start: Start): void {
-  t.test("a command that all recipients have is not pending", async (t) => {
+  t.test("a command that all recipients have received is not pending", async (t) => {
     const bench = await start(t);
     await bench.inbox.appendCommand(retry({ recipients: USERS }));
     await assertOneCopyEach(t, bench);
@@ -183,7 +183,7 @@ export function halfDone(t: Test, start: Start): void {
   });
 
   t.test(
-    "one node at a time sweeps a bucket, and after a failure no node does for a minute",
+    "only one node at a time sweeps a bucket, and no node sweeps it for a minute after a failure",
     async (t) => {
       const { prefix, repair } = await sendIncomplete(t, start);
       const nodes = await Promise.all(Array.from({ length: 4 }, () => start(t, { prefix })));

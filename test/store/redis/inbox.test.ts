@@ -53,7 +53,7 @@ function bounds(t: Test, start: Start): void {
     t.equal(inbox.commands.counts.dropped, 0);
   });
 
-  t.test("acknowledging an expired copy does not count", async (t) => {
+  t.test("an acknowledgement of an expired copy is not counted", async (t) => {
     const { inbox, time, seqs } = await start(t, { limits: { inboxTtlS: 60 } });
     await inbox.appendCommand(commandOf());
     await inbox.appendCommand(commandOf({ expireS: 1 }));
@@ -258,7 +258,7 @@ t.test("inboxes work on a single Redis server", async (t) => {
   const { url } = server;
   suites(t, (t, over = {}) => startInbox(t, { url, ...over }));
 
-  t.test("a command for few users is one script and never pending", async (t) => {
+  t.test("a command to few users is stored by one script and is never pending", async (t) => {
     const own = await startRedis(t);
     const { inbox, link } = await startInbox(t, { url: own.url });
     const calls = async () => {

@@ -163,7 +163,7 @@ t.test("the indexes of both users are written before a stream starts", async (t)
   t.same([await peers("alice"), await peers("bob")], ["bob", "alice"]);
   t.same(await indexedStreams("alice"), WITH_BOB);
   t.same(await alice.store.conversationsOf("alice"), []);
-  t.same(await peers("alice"), "", "an empty channel leaves the peers again");
+  t.same(await peers("alice"), "", "an empty channel is removed from the peers again");
 });
 
 t.test("a sweep delivers an end that was not published", async (t) => {

@@ -57,7 +57,7 @@ async function startNode(t: Test, options: Pick<NodeOptions, "limits"> = {}) {
 const placeOf = (event: ClusterEvent) =>
   event.kind === "event" ? [event.event.stream?.index, event.event.data] : event.kind;
 
-t.test("the two halves of an event's record form the whole record", async (t) => {
+t.test("the head, id and tail of an event's record form the whole encoded event", async (t) => {
   const channel = { id: "g", type: 2 } as const;
   const id = "e".repeat(20);
   const event = {
@@ -185,7 +185,7 @@ t.test("an index entry without an active stream is removed", async (t) => {
   t.same(await redis.smembers(index), [WITH_BOB]);
 });
 
-t.test("a stream to oneself has one user", async (t) => {
+t.test("a personal stream to the sender's own uid is indexed and published once", async (t) => {
   const { fixture, prefix } = await startNode(t);
   const { start, end } = producer(fixture, {
     channel: { id: "alice", type: 1 },

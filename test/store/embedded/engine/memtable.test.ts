@@ -66,7 +66,7 @@ function textsWithSameHash(prefixHash?: number): readonly [string, string] {
   }
 }
 
-t.test("names that share a hash are distinguished", async (t) => {
+t.test("different messages whose names have the same hash value are distinguished", async (t) => {
   const base = { key: "2:k", fromUid: "u", clientMsgNo: "n" };
   const hashAfterKey = hashText(base.key);
   const hashAfterUid = hashText(base.fromUid, hashAfterKey);
@@ -91,7 +91,7 @@ t.test("names that share a hash are distinguished", async (t) => {
   }
 });
 
-t.test("the newest remaining record with a name is found", async (t) => {
+t.test("a lookup by name returns the newest record that was not rolled back", async (t) => {
   const memtable = new Memtable(() => undefined, LIMITS);
   const [oldest, middle, newest] = Array.from({ length: 3 }, () => assign(memtable, named(0)));
   if (middle === undefined || newest === undefined) return;
@@ -102,7 +102,7 @@ t.test("the newest remaining record with a name is found", async (t) => {
 });
 
 t.test(
-  "a flush drops the records that were committed when it began, and their numbers",
+  "a flush drops the records that were committed when it began, and their clientMsgNos",
   async (t) => {
     const memtable = new Memtable(() => undefined, LIMITS);
     const assignFrom = (from: number) =>

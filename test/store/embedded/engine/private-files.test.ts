@@ -52,7 +52,7 @@ t.test("a folder that other users could read is private after a start", async (t
   assertPrivate(t, path);
 });
 
-t.test("a shared folder around the data stays shared", async (t) => {
+t.test("the permissions of a shared parent folder of the data are not changed", async (t) => {
   const path = join(testFolder(t), "shared");
   mkdirSync(path);
   chmodSync(path, 0o1777);

@@ -60,7 +60,7 @@ function openWal(t: Test, over: { segmentBytes?: number; synced?: boolean } = {}
   return { folder, fail, wal, problems, lease };
 }
 
-t.test("a short write is completed", async (t) => {
+t.test("a write that the system completes only in part is continued", async (t) => {
   const { folder, fail, wal } = openWal(t);
   fail.short = 3;
   wal.write(frameOf("a".repeat(1000)));
@@ -68,7 +68,7 @@ t.test("a short write is completed", async (t) => {
   t.same(textsIn(folder), ["a".repeat(1000), "b"]);
 });
 
-t.test("a failed write leaves nothing, and the next write works", async (t) => {
+t.test("a failed write leaves no bytes in the WAL, and the next write succeeds", async (t) => {
   const { folder, fail, wal } = openWal(t);
   wal.write(frameOf("a"));
   const { position } = wal;
@@ -84,19 +84,22 @@ t.test("a failed write leaves nothing, and the next write works", async (t) => {
   t.same(textsIn(folder), ["a", "c"]);
 });
 
-t.test("after a failed write that cannot be cut off, nothing is ever written again", async (t) => {
-  const { fail, wal } = openWal(t);
-  fail.short = 1;
-  fail.write = 1;
-  fail.truncate = true;
-  t.throws(() => wal.write(frameOf("b".repeat(100))));
-  fail.truncate = false;
-  t.throws(() => wal.write(frameOf("c")));
-  t.throws(() => wal.probe());
-});
+t.test(
+  "a WAL that cannot remove the bytes of a failed write accepts no further writes",
+  async (t) => {
+    const { fail, wal } = openWal(t);
+    fail.short = 1;
+    fail.write = 1;
+    fail.truncate = true;
+    t.throws(() => wal.write(frameOf("b".repeat(100))));
+    fail.truncate = false;
+    t.throws(() => wal.write(frameOf("c")));
+    t.throws(() => wal.probe());
+  },
+);
 
 t.test(
-  "while no segment can be created, the current one grows, and creation is tried again after each MiB",
+  "the current segment grows while no new segment can be created, and creation is tried again after each MiB",
   async (t) => {
     const { folder, fail, wal, problems } = openWal(t, {
       segmentBytes: SEGMENT_HEADER_BYTES + 4,
@@ -128,7 +131,7 @@ t.test("a segment file that a former owner created is not changed", async (t) =>
 });
 
 t.test(
-  "a frame is cut off again if this process is no longer the owner after the write",
+  "a frame is removed again if this process is no longer the owner after the write",
   async (t) => {
     const { folder, wal, lease } = openWal(t);
     wal.write(frameOf("a"));
@@ -169,25 +172,28 @@ function openFiles(folder: string): number {
   return links.filter((link) => link.startsWith(folder)).length;
 }
 
-t.test("a full disk rejects the sends of that event-loop turn and uses no seq", async (t) => {
-  const { fail, files } = brittleFiles();
-  const path = testFolder(t);
-  const store = await openStore(t, path, { files });
-  await store.append(draftOf());
-  fail.write = 1;
-  const retriedDraft = { ...draftOf(), clientMsgNo: "n" };
-  const sends = [store.append(retriedDraft), store.append(retriedDraft), store.append(draftOf())];
-  t.same(await Promise.all(sends.map(codeOf)), Array(3).fill("unavailable"));
-  t.equal(await store.headSeq("2:g"), 1);
-  fail.write = 1;
-  t.equal(await codeOf(store.ping()), "unavailable");
-  t.equal(await codeOf(store.ping()), undefined);
-  t.match(await store.append(retriedDraft), { messageSeq: 2, duplicate: false });
-  t.same(await seqsIn(store), [1, 2]);
-});
+t.test(
+  "sends of one event-loop turn are rejected if the disk is full, and use no seqs",
+  async (t) => {
+    const { fail, files } = brittleFiles();
+    const path = testFolder(t);
+    const store = await openStore(t, path, { files });
+    await store.append(draftOf());
+    fail.write = 1;
+    const retriedDraft = { ...draftOf(), clientMsgNo: "n" };
+    const sends = [store.append(retriedDraft), store.append(retriedDraft), store.append(draftOf())];
+    t.same(await Promise.all(sends.map(codeOf)), Array(3).fill("unavailable"));
+    t.equal(await store.headSeq("2:g"), 1);
+    fail.write = 1;
+    t.equal(await codeOf(store.ping()), "unavailable");
+    t.equal(await codeOf(store.ping()), undefined);
+    t.match(await store.append(retriedDraft), { messageSeq: 2, duplicate: false });
+    t.same(await seqsIn(store), [1, 2]);
+  },
+);
 
 t.test(
-  "after a failed fsync nothing is acknowledged as durable, and all writing ends",
+  "messages are no longer acknowledged as durable after a failed fsync, and all writing ends",
   async (t) => {
     const { fail, files } = brittleFiles();
     const path = testFolder(t);
@@ -218,7 +224,7 @@ t.test(
 );
 
 t.test(
-  "with durability disk, an answer waits for the fsync, and later sends share the next one",
+  "a send is acknowledged after its fsync with durability disk, and later sends share the next fsync",
   async (t) => {
     const waiting: (() => void)[] = [];
     const files: WalFiles = {
