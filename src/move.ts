@@ -1,5 +1,5 @@
-// The command `jindou migrate`: one migration, with its progress on standard error. State: that of
-// the migration.
+// The command `jindou migrate`: one migration, with its progress on standard error. State: the
+// migration.
 
 import type { Config } from "./config/schema.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
@@ -68,8 +68,8 @@ function reportOther(
 }
 
 /**
- * Time after a first signal in which further ones are ignored: npm forwards each signal a second
- * time.
+ * Time after the first signal during which further signals are ignored, because npm forwards each
+ * signal a second time.
  */
 const ECHO_MS = 300;
 const FAILED = 1;

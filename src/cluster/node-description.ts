@@ -17,9 +17,9 @@ export interface NodeDetails {
   readonly sessions: () => number;
 }
 
-/** Weight of a new reading in the smoothed load. The previous load has the rest of the weight. */
+/** Weight of a new reading in the smoothed load. The previous load has the remaining weight. */
 const NEW_READING_WEIGHT = 0.3;
-/** Shortest time between two readings. CPU time over a shorter time is too inexact. */
+/** Minimum time between two readings. CPU usage over a shorter time is too inaccurate. */
 const MIN_INTERVAL_MS = 100;
 
 /**

@@ -25,10 +25,16 @@ export const clusterOptions = Type.Object(
 );
 
 const MAX_HEARTBEAT_MS = 500;
-/** Number of heartbeats within `deadAfterMs`, so that one late heartbeat is not taken for a death. */
+/**
+ * Number of heartbeats within `deadAfterMs`, so that one late heartbeat is not mistaken for a dead
+ * node.
+ */
 const HEARTBEATS_UNTIL_DEAD = 4;
 
-/** Returns the interval of heartbeats. A node learns of deaths and of new load with each of them. */
+/**
+ * Returns the interval of heartbeats. With each heartbeat a node also reads which nodes are live,
+ * and their load.
+ */
 export function heartbeatMs(deadAfterMs: number): number {
   return Math.min(MAX_HEARTBEAT_MS, deadAfterMs / HEARTBEATS_UNTIL_DEAD);
 }

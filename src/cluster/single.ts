@@ -1,5 +1,5 @@
 // A cluster of one node, with the same contract as a cluster of many. Published events go directly
-// to the listener, and none is ever missed. Owns the listener and the counts of failed logins.
+// to the listener, and no event is ever missed. Owns the listener and the counts of failed logins.
 
 import type {
   Cluster,
@@ -66,7 +66,10 @@ interface FailureWindow {
   readonly endsAtMs: number;
 }
 
-/** Counts failed logins in this process, for at most `maxKeys` keys. The oldest key is evicted. */
+/**
+ * Counts failed logins in this process, for at most `maxKeys` keys. If there are more keys, the
+ * oldest is evicted.
+ */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;
   readonly #clock: () => number;

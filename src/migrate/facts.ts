@@ -10,10 +10,10 @@ import { type Arg, loadScript } from "../redis/script.ts";
 
 const IMPORT = loadScript(new URL("./lua/import.lua", import.meta.url));
 
-/** What one key of Redis must hold (see `lua/import.lua`). */
+/** Required content of one key in Redis (see `lua/import.lua`). */
 export interface Fact {
   readonly key: string;
-  /** Command by which the items are written. */
+  /** Redis command, or variant of one, with which the items are written. */
   readonly how: "HSET" | "SADD" | "ZADD" | "LT" | "SET" | "RPUSH" | "XADD" | "XNEW";
   /** Arguments of the command after the key. */
   readonly items: readonly Arg[];
@@ -51,7 +51,7 @@ export function bytesOf({ items }: Fact): number {
   return bytes;
 }
 
-/** Commands that replace the whole value of a key. The last fact of a key counts. */
+/** Commands that replace the whole value of a key. Only the last fact of such a key is used. */
 const REPLACING: ReadonlySet<Fact["how"]> = new Set(["SET", "RPUSH"]);
 
 /** Merges the facts of each key, in order, so that one call writes or checks a key. */
@@ -72,7 +72,7 @@ function merged(facts: readonly Fact[]): Iterable<Fact> {
 
 /**
  * Kinds of values that are counted. For each kind: the command that counts the values of a key, the
- * name shown to the operator, and the field of a hash if the command needs one.
+ * name shown to the operator, and the field of a HASH if the command needs one.
  */
 const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
@@ -100,11 +100,11 @@ const KIND_NAMES = Object.keys(COUNTED_KINDS) as readonly CountedKind[];
 
 /** A row of the folder with its position. */
 export interface MoveRow extends RowFacts {
-  /** Watermark when this row and all earlier ones are processed. */
+  /** Watermark to save when this row and all earlier ones have been processed. */
   readonly at: string;
 }
 
-/** What a row of the folder becomes in Redis. */
+/** Facts and counts that result from one row of the folder. */
 export interface RowFacts {
   readonly facts?: readonly Fact[];
   /** Kinds in which this row counts as one value. */
@@ -120,8 +120,8 @@ type Link = Pick<RedisLink, "call" | "run" | "settings">;
 /** Maximum number of calls in flight. */
 const MAX_CALLS = 256;
 /**
- * The migration uses at most this fraction (one of four) of the calls that the link allows in
- * flight.
+ * The limit on the link's calls in flight is divided by this number, so that the migration uses at
+ * most a quarter of them.
  */
 const CALL_SHARE = 4;
 

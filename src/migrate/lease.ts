@@ -28,7 +28,9 @@ export class Lease {
   readonly #link: Link;
   /** Value of the lease's key while this process holds the lease. */
   readonly token = randomUUID();
-  /** Time at which the last successful renewal was sent. The lease lasts from then on. */
+  /**
+   * Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from that time.
+   */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
   /** Fence of each server, in Unix milliseconds of its clock. */
   #fences: ReadonlyMap<Server, number> = new Map();

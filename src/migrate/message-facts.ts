@@ -1,6 +1,6 @@
 // Builds the facts of messages, streams, channel heads, dedupe records and commands. The layout of
-// the keys is in `store/redis/ports.ts`, that of a stream in `store/redis/lua/snapshot.lua`. Pure
-// functions.
+// the keys is in `store/redis/ports.ts`, the layout of a stream is in
+// `store/redis/lua/snapshot.lua`. Pure functions.
 
 import {
   type ChannelKey,

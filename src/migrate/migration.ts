@@ -78,7 +78,10 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/** Longer than the longest pause between two attempts plus the time to open the folder. */
+/**
+ * Default of `abandonedAfterMs`: longer than the longest pause between two attempts plus the time
+ * to open the folder.
+ */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -86,7 +89,7 @@ const ABANDONED =
 const LOST =
   "Redis has lost the record of the migration; start a process with migrate.from, or run jindou migrate, to begin again, or restart this node to serve the data that is in Redis";
 
-/** The migration as one process takes part in it. */
+/** The part of one process in the migration. */
 export class Migration {
   readonly #settings: MoveSettings;
   readonly #events: MoveEvents;
@@ -103,7 +106,7 @@ export class Migration {
   #isAwaited = false;
   /** Error that retrying cannot fix. `undefined` if there was none. */
   #stuck: StuckMoveError | undefined;
-  /** Time since which no process has been copying. `undefined` while one is. */
+  /** Time since which no process has been copying. `undefined` while a process is copying. */
   #idleSinceMs: number | undefined;
   #link: RedisLink | undefined;
   /** Summary of the folder, `undefined` if it could not be read. */
@@ -156,9 +159,9 @@ export class Migration {
 
   /**
    * Throws `unavailable` if a migration started while this node was considered dead. A serving node
-   * calls it after the first heartbeat of its new incarnation. Repeats the read while Redis cannot
-   * be read, or while a process holds the lease and has not created the record. Also resolves after
-   * `close`.
+   * calls this method after the first heartbeat of its new incarnation. Repeats the read while
+   * Redis cannot be read, or while a process holds the lease and has not created the record. Also
+   * resolves after `close`.
    */
   async assertNoneBeganMeanwhile(): Promise<void> {
     const { signal } = this.#closing;
@@ -222,7 +225,7 @@ export class Migration {
       await this.#use((link) => this.#runUntilDone(link));
     } catch (error) {
       const failure = toBrokerError(error);
-      if (this.#tryCount === countBefore) this.#tryCount += 1; // it failed before it was counted
+      if (this.#tryCount === countBefore) this.#tryCount += 1; // the attempt failed before it was counted
       this.#setStatus("failed", this.#state.step, failure.message);
       if (failure instanceof StuckMoveError) this.#stuck = failure;
       throw error;
@@ -262,8 +265,9 @@ export class Migration {
   }
 
   /**
-   * Returns true if the data is already in Redis, or there is nothing to migrate, and sets the
-   * status then. Returns false if the data of another folder is in Redis: the attempt then fails.
+   * Returns true if the data is already in Redis, or there is nothing to migrate, and then also
+   * sets the status. Returns false if the data of another folder is in Redis: the attempt then
+   * fails.
    */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;

@@ -24,7 +24,7 @@ export class Progress {
   readonly #nowMs: () => number;
   #step = "";
   #startedAtMs = 0;
-  /** Number of rows that were done when the step started, in an earlier attempt. */
+  /** Number of rows of the step that earlier attempts had already processed. */
   #doneAtStart = 0;
   #shownAtMs = 0;
   #isOpen = false;

@@ -1,7 +1,7 @@
-// The record of a migration in Redis: its source, watermark and last error. Because of it, a
-// migration is resumed after a failure and happens only once. All processes read the record, and
-// the process with the lease writes it. It is created only in a Redis without other data and
-// without live nodes. All state is in Redis.
+// The record of a migration in Redis: its source, watermark and last error. With the record, a
+// migration can be resumed after a failure and is never repeated. All processes read the record,
+// and the process with the lease writes it. The record is created only in a Redis without other
+// data and without live nodes. All state is in Redis.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
@@ -18,7 +18,7 @@ const SCAN_COUNT = 1000;
 const WATCH_MS = 100;
 
 /**
- * Matches the keys that a Redis without data may contain: those of the format, earlier migrations,
+ * Matches the keys that a Redis without data may contain: keys of the format, earlier migrations,
  * nodes and sessions that have left or died, failed logins, and replication marks.
  */
 const IGNORED_KEYS =
@@ -36,7 +36,7 @@ export interface MoveRecord {
   /** Id of the folder's data. */
   readonly source: string;
   readonly isDone: boolean;
-  /** Current step. After the end of the migration, the last one. */
+  /** Current step. After the end of the migration, the last step. */
   readonly step: string;
   /** Number of rows of the step that are copied or compared. */
   readonly rows: number;
@@ -44,7 +44,7 @@ export interface MoveRecord {
   readonly total: number;
   /**
    * Last row that was copied: its table, its position in the table, and the number of rows of its
-   * step through it. `undefined` if nothing was copied.
+   * step up to and including it. `undefined` if nothing was copied.
    */
   readonly watermark:
     | { readonly table: string; readonly at: string; readonly rows: number }

@@ -1,6 +1,6 @@
-// The tables of an embedded store's folder, in the order in which they are migrated: how each is
-// read from a watermark, and what its rows become in Redis. The layout of the keys is in
-// `store/redis/ports.ts`. Expired rows become nothing. The publication numbers of a channel start
+// The tables of an embedded store's folder, in the order in which they are migrated: how each table
+// is read from a watermark, and which facts its rows become in Redis. The layout of the keys is in
+// `store/redis/ports.ts`. Expired rows are not migrated. The publication numbers of a channel start
 // at its newest seq. No state.
 
 import {
@@ -137,8 +137,8 @@ function channelTables(
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
   /**
-   * Creates a table in which each row has a uid of a channel and bits. Each bit stands for a set in
-   * Redis that contains the uid.
+   * Creates a table in which each row has a uid of a channel and bits. Each bit corresponds to a
+   * SET in Redis that contains the uid.
    */
   const uidTable = (
     name: "members" | "lists",
@@ -246,8 +246,8 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
       ["message", "positions"],
       tables.positions,
       ({ key: [uid, channel], value }) => {
-        // A power failure may have removed the channel. Its seqs will be reused, so that the
-        // position would be wrong.
+        // A power failure may have removed the channel. Its seqs will be reused, so the position
+        // would be wrong.
         if (tables.heads.get(channel) === undefined) return {};
         const position = fieldsOf(value).slice(0, 4).map(Number).join(" ");
         const key = keys.channel("positions", channel);

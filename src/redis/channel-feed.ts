@@ -23,7 +23,7 @@ export interface ChannelPosition {
    * `Infinity` if no mark is known to be missing.
    */
   readonly lostFromId: number;
-  /** The channel's active stream and the streams that were asked for, as far as they exist. */
+  /** The channel's active stream and the streams of `ReaderState.streams`, as far as they exist. */
   readonly streams: readonly StreamSnapshot[];
 }
 
@@ -51,11 +51,11 @@ export interface ChannelFeed {
   /** Returns the state of the channel and compares the reader's marks with its log. */
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
   /**
-   * Returns the number of the channel's newest publication, 0 if there is none. Cheap enough to ask
-   * for many channels which of them had publications that were missed.
+   * Returns the number of the channel's newest publication, 0 if there is none. Cheap enough to be
+   * called for many channels, to find those with missed publications.
    */
   publicationSeqOf(key: ChannelKey): Promise<number>;
-  /** Returns the messages of the range, as `MessageStore.readMessages` does. */
+  /** Returns the messages of the range, in the same way as `MessageStore.readMessages`. */
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /**
    * Returns the personal channels of `uid` with a message since `sinceMs` (Unix milliseconds). May

@@ -1,6 +1,7 @@
 // Creates connections to Redis: a single server, Sentinels or a Redis Cluster, with or without TLS.
-// The only file that knows the options of ioredis. Commands are neither queued while Redis is away
-// nor sent twice: a command whose outcome is unknown is rejected, and its caller retries.
+// The only file that knows the options of ioredis. Commands are neither queued while Redis is
+// unreachable nor sent twice: a command whose outcome is unknown is rejected, and its caller
+// retries.
 
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
@@ -32,8 +33,8 @@ const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
 /**
- * How long all Sentinels may reject the lookup at start before connecting fails. They may learn the
- * names of their primaries a little later than they start.
+ * How long all Sentinels may reject the lookup before connecting fails. A Sentinel that has just
+ * started may not know its primary yet.
  */
 const REFUSED_MS = 1000;
 
@@ -81,9 +82,10 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
 
 /**
  * Connects the client and resolves when it is ready. Waits for the `ready` event, because ioredis
- * retries by itself if the first look at a Cluster fails or the Sentinels know no primary, but then
- * never settles the promise of `connect()`. Throws if the client is not ready within `timeoutMs`,
- * or if all Sentinels keep rejecting the lookup. The message contains the reason if it is known.
+ * retries by itself if the first attempt to read the slot map of a Cluster fails or no Sentinel
+ * knows the primary, but then never settles the promise of `connect()`. Throws if the client is not
+ * ready within `timeoutMs`, or if all Sentinels keep rejecting the lookup. The message contains the
+ * reason if it is known.
  */
 export async function connected(client: RedisClient, timeoutMs: number): Promise<void> {
   // The options of a Cluster have no `sentinels`.
@@ -131,8 +133,8 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
 }
 
 /**
- * Returns the reasons for which a Sentinel rejected the lookup, empty if the Sentinel may just be
- * unreachable.
+ * Returns the reason why a Sentinel rejected the lookup, as a list with one text. The list is empty
+ * if the Sentinel may only be unreachable.
  */
 function refusalsIn(message: string): readonly string[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))
@@ -149,8 +151,8 @@ function refusalsIn(message: string): readonly string[] {
  * and they use memory until the connection is closed.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
-  // Private fields of ioredis. A command waits in `offlineQueue` while its server of a Cluster is
-  // being connected.
+  // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
+  // of the Cluster is being opened.
   const queues = client as unknown as Record<
     "commandQueue" | "offlineQueue",
     { readonly length: number }
@@ -166,8 +168,7 @@ export interface SendOptions {
   readonly timeoutMs?: number;
   /**
    * True if the command already contains the work of a whole turn of the event loop, such as a
-   * batch. It is then written at the end of the current callback instead of waiting for the end of
-   * the turn.
+   * batch. It is then written at the end of the current callback instead of at the end of the turn.
    */
   readonly isGathered?: boolean;
 }
@@ -184,7 +185,7 @@ export function send(
 ): Promise<unknown> {
   gather(client, isGathered);
   const command = new EncodedCommand(name, args);
-  // Later calls of `setTimeout` have no effect.
+  // Set before `sendCommand`, because ioredis ignores later calls of `setTimeout`.
   if (timeoutMs !== undefined) command.setTimeout(timeoutMs);
   client.sendCommand(command);
   return command.promise;

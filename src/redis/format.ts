@@ -1,5 +1,6 @@
-// Checks which program wrote the data in Redis, and in which format. The first node writes the mark
-// under the key `format`. A node that cannot read the data must not start.
+// Checks which program wrote the data in Redis, and in which format. The first node writes the
+// program's name and the format number under the key `format`. A node that cannot read the data
+// must not start.
 
 import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";

@@ -1,9 +1,9 @@
-// Builds the names of all keys and topics in Redis. A channel's keys share the hash tag of its
-// bucket and a user's keys share the user's, so that everything one script touches is in one slot.
-// There are 64 buckets. On a Redis Cluster each has its own counter of message ids
-// (`store/redis/steps/channel-names.ts`), so ids are unique and growing without a clock or a lease.
-// State: the hash tags of the channels used lately, because each message needs its tag several
-// times.
+// Builds the names of all keys and topics in Redis. All keys of a channel contain the hash tag of
+// its bucket, and all keys of a user contain the user's hash tag, so that all keys of one script
+// are in one slot. There are 64 buckets. On a Redis Cluster each bucket has its own counter of
+// message ids (`store/redis/steps/channel-names.ts`), so ids are unique and increasing without a
+// synchronised clock or a lease. State: a cache of the hash tags of recently used channels, because
+// each message needs its channel's tag several times.
 
 import {
   type ChannelKey,
@@ -40,8 +40,8 @@ export class Keys {
   }
 
   /**
-   * Returns the name of a channel's key `part`. `tail` distinguishes the keys if the part has
-   * several of them.
+   * Returns the name of a channel's key `part`. If a channel has several keys for the same part,
+   * `tail` distinguishes them.
    */
   channel(part: string, key: ChannelKey, tail = ""): string {
     return `${this.#tag(key)}${part}:${key}${tail === "" ? "" : `\n${tail}`}`;

@@ -1,7 +1,7 @@
-// The node's connection for commands. State: whether Redis is usable (connected and checked), the
-// number of calls in flight, and the scripts loaded on each connection. It never queues: while
-// Redis is away every call is rejected at once. Listeners are notified when Redis becomes usable
-// and when it is lost.
+// The node's connection for sending commands to Redis. State: whether Redis is usable (connected
+// and checked), the number of calls in flight, and the scripts loaded on each connection. It never
+// queues: while Redis is unreachable, every call is rejected at once. Listeners are notified when
+// Redis becomes usable and when it is lost.
 
 import { Cluster, type Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -37,14 +37,14 @@ interface LinkPorts {
 }
 
 /**
- * Options of one call. The parts of a call with `isGathered` were already counted as calls in
- * flight by `admit`.
+ * Options of one call. If `isGathered` is set, the call may exceed the maximum of calls in flight,
+ * because `admit` already counted the pieces of work in it.
  */
 interface CallOptions extends SendOptions {
   /**
    * True if the call is sent even when the maximum of calls in flight is reached. Needed for
-   * heartbeats, without which a busy node would be taken for a dead one, and for work that
-   * completes a call Redis has already run.
+   * heartbeats, because the other nodes would otherwise consider a busy node dead, and for work
+   * that completes a call Redis has already run.
    */
   readonly isVital?: boolean;
 }
@@ -56,7 +56,7 @@ export class RedisLink {
   readonly settings: RedisSettings;
   readonly #ports: LinkPorts;
   readonly #client: RedisClient;
-  /** `undefined` for a single server. */
+  /** `undefined` unless Redis is a Cluster. */
   readonly #primaries: Primaries | undefined;
   readonly #route: (key: string | undefined) => Redis;
   readonly #listeners: ((isUp: boolean) => void)[] = [];
@@ -174,14 +174,15 @@ export class RedisLink {
   }
 
   /**
-   * Counts a piece of work as a call in flight. The work is sent later, together with other work,
-   * by one call with `isGathered`. `release` ends the count. Throws `unavailable` or `overloaded`.
+   * Counts a piece of work as one call in flight until `release` is called. The work is sent later:
+   * one call with `isGathered` sends several pieces of work together. Throws `unavailable` or
+   * `overloaded`.
    */
   admit(): void {
     this.#countCall({});
   }
 
-  /** Ends the count of one call in flight. */
+  /** Stops counting one call or piece of work as in flight. */
   release(): void {
     this.#inFlight -= 1;
     if (this.#inFlight === 0) this.#drained?.();
@@ -241,8 +242,8 @@ export class RedisLink {
 
   /**
    * Handles a server that lacks a loaded script. Such a server was restarted or replaced. A single
-   * server is checked again, because its data may be another program's. In a Cluster the other
-   * servers continue.
+   * server is checked again, because its data may belong to another program. In a Cluster calls to
+   * the other servers continue.
    */
   #reloadScripts(server: Redis | undefined): void {
     if (server !== undefined) this.#loaded.get(server)?.clear();
@@ -255,7 +256,10 @@ export class RedisLink {
     return client instanceof Cluster ? client.nodes("master") : [client];
   }
 
-  /** Returns the server that holds the key. Throws `unavailable` if it is away or unknown. */
+  /**
+   * Returns the server that holds the key. Throws `unavailable` if that server is unreachable or
+   * unknown.
+   */
   primaryOf(key: string): Redis {
     return this.#route(key);
   }
@@ -271,7 +275,7 @@ export class RedisLink {
   }
 
   /**
-   * Checks the data after a reconnect, because it may be another program's. Calls are accepted
+   * Checks the data after a reconnect, because it may belong to another program. Calls are accepted
    * again after the check succeeded.
    */
   #reopen(): void {

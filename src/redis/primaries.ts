@@ -8,16 +8,16 @@ import type { Cluster, Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
 import { slotOf } from "./slots.ts";
 
-/** Minimum time between two refreshes of the slot map that errors cause. */
+/** Minimum time between two refreshes of the slot map that are caused by errors. */
 const MIN_REFRESH_MS = 100;
-/** Interval between refreshes of the slot map without an error. */
+/** Interval of the periodic refresh of the slot map. */
 const REFRESH_INTERVAL_MS = 2000;
 
 /** Values of ioredis' `status` for a connection that cannot be used any more. */
 const CLOSED_STATUSES: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
 
 /**
- * Errors after which the slot map must be refreshed: a slot moved, or its server is away or
+ * Errors after which the slot map must be refreshed: a slot moved, or its server is unreachable or
  * unknown.
  */
 const STALE_MAP = /^(MOVED|ASK|READONLY|CLUSTERDOWN|Connection is closed)/;
@@ -34,7 +34,7 @@ export class Primaries {
     for (const event of ["+node", "-node", "refresh"]) cluster.on(event, () => this.#nodes.clear());
   }
 
-  /** Starts the periodic refresh of the slot map. Ends with `close`. */
+  /** Starts the periodic refresh of the slot map. `close` stops it. */
   watch(): void {
     const cluster = this.#cluster;
     this.#refreshInterval ??= setInterval(() => {

@@ -28,8 +28,8 @@ export class ReplicationBarrier {
   /**
    * Resolves when `minReplicas` replicas have received everything that was written and acknowledged
    * before this call on the primary that holds `key`, or on all primaries without `key`. Returns
-   * `undefined` if no replicas are required. Throws `unavailable` if too few replicas have it in
-   * time, or if the primary was replaced meanwhile.
+   * `undefined` if no replicas are required. Throws `unavailable` if too few replicas have received
+   * it in time, or if the primary was replaced meanwhile.
    */
   wait(key?: string): Promise<void> | undefined {
     const link = this.#link;
@@ -82,7 +82,7 @@ export class ReplicationBarrier {
 /**
  * The WAITs of one primary. WAIT blocks its connection and covers only the writes of that
  * connection, so each primary gets a separate connection for it. A small write on that connection
- * directly before the WAIT extends it to everything the primary wrote earlier.
+ * directly before the WAIT makes it cover everything the primary wrote earlier.
  */
 class PrimaryWaits {
   readonly #primary: Redis;

@@ -57,8 +57,8 @@ function withoutComments(source: string): string {
 }
 
 /**
- * Replaces constants by their values. Otherwise each constant that a function uses would be created
- * again at every call of the script.
+ * Replaces constants with their values. Otherwise each constant that a function uses would be
+ * created again at every call of the script.
  */
 function withConstants(source: string): string {
   const values = new Map<string, string>();
@@ -70,8 +70,8 @@ function withConstants(source: string): string {
 }
 
 /**
- * Replaces each call of a forward by the call inside it, if the forward uses each of its parameters
- * exactly once.
+ * Replaces each call of a forward with the call inside it, if the forward uses each of its
+ * parameters exactly once.
  */
 function withForwards(source: string): string {
   const names = [...source.matchAll(FORWARD)].map(([, name = ""]) => name);
@@ -106,7 +106,7 @@ function isOneCall(body: string): boolean {
 }
 
 /**
- * Replaces each call of the function `name` by the result of `replacement`, which receives the
+ * Replaces each call of the function `name` with the result of `replacement`, which receives the
  * call's arguments. Throws if a string literal among the arguments contains a bracket or comma,
  * which this simple parser would misread.
  */

@@ -133,7 +133,7 @@ interface MessageExtra {
   readonly isStream?: boolean;
   /**
    * Id of the channel's message before this one, 0 if unknown. Set only for personal channels whose
-   * users are in other slots of a Redis Cluster.
+   * users are in other slots of a Redis Cluster than the channel.
    */
   readonly idBefore?: number | undefined;
 }
@@ -214,7 +214,7 @@ function passthroughOf(fields: readonly unknown[]): Passthrough | undefined {
 
 /**
  * Copies bytes into a plain `Uint8Array` in the memory pool of `Buffer`. Allocating separate memory
- * would cost more than all other work of reading a record.
+ * would cost more than all other steps of reading a record.
  */
 function copied(bytes: Uint8Array): Uint8Array {
   const { buffer, byteOffset, length } = Buffer.from(bytes);
@@ -362,7 +362,7 @@ export function decodeFrame(frame: Buffer): Publication {
     case EVENT_FRAME:
       return decodeEventFrame(frame);
     case UNORDERED_FRAME: {
-      // Byte strings inside are decoded to the type of the source, which must be a plain
+      // Byte strings in the frame are decoded to the type of `source`, which must be a plain
       // `Uint8Array`.
       const source = new Uint8Array(frame.subarray(2));
       const [id, event] = unpackList(source);
@@ -387,7 +387,7 @@ export function isMessages(publication: Buffer): boolean {
 
 /**
  * Splits a list of messages into frames, in order. `isWhole` is false if the list ends inside a
- * message, or if the number of strings differs from the one in its head; then only the frames
+ * message, or if it has more or fewer strings than its head says. In both cases only the frames
  * before that point are returned.
  */
 export function framesOf(messages: Buffer): {

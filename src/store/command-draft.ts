@@ -1,12 +1,12 @@
-// Checks that a command fits in a store: its names in keys and labels, its time to live in a
-// record. Pure.
+// Checks that a store can hold a command: its uids and labels must fit in a key, and its time to
+// live in a record. Pure.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 
 /**
  * Maximum length of a uid or label of a command. An inbox key and a label of this length fit in one
- * key of the database. Callers reject much shorter ones.
+ * key of the database. Callers already reject much shorter texts.
  */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;

@@ -1,7 +1,7 @@
-// The lifecycle of a store: new → starting → running → closing → closed, and starting again if the
-// driver supports it. Owns the status, the opened store, and the number of calls in progress: the
-// store is shut down once no call uses it. A call must only throw a BrokerError; other errors are
-// converted.
+// The lifecycle of a store: new → starting → running → closing → closed, and back to starting if
+// the driver supports restarts. Owns the status, the opened store, and the number of calls in
+// progress: the store is shut down once no call uses it. A call must throw only BrokerErrors, so
+// other errors are converted.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -9,7 +9,7 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 type Status = "new" | "starting" | "running" | "closing" | "closed";
 /** Actions of the driver. */
 interface LifecycleSteps<Running> {
-  /** Opens the store. `start` throws the error that it throws. */
+  /** Opens the store. `start` rethrows its error. */
   readonly open: () => Promise<Running>;
   /**
    * Shuts the store down. No new calls are accepted. `idle` resolves once no call is in progress.
@@ -21,7 +21,10 @@ interface LifecycleSteps<Running> {
 
 /** Lifecycle of one store. */
 export interface Lifecycle<Running> {
-  /** The port's `start` and `close`. Both are safe to call twice, and `close` before `start`. */
+  /**
+   * The port's `start` and `close`. Both are safe to call twice, and `close` may be called before
+   * `start`.
+   */
   start(): Promise<void>;
   close(): Promise<void>;
   /** Returns the opened store, `undefined` while the store accepts no calls. */

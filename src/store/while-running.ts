@@ -1,4 +1,4 @@
-// Makes the methods of a store's port from their names, for both drivers: a call is passed on while
+// Creates methods of a store's port from their names, for both drivers. A call is passed on while
 // the store runs, and rejected otherwise. No state.
 
 import type { Lifecycle } from "./lifecycle.ts";
@@ -20,7 +20,7 @@ export function whileRunning<
   return Object.fromEntries(calls) as Pick<Part, Name>; // the same names, parameters and results
 }
 
-/** Returns all methods of `part`, which exists before the store runs, like `whileRunning`. */
+/** Like `whileRunning`, for all methods of a `part` that exists before the store runs. */
 export function allWhileRunning<Part extends object>(
   lifecycle: Pick<Lifecycle<object>, "use">,
   part: Part,

@@ -57,7 +57,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       resync.beat(isAnew);
     },
     /**
-     * Nothing names the users of the dead node, so every watched user may be offline now and is
+     * The users of the dead node are unknown, so every watched user may be offline now and is
      * checked.
      */
     onDeath() {
@@ -66,7 +66,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   });
   link.onChange((isUp) => {
     wasDisconnected = true;
-    if (isUp) registry.refresh().catch(() => {}); // after a failure the next heartbeat does it
+    if (isUp) registry.refresh().catch(() => {}); // if it fails, the next heartbeat refreshes
   });
   return {
     ...topics,

@@ -1,6 +1,6 @@
-// Counts failed logins in Redis, so that all nodes share the counts: one hash per key, with the
+// Counts failed logins in Redis, so that all nodes share the counts: one HASH per key, with the
 // count and the end of its time window. The nodes' clocks decide when a window ends. Redis expires
-// the hash later, to free its memory.
+// the HASH later, to free its memory.
 
 import { createHash } from "node:crypto";
 import type { Clock, Throttle } from "../../broker/ports.ts";
@@ -9,12 +9,17 @@ import { loadScript } from "../../redis/script.ts";
 
 const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 
-/** Time for which Redis keeps a hash after its window. Clocks of nodes differ by less than this. */
+/**
+ * Time for which Redis keeps the HASH of a key after its window has ended. The clocks of two nodes
+ * differ by less than this.
+ */
 const CLOCK_TOLERANCE_MS = 60_000;
 
 /** Creates a throttle. Its methods throw `unavailable` while Redis cannot be reached. */
 export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
-  /** Keys come from clients and may be long, so the name in Redis contains only their hash. */
+  /**
+   * Keys come from clients and may be long, so the name in Redis contains only their SHA-256 hash.
+   */
   const keyOf = (key: string) =>
     link.keys.shared(`fails:${createHash("sha256").update(key).digest("hex")}`);
 

@@ -9,11 +9,11 @@
 --
 --       how                    items
 --       HSET, SADD, ZADD, SET  the arguments of the command after the key
---       LT                     as for ZADD; an existing lower score stays. Not checked, because
+--       LT                     as for ZADD; an existing lower score remains. Not checked, because
 --                              other facts may have changed the score
 --       RPUSH                  all values of the list
 --       XADD                   for each entry: its id, the number of its fields and values, and
---                              these. The ids ascend
+--                              these. The ids must ascend
 --       XNEW                   as for XADD; the first entry is the oldest one of the key
 -- Reply 1     written, or equal
 --       0     missing or different

@@ -4,13 +4,13 @@ local EPOCH = 1704067200000 -- 2024-01-01 UTC in Unix milliseconds
 local BUCKETS = 64
 local WHOLE_SERVER = -1
 
--- Formats an integer below 2^53 without an exponent. Redis formats every number it receives as an
--- argument, at more than twice the cost.
+-- Formats an integer below 2^53 without an exponent. If a script passes a number to `redis.call`,
+-- Redis formats it itself, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
 -- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
--- Redis Cluster the next 6 bits are the bucket. The remaining bits count. Ids always grow and are
--- never reused, whatever the clocks show.
+-- Redis Cluster the next 6 bits are the bucket. The remaining bits are a counter. Ids always grow
+-- and are never reused, whatever the clocks show.
 local function next_id(last, bucket, now)
   local id = (now - EPOCH) * 4096
   if bucket ~= WHOLE_SERVER then id = id + bucket * BUCKETS end
@@ -21,7 +21,7 @@ local function next_id(last, bucket, now)
 end
 
 -- Reserves `count` ids (at most 64) from the counter at `key` and returns the first one. Each
--- further id is `next_id` of the id before it.
+-- following id is the `next_id` of the previous one.
 --   now  Unix ms at the time of the call, not when the message was queued: after a fail-over that
 --        lost messages, new ids must be higher than the lost ones
 local function reserve_ids(key, bucket, now, count)

@@ -1,6 +1,6 @@
 // Opens the folder of an embedded store as the source of a move, and decodes its binary rows. The
-// folder is opened as a node opens it: only one process can use it, and the WAL is written to the
-// database. The only row that is added is an id of the data. State: the open store.
+// folder is opened in the same way as by a node: only one process can use it, and the WAL is
+// written to the database. The only row that is added is an id of the data. State: the open store.
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -180,7 +180,7 @@ export type Range = Pick<RangeOptions, "start" | "end">;
 export interface Row<K, V> {
   readonly key: K;
   readonly value: V;
-  /** Key of the row before it in the range. */
+  /** Key of the previous row in the range, `undefined` for the first row. */
   readonly before: K | undefined;
   /** Watermark of the row: the key as a string. */
   readonly at: string;
@@ -202,7 +202,7 @@ export function* rowsOf<K, V = Stored>(
     const chunk = [...table.getRange(bounds)];
     for (const { key, value } of chunk) {
       const row = { key, value, before, at: watermarkOf(key) };
-      yield row as Row<K, V>; // lmdb's types of keys and values are those of all tables
+      yield row as Row<K, V>; // callers name the key and value types of this table
       before = key;
     }
     if (chunk.length < CHUNK) return;
@@ -220,7 +220,7 @@ function keyOfWatermark(watermark: string): Key {
 
 /** Yields the messages of the log after the watermark `at`, as if each had a row of its own. */
 export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Buffer>> {
-  // The key of one of these rows.
+  // The watermarks of these rows are made from Buffers.
   let before = at === "" ? undefined : (keyOfWatermark(at) as Buffer);
   const rowAt = (key: Buffer, value: Buffer): Row<Buffer, Buffer> => {
     const row = { key, value, before, at: watermarkOf(key) };
@@ -290,8 +290,8 @@ export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
   const { counted, isCounted } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
-  // A record of version 1 does not include itself in `counted`, but a reader of `counted` subtracts
-  // it.
+  // In a record of version 1, `counted` does not include the message itself, but readers of
+  // `counted` expect that it does.
   return {
     message,
     isStream,

@@ -62,11 +62,13 @@ export interface EmbeddedOptions {
   readonly inboxTtlS: number;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /** Receives failures that no caller gets. `what` describes the failed activity. */
+  /**
+   * Receives failures that are not reported to any caller. `what` describes the failed activity.
+   */
   readonly onError: (error: Error, what: string) => void;
   /**
-   * Called once if another process acquires the data folder while this process is paused. Must end
-   * the process at once. Afterwards nothing is written or answered.
+   * Called once if another process acquires the data folder while this process is paused. It must
+   * end the process at once. Afterwards nothing is written or answered.
    */
   readonly onLost: (error: BrokerError) => void;
   /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */
@@ -94,8 +96,8 @@ const CHECKPOINT_MS = 200;
  */
 const MAX_MEMTABLE_RECORDS = 500_000;
 /**
- * Size of a segment. It is the default size of the memtable, so that one or two segments exist at a
- * time.
+ * Size of a segment. Equal to the default size of the memtable, so that one or two segments exist
+ * at a time.
  */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 const WAL_FOLDER = "journal";
@@ -129,8 +131,8 @@ function openFolder(options: EmbeddedOptions): Tables {
     return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
-    // LMDB reserves one reader slot per pid. If the slot is in use, lmdb gets no transaction and
-    // fails with a TypeError when it reads from it.
+    // LMDB reserves one reader slot per pid. If the slot is in use, lmdb gets no transaction object
+    // and fails with a TypeError when it uses the object.
     if (cause instanceof TypeError)
       throw new BrokerError("unavailable", {
         message: `The data folder ${path} is in use by a process of another container that has the same pid ${process.pid}. Stop that process, or set another store.path.`,
@@ -154,7 +156,7 @@ async function releaseFolder(
   try {
     owner.release();
   } catch (error) {
-    onError(error as Error, "The data folder could not be released"); // lmdb throws only errors
+    onError(error as Error, "The data folder could not be released"); // lmdb throws only `Error` objects
   }
   await tables.env.close();
 }
@@ -282,7 +284,9 @@ async function openOwned(
     );
 
   return {
-    /** Read by a move. Contain everything that the store had when it was opened. */
+    /**
+     * The tables, for a move to Redis. Contain everything that the store held when it was opened.
+     */
     tables,
     users,
     sessions,
@@ -317,7 +321,7 @@ async function openOwned(
 
   /**
    * Writes the rest of the WAL to the database and deletes its segments. If that fails, the
-   * segments stay and are replayed at the next start.
+   * segments remain and are replayed at the next start.
    */
   async function runLastCheckpoint(): Promise<void> {
     const end = wal.position.segment + 1;
@@ -335,7 +339,7 @@ async function openOwned(
 
 /**
  * Returns a publisher that reports errors of the receiver instead of throwing them. The event is
- * stored, so its call must be answered.
+ * already stored, so the call that caused it must still be answered.
  */
 function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {
   return {
@@ -391,7 +395,7 @@ function openWal(
   }
 }
 
-/** Reports the bytes that the recovery cut off. */
+/** Reports the bytes that the recovery truncated. */
 function reportTruncation(
   { droppedBytes, isDataLost }: Recovery,
   onError: EmbeddedOptions["onError"],

@@ -1,5 +1,5 @@
-// Layout of the keys in Redis, and the ports and limits that all parts of the Redis store work
-// with. `redis/keys.ts` builds the names of the keys. No state.
+// Layout of the keys in Redis, and the ports and limits that all parts of the Redis store use.
+// `redis/keys.ts` builds the names of the keys. No state.
 //
 // Times are Unix milliseconds. The red-dot count of a seq is the number of messages through that
 // seq that have a red dot and do not expire.
@@ -78,12 +78,12 @@
 //   ended           HASH     see `lua/session_rules.lua`           for a day after a session's end
 //   inboxSeq        STRING   inboxSeq of the newest copy           if the user ever got a copy
 //   inbox           STREAM   copies, with the ID <inboxSeq>-0      if it is not empty
-//     x             time     when the copy ends                    always
+//     x             time     when the copy expires                 always
 //     i             integer  messageId of the command              always
 //     n             integer  payload bytes                         always
 //     r             bytes    record of the command                 always
-//   inboxExpiry     ZSET     inboxSeq, scored by the time when     for copies that end earlier than
-//                            the copy ends                         older copies
+//   inboxExpiry     ZSET     inboxSeq, scored by the time when     for copies that expire earlier
+//                            the copy expires                      than older copies
 //   inboxIds        ZSET     messageId, scored by the time when    for an hour after a copy was put
 //                            a pending copy was put into the inbox
 //   topic                    publish/subscribe channel of the      no key
@@ -97,7 +97,7 @@
 //   messageIds      STRING   newest message id                     on a single server
 //   format          STRING   see `redis/format.ts`                 always
 //   managers        HASH     see `managers.ts`                     if a password is stored
-//   tokens:<hash>   STRING   see `managers.ts`                     until the token ends
+//   tokens:<hash>   STRING   see `managers.ts`                     until the token expires
 //   systemUids      SET      uids of system accounts               if there are any
 
 import type { Clock } from "../../broker/ports.ts";
@@ -122,7 +122,7 @@ export interface RedisStoreLimits {
   readonly inboxTtlS: number;
 }
 
-/** Ports and limits that every part of the store works with. */
+/** Ports and limits that every part of the store uses. */
 export interface RedisStorePorts {
   readonly link: RedisLink;
   readonly clock: Clock;

@@ -1,6 +1,6 @@
-// The Redis driver of the `Store` port: any number of nodes share one Redis, whose scripts decide.
-// Assembles the parts of the driver and checks the store's lifecycle at each call. Only the parts
-// have state.
+// The Redis driver of the `Store` port: any number of nodes share one Redis, and scripts inside
+// Redis make the decisions. Assembles the parts of the driver and checks the store's lifecycle at
+// each call. Only the parts have state.
 
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
@@ -24,7 +24,7 @@ import { UnreadableRecords } from "./unreadable.ts";
 /** The `link` is shared with the cluster driver. The store starts it, and its creator closes it. */
 type RedisStoreOptions = Omit<RedisStorePorts, "waitForReplicas" | "unreadable">;
 
-/** Statistics of this node, for metrics. Counters start at 0 with the store. */
+/** Statistics of this node, for metrics. Counters start at 0 when the store is created. */
 interface RedisStoreStats {
   /** Number of accepted messages, stored or not. */
   readonly appends: number;

@@ -1,6 +1,6 @@
 -- Counts a failed login in the time window of its key. The first failure starts the window.
 --
--- KEYS   counter  hash {count, ends}
+-- KEYS   counter  HASH {count, ends}
 -- ARGV   now      Unix milliseconds
 --        window   length of the time window, milliseconds
 --        margin   time for which the counter is stored after its window, milliseconds

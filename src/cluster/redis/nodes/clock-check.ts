@@ -33,8 +33,8 @@ export class ClockCheck {
   }
 
   /**
-   * Starts a comparison. Must be called before the heartbeat is sent. The returned function is
-   * called with the time that Redis replies with.
+   * Starts a comparison. Must be called before the heartbeat is sent. The returned function must be
+   * called with the time in Redis' reply.
    */
   startComparison(): (redisMs: number) => void {
     const { clock } = this.#ports;
@@ -42,7 +42,7 @@ export class ClockCheck {
     return (redisMs) => this.#compare(redisMs, sentMs, clock());
   }
 
-  /** If the clocks agree, Redis' time lies between the time of sending and that of receiving. */
+  /** Updates the offset. If the clocks agree, `redisMs` is between `sentMs` and `receivedMs`. */
   #compare(redisMs: number, sentMs: number, receivedMs: number): void {
     const aheadMs = Math.max(0, sentMs - redisMs);
     const behindMs = Math.max(0, redisMs - receivedMs);

@@ -26,18 +26,24 @@ export interface RegistryPorts {
    * milliseconds) when the reply arrives.
    */
   readonly startClockComparison: () => (redisMs: number) => void;
-  /** Called when the other nodes had declared this node dead, and it is live as a new incarnation. */
+  /**
+   * Called when this node, which the other nodes had declared dead, is live again as a new
+   * incarnation.
+   */
   readonly onNewIncarnation?: () => void;
   readonly onError: (error: unknown, what: string) => void;
 }
 
 interface RegistryListener {
   /**
-   * Called after every confirmed heartbeat. `isNew` is true for the first one of an incarnation,
-   * under which no session of this node is in the store yet.
+   * Called after every confirmed heartbeat. `isNew` is true for the first heartbeat of an
+   * incarnation. The store then has no session of this node under that incarnation yet.
    */
   onBeat(isNew: boolean): void;
-  /** Called when an incarnation of the previous heartbeat is dead. Its sessions are offline. */
+  /**
+   * Called when an incarnation that was live at the previous heartbeat is dead. Its sessions are
+   * offline.
+   */
   onDeath(): void;
 }
 
@@ -95,7 +101,10 @@ export class Registry {
     return this.#incarnation;
   }
 
-  /** Throws `unavailable` if this node is not live. It does not know the live nodes then. */
+  /**
+   * Throws `unavailable` if this node is not live. In that case the node does not know which nodes
+   * are live.
+   */
   assertLiving(): void {
     if (this.#status !== "living") throw new BrokerError("unavailable");
   }
@@ -128,7 +137,7 @@ export class Registry {
 
   /**
    * Returns true if the incarnation is live. Sends a heartbeat if the incarnation is unknown.
-   * Throws `unavailable` if Redis cannot be reached then.
+   * Throws `unavailable` if Redis cannot be reached for that heartbeat.
    */
   isLive(incarnation: Incarnation): MaybePromise<boolean> {
     if (this.#live.has(incarnation)) return true;
@@ -144,8 +153,8 @@ export class Registry {
   }
 
   /**
-   * Joins the cluster. If a node with the same id is live, waits until it would have been declared
-   * dead if it had crashed. If it is still live then, throws an Error with a message for the
+   * Joins the cluster. If a node with the same id is live, waits until that node would be declared
+   * dead if it had crashed. If that node is still live then, throws an Error with a message for the
    * operator.
    */
   async start(): Promise<void> {
@@ -167,7 +176,7 @@ export class Registry {
   }
 
   /**
-   * Leaves the cluster, so that the other nodes consider this one dead at once. If Redis cannot be
+   * Leaves the cluster, so that the other nodes consider this node dead at once. If Redis cannot be
    * reached, they do so after `deadAfterMs`. May be called more than once.
    */
   async close(): Promise<void> {
@@ -194,8 +203,9 @@ export class Registry {
   }
 
   /**
-   * Looks for an incarnation that the last reply did not contain: it has started since, or it is
-   * dead. Reads twice, because the first read may share a heartbeat that was sent too early.
+   * Looks for an incarnation that the last reply did not contain: it has started since that reply,
+   * or it is dead. Reads twice, because the first read may share a heartbeat that was sent too
+   * early.
    */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
@@ -219,8 +229,8 @@ export class Registry {
    */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
-    // The name is used again until Redis replies. If each attempt had its own name, an attempt whose
-    // reply is lost would leave a live incarnation that blocks this node's id.
+    // The name of the incarnation is reused until Redis replies. If each attempt had its own name,
+    // an attempt whose reply is lost would leave a live incarnation that blocks this node's id.
     if (verdict !== "taken") this.#nextIncarnation = newIncarnation(this.#ports.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";
@@ -262,8 +272,8 @@ export class Registry {
       const { link } = this.#ports;
       return await link.run(heartbeat, this.#keys, args, VITAL);
     } catch (error) {
-      // Redis rejects heartbeats, for example because its memory is full. It rejects those of all
-      // nodes, so no node declares another one dead.
+      // Redis rejects heartbeats, for example because its memory is full. It rejects the heartbeats
+      // of all nodes, so no node declares another node dead.
       if (isTransient(error) && !isUnanswered(error)) this.#refusedAtMs = sentAtMs;
       throw error;
     }

@@ -159,8 +159,8 @@ class RunningCatchUp {
   }
 
   /**
-   * Resolves at the time of the next retry. Callers wait no longer if Redis can be reached
-   * (`isAway` is false), because a damaged channel will not become readable by itself.
+   * Resolves at the time of the next retry. If Redis can be reached (`isAway` is false), callers
+   * stop waiting immediately, because a damaged channel will not become readable by itself.
    */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;

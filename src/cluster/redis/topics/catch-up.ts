@@ -111,8 +111,8 @@ async function readForward(
 }
 
 /**
- * Reads the log backwards and delivers messages with ids higher than the last delivered one, but
- * none from before the sequencer's `sinceMs`.
+ * Reads the log backwards and delivers messages with ids higher than the last delivered one, but no
+ * messages older than the sequencer's `sinceMs`.
  */
 async function readBack(
   sequencer: Sequencer,

@@ -31,14 +31,19 @@ interface ChannelsPorts {
 const MAX_MESSAGE_AGE_MS = 5000;
 /** Maximum difference between the clocks of two nodes. */
 const MAX_CLOCK_SKEW_MS = 1000;
-/** Maximum time by which a publication arrives after one that has overtaken it. */
+/**
+ * Maximum time between the arrival of a publication and of an earlier one that it has overtaken.
+ */
 const REORDER_WINDOW_MS = 5000;
 /**
- * Time before a loss from which messages are also read if the channel's sequencer was evicted. The
- * last of them may have been missed, because a loss is noticed late.
+ * Length of the period before a loss whose messages are also read if the channel's sequencer was
+ * evicted. They may have been missed, because a loss is noticed late.
  */
 const LOSS_SLACK_MS = 2000;
-/** Time before a loss from which a user's personal channels with new messages are also checked. */
+/**
+ * Length of the period before a loss in which a new message causes a personal channel to be
+ * checked.
+ */
 const LISTING_SLACK_MS = 60_000;
 /** Maximum age of a publication that a fail-over can lose. */
 const FAILOVER_LOSS_MS = 10_000;
@@ -59,8 +64,8 @@ export class Channels {
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
   /**
-   * Time of the last eviction, Unix milliseconds. After that, messages of a channel without a
-   * sequencer may have been delivered.
+   * Time of the last eviction, Unix milliseconds. Messages of a channel without a sequencer may
+   * have been delivered before this time.
    */
   #evictedAtMs = Number.NEGATIVE_INFINITY;
   readonly #reads = new Semaphore(MAX_CONCURRENT_READS);
@@ -104,7 +109,7 @@ export class Channels {
     }
   }
 
-  /** Starts to deliver what is published to the group from now on. Throws `unavailable`. */
+  /** Starts delivering what is published to the group from now on. Throws `unavailable`. */
   async begin(sequencer: Sequencer): Promise<void> {
     await this.#ports.catchUpQueue.begin(sequencer);
   }
@@ -127,7 +132,10 @@ export class Channels {
     void this.#ports.catchUpQueue.catchUp(sequencer); // reads the messages before it from the store
   }
 
-  /** Suspends the topic's channels, because its subscription is lost. They buffer until `restore`. */
+  /**
+   * Suspends the topic's channels, because its subscription is lost. Their sequencers buffer
+   * publications until `restore`.
+   */
   suspend(topic: Subscription): void {
     for (const sequencer of this.#sequencersOf(topic)) sequencer.suspend();
   }
@@ -224,7 +232,7 @@ export class Channels {
   /** Resumes the sequencer unless a topic of one of its users is lost. */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lost = this.#topicsOf(sequencer.key).filter(isLost);
-    for (const lostTopic of lost) this.#assign(lostTopic, sequencer); // resumes with the last of them
+    for (const lostTopic of lost) this.#assign(lostTopic, sequencer); // resumes with the last of these topics
     if (lost.length === 0 && !isLost(topic)) sequencer.resume();
   }
 
@@ -321,7 +329,8 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
 
 /**
  * True if an equal publication number does not prove that nothing was missed, because a fail-over
- * may have replaced recent publications, or events of a stream, with the same number of others.
+ * may have replaced recent publications, or events of a stream, with the same number of different
+ * ones.
  */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;

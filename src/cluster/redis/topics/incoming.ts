@@ -20,7 +20,10 @@ interface IncomingPorts {
 }
 
 const RECENT_IDS = 8192;
-/** Maximum number of held conversation changes of all users. The oldest is dropped. */
+/**
+ * Maximum number of held conversation changes of all users. If there are more, the oldest is
+ * dropped.
+ */
 const MAX_HELD_CHANGES = 1000;
 /** Kinds of events that contain other users' content. Only users with access may receive them. */
 const VISIBLE_KINDS: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([

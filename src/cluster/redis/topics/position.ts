@@ -26,7 +26,9 @@ const MAX_STREAMS = 32;
 const MAX_MARKS = 16;
 
 export class DeliveredPosition {
-  /** Seq of the newest delivered message. `undefined` if unknown; then only `lastId` counts. */
+  /**
+   * Seq of the newest delivered message. `undefined` if unknown; then only `lastId` is compared.
+   */
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
@@ -50,9 +52,9 @@ export class DeliveredPosition {
   }
 
   /**
-   * Returns the seq up to which messages are delivered or not needed, regardless of their ids. It is
-   * known only if the store has lost all delivered messages and its channel is still that long.
-   * Returns 0 otherwise.
+   * Returns the seq up to which messages are delivered or not needed, regardless of their ids.
+   * Returns 0 unless the store has lost all delivered messages and its newest seq is still at least
+   * that high.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;

@@ -1,6 +1,6 @@
 // Publishes unordered events through Redis. Each event is sent at most once, and not at all while
-// Redis cannot be reached; none is kept for later. Owns the publications that have no reply yet and
-// the queue of announcement batches.
+// Redis cannot be reached; no event is kept for later. Owns the publications that have no reply yet
+// and the queue of announcement batches.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -16,7 +16,7 @@ import type { OnError } from "./topics-ports.ts";
  * flight, and announcements must leave room for other calls.
  */
 const MAX_ANNOUNCING = 500;
-/** Number of events in one batch of a long announcement. A shorter one is sent at once. */
+/** Number of events in one batch of a long announcement. A shorter announcement is sent at once. */
 const BATCH_SIZE = 50;
 /** Number of queued events above which a long announcement is rejected. */
 const MAX_QUEUED = 100_000;

@@ -36,7 +36,7 @@ interface SequencerStart {
 }
 
 export interface SequencerPorts {
-  /** Time for which a missing publication is waited for, milliseconds. */
+  /** Maximum time to wait for a missing publication, milliseconds. */
   readonly gapMs: number;
   readonly budget: BufferedBytes;
   /** All sequencers of the node that wait for a missing publication. */
@@ -180,8 +180,8 @@ export class Sequencer {
   }
 
   /**
-   * Ends the suspension, because the subscription is back. The caller must have started a catch-up
-   * before, which delivers the missed publications.
+   * Ends the suspension, because the subscription is back. The caller must already have started a
+   * catch-up, which delivers the missed publications.
    */
   resume(): void {
     if (!this.#isSuspended) return;
@@ -230,8 +230,8 @@ export class Sequencer {
   }
 
   /**
-   * Continues live after `publicationSeq`. Publications up to that number are delivered, or the
-   * store does not have them.
+   * Switches to live delivery after `publicationSeq`. Publications up to that number are delivered,
+   * or the store does not have them.
    */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
@@ -268,7 +268,7 @@ export class Sequencer {
   /**
    * True if the message belongs to a history other than the delivered one. After a fail-over that
    * lost messages, their numbers are reused with new message ids. The new ids are lower if the node
-   * that sent the lost messages had a clock that is ahead.
+   * that sent the lost messages had a clock that was ahead.
    */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;
@@ -280,10 +280,10 @@ export class Sequencer {
   }
 
   /**
-   * True if the next message by number may not be the right one and must be compared with the
-   * store. Its id is not higher than the last delivered one, or far in the future, or the frame
-   * names a different message before it. The last case occurs if a fail-over lost the last
-   * delivered message and the message that reused its number has not arrived yet.
+   * True if the next message by number may be the wrong one and must be compared with the store.
+   * This is the case if its id is not higher than the last delivered id or is far in the future, or
+   * if the frame names a different previous message. The last case occurs if a fail-over lost the
+   * last delivered message and the message that reused its number has not arrived yet.
    */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
@@ -327,7 +327,7 @@ export class Sequencer {
       buffer.remove(this.#publicationSeq + 1);
       this.#advance(this.#publicationSeq + 1, frame, undefined);
     }
-    if (this.#isHeld) return; // a removal was delivered: memberships are checked before the rest
+    if (this.#isHeld) return; // a removal was delivered: memberships are checked before the next frame
     if ((buffer?.size ?? 0) > 0 || this.#expectedSeq > this.#publicationSeq) this.#openGap();
     else this.#closeGap();
     // The store has the frames that did not fit, and decides which of two contradicting frames is
@@ -356,7 +356,7 @@ export class Sequencer {
 
   #deliver(event: OrderedEvent): void {
     if (event.kind === "removal" && event.uids === undefined)
-      this.#ports.onGap(this); // any member may be removed: memberships are checked before the rest
+      this.#ports.onGap(this); // any member may have been removed: memberships are checked before the next event
     else if (this.delivered.markDelivered(event)) this.#ports.deliver(event);
   }
 
@@ -387,7 +387,7 @@ export class Sequencer {
   }
 }
 
-/** Returns the event that published a stored message. The stream of a message was empty then. */
+/** Returns the event that published a stored message. A stream was empty at that time. */
 function publicationOf(message: Message): OrderedEvent {
   const delivered = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;

@@ -22,27 +22,29 @@ interface ConnectionPorts {
    */
   readonly markName: () => string | undefined;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** Called when the connection is ready for subscriptions. It has none then. */
+  /**
+   * Called when the connection is ready for subscriptions. It has no subscriptions at that time.
+   */
   readonly onUp: (self: SubscriberConnection) => void;
   /** Called when its subscriptions are lost. Publications since `heardMs` may be missing. */
   readonly onDown: (self: SubscriberConnection, heardMs: number) => void;
   readonly onError: (error: unknown, what: string) => void;
 }
 
-/** Names that will be subscribed with one command. */
+/** Names that will be subscribed with one SSUBSCRIBE. */
 interface SubscribeBatch {
   readonly names: string[];
   readonly done: Promise<void>;
 }
 
-/** Maximum number of names in one command. */
+/** Maximum number of names in one SSUBSCRIBE. */
 const MAX_BATCH_NAMES = 500;
 const RETRY_MS = 200;
 const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
 /**
- * Additional wait after the timeout. If this process was frozen, the timeout runs before the data
+ * Additional wait after the timeout. If this process was frozen, the timeout fires before the data
  * that has arrived meanwhile is read.
  */
 const WAKE_UP_MS = 200;
@@ -105,7 +107,7 @@ export class SubscriberConnection {
       await this.#ssubscribe(names.slice(at, at + MAX_BATCH_NAMES));
   }
 
-  /** Subscribes to a name, in one command with all names of this microtask with the same `group`. */
+  /** Subscribes to a name, in one SSUBSCRIBE with the other names of this microtask and `group`. */
   subscribeSoon(name: string, group: string): Promise<void> {
     let batch = this.#batches.get(group);
     if (batch === undefined) {
@@ -129,9 +131,8 @@ export class SubscriberConnection {
   }
 
   /**
-   * Publishes a mark and resolves when it arrives. All publications from before the call have
-   * arrived then. If the mark does not arrive, replaces the connection and rejects with
-   * `unavailable`.
+   * Publishes a mark and resolves when it arrives. All publications from before the call have then
+   * arrived. If the mark does not arrive, replaces the connection and rejects with `unavailable`.
    */
   mark(): Promise<void> {
     return this.#marking.run();

@@ -59,8 +59,9 @@ export class Subscriber {
   }
 
   /**
-   * Subscribes to a name and resolves when it is subscribed. Rejects with `unavailable` after a
-   * timeout and gives the name up. Must not be called again for the name before that.
+   * Subscribes to a name and resolves when it is subscribed. After a timeout, rejects with
+   * `unavailable` and stops trying. Must not be called again for the name before the promise has
+   * settled.
    */
   async subscribe(name: string): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
@@ -145,8 +146,8 @@ export class Subscriber {
   }
 
   /**
-   * Returns a key that is equal for names that fit into one SSUBSCRIBE. On a Redis Cluster these are
-   * names with the same hash tag, which have the same slot.
+   * Returns a key that is equal for names that can be subscribed with one SSUBSCRIBE. On a Redis
+   * Cluster these are names with the same hash tag, which have the same slot.
    */
   #batchKeyOf(name: string): string {
     if (!this.#ports.link.isCluster) return "";
@@ -184,7 +185,7 @@ export class Subscriber {
     return created;
   }
 
-  /** Creates a client with the options of the link that reconnects by itself. */
+  /** Creates a client that has the options of the link and reconnects by itself. */
   #client(address: Address): Redis {
     const { link, name } = this.#ports;
     const connectionName = `${name}-subscriber`;
@@ -232,7 +233,7 @@ export class Subscriber {
     this.#resubscribe();
   }
 
-  /** Starts to subscribe all lost names again, unless that is running already. */
+  /** Starts to subscribe all lost names again, unless this is already in progress. */
   #resubscribe(): void {
     if (this.#isResubscribing || this.#lostNames.size === 0) return;
     this.#isResubscribing = true;

@@ -17,8 +17,8 @@ export interface Subscription {
   /** True until the node unsubscribes. */
   isOpen: boolean;
   /**
-   * Time since which publications may be missing (Unix milliseconds). `undefined` if none are, or
-   * if all of them have been recovered.
+   * Time since which publications may be missing (Unix milliseconds). `undefined` if none are
+   * missing, or if all of them have been recovered.
    */
   lostAtMs: number | undefined;
   /** Number of times the subscription was lost. */

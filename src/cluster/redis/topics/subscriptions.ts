@@ -1,7 +1,7 @@
 // The node's subscriptions. Unsubscribing is delayed, because a topic is often needed again soon.
 // After a loss, the users' access is checked and the missed publications are delivered before a
-// topic counts as restored. Owns the subscriptions, and the sets of those that are lost, not checked
-// or not yet restored.
+// topic counts as restored. Owns the subscriptions, and the sets of subscriptions that are lost,
+// not checked or not yet restored.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
@@ -69,7 +69,7 @@ export class Subscriptions {
   #resubscribed: Restoration[] = [];
   /** Topics that are recovered and will be reported together. */
   #recovered: Restoration[] = [];
-  /** Argument of the last call of `suspendAll`. */
+  /** Argument of the last call to `suspendAll`. */
   #suspendedSinceMs: number | undefined;
   #isClosed = false;
 
@@ -335,7 +335,7 @@ export class Subscriptions {
 }
 
 /**
- * Items that are released after a delay, unless they are deleted before. If there are more than the
+ * Items that are released after a delay, unless they are deleted first. If there are more than the
  * maximum, the oldest is released at once.
  */
 class DelayedUnsubscribe<Item> {

@@ -15,7 +15,7 @@ export interface TopicsPorts {
   readonly clock: Clock;
   /** Time between `unlisten` and the unsubscribe, milliseconds. */
   readonly unsubscribeDelayMs: number;
-  /** Called with errors that no caller receives. */
+  /** Called with errors that are not reported to any caller. */
   readonly onError: OnError;
   readonly metrics?: TopicsMetrics;
   readonly limits?: Partial<TopicsLimits>;
@@ -50,7 +50,7 @@ export interface TopicsMetrics {
 }
 
 interface TopicsLimits {
-  /** Time for which a missing publication is waited for before the store is read, milliseconds. */
+  /** Maximum time to wait for a missing publication before the store is read, milliseconds. */
   readonly gapMs: number;
   /** Maximum number of topics that wait for their delayed unsubscribe. */
   readonly maxDelayedUnsubscribes: number;

@@ -23,7 +23,10 @@ import {
   type TopicsPorts,
 } from "./topics-ports.ts";
 
-/** Seq for `judgeGroup` if the delivered seq is unknown. No user became a member after it. */
+/**
+ * Seq for `judgeGroup` if the delivered seq is unknown. No user can have become a member after this
+ * seq.
+ */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 /** Creates the topics of a node. They are connected by `start`. */
@@ -109,7 +112,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
 
   /**
    * Reports that the topics' stored events are delivered. For users' and presence topics the
-   * listener must also recover the missed events that no store keeps.
+   * listener must also recover the missed events that are not stored.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });

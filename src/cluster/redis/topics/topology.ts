@@ -10,7 +10,7 @@ import { pause } from "./deadline.ts";
 /** Address of a server, as `host:port`. */
 export type Address = string;
 
-/** Address that stands for the only server, without a Redis Cluster. */
+/** Address used for the only server if Redis is not a Cluster. */
 export const ONLY_SERVER: Address = "";
 
 const POLL_INTERVAL_MS = 1000;
@@ -75,7 +75,7 @@ export class Topology {
     return undefined;
   }
 
-  /** Reads the slots more often (`true`) while the map may be outdated. */
+  /** Sets whether the slots are read more often, because the map may be outdated. */
   pollFast(isFast: boolean): void {
     this.#isFast = isFast;
   }

@@ -1,6 +1,6 @@
 // The row of each channel in the table `heads`, and the keys of the tables `log` and `expiry`. A
-// row holds the channel's number, which stands for the long channel key in other tables, and its
-// newest seq. Owns the counter of channel numbers. A number must never be used for two channels.
+// row holds the channel's number, which replaces the long channel key in other tables, and its
+// newest seq. Owns the counter of channel numbers. Two channels must never get the same number.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { commit, fieldsOf } from "./database.ts";

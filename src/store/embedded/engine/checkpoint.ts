@@ -3,8 +3,8 @@
 //
 // The order must not change. First all records are committed, in phases (see flush.ts). Then the
 // WAL position is committed. Then the memtable drops the records. Old segments are deleted only
-// after the disk has all of it. After a crash in between, the same records are written again with
-// the same keys and values.
+// after all of this is on the disk. After a crash in between, the same records are written again
+// with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ChannelKey } from "../../../broker/model.ts";
@@ -28,8 +28,8 @@ const PUTS_PER_CLOCK_READ = 16;
  */
 const MAX_OPEN_TRANSACTIONS = 2;
 /**
- * Maximum time between two checks whether the memtable needs a checkpoint before the next one is
- * due.
+ * Maximum time between two checks whether the memtable needs a checkpoint earlier than the interval
+ * requires.
  */
 const MAX_CHECK_MS = 50;
 
@@ -79,7 +79,9 @@ interface CheckpointPorts extends FlushPorts {
   readonly ids: { readonly floor: number };
   readonly clock: Clock;
   readonly intervalMs: number;
-  /** Receives failures that no caller gets. `what` describes the failed activity. */
+  /**
+   * Receives failures that are not reported to any caller. `what` describes the failed activity.
+   */
   readonly onError: (error: Error, what: string) => void;
 }
 
@@ -117,7 +119,7 @@ export class Checkpoint {
   }
 
   /**
-   * Runs the last checkpoint of an orderly shutdown. Afterwards the database contains everything,
+   * Runs the last checkpoint of an orderly shutdown. Afterwards everything is in the database and
    * on the disk, and no segment is needed. Throws `unavailable`.
    */
   async runLast(): Promise<void> {
@@ -139,7 +141,7 @@ export class Checkpoint {
     this.#timer = setInterval(() => {
       const isDue = performance.now() - lastRunAt >= this.#ports.intervalMs;
       if (this.#running !== undefined) return;
-      // If the disk is full, every attempt fails. Then wait for the interval.
+      // After a failure, wait for the interval: while the disk is full, every attempt fails.
       const isUrgent = this.#ports.memtable.needsFlush && !this.#failing;
       if (!isDue && !isUrgent) return;
       lastRunAt = performance.now();

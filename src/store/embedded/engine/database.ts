@@ -1,13 +1,13 @@
 // Opens an LMDB environment that has a data format and one owner, and commits to it. Keeps no state
 // after opening; each part of the engine uses its own tables. Every write must go through `commit`
 // (puts that are already decided) or `transact` (a step that reads, decides and writes). A write
-// outside of them starts a transaction of lmdb's own, and if that transaction fails, it rejects
-// promises that nobody awaits.
+// outside of these functions starts a transaction of lmdb's own, and if that transaction fails, it
+// rejects promises that nobody awaits.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
 
-/** Key of the one row in the table `fence`. */
+/** Key of the only row in the table `fence`. */
 const FENCE = "owner";
 /** Maximum number of tables in the environment. */
 export const MAX_TABLES = 48;
@@ -53,7 +53,7 @@ class Fence {
   #incarnation: number | undefined;
   #onLost: (() => BrokerError) | undefined;
 
-  /** The table must store versions. The version of its one row is the owner's incarnation. */
+  /** The table must store versions. The version of its only row is the owner's incarnation. */
   constructor(table: Table<Stored, string>) {
     this.#table = table;
   }
@@ -94,7 +94,7 @@ class Fence {
   };
 
   #owner(): number {
-    // A bug.
+    // Only a bug leads here.
     if (this.#incarnation === undefined) throw new Error("The data folder has no owner yet");
     return this.#incarnation;
   }
@@ -164,7 +164,8 @@ function assertFormat(format: Stored | undefined, newestFormat: number): void {
 
 /**
  * Commits the puts and removes that `steps` issues synchronously as one transaction, and waits for
- * the commit. Throws `unavailable` if nothing was written, also if another process owns the folder.
+ * the commit. Throws `unavailable` if nothing was written, for example because another process owns
+ * the folder.
  */
 export async function commit(database: WritableDatabase, steps: () => void): Promise<void> {
   await write(database, steps, database.fence.write);
@@ -235,8 +236,8 @@ export async function persist(database: Database, steps: () => void): Promise<vo
  *
  * Steps run in the order of the calls, and after commits that were issued before them. A commit
  * that is issued later may be written before them. If a step throws, nothing is written and its
- * `BrokerError` is thrown. Throws `unavailable` on any other failure, also if another process owns
- * the folder.
+ * `BrokerError` is thrown. Throws `unavailable` on any other failure, for example if another
+ * process owns the folder.
  */
 export async function transact<Result>(database: Database, step: () => Result): Promise<Result> {
   let result: { readonly value: Result } | undefined;

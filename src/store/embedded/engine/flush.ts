@@ -1,8 +1,7 @@
 // The writes of a checkpoint: starts a flush of the committed records, puts them into the tables in
 // the order of keys, and finishes the flush. Has no state of its own. Writing a record twice
-// changes nothing. Of puts in different transactions, some may fail while others are committed. So
-// the puts come in phases: a row that refers to another row is put only after that row is
-// committed.
+// changes nothing. Some transactions may fail while others are committed. So the puts are made in
+// phases: a row that refers to another row is put only after that row is committed.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
@@ -55,7 +54,7 @@ interface Flush {
   readonly streams: StreamFlush;
 }
 
-/** Starts a flush of everything committed. After a failed flush it is called again. */
+/** Starts a flush of everything committed. Also called again after a failed flush. */
 export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "live">): Flush {
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
@@ -76,8 +75,8 @@ export function* finishFlush(
 /**
  * Returns the puts of a flush, phase by phase. Every put of a phase must be committed before the
  * next phase begins. Each generator yields after each row and must be advanced inside `commit`.
- * `isFirst` is true for the checkpoint of a start: the database may already have some of the
- * replayed records.
+ * `isFirst` is true for the first checkpoint after a start. The database may then already have some
+ * of the replayed records.
  */
 export function phases(
   ports: FlushPorts,
@@ -106,11 +105,11 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 }
 
 /**
- * Puts the messages. Consecutive messages share a row. A message that expires and the message of a
- * stream have a row of their own, because they are removed on their own. The expiry rows of a
- * message are put together with it, because a sweep, which removes these rows together, may run
- * before the next phase. A checkpoint that failed starts at the same records again, so its rows are
- * the same or longer.
+ * Puts the messages. Consecutive messages share a row. Each message that expires or belongs to a
+ * stream has its own row, because it is removed individually. The expiry rows of a message are put
+ * together with it, because a sweep, which removes these rows together, may run before the next
+ * phase. The checkpoint after a failed one starts at the same records, so it writes the same rows
+ * or longer ones.
  */
 function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
   const { logRows } = ports;
@@ -135,7 +134,7 @@ function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean):
 
 const NO_SEQS: ReadonlySet<number> = new Set();
 
-/** Returns the seqs that the database has, from the first of these records on. */
+/** Returns the seqs that the database already contains, starting at the seq of the first record. */
 function seqsInDatabase(
   { logRows }: FlushPorts,
   number: number,
@@ -190,7 +189,7 @@ function* putReferences(
 }
 
 /**
- * Yields the records that have a dedupe entry in the order of message ids. If a `clientMsgNo` was
+ * Yields, in the order of message ids, the records that have a dedupe entry. If a `clientMsgNo` was
  * reused after the dedupe window, the newer record is put later and overwrites the older one.
  */
 function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {

@@ -38,8 +38,8 @@ const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
 
 /**
- * Flags of the owner's transactions. Every process sees the change at once. It need not survive a
- * power loss, because no owner does.
+ * Flags of the owner's transactions. Every process sees the change at once. The change need not
+ * survive a power loss, because no owner survives one.
  */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
@@ -101,8 +101,8 @@ export class FolderLock {
           message: `The data folder is in use by process ${holder.pid}. Stop that process, or set another store.path.`,
         });
     }
-    // The old owner woke up after its heartbeat was checked and before it lost the folder. It may
-    // answer until its lease ends.
+    // The old owner resumed after its heartbeat was checked and before it lost the folder. It may
+    // answer writes until its lease ends.
     if (dead?.beatMs !== undefined && this.#lastHeartbeatMs() !== dead.beatMs)
       await pause(ANSWER_MS + HEARTBEAT_MS);
     this.#confirm();

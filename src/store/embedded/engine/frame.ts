@@ -1,6 +1,6 @@
-// Encodes the WAL frame of the current batch: records with their lengths, after room for the
-// frame's header. Frames follow each other in one buffer and are never overwritten, so a record may
-// be kept as a slice of its frame. Owns the buffer. Hot path: callers encode into the buffer
+// Encodes the WAL frame of the current batch: space for the frame's header, followed by the records
+// with their lengths. Frames follow each other in one buffer and are never overwritten, so a record
+// may be kept as a slice of its frame. Owns the buffer. Hot path: callers encode into the buffer
 // directly, without a closure.
 
 import { FRAME_HEADER_BYTES } from "./segment.ts";
@@ -18,7 +18,7 @@ export class Frame {
   #start = 0;
   #end = 0;
 
-  /** The buffer. A call of `begin` or `reserve` may replace it. */
+  /** The buffer. A call to `begin` or `reserve` may replace it. */
   get bytes(): Buffer {
     return this.#bytes;
   }
@@ -30,7 +30,7 @@ export class Frame {
     this.#end = this.#start + FRAME_HEADER_BYTES;
   }
 
-  /** Returns where the next record begins in `bytes`, and makes room for `maxBytes` bytes. */
+  /** Returns the offset of the next record in `bytes`, and makes room for `maxBytes` bytes. */
   reserve(maxBytes: number): number {
     const needed = LENGTH_BYTES + maxBytes;
     if (this.#end + needed > this.#bytes.length) this.#move(2 * (this.#end - this.#start + needed));
@@ -49,7 +49,7 @@ export class Frame {
     this.#bytes = buffer;
   }
 
-  /** Adds the record that was encoded at the position that `reserve` returned. `end` is its end. */
+  /** Adds the record that was encoded at the offset from `reserve` and that ends at `end`. */
   add(end: number): void {
     this.#bytes.writeUInt32LE(end - this.#end - LENGTH_BYTES, this.#end);
     this.#end = end;

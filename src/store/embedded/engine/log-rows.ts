@@ -119,7 +119,7 @@ export class LogRows {
   /** Returns the row with the highest first seq that is not above `seq`. */
   #lastRowFrom(number: number, seq: number): LogRow | undefined {
     const start = logKey(number, seq);
-    // Fast path for a row that begins with `seq`, for example of a record with a row of its own.
+    // Fast path for a row that begins with `seq`, for example the row of a message that expires.
     const value = this.#log.getBinaryFast(start);
     if (value !== undefined) return rowOf(seq, value);
     const bounds = { start, end: logKey(number, 0), reverse: true, limit: 1 };
@@ -179,7 +179,7 @@ export function countIn(value: Uint8Array): number {
 }
 
 /**
- * Returns the row of a value that was read. `fast` may be lmdb's shared buffer, which is larger
+ * Converts a value that was read into a row. `fast` may be lmdb's shared buffer, which is larger
  * than its `length`.
  */
 export function rowOf(first: number, fast: Buffer): LogRow {

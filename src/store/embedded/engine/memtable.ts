@@ -11,8 +11,8 @@ import type { EncodedRecord } from "./log-rows.ts";
 import { CLIENT_MSG_NO, FROM_UID, peekCounted, peekText, type StoredRecord } from "./record.ts";
 
 /**
- * Maximum number of channels without records that stay in memory for their heads. Beyond it the
- * oldest are dropped; one database read brings a channel back.
+ * Maximum number of channels without records that stay in memory for their heads. Beyond this
+ * number the oldest are dropped. A single database read loads a dropped channel again.
  */
 const MAX_IDLE_CHANNELS = 100_000;
 /**
@@ -113,7 +113,7 @@ export class Memtable {
     );
   }
 
-  /** True if a quarter of a limit is reached, so that a checkpoint should run before its time. */
+  /** True if a quarter of a limit is reached, so that the next checkpoint should run early. */
   get needsFlush(): boolean {
     const { maxRecords, maxBytes } = this.#limits;
     return this.#records * 4 >= maxRecords || this.#bytes * 4 >= maxBytes;
@@ -155,9 +155,9 @@ export class Memtable {
   }
 
   /**
-   * Adds an encoded record, when it is appended and when it is replayed. All values that are
-   * derived from a record are derived here. From now on its seq is in use and retries find it.
-   * Reads find it only after `commit`.
+   * Adds an encoded record, both when it is appended and when it is replayed. All values that are
+   * derived from a record are derived here. From then on the record's seq is in use, and retries of
+   * its message find the record. Reads find it only after `commit`.
    */
   assign(
     channel: MemtableChannel,
@@ -227,8 +227,8 @@ export class Memtable {
   }
 
   /**
-   * Returns everything committed, for a checkpoint to write. After a failed checkpoint it is called
-   * again.
+   * Returns everything committed, for a checkpoint to write. Also called again after a failed
+   * checkpoint.
    */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
@@ -288,7 +288,10 @@ function hashOf({ key, fromUid, clientMsgNo }: DedupeKey): number {
   return hashText(clientMsgNo, hashText(fromUid, hashText(key))) || 1;
 }
 
-/** True if the record has this sender and clientMsgNo. Different ones may share a hash. */
+/**
+ * True if the record has this sender and clientMsgNo. Records with other values may have the same
+ * hash.
+ */
 function hasDedupeKey(
   { bytes, start }: EncodedRecord,
   { fromUid, clientMsgNo }: DedupeKey,

@@ -43,7 +43,10 @@ export function restrictToOwner(
     );
 }
 
-/** Sets the mode of a file or folder unless it has it already. Skips missing and shared ones. */
+/**
+ * Sets the mode of a file or folder unless it already has this mode. Skips missing files and shared
+ * folders.
+ */
 function restrict(path: string, mode: number): void {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats === undefined || (stats.mode & STICKY) !== 0) return;

@@ -211,11 +211,13 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
   };
 }
 
-/** Numbers of strings, counted from 0 in the order of the layout. */
+/** Indexes of strings in the layout, counted from 0 (`key`). */
 export const FROM_UID = 2;
 export const CLIENT_MSG_NO = 3;
 
-/** Returns where the string number `text` of the record at `at` begins, with its length. */
+/**
+ * Returns the offset of string number `text` of the record at `at`: the offset of its length field.
+ */
 export function textAt(bytes: Buffer, at: number, text: number): number {
   let start = at + (bytes[at] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES);
   for (let i = 0; i < text; i++) start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);

@@ -1,5 +1,5 @@
 // Reads the WAL after a restart, from the last checkpoint on. No state. An unfinished last write
-// was not acknowledged, so it is cut off. If valid data follows a damaged place, acknowledged
+// was not acknowledged, so it is truncated. If valid data follows a damaged place, acknowledged
 // messages are lost and the start is refused. The exception is a power loss with `durability =
 // process`, which does not promise to survive one: the valid data before the damaged place is used.
 
@@ -22,9 +22,9 @@ import {
 export interface Recovery {
   /** Number of the first new segment. */
   readonly nextSegment: number;
-  /** Number of bytes that were cut off. */
+  /** Number of bytes that were truncated. */
   readonly droppedBytes: number;
-  /** True if the bytes contained acknowledged messages, which a power loss destroyed. */
+  /** True if the truncated bytes contained acknowledged messages, which a power loss destroyed. */
   readonly isDataLost: boolean;
 }
 
@@ -42,7 +42,10 @@ interface RecoveryTarget {
 interface SegmentFile {
   readonly path: string;
   readonly bytes: Buffer;
-  /** `undefined` if the file was being created when the process ended. It contains nothing then. */
+  /**
+   * `undefined` if the file was being created when the process ended. Such a file contains no
+   * records.
+   */
   readonly header:
     | Extract<ReturnType<typeof readSegmentHeader>, { readonly kind: "ok" }>
     | undefined;

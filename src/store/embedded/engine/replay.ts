@@ -1,5 +1,5 @@
-// Loads the records of the WAL into the memtable after a restart. Records of streams go to the part
-// that holds the streams. No state.
+// Loads the records of the WAL into the memtable after a restart. Records of streams are also
+// passed to the part that holds the streams. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";

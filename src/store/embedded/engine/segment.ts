@@ -60,7 +60,7 @@ interface SegmentWriter {
   readonly boot: string;
 }
 
-/** Boot id of a system that has none. */
+/** Value used as the boot id if the system has none. */
 export const UNKNOWN_BOOT = "0".repeat(32);
 
 /** Creates the header of a new segment. Returns it and its salt. */

@@ -10,12 +10,12 @@ import {
   type Table,
 } from "./database.ts";
 
-/** Newest data format that this build reads. It writes this format. */
+/** Newest data format that this build reads, and the format that it writes. */
 export const DATA_FORMAT = 4;
 
 /**
  * Maximum length of a channel's key. Together with a label it fits in a database key (1978 bytes).
- * Callers reject much shorter ones.
+ * Callers already reject much shorter keys.
  */
 export const MAX_KEY_UNITS = 603;
 /** Maximum length of an id or label. */

@@ -10,15 +10,15 @@ import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
 
 /**
- * Maximum number of calls and bytes of a batch. They keep its event-loop turn short even if many
- * calls were queued while the disk was slow.
+ * Maximum number of calls and bytes of a batch. These limits keep its event-loop turn short even if
+ * many calls were queued while the disk was slow.
  */
 const MAX_BATCH_CALLS = 1000;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 
 /** A call that waits in the queue. */
 interface QueuedCall {
-  /** Approximate memory of the call while it is queued. */
+  /** Approximate number of bytes that the call occupies while it is queued. */
   readonly bytes: number;
   /** Rejects the call. Has no effect if the call was already answered. */
   reject(error: BrokerError): void;
@@ -103,7 +103,7 @@ export class Turn<Call extends QueuedCall> {
     this.#schedule();
   }
 
-  /** Waits until every call that was made before is answered. */
+  /** Waits until every queued call is answered. */
   async drain(): Promise<void> {
     while (this.#unsynced !== undefined || this.#queue.length > 0) {
       if (this.#scheduled !== undefined) clearImmediate(this.#scheduled);
@@ -177,7 +177,7 @@ export class Turn<Call extends QueuedCall> {
       try {
         this.#steps.commit(call);
       } catch (cause) {
-        // A bug. The calls after it must still be answered.
+        // Only a bug leads here. The remaining calls of the batch must still be answered.
         this.#ports.onError(asError(cause), "A committed call could not be answered");
         call.reject(new BrokerError("internal", { cause }));
       }

@@ -1,6 +1,6 @@
 // Writes the write-ahead log (WAL): append-only segment files in one folder. Owns the open file,
 // the end of its valid data, and the error after which no write can succeed. A write is synchronous
-// and goes to the page cache, where it survives the death of the process; `sync` waits for the
+// and goes to the page cache, where it survives a crash of the process; `sync` waits for the
 // disk. A partial frame must never precede another frame: a failed write is truncated.
 
 import * as fs from "node:fs";
@@ -25,9 +25,9 @@ export interface WalFiles {
 
 interface WalOptions {
   readonly folder: string;
-  /** Number of the first segment to create. No file may have it yet. */
+  /** Number of the first segment to create. No file with this number may exist. */
   readonly firstSegment: number;
-  /** Size at which the next frame goes into a new segment. */
+  /** Size at which the next frame is written to a new segment. */
   readonly segmentBytes: number;
   /** True if the caller calls `sync` after each frame, before it writes the next one. */
   readonly synced: boolean;
@@ -143,7 +143,7 @@ export class Wal {
     return this.#broken;
   }
 
-  /** Writes and truncates a test block. Throws if a write would fail now. */
+  /** Appends a test block and removes it again. Throws if a write would fail now. */
   probe(): void {
     if (this.#broken !== undefined) throw this.#broken;
     this.#writeAtEnd(this.#current, PROBE);
@@ -177,7 +177,7 @@ export class Wal {
 
   /**
    * Opens the next segment. If that fails, for example because no file descriptor is free, the
-   * current segment is used for longer.
+   * writes continue in the current segment.
    */
   #roll(): void {
     const previous = this.#current;

@@ -20,13 +20,13 @@ import type { Assigner } from "./assigner.ts";
 import type { FirstMessage, PendingCommand } from "./dedupe.ts";
 import type { PermissionCheck } from "./permissions.ts";
 
-/** Bytes that a queued call counts in addition to its payload. */
+/** Bytes counted for a queued call in addition to its payload. */
 const QUEUED_BYTES = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
 
 /** A call of another kind, for example a stream event, that is queued among the messages. */
 export interface QueuedStep {
-  /** Assigns seqs and ids in the current batch. Answers a refusal at once. */
+  /** Assigns seqs and ids in the current batch. A refused call is answered at once. */
   assign(nowMs: number): void;
   /**
    * Makes the changes visible to reads, publishes them and answers the call. Called once all of
@@ -40,14 +40,14 @@ export interface QueuedStep {
 }
 
 /**
- * A queued call. Messages and other calls have the same shape, because property access is faster
- * then.
+ * A queued call. Messages and other calls have the same shape, because property access is faster if
+ * all calls have one shape.
  */
 interface PendingCall {
   /** `undefined` if the call is a message. */
   readonly step: QueuedStep | undefined;
   readonly draft: MessageDraft;
-  /** Approximate memory of the call while it is queued. */
+  /** Approximate number of bytes that the call occupies while it is queued. */
   readonly bytes: number;
   readonly resolve: (answer: AppendResult) => void;
   readonly reject: (error: BrokerError) => void;
@@ -88,7 +88,7 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
-  /** True if the memtable has no room left in addition to the queued calls. */
+  /** True if the memtable has no room for more calls than those already queued. */
   get isFull(): boolean {
     return this.#ports.memtable.isFull(this.turn.queued);
   }
@@ -162,8 +162,8 @@ export class Appends {
   }
 
   /**
-   * Assigns seq and id to a message, or answers it. If the facts of its channel cannot be read,
-   * only this call fails.
+   * Assigns a seq and an id to a message, or answers the call if it is a retry or is refused. If
+   * the channel's data cannot be read, only this call fails.
    */
   #assign(call: PendingCall, nowMs: number): void {
     try {

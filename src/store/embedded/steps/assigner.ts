@@ -1,7 +1,7 @@
 // Assigns seqs and ids to drafts. It first looks for an earlier message that the draft repeats. If
 // there is none, it assigns seq and id and encodes the record into the frame of the current batch.
 // Owns the last assigned id, the id reservation and the last message of the batch that has no
-// record. A seq is not assigned permanently: `Memtable.rollBack` frees it if the batch was not
+// record. An assigned seq is not final: `Memtable.rollBack` frees it if the batch was not
 // written. Hot path.
 
 import {
@@ -245,8 +245,8 @@ export class MessageIds {
   }
 
   /**
-   * Returns the reservation that must be logged before a message with this id and without a record
-   * is shown, `undefined` if an earlier reservation covers the id.
+   * Returns the reservation that must be in the WAL before a message with this id and without a
+   * record is shown, `undefined` if an earlier reservation covers the id.
    */
   reservationFor(id: number): number | undefined {
     return id <= this.#reserved ? undefined : id + IDS_PER_RESERVATION;

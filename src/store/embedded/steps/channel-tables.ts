@@ -1,6 +1,6 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
-// Writes must be called inside a transaction. State: a cache of channels and their permission bits,
-// which is used by sends and dropped when a channel changes. Decides nothing.
+// Writes must be called inside a transaction. State: a cache of channels and their permission bits
+// for sends. A change of a channel drops its cache entry. No rule is checked here.
 
 import {
   type ChannelInfo,
@@ -101,8 +101,8 @@ export class ChannelTables {
   }
 
   /**
-   * Cache of group lists. Get it before reading a list: a change replaces the cache, so that an
-   * outdated list is not kept. `undefined` while a channel is changing.
+   * Cache of group lists. Get it before reading a list: a change replaces the cache, so that a list
+   * that was read before the change is not kept. `undefined` while a channel is changing.
    */
   get groupListCache(): BoundedMap<string, readonly string[]> | undefined {
     return this.#pendingChanges === 0 ? this.#groupLists : undefined;

@@ -25,13 +25,14 @@ import {
 import { groupFacts, personFacts } from "./permissions.ts";
 
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
-/** Maximum length of an id. Three ids fit in one key. Callers reject much shorter ones. */
+/** Maximum length of an id. Three ids fit in one key. Callers already reject much shorter ids. */
 const MAX_ID_UNITS = 256;
 /** Maximum number of uids of a channel that are read in one event-loop turn. */
 const UIDS_PER_TURN = 500;
 /**
  * Number of a user's groups that are read without waiting. A longer list waits until the long lists
- * before it are read, because many lists may be requested in one event-loop iteration.
+ * that were requested earlier are read, because many lists may be requested in one event-loop
+ * iteration.
  */
 const GROUPS_AT_ONCE = 20;
 
@@ -120,8 +121,8 @@ export function createChannels({
   }
 
   /**
-   * Returns the groups of a user. Caches short lists, because a login calls it twice: before and
-   * after the node subscribes to the groups.
+   * Returns the groups of a user. Caches short lists, because a login calls this function twice:
+   * before and after the node subscribes to the groups.
    */
   async function groupsOf(uid: string): Promise<readonly string[]> {
     const { groupListCache } = channels;
@@ -256,8 +257,8 @@ function bitOf(membership: Membership): number {
 }
 
 /**
- * Throws `bad_id` if an id is too long. Without this check the key would fail in the middle of a
- * transaction.
+ * Throws `bad_id` if an id is too long. Without this check, writing the key would fail in the
+ * middle of a transaction.
  */
 function assertIds(ids: readonly string[]): void {
   if (ids.some((id) => id.length > MAX_ID_UNITS)) throw new BrokerError("bad_id");

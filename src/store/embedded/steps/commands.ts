@@ -1,6 +1,6 @@
-// Commands: the message of a command, the values of commands that survive a restart, and the steps
-// of the inbox queue, which append a command, acknowledge copies or remove expired copies. Each
-// step decides what changes in the batch, and is then completed or failed exactly once.
+// Builds the messages of commands, stores the facts about commands that must survive a restart, and
+// creates the steps of the inbox queue: append a command, acknowledge copies, remove expired
+// copies. Each step adds its changes to a batch, and is then completed or failed exactly once.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -21,9 +21,9 @@ import { commandKey, seqOfCopy } from "./inbox-rows.ts";
 
 const LAST_COMMAND_ID = "lastCommandId";
 const VERSION = 1;
-/** Bytes that a queued step counts in addition to its payload and copies. */
+/** Bytes counted for a queued step in addition to its payload and copies. */
 const QUEUED_BYTES = 512;
-/** Bytes that each copy of a queued step counts. */
+/** Bytes counted for each copy of a queued step. */
 const COPY_BYTES = 128;
 
 /** A step of the inbox queue. */
@@ -109,8 +109,8 @@ export function appendStep(
 }
 
 /**
- * Creates the step that acknowledges copies. Resolves to the number of copies that were still in
- * the inbox and not expired.
+ * Creates the step that acknowledges copies. Its promise resolves to the number of copies that were
+ * still in the inbox and not expired.
  */
 export function acknowledgeStep(
   uid: string,

@@ -1,7 +1,7 @@
-// Rows of conversations. Stores the read positions that users set. Beside the messages of a
+// Rows of conversations. Stores the read positions that users set. Together with the messages of a
 // checkpoint, stores personal channels by user, the newest seq of each sender, and messages with a
 // red dot that expire. Owns the list of personal channels that have no row in the database yet.
-// Nothing here is called per message.
+// No function here is called when a message is sent to a known channel.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -22,7 +22,7 @@ import type { Tables } from "../engine/tables.ts";
 const VERSION = 1;
 const POSITION_VERSION = 1;
 const NUMBER_BYTES = 6;
-/** Name of the value that records that `backfillPeers` has run. */
+/** Name of the value that records that `backfillPeers` has completed. */
 const PEERS_COMPLETE = "peersComplete";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 /** Sorts after the keys of all personal channels. */
@@ -75,8 +75,8 @@ export class ConversationRows {
   }
 
   /**
-   * Adds a channel that is loaded into memory without a row to the list, if it is a personal
-   * channel.
+   * Adds the channel to the list if it is a personal channel. Called when a channel without a row
+   * is loaded into memory.
    */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
@@ -129,8 +129,8 @@ export class ConversationRows {
 
   /**
    * Stores the newest seq of each sender. Yields after each row and must be advanced inside
-   * `commit`. `isFirst` is true for the first checkpoint of a start: after a power loss the
-   * database may have newer rows than the replayed WAL.
+   * `commit`. `isFirst` is true for the first checkpoint after a start. After a power loss, the
+   * database may then have newer rows than the replayed WAL.
    */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
@@ -240,7 +240,7 @@ export function positionKey(uid: string, key: ChannelKey): string[] {
   return [uid, key];
 }
 
-/** Returns the position, `undefined` if the user never set one or left the group since. */
+/** Returns the position, `undefined` if the user never set one or has left the group since then. */
 export function readPosition(
   tables: PositionTable,
   uid: string,

@@ -131,7 +131,7 @@ export class ConversationStates {
     );
   }
 
-  /** Returns the seqs after the change. */
+  /** Returns the read seq and the deleted seq after the change. */
   afterChange({ channel, deletedSeq }: ConversationState, change: ConversationChange): ReadMarks {
     const { head } = channel;
     switch (change.kind) {

@@ -6,9 +6,10 @@
 // Commands have entries in the same tables, under the channel number 0 and with the channel's key,
 // because their channel may have no number. Commands that are not committed yet are kept in memory.
 //
-// A filter per table answers most lookups without a read: it knows whether a sender ever used a
-// number. The filters are filled from the tables after a start; until then every lookup reads. Owns
-// the number and start of the current generation, the filters, and the uncommitted commands.
+// A filter per table answers most lookups without a read: it records which sender used which client
+// message number. The filters are filled from the tables after a start; until then every lookup
+// reads. Owns the number and start of the current generation, the filters, and the uncommitted
+// commands.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
@@ -66,7 +67,9 @@ export class DedupeIndex {
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
   #areFiltersComplete = false;
   #isClosed = false;
-  /** Numbers that were added during a rotation. They belong to the new generation. */
+  /**
+   * Senders and clientMsgNos that were added during a rotation. They belong to the new generation.
+   */
   #addedDuringRotation: [string, string][] = [];
   #isRotating = false;
   readonly #pendingCommands = new Map<string, PendingCommand>();
@@ -85,7 +88,7 @@ export class DedupeIndex {
 
   /**
    * True if a retry of this message at `nowMs` is still recognised. If the clock was set back, the
-   * message stays in its window.
+   * message still counts as within the window.
    */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
@@ -93,7 +96,7 @@ export class DedupeIndex {
 
   /**
    * False if no user with this uid used this clientMsgNo within the window, in any channel. May be
-   * true although none did.
+   * true although no user did.
    */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;
@@ -224,7 +227,7 @@ export class DedupeIndex {
     const key = room.subarray(0, size);
     key.writeUIntBE(number, 0, NUMBER_BYTES);
     let from = uidAt + TEXT_LENGTH_BYTES;
-    // Loops, because a call into C++ costs more for so few bytes.
+    // Copied in loops, because a call into C++ costs more for so few bytes.
     for (let i = NUMBER_BYTES; i < separatorAt; i++) key[i] = bytes[from++] ?? 0;
     key[separatorAt] = SEPARATOR;
     from = noAt + TEXT_LENGTH_BYTES;
@@ -237,8 +240,8 @@ export class DedupeIndex {
   }
 
   /**
-   * Makes retries find a command that is not committed yet. Once `outcome` resolves, the database
-   * has the entry of a command that was stored.
+   * Makes retries find a command that is not committed yet. If the command is stored, its entry is
+   * in the database once `outcome` resolves.
    */
   trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);

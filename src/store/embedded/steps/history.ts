@@ -47,8 +47,8 @@ export class History {
   }
 
   /**
-   * Returns the channel's newest seq, and the last seq that it has in common with the caller (the
-   * port's `resumeSeqs`).
+   * Returns the channel's newest seq, and the last seq up to which the channel and the caller have
+   * the same messages (the port's `resumeSeqs`).
    */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
     const isEverythingCommon = lastId === 0 || lastSeq === 0;

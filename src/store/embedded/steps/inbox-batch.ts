@@ -1,6 +1,6 @@
 // The changes of one transaction to the command inboxes. They are collected and encoded step by
 // step, then written at once. Owns the new state of the inboxes that it changes. Only one batch may
-// exist at a time, because it relies on unchanged tables.
+// exist at a time, because a batch relies on tables that nothing else changes.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -169,7 +169,7 @@ export class InboxBatch {
     const removed = new Set<number>();
     const before = last;
     const added: NewCommand[] = [];
-    // A spread would be slow here
+    // A spread would be slow here.
     const inbox = { key, before, last, count, added, droppedThrough: 0, removed };
     this.#inboxes.set(uid, inbox);
     return inbox;

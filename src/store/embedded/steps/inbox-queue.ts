@@ -1,7 +1,7 @@
-// The queue of all changes to inboxes. Steps that leave the queue together are one transaction, so
-// no step needs a lock, events are published in the order of commits, and many small commands share
-// one commit. Users take turns; the steps of one user keep their order. Owns the queue, the
-// commands that must not be visible yet, and the counters.
+// The queue of all changes to inboxes. Steps that leave the queue together are written in one
+// transaction, so no step needs a lock, events are published in the order of commits, and many
+// small commands share one commit. Users take turns; the steps of one user keep their order. Owns
+// the queue, the commands that must not be visible yet, and the counters.
 //
 // A large step is decided in short slices of the event loop. Its writes are issued in one
 // event-loop turn. Nothing may be published or answered before the commit. If a step cannot be
@@ -20,12 +20,13 @@ import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 /**
- * Maximum number of copies and acknowledgements in one transaction. Its first step may be larger.
+ * Maximum number of copies and acknowledgements in one transaction. The first step of a transaction
+ * may be larger.
  */
 const MAX_BATCH = 2000;
 /**
  * Maximum number of copies and acknowledgements of small steps that join a batch while it is being
- * decided. Otherwise such a step would wait until the whole batch is written.
+ * decided. They join so that they need not wait until the whole batch is written.
  */
 const MAX_JOINING = 500;
 /** Maximum number of copies and acknowledgements in the queue. */
@@ -73,7 +74,7 @@ export class InboxQueue {
     return this.#unpublishedIds.has(messageId);
   }
 
-  /** Queues a step as one of the user `uid`, or of the store itself if `uid` is "". */
+  /** Queues a step for the user `uid`, or for the store itself if `uid` is "". */
   add(uid: string, step: InboxStep): void {
     if (this.#isRefusing) return step.fail(new BrokerError("unavailable"));
     this.#queue.push(uid, step);
@@ -87,7 +88,7 @@ export class InboxQueue {
       step.fail(new BrokerError("unavailable"));
   }
 
-  /** Waits until every step that was added before is completed. */
+  /** Waits until every queued step is completed. */
   async drain(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
   }

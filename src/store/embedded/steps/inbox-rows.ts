@@ -1,5 +1,5 @@
 // Keys and values of the tables of command inboxes. Pure. Numbers are big-endian, so keys sort by
-// them. "command key" is the key of the table `commands`.
+// value. "command key" is the key of the table `commands`.
 //
 //   table           key                               value
 //   inboxes         uid size u16, uid                 version u8, last inboxSeq u48,
@@ -50,14 +50,15 @@ export class Arena {
     return this.#block.subarray(start, this.#used);
   }
 
-  /** Frees the last `size` bytes of the buffer that was returned last. */
+  /** Frees the last `size` bytes of the most recently returned buffer. */
   shrinkLast(size: number): void {
     this.#used -= size;
   }
 }
 
 /**
- * Allocates each buffer alone. Used for single keys, because a block of an arena is much larger.
+ * Allocates each buffer separately. Used for single keys, because a block of an arena is much
+ * larger.
  */
 const NO_ARENA: Pick<Arena, "allocate" | "shrinkLast"> = {
   allocate: (size) => Buffer.allocUnsafe(size),

@@ -44,7 +44,7 @@ interface InboxPorts extends CommandPorts, InboxQueuePorts {
 export class Inbox implements InboxStore {
   readonly #ports: InboxPorts;
   readonly #queue: InboxQueue;
-  /** Lets acknowledgements look up their copies in turn. */
+  /** Makes acknowledgements take turns when they look up their copies. */
   readonly #lookups = new Turns();
   #duplicates = 0;
 
@@ -195,7 +195,7 @@ export class Inbox implements InboxStore {
     this.#queue.refuse();
   }
 
-  /** Waits until every call that was made before is answered. */
+  /** Waits until every queued call is answered. */
   drain(): Promise<void> {
     return this.#queue.drain();
   }

@@ -53,7 +53,7 @@ export class LiveStream {
   readonly pending: EncodedEvent[] = [];
   /** Number of events that the database has. */
   stored = 0;
-  /** Number of events that the database has after the current checkpoint. */
+  /** Number of events that the database will have after the current checkpoint. */
   flushing = 0;
   /**
    * First event index of each part that the database has, or may have after a failed checkpoint.
@@ -104,7 +104,7 @@ export class LiveStream {
     return this.#end !== undefined && this.#end.index < index;
   }
 
-  /** Bytes of all events that count against `maxStreamBytes`. */
+  /** Number of bytes of all events, as counted against `maxStreamBytes`. */
   get snapshotBytes(): number {
     return this.#snapshotBytes;
   }

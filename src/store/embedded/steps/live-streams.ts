@@ -29,7 +29,7 @@ export class LiveStreams {
   /** Streams with committed events that the database does not have. */
   #dirty = new Set<LiveStream>();
   #memory = 0;
-  /** Time of the start, from which the silence of replayed streams is measured. */
+  /** Start time of the store, from which the silence of replayed streams is measured. */
   #loadedAtMs = 0;
 
   constructor(memtable: Memtable, rows: StreamRows, limits: StreamLimits) {
@@ -184,7 +184,7 @@ export class LiveStreams {
     stream.show(event.index + 1);
   }
 
-  /** Starts a flush of all committed events. After a failed flush it is called again. */
+  /** Starts a flush of all committed events. Also called again after a failed flush. */
   startFlush() {
     const streams = [...this.#dirty];
     for (const stream of streams) stream.flushing = stream.shown;

@@ -1,11 +1,11 @@
 // The sweep removes data that reads no longer show, and the rows that belong to it: expired
-// messages, messages beyond the limits of age and number, expired commands, access tokens and
+// messages, messages beyond the limits on age and number, expired commands, access tokens and
 // logins. Reads hide expired data at once; the sweep only frees its space in the database file.
 //
 // It works in short steps, each of which is one transaction. A row of the log is removed by age
-// once its newest message is beyond the age limit. A row that is beyond the limit of number is cut
-// to the messages that stay. Owns the timer, the run in progress, and the queue of channels that
-// may exceed the limit of number.
+// once its newest message is beyond the age limit. A row with messages beyond the limit on number
+// is shortened to the messages that are kept. Owns the timer, the run in progress, and the queue of
+// channels that may exceed the limit on number.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -29,7 +29,7 @@ import type { StreamRows } from "./stream-rows.ts";
 /** Approximate number of entries that one step removes, or of channels that it examines. */
 const ENTRIES_PER_STEP = 200;
 /**
- * Maximum number of messages by which a channel exceeds its limit before a sweep examines it. A
+ * Maximum number of messages by which a channel may exceed its limit before a sweep examines it. A
  * tenth of the limit is used if that is less.
  */
 const MAX_TRIM_STEP = 100;
@@ -206,7 +206,7 @@ async function trim(ports: SweepPorts, key: ChannelKey, nowMs: number): Promise<
 /** A row of the log whose first messages must be removed. */
 interface RowCut {
   readonly row: LogRow;
-  /** First seq of the row that stays. Higher than the row's last seq if none stays. */
+  /** First seq of the row that is kept. Higher than the row's last seq if no message is kept. */
   readonly keptFrom: number;
 }
 
@@ -277,7 +277,7 @@ function newestMs(row: LogRow): number {
 }
 
 /**
- * Queue of channels that may have more messages in the database than they keep: those that grew
+ * Queue of channels that may have more messages in the database than they may keep: those that grew
  * enough since the queue was last emptied. After a start it contains all channels, because the
  * limit may have changed. Called once per channel and checkpoint, never per message.
  */

@@ -1,6 +1,7 @@
 // The rules for the sessions of a user: which sessions a login ends, and whether a session may be
 // continued. Pure. `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` contain the same
-// rules, because there they must run inside Redis. `test/contract/kick-cases.ts` has the cases.
+// rules, because the Redis driver must apply them inside Redis. `test/contract/kick-cases.ts` has
+// the cases.
 
 import { MAIN_DEVICE, type SessionRecord } from "../../../broker/model.ts";
 import type { Claim, LoggedInSession, LoginResult, NewestLogin } from "../../../broker/ports.ts";
@@ -11,7 +12,7 @@ type KickFacts = Pick<SessionRecord, "flag" | "level" | "deviceId">;
 /** Maximum number of labels of earlier logins that are kept. */
 const MAX_PAST = 8;
 
-/** A session that a login ends, and the reason it is closed with. */
+/** A session that a login ends, and the reason with which it is closed. */
 interface EndedSession {
   readonly session: SessionRecord;
   readonly reason: "replaced" | "kicked";
@@ -96,7 +97,7 @@ function claimedOrder(
   return newest.past.includes(claim.label) ? 0 : undefined;
 }
 
-/** Returns the newest main login after this one. */
+/** Returns the record of the newest main login that is stored after the login `session`. */
 function nextNewest(
   { session, order, since }: LoggedInSession,
   label: string,

@@ -1,6 +1,6 @@
 // The sessions of this process. They are only in memory, because no session outlives the process.
-// Only the newest logins are stored. State: sessions by uid, and the reasons of ended sessions that
-// their connections have not removed yet.
+// Only the newest logins are stored. State: sessions by uid, and the close reason of each ended
+// session that its connection has not removed yet.
 
 import { timingSafeEqual } from "node:crypto";
 import type { CloseReason } from "../../../broker/errors.ts";
@@ -57,8 +57,8 @@ export function createSessions(ports: SessionPorts): SessionStore {
   let lastUs = 0;
 
   /**
-   * Returns the time in microseconds, always later than the last one. Two logins must not get the
-   * same time, and the clock may be set back.
+   * Returns the time in microseconds, always later than the previous result. Two logins must not
+   * get the same time, and the clock may be set back.
    */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);

@@ -1,6 +1,6 @@
-// Reads streams: active and just ended ones from memory, others from the database. No state of its
-// own. Must never return uncommitted events, or a stream whose message is older than the retention
-// time.
+// Reads streams: active and recently ended ones from memory, others from the database. No state of
+// its own. Must never return uncommitted events, or a stream whose message is older than the
+// retention time.
 
 import { type ChannelKey, type Message, messageTimeMs } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";

@@ -1,6 +1,6 @@
 // Rows of streams in the database. An active stream has one row that marks it as active, and one
 // row per checkpoint with its new events (a part). An ended stream has a row with its content, a
-// row for lookups by event, and a row that finds it by its clientMsgNo. The message of a stream is
+// row for lookups by event, and a row under its clientMsgNo. The message of a stream is
 // in the log. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
@@ -186,9 +186,9 @@ export class StreamRows {
 
 /**
  * Removes the rows of active streams whose message is not in the log. A failed checkpoint of an
- * older build left them. The WAL still contains these streams, because it is deleted only after a
- * complete checkpoint, so the replay restores them. Must be called before the replay. Throws
- * `unavailable`.
+ * older build can leave such rows. The WAL still contains these streams, because it is deleted only
+ * after a complete checkpoint, so the replay restores them. Must be called before the replay.
+ * Throws `unavailable`.
  */
 export async function removeOrphanedStreams(
   tables: Tables,

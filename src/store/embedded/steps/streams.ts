@@ -1,7 +1,7 @@
-// The port's calls that change streams, and the state machine of streams: what an event, a viewer's
-// cancel and a silent producer do to a stream [spec: Streaming text session; decisions: Messages
-// and events]. A call is checked here and decided when its turn in the queue comes. Decisions are
-// based on assigned events, committed or not. No state.
+// The port's calls that change streams, and the state machine of streams: how an event, a cancel by
+// a viewer and the silence of a producer change a stream [spec: Streaming text session; decisions:
+// Messages and events]. A call is checked here and decided when its turn in the queue comes.
+// Decisions are based on assigned events, committed or not. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {

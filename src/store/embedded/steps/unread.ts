@@ -1,8 +1,8 @@
 // Counts unread messages: visible messages with a red dot after a read position. A count costs a
 // few reads, because each record stores the number of such messages up to it. Only messages that
-// expire are counted one by one, newest first and up to a limit. `ChannelStates` reads a channel
-// for this from the database and the memtable. Owns the results of earlier scans of the memtable,
-// so that no record is scanned twice. A state must not be used after an `await`.
+// expire are counted one by one, newest first and up to a limit. `ChannelStates` reads the needed
+// parts of a channel from the database and the memtable. Owns the results of earlier scans of the
+// memtable, so that no record is scanned twice. A `ChannelState` must not be used after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -24,8 +24,8 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
 /**
- * Maximum number of rows of expiring messages that are read for a count. Some of them may have
- * expired and not be removed yet.
+ * Maximum number of rows of expiring messages that are read for a count. Some of these messages may
+ * have expired but not been removed yet.
  */
 const MAX_LOOKED_AT = 5000;
 
@@ -141,7 +141,7 @@ interface CountedRecord {
   readonly isCounted: boolean;
 }
 
-/** A channel at one moment. */
+/** State of a channel at one moment. */
 export interface ChannelState {
   readonly number: number;
   readonly head: number;

@@ -42,8 +42,8 @@ export function createUsers({
 
     async putDevice(device) {
       const { uid, flag, level, tokenHash } = device;
-      // In turn with the user's logins: a login that compared the old token is already visible when
-      // this call is answered.
+      // Serialised with the user's logins: when this call is answered, every login that was checked
+      // against the old token is visible.
       return lock.run(userLock(uid), () =>
         transact(tables, () => {
           const before = read(uid, flag);

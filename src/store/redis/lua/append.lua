@@ -1,6 +1,6 @@
 -- Appends messages to channels: every message that is not a retry and whose sender may send. Each
--- message succeeds or fails by itself. A message that fails changes nothing, except that a time in
--- `peers` may be later. All messages of a topic are published at once.
+-- message succeeds or fails independently. A message that fails changes nothing, except that a time
+-- in `peers` may become later. All messages of a topic are published together.
 --
 -- Most of the cost of a call with one message is the creation of functions, of locals that
 -- functions share, of arguments and of strings, because Redis creates all of them again at each
@@ -19,7 +19,7 @@
 --        messages        f64   number of messages in the call
 --        moving          u8    1 if a slot may be moving, else 0
 --      for each channel
---        users           u8    number of users in reach; 0 for a group or if they are elsewhere
+--        users           u8    number of users listed below; 0 for a group or users in other slots
 --        messages        u8    number of messages
 --      for each message of the channel
 --        stored          u8    1 if the message is stored, else 0
@@ -32,7 +32,7 @@
 --        base            beginning of the names of the channel's keys
 --        key             channel key
 --        topic           the group's topic, '' for a personal channel
---   for each user in reach
+--   for each of these users
 --        uid
 --        record base     beginning of the names of the keys of the user's record
 --        user base       beginning of the names of the user's keys
@@ -70,7 +70,7 @@ local BYTE_INDEX = 2 -- index of the current message in the packed numbers
 local MESSAGES_LEFT = 3 -- number of messages of the channel that are left
 local CHANNEL = 4 -- the open channel, false until a message needs it
 local FRAMES = 5 -- strings to publish on the channel's topics, false if there are none
-local LAST_ID = 6 -- message id assigned last, false if none was
+local LAST_ID = 6 -- last assigned message id, false if there is none
 -- Dedupe key that was written for the current message and is deleted if the message fails.
 local WRITTEN_DEDUPE = 7
 local IDS_BEFORE = 8 -- list of idBefore by index in the reply, false if no message has one
@@ -82,7 +82,7 @@ local function encode_result(result, pub, id, seq) return struct.pack('>BBddd', 
 local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', ARGV[1])
 
 -- The commands below use keys that the script does not declare. While a slot moves, some of these
--- keys may be on another server. Accessing all of them here makes Redis report that before anything
+-- keys may be on another server. Accessing all of them here makes Redis report this before anything
 -- is written.
 if is_moving == 1 then
   local keys, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
@@ -101,8 +101,8 @@ if is_moving == 1 then
   redis.call('EXISTS', unpack(keys))
 end
 
--- Appends the current message and the further ones of its channel until one fails. `first` is the
--- index of the channel's arguments, `users` the number of its users in reach.
+-- Appends the current message and the following messages of its channel until one fails. `first` is
+-- the index of the channel's arguments, `users` the number of users in these arguments.
 local function append(progress, reply, first, users, now, window, bucket, message_count, is_limited)
   local ARGV, byte, channel, frames, result_count = ARGV, string.byte, progress[CHANNEL], progress[FRAMES], #reply
   local string_count, checked_uid, checked_how, checked_refusal, now_text = frames and #frames or 0, nil, nil, nil, nil

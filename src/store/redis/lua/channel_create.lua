@@ -1,4 +1,4 @@
--- Creates a channel with its permanent members, unless it exists.
+-- Creates a channel with its permanent members, unless the channel already exists.
 --
 -- KEYS  see `members.lua`
 -- ARGV

@@ -1,4 +1,4 @@
--- Reads the facts that decide whether a user may send to a channel. Reads only.
+-- Reads the facts that decide whether a user may send to a channel. Read-only.
 --
 -- KEYS
 --   1  head
@@ -9,7 +9,7 @@
 --   6  head of a second record in the same slot, optional
 -- ARGV
 --   1  uid
---   2  1 to find out also whether the channel has members at all, else absent
+--   2  1 to also report whether the channel has any members, else absent
 -- Reply
 --   1  bits of the record, -1 if there is none, plus
 --        32 if the uid is a member

@@ -1,4 +1,4 @@
--- Counts the members of a channel and the uids on its lists. Reads only.
+-- Counts the members of a channel and the uids on its lists. Read-only.
 --
 -- KEYS
 --   1  permanent

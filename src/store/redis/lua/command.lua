@@ -1,5 +1,6 @@
--- Accepts a command: assigns its id unless the command is a retry, puts copies into the inboxes on
--- this server, and records the recipients without a copy as pending until each of them has one.
+-- Accepts a broker command: assigns its id unless the command is a retry, puts copies into the
+-- inboxes on this server, and records the recipients without a copy as pending until each of them
+-- has a copy.
 --
 -- KEYS
 --   1  dedupe
@@ -9,7 +10,7 @@
 -- ARGV
 --   1 to 7  see `put_copy`
 --   8   bucket of the counter, -1 on a single server
---   9   dedupe window in ms, 0 if there is no clientMsgNo to look up or remember
+--   9   dedupe window in ms, 0 if there is no clientMsgNo to look up and store
 --   10  head of the pending entry
 --   11  MessagePack list of the recipients that get no copy now, '' if there are none
 --   12  number of users that get a copy now, then uid and topic of each

@@ -1,5 +1,5 @@
--- Puts pending copies of a command into inboxes. Each inbox gets one copy, however often the script
--- is repeated within an hour. On a Redis Cluster each call is for one user.
+-- Puts pending copies of a broker command into inboxes. Each inbox gets one copy, however often the
+-- script is repeated within an hour. On a Redis Cluster each call is for one user.
 --
 -- KEYS
 --   for each user: inboxSeq, inbox, inboxExpiry, inboxIds
@@ -10,12 +10,12 @@
 -- Reply
 --   1  number of copies that full inboxes dropped
 --   2  error of the first user for whom it failed, '' if there was none
-local REMEMBERED_MS = 3600000 -- counted from the last attempt; sweeps retry for the same time
+local REMEMBERED_MS = 3600000 -- counted from the last attempt; sweeps retry for the same period
 local CLOCK_SKEW_MS = 60000 -- the clocks of nodes and Redis may differ
 local MIN_REMEMBERED = 1000
 
--- Puts a copy unless the user's inboxIds contains the command. Returns as `put_copy` does, or 0 and
--- 0 if the user already had a copy.
+-- Puts a copy unless the user's inboxIds contains the command. Returns what `put_copy` returns, or
+-- 0 and 0 if the user already had a copy.
 local function put_once(id, keys, uid, topic)
   local ids, now = KEYS[keys + 3], tonumber(ARGV[1])
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1

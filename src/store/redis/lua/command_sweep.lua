@@ -11,7 +11,7 @@
 --   4  last id
 --   5  maximum number of entries
 -- Reply
---   as of XRANGE
+--   the reply of XRANGE
 local LEASE_MS = 60000
 local now = tonumber(ARGV[1])
 if string.sub(ARGV[3], 1, 1) ~= '(' then

@@ -42,7 +42,7 @@ local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
 -- entries may still be in the log.
 local MAX_PASSED = 1000
 
--- Decodes a log entry as `log_entry` does, with three more fields:
+-- Decodes a log entry like `log_entry`, and adds three fields:
 --   client_msg_no
 --   accepted_ms    Unix ms of its acceptance
 --   counts         1 if the entry is included in the red-dot count, else 0
@@ -83,7 +83,7 @@ local function first_kept(seq, head)
 end
 
 -- Returns nil if the channel is a group and the user is not a member, or the group is disbanded.
--- Else a table. `info` is a field of the channel's head.
+-- Otherwise returns a table. `info` is a field of the channel's head.
 --   join   newest seq when the user became a member
 --   large  true if the group is large
 local function membership(info)
@@ -95,7 +95,7 @@ local function membership(info)
   return { join = tonumber(redis.call('HGET', KEYS[5], UID) or '0'), large = bit.band(bits, LARGE) ~= 0 }
 end
 
--- Returns nil as `membership` does, else the user's state:
+-- Returns nil if `membership` returns nil, else the user's state:
 --   head     newest seq
 --   red      red-dot count of the newest seq
 --   large    true if the group is large

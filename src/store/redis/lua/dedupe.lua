@@ -1,8 +1,8 @@
--- Dedupe records: what is remembered of a message or command under its clientMsgNo. A record is a
--- STRING `<Unix ms> <seq>-<messageId>`, followed by ` <pub>` if the publication number differs from
--- the seq. Seq and publication number of a command are 0. The stored time decides whether the
--- record still counts; the expiry of the key only frees its memory. `channel-names.ts` builds the
--- keys.
+-- Dedupe records: what is stored about a message or a broker command under its clientMsgNo. A
+-- record is a STRING `<Unix ms> <seq>-<messageId>`, followed by ` <pub>` if the publication number
+-- differs from the seq. Seq and publication number of a command are 0. The stored time decides
+-- whether the record is still valid; the expiry of the key only frees its memory.
+-- `channel-names.ts` builds the keys.
 local DEDUPE_SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
 
 -- Returns id, seq and publication number of the first message from a record, nil if there is no
@@ -15,7 +15,7 @@ local function decode_dedupe(value, now, window)
   return tonumber(id), tonumber(seq), tonumber(pub) or tonumber(seq)
 end
 
--- Reads a dedupe record. Returns as `decode_dedupe` does.
+-- Reads a dedupe record. Returns what `decode_dedupe` returns.
 local function read_dedupe(key, now, window) return decode_dedupe(redis.call('GET', key), now, window) end
 
 local dedupe_ttl -- time to live of the records as a string; the same for all records of a call

@@ -1,13 +1,13 @@
 -- Decodes log entries, and some fields of a message's record without decoding all of it
 -- (`encodeRecord` of `wire.ts` defines the fields).
 
--- Decodes an entry as XRANGE replies it:
+-- Decodes an entry of an XRANGE reply. Returns a table:
 --   entry_id  `<seq>-<messageId>`
 --   seq
 --   id        message id
 --   record
 --   counted   red-dot count of the seq
---   stream    clientMsgNo of the stream, nil if the message is not a stream's
+--   stream    clientMsgNo of the stream, nil if the message does not belong to a stream
 --   expires   Unix ms, nil if the message does not expire
 local function log_entry(raw_entry)
   local fields = {}

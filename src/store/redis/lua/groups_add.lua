@@ -1,4 +1,5 @@
--- Adds a group to the group indexes of users. Runs before the script that may make them members.
+-- Adds a group to the group indexes of users. Runs before the script that may make these users
+-- members.
 --
 -- KEYS
 --   groups of each user

@@ -1,4 +1,4 @@
--- Finds the groups of which a user is a member, without disbanded ones. Reads only.
+-- Finds the groups of which a user is a member, without disbanded ones. Read-only.
 --
 -- KEYS
 --   head, permanent, temporary of each group; all groups are in one bucket

@@ -1,9 +1,9 @@
 -- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
--- Removes up to about `count` expired copies: the copies in `expiry`, which end early, and the
--- oldest copies of the inbox. All other copies end in the order in which they arrived. Called
--- before copies are counted.
+-- Removes up to about `count` expired copies: the copies in `expiry`, which expire earlier than
+-- older copies, and the oldest copies of the inbox. All other copies expire in the order in which
+-- they were added. Called before copies are counted.
 local function expire_copies(inbox, expiry, now, count)
   local expired_seqs = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, count)
   for _, seq in ipairs(expired_seqs) do
@@ -22,13 +22,13 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Puts a copy of the command `id` into an inbox and publishes it. Commands that may fail come
--- first.
+-- Puts a copy of the broker command `id` into an inbox and publishes it. Calls the Redis commands
+-- that may fail first.
 --   keys  index in KEYS of the user's inboxSeq, followed by inbox and inboxExpiry
 -- ARGV
 --   1  now
---   2  Unix ms when the copy ends
---   3  1 if it ends before older copies, else 0
+--   2  Unix ms at which the copy expires
+--   3  1 if it expires before older copies, else 0
 --   4  maximum number of copies in an inbox
 --   5  payload bytes
 --   6  record
@@ -54,9 +54,9 @@ end
 
 -- Calls `put` for several users. A failure for one user does not affect the others.
 --   users  indexes in ARGV: uid and topic of each user from `first` to `last`
---   keys   index in KEYS of the first user's keys; those of the next user are `step` further
--- Returns the number of older copies that full inboxes dropped, the uids for whom it failed, and
--- the first error ('' if there was none).
+--   keys   index in KEYS of the first user's keys; each further user's keys begin `step` later
+-- Returns the number of older copies that full inboxes dropped, the uids for which `put` failed,
+-- and the first error ('' if there was none).
 local function put_copies(put, id, users, keys, step)
   local dropped, failed_uids, failure = 0, {}, ''
   for at = users.first, users.last, 2 do

@@ -7,7 +7,7 @@
 --   1  now
 --   then the inboxSeq of each copy
 -- Reply
---   number of copies that were removed, without expired ones
+--   number of removed copies that had not expired
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 expire_copies(KEYS[1], KEYS[2], tonumber(ARGV[1]), 1000)
 local ids = {}

@@ -1,4 +1,4 @@
--- Reads copies from an inbox, oldest first, without expired ones. Reads only.
+-- Reads copies from an inbox, oldest first, without expired ones. Read-only.
 --
 -- KEYS
 --   1  inbox

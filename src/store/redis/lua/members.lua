@@ -8,7 +8,7 @@
 --   4  joinSeqs
 --   5  positions
 --   6  replaced
--- ARGV of those that write
+-- ARGV of the scripts that write
 --   1  topic of a group, else ''
 --   2  id of a group, else ''
 local HEAD, KIND, OTHER_KIND, JOIN_SEQS, POSITIONS, REPLACED = unpack(KEYS)
@@ -24,7 +24,7 @@ local function in_pieces(list, step)
   end
 end
 
--- Returns the positions of the items for which `step` returns `wanted`. `step` maps a piece to a
+-- Returns the positions of the items for which `step` returns `value`. `step` maps a piece to a
 -- list of 0 or 1.
 local function positions(list, value, step)
   local result = {}
@@ -63,7 +63,7 @@ local function non_members(list)
   return uids
 end
 
--- Removes everything that is kept for former members.
+-- Removes everything that is stored for these former members.
 local function forget_members(uids)
   in_pieces(uids, function(piece)
     redis.call('HDEL', JOIN_SEQS, unpack(piece))
@@ -72,8 +72,8 @@ local function forget_members(uids)
   end)
 end
 
--- Initializes new members of a group: they see messages after the present head as new, even if they
--- were members before.
+-- Initializes new members of a group: only messages after the current head are new to them, even if
+-- they were members before.
 local function initialize_members(uids)
   forget_members(uids)
   local seq = redis.call('HGET', HEAD, 'seq') or '0'
@@ -93,7 +93,7 @@ local function publish_removal(uids)
 end
 
 -- Adds the uids to the members of one kind. In a group, also initializes those that were not
--- members before. `clear`, if present, is called first and empties the kind.
+-- members before. `clear`, if present, empties the set of this kind before the uids are added.
 local function add_members(uids, clear)
   local new_uids = TOPIC ~= '' and non_members(uids) or {}
   if clear then clear() end

@@ -9,8 +9,8 @@
 --   4  1 to replace the members, else 0
 -- Reply
 --   number of uids that are set aside, nil if the channel does not exist or is disbanded
--- An interrupted call leaves a list for the next call; if no call follows within this time, the
--- fields of removed members stay in other keys.
+-- An interrupted call leaves its list in `replaced` for the next call. If no call follows within
+-- this time, the fields of removed members remain in other keys.
 local REPLACED_TTL_MS = 86400000
 if not is_open(HEAD) then return false end
 local is_group = TOPIC ~= ''

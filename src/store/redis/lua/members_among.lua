@@ -1,4 +1,4 @@
--- Finds the members, of either kind, among some users. Reads only.
+-- Finds the members, of either kind, among some users. Read-only.
 --
 -- KEYS  see `members.lua`
 -- ARGV

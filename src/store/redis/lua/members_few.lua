@@ -1,4 +1,4 @@
--- Reads all members, unless there are so many that other calls would be delayed. Reads only.
+-- Reads all members, unless there are so many that other calls would be delayed. Read-only.
 --
 -- KEYS  see `members.lua`
 -- ARGV

@@ -1,5 +1,5 @@
 -- Cleans up after replaced lists of a group: processes some of the uids that were set aside, and
--- removes everything that is kept for those that are not members any more. The key `replaced` is
+-- removes everything that is stored for those that are not members any more. The key `replaced` is
 -- deleted with its last uid.
 --
 -- KEYS  see `members.lua`

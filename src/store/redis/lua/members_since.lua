@@ -1,4 +1,4 @@
--- Reads since when users are members of a group. Reads only.
+-- Reads the seqs at which users became members of a group. Read-only.
 --
 -- KEYS  see `members.lua`
 -- ARGV

@@ -1,11 +1,12 @@
 -- Writes messages into their channel's log. Used by every script that stores messages:
 -- `open_channel` reads the head, `place_message` adds one entry, and `close_channel` writes the
 -- head once. Every key that a message needs is accessed before anything is written, so a message
--- that cannot be stored (a key has a wrong type, or the head lags the log by more than one
+-- that cannot be stored (a key has a wrong type, or the head lags behind the log by more than one
 -- entry) changes nothing. Numbers are passed to Redis as strings made once, because Redis formats
 -- numbers more slowly.
--- Number of messages above the limit of a channel at which a sweep trims it; a tenth of the limit
--- if that is less.
+
+-- Number of messages above the limit of a channel at which a sweep trims the channel; a tenth of the
+-- limit if that is less.
 local MAX_EXCESS = 100
 
 -- Fields of an open channel. It is a list, because a list is created in a single step.
@@ -33,9 +34,9 @@ local DUE = 17
 
 -- Reads a channel's head.
 --   base        beginning of the names of the channel's keys
---   peers       of a personal channel whose users are in reach: now (as a string), then for each
---               user the key `peers` and the uid to add there; else false
---   is_limited  true if messages leave the log by age or number
+--   peers       of a personal channel whose users are in the same slot: now (as a string), then
+--               for each user the key `peers` and the uid to add there; else false
+--   is_limited  true if messages are removed from the log by age or number
 --   is_apart    true if the channel is a personal channel whose users are in other slots
 local function open_channel(base, key, peers, is_limited, is_apart)
   local head, fields = base .. 'head:' .. key, nil
@@ -96,7 +97,7 @@ end
 
 -- Writes the head of a channel after at least one publication number was assigned. Enters the
 -- channel into `due`. If no limit applies to the channel, it is entered with +inf when its log
--- begins, so that limits that are set later find it.
+-- begins, so that limits that are set later apply to it.
 --   now           Unix ms
 --   retention     ms, 0 means no limit
 --   max_messages  maximum number of messages of a channel, 0 means no limit

@@ -1,5 +1,5 @@
--- Reads messages, with their streams, and skips those that are not shown any more. One call reads
--- only as much as delays other calls by about a millisecond. Reads only.
+-- Reads messages, with their streams, and skips those that are not shown any more. The limits of
+-- one call keep the delay of other calls near a millisecond. Read-only.
 --
 -- KEYS
 --   1  head

@@ -1,6 +1,6 @@
 -- Finds the position at which a reader of a channel continues: the newest seq, and the last seq
 -- through which the reader's history and the log are the same. Ids grow with seqs, so an entry with
--- a higher id than the reader's is not in the reader's history. Reads only.
+-- a higher id than the reader's is not in the reader's history. Read-only.
 --
 -- KEYS
 --   1  head

@@ -114,8 +114,8 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
--- Makes `session` the newest main login, under its own label or ''. If the previous login was
--- another one, its label becomes a past label.
+-- Makes `session` the newest main login, with the label `label` or ''. If the user's newest login
+-- had a different label before, that label becomes a past label.
 local function set_newest_login(user, session, label, newest)
   local last_label, past = newest and newest.label or '', newest and newest.past or {}
   if label == '' and newest and newest.order == session.order then label = last_label end
@@ -128,8 +128,8 @@ local function set_newest_login(user, session, label, newest)
 end
 
 -- Records the end of a session, because its node may miss the event and would enter the session
--- again. Not needed for a main session that another main session or its device ended: the newest
--- login shows that.
+-- again. Not needed for a main session that another main session or its device ended: the record of
+-- the newest login shows that.
 local function record_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
@@ -154,8 +154,8 @@ local function end_device(user, flag, reason)
 end
 
 -- Returns the recorded reason for which the session, or all sessions of its device, ended, nil if
--- there is none. Ignores a record from before the session: another process may have used the same
--- session id.
+-- there is none. Ignores a record that is older than the session: another process may have used the
+-- same session id.
 local function read_end(user, session)
   for _, end_record in ipairs(redis.call('HMGET', user.ended, session.id, 'flag ' .. int(session.flag))) do
     local ended, reason = string.match(end_record or '', '^(%d+) (.*)$')

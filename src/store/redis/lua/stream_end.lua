@@ -1,10 +1,10 @@
--- Ends an active stream: because a viewer cancels it, of which its producer is notified, or because
--- it has had no event for too long.
+-- Ends an active stream because a viewer cancels it (its producer is then notified) or because it
+-- has had no event for too long.
 --
 -- KEYS
 --   1  head
 --   2  activeStreams of the bucket
---   then `streams` of the users of a personal channel, if they are in reach
+--   then `streams` of the users of a personal channel, unless they are in other slots
 -- ARGV
 --   1  channel key
 --   2  clientMsgNo

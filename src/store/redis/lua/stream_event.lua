@@ -1,8 +1,8 @@
--- Adds an event to an active stream: content, a tool call or its end.
+-- Adds an event to an active stream: content, a tool call or the end of the stream.
 --
 -- KEYS
 --   1  head
---   then `streams` of the users of a personal channel, if they are in reach
+--   then `streams` of the users of a personal channel, unless they are in other slots
 -- ARGV
 --   1   channel key
 --   2   clientMsgNo
@@ -12,7 +12,7 @@
 --   6   event id                 '' if there is none
 --   7   data
 --   8   UTF-16 units of data
---   9   bytes that the event counts
+--   9   bytes counted for the event
 --   10  maximum bytes of a stream
 --   11  tail of the event's record
 --   then the topics

@@ -1,4 +1,4 @@
--- Reads the length of a stream's text before one of its events. Reads only.
+-- Reads the length of a stream's text before one of its events. Read-only.
 --
 -- KEYS
 --   1  head

@@ -1,4 +1,4 @@
--- Reads a stream. Reads only.
+-- Reads a stream. Read-only.
 --
 -- KEYS
 --   1  head

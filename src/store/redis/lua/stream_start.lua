@@ -8,7 +8,8 @@
 --   4  due of the bucket
 --   5  dedupe of (uid, clientMsgNo)
 --   6  activeStream
---   then, if the users of a personal channel are in reach, `streams` of each and `peers` of each
+--   then, unless the users of a personal channel are in other slots, `streams` of each user and
+--   `peers` of each user
 -- ARGV
 --   1   channel key
 --   2   clientMsgNo
@@ -16,7 +17,7 @@
 --   4   window for retries        ms
 --   5   event id                  '' if there is none
 --   6   data
---   7   bytes that the event counts
+--   7   bytes counted for the event
 --   8   maximum bytes of a stream
 --   9   tail of the event's record
 --   10  beginning of the record of each event of the stream

@@ -4,7 +4,7 @@
 --   head
 --   channel   channel key
 --   now       Unix ms
---   indexes   `streams` of the users of a personal channel, empty if they are not in reach
+--   indexes   `streams` of the users of a personal channel, empty if they are in other slots
 --   topics    index in ARGV of the first topic. There is none if the caller publishes to the users.
 --   frames    publications for a caller that publishes to the users, nil if there are none
 --   ended     member of `activeStreams` that the caller must remove, nil if there is none
@@ -18,9 +18,9 @@
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
--- Reads a stream that is about to be changed, nil if there is no such stream. Accesses every key of
--- an active stream, because the later commands do not declare these keys: this is the only point at
--- which Redis can report, before anything is written, that some of them have moved to another
+-- Returns a stream that is about to be changed, nil if there is no such stream. Accesses every key
+-- of an active stream, because the later commands do not declare these keys: this is the only point
+-- at which Redis can report, before anything is written, that some of them have moved to another
 -- server (slot migration).
 local function load_stream(call, client_msg_no)
   local keys = stream_keys(call.head, client_msg_no)
@@ -35,7 +35,7 @@ local function load_stream(call, client_msg_no)
   }
 end
 
--- Publishes a frame on the topics, or adds it to the reply if the caller publishes.
+-- Publishes a frame on the topics, or adds it to the reply if the caller publishes to the users.
 local function publish_frame(call, frame)
   if ARGV[call.topics] then
     publish_to_topics(call.topics, frame)
@@ -50,7 +50,7 @@ end
 --   tail   tail of its record
 --   data
 --   units  UTF-16 units of data
---   bytes  bytes that it counts
+--   bytes  bytes counted for it
 --   kind   s start, c content, n note (a tool call), e end
 --   state  state of the stream after the event
 local function add_event(call, stream, event)
@@ -103,8 +103,8 @@ local function end_stream(call, stream, ending)
   close_stream(call, stream, ending.ids_ms)
 end
 
--- Publishes the last event of a stream again, if the caller publishes to the users: it may have
--- failed to do so the first time.
+-- Publishes the last event of a stream again, if the caller publishes to the users: the caller may
+-- have failed to do so the first time.
 local function publish_again(call, stream)
   if ARGV[call.topics] then return end
   local frame = redis.call('HGET', stream.keys.stream, 'f')

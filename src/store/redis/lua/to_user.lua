@@ -1,6 +1,6 @@
 -- Publishes a frame of a personal channel to one user, if the channel's own script cannot, because
--- the user is in another slot of the Redis Cluster. Repeating it has no effect: receivers drop
--- publications they already have by their number.
+-- the user is in another slot of the Redis Cluster. Repeating the call has no effect: receivers use
+-- the publication number to drop publications that they already have.
 --
 -- KEYS
 --   1  peers

@@ -1,4 +1,4 @@
--- Reads the group indexes of users and their newest commands. Reads only.
+-- Reads the group indexes of users and their newest commands. Read-only.
 --
 -- KEYS
 --   groups and inbox of each user

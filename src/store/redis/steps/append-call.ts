@@ -71,7 +71,7 @@ export class AppendCall {
    */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
-  /** Start of the wait, by `performance.now()`. */
+  /** When the call was made, by `performance.now()`. */
   readonly sinceMs = performance.now();
   readonly #fromUid: string;
   /** Key of the dedupe record, "" if retries are not recognised. */

@@ -2,8 +2,8 @@
 // appends on one server (in a Redis Cluster: in one bucket) form one batch, which is one call of
 // the script. Messages that arrive while a batch is in flight form the next batch, which is sent
 // early if it is full. State: the queues. Each message in a queue counts as a call in flight of the
-// link. A message of one origin must never overtake an earlier one in the same channel, whatever
-// becomes of a call. On the hot path: no timer and no await per message.
+// link. A message of one origin must never overtake an earlier one in the same channel, even if a
+// call fails. On the hot path: no timer and no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -37,7 +37,7 @@ const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 /** The messages of one call of the script. */
 interface Batch {
   readonly calls: readonly AppendCall[];
-  /** Orders that its calls keep (`AppendCall.order`). */
+  /** Names of the orders that its calls must keep (`AppendCall.order`). */
   readonly orders: ReadonlySet<string>;
 }
 
@@ -122,7 +122,7 @@ export class Appends {
   /**
    * Rejects messages that have waited in the queue for half of the timeout. A slow server thus
    * receives only as much as it can handle, and has the other half of the timeout to reply. Also
-   * rejects the messages that must keep their order with a rejected one.
+   * rejects later messages that must not overtake a rejected message.
    */
   #rejectLate(queue: Queue): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
@@ -159,7 +159,7 @@ export class Appends {
   /** Calls the script. Its reply contains the results in the order of the calls in `channels`. */
   async #run(channels: readonly (readonly AppendCall[])[], messages: number): Promise<AppendReply> {
     const { link, clock, limits } = this.#ports;
-    // The same for all calls: they are in one bucket or on one server.
+    // All calls have the same counter, because they are in one bucket or on one server.
     const ids = channels[0]?.[0]?.names.ids;
     const bytes: number[] = [link.isCluster ? 1 : 0];
     const args: Arg[] = [];
@@ -239,9 +239,9 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
 
 /**
  * Removes the next batch from a queue. While another batch is in flight, only a full batch is
- * returned, because each call costs both sides more than the messages in it. A call whose order has
- * an earlier call in flight stays in the queue but does not delay other calls. Returns `undefined`
- * if there is no batch to send.
+ * returned, because a call costs the node and Redis more than the messages in it. A call stays in
+ * the queue while an earlier call of the same order is in flight, but it does not delay other
+ * calls. Returns `undefined` if there is no batch to send.
  */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, inFlight } = queue;
@@ -277,8 +277,8 @@ function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
 }
 
 /**
- * Removes the queued calls that keep one of these orders, in which an earlier call failed. They
- * must not be stored before that call is repeated.
+ * Removes and returns the queued calls of these orders, in which an earlier call failed. They must
+ * not be stored before the failed call is repeated.
  */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];

@@ -1,8 +1,8 @@
 // Names of a channel's keys and topics, built once per channel because every message needs them. A
 // single server has one counter of message ids for all channels, so that a call that stores into
 // many channels reads one counter. In a Redis Cluster a script reaches only its own bucket, so each
-// bucket has a counter (`redis/lua/shared.lua` assigns the ids). State: the names of the channels
-// used lately.
+// bucket has a counter (`redis/lua/shared.lua` assigns the ids). State: a cache of the names of
+// recently used channels.
 
 import { type ChannelKey, PERSON_CHANNEL } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -105,8 +105,7 @@ export function areUsersApart(
 }
 
 /**
- * Returns the user with whom `uid` has the personal channel of these users: the other user, or
- * `uid` itself.
+ * Returns the other user of a personal channel, or `uid` itself if the channel has no other user.
  */
 export function otherUser(users: readonly string[], uid: string): string {
   return users.find((user) => user !== uid) ?? uid;

@@ -1,8 +1,8 @@
 // Channels in Redis: records, members of both kinds, lists, and the facts that decide whether a
-// user may send. Each change is one script in the channel's slot, whose time grows with the list it
-// is passed. Before a script that adds members to a group, the group is added to their group
-// indexes. A script that removes members publishes that to the group's nodes. State: only the
-// pending repairs of the group indexes.
+// user may send. Each change is one script in the channel's slot. The duration of the script grows
+// with the list that is passed to it. Before a script that adds members to a group, the group is
+// added to their group indexes. A script that removes members publishes the removal to the group's
+// nodes. State: only the pending repairs of the group indexes.
 
 import {
   type ChannelRef,
@@ -48,7 +48,7 @@ const MAX_READ_AT_ONCE = 5000;
 const PAGE = 1000;
 /** Number of uids of a replaced list that one script cleans up, which takes about a millisecond. */
 const PIECE = 1000;
-/** Argument with which `channel_facts.lua` also checks whether the channel has members at all. */
+/** Argument with which `channel_facts.lua` also checks whether the channel has any members. */
 const WITH_ANY = "1";
 
 type Membership = "permanent" | "temporary";
@@ -76,7 +76,7 @@ interface RedisChannels extends ChannelStore {
 
 /**
  * Creates the channels of a store on Redis. A write that is rejected with `unavailable` may have
- * happened. Repeating it has no further effect.
+ * taken effect. Repeating the write has no further effect.
  */
 export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   const { link, waitForReplicas } = ports;

@@ -1,5 +1,6 @@
-// Scripts for commands. A command whose copies are not all in inboxes yet has an entry in the
-// pending copies of its bucket (stream `commands`), from which any node can complete it. No state.
+// Scripts for broker commands. A command whose copies are not all in inboxes yet has an entry in
+// the pending copies of its bucket (stream `commands`), from which any node can complete it. No
+// state.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, expiresAtMs } from "../../../broker/model.ts";
@@ -85,9 +86,9 @@ export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft)
 }
 
 /**
- * Accepts a command. Sends synchronously, so that commands of one channel get their ids in the
- * order of the calls. The same script puts the copies of the first `count` recipients and, on a
- * single server, notifies all of `pushOnlyRecipients`. Throws as the link does.
+ * Accepts a command. The script is sent synchronously, so that commands of one channel get their
+ * ids in the order of the calls. The same script puts the copies of the first `count` recipients
+ * and, on a single server, notifies all of `pushOnlyRecipients`. Throws the errors of `RedisLink`.
  */
 export async function accept(
   ports: CommandPorts,
@@ -135,7 +136,7 @@ type AcceptReply =
 
 /**
  * Puts the copies of a pending command for those of `uids` that have none. On a Cluster, `uids` has
- * one element. Throws as the link does.
+ * one element. Throws the errors of `RedisLink`.
  */
 export async function put(
   ports: CommandPorts,
@@ -175,7 +176,7 @@ export function decodePending(messageId: number, fields: readonly Buffer[]): Com
   };
 }
 
-/** Entries of the pending copies, as XRANGE replies them. */
+/** Entries of the pending copies, as in the reply of XRANGE. */
 export type PendingEntries = readonly (readonly [Buffer, readonly Buffer[]])[];
 
 /** Range of message ids of a sweep. */
@@ -189,7 +190,7 @@ interface SweepRange {
 
 /**
  * Returns a page of a bucket's pending copies, empty while another node sweeps them. The last page
- * has fewer than `PENDING_PAGE` entries. Throws as the link does.
+ * has fewer than `PENDING_PAGE` entries. Throws the errors of `RedisLink`.
  */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,

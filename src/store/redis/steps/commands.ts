@@ -1,9 +1,9 @@
-// Puts commands into inboxes. A command that fits into one script on a single server is complete
-// after that script. Any other command is recorded as pending in its channel's slot, its copies are
-// put into the inboxes by further scripts, and then the record is removed. If the node dies in
-// between, a retry at any node completes the command, and for an hour a sweep does. State: the
-// queue of each channel's commands, the groups of recipients in flight, the bytes held in memory,
-// and counters.
+// Puts broker commands into inboxes. A command that fits into one script on a single server is
+// complete after that script. Any other command is recorded as pending in its channel's slot, its
+// copies are put into the inboxes by further scripts, and then the record is removed. If the node
+// dies in between, a retry at any node completes the command, or a sweep completes it within an
+// hour. State: the queue of each channel's commands, the groups of recipients in flight, the bytes
+// held in memory, and counters.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
@@ -45,7 +45,7 @@ const GROUP_SIZE = 128;
 const MAX_GROUPS = 16;
 /** Fraction of `redis.maxInFlight` that all groups in flight may use. */
 const IN_FLIGHT_SHARE = 1 / 4;
-/** Age above which no node works on a pending command any more, so that a sweep completes it. */
+/** Age above which no node works on a pending command any more, so that a sweep may complete it. */
 const STALE_MS = 60_000;
 /**
  * Age above which sweeps leave a pending command to a retry, because inboxes do not remember older
@@ -73,8 +73,8 @@ export class Commands {
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
   /**
-   * Held bytes by sender. A sender that already holds bytes may hold at most as many as remain free
-   * for all, so that other senders find room.
+   * Held bytes by sender. A sender that already holds bytes may hold at most as many bytes as
+   * remain free, so that other senders find room.
    */
   readonly #heldBytesOf = new Map<string, number>();
   /** Counters since the start: new commands, retries, and copies that full inboxes dropped. */
@@ -138,7 +138,8 @@ export class Commands {
     const { isCluster } = this.#ports.link;
     const count = this.#direct;
     const send = () => markHandled(accept(this.#ports, command, { draft, count }));
-    // On a Cluster it puts no copies, so it need not wait for those of earlier commands.
+    // On a Cluster this script puts no copies, so it need not wait for the copies of earlier
+    // commands.
     const early = isCluster ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
       const accepting = early ?? send();
@@ -172,7 +173,7 @@ export class Commands {
   /**
    * Completes the command with this id if some recipients may lack their copies. A retry whose
    * first result has the `publicationSeq` 0 must await this before it returns, because its first
-   * call may have been a command. Throws as the link does.
+   * call may have been a command. Throws the errors of `RedisLink`.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
@@ -362,7 +363,7 @@ function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): numb
 
 /**
  * Waits until all calls are settled, and then throws the first failure. No call is in flight any
- * more at that time, because one slot of the semaphore stands for all of them.
+ * more at that time, because all of them share one slot of the semaphore.
  */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);

@@ -1,8 +1,9 @@
 // The port's conversations on Redis. The state of a user in a channel is computed when it is read,
 // by one script in the channel's slot; a list runs many of these scripts at once. The users with
 // whom a user has personal channels are in the key `peers`, which the scripts that store messages
-// maintain. It may contain too many users but never too few. No state. Nothing is awaited before a
-// script is sent, so that calls for one channel take effect in their order.
+// maintain. `peers` may contain too many users but never too few. No state. Nothing is awaited
+// before a script is sent, so that calls for one channel take effect in the order in which they
+// were made.
 
 import {
   type ChannelRef,
@@ -56,17 +57,17 @@ const FACT_COUNT = 7;
 /** Reply of `conversation.lua`. */
 type StateReply = readonly (number | Buffer | readonly unknown[] | null)[];
 
-/** A user with whom another one has a personal channel. */
+/** A user with whom another user has a personal channel. */
 interface Peer {
   readonly uid: string;
-  /** Approximate time of the newest message, Unix milliseconds, as Redis writes scores. */
+  /** Approximate time of the newest message, Unix milliseconds, in the format of Redis scores. */
   readonly score: string;
 }
 
 /**
- * Creates the conversations of a store on Redis. Every call throws `unavailable` or `overloaded` as
- * the link does. The caller limits the number of lists that are read at once. `groupsOf` returns
- * the groups of a user, as in the port.
+ * Creates the conversations of a store on Redis. Every call may throw `unavailable` or
+ * `overloaded`. The caller limits the number of lists that are read at once. `groupsOf` returns the
+ * groups of a user, as in the port.
  */
 export function createRedisConversations(
   ports: RedisStorePorts,
@@ -226,7 +227,7 @@ const channelWith = ({ uid }: Peer): ChannelRef => ({
   type: PERSON_CHANNEL,
 });
 
-/** Returns the number of a change for the script: an integer from 0 on. */
+/** Returns the number of a change for the script: an integer of at least 0. */
 function amountOf(change: ConversationChange): number {
   if (change.kind === "delete") return 0;
   const value = change.kind === "read" ? change.seq : change.unread;

@@ -1,4 +1,4 @@
-// The port's command inboxes on Redis. No state except that of commands in progress.
+// The port's command inboxes on Redis. No state except the commands in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";
@@ -12,7 +12,7 @@ import { Commands } from "./commands.ts";
 const READ = loadScript(lua("inbox_read"));
 const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), lua("inbox"));
 
-/** Maximum inboxSeq that callers may name. */
+/** Maximum inboxSeq that callers may pass. */
 const MAX_INBOX_SEQ = 2 ** 48 - 1;
 /** Number of copies that one script removes. */
 const REMOVED_PER_CALL = 1000;
@@ -20,8 +20,7 @@ const REMOVED_PER_CALL = 1000;
 export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
 /**
- * Creates the inboxes of a store on Redis. Every call throws `unavailable` or `overloaded` as the
- * link does.
+ * Creates the inboxes of a store on Redis. Every call may throw `unavailable` or `overloaded`.
  */
 export function createRedisInbox(ports: RedisStorePorts) {
   const { link, clock, waitForReplicas, unreadable } = ports;
@@ -46,7 +45,7 @@ export function createRedisInbox(ports: RedisStorePorts) {
         // end of the inbox.
         from = last.inboxSeq + 1;
       }
-      await link.ping(); // throws if Redis is away, so that the inbox does not look empty
+      await link.ping(); // throws if Redis is unreachable, so that the inbox does not look empty
       return [];
     },
 

@@ -30,15 +30,15 @@ interface WrittenEntry extends IndexEntry {
 }
 
 /**
- * Time for which an entry is remembered. A primary that is cut off from the others accepts writes
- * for less than this time.
+ * Time for which an entry is remembered. A primary that is disconnected from the other servers
+ * accepts writes for less than this time.
  */
 const KEPT_MS = 60_000;
 /** Maximum number of remembered entries. */
 const MAX_ENTRIES = 200_000;
 /** Number of entries that are written again in parallel. */
 const REPAIRS_AT_ONCE = 256;
-/** Stands for the connection of a slot whose server is away. */
+/** Value used as the connection of a slot whose server is unreachable. */
 const NONE = Symbol("none");
 
 /** Remembers and repairs the index entries that this node wrote. */
@@ -71,8 +71,8 @@ export class IndexRepairs {
   }
 
   /**
-   * Writes lost entries again. An entry whose server is away is kept and ends the sweep, so that a
-   * sweep waits only once for a server that does not reply.
+   * Writes lost entries again. An entry whose server is unreachable is kept and ends the sweep, so
+   * that a sweep waits only once for a server that does not reply.
    */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
@@ -84,8 +84,8 @@ export class IndexRepairs {
   }
 
   /**
-   * Returns the entries that were written over another connection than the one their slot has now.
-   * Forgets the others if they are old enough.
+   * Returns the entries that were written over a connection other than the current connection of
+   * their slot. Forgets all other entries that are old enough.
    */
   #lostEntries(): readonly WrittenEntry[] {
     const expiredMs = this.#ports.clock() - KEPT_MS;
@@ -113,7 +113,7 @@ export class IndexRepairs {
     return this.#ports.link.keys.user("groups", uid);
   }
 
-  /** Writes an entry again. Returns false if its server is away. */
+  /** Writes an entry again. Returns false if its server is unreachable. */
   async #rewrite(entry: WrittenEntry): Promise<boolean> {
     const writtenMs = this.#entries.get(entry) ?? 0;
     this.#entries.delete(entry);

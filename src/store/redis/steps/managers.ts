@@ -65,7 +65,7 @@ export async function accessTokenOwner(
   return clock() < Number(expiresAtMs) ? owner.join("\n") : undefined;
 }
 
-/** Returns the key of the hash that contains all passwords by username. */
+/** Returns the key of the HASH that contains all password hashes by username. */
 export const passwordsKey = (keys: Keys): string => keys.shared("managers");
 
 /** Returns the key of a token. `hash` is its SHA-256 in hex. */

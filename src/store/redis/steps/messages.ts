@@ -33,8 +33,8 @@ interface RedisMessages extends MessageStore {
 }
 
 /**
- * Creates the messages of a store on Redis. Every call throws `unavailable` (it may have taken
- * effect; a retry with the same `clientMsgNo` finds it) or `overloaded` as the link does.
+ * Creates the messages of a store on Redis. Every call may throw `overloaded` or `unavailable`.
+ * After `unavailable` the message may be stored; a retry with the same `clientMsgNo` finds it.
  */
 export function createRedisMessages(ports: MessagePorts): RedisMessages {
   const { link, personFacts, commands } = ports;

@@ -1,6 +1,6 @@
 // Publishes to the users of a personal channel in a Redis Cluster, where the users are in other
-// slots than the channel. Runs one script per user, after the script that stored what is published.
-// No state.
+// slots than the channel. Runs one script per user, after the script that stored the published
+// message or event. No state.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -18,8 +18,8 @@ const TO_USER = loadScript(lua("to_user"));
  * Publishes a frame to both users of a personal channel. For a stored message that was accepted at
  * `keptAtMs` also adds each user to the other's `peers`. Must be awaited before the caller gets a
  * result. The calls are sent even if the maximum of calls in flight is reached, because the message
- * is stored already. Repeating it has no effect. Throws as the link does; then a user may have
- * missed the frame.
+ * is stored already. Repeating the call has no effect. Throws the errors of `RedisLink`; a user may
+ * then have missed the frame.
  */
 export async function publishToUsers(
   link: RedisLink,

@@ -1,6 +1,6 @@
 // Removes messages from the channels' logs that have expired, are past retention, or exceed a
 // channel's maximum. Reads hide expired messages already; removing them frees Redis' memory. Any
-// node may sweep, and two nodes may do so at once: each channel is processed by scripts of its own.
+// node may sweep, and two nodes may do so at once, because each script processes a single channel.
 // State: the timer and the sweep in progress.
 
 import { BUCKETS } from "../../../redis/keys.ts";
@@ -17,14 +17,14 @@ const CHANNELS_PER_PAGE = 50;
 /** Maximum time by which a node's clock may be ahead of Redis' clock. */
 const MAX_AHEAD_MS = 60_000;
 /**
- * Maximum interval between two visits of a channel if `store.maxChannelMessages` is set, because
+ * Maximum interval between two visits to a channel if `store.maxChannelMessages` is set, because
  * the limit may have been higher at the last visit.
  */
 const MAX_VISIT_INTERVAL_MS = 86_400_000;
 
 /** Connection to one server. */
 type Server = ReturnType<RedisLink["primaryOf"]>;
-/** Reads the time, in Unix milliseconds, by which data on a server counts as expired. */
+/** Returns the time to use for the expiry of data on a server, Unix milliseconds. */
 type ClockAt = (server: Server) => number | Promise<number>;
 /** Range of scores in Redis' syntax. */
 type ScoreRange = readonly [from: string, to: string];
@@ -54,8 +54,8 @@ export class Sweep {
 
   /**
    * Removes all expired data and returns the number of removed messages. Joins a sweep in progress.
-   * Throws as the link does, after everything was removed that could be: some servers of a Cluster
-   * may be away.
+   * If some servers of a Cluster are unreachable, throws the errors of `RedisLink` after the data
+   * on all other servers was removed.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
@@ -104,8 +104,8 @@ export class Sweep {
       this.#sweepBucket(bucket, clockAt),
     );
     const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(buckets);
-    // If no bucket succeeded, this node's clock is wrong or Redis is away, and the tasks would fail
-    // too.
+    // If no bucket succeeded, this node's clock is wrong or Redis is unreachable, and the tasks
+    // would fail too.
     const anySucceeded = results.some(({ status }) => status === "fulfilled");
     let removed = 0;
     for (const result of results)
@@ -154,7 +154,7 @@ export class Sweep {
     return (keys as readonly Buffer[]).map(String);
   }
 
-  /** Removes expired messages of one channel by one call of the script. */
+  /** Removes expired messages of one channel with one call of the script. */
   async #reclaim(key: string, due: string, nowMs: number): Promise<number> {
     const { link, limits } = this.#ports;
     const names = ["head", "log", "expiry", "redDots"].map((part) => link.keys.channel(part, key));

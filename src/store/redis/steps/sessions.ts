@@ -1,4 +1,4 @@
-// The sessions of users in Redis: one hash of entries and one of newest logins per user
+// The sessions of users in Redis: one HASH of entries and one HASH of newest logins per user
 // (`lua/session_rules.lua`). Each step is one script in the user's slot, which also publishes the
 // changes. No state.
 
@@ -19,12 +19,12 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 
 /**
  * Time to live of a session's entry. Its node confirms it once a minute. A node that cannot do so
- * for this time is dead, and comes back as another incarnation.
+ * for this time is dead. If it starts again, it is another incarnation.
  */
 const ENTRY_TTL_MS = 600_000;
 /**
  * Time for which the end of a session is remembered. A node that did not reply at the time would
- * otherwise enter the session again when it comes back.
+ * otherwise enter the session again when it is reachable again.
  */
 const ENDED_TTL_MS = 86_400_000;
 /**
@@ -48,7 +48,7 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a slot of its own
 
-  /** Confirms sessions by one call of the script. Never rejects. */
+  /** Confirms sessions with one call of the script. Never rejects. */
   async function confirm(
     sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
@@ -84,7 +84,7 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
       const [since, loginOrder, level, groups] = fields;
       return {
         kind: result,
-        // The one passed in, or the one `putDevice` wrote.
+        // The level passed in, or the level that `putDevice` wrote.
         session: { ...session, level: Number(level) as DeviceLevel },
         since: Number(since),
         order: Number(loginOrder),

@@ -1,7 +1,7 @@
 // Reads streams from Redis, each by one script. Reading a stream that has not changed transfers no
 // text and returns the same snapshot: the script receives the version of the cached snapshot and
-// replies whether it is still the newest. State: the streams that were read last, bounded by their
-// size.
+// replies whether it is still the newest. State: a cache of the most recently read streams, limited
+// by their size.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
@@ -57,7 +57,7 @@ export function createStreamReads({
 
   /**
    * Reads the active stream of a channel in a user's index. Removes the channel from the index if
-   * it has none, and adds it again if a stream started meanwhile.
+   * the channel has no active stream, and adds the channel again if a stream started meanwhile.
    */
   async function indexed(index: string, key: ChannelKey): Promise<StreamSnapshot | undefined> {
     const active = await read(key, "");

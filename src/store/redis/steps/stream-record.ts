@@ -1,7 +1,7 @@
 // Encodes and decodes streams in Redis. The record of an event consists of two halves. The first
 // half is the same for all events of a stream and is stored with it, so that a script can write the
-// end of a stream that its caller does not know. Also decodes the snapshots of `lua/snapshot.lua`.
-// Pure.
+// last event of a stream even if its caller does not know these fields. Also decodes the snapshots
+// of `lua/snapshot.lua`. Pure.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -19,7 +19,8 @@ const HEAD_FIELDS = 5;
 
 /**
  * Encodes the beginning of the record of every event of a stream (`decodeEvent` of `wire.ts`
- * decodes records). A whole record is this, the event id as a MessagePack string, and `eventTail`.
+ * decodes records). A whole record is this beginning, the event id as a MessagePack string, and
+ * `eventTail`.
  */
 export function eventHead({
   channel,

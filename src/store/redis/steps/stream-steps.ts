@@ -41,7 +41,7 @@ const NO_TEXT = Buffer.from(streamPayload(""));
 /** Identifies a stream. */
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
-/** Sends the scripts. Each call throws as the link does. */
+/** Sends the scripts. Each call throws the errors of `RedisLink`. */
 interface StreamSteps {
   /** Starts a stream or adds an event to it. Also throws `bad_request` and `too_large`. */
   event(draft: StreamDraft): Promise<unknown>;
@@ -64,7 +64,7 @@ export function createStreamSteps({
   const windowMs = limits.dedupeWindowS * 1000;
 
   /**
-   * Returns the keys `streams` of a channel's users, empty if the channel's scripts cannot reach
+   * Returns the keys `streams` of a channel's users, empty if the channel's scripts cannot access
    * them.
    */
   const indexesOf = (key: ChannelKey) =>

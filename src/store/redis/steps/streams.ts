@@ -17,12 +17,12 @@ import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
 import { createStreamSteps } from "./stream-steps.ts";
 
-/** Number of silent streams of a bucket that are ended at once. */
+/** Number of silent streams of a bucket that are ended in parallel. */
 const PAGE = 64;
 
 /**
- * Creates the streams of a store on Redis. Every call throws `unavailable` (a write may have taken
- * effect; repeating the event is a retry) or `overloaded` as the link does.
+ * Creates the streams of a store on Redis. Every call may throw `overloaded` or `unavailable`.
+ * After `unavailable` a write may have taken effect; repeating its event is a retry.
  */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   const { link, clock, waitForReplicas, onError } = ports;
@@ -46,13 +46,14 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     const isApart = areUsersApart(link, key);
     if (isApart) await channelOrder.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
     const reply = await step();
-    // Written again, because a reader may have removed the channel directly before the start.
+    // Added again, because a reader may have removed the channel directly before the start.
     if (isApart && isStart) await addToIndexes(key);
     return finish(key, reply);
   }
 
   /**
-   * Adds the channel to `streams` of its users, and each user to the other's `peers`. Sent at once.
+   * Adds the channel to `streams` of its users, and each user to the other's `peers`. The Redis
+   * commands are sent immediately.
    */
   async function addToIndexes(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
@@ -68,8 +69,9 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   }
 
   /**
-   * Completes a script according to its reply (`lua/stream_steps.lua`): publishes frames that it
-   * could not publish itself, and waits for the replicas. Throws `too_large` and `unavailable`.
+   * Completes a script according to its reply (`lua/stream_steps.lua`): publishes frames that the
+   * script could not publish itself, and waits for the replicas. Throws `too_large` and
+   * `unavailable`.
    */
   async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
     const [verdictBytes, state, ended = "", ...frames] = reply as [
@@ -93,7 +95,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   }
 
   /**
-   * Removes an ended stream from the active streams. If it stayed there, its users would be
+   * Removes an ended stream from the active streams. If it remained there, its users would be
    * notified of its end again.
    */
   function removeEnded(key: ChannelKey, ended: string): void {
@@ -136,7 +138,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
-     * Does nothing if Redis was away, or this node was not running, at some time since
+     * Does nothing if Redis was unreachable, or this node was not running, at some time since
      * `silentSinceMs`, because producers may have been unable to send.
      */
     async interruptStreams(silentSinceMs) {

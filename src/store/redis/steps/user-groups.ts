@@ -1,8 +1,9 @@
 // Group index of each user. A group's own slot has its members and is authoritative. The index in
 // the user's slot contains at least the groups of the user and maybe more. A group is added to the
 // index, with the time, before the script that may make the user a member. A reader checks the
-// groups of an index and removes wrong entries, except young entries and those added again
-// meanwhile. Therefore no entry is missing after that script. State: the index repairs.
+// groups of an index and removes wrong entries, except recent entries and entries that were added
+// again meanwhile. Therefore the index contains the group when the script that makes the user a
+// member has run. State: the index repairs.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -56,7 +57,8 @@ export class UserGroups {
 
   /**
    * Runs a script that may make users members of the group, after adding the group to their
-   * indexes. Adds it again if that took so long that a reader may have removed the entries.
+   * indexes. Adds the group again if the script took so long that a reader may have removed the
+   * entries.
    */
   async addBefore<T>(
     groupId: string,
@@ -87,8 +89,8 @@ export class UserGroups {
   }
 
   /**
-   * Returns the groups of which `uid` is a member, without disbanded ones, in no order. Removes
-   * wrong entries from the index.
+   * Returns the groups of which `uid` is a member, without disbanded ones, in no particular order.
+   * Removes wrong entries from the index.
    */
   async of(uid: string): Promise<readonly string[]> {
     const index = await this.#read(uid);
@@ -97,7 +99,7 @@ export class UserGroups {
     return groups;
   }
 
-  /** Implements `groupsAmong` of `ChannelStore`. Does not wait for the repair of the index. */
+  /** Implements `groupsAmong` of `ChannelStore`. Does not wait for the removal of wrong entries. */
   async amongOf(uid: string, ids: readonly string[]): ReturnType<ChannelStore["groupsAmong"]> {
     const [index, groups] = await Promise.all([this.#read(uid), this.#among(uid, ids)]);
     const requested = new Set(ids);

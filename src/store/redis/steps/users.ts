@@ -1,5 +1,5 @@
-// Users in Redis: their devices, in one hash per user (flag: format, level, hash of the token), and
-// the reads of their groups and newest commands. State: the reads in progress.
+// Users in Redis: their devices, in one HASH per user (field: flag; value: format, level and token
+// hash), and the reads of their groups and newest commands. State: the reads in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -33,7 +33,7 @@ export function createRedisUsers({
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
-  /** Reads the states of users by one call of the script. */
+  /** Reads the states of users with one call of the script. */
   async function statesOf(uids: readonly string[]): Promise<UserState[]> {
     const keys = uids.flatMap((uid) =>
       ["groups", "inbox"].map((part) => link.keys.user(part, uid)),
@@ -74,7 +74,7 @@ export function createRedisUsers({
   };
 }
 
-/** Encodes a device for the hash `devices` of its user. */
+/** Encodes a device for the HASH `devices` of its user. */
 export function encodeDevice({ level, tokenHash }: Pick<Device, "level" | "tokenHash">): Buffer {
   return Buffer.from([FORMAT, level, ...tokenHash]);
 }
@@ -82,7 +82,7 @@ export function encodeDevice({ level, tokenHash }: Pick<Device, "level" | "token
 /** Decodes a device, `undefined` if there is none. Throws `internal` if it has another format. */
 function deviceOf(uid: string, flag: DeviceFlag, reply: unknown): Device | undefined {
   if (reply === null) return undefined;
-  const stored = reply as Buffer; // a value of the hash
+  const stored = reply as Buffer; // a value of the HASH
   if (stored[0] !== FORMAT)
     throw new BrokerError("internal", {
       message: `Redis holds a device of format ${stored[0]}, but this build reads only format ${FORMAT}. Start the build that wrote it`,

@@ -1,11 +1,12 @@
 -- Records the heartbeat of an incarnation (one process of a node, from start to death), declares
--- silent incarnations dead, and returns the live ones. All times come from Redis' clock. While no
--- incarnation could send a heartbeat, because Redis was unreachable, none is declared dead for it.
+-- silent incarnations dead, and returns the live ones. All times come from Redis' clock. Time
+-- during which no incarnation could send a heartbeat, because Redis was unreachable, does not count
+-- as silence.
 --
--- KEYS   beats        sorted set: incarnation -> time of its last heartbeat, milliseconds
---        nodes        hash: incarnation -> description of its node
---        clock        hash: tick     time of the newest heartbeat of any incarnation, milliseconds
---                           resumed  time of the first heartbeat after all had been silent
+-- KEYS   beats        ZSET: incarnation -> time of its last heartbeat, milliseconds
+--        nodes        HASH: incarnation -> description of its node
+--        clock        HASH: tick     time of the newest heartbeat of any incarnation, milliseconds
+--                           resumed  time of the first heartbeat after all incarnations were silent
 -- ARGV   incarnation
 --        node         node id of the incarnation
 --        description  JSON, see NodeInfo
