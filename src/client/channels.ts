@@ -39,8 +39,8 @@ export class Channels {
    */
   #sinceMs: number | undefined;
   /**
-   * True while the client looks for missed messages. New sequencers buffer their messages until it
-   * is done.
+   * True while the client looks for missed messages. New sequencers buffer their messages until
+   * then.
    */
   #isCatchingUp = false;
   /**
@@ -189,7 +189,7 @@ interface MissedChannel {
   readonly headSeq: number;
 }
 
-/** What to look for when searching missed messages, and how. */
+/** Query for channels with missed messages. */
 interface MissedQuery {
   readonly ask: RequestFunction;
   /**

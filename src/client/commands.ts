@@ -39,8 +39,8 @@ const MAX_OPEN = 10_000;
 /** Maximum number of handled commands whose ids are remembered. */
 const MAX_HANDLED = 10_000;
 /**
- * Maximum number of retries of a failed command. They follow after 1, 2, 4, 8 and 16 s. After the
- * last one, the next session receives the command again.
+ * Maximum number of retries of a failed command. They follow after 1, 2, 4, 8 and 16 s. If the last
+ * one fails, the next session receives the command again.
  */
 const MAX_RETRIES = 5;
 const RETRY_MS = 1000;
@@ -53,7 +53,7 @@ export class Commands {
   /** Commands that are not handled yet, by messageId, in order of arrival. */
   readonly #open = new Map<number, PendingCommand>();
   readonly #handled = new BoundedMap<number, true>(MAX_HANDLED);
-  /** Commands to handle next. Those that wait for a retry are not in it. */
+  /** Commands to handle next, without those that wait for a retry. */
   #queue: PendingCommand[] = [];
   /** Inbox positions to acknowledge. */
   #acks: number[] = [];

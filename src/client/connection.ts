@@ -81,7 +81,7 @@ export interface ConnectionPorts {
 
 /** Close code of a connection that ended without a close handshake. */
 const ABNORMAL_CLOSURE = 1006;
-/** Maximum time that the server has to close the connection after DISCONNECT. */
+/** Maximum wait for the server to close the connection after DISCONNECT. */
 const DISCONNECT_MS = 1000;
 /** Minimum time between two heartbeat checks. */
 const MIN_HEARTBEAT_MS = 10;
@@ -178,7 +178,7 @@ export class Connection {
       const cause = asJindouError(error, "bad_option");
       throw new JindouError("bad_request", { message: cause.message, cause });
     }
-    // the server would close the connection because of such a frame
+    // the server would close the connection because of a larger frame
     if (frame.length > this.#maxFrameBytes) throw new JindouError("too_large");
     return frame;
   }

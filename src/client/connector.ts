@@ -34,17 +34,16 @@ interface ConnectorPorts {
   emit<E extends "status" | "kicked" | "error">(event: E, value: ClientEvents[E]): void;
 }
 
-/** Duration after which a session counts as stable. Its loss resets the reconnect delay. */
+/** Duration after which a session is stable. Losing a stable session resets the reconnect delay. */
 const STABLE_MS = 2000;
-/** Close codes of a connection that a server ends because a frame is too large. */
+/** Close codes after which a frame may have been too large for the server. */
 const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 /** Maximum number of channels in CONNECT that a server accepts by default. */
 const MAX_RESUME_CHANNELS = 1000;
 /** Maximum size of a frame that a server accepts by default. */
 const MAX_FRAME_BYTES = 128 * 1024;
 /**
- * Fraction of the maximum frame size that resume points may use. The rest is left for the token and
- * the names.
+ * Fraction of the maximum frame size that resume points may use. The rest is for the other fields.
  */
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
@@ -101,8 +100,8 @@ export class Connector {
   }
 
   /**
-   * Connects without waiting for the rest of the reconnect delay. Sends a ping if a connection
-   * exists.
+   * Connects without waiting for the rest of the reconnect delay. If a connection exists, sends a
+   * ping instead.
    */
   connectNow(): void {
     if (this.#status === "closed") return;
@@ -220,7 +219,7 @@ export class Connector {
 
   /**
    * Returns true if the session ended because its token was revoked, and the app has supplied
-   * another token since. Forgets the session's token, so that it returns true at most once per
+   * another token since. Forgets the session's token, so that the result is true at most once per
    * session.
    */
   #adoptNewToken(code: number, token: string): boolean {

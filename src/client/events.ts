@@ -50,7 +50,7 @@ export class Events {
     for (const handler of this.handlers(event)) this.call(handler, value, event);
   }
 
-  /** Calls one handler as `emit` does, including the report of its failure. */
+  /** Calls one handler and reports its failure as `emit` does. */
   call<T>(handler: Handler<T>, value: T, event?: EventName): void {
     const report = (error: unknown) => this.#report(error, event);
     try {

@@ -1,5 +1,5 @@
-// The client SDK for browsers and Node (`jindou-client`). Its public interface is what this file
-// exports; docs/sdk.md is its guide. The file also wires the components of a client: it passes
+// The client SDK for browsers and Node (`jindou-client`). The exports of this file are its public
+// interface; docs/sdk.md is its guide. The file also wires the components of a client: it passes
 // connection events and pushes to them and maps the public methods to them.
 
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
@@ -246,7 +246,7 @@ function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
 
 /**
  * Calls `listener` when a browser reports that the network is back, so that the client need not
- * wait for the rest of its reconnect delay. Returns a function that stops this.
+ * wait for the rest of its reconnect delay. Returns a function that removes `listener`.
  */
 function onNetworkReturn(listener: () => void): () => void {
   // in Node the global object is not an EventTarget

@@ -62,7 +62,7 @@ export function messageKey(uid: string, channel: ChannelRef, clientMsgNo: string
   return `${channelKey(channel, uid)}\n${clientMsgNo}`;
 }
 
-/** Converts what the server sends into the objects that the app receives. */
+/** Converts records of the server into the objects that the app receives. */
 export interface Receiver {
   message(message: Message): ReceivedMessage;
   conversation(conversation: Conversation): ConversationView;

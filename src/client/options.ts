@@ -56,7 +56,7 @@ export interface Timeouts {
   readonly sendMs: number;
   /** Time without data from the server after which the client sends a ping. Default: 20,000. */
   readonly pingMs: number;
-  /** Maximum time for the answer to a ping; then the connection is lost. Default: 10,000. */
+  /** Maximum time to wait for the answer to a ping before reconnecting. Default: 10,000. */
   readonly pongMs: number;
 }
 

@@ -57,7 +57,7 @@ export class Outbox {
   #connection: Connection | undefined;
   /** Why the client was closed, `undefined` while it is not closed. */
   #closed: JindouError | undefined;
-  /** Runs after a `rate_limited` refusal. Nothing is sent meanwhile. */
+  /** Runs after a `rate_limited` refusal. Nothing is sent while it runs. */
   readonly #rateLimit = new Timer(() => this.#sendReady());
 
   constructor(ports: OutboxPorts) {

@@ -165,8 +165,8 @@ export class Sequencer {
   }
 
   /**
-   * Ends `hold`. Delivers the messages after `afterSeq`, or from the first buffered message if it
-   * is `undefined`.
+   * Ends `hold`. Delivers the messages after `afterSeq`, or from the first buffered one if
+   * `afterSeq` is `undefined`.
    */
   release(afterSeq: number | undefined): void {
     this.#isHeld = false;

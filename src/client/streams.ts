@@ -42,7 +42,7 @@ interface FollowedStream {
 }
 
 /**
- * Maximum number of followed streams. To follow one more, the stream followed longest is given up.
+ * Maximum number of followed streams. To follow one more, the client stops following the oldest.
  */
 const MAX_FOLLOWED = 1000;
 /** Maximum number of events buffered during a resync. If there are more, the resync is repeated. */
@@ -227,7 +227,7 @@ export class Streams {
     });
   }
 
-  /** Starts to follow a stream. Gives up the oldest stream if there are too many. */
+  /** Starts to follow a stream. Stops following the oldest one if there are too many. */
   #follow(channel: ChannelRef, clientMsgNo: string): FollowedStream {
     const [oldest] = this.#followed.values();
     if (oldest !== undefined && this.#followed.size >= MAX_FOLLOWED)

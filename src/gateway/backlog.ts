@@ -29,7 +29,7 @@ import {
 /**
  * How far a session is from being live in a scope, farthest first. A live session has no backlog.
  * Held items are pushed when the session goes live for messages, withheld events when it goes live
- * for events.
+ * for events. "Left to the store" means not kept here, but read from the store later.
  *
  *   status     messages                      events of a stream   other events
  *   expected   dropped                       dropped              dropped
@@ -47,13 +47,15 @@ type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 export interface Scope {
   /** The group's key, `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
-  /** Returns `undefined` if the session is live in the scope, or does not belong to it. */
+  /**
+   * Returns the session's backlog, `undefined` if the session is live in the scope or not in it.
+   */
   backlogOf(session: Session): Backlog | undefined;
   /** Pushes the held messages and makes the session live for messages. Its events stay withheld. */
   add(backlog: Backlog): void;
   /** Starts to withhold events from a live session in `backlog`. */
   withholdEvents(backlog: Backlog): void;
-  /** Stops withholding events: from now on the session gets them as they are published. */
+  /** Stops withholding events: from now on the session receives events as they are published. */
   goLive(backlog: Backlog): void;
 }
 
@@ -61,11 +63,11 @@ interface PendingStream extends StreamName {
   /** Position up to which the client has the stream. */
   cursor: StreamCursor;
   /**
-   * True if the stream must be read from the store: events were left out, or events from before the
-   * first kept one may be missing.
+   * True if the stream must be read from the store, because some of its events were not kept or may
+   * have been missed.
    */
   mustRead: boolean;
-  /** True if the client was pushed the whole stream while it joined. */
+  /** True if the whole stream was pushed while the session joined. */
   readonly isPushed?: boolean;
 }
 
@@ -89,9 +91,9 @@ export class Backlog implements PersonalBacklog {
   readonly session: Session;
   readonly scope: Scope;
   /**
-   * True if the session is new in the scope: its client knows only streams that it was shown or
-   * that start meanwhile. False if the session was live: its client has everything up to the first
-   * withheld event.
+   * True if the session is new in the scope: its client has only streams that it was sent during
+   * the join or that start during the join. False if the session was live: its client has all
+   * events up to the first withheld one.
    */
   readonly isJoining: boolean;
   status: BacklogStatus;
@@ -100,15 +102,17 @@ export class Backlog implements PersonalBacklog {
    * member.
    */
   isResumed = false;
-  /** Seq and highest message id up to which the session has each channel. */
+  /**
+   * Per channel, the seq up to which the session has the messages, and their highest message id.
+   */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
   /** Messages, and events outside of streams, in order of arrival. */
   #heldItems: (Message | ChannelEvent)[] = [];
   readonly #events: ChannelEvent[] = [];
   /**
-   * True while the store is read for the last time, so that every event is kept. False if events
-   * that the store can return later are left to it.
+   * True while the store is read for the last time: every event that arrives is kept. If false,
+   * stream events that can be read from the store later are not kept.
    */
   #keepsAllEvents = false;
   #bytes = 0;
@@ -148,19 +152,19 @@ export class Backlog implements PersonalBacklog {
     return this.#pendingStreams ?? NO_STREAMS;
   }
 
-  /** True if the session's start position in some channel is set. */
+  /** True if the session's start position is set in at least one channel. */
   get hasBegun(): boolean {
     return this.#positions !== undefined;
   }
 
-  /** Returns the seq up to which the session has the channel, 0 if it has not started there. */
+  /** Returns the seq up to which the session has the channel's messages, 0 if that is not set. */
   seqOf(key: ChannelKey): number {
     return this.#positions?.get(key)?.seq ?? 0;
   }
 
   /**
-   * Sets the seq up to which the session has the channel, or at which it starts. `id` is the id of
-   * the newest message pushed to it, 0 if there is none.
+   * Sets the seq up to which the session has the channel's messages, or after which it starts. `id`
+   * is the id of the newest message pushed to it, 0 if there is none.
    */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
@@ -197,8 +201,9 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Leaves all stored messages to the store, because many are missing. Does nothing for personal
-   * channels, because not all of them are read from the store.
+   * Drops the held messages that are stored and stops holding messages: many are missing, so they
+   * are read from the store. Does nothing for personal channels, because not all of them are read
+   * from the store.
    */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
@@ -206,7 +211,7 @@ export class Backlog implements PersonalBacklog {
     this.#dropHeld((item) => isMessage(item) && item.messageSeq > 0);
   }
 
-  /** Drops what is held of a group that the user left. */
+  /** Drops the held messages and events of a group that the user left. */
   forgetGroup(channelId: string): void {
     this.#dropHeld(({ channel: { id, type } }) => type === GROUP_CHANNEL && id === channelId);
   }
@@ -225,7 +230,7 @@ export class Backlog implements PersonalBacklog {
       else if (!this.#isDelivered(item)) this.#pushMessage(item);
   }
 
-  /** Leaves stream events to the store again, as before `keepAll`. */
+  /** Undoes `keepAll`: stream events are read from the store later instead of being kept. */
   leaveStreamsToStore(): void {
     this.#keepsAllEvents = false;
   }
@@ -255,8 +260,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes an active stream that the client does not know yet. Its later events are left to the
-   * store until `keepAll`.
+   * Pushes an active stream that the client does not know yet. Its later events are not kept until
+   * `keepAll`; they are read from the store.
    */
   pushActiveStream(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo } = snapshot;
@@ -271,8 +276,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the withheld events that precede the stream, then the stream as it was read. `snapshot`
-   * is `undefined` if the stream was removed.
+   * Pushes the withheld events that precede the stream, then the part of `snapshot` that the client
+   * lacks. `snapshot` is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const index = this.#events.findIndex(
@@ -288,7 +293,7 @@ export class Backlog implements PersonalBacklog {
   /**
    * Pushes everything that is withheld, so that the session can go live for events. `read` holds
    * the streams that were read after `keepAll`; `active` holds the active streams if the session is
-   * new in the scope. Returns the number of streams that were caught up with from the store.
+   * new in the scope. Returns the number of streams in `read` whose missing part was pushed.
    */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
@@ -338,8 +343,8 @@ export class Backlog implements PersonalBacklog {
       return;
     }
     const isContiguous = !this.isJoining || stream.index === 0;
-    // A stream that is still active is read later. One that has ended was never known to the
-    // client.
+    // If the stream is still active, it is read later. If it has ended, the client never had any of
+    // it.
     if (!isContiguous && !this.#keepsAllEvents) return;
     this.#keepEvent(event);
     const { index, textOffset } = stream;
@@ -359,7 +364,8 @@ export class Backlog implements PersonalBacklog {
 
   /**
    * Records in the session up to which event each stream was pushed. With several Redis servers, an
-   * event of a personal channel may be read before it is published.
+   * event of a personal channel may be read from the store before it is published, and must not be
+   * pushed twice.
    */
   #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())

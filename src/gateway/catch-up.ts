@@ -1,8 +1,9 @@
 // Makes a session live in a group or in the personal channels of its user, when it connects, joins,
 // rejoins or has lagged. The steps are always the same: find the position, read from the store in
 // pages while arriving messages are held or left to the store, check that the user may still see
-// each page, push what was held, go live. Messages go first; events follow as fast as the client
-// reads. The state of each catch-up is in its backlog; this file only decides which one runs when.
+// each page, push what was held, go live. Messages are pushed first; events follow as fast as the
+// client reads. The state of each catch-up is in its backlog; this file only decides when each
+// catch-up runs.
 
 import { BrokerError } from "../broker/errors.ts";
 import {
@@ -97,7 +98,7 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session live after `enter`. In its personal channels it goes live after
+   * Makes a session live after `enter`. In its personal channels it goes live after the channels in
    * `resumedPersonal` were read. In each group it is about to join it goes live at once, or, if it
    * resumes there, after it has read what it missed. Rejects with `unavailable`.
    */
@@ -135,8 +136,8 @@ export class CatchUps {
   }
 
   /**
-   * Joins like `join`, but checks the membership before it holds anything. Nearly all users that
-   * were removed from the group are still not members.
+   * Joins like `join`, but checks the membership before it holds anything, because a user who was
+   * removed from the group is nearly always still not a member.
    */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
@@ -169,7 +170,7 @@ export class CatchUps {
       for (const group of groups.followedBy(session)) {
         withhold(group);
         if (slice.shouldYield()) await slice.yield();
-        // The groups drop these backlogs when the session leaves them.
+        // When a session leaves a group, the group drops the backlog.
         if (session.ended !== undefined) return;
       }
       await this.#recover(session, backlogs, slice);
@@ -225,7 +226,8 @@ export class CatchUps {
     backlog.forgetGroup(channelId);
     const isAhead = leftAt.seq > joinSeq;
     const headSeq = isAhead ? await this.#reads.run(() => store.headSeq(key)) : 0;
-    // True if a fail-over lost messages. Other messages have their seqs or will get them.
+    // True if a fail-over lost messages that the session has. Other messages may have reused their
+    // seqs.
     const isLost = isAhead && leftAt.seq > headSeq;
     if (isLost || !(isAhead || leftAt.isResumed)) backlog.advance(key, joinSeq);
     return true;
@@ -235,8 +237,8 @@ export class CatchUps {
   async #catchUp(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {
     for (const channel of channels) await this.#readToEnd(backlog, channel);
     if (backlog.isOver) return;
-    // After the barrier, the messages that were read from the store have also arrived. They are
-    // skipped.
+    // After the barrier, the messages that were read from the store have also arrived live. The
+    // live copies are skipped.
     if (channels.length > 0) await this.#ports.cluster.barrier();
     this.#goLive(backlog);
   }
@@ -274,8 +276,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes the next page and returns true if more may follow. Expired messages count as part of the
-   * page, also at its end.
+   * Pushes the next page and returns true if more may follow. The position also moves past expired
+   * messages, even at the end of the page.
    */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#ports;
@@ -326,14 +328,15 @@ export class CatchUps {
     const { store, cluster } = this.#ports;
     const [joinSeq] = await this.#reads.run(() => store.joinSeqs(id, [session.uid]));
     if (joinSeq !== undefined) return true;
-    // After the barrier, the removal is delivered and has ended the catch-up, unless the user is
-    // back.
+    // After the barrier, the removal is delivered and has ended the catch-up, unless the user is a
+    // member again.
     await cluster.barrier();
     return false;
   }
 
   /**
-   * Makes the session live for events, at once if nothing is pending, as in nearly every channel.
+   * Makes the session live for events. This happens at once if nothing is pending, which is the
+   * case in nearly every channel.
    */
   async #startEvents(backlog: Backlog): Promise<void> {
     const { session } = backlog;
@@ -409,7 +412,7 @@ export class CatchUps {
 
   /**
    * Reads a stream, then waits until removals from before the read are delivered. If the user was
-   * removed, the session has left by then.
+   * removed, the session has left the group by then.
    */
   async #readSynced(name: StreamName): Promise<StreamSnapshot | undefined> {
     const snapshot = await this.#readStream(name);
@@ -453,8 +456,8 @@ export class CatchUps {
 }
 
 /**
- * Pushes what is withheld and makes the session live for events, in one turn. Returns the number of
- * streams that were caught up with from the store.
+ * Pushes the withheld events and makes the session live for events, in one turn of the event loop.
+ * Returns the number of streams in `read` whose missing part was pushed.
  */
 function finish(
   backlog: Backlog,

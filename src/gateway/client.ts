@@ -49,12 +49,12 @@ export interface ClientContext {
   onError(error: unknown, context: string): void;
 }
 
-/** Selects the codec of a connection by its first frame. */
+/** Function that selects the codec of a connection by its first frame. */
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
 
 export class Client implements ConnectionHandler {
   readonly #connection: Connection;
-  /** Codec of the connection, or the function that selects it with the first frame. */
+  /** Codec of the connection, or the function that selects it by the first frame. */
   #codec: Codec | CodecSelector;
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
@@ -204,7 +204,7 @@ export class Client implements ConnectionHandler {
 
   async #open(connect: Connect, bytes: number): Promise<void> {
     const { opening, rates } = this.#context;
-    if (typeof this.#codec === "function") return; // cannot happen: the CONNECT was decoded
+    if (typeof this.#codec === "function") return; // cannot happen: a codec decoded the CONNECT
     const wire = { connection: this.#connection, codec: this.#codec };
     this.#status = "opening";
     try {
@@ -246,8 +246,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Returns the reason if the session may not continue. A node that was frozen may have missed that
-   * the user logged in elsewhere.
+   * Returns the reason to end the session, `undefined` if it may continue. A node that was frozen
+   * may have missed that the user logged in elsewhere.
    */
   async #endReason(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;
@@ -267,7 +267,7 @@ export class Client implements ConnectionHandler {
     try {
       await this.#context.opening.directory.remove(record);
     } catch (error) {
-      if (error instanceof BrokerError) return; // it is removed once that is possible
+      if (error instanceof BrokerError) return; // the directory repeats the removal later
       this.#context.onError(error, "Could not remove a session from the store");
     }
   }

@@ -14,8 +14,8 @@ interface GatewayOptions {
   readonly maxBufferedBytes: number;
   readonly idleTimeoutS: number;
   /**
-   * Origins whose pages may connect, exact or as `*.host` patterns. An empty list allows all. Only
-   * browsers send an origin, so a connection without one is accepted.
+   * Origins whose pages may connect, exact or as `*.host` patterns. An empty list allows all
+   * origins. Only browsers send an origin, so a connection without one is accepted.
    */
   readonly allowedOrigins: readonly string[];
   /** Maximum number of open connections. 0 means no limit. */
@@ -25,8 +25,8 @@ interface GatewayOptions {
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
   /**
-   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. The reason of the
-   * close lets clients reconnect to another node.
+   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. The close reason
+   * makes clients reconnect to another node.
    */
   drain(spreadMs: number): Promise<void>;
 }

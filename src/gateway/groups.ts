@@ -1,7 +1,7 @@
 // The groups of this node. A group exists, and its cluster topic stays subscribed, while at least
 // one session follows the group or is about to join it. For each wire format of its members a group
-// has two transport topics, one for messages and one for events. It holds the backlogs of the
-// sessions that are not fully live. State: a map of groups by channel id.
+// has two transport topics, one for messages and one for events. A group also holds the backlogs of
+// the sessions that are not fully live. State: a map of groups by channel id.
 
 import {
   type ChannelEvent,
@@ -18,9 +18,7 @@ import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Scope } from "./backlog.ts";
 import { type GroupPosition, publishFrames, type Session } from "./session.ts";
 
-/**
- * Time for which the joining or leaving of one session may hold the event loop before it pauses.
- */
+/** Time for which work on the groups of one session may block the event loop before it yields. */
 const SLICE_MS = 2;
 
 export class Groups {
@@ -37,7 +35,7 @@ export class Groups {
     return new TimeSlice(SLICE_MS, this.#turns);
   }
 
-  /** Returns `undefined` if no session follows the group or is about to join it. */
+  /** Returns the group, `undefined` if no session follows it or is about to join it. */
   get(channelId: string): Group | undefined {
     return this.#byId.get(channelId);
   }
@@ -51,8 +49,8 @@ export class Groups {
   }
 
   /**
-   * Registers the session as about to join the group. The caller subscribes to the group's topic;
-   * the subscription is kept until `removeSession`.
+   * Registers the session as about to join the group. The caller must subscribe to the group's
+   * topic; `removeSession` ends the subscription when no session needs it.
    */
   addJoining(session: Session, channelId: string): Backlog {
     const group = this.#byId.get(channelId) ?? new Group(channelId);
@@ -183,7 +181,7 @@ export class Group implements Scope {
 
   /**
    * Makes the session a live member and pushes its held messages. The session must already have all
-   * messages older than those. Events stay withheld in the backlog until `goLive`.
+   * messages that are older than the held ones. Events stay withheld in the backlog until `goLive`.
    */
   add(backlog: Backlog): void {
     const { session } = backlog;
@@ -268,7 +266,7 @@ export class Group implements Scope {
     const backlogs = this.#streamBacklogs;
     for (const member of this.#private ?? []) if (!backlogs?.has(member)) member.push(push);
     if (backlogs === undefined) return this.members;
-    // This may end the session, which then leaves the group.
+    // `receiveEvent` may end the session, which then leaves the group.
     for (const backlog of backlogs.values()) backlog.receiveEvent(event);
     return this.members - backlogs.size;
   }

@@ -1,4 +1,4 @@
-// The hub knows all sessions of this node (a map by uid) and delivers each event of the cluster to
+// The hub holds all sessions of this node (a map by uid) and delivers each event of the cluster to
 // the sessions it concerns. A message is encoded once for all sessions that share a wire format and
 // see the channel under the same id. The hub never reads messages from the store and never waits
 // for a client.
@@ -115,7 +115,7 @@ export class Hub {
         this.#findSession(event.uid, event.sessionId)?.end(event.reason);
         break;
       case "credential":
-        // The new token ends old sessions by one `end_session` event for each of them.
+        // The change of the token also publishes an `end_session` event for each session to end.
         break;
       case "addition":
         this.#include(event);
@@ -218,9 +218,7 @@ export class Hub {
     joining.catch(() => void resync.updateMemberships(session));
   }
 
-  /**
-   * Reads again what the events of this topic announce, because some of them may have been lost.
-   */
+  /** Rereads the state that events of this topic announce, because some events may be lost. */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#ports.watch.refresh(uid);

@@ -1,7 +1,7 @@
 // Delivers commands to the sessions of a user. A new session is first pushed its inbox, in order
 // and as fast as its client reads, and then the commands that arrive live. A command that arrives
 // while the inbox is read is also found in the inbox, so none is lost, repeated or pushed out of
-// order. Keeps no state; it is stored in the sessions.
+// order. State: none; the read position is stored in the session.
 
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
@@ -53,8 +53,8 @@ export async function pullInbox(session: Session, ports: InboxPorts): Promise<vo
 }
 
 /**
- * Reads a page of the inbox and pushes it at once. If it waited for the client first, it would also
- * push commands that were acknowledged meanwhile. Returns true if there may be more.
+ * Reads a page of the inbox and pushes it at once. If the push waited for the client, commands that
+ * were acknowledged meanwhile would also be pushed. Returns true if there may be more.
  */
 async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
   const { store, cluster, metrics, limits } = ports;
@@ -92,7 +92,7 @@ export function deliverCommand(
   let frames = new Map<string, Frames>();
   let pushed = 0;
   for (const { uid, inboxSeq } of copies) {
-    if (!isGroup) frames = new Map(); // each user sees the channel under the uid of the other
+    if (!isGroup) frames = new Map(); // each user sees the channel under the other user's uid
     for (const session of target.sessionsOf(uid)) {
       const push = pushOf(uid, inboxSeq, message);
       const isOrigin = session === target.origin;
@@ -140,8 +140,8 @@ function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
 
 /**
  * Returns true if the copy may be pushed now: it is not stored (`inboxSeq` 0), or it directly
- * follows the last copy of the session and is recorded as the last one. After an empty inbox the
- * first copy follows, unless copies may have been lost.
+ * follows the last copy of the session and is recorded as the last one. If the inbox was empty, the
+ * first copy counts as the next one, unless copies may have been lost.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;

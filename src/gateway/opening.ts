@@ -71,14 +71,14 @@ export interface OpeningContext extends LivePorts {
 }
 
 /**
- * Age, relative to the client's newest message, up to which a node might deliver a message again
- * after it subscribed to the user.
+ * Maximum age of messages that a node may deliver again after it subscribed to the user. The age is
+ * relative to the client's newest message.
  */
 const LATELY_MS = 10_000;
 
 /** A resume point of the CONNECT, and the result for the CONNACK. */
 interface ResumeOutcome {
-  /** The client's position, reduced to what agrees with the store. */
+  /** The client's position, lowered to the last seq at which client and store agree. */
   readonly point: ResumePoint;
   readonly result: ResumeResult;
 }
@@ -173,8 +173,8 @@ async function requireRoom(
 
 /**
  * Subscribes the node to the user and to the groups, and finds out which part of each resume point
- * is valid. This needs two round trips, first the subscriptions and then all reads. What changes
- * after the subscriptions arrives as events, and the reads show what changed before. Rejects with
+ * is valid. This needs two round trips, first the subscriptions and then all reads. Changes after
+ * the subscriptions arrive as events, and the reads include all earlier changes. Rejects with
  * `unavailable`.
  */
 export async function planJoin(
@@ -235,16 +235,16 @@ function startAtResumePoints(
     backlog?.advance(key, lastSeq);
     if (!isGroup) personal.set(key, channel);
     else if (backlog !== undefined) backlog.isResumed = true;
-    // The user was removed from the group meanwhile, and may come back.
+    // The user was removed from the group meanwhile, and may become a member again.
     else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
   }
   return [...personal.values()];
 }
 
 /**
- * Records what the client has of the personal channels that were active last, so that it is not
- * pushed again. A node that was cut off may deliver messages from a little before it subscribed to
- * the user, and the client may have received these through another node.
+ * Records the client's position in the personal channels that were active last, so that messages it
+ * has are not pushed again. A node that was disconnected may deliver messages from a little before
+ * it subscribed to the user, and the client may have received these through another node.
  */
 function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
   const personal = outcomes.flatMap(({ point, result: { status } }) => {
@@ -266,9 +266,9 @@ function denied(point: ResumePoint): ResumeOutcome {
 
 /**
  * Compares a resume point with the store. A client may have more than the store: the store was
- * restored from a backup, or a fail-over lost messages. The result then has the last seq that both
- * have in common, and the client gets it before any other message. Otherwise an acknowledgement of
- * a later message would suggest that the client has all earlier ones.
+ * restored from a backup, or a fail-over lost messages. The result then contains the last seq that
+ * both have in common, and the client receives it before any message. Otherwise an acknowledgement
+ * of a later message would suggest that the client has all earlier ones.
  */
 async function resumeOutcome(
   uid: string,
@@ -286,8 +286,8 @@ async function resumeOutcome(
 }
 
 /**
- * Sends the CONNACK, which names the session `name`, then what the session missed and its commands,
- * and makes the session live. `ref` is that of the CONNECT. Does nothing if the session has ended.
+ * Sends the CONNACK with `name` as the session id, then the missed messages and the commands, and
+ * makes the session live. `ref` is the ref of the CONNECT. Does nothing if the session has ended.
  * Rejects with `unavailable`.
  */
 export async function welcome(
@@ -311,8 +311,8 @@ export async function welcome(
 }
 
 /**
- * Sends the session what it missed and makes it live. Must be called after the CONNACK was sent.
- * Rejects with `unavailable`.
+ * Sends the missed messages and the commands, and makes the session live. Must be called after the
+ * CONNACK was sent. Rejects with `unavailable`.
  */
 export async function goLive(
   session: Session,

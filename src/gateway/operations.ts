@@ -29,7 +29,7 @@ export interface OperationPorts {
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly catchUps: Pick<CatchUps, "recordSnapshot">;
   readonly watch: Pick<PresenceWatch, "watch">;
-  /** Queue in which the histories of all sessions start. */
+  /** Queue for the history reads of all sessions. */
   readonly turns: FairSemaphore;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;
@@ -38,8 +38,8 @@ export interface OperationPorts {
 }
 
 /**
- * Maximum delay of an acknowledgement that is measured. A longer one, or one of an unknown id, does
- * not describe the speed of delivery.
+ * Maximum delay of an acknowledgement that is measured. A longer delay, or the delay computed from
+ * an invalid id, does not reflect the speed of delivery.
  */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
@@ -47,13 +47,11 @@ type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: 
 
 interface OperationRow<K extends OperationKind> {
   /**
-   * Work that is known before the operation runs, in frames, in addition to its own frame. Absent
-   * if there is none.
+   * Returns the work that is known before the operation runs, in frames, in addition to its own
+   * frame. Absent if there is none.
    */
   cost?(operation: OperationOf<K>): number;
-  /**
-   * Bytes that are stored for the user, given the size of the frame. Absent if they are negligible.
-   */
+  /** Returns the number of bytes that are stored for the user. Absent if it is negligible. */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
    * Runs the operation. Resolves to its actual work, which replaces `cost`, or to `undefined` if
@@ -244,7 +242,7 @@ export function storedBytes(operation: Operation, frameBytes: number): number {
 }
 
 /**
- * Runs the operation; one that reads waits for its turn. Resolves to its actual work if that
+ * Runs the operation. A read operation waits for its turn. Resolves to its actual work if that
  * differs from `costOf`. Throws or rejects with the BrokerError to reply with.
  */
 export function operate(
@@ -266,8 +264,8 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
 }
 
 /**
- * Returns the result of `read` if the user was a member both before and after it. Events alone are
- * not enough to know that, because a removal may not have reached this node yet.
+ * Returns the result of `read` if the user was a member both before and after it. Events alone do
+ * not prove the membership, because a removal may not have reached this node yet.
  */
 async function readAsMember<T>(
   session: Session,

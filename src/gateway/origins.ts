@@ -1,4 +1,4 @@
-// Decides which browser origins may open a socket. Pure.
+// Decides which browser origins may open a socket. State: none.
 
 /**
  * Returns true if pages of this origin may open a socket. `allowed` holds exact origins

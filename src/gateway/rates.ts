@@ -12,8 +12,8 @@ import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 /** Number of rows that can be read and encoded with the work of one frame. */
 const ROWS_PER_FRAME = 4;
 /**
- * Number of copies of a command that can be stored with the work of one frame. Each copy is
- * decided, written and delivered by itself.
+ * Number of copies of a command that can be stored with the work of one frame. Each copy is written
+ * and delivered separately.
  */
 const COPIES_PER_FRAME = 2;
 /**
@@ -37,7 +37,7 @@ export const REFUSED_WORK = 1;
 
 /** Remaining work budget of a session. */
 export interface Rate {
-  /** Charges the work of storing this number of copies of a command. Throws `rate_limited`. */
+  /** Charges the work of storing this number of copies of a command. Throws like `requirePaid`. */
   admit(copies: number): void;
   /** Throws `rate_limited` if earlier work has left the budget in debt. */
   requirePaid(): void;
@@ -70,10 +70,11 @@ export interface WorkLimits {
   readonly stored: RateLimit;
 }
 
-/** Number of bytes for which an incoming frame counts as one more frame. */
+/** Number of bytes of an incoming frame that count as the work of one more frame. */
 const BYTES_PER_FRAME = 4096;
 /**
- * Maximum number of users without a session that are remembered. One user needs about 500 bytes.
+ * Maximum number of users without a session whose budget is remembered. One user needs about 500
+ * bytes.
  */
 const MAX_ABSENT_USERS = 10_000;
 /**
@@ -170,7 +171,7 @@ export class ConnectionRate implements Rate {
     return this.#own.exhausted;
   }
 
-  /** Makes the frames of this connection count for the user as well. */
+  /** Charges later work of this connection to the user's budget as well. */
   join(user: UserRate): void {
     this.#user = user;
   }

@@ -1,5 +1,5 @@
-// Reads from the store for a session whose right to read may have ended. A node that missed events
-// does not know yet what its sessions may no longer see. State: none.
+// Reads from the store for a session whose permission to read may have ended. A node that missed
+// events may not have processed the end of a permission yet. State: none.
 
 import {
   type ChannelKey,
@@ -11,12 +11,12 @@ import {
 } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
 
-/** Returns true if an event of the topic may have ended the right to see what is read. */
+/** Returns true if an event of the topic may have ended the permission to read the data. */
 type TopicFilter = (topic: Topic) => boolean;
 
 /**
- * Returns a filter for the topics whose events can end a user's right to read `channel`. Without a
- * channel, the filter is for the user's own data.
+ * Returns a filter for the topics whose events can end a user's permission to read `channel`.
+ * Without a channel, the filter is for the user's own data.
  */
 export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   const user = userTopic(uid);
@@ -25,7 +25,7 @@ export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
 }
 
 /**
- * Returns a filter for the topics whose events can end the right of any user to read the channel.
+ * Returns a filter for the topics whose events can end any user's permission to read the channel.
  */
 export function concernOfAll(key: ChannelKey): TopicFilter {
   if (key.startsWith("2:")) {
@@ -37,9 +37,9 @@ export function concernOfAll(key: ChannelKey): TopicFilter {
 }
 
 /**
- * Returns the result of `read`. Repeats `read` until the node has not missed any event of the
- * topics in `concerns`, so that it knows of every right that ended before the data was stored.
- * Rejects with `unavailable` if the node does not recover in time.
+ * Returns the result of `read`. Repeats `read` until the node has received all events of the topics
+ * in `concerns`, so that every permission that ended before the data was stored has ended on this
+ * node too. Rejects with `unavailable` if the node does not recover in time.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

@@ -1,7 +1,7 @@
 // The queue of one session's read operations. Their replies may be large, so only a few run at
-// once, and none starts while the client has much of the earlier replies unread. Histories also
-// take turns between the users of a node. State: the waiting reads. Their number is limited by the
-// number of operations that a client may have running.
+// once, and none starts while the client has much of the earlier replies unread. Reads of histories
+// are also scheduled fairly among the users of a node. State: the waiting reads. Their number is
+// limited by the number of operations that a client may have running.
 
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
@@ -20,13 +20,13 @@ const READS_AT_ONCE = 4;
  */
 const LISTS_AT_ONCE = 1;
 /**
- * Number of histories that start in one turn of the event loop, of all sessions of a node. With the
- * embedded store, each may take up to 4 ms.
+ * Maximum number of history reads that start in one turn of the event loop, over all sessions of a
+ * node. With the embedded store, each may take up to 4 ms.
  */
 const HISTORIES_PER_TURN = 8;
 /**
- * Maximum number of histories of one user that wait. It is higher than what the user's sessions may
- * have running by default.
+ * Maximum number of waiting history reads of one user. The sessions of a user cannot reach it with
+ * the default options.
  */
 const MAX_HISTORIES_WAITING = 1000;
 
@@ -44,10 +44,7 @@ export function isRead(kind: OperationKind): boolean {
 
 type Read = () => Promise<number | undefined> | undefined;
 
-/**
- * Creates the queue of all histories that are read over sockets of a node. They start in turns
- * between users.
- */
+/** Creates the queue for the history reads of all sockets of a node. The users take turns. */
 export function createHistoryTurns(): FairSemaphore {
   const tooMany = () =>
     new BrokerError("overloaded", {
@@ -56,7 +53,7 @@ export function createHistoryTurns(): FairSemaphore {
   return new FairSemaphore(HISTORIES_PER_TURN, MAX_HISTORIES_WAITING, tooMany);
 }
 
-/** The part of a session that its reads see. */
+/** The part of a session that its reads use. */
 interface Reader {
   readonly uid: string;
   readonly rate: Rate | undefined;
@@ -84,10 +81,10 @@ export class Reads {
   }
 
   /**
-   * Runs the read in its turn, unless the session has ended by then. Rejects like `read`. Rejects
-   * with `overloaded` if too many reads of the user are waiting. Rejects a conversation list with
-   * `rate_limited` while the previous list has left the budget in debt, because the work of a list
-   * is known only after it ran.
+   * Runs the read in its turn, unless the session has ended by then. Rejects with the error of
+   * `read`. Rejects with `overloaded` if too many reads of the user are waiting. Rejects a
+   * conversation list with `rate_limited` while the previous list has left the budget in debt,
+   * because the work of a list is known only after it ran.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
@@ -106,8 +103,8 @@ export class Reads {
   }
 
   /**
-   * Holds its turn only while the read starts, not until it ends. If one shard is slow, the
-   * histories of other shards are not delayed.
+   * Holds its turn only while the read starts, not until it ends, so that a slow shard does not
+   * delay history reads from other shards.
    */
   async #runHistory(read: Read): Promise<number | undefined> {
     const begin = () => ({ work: read() });

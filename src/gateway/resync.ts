@@ -51,8 +51,8 @@ export class SessionResync {
   }
 
   /**
-   * Updates the sessions of a user whose events may be lost, if its memberships or inbox have
-   * changed. Users that are reported in the same turn are read together.
+   * Updates the sessions of a user whose events may be lost, if the user's memberships or inbox
+   * have changed. Users that are reported in the same turn are read together.
    */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
@@ -63,7 +63,7 @@ export class SessionResync {
   /** Pushes the commands in the inbox that the session did not receive. */
   updateInbox(session: Session): void {
     if (session.inbox !== undefined) {
-      session.inbox.hasMore = true; // the read that is running continues
+      session.inbox.hasMore = true; // the running read will include them
       return;
     }
     session.inbox = { hasMore: false, unstored: [] };
@@ -73,7 +73,7 @@ export class SessionResync {
   /**
    * Makes the session follow exactly the groups in the store, and pushes what was sent in them
    * since its user joined. Resolves when that is done, or at once if another call is already doing
-   * it. A session that has not joined yet does it after joining. Never rejects.
+   * it. If the session has not joined yet, the update runs after the join. Never rejects.
    */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
@@ -182,7 +182,7 @@ function hasGroups(session: Session, channelIds: readonly string[]): boolean {
   return session.hasJoined && isSame && channelIds.every((id) => session.follows(id));
 }
 
-/** Combines reads of the same name that are requested before the first of them starts. */
+/** Reads that have not started, by name. Requests for the same name share one read. */
 class SharedReads<T> {
   readonly #shared = new Map<string, Promise<T>>();
 
@@ -200,7 +200,7 @@ class SharedReads<T> {
       this.#shared.delete(name);
       return read();
     };
-    // Starts after all requests of this turn.
+    // Starts after all requests of this turn of the event loop, so that they share the read.
     const result = Promise.resolve().then(() => wait(begin));
     this.#shared.set(name, result);
     return result;

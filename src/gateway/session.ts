@@ -117,7 +117,7 @@ const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
 const MAX_READ_STREAMS = 100;
 /** Number of unread bytes above which a client is not sent unacknowledged messages again. */
 const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
-/** Maximum number of groups a session has left whose last delivered seq is remembered. */
+/** Maximum number of groups that a session has left and whose last delivered seq is remembered. */
 const MAX_GROUPS_LEFT = 100;
 
 export class Session {
@@ -352,8 +352,8 @@ export class Session {
   }
 
   /**
-   * Sends the client the reason and closes the connection. A replaced session is closed without a
-   * reason. Does nothing if the session has already ended.
+   * Sends the client the reason and closes the connection. A replaced session is closed without
+   * sending a reason. Does nothing if the session has already ended.
    */
   end(reason: CloseReason): void {
     if (this.#ended !== undefined) return;
@@ -366,8 +366,8 @@ export class Session {
   }
 
   /**
-   * Ends the session after its connection closed. `reason` counts only if the server had not ended
-   * the session before.
+   * Ends the session after its connection closed. `reason` is ignored if the server had already
+   * ended the session.
    */
   disconnected(reason: CloseReason): void {
     this.#ended ??= reason;
@@ -415,7 +415,7 @@ export class Session {
     this.#groups.set(group.channelId, group);
   }
 
-  /** Returns false if the session did not follow the group. */
+  /** Returns true if the session followed the group. */
   unfollow({ channelId }: FollowedGroup): boolean {
     return this.#groups?.delete(channelId) ?? false;
   }

@@ -1,8 +1,8 @@
 // Stored messages that were pushed to a client and that it has not acknowledged, for wire formats
-// whose clients rely on being sent them again [WKProto RECVACK]. State per session: a ring of
-// messages, oldest first, with gaps for those acknowledged, and a timer while it is not empty. The
-// limits concern only what is sent again: a message beyond them was delivered, and stays in the
-// history or the inbox. A message is added for each recipient, so adding must be very cheap.
+// whose clients rely on resending [WKProto RECVACK]. State per session: a ring of messages, oldest
+// first, with gaps for acknowledged messages, and a timer while the ring is not empty. The limits
+// affect only resending: a message beyond them was still pushed once, and stays in the history or
+// the inbox. A message is added for each recipient, so adding must be very cheap.
 
 import type { Push } from "../protocol/protocol.ts";
 
@@ -35,8 +35,8 @@ export class Unacknowledged {
   #timer: NodeJS.Timeout | undefined;
 
   /**
-   * Calls `resend` for each message that was not acknowledged within `afterMs` to twice that time,
-   * and then every `afterMs`, up to MAX_RESENDS times in total.
+   * Calls `resend` for each message that is still unacknowledged after one to two times `afterMs`,
+   * and then every `afterMs`, at most MAX_RESENDS times in total.
    */
   constructor(afterMs: number, resend: (push: Resendable) => void) {
     this.#afterMs = afterMs;

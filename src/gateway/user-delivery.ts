@@ -12,9 +12,7 @@ type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }
 /** Returns the sessions of a user on this node. */
 export type SessionsOf = (uid: string) => readonly Session[];
 
-/**
- * Returns the two users of a personal channel, or one user if it is the user's channel with itself.
- */
+/** Returns the two users of a personal channel, or only one if a user sends to itself. */
 export function pairOf({
   fromUid,
   channel,
@@ -24,7 +22,7 @@ export function pairOf({
 
 /**
  * Delivers the message to all sessions of these users except `origin`. Returns the number of
- * sessions.
+ * sessions that received it.
  */
 export function deliverMessage(
   message: Message,
@@ -54,7 +52,7 @@ export function deliverMessage(
 
 /**
  * Delivers an event of a personal channel to all sessions of both users. Returns the number of
- * sessions.
+ * sessions of both users.
  */
 export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;

@@ -44,9 +44,9 @@ export class PresenceWatch {
   }
 
   /**
-   * Makes the session watch these users instead of its earlier ones. Calls `answer` with their
-   * current state, in the order of `uids`; later changes are pushed. Rejects with `unavailable`,
-   * and the session then watches nobody.
+   * Makes the session watch these users instead of those it watched before. Calls `answer` with
+   * their current state, in the order of `uids`; later changes are pushed. Rejects with
+   * `unavailable`, and the session then watches nobody.
    */
   async watch(
     session: Session,
@@ -81,7 +81,7 @@ export class PresenceWatch {
     this.#read();
   }
 
-  /** Ends all watching of the session. Does nothing if it watches nobody. */
+  /** Makes the session watch nobody. Does nothing if it already watches nobody. */
   leave(session: Session): void {
     const lastSent = this.#lastSent.get(session);
     if (lastSent === undefined) return;

@@ -1,5 +1,5 @@
 // Interface of a wire format: converts bytes to operations, and replies and pushes to bytes. A
-// codec does no I/O. Each connection has its own codec.
+// codec does no I/O.
 
 import type { CloseReason, ErrorCode } from "../broker/errors.ts";
 import type {
@@ -389,6 +389,6 @@ export interface Protocol {
   readonly name: string;
   /** True if the first frame of a client that selected no subprotocol belongs to this protocol. */
   speaks(data: Uint8Array, isText: boolean): boolean;
-  /** Returns the codec for a new connection. */
+  /** Returns the codec for a new connection. Connections may share a codec that has no state. */
   open(): Codec;
 }

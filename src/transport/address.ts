@@ -1,5 +1,5 @@
-// Converts peer addresses from the bytes of uWebSockets.js to text. Pure. IPv4-mapped IPv6
-// addresses become IPv4, so that one peer has one address.
+// Converts peer addresses from the bytes of uWebSockets.js to text. IPv4-mapped IPv6 addresses are
+// converted to IPv4, so that a peer always has the same address. State: none.
 
 import { networkOf } from "../lib/network.ts";
 
@@ -19,7 +19,7 @@ export function addressText(bytes: ArrayBuffer): string {
 }
 
 /**
- * Returns the network that limits per address apply to: an IPv4 address, or the /64 of an IPv6
+ * Returns the network to which per-address limits apply: an IPv4 address, or the /64 of an IPv6
  * address.
  */
 export function networkText(bytes: ArrayBuffer): string {

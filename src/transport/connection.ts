@@ -1,8 +1,8 @@
 // One client socket: queues the frames of a turn of the event loop, keeps their order relative to
 // subscriptions, and closes gracefully. State: the native socket while it is open, its handler, the
-// queue. A node has many of these, so there are few fields, and an idle connection allocates
-// nothing. Must never touch the native socket after its close event, nor call the handler's
-// `closed` twice.
+// queue. A node has many connections, so each has few fields and allocates nothing while it is
+// idle. Must never touch the native socket after its close event, nor call the handler's `closed`
+// twice.
 
 import type { WebSocket } from "uWebSockets.js";
 import type { GracefulCloses } from "./graceful-closes.ts";
@@ -37,15 +37,15 @@ export interface ConnectionContext {
 }
 
 /**
- * Queue length above which the queue is written before the turn ends. A larger write would gain
- * nothing.
+ * Number of queued bytes above which the queue is written before the turn ends. Larger writes would
+ * not be faster.
  */
 const MAX_QUEUED_BYTES = 64 * 1024;
 const INTERNAL_ERROR = 1011;
 
 const NOT_LAGGING = 0;
 const LAGGING = 1;
-/** The peer lags, and the owner was notified of it. */
+/** Lag status of a lagging peer after the owner was notified. */
 const LAG_NOTIFIED = 2;
 
 export class SocketConnection implements Connection, Reader, TurnTask {
@@ -64,7 +64,8 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   #isSubscriber = false;
   #isDropped = false;
   /**
-   * Stops counting this socket against its address. `undefined` after the peer has authenticated.
+   * Function that stops counting this socket against its address. `undefined` after the peer has
+   * authenticated.
    */
   #release: (() => void) | undefined;
   #lag: typeof NOT_LAGGING | typeof LAGGING | typeof LAG_NOTIFIED = NOT_LAGGING;
@@ -110,8 +111,8 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * Publishes without first writing the queue of this connection. Their order does not matter,
-   * because no peer receives both.
+   * Publishes without first writing the queue of this connection. The order does not matter,
+   * because no peer receives both the queued frames and the published one.
    */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
@@ -135,7 +136,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   // --- Called by native events ---
 
-  /** Handles the end of the handshake. The handler that `open` returns gets all later events. */
+  /**
+   * Handles the end of the handshake. The handler that `open` returns receives all later events.
+   */
   opened(socket: WebSocket<SocketData>, open: (connection: Connection) => ConnectionHandler): void {
     this.#socket = socket;
     try {
@@ -171,9 +174,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * Drops a peer whose buffer exceeds the native limit. Frames of the owner never reach that limit,
-   * so the peer must have sent pings without reading the pongs. The socket is closed after the
-   * native code on the stack has returned.
+   * Drops a peer whose buffer exceeds the native limit. Frames that the owner sends never reach
+   * that limit, so the peer must have sent pings without reading the pongs. The socket is closed
+   * after the native code on the stack has returned.
    */
   dropped(): void {
     if (this.#isDropped) return;
@@ -208,8 +211,8 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * Marks a lagging peer, and closes the connection of a slow one. The owner is notified at the end
-   * of the turn, never during a publish.
+   * Marks the peer as lagging, or closes the connection if the peer has too many unread bytes. The
+   * owner is notified at the end of the turn, never during a publish.
    */
   checkBuffer(): void {
     const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#context;

@@ -1,4 +1,4 @@
-// The limit of open files of this process, and a reserve of file descriptors for when it is
+// The limit of open files of this process, and a reserve of file descriptors for when the limit is
 // reached. State: the reserved descriptors.
 
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
@@ -7,11 +7,11 @@ import { devNull } from "node:os";
 /** Limit that is assumed if the system does not report one. macOS and Windows allow more. */
 const FALLBACK_LIMIT = 4096;
 /**
- * Number of descriptors for files opened later: segments, the database, connections to Redis, DNS
- * lookups.
+ * Number of descriptors left free for files that are opened later: segments, the database,
+ * connections to Redis, DNS lookups.
  */
 const RESERVED = 64;
-/** One more descriptor is reserved for each 64 that the limit allows. */
+/** Number of descriptors of the limit for which one more descriptor is left free. */
 const RESERVED_SHARE = 64;
 
 /** Returns RLIMIT_NOFILE. Node.js raises the soft limit to the hard limit when it starts. */
@@ -48,8 +48,8 @@ const RESERVE_SIZE = 8;
 const CHECK_MS = 1000;
 
 /**
- * Reserves file descriptors for when no others are left. Without free descriptors, uWebSockets.js
- * retries without a pause to accept waiting connections, which uses a whole core. The reserve is
+ * Reserve of file descriptors for when no others are left. Without free descriptors, uWebSockets.js
+ * tries to accept waiting connections without a pause, which uses a whole CPU core. The reserve is
  * then released, and connections are accepted and closed at once until there are free descriptors
  * again. Closing the listening socket would not help: its port cannot be bound again while
  * connections to it are open.

@@ -1,4 +1,4 @@
-// Collects the body of one HTTP request, up to its size limit and within the budget that all
+// Collects the body of one HTTP request, up to the size limit and within the budget that all
 // requests share. State: the blocks received so far, and their share of the budget. Copies each
 // byte once if the body arrives in one piece, otherwise twice.
 

@@ -1,5 +1,5 @@
 // One HTTP call and its reply. State: the response until it is answered or aborted, the body, and
-// the count of the call against its address. Must never touch the response after its reply or
+// whether the call counts against its address. Must never touch the response after its reply or
 // abort, nor the native request after the constructor.
 
 import type { HttpResponse, HttpRequest as NativeRequest } from "uWebSockets.js";
@@ -20,14 +20,17 @@ import type { HttpReply, HttpRequest, HttpRoute, HttpStream, ListenerSpec } from
 
 const NO_BODY = new Uint8Array(0);
 
-/** Time a refusal waits for a declared body. Many clients send it in a second packet. */
+/**
+ * Time for which a refusal waits for a declared body. Many clients send the body in a second
+ * packet.
+ */
 const REST_WAIT_MS = 250;
 
 interface CallTarget {
   readonly method: string;
   readonly path: string;
   readonly params: readonly string[];
-  /** Has already checked the head of this call. */
+  /** The check that has accepted the head of this call. */
   readonly head: HeadCheck;
   /** Names of the headers to copy, in lower case. */
   readonly headerNames: readonly string[];
@@ -98,7 +101,7 @@ export class HttpCall implements HttpRequest {
 
   /**
    * Counts the call against its address until `release` or its reply. Returns false if the address
-   * is at its limit; the connection was then closed.
+   * is at its limit; the connection is then closed.
    */
   hold(): boolean {
     const res = this.#res;
@@ -108,15 +111,15 @@ export class HttpCall implements HttpRequest {
     return false;
   }
 
-  /** Ends the effect of `hold`. Safe to call again. */
+  /** Stops counting the call against its address. Safe to call again. */
   release(): void {
     this.#release?.();
     this.#release = undefined;
   }
 
   /**
-   * Returns the refusal by `check`, `undefined` if the call is admitted. If `check` throws, which
-   * its contract forbids, the refusal is a bare 500.
+   * Runs `check` and returns its refusal, `undefined` if the call is admitted. If `check` throws,
+   * which its contract forbids, the refusal is a bare 500.
    */
   admit(check: HttpRoute["admit"]): HttpReply | undefined | Promise<HttpReply | undefined> {
     if (check === undefined) return undefined;
@@ -134,11 +137,11 @@ export class HttpCall implements HttpRequest {
    * announces.
    *
    * For a declared body that is not large, the reply is delayed for a short time until the body has
-   * arrived. If it does not arrive in time, the connection stays open until the peer closes it (it
-   * gets `connection: close`) or uWebSockets.js does after 12 s. A close with unread bytes would
-   * reset the connection, and many clients would lose the reply. For a chunked body uWebSockets.js
-   * would wait without a limit, so that connection is closed at once. `bodyEnded` must be called
-   * for a declared body.
+   * arrived. If it does not arrive in time, the connection stays open until the peer closes it (the
+   * reply has the header `connection: close`) or until uWebSockets.js closes it after 12 s. A close
+   * with unread bytes would reset the connection, and many clients would lose the reply. For a
+   * chunked body uWebSockets.js would wait without a limit, so that connection is closed at once.
+   * `bodyEnded` must be called for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;

@@ -1,6 +1,6 @@
 // Checks the head of a request for errors that uWebSockets.js ignores: ambiguous headers and
-// invalid hosts. The same pass reads the headers for the handlers. State: the last head checked,
-// and the last valid host. There is one instance per listener.
+// invalid hosts. The same pass reads the headers for the handlers. State: the headers of the last
+// checked request, and the last valid host. There is one instance per listener.
 
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
@@ -21,7 +21,7 @@ export class HeadCheck {
   readonly #indexes = new Map<string, number>();
   readonly #values: string[] = [];
   readonly #counts: number[] = [];
-  /** Last valid host. Most requests name the same one. */
+  /** Last valid host. Most requests name the same host. */
   #validHost = "";
 
   /** `names` are the headers that `value` can return, in lower case. */
@@ -35,8 +35,8 @@ export class HeadCheck {
   }
 
   /**
-   * Records a header. It is called for all headers, because one native call for each header to read
-   * would cost more.
+   * Records a header. It is called for all headers, because a separate native call for each needed
+   * header would cost more.
    */
   readonly #record = (name: string, value: string): void => {
     const index = this.#indexes.get(name);
@@ -67,12 +67,12 @@ export class HeadCheck {
     return undefined;
   }
 
-  /** Returns the first header of this name in the last request checked, `""` if there is none. */
+  /** Returns the first header of this name in the last checked request, `""` if there is none. */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }
 
-  /** Kind of body that the last request checked announces. */
+  /** Kind of body that the last checked request announces. */
   get body(): AnnouncedBody {
     if ((this.#counts[CODING] ?? 0) > 0) return "chunked";
     const bytes = this.bodyBytes;
@@ -80,7 +80,7 @@ export class HeadCheck {
     return bytes > 0 ? "declared" : "none";
   }
 
-  /** Content-Length of the last request checked, 0 if there is none. */
+  /** Content-Length of the last checked request, 0 if there is none. */
   get bodyBytes(): number {
     return Number(this.#values[LENGTH]);
   }

@@ -29,8 +29,8 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes the reply to a HEAD request and closes the connection at once, which `endWithoutBody` does
- * not.
+ * Writes the reply to a HEAD request and closes the connection at once. `endWithoutBody` would not
+ * close it.
  */
 export const writeReplyHead: WriteReply = (res, reply) => {
   writeHead(res, reply);

@@ -59,7 +59,7 @@ export class StreamBody implements HttpBody, TurnTask {
     writeHead(res, this.#stream);
     this.#runCallback(() => this.#stream.opened(this));
     if (this.#res === undefined) return;
-    // The head is only sent together with the first piece.
+    // uWebSockets.js sends the head only together with the first piece.
     this.#isFull = !res.write(this.#takeQueue() || this.#stream.filler);
   }
 
@@ -115,8 +115,8 @@ export class StreamBody implements HttpBody, TurnTask {
   }
 
   /**
-   * Handles free space in the native buffer. While this handler is set, the buffer drains only on a
-   * write.
+   * Handles free space in the native buffer. While this handler is set, uWebSockets.js drains the
+   * buffer only on a write.
    */
   #drained(): boolean {
     const res = this.#res;

@@ -1,8 +1,8 @@
 // The HTTP calls of one listener: native routes for the route table, and one catch-all. Keeps no
-// state between calls. A call is admitted by its headers, and the body of a refused call is not
-// read into memory. uWebSockets.js drops a body slower than 16 KiB per second after 8 to 12 s. It
-// also drops a connection that sends its next request while an asynchronous reply is pending; a
-// next request that waits for a synchronous reply is served.
+// state between calls. A call is admitted or refused by its headers, and the body of a refused call
+// is not read into memory. uWebSockets.js drops a connection after 8 to 12 s if it sends a body at
+// less than 16 KiB per second. It also drops a connection that sends its next request while an
+// asynchronous reply is pending. A request that was pipelined after a synchronous reply is served.
 
 import type { HttpResponse, HttpRequest as NativeRequest, TemplatedApp } from "uWebSockets.js";
 import { networkText } from "./address.ts";
@@ -293,8 +293,8 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
 }
 
 /**
- * Refuses an ambiguous request and returns true. The connection is closed, because the bytes that
- * follow the request cannot be trusted.
+ * Refuses a request with a malformed or ambiguous head and returns true. The connection is closed,
+ * because the bytes that follow the request cannot be trusted.
  */
 function refuseMalformed(
   res: HttpResponse,

@@ -21,7 +21,7 @@ export function thisMachine(): Machine {
   return { node: versions.node, platform, arch, glibc };
 }
 
-/** Command that replaces the pinned release by one for Node 20 to 25. */
+/** Command that replaces the pinned release with one for Node 20 to 25. */
 const NEWER = "npm install --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0";
 const NEWER_GLIBC = "2.38";
 const NEWER_NODES = [20, 22, 24, 25];
@@ -29,8 +29,8 @@ const PINNED = "npm install --save-exact uWebSockets.js@npm:uws-pack@20.0.8";
 const PINNED_NODES = [20, 21, 22];
 
 /**
- * Returns one sentence for the operator with the cause and the remedy. `error` is what the import
- * of the library threw.
+ * Returns one sentence for the operator with the cause and the remedy. `error` is the error that
+ * the import of the library threw.
  */
 export function whyItDoesNotLoad(error: unknown, machine: Machine): string {
   const { node, platform, arch } = machine;

@@ -1,5 +1,5 @@
-// Checks in Node.js what uWebSockets.js refuses without a reason: the TLS files and the address to
-// listen on. No state; keeps no secret.
+// Checks with Node.js what uWebSockets.js rejects without a reason: the TLS files and the address
+// to listen on. State: none; no secret is kept.
 
 import type { AppOptions } from "uWebSockets.js";
 import { readFile } from "node:fs/promises";
@@ -23,8 +23,8 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
 }
 
 /**
- * Listens on the address and stops again. Returns `undefined` if that works. `code` is the system's
- * error code, for example EADDRINUSE.
+ * Listens on the address and stops again. Returns the error, `undefined` if there was none. `code`
+ * is the system's error code, for example EADDRINUSE.
  */
 export async function probeAddress(
   host: string,

@@ -1,5 +1,6 @@
-// One address, and what is served on it. State: the native app, its listening socket, and one
-// status. `stopAccepting` closes the listening socket; `close` also closes all connections.
+// A listener: one address, and the HTTP and socket endpoints that are served on it. State: the
+// native app, its listening socket, and one status. `stopAccepting` closes the listening socket;
+// `close` also closes all connections.
 
 import {
   App,
@@ -25,7 +26,7 @@ const EXCLUSIVE_PORT = 1;
 const MIN_IDLE_S = 8;
 const MAX_IDLE_S = 960;
 
-/** Time a closing connection has to read the frames sent before. */
+/** Time within which the peer of a closing connection must read the frames sent before. */
 const CLOSE_TIMEOUT_MS = 5000;
 
 /** Creates a listener, which does nothing until `start`. Only tests set `closeTimeoutMs`. */
@@ -104,9 +105,9 @@ function countConnections(app: TemplatedApp, { limits, spareSockets }: ListenerS
     const network = networkText(res.getRemoteAddress());
     const release = limits.accepted(network, spareSockets);
     if (release === undefined) res.close();
-    else res.onAborted(release); // called only before its first request
+    else res.onAborted(release); // called only if it closes before its first request
   };
-  // This is not the `filter` of an array: it is called for each connection that opens or closes.
+  // Not the `filter` of an array: it registers a callback for each connection that opens or closes.
   const attach = app.filter.bind(app);
   // Newer releases declare `change` as the type of the wrapper object.
   attach((res, change) => (Number(change) > 0 ? opened(res) : limits.closed()));

@@ -2,12 +2,12 @@
 //
 // The buffer of a connection grows by at most the bytes published since the last check; frames that
 // are sent directly are checked when they are written. It is therefore enough to check all
-// connections after every publication of half the lag limit in bytes. A check marks the connections
+// connections each time that half of the lag limit was published. A check marks the connections
 // that lag and closes those over the upper limit, after their earlier frames. No JavaScript runs
 // per receiver and publication, and a check costs one cheap native call per connection.
 //
-// The native limit is only a second line of defence: it drops a frame that does not fit, and a
-// smaller frame after it may fit, so that a frame in the middle would be missing.
+// The native limit is only a second line of defence, because it can lose a frame in the middle: a
+// frame that does not fit is dropped, and a smaller frame after it may fit.
 
 /** Length of the longest frame header that a server writes. */
 const FRAME_HEADER_BYTES = 10;
@@ -17,13 +17,13 @@ const FRAME_HEADER_BYTES = 10;
  */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 
-/** Returns a native limit that our own frames never reach, because a check comes first. */
+/** Returns a native limit that the broker's frames never reach, because a check runs earlier. */
 export function nativeLimit(maxBufferedBytes: number): number {
   return 2 * (maxBufferedBytes + MAX_BATCHED_BYTES);
 }
 
 export interface Reader {
-  /** Marks the connection as lagging, or closes it. Must not call back. */
+  /** Marks the connection as lagging, or closes it. Must not call `published`. */
   checkBuffer(): void;
 }
 

@@ -3,12 +3,12 @@
 // listeners of a node share one instance.
 //
 // uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
-// request a connection occupies a slot, which is released if it closes. After that, each call
-// without a credential counts until its reply, and its connection is closed with the reply. A slot
-// that is not released expires after one to two rounds; a round is longer than uWebSockets.js lets
-// a connection stay silent. A request releases the oldest slot of its address, because the slot of
-// its own connection is not known. The address of a request is read only while some address has
-// many slots.
+// request a connection occupies a slot, which is released when the connection closes. After that,
+// each call without a credential counts until its reply, and its connection is closed with the
+// reply. A slot that is not released expires after one to two rounds; a round is longer than
+// uWebSockets.js lets a connection stay silent. A request releases the oldest slot of its address,
+// because the slot of its own connection is not known. The address of a request is read only while
+// some address has many slots.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
@@ -21,7 +21,7 @@ interface SocketLimitsPorts {
   /** Maximum number of unauthenticated sockets per address. 0 means no limit. */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
-  /** Called when a connection was closed at once. */
+  /** Called when a new connection was refused and closed. */
   onRefused(reason: SocketRefusal, address: string): void;
 }
 
@@ -40,8 +40,8 @@ const ROUND_MS = 15_000;
 /** Requests are watched while some address uses more than a quarter of its limit. */
 const WATCHED_SHARE = 4;
 /**
- * Maximum number of addresses with an entry. Above a quarter of it all requests are watched, so
- * that only silent connections keep an entry.
+ * Maximum number of addresses with an entry. Above a quarter of this number all requests are
+ * watched, so that only silent connections keep an entry.
  */
 const MAX_ADDRESSES = 65_536;
 /** At most an eighth of all sockets is left free for other listeners. */
@@ -96,8 +96,8 @@ export class SocketLimits {
   /**
    * Counts a connection that was accepted. `spare` sockets, at most an eighth of all, are left free
    * for other listeners. Returns `undefined` if the connection must be closed at once. Otherwise
-   * returns a function to call if the connection closes before its first request. `closed` must be
-   * called in any case.
+   * returns a function to call if the connection closes before its first request. In both cases,
+   * `closed` must be called when the connection closes.
    */
   accepted(address: string, spare: number): (() => void) | undefined {
     this.#open += 1;
@@ -118,7 +118,7 @@ export class SocketLimits {
     };
   }
 
-  /** Counts the close of a connection, also of a refused one. */
+  /** Counts the close of a connection, including a refused one. */
   closed(): void {
     this.#open -= 1;
   }

@@ -9,7 +9,7 @@ export interface TurnTask {
 export class TurnEnd {
   #tasks: TurnTask[] = [];
 
-  /** Schedules `task.turnEnded()`, once per call of `add`. It must not throw. */
+  /** Schedules `task.turnEnded()`, once per call of `add`. `turnEnded` must not throw. */
   add(task: TurnTask): void {
     if (this.#tasks.length === 0) process.nextTick(() => this.#run());
     this.#tasks.push(task);

@@ -22,7 +22,7 @@ export interface HttpRequest {
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` segments of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];
-  /** The whole body, empty for GET. The receiver owns it. */
+  /** The whole body, empty for GET. The handler owns it. */
   readonly body: Uint8Array;
 }
 
@@ -40,8 +40,8 @@ export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   /**
-   * Piece without meaning, not empty. It is written when the connection has room again and nothing
-   * is queued, because uWebSockets.js drains such a connection only on a write.
+   * Non-empty piece that the peer ignores. It is written when the connection has room again and
+   * nothing is queued, because uWebSockets.js drains such a connection only on a write.
    */
   readonly filler: string;
   /**
@@ -107,7 +107,7 @@ export interface HttpEndpoint {
    * the error message. The connection is closed.
    */
   malformed(problem: string): HttpReply;
-  /** Returns the reply if the partial bodies of all calls have used up their budget. */
+  /** Returns the reply to a call that is refused because partial bodies use up their budget. */
   busy(request: HttpRequest): HttpReply;
 }
 
@@ -128,7 +128,7 @@ export interface Connection {
    * - Frames that are sent keep their order, and frames that are published keep theirs.
    * - A frame sent after a publish arrives after that publication.
    * - A frame sent before a `subscribe` arrives before all publications of the topic.
-   * - A frame published in the same turn may arrive before one that was sent earlier.
+   * - A frame published in the same turn may arrive before a frame that was sent earlier.
    */
   send(frame: Uint8Array | string): void;
   subscribe(topic: string): void;
@@ -158,7 +158,7 @@ export interface ConnectionHandler {
   drained(): void;
   /**
    * Called at the end of a turn if the peer has more than `lagBytes` unread bytes. It is called
-   * again only after they had fallen to half of that.
+   * again only after the unread bytes had fallen to half of `lagBytes`.
    */
   lagging(): void;
   /**

@@ -13,7 +13,7 @@ import { nativeLimit, SlowReaders } from "./slow-readers.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpReply, ListenerSpec, SocketEndpoint, TopicPublisher, Upgrade } from "./types.ts";
 
-/** The only version of the protocol [RFC 6455 4.1]. */
+/** The only version of the WebSocket protocol [RFC 6455 4.1]. */
 const VERSION = "13";
 const WRONG_VERSION: HttpReply = {
   status: 426,
@@ -24,8 +24,8 @@ const HEADERS = ["origin", "sec-websocket-key", "sec-websocket-protocol", "sec-w
 const MALFORMED: HttpReply = { status: 400, body: "" };
 
 /**
- * Mounts the endpoint on every path of `app`. `closeTimeoutMs` is the time a closing peer has to
- * read its unread bytes.
+ * Mounts the endpoint on every path of `app`. `closeTimeoutMs` is the time within which a closing
+ * peer must read its unread bytes.
  */
 export function serveSockets(
   app: TemplatedApp,

@@ -100,8 +100,8 @@ function readVersion(params: Params): number {
 }
 
 /**
- * Returns the version of the client. A newer version and 0 are replaced by the newest known one
- * [WuKongIM connect].
+ * Returns the version of the client. A newer version and 0 are replaced with the newest known
+ * version [WuKongIM connect].
  */
 function readClientVersion(params: Params): number {
   const version = params.uint("version", MAX_UINT32, 0);
@@ -143,7 +143,7 @@ function readSend({ params, ref, limits, isExtended }: MethodInput): Operation {
 }
 
 /**
- * Returns the setting bits and topic to pass on, `undefined` if there are none. The topic counts
+ * Returns the setting bits and topic to pass on, `undefined` if there are none. The topic is used
  * only if the setting `topic` is true.
  */
 function readPassthrough(params: Params): Passthrough | undefined {
@@ -178,8 +178,8 @@ function readRecvack({ params, ref, isExtended }: MethodInput): Operation | unde
 }
 
 /**
- * Reads a disconnect. WuKongIM's form ignores it as WuKongIM's servers do, because the clients
- * close the socket themselves.
+ * Reads a disconnect. In WuKongIM's form it is ignored, because the clients close the socket
+ * themselves. WuKongIM's servers also ignore it.
  */
 function readDisconnect({ isExtended }: MethodInput): Operation | undefined {
   return isExtended ? { kind: "disconnect", ref: 0 } : undefined;

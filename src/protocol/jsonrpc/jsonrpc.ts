@@ -1,7 +1,7 @@
 // JSON-RPC 2.0 over a WebSocket, server side, in two forms: the form of WuKongIM's clients, and an
 // extended form with all features of the native protocol, which a client selects with `protocol` in
-// connect. Each codec owns the form of its connection and the requests without a response. The
-// gateway replies to each request once and limits how many are open.
+// connect. Each codec owns the form of its connection and the requests that have no response yet.
+// The gateway replies to each request once and limits how many are open.
 
 import {
   type Codec,
@@ -56,7 +56,7 @@ export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   };
 }
 
-/** A request without a response. */
+/** A request that has no response yet. */
 interface OpenRequest extends EchoedFields {
   /** Id of the request, `undefined` if it has no valid id or needs no response. */
   readonly id: string | undefined;
@@ -147,7 +147,7 @@ class JsonRpcCodec implements Codec {
     return this.#lastRef;
   }
 
-  /** Returns the error of a request that is malformed, and registers the request. */
+  /** Registers a malformed request and returns its error. */
   #malformed(rpcCode: RpcCode, message: string, id: string | undefined): FrameError {
     return new FrameError("malformed_frame", this.#register({ id, rpcCode }), message);
   }

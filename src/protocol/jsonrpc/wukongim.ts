@@ -112,8 +112,8 @@ export function encodeWukongim(push: Push): Frames {
 }
 
 /**
- * Returns the notification of a received message. `channel` is the channel as the receiver names
- * it. Fields that are undefined are omitted; the header is always present.
+ * Returns the `recv` notification of a message. `channel` is the channel as the receiver names it.
+ * Fields that are undefined are omitted; the header is always present.
  */
 function recvNotification(
   channel: ChannelRef,

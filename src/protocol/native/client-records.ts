@@ -156,7 +156,7 @@ export function readChannel(reader: FrameReader): ChannelRef {
   return { type, id: reader.text("channelId", ANY) };
 }
 
-/** Reads the stream that a message starts. The fields that both have are sent only once. */
+/** Reads the stream that a message starts. Fields that message and stream share are sent once. */
 function readStreamOf(message: Omit<Message, "stream">, reader: FrameReader): StreamSnapshot {
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
   const text = textOf(message.payload);

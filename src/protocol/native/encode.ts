@@ -152,8 +152,8 @@ function writeError(writer: FrameWriter, reply: Extract<Reply, { kind: "error" }
 }
 
 /**
- * Returns a time as an unsigned integer: rounds it up and limits its range, because an error while
- * encoding would keep the refusal from the client.
+ * Returns a time as an unsigned integer: rounds it up and limits its range, because the client
+ * would not receive the refusal if encoding it failed.
  */
 function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));

@@ -3,7 +3,7 @@
 // docs/protocol/native.md. Every frame is one MessagePack array with these fields:
 //
 //   op      uint            number of the operation, reply or push
-//   ref     uint or nil     number that the client chose for the request; nil and 0: none
+//   ref     uint or nil     number that the client chose for the request; nil or 0: none
 //   ...     fields          in the order of the operation; later versions add fields at the end
 
 import type { StreamState } from "../../broker/model.ts";
@@ -34,7 +34,7 @@ export const CLIENT_OPS = {
   watch: 13,
 } as const;
 
-/** Numbers of replies: the number of the request + 64. Unused: 78 and 79. */
+/** Numbers of replies: the number of the request plus 64. Unused: 78 and 79. */
 export const REPLY_OPS = {
   connack: 65,
   sendack: 66,

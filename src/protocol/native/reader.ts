@@ -1,14 +1,14 @@
 // Reads the MessagePack subset of the native protocol, one value at a time, and checks the type,
 // range and bounds of each. Owns one cursor per frame. Throws only FrameError: `fatal` if the bytes
 // are not a valid MessagePack array, otherwise `bad_request` or the code of the violated rule.
-// Never recurses, and never allocates memory for a length whose bytes are not there. Browser-safe.
+// Never recurses, and never allocates memory for bytes that the frame does not have. Browser-safe.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
 /**
- * Maximum number of bytes of a string that is decoded in a loop. For longer ones the decoder of the
- * platform is faster (about 100 ns for any length).
+ * Maximum number of bytes of a string that is decoded in a loop. For longer strings the platform's
+ * decoder is faster (about 100 ns for any length).
  */
 const MAX_LOOP_BYTES = 32;
 const NIL = 0xc0;
@@ -118,7 +118,7 @@ export class FrameReader {
 
   /**
    * Reads an array of at most `max` values. `readItem` must read exactly one value. Throws
-   * `too_large` for more.
+   * `too_large` for a longer array.
    */
   list<T>(field: string, max: number, readItem: () => T): T[] {
     const outerRemaining = this.#enter(field);

@@ -6,8 +6,8 @@ import { charCode } from "../../lib/char-code.ts";
 
 const SLAB_BYTES = 16 * 1024;
 /**
- * Maximum number of characters of a text that is encoded in a loop. For longer ones the encoder of
- * the platform is faster.
+ * Maximum number of characters of a text that is encoded in a loop. For longer texts the platform's
+ * encoder is faster.
  */
 const MAX_LOOP_LENGTH = 32;
 

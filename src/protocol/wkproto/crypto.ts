@@ -1,6 +1,6 @@
 // Key agreement, encryption and signatures of WKProto. Each connection has its own key, and one AES
-// context per direction once it is used. The weak algorithms (64 random bits of key, a constant IV,
-// MD5) are part of the protocol; only TLS protects a connection.
+// context per direction once the direction is used. The weak algorithms (64 random bits of key, a
+// constant IV, MD5) are part of the protocol; only TLS protects a connection.
 
 import {
   type Cipher,
@@ -122,9 +122,10 @@ interface Chain<C> {
 }
 
 /**
- * Encrypts and decrypts with a connection's key. Every text begins with the same IV, but a new AES
- * context costs several times as much as a message. So one context is kept per direction, and the
- * first block of each text is adjusted so that the result is as if the chain had begun with the IV.
+ * Encrypts and decrypts with a connection's key. Every text begins with the same IV, but creating
+ * an AES context costs several times as much as encrypting a message. Therefore one context is kept
+ * per direction, and the first block of each text is adjusted so that the result is as if the chain
+ * had begun with the IV.
  */
 export class PayloadCipher {
   readonly #key: Buffer;

@@ -131,13 +131,13 @@ class BodyReader {
     return this.#body.subarray(this.#offset);
   }
 
-  /** Throws if bytes are left. */
+  /** Throws if unread bytes remain. */
   finish(): void {
     if (this.#offset < this.#body.length)
       throw malformed("The packet has bytes after its last field");
   }
 
-  /** Moves over a field and returns its start. */
+  /** Skips a field and returns its start. */
   #skip(bytes: number): number {
     const start = this.#offset;
     if (start + bytes > this.#body.length) throw malformed("The packet ends inside a field");

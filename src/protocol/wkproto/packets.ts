@@ -9,7 +9,7 @@
 
 import { FrameError } from "../protocol.ts";
 
-/** Newest supported version, also used for clients of a later one. */
+/** Newest supported version, also used for clients of a later version. */
 export const NEWEST_VERSION = 5;
 /** First version in which SEND and RECV have an expiry. */
 export const EXPIRE_VERSION = 3;

@@ -88,7 +88,7 @@ const FLAGS_UNIT = 2 ** 32;
 
 /**
  * Reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet. 0 means that neither is
- * sent, because the client should come back and clients treat both as an order to stay away.
+ * sent, because the client should reconnect, and clients do not reconnect after either of them.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
@@ -171,7 +171,7 @@ class WkprotoCodec implements Codec {
     try {
       this.#read(data, isText, (packet) => {
         const isPing = packet.type === PACKETS.ping;
-        // several PINGs get one PONG
+        // several PINGs in one message are answered with one PONG
         const request = isPing && hasPing ? undefined : this.#request(packet);
         hasPing ||= isPing;
         if (request !== undefined) requests.push(request);
@@ -229,7 +229,8 @@ class WkprotoCodec implements Codec {
    * FrameErrors.
    */
   #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
-    // during the login only timers of the client send packets, and they send them again later
+    // during the login, only timers of the client send packets, and the timers send them again
+    // later
     if (this.#status === "connecting") return undefined;
     switch (type) {
       case PACKETS.connect:
@@ -349,7 +350,8 @@ class WkprotoCodec implements Codec {
       case "pong":
         return PONG;
       case "error":
-        // a refused client stays away, but one that is disconnected without a CONNACK comes back
+        // a client does not reconnect after a refusal, but it does after a disconnect without a
+        // CONNACK
         if (reply.ref === CONNECT_REF)
           return ERRORS[reply.code].retry ? NO_FRAMES : this.#encodeRefusal(reasonOf(reply.code));
         if (reply.ref < SEND_REF || this.#status !== "connected") return NO_FRAMES;
@@ -439,7 +441,10 @@ class WkprotoCodec implements Codec {
       : this.#encodeRefusal(code);
   }
 
-  /** Encodes a received message, or reuses the newest encrypted one. */
+  /**
+   * Returns the RECV packet of a message for this client. If the message was encrypted last for
+   * another client, only its encryption and signature are repeated.
+   */
   #encodeRecv(channel: ChannelRef, message: Message, command = 0): Uint8Array {
     const flags = command | this.#flagsFor(message);
     if (this.#cipher === undefined)
