@@ -61,7 +61,7 @@ function reportOther(
   return ({ step, done, total, lastErr }) => {
     if (printed === undefined) print("Another process is migrating the data. Waiting for it.");
     if (lastErr !== undefined && lastErr !== printed)
-      print(`Its last attempt failed: ${lastErr}. Waiting for its next one.`);
+      print(`Its last attempt failed: ${lastErr}. Waiting for its next attempt.`);
     printed = lastErr ?? "";
     if (step !== "") progress.show({ step, done, total });
   };

@@ -85,9 +85,9 @@ const MAX_RETRY_MS = 30_000;
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
-  "No process is migrating the data; start one with migrate.from, or run jindou migrate, to resume";
+  "No process is migrating the data. To resume, start a process with migrate.from or run jindou migrate";
 const LOST =
-  "Redis has lost the record of the migration; start a process with migrate.from, or run jindou migrate, to begin again, or restart this node to serve the data that is in Redis";
+  "Redis has lost the record of the migration. To begin again, start a process with migrate.from or run jindou migrate. To serve the data that is in Redis, restart this node";
 
 /** The part of one process in the migration. */
 export class Migration {
@@ -363,7 +363,7 @@ export class Migration {
     const stuck = isMoving ? undefined : this.#stuckMessage(record);
     const recordErr = record?.lastErr || undefined;
     const reason = record === undefined ? LOST : ABANDONED;
-    const abandoned = recordErr ? `${reason}; its last error: ${recordErr}` : reason;
+    const abandoned = recordErr ? `${reason}. The last error was: ${recordErr}` : reason;
     const lastErr = stuck ?? (isAbandoned ? abandoned : recordErr);
     if (record !== undefined || !this.#hasFolder)
       this.#setStatus(lastErr ? "failed" : "running", record?.step, lastErr);

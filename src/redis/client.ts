@@ -139,7 +139,7 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
 function refusalsIn(message: string): readonly string[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))
     return [
-      "a Sentinel knows no primary with the name that redis.sentinelName sets. Check that name",
+      "a Sentinel does not know the primary that redis.sentinelName names. Check that setting",
     ];
   const reply = /\b(NOAUTH|WRONGPASS|NOPERM) .*$/.exec(message)?.[0];
   return reply ? [`a Sentinel rejected redis.sentinelPassword: ${reply}`] : [];

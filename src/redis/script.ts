@@ -133,7 +133,9 @@ function withCalls(
     }
     const unread = source.slice(call.lastIndex, from).replace(PLAIN_TEXT, "");
     if (/['"]/.test(unread))
-      throw new Error(`${name} is called with a text that has signs of a list`);
+      throw new Error(
+        `A string literal in a call of ${name} contains a bracket or a comma. Move it into a local variable`,
+      );
     result += source.slice(done, match.index) + replacement(args);
     done = from;
     call.lastIndex = from;

@@ -473,7 +473,7 @@ function decodeMessageFrame(frame: Buffer): Publication {
   };
   // Every stored message also has a publication number.
   if (place.messageSeq > publicationSeq)
-    throw unreadable("a seq is higher than its publication number");
+    throw unreadable("the seq of a message is higher than its publication number");
   const plain = decodeRecord(record, place);
   const message = stream === null ? plain : withStream(plain);
   return {

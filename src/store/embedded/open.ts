@@ -389,7 +389,7 @@ function openWal(
     return { wal, lastMessageId };
   } catch (cause) {
     throw new BrokerError("unavailable", {
-      message: `The WAL in ${folder} cannot be written. Check the rights on the folder and the free space of its disk.`,
+      message: `The WAL in ${folder} cannot be written. Check the permissions of the folder and the free space of its disk.`,
       cause,
     });
   }
@@ -403,15 +403,15 @@ function reportTruncation(
   if (isDataLost)
     onError(
       new Error(
-        `The machine lost power before the whole WAL was on its disk. The ${droppedBytes} bytes after the first damaged place were cut off, and the messages in them are lost. With store.durability = disk, messages survive a power loss.`,
+        `The machine lost power before the whole WAL was on its disk. The ${droppedBytes} bytes after the first damaged place were removed, and the messages in them are lost. With store.durability = disk, messages survive a power loss.`,
       ),
       "The WAL lost messages in a power loss",
     );
   else if (droppedBytes > 0)
     onError(
       new Error(
-        `${droppedBytes} bytes of an unfinished write were cut off the WAL. The write was not acknowledged.`,
+        `${droppedBytes} bytes of an unfinished write were removed from the WAL. The write was not acknowledged.`,
       ),
-      "An unfinished write was cut off the WAL",
+      "An unfinished write was removed from the WAL",
     );
 }

@@ -89,12 +89,12 @@ export async function openStore(
 
 /**
  * Starts a store in the folder of a killed process. The kill may have interrupted a write, which
- * was not acknowledged and is cut off.
+ * was not acknowledged and is removed.
  */
 export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
   return openStore(t, path, {
     onError(error, what) {
-      if (what !== "An unfinished write was cut off the WAL") throw error;
+      if (what !== "An unfinished write was removed from the WAL") throw error;
     },
   });
 }

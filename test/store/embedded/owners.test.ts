@@ -77,7 +77,7 @@ for (const { name, order, durability } of POINTS)
       const last = await first.line(
         ({ lost, clientMsgNo = "" }) => lost !== undefined || /late|paused/.test(clientMsgNo),
       );
-      t.match(last, { lost: /taken the data folder/ });
+      t.match(last, { lost: /acquired the data folder/ });
       if (last?.lost === undefined) await first.kill();
       t.same((await ended)[0], EXIT_CODE);
       await first.line(() => false);

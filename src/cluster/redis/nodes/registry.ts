@@ -164,7 +164,7 @@ export class Registry {
     while ((await this.#enter()) !== "ok") {
       if (performance.now() > deadline)
         throw new Error(
-          `Another node with the id ${JSON.stringify(nodeId)} is running in this cluster. Give each process its own node.id, or set none.`,
+          `Another node with the id ${JSON.stringify(nodeId)} is running in this cluster. Give each process its own node.id, or leave node.id unset.`,
         );
       await new Promise((resolve) => setTimeout(resolve, heartbeatMs));
     }
@@ -234,7 +234,9 @@ export class Registry {
     if (verdict !== "taken") this.#nextIncarnation = newIncarnation(this.#ports.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";
-      const error = new Error("Another node with this id is running. Give each its own node.id.");
+      const error = new Error(
+        "Another node with this node.id is running. Give each node its own node.id.",
+      );
       this.#ports.onError(error, "Could not join the cluster again; trying again");
     }
     return verdict;

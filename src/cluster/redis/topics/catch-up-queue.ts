@@ -72,7 +72,10 @@ export class CatchUpQueue {
       await begin(sequencer, feed);
     } catch (error) {
       if (isTransient(error)) throw error;
-      onError(error, "Could not read the position of a channel; catching up");
+      onError(
+        error,
+        "Could not read the position of a channel; reading the channel from the store",
+      );
       void this.catchUp(sequencer);
     }
   }

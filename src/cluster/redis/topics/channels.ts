@@ -210,7 +210,10 @@ export class Channels {
     try {
       return await this.#reads.run(() => feed.publicationSeqOf(sequencer.key));
     } catch (error) {
-      sequencers.onError(error, "Could not read the position of a channel; catching up");
+      sequencers.onError(
+        error,
+        "Could not read the position of a channel; reading the channel from the store",
+      );
       return undefined;
     }
   }
@@ -223,7 +226,7 @@ export class Channels {
       if (isTransient(error)) throw error;
       sequencers.onError(
         error,
-        "Could not read the list of a user's personal channels; their missed messages are not delivered",
+        "Could not read the list of a user's personal channels; the messages that were missed in them are not delivered",
       );
       return [];
     }

@@ -80,7 +80,7 @@ export class Incoming {
     for (const frame of frames) this.#acceptFrame(topic, frame);
     if (isPersonal) this.#lastPersonal = batch;
     if (!isWhole || frames.length === 0)
-      this.#dropUnreadable(new Error("the publication ends in the middle of a frame"));
+      this.#dropUnreadable(new Error("the publication is not a complete list of message frames"));
   }
 
   #acceptFrame(topic: Subscription, frame: Buffer): void {

@@ -176,7 +176,7 @@ export class FolderLock {
       this.#writeHeartbeat();
     } catch (cause) {
       throw new BrokerError("unavailable", {
-        message: `The heartbeat in the data folder ${this.#folder} cannot be written. Check the rights on the folder and the free space of its disk.`,
+        message: `The heartbeat in the data folder ${this.#folder} cannot be written. Check the permissions of the folder and the free space of its disk.`,
         cause,
       });
     }
@@ -191,7 +191,7 @@ export class FolderLock {
     if (this.#lost !== undefined) return this.#lost;
     clearInterval(this.#timer);
     this.#lost = new BrokerError("unavailable", {
-      message: `Another process has taken the data folder ${this.#folder} while this process was paused. This process must end.`,
+      message: `Another process acquired the data folder ${this.#folder} while this process was paused. This process ends now.`,
     });
     this.#onLost(this.#lost);
     return this.#lost;

@@ -39,7 +39,7 @@ export function restrictToOwner(
   if (first !== undefined)
     onError(
       first as Error, // an error of the file system
-      "The data folder stays open to other users of the machine",
+      "Other users of this machine may still be able to read the data folder",
     );
 }
 

@@ -254,7 +254,7 @@ export class Wal {
       this.#files.ftruncateSync(segment.fd, segment.end);
     } catch (cause) {
       throw this.#markBroken(
-        "A failed write cannot be cut off the WAL. Restart the broker.",
+        "The bytes of a failed write cannot be removed from the WAL. Restart the broker.",
         cause,
       );
     }

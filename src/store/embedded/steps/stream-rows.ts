@@ -204,7 +204,7 @@ export async function removeOrphanedStreams(
   });
   onError(
     new Error(
-      `${orphaned.length} active streams had rows but no message. The WAL still has these streams.`,
+      `${orphaned.length} active streams had rows but no message. They are restored from the WAL.`,
     ),
     "Rows of active streams without a message were removed",
   );

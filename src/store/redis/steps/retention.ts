@@ -94,7 +94,7 @@ export class Sweep {
     const [seconds] = await server.time();
     if (nowMs > Number(seconds) * 1000 + MAX_AHEAD_MS)
       throw new Error(
-        "The clock is ahead of the clock of Redis, so no data is removed. Set the clock of this machine",
+        "The clock of this machine is ahead of the clock of Redis, so no expired data is removed. Correct the clock",
       );
     return nowMs;
   }

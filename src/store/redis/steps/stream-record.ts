@@ -117,6 +117,6 @@ function decodeNote(note: Buffer): StreamNote {
 
 function newer(problem: string): BrokerError {
   return new BrokerError("internal", {
-    message: `Redis holds a stream with ${problem}, which this build does not know`,
+    message: `Redis holds a stream with ${problem}, which this build does not know. Start the newer build that wrote it`,
   });
 }
