@@ -91,6 +91,6 @@ t.test("apps see no error and miss no message during a rolling restart under loa
   const { body } = await nodes.call(
     `/channel/messages?channel_id=${TEAM}&channel_type=2&limit=1&order=desc`,
   );
-  t.equal(body.head_seq, teamTotal, "history holds each sent message once");
+  t.equal(body.head_seq, teamTotal, "history contains each sent message once");
   t.comment(`the group received ${numbers.length} messages`);
 });

@@ -89,8 +89,11 @@ export class Control {
     t.equal(accepted.length, 1, "exactly one token is valid");
     t.ok(this.#token.settle(accepted[0]), "the valid token is the last one set");
     const [club] = await memberships(broker, ["club"]);
-    t.ok(this.#isMember.settle(club), "the membership is as last changed");
-    t.ok(this.#isBanned.settle(await isBanned(broker)), "the ban is as last set");
+    t.ok(this.#isMember.settle(club), "the membership is that of the last acknowledged change");
+    t.ok(
+      this.#isBanned.settle(await isBanned(broker)),
+      "the ban is that of the last acknowledged change",
+    );
     await this.#verifyChannels(t, broker);
     await this.#verifyManagers(t, broker);
   }

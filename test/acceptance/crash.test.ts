@@ -116,7 +116,7 @@ t.test("a killed broker loses and duplicates no message in any wire format", asy
       }
       more = page.more;
     }
-    t.same(stored, acknowledged, "history holds each acknowledged message once");
+    t.same(stored, acknowledged, "history contains each acknowledged message once");
     t.equal(stored.size, clients.length * numbers.length);
   }
   t.ok(interrupted > 0, "messages were in flight at the kills");

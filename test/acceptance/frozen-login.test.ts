@@ -157,7 +157,11 @@ t.test(
       );
       const when = `after a freeze of ${frozen.ms} ms${isCut ? " with cut subscriptions" : ""}`;
       t.equal(older.endedBy, "kicked", `the older session is kicked ${when}`);
-      t.equal(alone.endedBy, "kicked", `it is kicked ${when} although the newer session is gone`);
+      t.equal(
+        alone.endedBy,
+        "kicked",
+        `the older session is kicked ${when} although the newer session is gone`,
+      );
       t.equal(
         code,
         CLOSE_REASONS.kicked.code,

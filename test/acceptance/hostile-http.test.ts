@@ -140,18 +140,22 @@ t.test("keys such as __proto__ in a body have no effect", async (t) => {
 t.test("invalid queries, unknown paths and wrong methods are refused with 4xx", async (t) => {
   for (const query of BROKEN_QUERIES) {
     const reply = await call(`/channel/messages?${query}`, { method: "GET" });
-    t.ok(isRefusal(reply), `${query}: ${reply.status} ${reply.code}`);
+    t.ok(isRefusal(reply), `the query ${query} is refused with ${reply.status} ${reply.code}`);
   }
   for (const path of BROKEN_STREAM_PATHS)
     for (const accept of ["*/*", "text/event-stream"]) {
       const reply = await call(path, { method: "GET", headers: { accept } });
-      t.ok(isRefusal(reply), `${path}: ${reply.status} ${reply.code}`);
+      t.ok(isRefusal(reply), `the path ${path} is refused with ${reply.status} ${reply.code}`);
     }
   for (const path of ["/", "/%00", "//", "/__proto__", "/user/token/", "/../etc"])
     t.equal((await post(path, "{}")).code, "not_found", `${path} is not found`);
   for (const path of PATHS)
     for (const method of ["GET", "PUT", "DELETE", "PATCH"])
-      t.equal((await call(path, { method })).code, "method_not_allowed", `${method} ${path}`);
+      t.equal(
+        (await call(path, { method })).code,
+        "method_not_allowed",
+        `the method ${method} is refused for ${path}`,
+      );
 });
 
 t.test(
@@ -160,7 +164,10 @@ t.test(
     for (const port of [broker.apiPort, broker.clientPort]) {
       for (const [name, bytes] of Object.entries(BROKEN_REQUESTS)) {
         const status = await statusOf(port, bytes);
-        t.ok(isClosedOrRefused(status), `${name}: ${status}`);
+        t.ok(
+          isClosedOrRefused(status),
+          `a request with ${name} is refused or its connection closed, not answered with ${status}`,
+        );
       }
       const unexpected = new Set<number | undefined>();
       await inParallel(seeds(RANDOM_REQUESTS), async (seed) => {

@@ -79,7 +79,7 @@ async function perform(t: Test, seed: number, kills: readonly number[]): Promise
   ]);
   t.same(problems.filter(Boolean).slice(0, 10), [], "all viewers end up with the stored text");
   const merged = spectators.reduce((sum, spectator) => sum + spectator.mergedCount, 0);
-  t.comment(`${merged} merged events`);
+  t.comment(`viewers received ${merged} merged events`);
   if (kills.length === 0)
     // a restart ends the lag of every viewer
     t.ok(merged > 0, "some viewers lagged so far that chunks were merged");

@@ -62,8 +62,11 @@ function resumedThrough(t: Test, client: NativeClient): number {
   let cursor = 0;
   for (const push of client.pushes) {
     if (push.kind !== "messages") continue;
-    if (push.afterSeq !== cursor) t.fail(`a run after ${push.afterSeq} follows seq ${cursor}`);
-    if (push.messages.length > 1) t.fail("a run holds more than one message");
+    if (push.afterSeq !== cursor)
+      t.fail(
+        `a run of messages after seq ${push.afterSeq} arrived although the client's position is ${cursor}`,
+      );
+    if (push.messages.length > 1) t.fail("a run has more than one message");
     cursor = push.throughSeq;
   }
   const seqs = client.messages.map(({ messageSeq }) => messageSeq);

@@ -90,7 +90,7 @@ t.test(
     const store = await redisStore(t, redisSettings(redis.url, { timeoutMs: 60_000 }), Date.now);
     const after = await timed(t, "reading Redis", () => checksums(store, SIZE));
     const differing = [...before].filter(([name, sum]) => after.get(name) !== sum);
-    t.same(differing.slice(0, 3), [], "both stores hold the same data");
+    t.same(differing.slice(0, 3), [], "both stores contain the same data");
     t.equal(after.size, before.size);
 
     const lastStart = await launchBroker(t, settings);

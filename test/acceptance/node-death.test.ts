@@ -43,7 +43,7 @@ t.test("sessions of a dead node count as offline, and their entries expire", asy
   const keptMs = await client.pttl(key);
   t.ok(keptMs > 0 && keptMs <= 600_000, `the entry expires after ${keptMs} ms`);
   const remaining = await client.keys("jd:*dying*");
-  t.same(remaining, [], "Redis holds no other key of the node");
+  t.same(remaining, [], "Redis contains no other key of the node");
 });
 
 t.test(

@@ -138,7 +138,11 @@ t.test(
     t.equal((await loggedOutClient.closed).code, loggedOut.code, "the device that quit is ended");
     t.equal((await later.ping()).kind, "pong", "the newer login continues");
     t.notOk(await isOnline(here, "logged out"), "the device that quit is offline");
-    t.equal(watcher.pushed("logged out").at(-1), false, "watchers see it as offline");
+    t.equal(
+      watcher.pushed("logged out").at(-1),
+      false,
+      "watchers see the device that quit as offline",
+    );
   },
 );
 

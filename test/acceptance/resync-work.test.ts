@@ -80,7 +80,10 @@ t.test("a resync reads the details only of users that have changed", async (t) =
   const maxScripts = perUser + perSession + 20 * CHANGED + 5 * heartbeats; // a busy node sends smaller batches
   t.ok(scripts <= maxScripts, `the resync runs ${scripts} scripts, at most ${maxScripts}`);
   t.ok(lists >= USERS, "the group index of each user is read");
-  t.ok(lists <= USERS + 2 * CHANGED, `the resync reads ${lists} lists, few of them twice`);
+  t.ok(
+    lists <= USERS + 2 * CHANGED,
+    `the resync reads ${lists} group indexes and lists for ${USERS} users`,
+  );
 });
 
 t.test("each session is confirmed once after a restart of Redis", async (t) => {
@@ -117,7 +120,10 @@ t.test("each session is confirmed once after a restart of Redis", async (t) => {
     return isConfirm ? sum + Number(keys) : sum;
   }, 0);
   const regular = sessions.length / 10; // confirmations that are due every minute anyway
-  t.ok(confirmed >= sessions.length, `${confirmed} confirmations for ${sessions.length} sessions`);
+  t.ok(
+    confirmed >= sessions.length,
+    `${confirmed} confirmations are sent for ${sessions.length} sessions`,
+  );
   t.ok(
     confirmed <= sessions.length + regular,
     `each session is confirmed about once: ${confirmed}`,

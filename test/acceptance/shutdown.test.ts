@@ -129,7 +129,10 @@ t.test(
     const spreadMs = lastAtMs - firstAtMs + stallMs;
     t.ok(spreadMs > DRAIN_MS * 0.4, "the closings are spread over the drain");
     const share = largestShareWithin(closings, DRAIN_MS / 10);
-    t.ok(share < 0.6 + stallMs / DRAIN_MS, `at most a share of ${share} is closed at once`);
+    t.ok(
+      share < 0.6 + stallMs / DRAIN_MS,
+      `the largest share of sockets that is closed at once is ${share}`,
+    );
     const tookMs = performance.now() - signalledAtMs;
     t.comment(`exit after ${Math.round(tookMs)} ms`);
     t.ok(tookMs < DRAIN_MS * 3 + 10 * stalls.totalMs(), "the process exits soon after the drain");
@@ -240,7 +243,7 @@ t.test(
       t.same(
         await start.stop(signal),
         { code: 0, signal: null },
-        `${signal} ends the start with 0`,
+        `${signal} ends the start with exit code 0`,
       );
       const next = await spawnBroker(t, {}, start.dataPath);
       t.equal(await next.terminate(), 0);

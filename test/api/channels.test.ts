@@ -69,7 +69,7 @@ for (const path of ["/channel", "/channel/info"])
         for (const value of [2, -1, 0.5, true, "1", null]) {
           const body = { ...GROUP, [name]: value };
           const { status, json } = await inject(api, `POST ${path}`, { body });
-          t.equal(status, 400, `${name} ${value}`);
+          t.equal(status, 400, `${name} ${value} is rejected`);
           t.match(json.details, [{ path: name }]);
         }
       for (const channel_type of [0, 3, "2", undefined]) {
@@ -270,7 +270,7 @@ for (const [wire, list] of [
           const { status } = await inject(api, target, {
             body: { ...GROUP, uids },
           });
-          t.equal(status, 400, `${name} ${JSON.stringify(uids)?.slice(0, 20)}`);
+          t.equal(status, 400, `${name} rejects the uids ${JSON.stringify(uids)?.slice(0, 20)}`);
         }
       for (const name of ["add", "remove"]) {
         const target = `POST /channel/${wire}_${name}`;

@@ -213,7 +213,11 @@ t.test(
       const headers = { authorization: await api.login(username, password) };
       for (const [target, usernames, body] of ALLOWED) {
         const { status } = await inject(api, target, { headers, body });
-        t.equal(status, usernames.includes(username) ? 200 : 403, `${username} ${target}`);
+        t.equal(
+          status,
+          usernames.includes(username) ? 200 : 403,
+          `${target} as ${username} is allowed only with the permission`,
+        );
         covered.add(routeOf(target));
       }
     }

@@ -157,7 +157,11 @@ t.test(
       [`GET /stream/1/bob/answer?${query}`, {}],
     ] as const) {
       const answer = await inject(api, target, { headers: callHeaders });
-      t.equal(answer.status, 200, `${target} ${JSON.stringify(callHeaders)}`);
+      t.equal(
+        answer.status,
+        200,
+        `${target} is served with the headers ${JSON.stringify(callHeaders)}`,
+      );
       t.equal(answer.headers["access-control-allow-origin"], "*");
     }
     t.same(api.calls.at(-1)?.args, [{ channel: { id: "bob", type: 1 }, uid: "carol" }, "answer"]);

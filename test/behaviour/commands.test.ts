@@ -84,7 +84,11 @@ t.test(
       "no device has acknowledged a command",
     );
     t.equal((await phone.acknowledge([1, 3])).count, 2);
-    t.equal((await laptop.acknowledge([1, 3])).count, 0, "one device acknowledges for all devices");
+    t.equal(
+      (await laptop.acknowledge([1, 3])).count,
+      0,
+      "commands that one device acknowledged are acknowledged for all devices",
+    );
     t.same(await pulledCommands(t, bob, world), ["2 second"]);
     t.equal((await laptop.acknowledge([2, 99])).count, 1, "unknown seqs are ignored");
     t.same(await pulledCommands(t, bob, world), []);

@@ -136,7 +136,7 @@ t.test(
     t.equal(
       await endingOf(unknown),
       "silent 4101",
-      "without a subprotocol no disconnect frame is sent",
+      "a client without a subprotocol gets no disconnect frame",
     );
     t.equal((await first.ping()).kind, "pong");
   },

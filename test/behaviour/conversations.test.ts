@@ -314,7 +314,11 @@ t.test(
     await fixture.addText("s1", "so ");
     await fixture.addText("s1", "far");
     t.same(await listOf(bob), [`${channel.id} 1 so far`]);
-    t.same(await listOf(alice), [`${channel.id} 0 so far`], "the producer's own stream is read");
+    t.same(
+      await listOf(alice),
+      [`${channel.id} 0 so far`],
+      "the stream counts as read for its producer",
+    );
     const { conversations } = await bob.conversations();
     matchObject(t, conversations[0]?.last?.stream, { state: "active", nextIndex: 3 });
     await fixture.end("s1");

@@ -156,7 +156,7 @@ for (const format of FORMATS) {
       for (const device of [replacing, tablet])
         t.match(await device.closed, { code: 4204 }, "every device is logged out");
       const refusal = await refusalOf(join(t, ann, { token: `token-${ann}` }));
-      t.equal(refusal.reason, AUTH_FAILED, "its token is revoked");
+      t.equal(refusal.reason, AUTH_FAILED, "the device's token is revoked");
     },
   );
 

@@ -135,7 +135,7 @@ t.test(
     ] as const;
     for (const [path, bodyOf] of calls) {
       const refused = await world.refusal(path, bodyOf(over));
-      t.equal(refused, "400 bad_request", `${path} refuses one more`);
+      t.equal(refused, "400 bad_request", `${path} refuses 10,001 entries`);
       await world.ok(path, bodyOf(maximum));
     }
   },

@@ -128,7 +128,7 @@ t.test(
     t.same(
       await sendBoth({ allow_stranger: 0 }),
       ["ok", "ok"],
-      "without contacts strangers are accepted",
+      "strangers are accepted if the receiver has no contacts",
     );
   },
 );

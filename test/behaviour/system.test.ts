@@ -213,7 +213,11 @@ t.test(
       const other = method === "POST" ? undefined : {};
       const response = await world.call(path, other);
       t.match(response, { status: 405, body: { code: "method_not_allowed" } });
-      t.equal(response.headers.get("allow")?.includes(method), true, `${endpoint} is in Allow`);
+      t.equal(
+        response.headers.get("allow")?.includes(method),
+        true,
+        `the header Allow lists the method of ${endpoint}`,
+      );
     }
   },
 );

@@ -11,7 +11,7 @@ t.test("the range of a close code decides whether and when the client reconnects
     t.equal(reconnectTiming(code), expected, name);
   }
   for (const code of [1000, 1001, 1006, 1011, 1013, 4300])
-    t.equal(reconnectTiming(code), "pause", `${code}`);
+    t.equal(reconnectTiming(code), "pause", `the client pauses after close code ${code}`);
 });
 
 t.test("the reconnect delay doubles up to its maximum, and half of it is random", async (t) => {

@@ -40,7 +40,11 @@ t.test("a call refused with `rate_limited` waits and is repeated", async (t) => 
   const client = connectTo(t, server);
   const answers = [client.presence(["a"]), client.presence(["b"])];
   t.same(await Promise.all(answers), [[], []]);
-  t.equal(server.sockets[0]?.all("presence").length, 5, "two calls and three repetitions");
+  t.equal(
+    server.sockets[0]?.all("presence").length,
+    5,
+    "the two calls are sent five times in total",
+  );
 });
 
 t.test("a rate-limited call waits no longer than its timeout", async (t) => {

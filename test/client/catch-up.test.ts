@@ -207,7 +207,10 @@ t.test(
     const cursors = cursorsWithIds(128);
     const fixture = await start(t, { cursors });
     const { resume } = await fixture.server.received("connect");
-    t.ok(resume.length > 600 && resume.length < 1000, `${resume.length} channels are named`);
+    t.ok(
+      resume.length > 600 && resume.length < 1000,
+      `the CONNECT names ${resume.length} of 1000 channels`,
+    );
     const newest = cursors.at(-1)?.channel ?? TEAM;
     t.same(resume[0]?.channel, newest);
     const omitted = cursors[999 - resume.length]?.channel ?? TEAM;

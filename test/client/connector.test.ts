@@ -131,7 +131,7 @@ t.test("each CONNECT names the session to continue, from the first attempt on", 
   await second.ready();
   const next = server.sockets.at(-1)?.all("connect")[0];
   t.match(next?.session, /^[0-9a-f]{24}$/);
-  t.not(next?.session, names[0], "another client makes another login");
+  t.not(next?.session, names[0], "another client names another session");
 });
 
 t.test("a session that the server refuses to continue closes the client", async (t) => {

@@ -155,7 +155,11 @@ for (const { order, own, pushed } of [
       await until(1006);
       for (const seq of own) await send(seq);
       const unchanged = { lastSeq: 6, lastId: 1006 };
-      t.same(client.cursors(), [{ channel: TEAM, ...unchanged }], "a SENDACK does not move it");
+      t.same(
+        client.cursors(),
+        [{ channel: TEAM, ...unchanged }],
+        "a SENDACK does not move the cursor",
+      );
       for (const seq of pushed) socket.push(live(newMessage(seq)));
       const newIds = pushed.map((seq) => 2000 + seq);
       const last = newIds.at(-1) ?? 0;

@@ -238,7 +238,7 @@ async function trial(t: Test, seed: number): Promise<void> {
   const names = Array.from({ length: 30 }, (_, n) => `m${n}`);
   const sent = names.map((clientMsgNo) => client.send(TEAM, "x", { clientMsgNo }));
   const seqs = (await Promise.all(sent)).map(({ messageSeq }) => messageSeq);
-  t.same(stored, names, `seed ${seed}`);
+  t.same(stored, names, `messages are stored in order with seed ${seed}`);
   t.same(
     seqs,
     names.map((_, n) => n + 1),

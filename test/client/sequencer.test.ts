@@ -280,7 +280,7 @@ t.test(
       fixture.socket.push(live(message(60)));
       const expected = all.map(({ messageSeq }) => messageSeq);
       await waitForMessages(fixture, ...expected);
-      t.same(fixture.seen, expected, `seed ${seed}`);
+      t.same(fixture.seen, expected, `messages are delivered in order with seed ${seed}`);
       await fixture.client.close();
     }
   },

@@ -382,14 +382,14 @@ t.test(
         }
         if (random.flip()) await new Promise(setImmediate);
       }
-      t.equal(await text, sample.text(), `seed ${seed}`);
+      t.equal(await text, sample.text(), `the text is complete with seed ${seed}`);
       const calls = (await firstEmitted).notes.map((note) => note.data);
       const inSample = chunks.flatMap((chunk, n) => (chunk === undefined ? [`tool ${n}`] : []));
       t.same(calls, inSample);
       t.same(
         toolCalls,
         inSample.slice(inSample.length - toolCalls.length),
-        "tool calls are emitted in order, none twice",
+        "tool calls are emitted in order, and none of them twice",
       );
       await client.close();
     }

@@ -208,7 +208,11 @@ t.test(
     ];
     for (const [name, value] of invalid) {
       const problems = problemsOf({ env: { [name]: value } });
-      t.match(problems, [new RegExp(name)], `${name}=${value}`);
+      t.match(
+        problems,
+        [new RegExp(name)],
+        `${name}=${value} is rejected with the name of the variable`,
+      );
     }
   },
 );

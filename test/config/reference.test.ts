@@ -71,7 +71,11 @@ t.test(
 
 t.test("config/default.json is up to date and is a valid configuration", async (t) => {
   const text = read("config/default.json");
-  t.equal(text, defaultFile(), "the file is up to date (if not, run `npm run config:docs`)");
+  t.equal(
+    text,
+    defaultFile(),
+    "config/default.json is up to date (if not, run `npm run config:docs`)",
+  );
   const file = "config/default.json";
   t.same(loadConfig({ file, readFile: () => text }), loadConfig());
 });

@@ -70,7 +70,11 @@ export function registryContract(t: Test, driver: RegistryDriver): void {
     await until(async () => (await nodesListedBy(a)).length === 1, "node a no longer lists node b");
     await t.rejects(b.cluster.nodes(), { code: "unavailable" });
     const reopened = await open("b");
-    t.same(await nodesListedBy(reopened), ["b", "a"], "its id can be used again");
+    t.same(
+      await nodesListedBy(reopened),
+      ["b", "a"],
+      "the id of the closed node can be used again",
+    );
   });
 
   t.test(`${name}: a silent node disappears from the list after its time-out`, async (t) => {
@@ -82,10 +86,13 @@ export function registryContract(t: Test, driver: RegistryDriver): void {
     await b.kill();
     await until(async () => (await nodesListedBy(a)).length === 1, "node a no longer lists node b");
     const tookMs = performance.now() - startMs;
-    t.ok(tookMs > SOON_MS - 2 * heartbeatMs, `it is listed until the time-out: ${tookMs} ms`);
+    t.ok(
+      tookMs > SOON_MS - 2 * heartbeatMs,
+      `the silent node is listed until the time-out, for ${tookMs} ms`,
+    );
     t.ok(
       tookMs < 3 * SOON_MS + 10 * stalls.totalMs(),
-      `it disappears soon after the time-out: ${tookMs} ms`,
+      `the silent node disappears soon after the time-out, after ${tookMs} ms`,
     );
   });
 

@@ -38,7 +38,11 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
     await store.putDevice(device(uid, "a"));
     t.equal(await enter(hash("b")), "unauthorized", "another token is refused");
     t.equal(await enter(new Uint8Array()), "unauthorized", "an empty token is refused");
-    t.equal(await enter(hash("a"), 1), "unauthorized", "a flag without a device is refused");
+    t.equal(
+      await enter(hash("a"), 1),
+      "unauthorized",
+      "a login with a flag for which no device is registered is refused",
+    );
     t.same(await sessionsOf(store, uid), []);
     t.equal(await enter(hash("a")), "entered");
     await store.putDevice({ ...device(uid, "a"), tokenHash: new Uint8Array() });

@@ -53,7 +53,7 @@ export async function kicks(t: Test, driver: NodeDriver): Promise<void> {
         const step = await user.step(call);
         const expected = { result, ended, isPublished: step.isChanged };
         const { isChanged: _, ...actual } = step;
-        t.same(actual, expected, `line ${at + 1}: ${call}`);
+        t.same(actual, expected, `line ${at + 1} (${call}) has the expected outcome`);
       }
       t.equal(await user.names(), remaining, "the store has the remaining sessions");
     });

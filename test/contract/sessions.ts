@@ -199,7 +199,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
       const published = there.events
         .slice(from)
         .filter((event) => event.kind === "presence" && event.uid === uid);
-      t.equal(published.length, count, `events of step ${at + 1}`);
+      t.equal(published.length, count, `step ${at + 1} publishes the expected number of events`);
     }
   });
 

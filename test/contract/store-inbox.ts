@@ -356,7 +356,11 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
       );
       t.same(await readClientMsgNos(), clientMsgNos);
       await fixture.reopen();
-      t.same(await readClientMsgNos(), clientMsgNos, "the numbers are the same after a restart");
+      t.same(
+        await readClientMsgNos(),
+        clientMsgNos,
+        "the clientMsgNos are the same after a restart",
+      );
     },
   );
 

@@ -78,7 +78,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
       const expected = { history: stored, heads: [newest], conversations: [newest] };
       t.same(await readClientMsgNos(), expected);
       await fixture.reopen();
-      t.same(await readClientMsgNos(), expected, "the numbers are the same after a restart");
+      t.same(await readClientMsgNos(), expected, "the clientMsgNos are the same after a restart");
     },
   );
 
@@ -257,7 +257,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
     t.equal(
       (await store.append(draft)).duplicate,
       true,
-      "a second append of the number is a retry",
+      "a second append of the clientMsgNo is a retry",
     );
   });
 

@@ -60,9 +60,13 @@ class CaseRunner {
       const line = `line ${at + 1}: ${step.kind}`;
       const expectedResult = "uid" in step ? positions[positionName(step)] : undefined;
       if (isChange(step) && expectedResult !== undefined)
-        t.equal(result, expectedResult, `${line}, the result of the change`);
+        t.equal(result, expectedResult, `${line}: the change returns the expected position`);
       for (const [name, expected] of Object.entries(positions)) {
-        t.equal(await this.#positionOf(t, name), expected, `${line}, the position of ${name}`);
+        t.equal(
+          await this.#positionOf(t, name),
+          expected,
+          `${line}: the store returns the expected position of ${name}`,
+        );
         this.#lastPositions.set(name, expected);
       }
     }
@@ -76,7 +80,7 @@ class CaseRunner {
       t.equal(
         await this.#positionOf(t, name),
         expected,
-        `the position of ${name} in case ${this.#at}`,
+        `the position of ${name} in case ${this.#at} is unchanged`,
       );
   }
 
@@ -184,7 +188,11 @@ class CaseRunner {
       (entry) => entry.channel.id === channel.id,
     );
     const listed = conversation?.last === undefined ? undefined : positionText(conversation);
-    t.equal(head && positionText(head), listed, `the list of ${positionName}`);
+    t.equal(
+      head && positionText(head),
+      listed,
+      `the list has the same position of ${positionName} as the conversation`,
+    );
     return positionText(conversation);
   }
 }

@@ -105,7 +105,7 @@ t.test("the Docker image contains every script that its build needs", async (t) 
   t.ok(needed.length > 0, "the build uses scripts");
   for (const script of needed) {
     const isCopied = copied?.some((line) => line.split(" ").includes(script));
-    t.ok(isCopied, `${script} is copied`);
+    t.ok(isCopied, `the Dockerfile copies ${script}`);
     t.ok(includedInContext?.includes(`!${script}`), `.dockerignore includes ${script}`);
   }
 });

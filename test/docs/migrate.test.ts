@@ -27,7 +27,10 @@ t.test(
       const [file = "", title = ""] = cell.split(": ");
       const path = join(ROOT, file);
       if (!t.ok(existsSync(path), `${file} exists`)) continue;
-      t.ok(readFileSync(path, "utf8").includes(title), `the test exists: ${cell}`);
+      t.ok(
+        readFileSync(path, "utf8").includes(title),
+        `the file has a test with the title in ${cell}`,
+      );
     }
   },
 );

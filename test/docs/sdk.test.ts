@@ -148,7 +148,7 @@ t.test("the tables in docs/sdk.md have the fields of the exported types", async 
     t.same(
       rows.map(([name, [type]]) => `${name}: ${type}`),
       fieldsOf(body),
-      `the fields of ${heading}`,
+      `the table below ${heading} lists the fields of the type`,
     );
   }
 });
@@ -184,7 +184,11 @@ t.test(
     const rows = namedRows(section(readPage("docs/sdk.md"), "## Errors"));
     t.same([...rows.keys()].sort(), Object.keys(CLIENT_MESSAGES).sort());
     for (const [code, [retry]] of rows)
-      t.equal(retry, RETRYABLE.has(code) ? "yes" : "no", `whether ${code} can be retried`);
+      t.equal(
+        retry,
+        RETRYABLE.has(code) ? "yes" : "no",
+        `the page says correctly whether ${code} can be retried`,
+      );
   },
 );
 

@@ -43,8 +43,8 @@ t.test(
       await world.server.settle();
       for (const joiner of isEarly ? [live] : [live, late]) {
         const view = clientView(joiner.connection.seen, joiner.points);
-        t.same(view.repeats, [], `seed ${seed}`);
-        t.same([...view.nos].sort(), [...sent].sort(), `seed ${seed}`);
+        t.same(view.repeats, [], `no message is pushed twice with seed ${seed}`);
+        t.same([...view.nos].sort(), [...sent].sort(), `every message is pushed with seed ${seed}`);
         for (const id of ["g1", "g2"])
           t.equal(view.levels.get(`group ${id}`), world.headSeq(group(id), "alice"));
       }
@@ -71,7 +71,11 @@ t.test(
       for (const id of ["g1", "g2", "g3"])
         world.server.append({ channel: group(id), fromUid: "bob" });
       await world.server.settle();
-      t.equal(alice.connection.seen.length, before, `seed ${seed}`);
+      t.equal(
+        alice.connection.seen.length,
+        before,
+        `a removed user is pushed no message with seed ${seed}`,
+      );
       t.same([...world.server.subscriptions], ["u:alice"]);
       world.server.append({
         channel: { id: "alice", type: 1 },
@@ -103,7 +107,7 @@ t.test(
       const eventsOf = (joiner: Joiner) =>
         joiner.connection.seen.filter(({ kind }) => kind === "event").length;
       t.equal(eventsOf(bob), 1);
-      if (!isOut) t.equal(eventsOf(alice), 1, `seed ${seed}`);
+      if (!isOut) t.equal(eventsOf(alice), 1, `a member is pushed the event with seed ${seed}`);
       else came += eventsOf(alice);
     }
     t.ok(came < ROUNDS * 0.3, "sessions whose user was removed in time got no event");
@@ -134,7 +138,11 @@ t.test(
       await world.server.settle();
       const { nos, repeats } = clientView(alice.connection.seen, []);
       const shown = missed.filter((no) => nos.includes(no));
-      t.same(shown, [], `seed ${seed}`);
+      t.same(
+        shown,
+        [],
+        `messages sent while alice was not a member are not pushed with seed ${seed}`,
+      );
       t.ok(nos.includes(last));
       t.same(repeats, []);
     }
@@ -178,7 +186,7 @@ t.test(
         const { nos } = clientView(alice.connection.seen, []);
         const numbers = nos.map((no) => Number(no.slice(1)));
         const sorted = [...numbers].sort((a, b) => a - b);
-        t.same(numbers, sorted, `seed ${seed}`);
+        t.same(numbers, sorted, `message ids do not decrease with seed ${seed}`);
         t.same(
           sent.filter((no) => !nos.includes(no)),
           [],
@@ -335,7 +343,11 @@ t.test(
       };
       for (let count = 1 + random.below(8); count > 0; count--) {
         if (quietFrom !== undefined)
-          t.equal(alice.connection.frames.length, quietFrom, `seed ${seed}`);
+          t.equal(
+            alice.connection.frames.length,
+            quietFrom,
+            `a removed user is pushed no frame with seed ${seed}`,
+          );
         quietFrom = undefined;
         isMember = !isMember;
         world.server.setMember("g", "alice", isMember);
@@ -346,14 +358,23 @@ t.test(
         }
       }
       await world.server.settle();
-      t.equal(alice.session.follows("g"), isMember, `seed ${seed}`);
+      t.equal(
+        alice.session.follows("g"),
+        isMember,
+        `only a member follows the group with seed ${seed}`,
+      );
       const before = alice.connection.seen.length;
       since.push(say(world));
       await world.server.settle();
       if (!isMember) t.equal(alice.connection.seen.length, before);
       const { nos, repeats } = clientView(alice.connection.seen, []);
-      t.same(repeats, [], `seed ${seed}`);
-      if (isMember) t.same(nos.slice(-since.length), since, `seed ${seed}`);
+      t.same(repeats, [], `no message is pushed twice with seed ${seed}`);
+      if (isMember)
+        t.same(
+          nos.slice(-since.length),
+          since,
+          `messages since the last addition are pushed with seed ${seed}`,
+        );
       t.same(world.bugs, []);
     }
   },
@@ -393,8 +414,12 @@ t.test(
         await world.server.step();
       }
       await world.server.settle();
-      t.equal(alice.session.ended, undefined, `seed ${seed}`);
-      t.same(clientView(alice.connection.seen, []).nos, sent, `seed ${seed}`);
+      t.equal(alice.session.ended, undefined, `the session does not end with seed ${seed}`);
+      t.same(
+        clientView(alice.connection.seen, []).nos,
+        sent,
+        `every message is pushed in order with seed ${seed}`,
+      );
     }
   },
 );

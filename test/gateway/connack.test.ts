@@ -29,7 +29,11 @@ t.test(
       await world.server.settle();
       await joining;
       const got = clientView(alice.connection.seen, points).nos;
-      t.same([...got].sort(), [...sent].sort(), `seed ${seed}`);
+      t.same(
+        [...got].sort(),
+        [...sent].sort(),
+        `every message after the CONNACK is pushed with seed ${seed}`,
+      );
       world.disconnect(alice);
       world.disconnect(bob);
       await world.server.settle();

@@ -96,7 +96,7 @@ t.test("a user who left a group gets no more events of it", async (t) => {
   readOn(carol);
   await world.server.settle();
   t.equal(eventsOf(alice).length, 1);
-  t.same(eventsOf(carol), [], "withheld events are not pushed either");
+  t.same(eventsOf(carol), [], "a withheld event is not pushed after the user left the group");
   t.equal(carol.connection.topics.size, 0);
 });
 

@@ -131,7 +131,7 @@ t.test("a session with a private wire format is sent its frames without a topic"
     stream: undefined,
   };
   g.deliverEvent(event, wire);
-  t.equal(other.connection.frames.length, 1, "events are withheld as from other new members");
+  t.equal(other.connection.frames.length, 1, "the event is withheld from the new member");
   g.goLive(new Backlog(other.session, g, "streams"));
   g.deliverEvent(event, wire);
   t.equal(other.connection.frames.length, 2);

@@ -55,10 +55,10 @@ t.test(
     const origin = sessions[0]?.session.sessionId ?? "";
     world.server.append({ channel: group("g"), fromUid: "alice", origin });
     await world.server.settle();
-    t.same(counts(sessions), [0, 1, 1, 1], "group");
+    t.same(counts(sessions), [0, 1, 1, 1], "the group's message reaches three sessions");
     world.server.append({ channel: person("bob"), fromUid: "alice", origin });
     await world.server.settle();
-    t.same(counts(sessions), [0, 2, 2, 2], "personal");
+    t.same(counts(sessions), [0, 2, 2, 2], "the personal message reaches three sessions");
   },
 );
 

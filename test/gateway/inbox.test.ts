@@ -64,7 +64,7 @@ t.test(
         } else {
           const all = world.server.inboxSize(uid);
           const expected = Array.from({ length: all }, (_, at) => at + 1);
-          t.same(seqs, expected, `seed ${seed}: ${uid}`);
+          t.same(seqs, expected, `${uid} is pushed every command in order with seed ${seed}`);
         }
       }
       t.same(world.bugs, []);
@@ -115,7 +115,7 @@ t.test("an inbox is pushed no faster than the client reads", async (t) => {
   const joining = world.join(alice);
   await world.server.settle();
   const before = commandsOf(alice).length;
-  t.ok(before > 0 && before <= 3, `${before} pushed`);
+  t.ok(before > 0 && before <= 3, `${before} commands are pushed before the client reads`);
   alice.connection.unread = 0;
   alice.session.drained();
   await world.server.settle();
@@ -137,7 +137,7 @@ t.test(
     const joining = world.join(alice);
     await world.server.settle();
     const before = commandsOf(alice).length;
-    t.ok(before > 0 && before < 20, `${before} pushed`);
+    t.ok(before > 0 && before < 20, `${before} of 20 commands are pushed before the client reads`);
     for (let seq = 1; seq <= 19; seq++) world.server.acknowledge("alice", seq);
     send();
     alice.connection.unread = 0;

@@ -120,17 +120,17 @@ function checkComplete(
   const view = clientView(connection.seen, points);
   const label = `${round}, ${session.sessionId} of ${session.uid}`;
   if (view.problems.length > 0) t.fail(`${label}: ${view.problems.join("; ")}`);
-  if (view.repeats.length > 0) t.fail(`${label}: repeats ${view.repeats}`);
+  if (view.repeats.length > 0) t.fail(`${label}: messages ${view.repeats} are pushed twice`);
   const received = new Set(view.nos);
   for (const { channel, lastSeq } of points) {
     const key = channelKey(channel, session.uid);
     for (const no of world.server.keptAfter(key, lastSeq))
-      if (!received.has(no)) t.fail(`${label}: misses ${no} of ${nameOf(channel)}`);
+      if (!received.has(no)) t.fail(`${label}: message ${no} of ${nameOf(channel)} is missing`);
   }
   const others = session.uid === "alice" ? "carol" : "alice";
   for (const channel of [...["g1", "g2", "g3"].map(group), person("bob"), person(others)])
     if (view.levels.get(nameOf(channel)) !== world.headSeq(channel, session.uid))
-      t.fail(`${label}: not level in ${nameOf(channel)}`);
+      t.fail(`${label}: the newest seq in ${nameOf(channel)} is wrong`);
 }
 
 const CHANGES = [
@@ -283,7 +283,7 @@ t.test(
       if (!wasRemoved || hasFollowed || isLate || !isAllowed) continue;
       rounds += 1;
       const view = clientView(alice.connection.seen, alice.points);
-      t.same(view.problems, [], `seed ${seed}`);
+      t.same(view.problems, [], `the client's messages have no gap with seed ${seed}`);
       const headSeq = world.headSeq(group("g1"), "alice");
       t.equal(
         view.levels.get("group g1"),
@@ -344,7 +344,7 @@ for (const how of ["is ended", "disconnects", "is ended and disconnects later"] 
         topics: alice.connection.topics.size,
       };
       const nothing = { sessions: 0, listened: 0, topics: 0 };
-      t.same(remaining, nothing, `seed ${seed}`);
+      t.same(remaining, nothing, `no session, topic or subscription is left with seed ${seed}`);
     }
     t.ok(early > 25 * EACH, "many sessions ended before they were live");
   });
@@ -362,7 +362,11 @@ t.test("a session is live in every group after joining", async (t) => {
       world.server.append({ channel: group(id), fromUid: "bob" }),
     );
     await world.server.settle();
-    t.same(alice.connection.messageNos, sent, `seed ${seed}`);
+    t.same(
+      alice.connection.messageNos,
+      sent,
+      `the messages of every group are pushed live with seed ${seed}`,
+    );
   }
 });
 

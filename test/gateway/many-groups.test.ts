@@ -30,7 +30,7 @@ t.test("a user with thousands of groups can connect", async (t) => {
         best = Math.min(best, await stallShare(t, broker, named));
       shares.push(best);
     }
-    t.comment(`longest stall, as a fraction of the time of joining: ${shares}`);
+    t.comment(`longest stalls as fractions of the time of joining: ${shares}`);
     for (const share of shares) t.ok(share < 0.5, "no stall lasts half of the time of joining");
   });
 

@@ -48,7 +48,7 @@ t.test("a user without sessions is remembered until its budgets are full", async
   pass(5000);
   connect("d");
   leave("d");
-  t.equal(rates.size, 0, "user d has no debt");
+  t.equal(rates.size, 0, "no user is remembered after all budgets are full");
 });
 
 t.test("stored bytes leave the user in debt across a reconnect", async (t) => {
@@ -67,6 +67,6 @@ t.test("the number of remembered users without a session is limited", async (t) 
     connect(`u${i}`).charge(50);
     leave(`u${i}`);
   }
-  t.ok(rates.size <= 10_001, `${rates.size}`);
+  t.ok(rates.size <= 10_001, `${rates.size} users are remembered, at most 10,001`);
   t.equal(rates.waitMs("u0", 0), 0);
 });

@@ -43,7 +43,7 @@ t.test("history, conversations, stream, presence and watch are reads", async (t)
 t.test("four reads of a session run at once, and further ones wait", async (t) => {
   const { begun, run, end } = stage();
   const done = ["1", "2", "3", "4", "5", "6"].map((name) => run("history", name));
-  t.same(begun, ["1", "2", "3", "4"], "at once");
+  t.same(begun, ["1", "2", "3", "4"], "four reads start at once");
   await turns();
   t.equal(begun.length, 4);
   await end("2");
@@ -82,9 +82,9 @@ t.test(
     const users = Array.from({ length: 20 }, (_, at) => stage(`u${at}`, historyTurns));
     const done = users.map(({ run }) => run("history", "1"));
     const begun = () => users.filter((one) => one.begun.length > 0).length;
-    t.equal(begun(), 8, "at once");
+    t.equal(begun(), 8, "eight reads start at once");
     for (let at = 0; at < 3; at++) await turns();
-    t.equal(begun(), 20, "all have started, although none has ended");
+    t.equal(begun(), 20, "all reads have started, although no read has ended");
     for (const { end } of users) await end("1");
     await Promise.all(done);
   },

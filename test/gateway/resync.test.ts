@@ -40,7 +40,8 @@ t.test(
       await world.server.settle();
       await joining;
       const expected = [...world.server.groupsOf("alice")].sort();
-      for (const joiner of [...sessions, late]) t.same(followed(joiner), expected, `seed ${seed}`);
+      for (const joiner of [...sessions, late])
+        t.same(followed(joiner), expected, `the session follows its groups with seed ${seed}`);
       const sent = expected.map((id) =>
         world.server.append({ channel: group(id), fromUid: "bob" }),
       );
@@ -81,7 +82,7 @@ t.test(
       });
       await world.server.settle();
       const view = clientView(alice.connection.seen, alice.points);
-      t.same(view.nos, [...sent, personal], `seed ${seed}`);
+      t.same(view.nos, [...sent, personal], `every message is pushed in order with seed ${seed}`);
       t.same(view.repeats, []);
       t.ok(world.server.subscriptions.has("g:g"));
       t.equal(alice.session.ended, undefined);
@@ -113,7 +114,7 @@ t.test("messages sent since a missed addition reach a session that is joining", 
     t.same(
       nos.filter((no) => sent.includes(no)),
       sent,
-      `seed ${seed}`,
+      `the messages since the missed addition are pushed in order with seed ${seed}`,
     );
   }
 });
@@ -158,7 +159,11 @@ t.test(
       for (const joiner of [alice, other]) {
         const received = inboxSeqs(joiner).slice(previous.length);
         const inOrder = [...received].sort((a, b) => a - b);
-        t.same(losesFirst ? inOrder : received, news, `seed ${seed}`);
+        t.same(
+          losesFirst ? inOrder : received,
+          news,
+          `every missed command is pushed once with seed ${seed}`,
+        );
       }
     }
   },
@@ -191,7 +196,7 @@ t.test(
       for (let count = 0; count < later; count++) send();
       await world.server.settle();
       const all = Array.from({ length: lost + later }, (_, at) => 6 + at);
-      t.same(inboxSeqs(alice), all, `${lost} lost`);
+      t.same(inboxSeqs(alice), all, `commands are pushed in order after ${lost} were lost`);
     }
   },
 );
@@ -219,7 +224,11 @@ t.test("commands that are lost while the inbox is read are pushed before later o
     send();
     await world.server.settle();
     await joining;
-    t.same(inboxSeqs(alice), [6, 7], `after ${steps} steps`);
+    t.same(
+      inboxSeqs(alice),
+      [6, 7],
+      `both commands are pushed if the first is lost after ${steps} steps`,
+    );
   }
 });
 
@@ -285,7 +294,7 @@ t.test(
     isDown = false;
     await turns(2000);
     t.equal(joined(), 300);
-    t.ok(maxReads <= 64, `${maxReads} at once`);
+    t.ok(maxReads <= 64, `at most 64 reads run at once, not ${maxReads}`);
     t.ok(sessions.every(({ ended }) => ended === undefined));
     t.same(world.bugs, []);
   },
@@ -332,8 +341,11 @@ t.test(
     t.same(followed(alice), [...world.server.groupsOf("alice")].sort());
     t.ok(alice.session.follows("old20"));
     t.ok(seen.leaving > 0 && seen.joining > 0, "the session left and joined groups");
-    t.ok(seen.leaving < 12, `${seen.leaving} left in one turn`);
-    t.ok(seen.joining < 12, `${seen.joining} joined in one turn`);
+    t.ok(
+      seen.leaving < 12,
+      `the session leaves at most 11 groups in one turn, not ${seen.leaving}`,
+    );
+    t.ok(seen.joining < 12, `the session joins at most 11 groups in one turn, not ${seen.joining}`);
     t.same(world.bugs, []);
   },
 );

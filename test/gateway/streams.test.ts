@@ -125,13 +125,17 @@ function checkViewer(
     const isMine = channel.type === GROUP_CHANNEL || key.includes(session.uid);
     if (viewed === undefined) {
       if (isMine && (state === "active" || at >= knownFrom))
-        t.fail(`${label}: knows no ${key} ${at}`);
+        t.fail(`${label}: stream ${at} of channel ${key} is missing`);
       continue;
     }
     const notes = snapshot.notes.map(({ data }) => data);
     const expected = { state, text, nextIndex, endData, notes };
     if (JSON.stringify(viewed) !== JSON.stringify(expected))
-      t.same(viewed, expected, `${label}: ${key} ${snapshot.clientMsgNo}`);
+      t.same(
+        viewed,
+        expected,
+        `${label}: stream ${snapshot.clientMsgNo} of channel ${key} equals the server's`,
+      );
   }
 }
 

@@ -72,7 +72,7 @@ t.test(
         const { states, repeats } = finalStates(joiner.connection.seen);
         for (const { uid, online } of current)
           if (watched.get(joiner)?.includes(uid) && states.get(uid) !== online)
-            t.fail(`seed ${seed}: ${joiner.session.uid} is wrong about ${uid}`);
+            t.fail(`seed ${seed}: ${joiner.session.uid} sees a wrong presence of ${uid}`);
         t.equal(repeats, 0, `seed ${seed}: no state is pushed twice`);
         world.disconnect(joiner);
       }

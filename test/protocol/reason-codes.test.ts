@@ -20,8 +20,8 @@ t.test("refusals have the reason codes of WuKongIM", async (t) => {
     ["send_banned", 25],
   ] as const satisfies readonly (readonly [ErrorCode, number])[];
   for (const [code, reason] of expected) t.equal(reasonOf(code), reason, code);
-  t.equal(SUCCESS_REASON, 1, "the reason code of success");
-  t.equal(KICKED_REASON, 12, "the reason code of a kick");
+  t.equal(SUCCESS_REASON, 1, "the reason code of success is 1");
+  t.equal(KICKED_REASON, 12, "the reason code of a kick is 12");
 });
 
 t.test("no error code has the reason code of success or of a kick", async (t) => {

@@ -211,7 +211,11 @@ t.test("a node needs every right of the ACL user of docs/cluster.md", async (t) 
     t.equal(await dryRun(redis, command), "OK", command);
     const others = RIGHTS.filter((other) => other !== right);
     await addUser(redis, others);
-    t.match(await dryRun(redis, command), /no permissions/, `not ${right}`);
+    t.match(
+      await dryRun(redis, command),
+      /no permissions/,
+      `a call is refused without the right ${right}`,
+    );
   }
 });
 

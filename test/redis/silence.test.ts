@@ -137,7 +137,7 @@ t.test("a Redis that hangs has at most redis.maxInFlight pending commands", asyn
   t.ok(maxPending <= settings.maxInFlight, `${maxPending} commands were pending`);
   t.notOk(codes.has(undefined));
   t.ok([...codes].every((code) => code === "unavailable" || code === "overloaded"));
-  t.equal(link.isUp, false, "the node sends no more calls to it");
+  t.equal(link.isUp, false, "the node sends no more calls to the silent server");
   redis.signal("SIGCONT");
   await appendUntilAccepted(node);
   t.ok(pendingCommands(node) <= 1);
@@ -170,9 +170,9 @@ t.test("a message waits at most redis.timeoutMs in the queue and for the reply",
   t.ok((await early).ms < timeoutMs, "the second message was rejected before it was sent");
   const { code, ms } = await late;
   t.equal(code, "unavailable");
-  t.equal(proxy.writeCount(), writes + 1, "it was sent but got no reply");
+  t.equal(proxy.writeCount(), writes + 1, "the late message was sent but got no reply");
   // Would be 1.3 times `timeoutMs` if the time in the queue did not count.
-  t.ok(ms < 1.15 * timeoutMs, `${Math.round(ms)} ms`);
+  t.ok(ms < 1.15 * timeoutMs, `the late message was rejected after ${Math.round(ms)} ms`);
 });
 
 t.test("a connection with too many unsent bytes rejects calls", async (t) => {

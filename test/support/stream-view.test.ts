@@ -123,7 +123,11 @@ t.test("merged content that begins before the next index adds only its new part"
   const more = RUNNING.text.slice(2);
   const view = viewAfter(reply({}), merged(`${more}!!`, 2), chunk(6, 6, "?"));
   t.match(view, { text: `${RUNNING.text}!!?`, nextIndex: 7, problems: [] });
-  t.not(viewAfter(reply({}), merged("!", 5)).problems.length, 0, "a gap");
+  t.not(
+    viewAfter(reply({}), merged("!", 5)).problems.length,
+    0,
+    "merged content after a gap is a problem",
+  );
 });
 
 t.test("merged content is applied and counted", async (t) => {

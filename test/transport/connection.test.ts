@@ -319,11 +319,11 @@ t.test("frames of one turn are sent in one write", async (t) => {
   const before = relay.records();
   for (const n of numbers(64)) connection.send(n);
   await until(() => client.texts.length === 64);
-  t.equal(relay.records() - before, 1, "queued frames");
+  t.equal(relay.records() - before, 1, "64 queued frames are sent in one TLS record");
 
   client.socket.send("go");
   await until(() => client.texts.length === 128);
-  t.equal(relay.records() - before, 2, "replies within a handler");
+  t.equal(relay.records() - before, 2, "replies within a handler are sent in one TLS record");
 });
 
 t.test(

@@ -153,7 +153,7 @@ t.test(
       await until(() => slow.binaries.length === count);
     }
     for (const bytes of serverSide.lagBytes)
-      t.ok(bytes > lagBytes && bytes < 2 * lagBytes, `${bytes} bytes`);
+      t.ok(bytes > lagBytes && bytes < 2 * lagBytes, `the reader lags by ${bytes} bytes`);
     const twice = serverSide.events.some(
       (event, at) => event === "lags" && serverSide.events[at - 1] === "lags",
     );
@@ -179,7 +179,7 @@ t.test("the owner is notified when a reader lags because of frames sent to it", 
     await nextTurn();
   }
   const [unreadBytes = 0] = serverSide.lagBytes;
-  t.ok(unreadBytes > 100_000 && unreadBytes < 120_000, `${unreadBytes} bytes`);
+  t.ok(unreadBytes > 100_000 && unreadBytes < 120_000, `the reader lags by ${unreadBytes} bytes`);
   slow.socket.resume();
   await until(() => slow.binaries.length === count);
   t.ok(serverSide.drains > 0);
@@ -235,12 +235,19 @@ t.test("a burst within one turn closes the reader without a gap in its frames", 
       t.ok(serverSide.connection.bufferedBytes() < 1_000_000, "the buffer stays small");
       t.strictSame(serverSide.closed, [], "the owner is notified after the turn");
       await until(() => serverSide.closed.length > 0);
-      t.strictSame(serverSide.closed, [SLOW], `${way} ${bytes}`);
+      t.strictSame(
+        serverSide.closed,
+        [SLOW],
+        `the reader of frames of ${bytes} bytes (${way}) is closed as slow`,
+      );
       slow.socket.resume();
       await until(() => slow.closed.length === 1);
       t.match(slow.closed, [{ code: SLOW }]);
       const received = prefixLength(slow);
-      t.ok(received > 0 && received < count, `${received} of ${count}`);
+      t.ok(
+        received > 0 && received < count,
+        `the reader receives the first ${received} of ${count} frames`,
+      );
       await nextTurn();
       t.strictSame(serverSide.closed, [SLOW]);
     }

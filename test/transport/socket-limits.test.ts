@@ -82,7 +82,8 @@ for (const [name, status, pieces] of [
   t.test(`refused calls ${name} do not block their address`, async (t) => {
     const refusal = status === 204 ? { status, body: "" } : text("no", 401);
     const port = await serve(t, routesWith(ok, refusal));
-    for (let n = 0; n < MANY; n++) t.equal(await ask(t, port, pieces), `${status}`, `call ${n}`);
+    for (let n = 0; n < MANY; n++)
+      t.equal(await ask(t, port, pieces), `${status}`, `call ${n} is refused with ${status}`);
     const right = [`${head("POST /now", "right")}{}`];
     t.equal(await ask(t, port, right), "200", "the right token is accepted");
   });
@@ -94,7 +95,8 @@ t.test("malformed handshakes do not block their address", async (t) => {
   const { port } = await startListener(t, listenerSpec);
   const upgrade =
     "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-  for (let n = 0; n < MANY; n++) t.equal(await ask(t, port, [upgrade]), "400", `handshake ${n}`);
+  for (let n = 0; n < MANY; n++)
+    t.equal(await ask(t, port, [upgrade]), "400", `handshake ${n} is refused with 400`);
 });
 
 t.test("a refused call gets its reply before its whole body is sent", async (t) => {
@@ -238,7 +240,7 @@ t.test("the number of addresses counted at once is limited", (t) => {
   const maxAddresses = 65_536;
   const releases = Array.from({ length: maxAddresses }, (_, n) => limits.accepted(`a${n}`, 0));
   t.ok(releases.every((one) => one !== undefined));
-  t.ok(limits.isWatching, "requests are reported");
+  t.ok(limits.isWatching, "the limits ask to be notified of requests");
   t.equal(limits.accepted("new", 0), undefined);
   t.same(reasons, ["max"]);
   t.not(limits.accepted("a1", 0), undefined, "a counted address may open another socket");

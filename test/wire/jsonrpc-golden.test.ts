@@ -58,7 +58,11 @@ t.test("every captured client message decodes, except those that must be refused
       const requests = codec.decode(bytesOf(text), true);
       const isRefused = requests.some((request) => request instanceof FrameError);
       const expected = REFUSED.some((pattern) => pattern.test(text));
-      t.equal(isRefused, expected, `${name}: ${text}`);
+      t.equal(
+        isRefused,
+        expected,
+        `the message ${text} of session ${name} is decoded or refused as expected`,
+      );
       count += 1;
     }
   }
@@ -88,7 +92,7 @@ t.test("every captured server message is encoded to the same bytes", async (t) =
       // WuKongIM sends code 0 and a Go error; errors have their own codes here
       if (frame.error !== undefined) continue;
       const encodedText = encodeAgain(codec, frame, refs, connects);
-      t.equal(encodedText, asEncodedHere(text), `${name}`);
+      t.equal(encodedText, asEncodedHere(text), `a message of session ${name} has the same bytes`);
       count += 1;
     }
   }

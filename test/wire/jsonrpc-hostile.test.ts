@@ -229,7 +229,11 @@ t.test("each request of a message is decoded, up to 100 per message", async (t) 
     ["ping", -32700],
   );
   const many = read(codec, ping(1).repeat(5000));
-  t.equal(many.length, 101, "100 requests, and one refusal for all further ones");
+  t.equal(
+    many.length,
+    101,
+    "100 requests are decoded, and all further requests get a single refusal",
+  );
   t.equal(codeOf(many), -32700);
   t.equal(read(codec, "{}".repeat(MAX_MESSAGE_BYTES / 2)).length, 101);
 });

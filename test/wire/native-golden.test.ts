@@ -90,13 +90,13 @@ t.test("1 MiB of nested arrays does not overflow the stack", async (t) => {
   t.match(
     frameErrorOf(() => decodeClientFrame(deep)),
     { code: "malformed_frame", fatal: false },
-    "nested arrays in place of the op",
+    "nested arrays in place of the operation code are refused",
   );
   deep.set([0x93, 0x06, 0x01]);
   t.match(
     frameErrorOf(() => decodeClientFrame(deep)),
     { code: "malformed_frame", fatal: true },
-    "nested arrays in an ignored field that never ends",
+    "nested arrays in an incomplete ignored field end the connection",
   );
 });
 

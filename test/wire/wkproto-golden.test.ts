@@ -49,11 +49,11 @@ const MAX_BYTES = 65_536;
 const STREAM = 2;
 
 t.test("the captured sessions cover all versions", async (t) => {
-  t.equal(sessions.length, 20, "number of sessions");
+  t.equal(sessions.length, 20, "20 sessions were captured");
   t.same(
     [...new Set(sessions.map(({ version }) => version))].sort(),
     [1, 2, 3, 4, 5],
-    "versions of the sessions",
+    "sessions of all five versions were captured",
   );
 });
 

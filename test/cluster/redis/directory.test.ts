@@ -590,5 +590,5 @@ t.test("the last 100 ended secondary sessions of a user are remembered for a day
   const days = (await raw.pttl(key)) / 86_400_000;
   t.ok(days > 0.9 && days <= 1, `they expire in ${days} days`);
   for (const session of all) await a.directory.remove(session);
-  t.equal(await raw.exists(key), 0, "none is stored after their node has removed the sessions");
+  t.equal(await raw.exists(key), 0, "no ended session is stored after its node has removed it");
 });

@@ -116,7 +116,7 @@ t.test("a removal that changes no membership has no publication number", async (
   await store.addSubscribers(group("g"), ["a"], temporary);
   await store.removeSubscribers(group("g"), ["a"], "temporary");
   await store.removeSubscribers(group("g"), ["x"], "permanent");
-  t.equal(await store.publicationSeqOf("2:g"), 0, "a is still a member");
+  t.equal(await store.publicationSeqOf("2:g"), 0, "the user a is still a member");
   await store.removeSubscribers(group("g"), ["a"], "permanent");
   t.equal(await store.publicationSeqOf("2:g"), 1);
 });

@@ -106,7 +106,11 @@ for (const channel of [group("g"), person("b")])
       t.same(receiver.seqs(key), [1, 2, 3, 4]);
       await sender.send(channel, "a", unstored);
       await receiver.topics.barrier();
-      t.same(receiver.seqs(key), [1, 2, 3, 4, 0], "after the catch-up such a message is delivered");
+      t.same(
+        receiver.seqs(key),
+        [1, 2, 3, 4, 0],
+        "an unstored message is delivered after the catch-up",
+      );
     },
   );
 

@@ -90,7 +90,7 @@ t.test("a subscriber connection without data is replaced", async (t) => {
   await until(() => receiver.seqs("2:g").length === 11, "the group's messages are delivered");
   await until(() => receiver.seqs("1:a@b").length === 10, "the personal messages are delivered");
   const tookMs = Date.now() - since;
-  t.ok(tookMs < 4500 + 10 * stalls.totalMs(), `they are delivered after ${tookMs} ms`);
+  t.ok(tookMs < 4500 + 10 * stalls.totalMs(), `the messages are delivered after ${tookMs} ms`);
   await assertAllDelivered(t, receiver, ["2:g", "1:a@b"]);
 });
 

@@ -88,7 +88,7 @@ t.test("extension types and maps end the connection, wherever they appear", asyn
       t.match(
         frameErrorOf(() => decode(fromHex(frame))),
         { code: "malformed_frame", fatal: true },
-        `${description} in ${frame}`,
+        `the frame ${frame} with ${description} ends the connection`,
       );
   }
 });

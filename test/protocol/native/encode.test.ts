@@ -40,7 +40,7 @@ t.test("frames are encoded correctly at sizes around that of a slab", async (t) 
     };
     const push = { kind: "message", channel: TEAM, message } as const;
     const frame = encoder.push(push);
-    t.same(decodeServerFrame(frame, "bob"), push, `${size} bytes`);
+    t.same(decodeServerFrame(frame, "bob"), push, `a payload of ${size} bytes is unchanged`);
   }
 });
 
@@ -138,7 +138,7 @@ t.test("a frame larger than its announced size throws a RangeError", async (t) =
   for (const text of ["群".repeat(1667), "é".repeat(2500), "x".repeat(4998)]) {
     writer.begin(5000);
     writer.text(text);
-    t.throws(() => writer.end(), RangeError, `${text.length} units`);
+    t.throws(() => writer.end(), RangeError, `a text of ${text.length} UTF-16 units is too large`);
   }
 });
 

@@ -59,7 +59,11 @@ t.test(
     for (; ; failing++) {
       const { path, store, fail, problems } = await failCheckpoint(t, failing);
       if (fail.commit > 0) break; // the checkpoint has fewer commits
-      t.same(problems, ["A checkpoint failed and will be tried again"], `commit ${failing} fails`);
+      t.same(
+        problems,
+        ["A checkpoint failed and will be tried again"],
+        `the failure of commit ${failing} is reported`,
+      );
       t.equal(await codeOf(store.ping()), "unavailable");
       const reopened = await openStore(t, await crashedCopy(t, path));
       await assertComplete(t, reopened);
@@ -96,7 +100,7 @@ t.test(
     await store.append(draftOf());
     await store.checkpoint();
     await store.close();
-    t.same(walFiles(path), [], "the next checkpoint deletes them");
+    t.same(walFiles(path), [], "the next checkpoint deletes the old segments");
   },
 );
 

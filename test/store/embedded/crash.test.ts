@@ -127,7 +127,7 @@ t.test(
     const child = startChild(t, [path, "starved", "120"], limit);
     await child.line(() => false);
     const codes = child.lines.flatMap((l) => l.code ?? []);
-    t.same(codes, ["EMFILE"], "no descriptor was free, and every send was accepted");
+    t.same(codes, ["EMFILE"], "opening a segment failed with EMFILE, and no send failed");
     const problems = child.lines.flatMap((l) => l.problem ?? []);
     t.ok(problems.includes("The next WAL segment could not be opened"));
     t.match(walFiles(path).at(-1), /0000000[2-9].log$/, "the next segment was opened later");

@@ -54,7 +54,7 @@ t.test(
       };
       t.equal(await codeOf(fill()), "too_large", kind);
       const bytes = await sentBytes(store);
-      t.ok(bytes <= maxStreamBytes + 300, `${kind}: ${bytes} bytes`);
+      t.ok(bytes <= maxStreamBytes + 300, `${kind}: the viewer is sent ${bytes} bytes`);
       t.ok(bytes >= maxStreamBytes / 2, `${kind}: at least half of the limit can be used`);
       const reopened = await openStore(t, await crashedCopy(t, path), {
         maxStreamBytes,

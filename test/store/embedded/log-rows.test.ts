@@ -54,7 +54,7 @@ t.test("a record is found by its seq, whichever row contains it", async (t) => {
     const first = seqs.find((seq) => seq >= from);
     const record = rows.firstFrom(7, from, last + 1);
     const isSame = record?.seq === first && seqOf(record?.bytes ?? EMPTY) === (first ?? 0);
-    if (!isSame) t.fail(`first record from ${from}: ${record?.seq}, not ${first}`);
+    if (!isSame) t.fail(`the first record from seq ${from} has seq ${record?.seq}, not ${first}`);
     for (const to of [from, from + 1, from + 70, MAX_SEQ]) {
       const expectedSeqs = seqs.filter((seq) => seq >= from && seq <= to);
       const ascending = [...rows.scan(7, from, to)];
@@ -63,7 +63,10 @@ t.test("a record is found by its seq, whichever row contains it", async (t) => {
         const isExpected =
           records.length === expectedSeqs.length &&
           records.every(({ seq, bytes }, i) => seq === expectedSeqs[i] && seqOf(bytes) === seq);
-        if (!isExpected) t.fail(`records from ${from} to ${to}: ${records.map(({ seq }) => seq)}`);
+        if (!isExpected)
+          t.fail(
+            `a scan from seq ${from} to ${to} returns wrong seqs: ${records.map(({ seq }) => seq)}`,
+          );
       }
     }
   }

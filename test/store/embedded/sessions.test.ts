@@ -44,7 +44,7 @@ t.test("logins in the same millisecond have an order", async (t) => {
     await store.removeSession(session);
   }
   const [first, , second, , third] = orders as [number, number, number, number, number];
-  t.ok(first < second && second < third, `${orders}`);
+  t.ok(first < second && second < third, `the orders of the logins increase: ${orders}`);
 });
 
 t.test("a full disk does not prevent the reconnect of a main device", async (t) => {

@@ -96,7 +96,11 @@ t.test(
       const unmarked = await crashedCopy(t, path, withoutCheckpoint);
       for (const copy of [crashed, unmarked]) {
         const reopened = await openStore(t, copy, OPTIONS);
-        t.same(await readEverything(reopened), expected, `${stored} events were in the database`);
+        t.same(
+          await readEverything(reopened),
+          expected,
+          `the streams are restored if ${stored} events were in the database`,
+        );
         await assertContinues(t, reopened);
         await reopened.close();
       }

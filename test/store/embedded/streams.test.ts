@@ -316,7 +316,7 @@ t.test("streams that continue during checkpoints keep every event in order", asy
       await Promise.all(chunks.map((chunk) => content(chunk, over)));
       text += chunks.join("");
       const stream = await store.stream(KEY, `s${n}`);
-      if (stream?.text !== text) t.fail(`${i}: ${stream?.text}`);
+      if (stream?.text !== text) t.fail(`the text after round ${i} is wrong: ${stream?.text}`);
     }
     await end("", over);
     t.match(await store.stream(KEY, `s${n}`), { text, state: "closed" });

@@ -334,7 +334,10 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
         const replacing = store.addSubscribers(group("g"), [uid], reset);
         t.equal(await codeOf(replacing), "unavailable");
         const remainingMs = Number(await link.call("pttl", replaced));
-        t.ok(remainingMs > 86_000_000 && remainingMs <= 86_400_000, `${remainingMs} ms`);
+        t.ok(
+          remainingMs > 86_000_000 && remainingMs <= 86_400_000,
+          `the set-aside list expires after ${remainingMs} ms`,
+        );
       }
       link.run = run;
       await store.addSubscribers(group("g"), ["e"], PERMANENT);

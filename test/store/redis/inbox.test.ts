@@ -135,7 +135,11 @@ function bounds(t: Test, start: Start): void {
       await link.call("rename", wrong, `${wrong}-aside`);
       t.same(await copies(), expected(0), part);
       for (const draft of [few, many]) t.equal((await inbox.appendCommand(draft)).duplicate, true);
-      t.same(await copies(), expected(2), `${part} after the repair`);
+      t.same(
+        await copies(),
+        expected(2),
+        `every recipient has its copies after the key ${part} was repaired`,
+      );
       t.equal(await pendingIn(bench, "2:g"), 0);
     }
   });

@@ -201,7 +201,7 @@ t.test(
     await sweepUntilDone(store);
     t.same(await store.groupsOf("b"), ["g"]);
     t.same(await store.groupsOf("a"), [], "an entry is remembered for a minute");
-    t.same(await store.groupsOf("c"), [], "a user that left is not added again");
+    t.same(await store.groupsOf("c"), [], "the index entry of a user who left is not added again");
     const uidOf = (event: ClusterEvent) => ("uid" in event ? event.uid : "");
     const events = [...(await receivedEvents())];
     events.sort((a, b) => (uidOf(a) < uidOf(b) ? -1 : 1));

@@ -166,7 +166,11 @@ t.test("a personal stream is in the indexes of both users", async (t) => {
   t.same(await redis.zrange(keyOf("bob", "peers"), "0", "-1"), ["alice"]);
   t.same(await redis.smembers(keyOf("bob", "streams")), [WITH_BOB]);
   t.equal((await fixture.store.personalStreamsOf("bob"))[0]?.text, "to both");
-  t.equal(channelEventsOf(fixture).length, 2, "published on two topics, delivered once");
+  t.equal(
+    channelEventsOf(fixture).length,
+    2,
+    "the event is published on two topics and delivered once",
+  );
   await end();
   t.same(await redis.smembers(keyOf("alice", "streams")), []);
   t.same(await redis.smembers(keyOf("bob", "streams")), []);

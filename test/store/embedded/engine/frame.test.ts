@@ -37,7 +37,7 @@ t.test("records of a frame stay unchanged when further frames are written", asyn
     t.equal(frame.finish(), undefined, "the frame has no record yet");
     const records = sizes.map((size) => add(frame, size, n % 256));
     const written = frame.finish();
-    t.same(recordsOf(written), records, `frame ${n}`);
+    t.same(recordsOf(written), records, `the records of frame ${n} are unchanged`);
     for (const record of [...records, ...recordsOf(written)])
       slices.push({ record, copy: Buffer.from(record) });
   }
