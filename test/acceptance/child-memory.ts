@@ -37,7 +37,7 @@ export const MEASURED_SETTINGS: Settings = {
 export function memoryMib(pid: number | undefined): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const kib = /^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1];
-  if (kib === undefined) throw new Error("no RssAnon in /proc");
+  if (kib === undefined) throw new Error("/proc has no field RssAnon for the process");
   return (Number(kib) * 1024) / MIB;
 }
 

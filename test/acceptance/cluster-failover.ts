@@ -75,7 +75,7 @@ async function roleOf({ client }: Member): Promise<string> {
 async function until(condition: string, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + WAIT_MS;
   while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`timed out: ${condition}`);
+    if (Date.now() > deadline) throw new Error(`timed out waiting until ${condition}`);
     await pause(20);
   }
 }

@@ -184,7 +184,8 @@ export class ClusterNodes {
   /** Calls any node until it responds with 200. Throws on any other status except 503. */
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
     const { status, body: response } = await this.callUntilAnswered(path, body);
-    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
+    if (status !== 200)
+      throw new Error(`${path} responded with ${status}: ${JSON.stringify(response)}`);
     return response;
   }
 
@@ -196,7 +197,7 @@ export class ClusterNodes {
     const channel = { channel_id: id, channel_type: type, subscribers };
     const { status, body } = await this.callUntilAnswered("/channel", channel);
     if (status === 200 || body.code === "channel_exists") return;
-    throw new Error(`/channel: ${status} ${JSON.stringify(body)}`);
+    throw new Error(`/channel responded with ${status}: ${JSON.stringify(body)}`);
   }
 
   /**

@@ -128,7 +128,7 @@ export class Control {
     const login = async () => {
       const credentials = { username: "admin", password: ADMIN_PASSWORD };
       const { status, body } = await broker.call("/manager/login", credentials);
-      if (status !== 200) throw new Error(`login: ${status} ${body.code}`);
+      if (status !== 200) throw new Error(`/manager/login responded with ${status} ${body.code}`);
       return String(body.token);
     };
     this.#managerTokens.push(await login());

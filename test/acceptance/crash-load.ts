@@ -137,7 +137,7 @@ export class Sender {
   }
 
   async #sendOnce(sending: SentMessage): Promise<void> {
-    if (this.#wire === undefined) throw new Error("not connected");
+    if (this.#wire === undefined) throw new Error("the client is not connected");
     this.#checker.recordSend(sending, Date.now());
     const ack = await this.#wire(sending);
     if (ack === undefined) return;

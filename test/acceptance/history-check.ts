@@ -70,7 +70,7 @@ async function historyPage(
   const path = `/channel/messages?${query}`;
   const headers = { token: STATIC_TOKEN };
   const { status, body } = await broker.call(path, undefined, headers);
-  if (status !== 200) throw new Error(`history: ${status} ${body.code}`);
+  if (status !== 200) throw new Error(`the history call responded with ${status} ${body.code}`);
   const more = body.more === 1;
   return { messages: body.messages.map(toShown), headSeq: body.head_seq, more };
 }

@@ -45,7 +45,7 @@ const http = new KeepAlive();
 t.teardown(() => http.close());
 const call = async (path: string, body: unknown) => {
   const { status, body: response } = await http.call(broker.apiPort, path, body);
-  if (status !== 200) throw new Error(`${path}: ${JSON.stringify(response)}`);
+  if (status !== 200) throw new Error(`${path} failed: ${JSON.stringify(response)}`);
 };
 
 async function runAll<T>(items: readonly T[], run: (item: T) => Promise<void>) {

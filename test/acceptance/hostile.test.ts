@@ -309,7 +309,7 @@ async function metric(name: string): Promise<number> {
 async function until(condition: string, holds: () => Promise<boolean>) {
   const deadlineMs = performance.now() + TIMEOUT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadlineMs) throw new Error(`timed out: ${condition}`);
+    if (performance.now() > deadlineMs) throw new Error(`timed out waiting until ${condition}`);
     await delay(50);
   }
 }

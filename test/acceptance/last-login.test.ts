@@ -169,7 +169,7 @@ async function registerMain(node: Pick<ChildBroker, "call">, uid: string): Promi
   const { status } = await node.call("/user/token", {
     ...{ uid, token: TOKEN, device_flag: 0, device_level: 1 },
   });
-  if (status !== 200) throw new Error(`/user/token: ${status}`);
+  if (status !== 200) throw new Error(`/user/token responded with ${status}`);
 }
 
 t.test(

@@ -50,7 +50,8 @@ let userCount = 0;
 
 async function call(path: string, body: object): Promise<void> {
   const { status, body: response } = await nodes.callOf(ELSEWHERE, path, body);
-  if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
+  if (status !== 200)
+    throw new Error(`${path} responded with ${status}: ${JSON.stringify(response)}`);
 }
 
 const setToken = (uid: string, token: string) =>
@@ -159,7 +160,7 @@ class Scenario {
   #reads(): readonly Promise<unknown>[] {
     const client = this.client as NativeClient; // `open` has set it
     const [group] = this.#channels;
-    if (group === undefined) throw new Error("no group");
+    if (group === undefined) throw new Error("the group is missing");
     const reads: Promise<unknown>[] = [
       ...this.#channels.map((channel) => client.history(channel)),
       client.stream(group, `stream-of-${this.group}`),

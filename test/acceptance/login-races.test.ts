@@ -44,7 +44,7 @@ const team = { channel_id: TEAM.id, channel_type: TEAM.type };
 async function createTeam(broker: Broker): Promise<void> {
   const body = { ...team, subscribers: ["ann", "bob"] };
   const { status } = await broker.call("/channel", body);
-  if (status !== 200) throw new Error(`channel: ${status}`);
+  if (status !== 200) throw new Error(`/channel responded with ${status}`);
 }
 
 async function fillTeam(broker: Broker, count: number): Promise<void> {

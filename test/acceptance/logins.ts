@@ -125,7 +125,7 @@ export async function registerMain(
 ): Promise<void> {
   const device = { uid, token, device_flag: flag, device_level: 1 };
   const { status } = await broker.call("/user/token", device);
-  if (status !== 200) throw new Error(`token: ${status}`);
+  if (status !== 200) throw new Error(`/user/token responded with ${status}`);
 }
 
 /** Online status of a user, and the broker's numbers of sessions and connections. */

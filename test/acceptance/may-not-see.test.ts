@@ -227,7 +227,7 @@ class Round {
 
   async #event(type: string, data: string): Promise<void> {
     const { status, body } = await this.#callUntilAnswered("/event", this.#eventBody(type, data));
-    if (status !== 200) throw new Error(`${type}: ${JSON.stringify(body)}`);
+    if (status !== 200) throw new Error(`the event ${type} was refused: ${JSON.stringify(body)}`);
   }
 
   #eventBody(type: string, data: string) {
@@ -239,7 +239,8 @@ class Round {
 
   async #call(path: string, body: object): Promise<void> {
     const { status, body: response } = await this.#callUntilAnswered(path, body);
-    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
+    if (status !== 200)
+      throw new Error(`${path} responded with ${status}: ${JSON.stringify(response)}`);
   }
 
   /** Calls until the node responds with a status other than 503. */

@@ -34,7 +34,7 @@ const [here, there] = await Promise.all([spawnNode("here"), spawnNode("n2")]);
 async function register(uid: string, token = TOKEN): Promise<void> {
   const body = { uid, token, ...MAIN };
   const { status } = await here.call("/user/token", body);
-  if (status !== 200) throw new Error(`/user/token: ${status}`);
+  if (status !== 200) throw new Error(`/user/token responded with ${status}`);
 }
 
 /** Connects a main device of a user. */

@@ -242,7 +242,7 @@ export class AwayWorld {
 async function until(condition: string, holds: () => boolean | Promise<boolean>): Promise<void> {
   const deadline = performance.now() + TIMEOUT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error(`timed out: ${condition}`);
+    if (performance.now() > deadline) throw new Error(`timed out waiting until ${condition}`);
     await pause();
   }
 }

@@ -153,7 +153,8 @@ async function capture(
 async function publishAllKinds(t: Test, node: ChildBroker, { alice, bob }: Clients): Promise<void> {
   const ok = async (path: string, body: unknown) => {
     const { status, body: response } = await node.call(path, body);
-    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
+    if (status !== 200)
+      throw new Error(`${path} responded with ${status}: ${JSON.stringify(response)}`);
   };
   for (const channel of [TEAM, BOB]) {
     await alice.send(channel, "first");

@@ -110,7 +110,8 @@ export class RestartableBroker {
   /** Calls until the broker responds with 200. Throws on any other status except 503. */
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
     const { status, body: response } = await this.callUntilAnswered(path, body);
-    if (status !== 200) throw new Error(`${path}: ${status} ${JSON.stringify(response)}`);
+    if (status !== 200)
+      throw new Error(`${path} responded with ${status}: ${JSON.stringify(response)}`);
     return response;
   }
 

@@ -335,7 +335,7 @@ function peersOf(port: number): readonly number[] {
 async function until(condition: string, holds: () => Promise<boolean>) {
   const deadlineMs = performance.now() + TIMEOUT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadlineMs) throw new Error(`timed out: ${condition}`);
+    if (performance.now() > deadlineMs) throw new Error(`timed out waiting until ${condition}`);
     await delay(50);
   }
 }

@@ -203,7 +203,7 @@ t.test("a call with a wrong credential is refused before its body has arrived", 
   t.equal((await broker.call("/healthz")).status, 200);
   t.equal(authorized.text, "", "a call with the right credential waits for its body");
   authorized.socket.write('"a"]');
-  await until("the response", () => isComplete(authorized.text));
+  await until("the response is complete", () => isComplete(authorized.text));
   t.equal(statusOf(authorized.text), "200");
 });
 
@@ -278,7 +278,7 @@ async function rawRequest(port: number, request: string, from = "127.0.0.1"): Pr
     isOver = true;
   });
   socket.write(request);
-  await until("a response", () => isOver || isComplete(text));
+  await until("the response is complete", () => isOver || isComplete(text));
   socket.destroy();
   return text;
 }
@@ -308,7 +308,7 @@ function statusOf(response: string): string {
 async function until(condition: string, holds: () => boolean | Promise<boolean>): Promise<void> {
   const deadlineMs = performance.now() + TIMEOUT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadlineMs) throw new Error(`timed out: ${condition}`);
+    if (performance.now() > deadlineMs) throw new Error(`timed out waiting until ${condition}`);
     await delay(20);
   }
 }

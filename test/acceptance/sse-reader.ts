@@ -48,7 +48,7 @@ export class SseReader {
       const options = { host: "127.0.0.1", port, path: target, headers };
       this.#call = get({ ...options, agent: false }, (response) => {
         if (response.statusCode !== 200)
-          return reject(new Error(`${path}: ${response.statusCode}`));
+          return reject(new Error(`${path} responded with ${response.statusCode}`));
         response.setEncoding("utf8");
         let remainder = "";
         response.on("data", (piece: string) => {

@@ -150,7 +150,7 @@ export class UnreadModel {
       isLarge: false,
     };
     if (channel.type !== GROUP_CHANNEL && !this.#users.includes(channel.id))
-      throw new Error(`${channel.id} is nobody`);
+      throw new Error(`${channel.id} is not a user of the model`);
     this.#channels.set(key, state);
     return state;
   }

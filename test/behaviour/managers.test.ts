@@ -44,7 +44,7 @@ const bearer = (token: string): Settings => ({
 
 async function login(world: World, body: object = CREDENTIALS): Promise<Settings> {
   const response = await world.call(LOGIN, body);
-  if (response.status !== 200) throw new Error(`login: ${response.status}`);
+  if (response.status !== 200) throw new Error(`/manager/login responded with ${response.status}`);
   return bearer(response.body.token);
 }
 

@@ -83,7 +83,7 @@ export function worldOf(broker: Broker): World {
 
     async ok(path, body) {
       const { status, body: response } = await broker.call(path, body);
-      if (status !== 200) throw new Error(`${path}: ${JSON.stringify(response)}`);
+      if (status !== 200) throw new Error(`${path} failed: ${JSON.stringify(response)}`);
       return response;
     },
 

@@ -151,7 +151,7 @@ const pause = (ms: number) => new Promise((go) => setTimeout(go, ms));
 async function until(condition: () => Promise<boolean>, message: string): Promise<void> {
   const deadline = performance.now() + 120_000;
   while (!(await condition().catch(() => false))) {
-    if (performance.now() > deadline) throw new Error(`timed out: ${message}`);
+    if (performance.now() > deadline) throw new Error(`timed out waiting until ${message}`);
     await pause(10);
   }
 }

@@ -123,7 +123,7 @@ export function producer(
   const post = async (type: string, data: string) => {
     const over = { channel, fromUid, clientMsgNo };
     const { verdict } = await store.streamEvent(eventOf(type, data, over));
-    if (verdict !== "done") throw new Error(`${type}: ${verdict}`);
+    if (verdict !== "done") throw new Error(`the event ${type} was refused: ${verdict}`);
   };
   return {
     start: () => post(STREAM_START, "{}"),
@@ -219,7 +219,7 @@ export async function until(
 ): Promise<void> {
   const deadline = Date.now() + 120_000;
   while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error(`timed out: ${message}`);
+    if (Date.now() > deadline) throw new Error(`timed out waiting until ${message}`);
     await new Promise((go) => setTimeout(go, 5));
   }
 }

@@ -137,7 +137,7 @@ t.test("the client receives every `retryAfterMs` unchanged", async (t) => {
           const rate = new ConnectionRate(limits, () => 0);
           rate.charge(owing.burst + Number(id));
           rate.requirePaid();
-          throw new Error("it was paid");
+          throw new Error("the call was not rejected although the budget is in debt");
         },
       },
     },

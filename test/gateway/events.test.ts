@@ -86,7 +86,7 @@ t.test(
 t.test("a user who left a group gets no more events of it", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "carol"]);
   const [alice, carol] = sessions;
-  if (alice === undefined || carol === undefined) throw new Error("none");
+  if (alice === undefined || carol === undefined) throw new Error("the world has no live session");
   stopReading(world, carol);
   world.server.publishEvent(custom(group("g"), "1"));
   await world.server.settle();
@@ -105,7 +105,8 @@ t.test(
   async (t) => {
     const { world, sessions } = await liveWorld(["alice", "carol"]);
     const [alice, carol] = sessions;
-    if (alice === undefined || carol === undefined) throw new Error("none");
+    if (alice === undefined || carol === undefined)
+      throw new Error("the world has no live session");
     const { streams } = world.server;
     const key = channelKey(group("g"), "bob");
     streams.start({ channel: group("g"), fromUid: "bob" });
@@ -167,7 +168,7 @@ t.test(
 t.test("events of a group that is joined while the session lags are merged too", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
-  if (alice === undefined) throw new Error("none");
+  if (alice === undefined) throw new Error("the world has no live session");
   stopReading(world, alice);
   world.server.setMember("h", "alice", true);
   await world.server.settle();
@@ -206,7 +207,7 @@ for (const how of ["lags", "joins"] as const)
       const { world, sessions } = await liveWorld(["alice"]);
       const senders = ["b1", "b2", "b3", "b4", "b5"];
       const [live] = sessions;
-      if (live === undefined) throw new Error("none");
+      if (live === undefined) throw new Error("the world has no live session");
       if (how === "lags") stopReading(world, live);
       for (const fromUid of senders) {
         const channel = person("alice");
@@ -245,7 +246,7 @@ for (const how of ["lags", "joins"] as const)
 t.test("a lagging session ends if its stream cannot be read from the store", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
-  if (alice === undefined) throw new Error("none");
+  if (alice === undefined) throw new Error("the world has no live session");
   const key = channelKey(group("g"), "bob");
   world.server.streams.start({ channel: group("g"), fromUid: "bob" });
   await world.server.settle();
@@ -262,7 +263,7 @@ t.test("a lagging session ends if its stream cannot be read from the store", asy
 t.test("reading a stream of a group is refused to a user who is not a member", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
-  if (alice === undefined) throw new Error("none");
+  if (alice === undefined) throw new Error("the world has no live session");
   const ask = async (id: string, clientMsgNo: string): Promise<void> => {
     const channel = group(id);
     const operation = { kind: "stream", ref: 1, channel, clientMsgNo } as const;
@@ -282,7 +283,7 @@ t.test("reading a stream of a group is refused to a user who is not a member", a
 t.test("history is refused after a removal that has not reached the node yet", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
-  if (alice === undefined) throw new Error("none");
+  if (alice === undefined) throw new Error("the world has no live session");
   const history = async () => {
     world.server.setMember("g", "alice", false); // the event has not arrived yet
     return { messages: [], more: false, headSeq: 0 };
@@ -318,7 +319,7 @@ t.test("a changed conversation is pushed to the user's other sessions", async (t
 t.test("operations on conversations, commands and streams get a reply", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
-  if (alice === undefined) throw new Error("none");
+  if (alice === undefined) throw new Error("the world has no live session");
   const calls: unknown[] = [];
   const run = operator(world, {
     conversations: {

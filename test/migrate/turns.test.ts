@@ -169,7 +169,7 @@ t.test(
     const redis = redisSettings(server.url);
     const keyOf = async (name: string) => {
       const [key] = await client.keys(`jd:{*}:${name}`);
-      if (key === undefined) throw new Error(`no ${name}`);
+      if (key === undefined) throw new Error(`Redis has no key named ${name}`);
       return key;
     };
     const changes: Readonly<Record<string, () => Promise<unknown>>> = {

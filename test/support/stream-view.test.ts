@@ -53,7 +53,7 @@ function viewAfter(...frames: readonly (Push | Reply)[]) {
   const views = new StreamViews();
   for (const frame of frames) views.applyFrame(frame);
   const view = views.of(ALICE, NAME);
-  if (view === undefined) throw new Error("no view");
+  if (view === undefined) throw new Error("the frames created no view");
   return view;
 }
 

@@ -198,7 +198,7 @@ export function halfDone(t: Test, start: Start): void {
       await repair();
       t.equal(await sweepAt(59_000), 2);
       const [node] = nodes;
-      if (node === undefined) throw new Error("no node");
+      if (node === undefined) throw new Error("the test has started no node");
       t.equal(await pendingIn(node, "2:g"), 1);
       await sweepAt(1_000);
       await assertOneCopyEach(t, node);

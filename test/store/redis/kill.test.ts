@@ -43,7 +43,7 @@ async function runUntilKilled(
     stdio: ["ignore", "pipe", "inherit"],
   });
   t.teardown(() => child.kill("SIGKILL"));
-  if (child.stdout === null) throw new Error("no output");
+  if (child.stdout === null) throw new Error("the child process has no standard output");
   const lines: Line[] = [];
   let answered = 0;
   const reader = createInterface(child.stdout);

@@ -47,12 +47,13 @@ async function startPair(t: Test) {
       });
       await fixture.store.start();
       t.teardown(() => fixture.store.close());
-      if (node === undefined) throw new Error("no node");
+      if (node === undefined) throw new Error("the test has started no node");
       return { fixture, link: node.link };
     }),
   );
   const [alice, bob] = sides;
-  if (alice === undefined || bob === undefined) throw new Error("no nodes");
+  if (alice === undefined || bob === undefined)
+    throw new Error("the test has started too few nodes");
   const { link } = alice;
   const clock = () => alice.fixture.nowMs;
   const steps = createStreamSteps({ link, clock, limits: LIMITS });

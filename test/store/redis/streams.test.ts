@@ -50,7 +50,7 @@ async function startNodes(t: Test, count: number, options: Pick<NodeOptions, "li
 async function startNode(t: Test, options: Pick<NodeOptions, "limits"> = {}) {
   const { fixtures, ...rest } = await startNodes(t, 1, options);
   const [fixture] = fixtures;
-  if (fixture === undefined) throw new Error("no node");
+  if (fixture === undefined) throw new Error("the test has started no node");
   return { fixture, ...rest };
 }
 
