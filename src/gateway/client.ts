@@ -274,7 +274,7 @@ export class Client implements ConnectionHandler {
 
   #replyFailure(ref: Ref, error: unknown): void {
     if (!(error instanceof BrokerError)) {
-      this.#context.onError(error, "An operation failed unexpectedly");
+      this.#context.onError(error, "Could not run the operation of a client");
       return this.#error(ref, "internal");
     }
     const { code, message, retryAfterMs: waitMs = 0 } = error;
@@ -283,7 +283,10 @@ export class Client implements ConnectionHandler {
 
   #rejectFrame(error: unknown): void {
     if (!(error instanceof FrameError)) {
-      this.#context.onError(error, "Could not handle a frame");
+      this.#context.onError(
+        error,
+        "Could not handle a frame of a client; the connection is closed",
+      );
       return this.end("protocol_error");
     }
     const { code, ref, message } = error;
@@ -313,11 +316,14 @@ export class Client implements ConnectionHandler {
    */
   #closeUnanswered(error: unknown): void {
     const { onError } = this.#context;
-    onError(error, "Could not send an error reply");
+    onError(error, "Could not send an error reply to a client; the connection is closed");
     try {
       this.end("unavailable");
     } catch (cause) {
-      onError(cause, "Could not end a session");
+      onError(
+        cause,
+        "Could not end a session after a failed error reply; the connection is closed",
+      );
       const { code, message } = CLOSE_REASONS.unavailable;
       this.#connection.end(code, message);
     }

@@ -91,7 +91,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000_000,
       unit: "frames",
       description:
-        "Amount of work that one connection may request at once before `maxFramesPerSecond` limits it. An app lists, resumes and scrolls when it is opened and is quiet afterwards: for apps that load a lot when they are opened, raise this value instead of the rate.",
+        "Amount of work that one connection may request at once before `maxFramesPerSecond` limits it. An app sends many requests when it is opened and few afterwards. If your app loads a lot when it is opened, raise this value instead of the rate.",
     }),
     userRateFactor: Type.Integer({
       default: 2,
@@ -99,7 +99,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000,
       unit: "connections",
       description:
-        "Work limit of all connections of one user to this node together, as a multiple of the limits of one connection (`maxFramesPerSecond` and `frameBurst`). Reconnecting does not restore the budget. Raise it for users that are services with many connections. 0 means no limit.",
+        "Work limit of one user for all connections to this node, as a multiple of the limits of one connection (`maxFramesPerSecond` and `frameBurst`). Reconnecting does not restore the budget. Raise it for users that are services with many connections. 0 means no limit.",
     }),
     maxStoredBytesPerSecond: Type.Integer({
       default: 1_048_576,
@@ -123,7 +123,7 @@ export const clientOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Time after which a stored message that the client has not acknowledged is sent again: at the earliest after this time, at the latest after twice this time, and then up to four more times while the connection is open. Applies only to clients of WKProto and of WuKongIM's JSON-RPC; other clients resume instead. A connection remembers at most 256 unacknowledged messages with 1 MiB of payloads; older ones are not sent again. 0 means that messages are never sent again.",
+        "Time after which a stored message is sent again if the client has not acknowledged it. The first resend follows after one to two times this value. Up to four more resends follow while the connection is open. Applies only to clients of WKProto and of WuKongIM's JSON-RPC; other clients resume instead. A connection remembers at most 256 unacknowledged messages with 1 MiB of payloads; older ones are not sent again. 0 means that messages are never sent again.",
     }),
     maxConnections: Type.Integer({
       default: 0,

@@ -10,7 +10,7 @@ export const protocolOptions = Type.Object(
         encryption: Type.Boolean({
           default: true,
           description:
-            "Whether payloads are encrypted and signed for clients of WuKongIM's binary protocol. WuKongIM's JavaScript SDK cannot connect without it. Without encryption all members of a group share one encoded message; this works with clients that accept an empty server key. In both cases TLS gives better protection.",
+            "Whether payloads are encrypted and signed for clients of WuKongIM's binary protocol. WuKongIM's JavaScript SDK cannot connect without encryption. Without encryption, all members of a group share one encoded message, and clients must accept an empty server key. Use TLS in both cases, because the encryption of WKProto is weak.",
         }),
       },
       { additionalProperties: false },

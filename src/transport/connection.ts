@@ -291,7 +291,10 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   #failed(error: unknown): void {
-    this.#context.onError(error, "Could not handle the data of a connection");
+    this.#context.onError(
+      error,
+      "Could not handle the data of a connection; the connection is closed",
+    );
     this.end(INTERNAL_ERROR, "internal error");
   }
 }

@@ -57,7 +57,7 @@ export class HeadCheck {
     const [hosts = 0, lengths = 0, codings = 0] = this.#counts;
     const [host = "", length = "", coding = ""] = this.#values;
     if (hosts !== 1) return "The request must have exactly one Host header";
-    if (!this.#isValidHost(host)) return "The Host header is not a valid host";
+    if (!this.#isValidHost(host)) return "The Host header does not contain a valid host";
     if (codings > 0 && lengths > 0)
       return "The request must not have both Content-Length and Transfer-Encoding";
     if (codings > 1 || (codings === 1 && !isChunked(coding)))

@@ -18,7 +18,7 @@ const REASONS: Readonly<Record<string, string>> = {
 export async function whyCannotListen(host: string, port: number): Promise<Error> {
   const refusal = await probeAddress(host, port);
   const where = `${host.includes(":") ? `[${host}]` : host}:${port}`;
-  const reason = refusal?.reason ?? "the system refused it";
+  const reason = refusal?.reason ?? "the system does not allow it";
   return new Error(`Cannot listen on ${where}: ${reason}`);
 }
 

@@ -52,7 +52,7 @@ export function createListener(
 
   async function start(): Promise<number> {
     if (status !== "new")
-      throw new Error("A listener can be started only once. Create another one.");
+      throw new Error("A listener can be started only once. Create another listener.");
     status = "starting";
     checkIdleTimeout(spec);
     const options = spec.tls && (await tlsOptions(spec.tls));

@@ -115,14 +115,14 @@ class BodyReader {
 
   text(): string {
     const length = this.#body.readUInt16BE(this.#skip(2));
-    if (length > MAX_TEXT_BYTES) throw malformed("A text is too long");
+    if (length > MAX_TEXT_BYTES) throw malformed("A text field is too long");
     const start = this.#skip(length);
     const bytes = this.#body.subarray(start, start + length);
     if (isAscii(bytes)) return bytes.toString("latin1");
     try {
       return UTF8.decode(bytes);
     } catch {
-      throw malformed("A text is not valid UTF-8");
+      throw malformed("A text field is not valid UTF-8");
     }
   }
 

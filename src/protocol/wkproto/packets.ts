@@ -157,7 +157,7 @@ function lengthOf(data: Buffer): { at: number; bytes: number } | undefined {
     if (byte === undefined) return undefined;
     bytes += (byte & 127) * 128 ** i;
     if (byte > 127) continue;
-    if (bytes === 0) throw framingError("The packet is empty");
+    if (bytes === 0) throw framingError("The packet has no body");
     return { at: 2 + i, bytes };
   }
   throw framingError("The length of the packet has more than 4 bytes");

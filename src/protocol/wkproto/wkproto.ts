@@ -209,7 +209,7 @@ class WkprotoCodec implements Codec {
     this.#packets.read(data, (packet) => {
       if (!use(packet)) ignoredPackets += 1;
       if (ignoredPackets <= MAX_IGNORED_PACKETS) return;
-      const problem = "The message has too many packets that are not requests";
+      const problem = "The WebSocket message has too many packets that are not requests";
       throw new FrameError("malformed_frame", 0, problem, true);
     });
   }
@@ -272,7 +272,8 @@ class WkprotoCodec implements Codec {
     if (flag === undefined) return refusedConnect("deviceFlag must be 0, 1 or 2");
     if (this.isPrivate) {
       const agreement = agree(packet.clientKey);
-      if (agreement === undefined) return refusedConnect("clientKey is not a public key in base64");
+      if (agreement === undefined)
+        return refusedConnect("clientKey must be an X25519 public key in base64");
       this.#cipher = agreement.cipher;
       this.#keys = agreement.keys;
     }
