@@ -1,5 +1,6 @@
-// A cluster of one node, with the same contract as a cluster of many. Published events go directly
-// to the listener, and no event is ever missed. Owns the listener and the counts of failed logins.
+// A cluster of one node, with the same contract as a cluster of many nodes. Published events go
+// directly to the listener, and no event is ever missed. Owns the listener and the counts of failed
+// logins.
 
 import type {
   Cluster,

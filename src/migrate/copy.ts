@@ -94,8 +94,8 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
 }
 
 /**
- * Compares both sides. `differing` names the first differences and the number of the others, and is
- * "" if there are none. The same differences always produce the same text.
+ * Compares both sides. `differing` names the first differences and the number of further ones, and
+ * is "" if there are none. The same differences always produce the same text.
  */
 async function compare(
   ports: CopyPorts,

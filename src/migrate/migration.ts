@@ -100,8 +100,8 @@ export class Migration {
   };
   #tryCount = 0;
   /**
-   * True if a record was read. If the record disappears later, Redis has lost it, and this process
-   * continues to wait.
+   * True if the record of a migration was read. If the record disappears later, Redis has lost it,
+   * and this process continues to wait.
    */
   #isAwaited = false;
   /** Error that retrying cannot fix. `undefined` if there was none. */

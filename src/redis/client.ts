@@ -1,5 +1,5 @@
 // Creates connections to Redis: a single server, Sentinels or a Redis Cluster, with or without TLS.
-// The only file that knows the options of ioredis. Commands are neither queued while Redis is
+// The only file that sets the options of ioredis. Commands are neither queued while Redis is
 // unreachable nor sent twice: a command whose outcome is unknown is rejected, and its caller
 // retries.
 

@@ -1,8 +1,8 @@
 // Encodes and decodes what nodes store in Redis and send each other through it: the records of
-// messages and events, and the frames published on topics. No other TypeScript file knows these
-// bytes; `lua/shared.lua` builds the same frames inside Redis. Every frame and record begins with a
-// version, and a newer version is rejected. Decoding checks every field, because Redis may contain
-// anything. Pure.
+// messages and events, and the frames published on topics. No other TypeScript file reads or writes
+// these bytes; `lua/shared.lua` builds the same frames inside Redis. Every frame and record begins
+// with a version, and a newer version is rejected. Decoding checks every field, because Redis may
+// contain anything. Pure.
 //
 // Frames. Numbers are big-endian, and every f64 is an integer below 2^53. All fields of a frame are
 // always present, in this order.
@@ -133,7 +133,7 @@ interface MessageExtra {
   readonly isStream?: boolean;
   /**
    * Id of the channel's message before this one, 0 if unknown. Set only for personal channels whose
-   * users are in other slots of a Redis Cluster than the channel.
+   * users are in different slots of a Redis Cluster than the channel.
    */
   readonly idBefore?: number | undefined;
 }

@@ -1,5 +1,5 @@
--- Functions shared by all scripts. `script.ts` places them in front of each script and removes
--- those that the script does not use. `wire.ts` decodes the frames that are built here.
+-- Functions shared by all scripts. `script.ts` places them in front of each script and removes the
+-- functions that the script does not use. `wire.ts` decodes the frames that are built here.
 local EPOCH = 1704067200000 -- 2024-01-01 UTC in Unix milliseconds
 local BUCKETS = 64
 local WHOLE_SERVER = -1

@@ -285,7 +285,8 @@ async function openOwned(
 
   return {
     /**
-     * The tables, for a move to Redis. Contain everything that the store held when it was opened.
+     * The tables, for a move to Redis. They contain everything that the store held when it was
+     * opened.
      */
     tables,
     users,

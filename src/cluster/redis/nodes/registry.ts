@@ -177,7 +177,7 @@ export class Registry {
 
   /**
    * Leaves the cluster, so that the other nodes consider this node dead at once. If Redis cannot be
-   * reached, they do so after `deadAfterMs`. May be called more than once.
+   * reached, they consider it dead after `deadAfterMs`. May be called more than once.
    */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";

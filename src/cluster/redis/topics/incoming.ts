@@ -1,7 +1,7 @@
 // Routes received frames: ordered ones to the sequencer of their channel, unordered ones to the
 // listener, each once. Frames that are unreadable or on the wrong topic are counted, reported and
 // dropped. Owns the recent ids, the last personal frame, and the conversation changes that wait
-// until their user is checked.
+// until their user's access is checked.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";

@@ -126,7 +126,7 @@ export class FolderLock {
    *
    * If it returns, no other process has begun to read the WAL. Another process acquires the folder
    * only after SILENCE_MS without a heartbeat, or else waits until this lease has ended (see
-   * `acquire`). So that process will read the write, and the answer stays true regardless of when
+   * `acquire`). So that process will read the write, and the answer remains true regardless of when
    * it is sent.
    */
   assertWasHeld(): void {

@@ -55,7 +55,10 @@ export interface MemtableChannel {
   uncommitted: number;
 }
 
-/** Records of a channel that a checkpoint writes: those that were committed when it began. */
+/**
+ * Records of a channel that a checkpoint writes: the records that were committed when the
+ * checkpoint began.
+ */
 export interface ChannelFlush {
   readonly channel: MemtableChannel;
   readonly head: number;

@@ -203,7 +203,7 @@ export class ChannelTables {
 
   /**
    * Returns up to `limit` uids of a table with their bits, in the order of keys, starting after the
-   * uid `after`. If it returns fewer than `limit` uids, they are the last ones.
+   * uid `after`. If it returns fewer than `limit` uids, no uids follow.
    */
   uidsAfter(
     table: BitTable,

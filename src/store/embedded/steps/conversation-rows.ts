@@ -54,8 +54,8 @@ export class ConversationRows {
   }
 
   /**
-   * Adds rows for the personal channels of data that is older than the table `peers`. Throws
-   * `unavailable`.
+   * Adds rows to the table `peers` for personal channels that were stored before that table
+   * existed. Throws `unavailable`.
    */
   async backfillPeers(): Promise<void> {
     const tables = this.#tables;

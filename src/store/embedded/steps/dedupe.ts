@@ -95,8 +95,8 @@ export class DedupeIndex {
   }
 
   /**
-   * False if no user with this uid used this clientMsgNo within the window, in any channel. May be
-   * true although no user did.
+   * False if the sender did not use this clientMsgNo in any channel within the window. A true
+   * result may be wrong.
    */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;

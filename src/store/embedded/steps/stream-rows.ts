@@ -1,7 +1,7 @@
 // Rows of streams in the database. An active stream has one row that marks it as active, and one
 // row per checkpoint with its new events (a part). An ended stream has a row with its content, a
-// row for lookups by event, and a row under its clientMsgNo. The message of a stream is
-// in the log. No state.
+// row for lookups by event, and a row under its clientMsgNo. The message of a stream is in the log.
+// No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey, StreamNote, StreamSnapshot } from "../../../broker/model.ts";

@@ -92,7 +92,7 @@ local function publish_removal(uids)
   redis.call('SPUBLISH', TOPIC, removal_frame(redis.call('HINCRBY', HEAD, 'pub', 1), GROUP, uids))
 end
 
--- Adds the uids to the members of one kind. In a group, also initializes those that were not
+-- Adds the uids to the members of one kind. In a group, also initializes the uids that were not
 -- members before. `clear`, if present, empties the set of this kind before the uids are added.
 local function add_members(uids, clear)
   local new_uids = TOPIC ~= '' and non_members(uids) or {}

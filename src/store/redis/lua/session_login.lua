@@ -29,7 +29,7 @@ local session = {
 local order, label = tonumber(ARGV[8]), ARGV[9]
 if ARGV[10] == 'token' then
   local device = read_device(user, ARGV[4])
-  -- An empty hash belongs to a device that logged out.
+  -- A device that logged out has an empty token hash.
   if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end
   session.level = device.level
 end

@@ -69,7 +69,7 @@ local function stream_snapshot(head, client_msg_no, known_version)
   }
 end
 
--- Returns the approximate size of a stream's message with everything its stream contains, 0 if
+-- Returns the approximate size of a stream's message, including everything in the stream, 0 if
 -- there is no such stream.
 local function stream_bytes(head, client_msg_no)
   local bytes = redis.call('HGET', stream_keys(head, client_msg_no).stream, 'b')

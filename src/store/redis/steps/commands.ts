@@ -130,8 +130,8 @@ export class Commands {
   }
 
   /**
-   * Sends the scripts of a command, after those of the channel's previous command. Resolves when
-   * all of them have been sent.
+   * Sends the scripts of a command, after the scripts of the channel's previous command. Resolves
+   * when all of them have been sent.
    */
   #begin(command: Command, draft: CommandDraft): Promise<SentCommand> {
     const { key, recipients } = command;
@@ -299,8 +299,8 @@ export class Commands {
   }
 
   /**
-   * Completes the pending commands of a bucket on which no node works any more, except those left
-   * to a retry, and removes those that have expired. If some could not be completed, no node tries
+   * Completes a bucket's pending commands that no node works on any more, except commands that are
+   * left to a retry, and removes expired commands. If some could not be completed, no node tries
    * again for a minute.
    */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {

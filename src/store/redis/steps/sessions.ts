@@ -18,8 +18,8 @@ import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
 /**
- * Time to live of a session's entry. Its node confirms it once a minute. A node that cannot do so
- * for this time is dead. If it starts again, it is another incarnation.
+ * Time to live of a session's entry. Its node confirms it once a minute. A node that cannot confirm
+ * its sessions for this time is dead. If it starts again, it is another incarnation.
  */
 const ENTRY_TTL_MS = 600_000;
 /**
