@@ -46,8 +46,8 @@ async function run(line: CommandLine): Promise<void> {
 }
 
 /**
- * Checks what the schema cannot express: the Node.js version, the files and the listen addresses.
- * An address that is in use is only a warning, because the node itself may be running.
+ * Checks conditions that the schema cannot express: the Node.js version, the files and the listen
+ * addresses. An address that is in use is only a warning, because the node itself may be running.
  */
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");

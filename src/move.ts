@@ -1,5 +1,5 @@
 // The command `jindou migrate`: one migration, with its progress on standard error. State: the
-// migration.
+// state of the migration.
 
 import type { Config } from "./config/schema.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
@@ -52,7 +52,10 @@ export async function moveData(config: Config): Promise<void> {
   );
 }
 
-/** Reports once that another process migrates the data, then its progress and errors. */
+/**
+ * Returns a function that prints once that another process migrates the data, and then prints the
+ * progress and the errors of that process.
+ */
 function reportOther(
   print: (line: string) => void,
   progress: Progress,

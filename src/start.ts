@@ -10,7 +10,10 @@ import { createServer } from "./server.ts";
 
 type Server = ReturnType<typeof createServer>;
 
-/** Time for closing after the drain. After it the process exits even if closing is not complete. */
+/**
+ * Time for closing after the drain. When it has passed, the process exits even if closing is not
+ * complete.
+ */
 const GRACE_MS = 5000;
 /**
  * Time after the first signal during which further signals are ignored. npm forwards a Ctrl-C that
@@ -50,7 +53,8 @@ export async function startNode(config: Config, version: string): Promise<void> 
 }
 
 /**
- * Shows the password on the terminal only. Logs are stored and shipped, so it must not be logged.
+ * Shows the password on the terminal only. It must not be logged, because logs are stored and
+ * forwarded.
  */
 function announcePassword(username: string, password: string): void {
   process.stderr.write(

@@ -15,8 +15,8 @@ import {
 } from "./fields.ts";
 
 /**
- * A valid value or an error reply. `ignored` lists the fields of the body that the schema does not
- * know, as the value of a header. It is `undefined` if there are none.
+ * A valid value or an error reply. `ignored` lists the fields of the body that are not in the
+ * schema, in the form of a header value. It is `undefined` if there are none.
  */
 export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
@@ -82,8 +82,8 @@ function fieldsOf(schema: TSchema): Fields | null {
 }
 
 /**
- * Returns the fields of a valid `value` that its schema does not know, as the value of a header, or
- * `undefined` if there are none.
+ * Returns the fields of a valid `value` that are not in its schema, in the form of a header value,
+ * or `undefined` if there are none.
  */
 function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
   const ignored: string[] = [];
@@ -159,8 +159,8 @@ function refuse(message: string): ReadResult<never> {
 }
 
 /**
- * Returns the error of an array over its limit, or `undefined` if there is none. Runs before the
- * items are validated, because explaining 500,000 invalid items takes a second.
+ * Returns the error for an array with too many items, or `undefined` if there is no such array.
+ * Runs before the items are validated, because explaining 500,000 invalid items takes a second.
  */
 function arrayOverLimit(
   schema: TSchema,
@@ -230,7 +230,7 @@ function withArticle(type: string): string {
   return /^[aeiou]/.test(type) ? `an ${type}` : `a ${type}`;
 }
 
-/** True for JSON content types, and if the content type is missing. */
+/** Returns true if the content type is JSON or missing. */
 function isJson(contentType: string): boolean {
   if (contentType === "application/json" || contentType === "") return true;
   const mediaType = contentType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
@@ -251,7 +251,10 @@ function splitPair(pair: string): readonly [string, string | undefined] {
   }
 }
 
-/** Converts an integer to a number. Returns other text unchanged, so that the schema rejects it. */
+/**
+ * Returns the number if `text` is an integer. Otherwise returns `text`, which the schema then
+ * rejects.
+ */
 function toInteger(text: string): number | string {
   return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
 }

@@ -171,7 +171,8 @@ export function createChannelCalls(channels: Channels) {
     },
 
     /**
-     * Disbands a group. Rejects a personal channel: the rules of a user are changed, not deleted.
+     * Disbands a group. Rejects a personal channel, because the rules of a user can be changed but
+     * not deleted.
      */
     remove(body: Body<"target">): Outcome {
       if (body.channel_type !== GROUP_CHANNEL)

@@ -68,8 +68,8 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
 }
 
 /**
- * Nodes count as equally loaded within these tolerances, because their figures are up to a
- * heartbeat old.
+ * Nodes count as equally loaded within these tolerances, because their figures can be as old as one
+ * heartbeat interval.
  */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
@@ -77,8 +77,8 @@ const SESSIONS_SLACK = 16;
 
 /**
  * Returns the least loaded node that accepts sessions and has an address, or one without an address
- * if no node has one. The uid selects one of several equally loaded nodes, so that many uids are
- * spread over them. Returns `undefined` if no node accepts sessions.
+ * if no node has an address. The uid selects one of several equally loaded nodes, so that many uids
+ * are spread over them. Returns `undefined` if no node accepts sessions.
  */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);

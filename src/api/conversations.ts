@@ -158,7 +158,10 @@ function filterOf({
     changedAtMs >= version && (only_unread !== 1 || unread > 0) && !excluded.includes(channel.type);
 }
 
-/** Maximum number of characters of recent messages in a reply. Further conversations have none. */
+/**
+ * Maximum number of characters of recent messages in a reply. Conversations beyond this limit
+ * contain no recent messages.
+ */
 const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
 /** Number of characters written before the function yields to the event loop. */
 const STRETCH_LENGTH = 256 * 1024;

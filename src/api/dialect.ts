@@ -11,7 +11,7 @@ import type { ApiRoute } from "./route.ts";
 
 /** Differences between a dialect and the route table. */
 export interface Dialect {
-  /** Returns the rows to serve instead of those of the table. */
+  /** Returns the rows to serve instead of the rows of the table. */
   rows(table: readonly ApiRoute[]): readonly ApiRoute[];
   /** Returns the conversion of the row's bodies, or `undefined` if they stay unchanged. */
   adaptOf(row: ApiRoute): Adapt | undefined;

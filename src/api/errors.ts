@@ -59,7 +59,7 @@ export const EDGE_ERRORS = {
 
 type EdgeCode = keyof typeof EDGE_ERRORS;
 
-/** Replaces or extends the standard contents of an error reply. */
+/** Values that replace or extend the standard contents of an error reply. */
 interface ErrorReplyOptions {
   readonly message?: string | undefined;
   readonly details?: readonly ErrorDetail[] | undefined;

@@ -86,7 +86,7 @@ const TYPE_EMPTY = {
   details: [{ path: "event.type", message: "is required" }],
 };
 
-/** Reply to an accepted event, by the state of the stream after it. */
+/** Reply to an accepted event, by the state of the stream after the event. */
 const STREAM_REPLIES: Readonly<Record<StreamState, HttpReply>> = Object.freeze({
   active: streamReply("active"),
   closed: streamReply("closed"),

@@ -1,4 +1,4 @@
-// Replies that follow a stream by server-sent events [WHATWG HTML: Server-sent events]. While the
+// Replies that follow a stream with server-sent events [WHATWG HTML: Server-sent events]. While the
 // connection of a feed is full, the feed is paused, and the broker merges its events. State:
 // `Feeds` holds the open feeds in the slots of a timer wheel, and its timer. A `StreamFeed` holds
 // the body of its reply, the handle of its subscription, and text that waits for the body.
@@ -12,7 +12,7 @@ import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
 const SLOTS = 15;
 const KEEP_ALIVE_MS = 15_000;
 
-/** Returns whether the reader may continue. Called at each visit of the feed. Must not reject. */
+/** Returns whether the reader may continue. Called at each visit to the feed. Must not reject. */
 export type MayStay = () => Promise<boolean>;
 
 /** All open feeds of a listener. Sends keep-alives and checks whether the readers may continue. */
@@ -24,7 +24,7 @@ export class Feeds {
   #visitedSlot = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  /** `keepAliveMs` is the interval between two visits of a feed. */
+  /** `keepAliveMs` is the interval between two visits to a feed. */
   constructor(keepAliveMs: number = KEEP_ALIVE_MS) {
     this.#tickMs = keepAliveMs / SLOTS;
   }

@@ -1,6 +1,6 @@
-// Authorizes calls by the static token, or by the access token of a manager with the permission.
-// State: the hash of the static token, and whether the last Host header was local. Secrets must be
-// compared in constant time.
+// Authorizes calls by the static token, or by the access token of a manager who has the required
+// permission. State: the hash of the static token, and whether the last Host header was local.
+// Secrets must be compared in constant time.
 
 import { allows, type Permission } from "../broker/manager-accounts.ts";
 import type { Managers } from "../broker/managers.ts";
@@ -38,7 +38,7 @@ export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host"];
 
 /**
  * Creates the guard. An invalid credential is rejected with 401, and a credential without the
- * permission with 403, even if the control plane requires no credential.
+ * required permission with 403, even if the control plane requires no credential.
  */
 export function createGuard(options: {
   readonly managers: Pick<Managers, "authenticate">;
@@ -85,7 +85,7 @@ export function createGuard(options: {
 
 /**
  * Returns a function that returns true if a call comes from a web page in a browser on this
- * machine. Such a call has an Origin header, or a Host header that is not this machine (DNS
+ * machine. Such a call has an Origin header, or a Host header that names another machine (DNS
  * rebinding). It must be rejected, because the user who opened the page did not intend to let it
  * manage the broker.
  */
@@ -107,7 +107,10 @@ function unauthorized(): HttpReply {
   return errorReply("unauthorized", { message: CREDENTIAL_NEEDED });
 }
 
-/** Returns the token of `Authorization: Bearer <token>`, or `undefined` without that header. */
+/**
+ * Returns the token of `Authorization: Bearer <token>`, or `undefined` if the request has no such
+ * header.
+ */
 export function bearerToken(request: HttpRequest): string | undefined {
   const { authorization = "" } = request.headers;
   return /^bearer( |$)/i.test(authorization)

@@ -72,7 +72,7 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
 
 /**
  * Sends the message to each user. Throws errors of the message itself. If one user cannot receive
- * it, the message is still sent to the others.
+ * the message, it is still sent to the others.
  */
 async function sendToEach(
   messages: Pick<Messages, "send">,

@@ -1,4 +1,4 @@
-// Calls of backends whose clients fetch their messages and commands from the backend: ranges of
+// Calls for backends whose clients fetch their messages and commands from the backend: ranges of
 // history, single messages and unread commands, in the shapes of WuKongIM.
 
 import { type Static, Type } from "typebox";
@@ -19,7 +19,10 @@ import { jsonReply, okReply } from "./reply.ts";
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 /** Default number of messages in a page. */
 const PAGE_SIZE = 100;
-/** Highest `limit` that is accepted. The limits of history may return fewer messages. */
+/**
+ * Highest `limit` that is accepted. A reply may contain fewer messages because of the limits of
+ * history.
+ */
 const MAX_PAGE_SIZE = 10_000;
 /** Default number of commands in a reply. */
 const COMMANDS = 200;
@@ -194,7 +197,10 @@ function rangeOf(start: number, end: number, mode: 0 | 1) {
       };
 }
 
-/** Returns the channel as the user sees it. Throws if a personal channel has no user. */
+/**
+ * Returns the channel as the user sees it. Throws `bad_request` if the channel is personal and
+ * `login_uid` is missing.
+ */
 function viewOf(body: Static<typeof maxSeqQuery>) {
   const { channel_id: id, channel_type: type, login_uid: uid = "" } = body;
   if (type === PERSON_CHANNEL && uid === "")
@@ -221,7 +227,10 @@ function pageReply(
 
 /** Bits of WuKongIM's field `setting` that are derived from the message. */
 const SETTINGS = { topic: 8, stream: 2 } as const;
-/** Reason of the end of a stream. An active stream, or one that its producer ended, has none. */
+/**
+ * Value of `end_reason` by the state of a stream. An active stream, or a stream that its producer
+ * ended, has none.
+ */
 const END_REASONS: Partial<Record<StreamState, number>> = {
   interrupted: 1,
   cancelled: 3,

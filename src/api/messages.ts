@@ -1,4 +1,5 @@
-// Calls that send a message, which is the hot path of the control plane, and that read history.
+// Calls that send messages, and calls that read history. Sending is the hot path of the control
+// plane.
 
 import { type Static, Type } from "typebox";
 import type { Messages, SendInput, SendResult } from "../broker/messages.ts";

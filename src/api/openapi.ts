@@ -1,4 +1,5 @@
-// Makes the OpenAPI 3.1 document from the route table and from the schemas that validate the calls.
+// Generates the OpenAPI 3.1 document from the route table and from the schemas that validate the
+// calls.
 
 import type { Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -25,8 +26,8 @@ interface ProductInfo {
 }
 
 /**
- * Returns the row that serves the document. The document describes `routes` and this row. It is
- * made at the first call.
+ * Returns the row that serves the document. The document describes `routes` and this row. The
+ * document is generated at the first call.
  */
 export function openApiRoute(
   routes: readonly ApiRoute[],
@@ -99,8 +100,8 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
 const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);
 
 /**
- * Returns `schema` with references in place of the schemas that have a title. Adds these to
- * `schemas`, by title.
+ * Returns `schema` with references in place of the schemas that have a title. Adds the schemas that
+ * have a title to `schemas`, by title.
  */
 function withReferences(schema: unknown, schemas: Record<string, unknown>): unknown {
   if (typeof schema !== "object" || schema === null) return schema;
@@ -129,7 +130,10 @@ function mapValues(schema: object, schemas: Record<string, unknown>): Json {
   );
 }
 
-/** Returns the operation id, `conversationsClearUnread` for `/conversations/clearUnread`. */
+/**
+ * Returns the operation id of a row, for example `conversationsClearUnread` for the path
+ * `/conversations/clearUnread`.
+ */
 function operationId({ path }: Pick<ApiRoute, "path">): string {
   const words = path
     .split("/")

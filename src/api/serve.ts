@@ -19,7 +19,10 @@ export interface ApiLog {
 
 /** Minimum time between two log lines about an outage. */
 const OUTAGE_LOG_MS = 1000;
-/** Maximum body of a public call: a login with the longest name and password, all escaped. */
+/**
+ * Maximum size of the body of a public call, in bytes. A login with the longest name and password
+ * fits, even if every character is escaped.
+ */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
 /** Returns a function that turns a row into a route. The routes neither throw nor reject. */
@@ -106,8 +109,8 @@ function guarded<Result extends RouteReply | undefined>(
 }
 
 /**
- * Lets web pages of any origin read all replies of the step. This is safe because a browser does
- * not add the credential of these calls by itself.
+ * Returns the step with a header in all replies that lets web pages of any origin read them. This
+ * is safe because a browser does not add the credential of these calls by itself.
  */
 function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
   const addHeader = (reply: Result): Result =>

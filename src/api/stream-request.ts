@@ -1,5 +1,5 @@
-// Parses the request of a stream reader from the path, the query string and the headers. It is
-// parsed twice: to authorize the call, and to reply to it.
+// Parses the request of a stream reader from the path, the query string and the headers. Each
+// request is parsed twice: to authorize the call, and to reply to it.
 
 import { type Static, Type } from "typebox";
 import { type ChannelRef, type DeviceFlag, GROUP_CHANNEL } from "../broker/model.ts";
@@ -54,11 +54,11 @@ export type Audience = "all" | "viewers";
 /** A parsed request to read or follow a stream. */
 export interface StreamRequest {
   readonly channel: ChannelRef;
-  /** User who sees the channel. `undefined` only for a group. */
+  /** User who reads the channel. `undefined` only for a group. */
   readonly uid: string | undefined;
   readonly clientMsgNo: string;
   readonly fromIndex: number;
-  /** True if the caller follows the stream by server-sent events. */
+  /** True if the caller follows the stream with server-sent events. */
   readonly follows: boolean;
   /** Viewer who calls. `undefined` if the caller needs a credential of the control plane. */
   readonly viewer: Viewer | undefined;
@@ -85,7 +85,8 @@ export function createStreamReader(audience: Audience): Reader<StreamRequest> {
 }
 
 /**
- * True if a request that could not be parsed comes from a viewer, because it has a client token.
+ * Returns true if the request has a client token, which means that its caller is a viewer. Used for
+ * requests that could not be parsed.
  */
 export function presentsToken({ query, headers }: HttpRequest): boolean {
   return headers["x-token"] !== "" || new URLSearchParams(query).has("token");

@@ -22,7 +22,10 @@ import { type AdmissionPorts, createStreamAdmission, STREAM_ACCESS } from "./vie
 export interface StreamRoutePorts extends AdmissionPorts {
   readonly streams: Pick<Streams, "read">;
   readonly followers: Pick<StreamFollowers, "follow">;
-  /** Interval of keep-alive comments and of checks whether a reader may continue. Default: 15 s. */
+  /**
+   * Interval between two keep-alive comments, and between two checks whether a reader may continue,
+   * in milliseconds. The default is 15,000.
+   */
   readonly keepAliveMs?: number;
 }
 
@@ -72,7 +75,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
   };
 }
 
-/** Returns a stream as JSON, in the shape that history shows with a stream's message. */
+/** Returns a stream as JSON, in the shape that history uses for the message of a stream. */
 export function streamJson(stream: StreamSnapshot) {
   return {
     state: stream.state,

@@ -14,7 +14,10 @@ import { type Audience, createStreamReader, presentsToken, type Viewer } from ".
 
 /** Checks of the viewers of streams. */
 export interface Viewers {
-  /** Returns whether web pages of `origin` may act for a viewer. Empty means not a web page. */
+  /**
+   * Returns whether web pages of `origin` may act for a viewer. An empty `origin` means that the
+   * caller is not a web page.
+   */
   allowsOrigin(origin: string): boolean;
   /**
    * Resolves if the viewer may see the channel. Throws `unauthorized`, `not_in_channel` or

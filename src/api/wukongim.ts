@@ -1,6 +1,6 @@
 // The dialect for backends written for WuKongIM: success is `{"status":200}`, errors are
-// `{msg,status}`, one call creates or changes a channel, and bodies are read as tolerantly as
-// WuKongIM does. docs/http.md describes all differences. Keeps no state.
+// `{msg,status}`, one call creates or changes a channel, and bodies are parsed as tolerantly as in
+// WuKongIM. docs/http.md describes all differences. Keeps no state.
 
 import { type Static, type TSchema, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
@@ -316,7 +316,7 @@ function channelRows(
     try {
       await calls.create({ channel_id, channel_type });
     } catch (error) {
-      // If another call has created the channel meanwhile, its flags stay.
+      // If another call has created the channel meanwhile, its flags are not changed.
       if (!hasCode(error, "channel_exists")) throw error;
     }
     return call();

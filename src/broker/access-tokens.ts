@@ -1,6 +1,6 @@
 // Issues, looks up and revokes the access tokens of managers. A token becomes invalid when the
-// password, role or permissions of its account change. State: a cache of token hashes. The tokens
-// themselves must never be stored.
+// password, role or permissions of its account change. State: a cache of the owners of tokens, by
+// token hash. The tokens themselves must never be stored.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -10,8 +10,8 @@ import type { Clock, ManagerStore } from "./ports.ts";
 import { hashesEqual, hashToken } from "./tokens.ts";
 
 /**
- * Time for which a token is cached. A logout at another node takes effect on this node after at
- * most this time.
+ * Time for which the owner of a token is cached. A logout on another node takes effect on this node
+ * after at most this time.
  */
 const CACHE_MS = 5000;
 const CACHE_ENTRIES = 1000;
@@ -30,11 +30,14 @@ interface CachedOwner {
   readonly untilMs: number;
 }
 
-/** The access tokens as one node sees them. */
+/** The access tokens of managers, with one node's cache of their owners. */
 export class AccessTokens {
   readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
-  /** Number of revoked tokens. A token that is read during a revocation must not be cached. */
+  /**
+   * Number of tokens that this node revoked. If it changes during a read, the result must not be
+   * cached, because the token may have been revoked.
+   */
   #revocationCount = 0;
 
   constructor(ports: AccessTokensPorts) {

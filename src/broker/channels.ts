@@ -80,21 +80,22 @@ export interface Channels {
   /** Returns the state of a channel. Throws `channel_not_found`. */
   state(channel: ChannelRef): Promise<ChannelState>;
   /**
-   * Returns a page of the members, or of a list, in the order of their UTF-16 units. A uid that is
-   * in the list during the whole iteration is in exactly one page. Every page costs a read of the
-   * whole list. An unknown channel has an empty list.
+   * Returns a page of the members, or of a list, sorted by UTF-16 code units. A uid that is in the
+   * list during the whole iteration is in exactly one page. Every page costs a read of the whole
+   * list. An unknown channel has an empty list.
    */
   uids(channel: ChannelRef, list: "members" | ChannelList, page: PageBounds): Promise<Page>;
   /** Returns a page of the groups of `uid`, as `uids` does. Disbanded groups are omitted. */
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
   /**
-   * Removes the members of both kinds, in one step for each kind. Their live sessions stop
-   * receiving the channel immediately. Throws `channel_not_found` or `channel_disbanded`.
+   * Removes the permanent and the temporary members, in one step for each kind. Their live sessions
+   * stop receiving the channel immediately. Throws `channel_not_found` or `channel_disbanded`.
    */
   removeAllSubscribers(channel: ChannelRef): Promise<void>;
   /**
-   * Changes who may send, starting with the next message. Members on the denylist still receive
-   * messages. For a group, throws `channel_not_found` or `channel_disbanded`.
+   * Changes the denylist or the allowlist. The change applies from the next message on. Members on
+   * the denylist still receive messages. For a group, throws `channel_not_found` or
+   * `channel_disbanded`.
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<void>;
 }

@@ -27,7 +27,7 @@ export interface CommandAddress {
   readonly fromUid: string;
   readonly channel: ChannelRef;
   /**
-   * Users to whom the command is restricted. Those outside the channel are ignored. `undefined` for
+   * Users to whom the command is restricted. Users outside the channel are ignored. `undefined` for
    * all users of the channel.
    */
   readonly subscribers: readonly string[] | undefined;

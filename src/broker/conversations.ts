@@ -1,6 +1,6 @@
 // Lists the conversations of users with their unread counts, and changes read positions [DESIGN
 // §2.4]. A limited number of lists is built at the same time, and users take turns. State: the
-// lists that wait.
+// calls that wait for their turn.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { BrokerError } from "./errors.ts";
@@ -14,12 +14,12 @@ import type { Announcer, ConversationChange, ConversationStore } from "./ports.t
  */
 const CONCURRENT_LISTS = 4;
 /**
- * Maximum number of lists of one user that wait. It equals the default maximum number of sessions
- * of a user.
+ * Maximum number of waiting calls for lists of one user. It equals the default maximum number of
+ * sessions of a user.
  */
 const MAX_WAITING_LISTS = 100;
 
-/** Who changes a conversation. */
+/** The user and the session that change a conversation. */
 interface ChangeOwner {
   readonly uid: string;
   /** Session that makes the change and is not notified. `undefined` to notify all sessions. */

@@ -1,8 +1,8 @@
 // The table of error codes and the table of close reasons. Each edge (HTTP and the client
-// protocols) maps every entry to its own codes, and does not compile while an entry is not mapped.
+// protocols) maps every entry to its own codes, and does not compile if an entry is not mapped.
 
 interface ErrorMeaning {
-  /** Message of an error that is thrown without a more precise one. */
+  /** Message of errors that are thrown without a message. */
   readonly message: string;
   /** True if the same call may succeed later. */
   readonly retry: boolean;
@@ -100,8 +100,8 @@ export interface ErrorDetail {
 }
 
 /**
- * The only kind of error that leaves a folder of `src`. Its message is sent to the caller and must
- * not contain secrets.
+ * The only kind of error that a folder of `src` throws to another. Its message is sent to the
+ * caller and must not contain secrets.
  */
 export class BrokerError extends Error {
   readonly code: ErrorCode;

@@ -43,7 +43,9 @@ export function assertUserUid(uid: string): void {
   if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");
 }
 
-/** A channel as its reader names it. `uid` is the reader, needed only for a personal channel. */
+/**
+ * A channel as a reader names it. `uid` is the reader. It is needed only for a personal channel.
+ */
 export interface ChannelView {
   readonly channel: ChannelRef;
   readonly uid: string | undefined;

@@ -15,8 +15,8 @@ export function shareInterest(cluster: Interest): { owner(): Interest } {
   const owners = new Map<Topic, readonly Interest[]>();
   /**
    * Records that `owner` listens to the topic. `single` is a list with only this owner. All topics
-   * with one owner share it to save memory, because a node listens to a topic for each of its users
-   * and groups.
+   * that have no other owner share this list to save memory, because a node listens to a topic for
+   * each of its users and groups.
    */
   function own(topic: Topic, owner: Interest, single: readonly Interest[]) {
     const current = owners.get(topic);

@@ -1,5 +1,5 @@
 // The sessions that this node serves, and which of them must be confirmed at the store. State: the
-// sessions by id and by uid, and the ids of those to confirm now or later.
+// sessions by id and by uid, and the ids of the sessions to confirm now or later.
 
 import type { LoggedInSession } from "./ports.ts";
 
@@ -13,7 +13,7 @@ export class LocalSessions {
   readonly unconfirmed = new Set<string>();
   /** Ids of sessions that become unconfirmed at `confirmDeferred`, unless confirmed earlier. */
   readonly #deferred = new Set<string>();
-  /** Where the next `confirmNextSoon` continues. */
+  /** Position at which the next call of `confirmNextSoon` continues. */
   #cursor: Iterator<LoggedInSession> | undefined;
 
   get size(): number {
@@ -72,7 +72,7 @@ export class LocalSessions {
     }
   }
 
-  /** Adds a session, in place of an earlier login of the same session. */
+  /** Adds a session. Replaces an earlier login of the same session. */
   add(login: LoggedInSession): void {
     const { sessionId, uid } = login.session;
     this.forget(sessionId);

@@ -1,8 +1,8 @@
-// Limits the guessing of managers' passwords. A client network may fail a limited number of times
-// in a time window, and concurrent attempts count as failures until they are finished. A username
-// with too many failures is only slowed down, because its owner must still be able to log in from
-// another network. State: the attempts in progress per network, and the pairs of network and
-// username that logged in before. The counts are in the `Throttle`.
+// Limits the guessing of managers' passwords. Each client network may make a limited number of
+// failed attempts in a time window. Concurrent attempts count as failures until they are finished.
+// A username with too many failures is only slowed down, because its owner must still be able to
+// log in from another network. State: the attempts in progress per network, and the pairs of
+// network and username that logged in before. The counts are in the `Throttle`.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
@@ -25,13 +25,16 @@ export interface LoginLimits {
  */
 const MAX_ATTEMPTS = 512;
 /**
- * Maximum number of attempts of one network, without those of pairs that logged in before. It is 1
- * while this node has at least half of `MAX_ATTEMPTS` attempts.
+ * Maximum number of attempts of one network for usernames that have not logged in from it before.
+ * The maximum is 1 while this node has at least half of `MAX_ATTEMPTS` attempts.
  */
 const MAX_PER_NETWORK = 16;
-/** Maximum number of attempts of those pairs of one network that logged in before. */
+/** Maximum number of attempts of one network for usernames that logged in from it before. */
 const MAX_VERIFIED_PER_NETWORK = 32;
-/** Number of attempts beyond `MAX_ATTEMPTS` that only pairs that logged in before may use. */
+/**
+ * Number of attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the same network
+ * before.
+ */
 const RESERVED_FOR_VERIFIED = 64;
 /** Delay of an attempt for a username with too many failures. */
 const SLOW_MS = 1000;
@@ -46,13 +49,18 @@ interface Attempts {
 
 /** The attempts of one client network. */
 interface Network {
-  /** Key of its failures in the `Throttle`. */
+  /** Key of the network's failures in the `Throttle`. */
   readonly key: string;
-  /** Attempts of pairs that logged in before and have failed less often than the limit since. */
+  /**
+   * Attempts for usernames that logged in from this network before and have failed fewer times than
+   * the limit since then.
+   */
   readonly verified: Attempts;
   /** All other attempts. */
   readonly others: Attempts;
-  /** Settles when the previous decision is made, so that decisions are made one after the other. */
+  /**
+   * Settles when the decision about the previous attempt is made. Decisions are made one at a time.
+   */
   admission: Promise<void>;
   /** Resolves when the next attempt is finished. */
   settlement: Deferred;
@@ -63,7 +71,7 @@ interface LoginName {
   readonly address: string;
 }
 
-/** Runs the password checks of one node. */
+/** The password checks of one node. */
 export class LoginGate {
   readonly #throttle: Throttle;
   readonly #limits: LoginLimits;
@@ -79,9 +87,9 @@ export class LoginGate {
   /**
    * Runs `verify` unless the network has too many failures. A wrong password counts as a failure of
    * the network and the username, a right one resets the count of the username, and an error of
-   * `verify` is not counted. Checks with a lower `rank` run first: it is -1 for users that logged
-   * in from this network before, otherwise the number of failures and pending attempts of the
-   * network. Throws `too_many_attempts` with the time to wait, or `overloaded`.
+   * `verify` is not counted. Checks with a lower `rank` run first. The rank is -1 for users that
+   * logged in from this network before, otherwise the number of failures and pending attempts of
+   * the network. Throws `too_many_attempts` with the time to wait, or `overloaded`.
    */
   async attempt(
     { username, address }: LoginName,
@@ -135,8 +143,9 @@ export class LoginGate {
   }
 
   /**
-   * Returns the failures of a pair since it logged in. Returns `undefined` if the pair did not log
-   * in before, or has reached the limit.
+   * Returns the number of failures of the username in this network since its last login from there.
+   * Returns `undefined` if it never logged in from this network, or if the number has reached the
+   * limit.
    */
   #ownFailures(network: string, username: string): number | undefined {
     const failures = this.#verified.failures(network, username);
@@ -155,8 +164,8 @@ export class LoginGate {
   }
 
   /**
-   * Waits until the attempt may run, and returns its rank. It must wait while the network would
-   * reach its limit if all pending attempts failed.
+   * Waits until the attempt may run, and returns its rank. The attempt must wait while the network
+   * would reach its limit if all pending attempts failed.
    */
   async #admit(state: Network, network: string, username: string): Promise<number> {
     for (;;) {

@@ -78,8 +78,8 @@ export async function configuredAccounts(
 
 /**
  * Returns the account of a server without configured managers: `admin` with `adminPassword`. If
- * that is "", the password is generated at the first start on a store, which keeps its hash, and
- * `announce` shows it to the operator.
+ * `adminPassword` is "", a password is generated at the first start with a store. The store keeps
+ * the hash of the password, and `announce` shows the password to the operator.
  */
 export async function firstAdmin(
   adminPassword: string,

@@ -30,9 +30,8 @@ interface Login {
 /** The use cases of managers. */
 export interface Managers {
   /**
-   * Loads the accounts. Must be called after the store has started, unless no password has to be
-   * generated. May be called more than once. Throws `bad_request` if the configured accounts are
-   * not valid.
+   * Loads the accounts. If a password must be generated, the store must already have started. May
+   * be called more than once. Throws `bad_request` if the configured accounts are not valid.
    */
   start(): Promise<void>;
   /**
@@ -57,7 +56,7 @@ export interface ManagersPorts {
   readonly throttle: Throttle;
   /** Configured accounts. If there are none, one account `admin` is created. */
   readonly accounts: readonly AccountConfig[];
-  /** Password of that `admin`. "" or absent to generate one at the first start. */
+  /** Password of the account `admin`. "" or absent to generate one at the first start. */
   readonly adminPassword?: string;
   readonly clock: Clock;
   readonly limits: LoginLimits & { readonly tokenTtlS: number };

@@ -1,6 +1,6 @@
-// Finds single messages of a channel by seq, id or clientMsgNo. There is no index for this: ids
-// grow with seqs, so that an id is found by binary search, and a clientMsgNo is searched among the
-// newest messages. No state.
+// Finds single messages of a channel by seq, id or clientMsgNo. There is no index of ids or
+// clientMsgNos. Ids grow with seqs, so an id is found by binary search. A clientMsgNo is searched
+// among the newest messages. No state.
 
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
@@ -9,7 +9,7 @@ import type { HistorySlice, MessageStore } from "./ports.ts";
 export interface MessageQuery {
   readonly seqs: readonly number[];
   readonly ids: readonly number[];
-  /** If several messages have the same number, only the newest is returned. */
+  /** If several messages have the same clientMsgNo, only the newest is returned. */
   readonly clientMsgNos: readonly string[];
   /** Maximum number of payload bytes. A larger first message is returned nevertheless. */
   readonly maxBytes: number;
@@ -28,7 +28,7 @@ type MessageReads = Pick<MessageStore, "headSeq" | "readMessages">;
 
 /**
  * Returns the messages of the query that exist and have not expired, in seq order, without
- * duplicates. `more` is true if `maxBytes` was reached before all were found.
+ * duplicates. `more` is true if `maxBytes` was reached before all messages were found.
  */
 export async function findMessages(
   store: MessageReads,
@@ -110,7 +110,10 @@ async function firstFrom(
   return messages[0];
 }
 
-/** Yields the newest message of each name, and removes its name from `names`. */
+/**
+ * Yields the newest message with each clientMsgNo in `names`, and removes that clientMsgNo from
+ * `names`.
+ */
 async function* newestNamed(
   store: MessageReads,
   key: ChannelKey,

@@ -1,6 +1,6 @@
-// Sends messages and commands and reads history [DESIGN §3]. Nothing is delivered from here: the
-// store publishes what it has stored. State: that of the send rule, and for each user the commands
-// in progress.
+// Sends messages and commands and reads history [DESIGN §3]. This file delivers nothing: the store
+// publishes the messages that it has stored. State: the queues of the send rule, and the commands
+// in progress of each user.
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
@@ -29,7 +29,9 @@ import { createSendRule } from "./send-rule.ts";
 
 /** Rate limit for the inbox copies of a sender's commands. */
 interface CopyLimit {
-  /** Called once, before the copies are stored. Throws `rate_limited` if they are too many. */
+  /**
+   * Called once, before the copies are stored. Throws `rate_limited` if there are too many copies.
+   */
   admit(copies: number): void;
 }
 
@@ -38,8 +40,8 @@ export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
   /**
-   * `undefined` if the sender chose none. It is then derived from the message id, and a retry is
-   * stored as a new message.
+   * `undefined` if the sender chose none. The number is then derived from the message id, and a
+   * retry is stored as a new message.
    */
   readonly clientMsgNo: string | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
@@ -67,7 +69,7 @@ interface MessageRules extends SendTerms {
 /** A message as it was accepted. */
 export interface SendResult {
   readonly messageId: number;
-  /** 0 if the message is not stored, or is a command: those have an inboxSeq in each inbox. */
+  /** 0 if the message is not stored or is a command. A command has an inboxSeq in each inbox. */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
 }
@@ -78,7 +80,10 @@ export interface HistoryPage extends HistorySlice {
   readonly headSeq: number;
 }
 
-/** The use cases of messages. Only `send` checks permissions; callers check those of the reads. */
+/**
+ * The use cases of messages. Only `send` checks permissions. Callers of the other methods must
+ * check them.
+ */
 export interface Messages {
   /**
    * Sends a message or command and resolves when it is durable. Messages of one origin to one
@@ -113,8 +118,8 @@ export function createMessages(
   const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
   /**
-   * Appends a message immediately, unless the permission of an earlier command of the same origin
-   * to the same channel is still being checked: then after it.
+   * Appends a message immediately. If the permission for an earlier command of the same origin to
+   * the same channel is still being checked, appends the message after that check.
    */
   function sendMessage(draft: MessageDraft): Promise<AppendResult> {
     const turn = rule.turn(queueOf(draft.origin, draft));
@@ -149,7 +154,10 @@ export function createMessages(
     }
   }
 
-  /** Stores or pushes a command when its resolution and those of earlier commands are known. */
+  /**
+   * Stores or pushes a command when its `resolution` and the resolutions of earlier commands of the
+   * same queue have settled.
+   */
   async function issue(
     { origin, copyLimit }: SendInput,
     draft: MessageDraft,

@@ -145,7 +145,7 @@ export interface Message {
 
 /**
  * Returns the name that `uid` uses for the channel of a message or event. In a personal channel,
- * each of the two users names it after the other one.
+ * each of the two users names it after the other user.
  */
 export function channelSeenBy(
   uid: string,

@@ -49,9 +49,7 @@ export function parsePasswordHash(text: string): PasswordHash | undefined {
   return { N, r, p, salt, hash };
 }
 
-/**
- * Returns a hash that matches no password. Checking a password against it costs as much as `like`.
- */
+/** Returns a hash that matches no password. A check against the hash has the cost `like`. */
 export function decoyHash(like: Cost = COST): PasswordHash {
   const { N, r, p } = like;
   const salt = randomBytes(SALT_BYTES);
@@ -84,8 +82,8 @@ export class PasswordChecker {
 
   /**
    * Returns true if `password` matches `expected`. The hashes are compared in constant time. If too
-   * many checks wait, the last one with the highest rank is rejected with `overloaded`. That is
-   * this one unless another has a higher rank.
+   * many checks wait, the last waiting check with the highest rank is rejected with `overloaded`.
+   * If no waiting check has a higher rank than this call, this call is rejected instead.
    */
   async matches(password: string, expected: PasswordHash, rank = 0): Promise<boolean> {
     if (this.#running < this.#maxRunning) this.#running++;

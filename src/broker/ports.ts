@@ -1,6 +1,6 @@
 // The ports of the domain: the store, the cluster and the clock. The comment of a method is its
-// contract, which every driver keeps and `test/contract/` checks. A call rejects with
-// BrokerError("unavailable") while its driver cannot reach the server or the files behind it.
+// contract, which every driver fulfils and `test/contract/` checks. A call rejects with
+// BrokerError("unavailable") while its driver cannot reach its server or its files.
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
@@ -47,8 +47,8 @@ export interface UserStore {
   putDevice(device: Device): Promise<Device | undefined>;
   /**
    * Returns the state of each user, in the order of `uids`. After events may have been missed, the
-   * caller compares the states with the ones it knows, which is cheaper than reading all groups and
-   * inboxes.
+   * caller compares these states with the states it remembers, which is cheaper than reading all
+   * groups and inboxes.
    */
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
@@ -273,8 +273,8 @@ export interface HistoryRange {
   /** Maximum number of messages. */
   readonly limit: number;
   /**
-   * True to read from the newest message to the oldest. The limits then cut off the oldest messages
-   * of the range.
+   * True to read from the newest message to the oldest. If a limit is reached, the oldest messages
+   * of the range are omitted.
    */
   readonly reverse: boolean;
   /**
@@ -287,7 +287,9 @@ export interface HistoryRange {
 /** The part of a history range that fits its limits. */
 export interface HistorySlice {
   readonly messages: readonly Message[];
-  /** True if the range has further messages, cut off by `limit` or `maxBytes`. */
+  /**
+   * True if the range has further messages, which were omitted because of `limit` or `maxBytes`.
+   */
   readonly more: boolean;
 }
 
@@ -312,7 +314,7 @@ export interface MessageStore {
    *
    * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window, it returns the first
    *    message as a duplicate, even if the sender is now refused.
-   * 2. It applies the rules of `permissions.ts` to the sender, as `permission` demands.
+   * 2. It applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. It assigns the next seq of the channel and a messageId that is higher than all earlier ones
    *    of the channel.
    * 4. It stores the record and, once the record is durable, publishes a `message` event.
@@ -523,8 +525,8 @@ export interface StreamStore {
    */
   streamEvent(draft: StreamDraft): Promise<StreamResult>;
   /**
-   * Ends an active stream as `cancelled` on behalf of a viewer. A stream that has ended stays as it
-   * is, and the call returns `done`. The producer's next event gets `stopped`.
+   * Ends an active stream as `cancelled` on behalf of a viewer. A stream that has already ended is
+   * not changed, and the call returns `done`. The producer's next event gets `stopped`.
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
@@ -656,11 +658,11 @@ export interface SessionStore {
    * - every session of the same uid, flag and (non-empty) deviceId,
    * - the session that it continues.
    *
-   * Without a claim it is a login, later in order than all earlier logins. With a claim it
-   * continues an earlier session and keeps the order of that login. A claim that the store does not
-   * know is treated as a login [decisions: resume is no login]. Continuing a main session is
-   * refused if another device logged in later, even if the session of that device is no longer
-   * there, or if the session was ended by `endSession`.
+   * Without a claim, the call is a new login, whose order is higher than the order of all earlier
+   * logins. With a claim, the call continues an earlier session and keeps the order of that
+   * session's login. A claim that is not in the store is treated as a new login [decisions: resume
+   * is no login]. Continuing a main session is refused if another device logged in later, even if
+   * the session of that device no longer exists, or if the session was ended by `endSession`.
    *
    * If a token is replaced after a session was entered with it, every later call of `sessionsOf`
    * returns that session, so that the caller who replaced the token can end it.
@@ -670,8 +672,8 @@ export interface SessionStore {
   removeSession(session: SessionName): Promise<void>;
   /**
    * Removes a session and publishes `end_session` for it, even if it is not in the store. If a main
-   * session was in the store, it can no longer be continued. It cannot be confirmed either until
-   * its node removes it, for at least a day.
+   * session was in the store, it can no longer be continued. For at least a day, or until its node
+   * removes it, it cannot be confirmed either.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
@@ -731,7 +733,10 @@ export interface ManagerStore {
    * that is stored afterwards.
    */
   putPasswordOnce(username: string, password: StoredPassword): Promise<StoredPassword>;
-  /** Stores an access token, by its SHA-256, until `expiresAtMs`. `owner` can be any text. */
+  /**
+   * Stores the SHA-256 of an access token, with its owner, until `expiresAtMs`. `owner` can be any
+   * text.
+   */
   putAccessToken(tokenHash: Uint8Array, owner: string, expiresAtMs: number): Promise<void>;
   /**
    * Returns the owner with which the token was stored, `undefined` if the token is unknown, expired
@@ -823,7 +828,7 @@ export type ClusterEvent =
       readonly origin: string | undefined;
     }
   | {
-      /** A user changed a conversation. The user's sessions are pushed its new state. */
+      /** A user changed a conversation. Its new state is pushed to the user's sessions. */
       readonly kind: "conversation";
       readonly uid: string;
       readonly conversation: Conversation;
@@ -832,7 +837,10 @@ export type ClusterEvent =
       readonly origin: string | undefined;
     }
   | {
-      /** The online state of `uid` may have changed. Nodes with watchers read it from the store. */
+      /**
+       * The online state of `uid` may have changed. Nodes whose sessions watch the user read the
+       * state from the store.
+       */
       readonly kind: "presence";
       readonly uid: string;
     }
@@ -844,8 +852,8 @@ export type ClusterEvent =
     }
   | {
       /**
-       * The token of a device changed, or may have changed in an event that was missed. Nodes with
-       * sessions of the user confirm them at the store.
+       * The token of a device changed, or an event about such a change may have been missed. Nodes
+       * with sessions of the user confirm them at the store.
        */
       readonly kind: "credential";
       readonly uid: string;
@@ -929,7 +937,7 @@ export interface NodeInfo {
 export interface NodeRegistry {
   /**
    * Returns the live nodes, this one first. Throws `unavailable` while the other nodes consider
-   * this node dead, because it does not know about them then.
+   * this node dead, because it does not know the state of the other nodes then.
    */
   nodes(): Promise<readonly NodeInfo[]>;
 }
@@ -989,9 +997,9 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /**
    * Returns `undefined` if this node has, as far as it knows, missed no event of the topics that
    * `concerns` accepts. Otherwise returns a promise that resolves when the missed events have
-   * reached the listener, which has then ended the sessions that lost their rights. Anything the
-   * caller read earlier may be outdated and must be read again. The promise rejects with
-   * `unavailable` after a time-out.
+   * reached the listener, which has then ended the sessions that may not go on. Anything the caller
+   * read earlier may be outdated and must be read again. The promise rejects with `unavailable`
+   * after a time-out.
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   /**

@@ -12,8 +12,8 @@ import type { ChannelStore } from "./ports.ts";
 interface SendRule {
   /**
    * Returns why `fromUid` may not send to `channel`, `undefined` if the user may. Returns no
-   * promise if the store has the facts in memory and no call is waiting. The results of one queue
-   * come in the order of its calls. With `queue` undefined they have no order.
+   * promise if the store has the facts in memory and no call is waiting. Calls of one queue resolve
+   * in the order in which they were made. Calls without a queue have no order.
    */
   refusal(
     fromUid: string,

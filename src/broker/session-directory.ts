@@ -32,7 +32,7 @@ export interface SessionDirectoryPorts {
   readonly cluster: Pick<Cluster, "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery">;
   /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
-  /** Interval in milliseconds in which every session is confirmed once. The default is a minute. */
+  /** Interval in which every session is confirmed once, in milliseconds. The default is 60,000. */
   readonly recheckMs?: number;
 }
 
@@ -260,9 +260,9 @@ export class SessionDirectory {
 
   /**
    * Confirms all sessions after an outage of the store or under a new incarnation. Sessions of
-   * users whose topics were lost are confirmed by `#judgeUsers` when the topics are subscribed
-   * again. The other sessions are confirmed after that, or when the time-out of the recovery has
-   * passed. Never rejects.
+   * users whose topic subscriptions were lost are confirmed by `#judgeUsers` when the topics are
+   * subscribed again. The other sessions are confirmed after that, or when the time-out of the
+   * recovery has passed. Never rejects.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -286,7 +286,7 @@ export class SessionDirectory {
   }
 
   /**
-   * Makes the pending removals and confirmations, and returns true if none of them must be
+   * Performs the pending removals and confirmations, and returns true if none of them must be
    * repeated. Failed removals do not prevent the confirmations, because only one server of a Redis
    * Cluster may be unreachable.
    */
@@ -379,7 +379,7 @@ export class SessionDirectory {
     this.#continueWork();
   }
 
-  /** Makes the pending removals until one batch fails, and returns true if none is left. */
+  /** Performs the pending removals until a batch fails. Returns true if no removal remains. */
   async #removePending(): Promise<boolean> {
     const sessions = [...this.#pendingRemovals].map(([, session]) => session);
     for (let at = 0; at < sessions.length; at += REMOVAL_BATCH) {

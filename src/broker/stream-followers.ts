@@ -1,7 +1,7 @@
 // Lets HTTP clients follow streams outside any session. Each follower gets every event from its
 // start index, in order and at its own pace: events that are published while it is paused are read
-// from the store and merged. If the right of its user may have changed, a follower gets no event
-// until the right was checked. State: the followers.
+// from the store and merged. If the permission of its user may have changed, a follower gets no
+// event until the permission has been checked. State: the followers.
 
 import { BrokerError } from "./errors.ts";
 import { type ChannelView, viewedKey } from "./ids.ts";
@@ -23,7 +23,7 @@ import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
 export interface StreamSink {
   /** Sends one event. Returns false to receive no further events until `resume`. */
   push(event: ChannelEvent): boolean;
-  /** Called after the last event: the stream has ended, or cannot be read any further. */
+  /** Called after the last event, because the stream has ended or can no longer be read. */
   ended(): void;
 }
 
@@ -50,7 +50,10 @@ export interface FollowTarget {
   readonly clientMsgNo: string;
   /** Index of the first event to send. */
   readonly fromIndex: number;
-  /** Checked after each read of the store. `undefined` if the caller may read every stream. */
+  /**
+   * User whose permission is checked after each read of the store. `undefined` if the caller may
+   * read every stream.
+   */
   readonly viewer?: FollowViewer | undefined;
 }
 
@@ -120,7 +123,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     if (status !== "left" && status !== "opening") sink.ended();
   }
 
-  /** Pushes one event. Returns true if the follower can be pushed another one now. */
+  /** Pushes one event. Returns true if another event can be pushed now. */
   function push(follower: Follower, event: ChannelEvent): boolean {
     if (event.stream === undefined) return true;
     follower.cursor = cursorAfter(event, event.stream);
@@ -131,7 +134,10 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     return follower.status !== "left" && wantsMore;
   }
 
-  /** Reads events from the store until none was published during the last read, then goes live. */
+  /**
+   * Reads events from the store until none was published during the last read. Then sets the status
+   * `live`.
+   */
   async function catchUp(follower: Follower): Promise<void> {
     follower.status = "reading";
     follower.turn += 1;
@@ -155,7 +161,9 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     });
   }
 
-  /** Checks the right of a paused follower, and ends the follower if the right is lost. */
+  /**
+   * Checks the permission of a paused follower, and ends the follower if the permission is lost.
+   */
   async function recheckPaused(follower: Follower, viewer: FollowViewer): Promise<void> {
     const { turn } = follower;
     const mayStay = await viewer.mayStay();
@@ -163,8 +171,8 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   }
 
   /**
-   * Checks the rights of the viewers before their next event. A follower with the status `opening`
-   * needs no check, because its first read makes one.
+   * Checks the permissions of the viewers before their next event. A follower with the status
+   * `opening` needs no check, because its first read includes one.
    */
   function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
@@ -265,7 +273,7 @@ function hasLeft({ status }: Follower): boolean {
   return status === "left";
 }
 
-/** Returns the topics of the stream's events and of changes to the viewer's rights. */
+/** Returns the topics of the stream's events and of changes to the viewer's permissions. */
 function topicsOf(
   { channel, uid }: ChannelView,
   viewer: FollowViewer | undefined,
@@ -282,7 +290,9 @@ function beyond({ nextIndex }: StreamSnapshot): BrokerError {
   });
 }
 
-/** The followers by channel, viewer and topic. Listens to a topic while it has a follower. */
+/**
+ * The followers by channel, viewer and topic. Listens to a topic while the topic has a follower.
+ */
 class FollowerTable {
   readonly #interest: Pick<Interest, "listen" | "unlisten">;
   readonly #all = new Set<Follower>();

@@ -214,8 +214,8 @@ function toDraft(input: EventInput): StreamDraft {
   const fromUid = input.fromUid || SYSTEM_UID;
   const key = channelKey(channel, fromUid);
   const { force } = input;
-  // Written field by field: it is created for every chunk, and spreads would cost a microsecond or
-  // two.
+  // Written field by field: a draft is created for every chunk, and spreads would cost a
+  // microsecond or two.
   return {
     key,
     channel,

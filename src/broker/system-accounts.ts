@@ -1,6 +1,6 @@
-// The system accounts: users who are exempt from the send rules and to whom everyone may send. They
-// are in the store. Each node reads them periodically, so that a change made on another node takes
-// effect here after at most one period. State: the uids of the last read.
+// The system accounts: users who are exempt from the send rules and to whom everyone may send. The
+// list is in the store. Each node reads it periodically, so that a change made on another node
+// takes effect here after at most one period. State: the uids of the last read.
 
 import { BrokerError, isTransient } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
@@ -10,13 +10,13 @@ interface SystemAccountPorts {
   readonly store: SystemAccountStore;
   /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
-  /** Interval in milliseconds in which the uids are read. The default is one second. */
+  /** Interval between two reads of the uids, in milliseconds. The default is 1000. */
   readonly refreshMs?: number;
 }
 
 const REFRESH_MS = 1000;
 
-/** The system accounts as one node sees them. */
+/** The system accounts, as this node read them last. */
 export class SystemAccounts {
   readonly #ports: SystemAccountPorts;
   #uids: ReadonlySet<string> = new Set();

@@ -1,7 +1,7 @@
 // Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
 // are checked slowly, one after the other. An attempt costs a round trip to the cluster only if it
-// fails. State: for each network, the failures known to this node, the running checks and the
-// waiting attempts; and the pairs of network and user that connected before.
+// fails. State: the failures, the running checks and the waiting attempts of each network, and the
+// pairs of network and user that connected before.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -31,14 +31,14 @@ const MAX_NETWORKS = 100_000;
 /** Time between two checks of a network that is slowed down. */
 const SLOW_MS = 500;
 /**
- * Maximum number of waiting attempts of a network that is slowed down. With this number the last
- * one is checked before `client.authTimeoutMs` ends its connection.
+ * Maximum number of waiting attempts of a network that is slowed down. With this number, the last
+ * waiting attempt is still checked before `client.authTimeoutMs` ends its connection.
  */
 const MAX_WAITING = 8;
 /**
- * Maximum number of checks that run at the same time for one network, or for one pair that
- * connected before. Checks that have already started can exceed the limit of failures by this
- * number.
+ * Maximum number of checks that run at the same time for one network, or for one pair of network
+ * and user that connected before. Checks that have already started are not stopped, so the number
+ * of failures can exceed its limit by this number.
  */
 const MAX_CHECKS = 32;
 
@@ -59,13 +59,15 @@ interface SlowQueue {
   nextTurnMs: number;
 }
 
-/** Runs the token checks of one node. */
+/** The token checks of one node. */
 export class TokenGate {
   readonly #ports: TokenGatePorts;
   readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);
   readonly #slowQueues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
   readonly #verified = new VerifiedPairs();
-  /** Running checks by network, or by pair if the pair connected before and may still fail. */
+  /**
+   * Running checks, by network, or by pair of network and user if `#mayFail` returns true for it.
+   */
   readonly #checks = new Map<string, Checks>();
 
   constructor(ports: TokenGatePorts) {
@@ -75,7 +77,7 @@ export class TokenGate {
   /**
    * Runs `check` and counts a failure if it throws `unauthorized`. If the network is slowed down
    * when the check could start, the attempt first waits for a slow turn. All nodes share the
-   * counts, but a node reads the failures at other nodes only when it counts one itself. Throws
+   * counts, but a node reads the shared count only when it counts a failure itself. Throws
    * `rate_limited` with the time to wait if too many attempts of the network are waiting, and
    * rethrows the errors of `check`.
    */
@@ -127,8 +129,8 @@ export class TokenGate {
   }
 
   /**
-   * Returns true if the user connected from the network before and has failed less often since then
-   * than the limit allows.
+   * Returns true if the user connected from the network before and has failed fewer times than the
+   * limit since then.
    */
   #mayFail(network: string, uid: string): boolean {
     const failures = this.#verified.failures(network, uid);

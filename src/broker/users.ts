@@ -24,9 +24,9 @@ export interface Users {
   /**
    * Registers the token of a device, or replaces it. The new token is valid immediately, and nodes
    * with sessions of the user confirm them. A changed token of a main device ends the main sessions
-   * of that flag. If the token is unchanged, only sessions of an older token are ended, which an
-   * earlier call may have failed to end [decisions: /user/token again]. Throws `bad_id` or
-   * `reserved_uid`.
+   * of that flag. If the token is unchanged, the call ends only sessions with an older token,
+   * because an earlier call may have failed to end them [decisions: /user/token again]. Throws
+   * `bad_id` or `reserved_uid`.
    */
   setToken(input: {
     readonly uid: string;
@@ -60,8 +60,8 @@ export function createUsers(ports: {
   const { store, directory, publisher } = ports;
 
   /**
-   * Ends the sessions of `uid` that `which` selects. Includes sessions of nodes that are considered
-   * dead, because these may come back.
+   * Ends the sessions of `uid` that `which` selects. This includes sessions on nodes that are
+   * considered dead, because such a node may still be running.
    */
   async function endSessions(
     uid: string,

@@ -1,7 +1,7 @@
-// Pairs of a client network and a name that presented the right credential. The failures of such a
-// pair are counted separately, so that a guesser in the same network does not lock its user out.
-// State: the pairs with their failures since the last success. When there are too many pairs, the
-// one with the oldest success is dropped.
+// Pairs of a client network and a user or manager whose credential was accepted from that network.
+// The failures of such a pair are counted separately, so that attackers in the same network cannot
+// lock the user out. State: the pairs with their failures since the last success. When there are
+// too many pairs, the one with the oldest success is dropped.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 
@@ -11,7 +11,9 @@ const MAX_PAIRS = 100_000;
 export class VerifiedPairs {
   readonly #failures = new BoundedMap<string, number>(MAX_PAIRS);
 
-  /** Returns the failures since the last success, `undefined` if the pair had none. */
+  /**
+   * Returns the number of failures since the last success, `undefined` if the pair never succeeded.
+   */
   failures(network: string, name: string): number | undefined {
     return this.#failures.get(pairOf(network, name));
   }

@@ -1,5 +1,5 @@
-// Parses the command line of `jindou` (command, configuration file and flags) and makes the help
-// text. Only pure functions.
+// Parses the command line of `jindou` (command, configuration file and flags) and generates the
+// help text. Only pure functions.
 
 import { parseArgs } from "node:util";
 import { nearest } from "../lib/nearest.ts";

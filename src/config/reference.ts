@@ -1,4 +1,4 @@
-// Makes the reference page and the default file from the option schemas. `npm run config:docs`
+// Generates the reference page and the default file from the option schemas. `npm run config:docs`
 // writes them, and a test fails if the files are out of date. Only pure functions.
 
 import { type ConfigKey, describe, type OptionSchema, place, unitOf } from "./keys.ts";

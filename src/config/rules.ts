@@ -6,7 +6,9 @@ import { refusalToStart } from "../api/protected-mode.ts";
 import { type Address, isLoopback, parseAddress, sameAddress } from "../lib/address.ts";
 import type { Config } from "./schema.ts";
 
-/** Maximum number of bytes of a frame besides the payload: ids, header and framing. */
+/**
+ * Maximum number of bytes that the ids, the header and the framing add to the payload of a frame.
+ */
 const FRAME_OVERHEAD_BYTES = 4096;
 
 /** Returns one sentence for each contradiction between keys that are valid on their own. */

@@ -139,7 +139,9 @@ function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile
   }
 }
 
-/** True for the variables that Kubernetes sets in every pod if a Service is named `jindou…`. */
+/**
+ * Returns true if Kubernetes sets this variable in every pod, because a Service is named `jindou…`.
+ */
 function isServiceLink(name: string, text: string): boolean {
   return (
     /_SERVICE_(HOST|PORT(_\w+)?)$/.test(name) ||

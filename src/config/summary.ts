@@ -1,5 +1,5 @@
-// Makes the start banner, and a copy of the configuration without secrets for `print-config`. Only
-// pure functions. Must never show a secret.
+// Creates the start banner, and a copy of the configuration without secrets for `print-config`.
+// Only pure functions. Must never show a secret.
 
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";

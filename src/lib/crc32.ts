@@ -11,7 +11,10 @@ const table = new Uint32Array(256).map((_, byte) => {
   return crc;
 });
 
-/** The implementation by table. Exported so that a test can compare it with the one of Node. */
+/**
+ * Computes the checksum with a table. Exported so that a test can compare it with the
+ * implementation of Node.
+ */
 export function crc32ByTable(data: Uint8Array, seed = 0): number {
   let crc = ~seed;
   // The index is at most 255, so that the table has an entry for it.

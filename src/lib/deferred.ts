@@ -8,8 +8,8 @@ export interface Deferred<T = void> {
 }
 
 /**
- * Creates a promise. Its rejection is never reported as unhandled, but that of a promise derived
- * from it can be.
+ * Creates a promise. Its rejection is never reported as unhandled, but the rejection of a promise
+ * derived from it can be.
  */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;

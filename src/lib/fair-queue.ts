@@ -24,8 +24,8 @@ interface Flow<Item> {
 /** Amount of work of one turn of a key. A larger item waits for several turns. */
 const QUANTUM = 500;
 /**
- * Minimum number of removed items that are cut off an array together. Removing each with `shift`
- * would move all items of a long array.
+ * Minimum number of removed items that are deleted from an array together. Deleting each of them
+ * with `shift` would move all items of a long array.
  */
 const MIN_CUT = 64;
 
@@ -42,8 +42,8 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Returns true if the key may not queue more. A key may use as much of the queue as is free, so
-   * that a single key can fill at most half of it.
+   * Returns true if the key may queue no further items. The items of a key may occupy at most as
+   * much of the queue as is still free, so a single key can fill at most half of the queue.
    */
   isFull(key: string): boolean {
     const { size, bytes } = this.#flows.get(key) ?? { size: 0, bytes: 0 };
@@ -85,8 +85,8 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Removes and returns items out of turn, if their keys may still do that work in this turn. The
-   * items together have at most the size `maxSize`.
+   * Removes and returns items out of turn, if the credit of their keys is sufficient. The items
+   * together have at most the size `maxSize`.
    */
   takeSmall(maxSize: number): Item[] {
     const items: Item[] = [];
@@ -115,7 +115,10 @@ export class FairQueue<Item extends Sized> {
     }
   }
 
-  /** Gives all keys the credit of `rounds` rounds, and moves the keys before `next` to the end. */
+  /**
+   * Adds the credit of `rounds` rounds to all keys, and moves the keys that precede `next` to the
+   * end.
+   */
   #advance(next: Flow<Item>, rounds: number): void {
     if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;
     for (const [key, flow] of this.#flows) {

@@ -23,9 +23,9 @@ export class KeyedSequencer {
   }
 
   /**
-   * Waits for `ready` and for the earlier calls of `key`, then returns the result of `ready`. What
-   * the callers do synchronously after this call happens in the order of the calls. If the `ready`
-   * of an earlier call rejects, this call fails too if `followers` is `fail`.
+   * Waits for `ready` and for the earlier calls of `key`, then returns the result of `ready`. Code
+   * that the callers run synchronously after this call runs in the order of the calls. If the
+   * `ready` of an earlier call rejects, this call fails too if `followers` is `fail`.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const previous = this.#last.get(key);

@@ -2,7 +2,7 @@
 // order, and keys do not wait for each other. The size of a task becomes known only after its
 // start. State: the running and waiting tasks of each busy key.
 
-/** The right of one task to run. */
+/** The permission of one task to run. */
 export interface Pass {
   /** Resolves when the task may start. */
   readonly turn: Promise<void>;
@@ -35,7 +35,7 @@ export class KeyedWindow {
 
   /**
    * Creates windows of the size `max`, in each of which at most `maxWaiting` tasks wait. A task
-   * larger than `max` runs alone, or together with one that started before its size was known.
+   * larger than `max` runs alone, except for tasks that started before its size was known.
    */
   constructor(max: number, maxWaiting: number) {
     this.#max = max;

@@ -12,7 +12,10 @@ import { charCode } from "./char-code.ts";
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;
 
-/** Odd factors by which each word of a block gets a different bit of the same hash. */
+/**
+ * Odd factors, one for each word of a block. They derive a different bit for each word from the
+ * same hash.
+ */
 const SALTS = new Int32Array([
   0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 ]);
@@ -21,10 +24,11 @@ const SALTS = new Int32Array([
 export class PairFilter {
   #words: Int32Array | undefined;
   /**
-   * First word of the last pair's block. `#hash` sets fields, because returning a pair is slower.
+   * Index of the first word of the block that the last call of `#hash` selected. `#hash` sets two
+   * fields, because returning two values is slower.
    */
   #block = 0;
-  /** Hash from which the bits of the last pair are derived. */
+  /** Hash from which the bits in that block are derived. */
   #bits = 0;
 
   add(first: string, second: string): void {

@@ -38,8 +38,8 @@ export class TokenBucket {
   }
 
   /**
-   * Returns the time in milliseconds until the bucket has `tokens` tokens. With 0, until it has no
-   * debt.
+   * Returns the time in milliseconds until the bucket has `tokens` tokens. If `tokens` is 0,
+   * returns the time until the bucket has no debt.
    */
   waitMs(nowMs: number, tokens = 1): number {
     const { perSecond } = this.#limit;
@@ -62,7 +62,10 @@ export class TokenBucket {
     this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);
   }
 
-  /** True if refused uses have cost a whole burst: the caller does not slow down when refused. */
+  /**
+   * True if refused uses have cost a whole burst, which means that the caller does not slow down
+   * after refusals.
+   */
   get exhausted(): boolean {
     return this.#limit.perSecond > 0 && this.#refusedCost >= this.#limit.burst;
   }

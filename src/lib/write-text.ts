@@ -2,7 +2,10 @@
 
 import { charCode } from "./char-code.ts";
 
-/** Maximum length of a string that is written here. Longer ones are faster with `Buffer.write`. */
+/**
+ * Maximum length of a string that is written without `Buffer.write`, which is faster for longer
+ * strings.
+ */
 const SHORT = 48;
 
 /**

@@ -28,7 +28,7 @@ import { hasData, type Node } from "./node.ts";
 const PAGE_BYTES = 131_072;
 /** Maximum number of messages in one page of a resume. */
 const PAGE_MESSAGES = 200;
-/** Approximate number of bytes that a message takes in a frame besides its payload. */
+/** Approximate number of bytes of a message in a frame, without its payload. */
 const MESSAGE_OVERHEAD_BYTES = 256;
 /** Maximum number of uids in one presence query. */
 const MAX_PRESENCE_UIDS = 1000;
@@ -48,7 +48,7 @@ const RETRY_MS = 1000;
 /** Maximum number of sessions that are opened at the same time. Further ones wait. */
 const MAX_OPENINGS = 128;
 
-/** The parts that know the sessions of this node and deliver to them. */
+/** The parts of the node that keep track of its sessions and deliver to them. */
 interface Delivery {
   readonly hub: Hub;
   readonly groups: Groups;

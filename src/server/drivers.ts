@@ -96,7 +96,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const { families } = ports.metrics;
   const { nodeId } = about;
   const log = roomLogger(logger, "redis");
-  // An unreachable Redis is a warning, because it is not an error of this node.
+  // An unreachable Redis is logged as a warning, because it is not an error of this node.
   const onError = (error: unknown, message: string) => {
     if (error instanceof BrokerError && error.code === "unavailable")
       log.warn({ err: error }, message);

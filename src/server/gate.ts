@@ -46,7 +46,7 @@ export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): S
   };
 }
 
-/** Closes the connection once it is open, and ignores what it receives until then. */
+/** Closes the connection once it is open. Frames that arrive before that are ignored. */
 function closeSoon(connection: Connection): ConnectionHandler {
   const { code, message } = CLOSE_REASONS.unavailable;
   // The connection opens only after this function has returned.

@@ -7,8 +7,8 @@ import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
 /**
- * Creates a migration of the data. If `migrate.from` is empty, it only waits for the migration by
- * another process.
+ * Creates a migration of the data. If `migrate.from` is empty, it moves nothing and waits until
+ * another process has moved the data.
  */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
   const { store, streams } = config;
