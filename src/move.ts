@@ -64,7 +64,9 @@ function reportOther(
   return ({ step, done, total, lastErr }) => {
     if (printed === undefined) print("Another process is migrating the data. Waiting for it.");
     if (lastErr !== undefined && lastErr !== printed)
-      print(`Its last attempt failed: ${lastErr}. Waiting for its next attempt.`);
+      print(
+        `The last attempt of the other process failed: ${lastErr}. Waiting for its next attempt.`,
+      );
     printed = lastErr ?? "";
     if (step !== "") progress.show({ step, done, total });
   };

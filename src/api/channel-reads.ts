@@ -40,7 +40,7 @@ export const channelQueries = (maxUids: number) => {
         Type.Enum(["subscribers", "blacklist", "whitelist"], {
           type: "string",
           default: "subscribers",
-          description: "Users to list. `subscribers` includes permanent and temporary ones",
+          description: "Users to list. `subscribers` means permanent and temporary subscribers",
         }),
       ),
       ...page,

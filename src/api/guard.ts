@@ -28,7 +28,7 @@ export type Guard = (
 ) => HttpReply | undefined | Promise<HttpReply | undefined>;
 
 const CREDENTIAL_NEEDED =
-  "A valid credential is needed: send Authorization: Bearer <token from /manager/login>, or the static API token in the header token";
+  "A valid credential is required: send Authorization: Bearer <token from /manager/login>, or the static API token in the header token";
 
 const NOT_FROM_PAGES =
   "Calls without a credential are rejected if they come from a web page or name another host; use the host 127.0.0.1 or localhost, or send a credential";

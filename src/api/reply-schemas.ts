@@ -11,7 +11,7 @@ const count = Type.Integer({ minimum: 0 });
 export const errorBody = Type.Object(
   {
     error: Type.String({ description: "Error message in English" }),
-    code: Type.String({ description: "Error code, which never changes" }),
+    code: Type.String({ description: "Stable error code" }),
     status: Type.Integer({ description: "HTTP status" }),
     details: Type.Optional(
       Type.Array(Type.Object({ path: Type.String(), message: Type.String() }), {
@@ -372,7 +372,7 @@ const message = Type.Object(
     ),
     payload: Type.String({ contentEncoding: "base64" }),
     stream: Type.Optional(
-      Type.Object(stream, { description: "Stream, if the message is that of a stream" }),
+      Type.Object(stream, { description: "Stream of the message, if it has one" }),
     ),
   },
   { title: "Message", examples: [MESSAGE_EXAMPLE] },
@@ -405,9 +405,9 @@ const syncedMessage = Type.Object(
     }),
     end: Type.Optional(Type.Literal(1, { description: "1: the stream has ended" })),
     end_reason: Type.Optional(
-      Type.Integer({ description: "Reason of the end: 1 interrupted, 3 cancelled" }),
+      Type.Integer({ description: "Reason for the end: 1 interrupted, 3 cancelled" }),
     ),
-    error: Type.Optional(Type.String({ description: "Reason of the end as text" })),
+    error: Type.Optional(Type.String({ description: "Reason for the end, as text" })),
     stream_data: Type.Optional(
       Type.String({
         contentEncoding: "base64",

@@ -120,7 +120,7 @@ const errorBody = Type.Object(
     msg: Type.String({ description: "Error message in English" }),
     status: Type.Integer({
       description:
-        "HTTP status. If the HTTP status is 400 and this is 403, the credential lacks a permission",
+        "HTTP status of the error. It is 403 in a reply with the HTTP status 400 if the credential lacks a permission",
     }),
   },
   { title: "Error", examples: [{ msg: "uid is required", status: 400 }] },

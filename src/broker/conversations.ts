@@ -78,7 +78,7 @@ export function createConversations({
     MAX_WAITING_LISTS,
     () =>
       new BrokerError("overloaded", {
-        message: "Too many conversation lists of the user are waiting; try again later",
+        message: "The user has requested too many conversation lists at once; try again later",
       }),
   );
 

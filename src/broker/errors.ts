@@ -23,7 +23,7 @@ export const ERRORS = {
     message: "This uid is reserved for the system",
     retry: false,
   },
-  unauthorized: { message: "A valid credential is needed", retry: false },
+  unauthorized: { message: "A valid credential is required", retry: false },
   bad_credentials: {
     message: "Invalid username or password",
     retry: false,
@@ -38,7 +38,7 @@ export const ERRORS = {
   not_in_channel: { message: "The user is not in the channel", retry: false },
   channel_disbanded: { message: "The channel is disbanded", retry: false },
   channel_banned: { message: "Nobody may send to the channel", retry: false },
-  send_banned: { message: "Sending is prohibited", retry: false },
+  send_banned: { message: "Sending is disabled for the group or the sender", retry: false },
   not_subscriber: {
     message: "The sender is not a member of the channel",
     retry: false,
@@ -65,7 +65,7 @@ export const ERRORS = {
   /** Sent to the readers of a stream. Producers get `stream_not_found`. */
   stream_unknown: { message: "The stream does not exist", retry: false },
   not_connected: {
-    message: "The first frame must be a connect",
+    message: "The first frame must be a connect frame",
     retry: false,
   },
   unsupported_version: {
@@ -75,7 +75,7 @@ export const ERRORS = {
   malformed_frame: { message: "The frame cannot be read", retry: false },
   rate_limited: { message: "Too many frames; slow down", retry: true },
   overloaded: { message: "The node is overloaded; try again later", retry: true },
-  unavailable: { message: "The store is unreachable; try again later", retry: true },
+  unavailable: { message: "The service is unavailable; try again later", retry: true },
   internal: { message: "Internal server error", retry: true },
 } as const satisfies Record<string, ErrorMeaning>;
 

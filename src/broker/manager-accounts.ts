@@ -135,7 +135,7 @@ async function passwordHashOf(config: AccountConfig): Promise<PasswordHash> {
   if (parsed === undefined)
     throw configError(
       username,
-      "has a passwordHash that is not of the form scrypt$N$r$p$salt$hash",
+      "has a passwordHash that is not valid; create one with jindou hash-password",
     );
   return parsed;
 }

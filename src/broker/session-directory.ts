@@ -403,7 +403,8 @@ export class SessionDirectory {
 
   /** Reports an error unless it is transient. Always returns false: the work must be repeated. */
   #report(error: unknown): false {
-    if (!isTransient(error)) this.#ports.onError(error, "Could not confirm sessions at the store");
+    if (!isTransient(error))
+      this.#ports.onError(error, "Could not confirm or remove sessions at the store");
     return false;
   }
 }

@@ -68,7 +68,10 @@ export function createSessions(
       const { token, level, continues } = login;
       assertUserUid(login.uid);
       if (login.deviceId !== "" && !isId(login.deviceId))
-        throw new BrokerError("bad_id", { message: "deviceId is not a valid id" });
+        throw new BrokerError("bad_id", {
+          message:
+            "deviceId must have at most 128 characters, no control characters and none of @ # &",
+        });
       const tokenHash = clientAuth === "token" ? hashToken(token) : undefined;
       // Written field by field: V8 stores an object made by spreading in a slower and larger form.
       const requested: SessionRecord = {

@@ -23,11 +23,11 @@ export function referencePage(): string {
 
 const INTRODUCTION = `# Configuration
 
-<!-- Made from the schemas by \`npm run config:docs\`; edit those. -->
+<!-- Generated from the schemas by \`npm run config:docs\`. Edit the schemas instead. -->
 
 Nothing needs to be configured: without any setting, one node runs on the embedded store in
 \`./data\`, and only this machine can reach its HTTP API. Settings come from four sources; each
-source overrides those before it:
+source overrides the sources listed above it:
 
 1. the defaults, listed below and in \`config/default.json\`;
 2. a JSON file, named by \`--config <file>\` or \`JINDOU_CONFIG\`; its objects nest as the keys do;

@@ -50,7 +50,7 @@ const drainOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "Time that clients have to disconnect and calls have to finish after SIGTERM or SIGINT. After it, the remaining connections are closed.",
+        "Time limit for disconnecting clients and finishing calls after SIGTERM or SIGINT. When it expires, the remaining connections are closed.",
     }),
   },
   { additionalProperties: false },

@@ -96,7 +96,7 @@ export const METRICS = {
   ),
   requestsRefused: counter(
     "requests_refused_total",
-    "Requests of clients and backends rejected with an error, by code and source (socket or http)",
+    "Requests from clients and backends rejected with an error, by code and source (socket or http)",
     ["code", "source"],
   ),
   sendDuration: histogram(
@@ -168,10 +168,10 @@ export const METRICS = {
     "Commands dropped from a full inbox before any device acknowledged them",
   ),
 
-  storeAppends: counter("store_appends_total", "Messages made durable"),
+  storeAppends: counter("store_appends_total", "Messages stored durably"),
   storeCheckpoints: counter(
     "store_checkpoints_total",
-    "Checkpoints completed: times the memtable was written to the database",
+    "Completed checkpoints. Each of them writes the memtable to the database",
   ),
   storeMemtableRecords: gauge(
     "store_memtable_records",
@@ -191,8 +191,8 @@ export const METRICS = {
     "Records read from Redis that could not be decoded and were skipped, for example because a newer version wrote them",
   ),
 
-  redisUp: gauge("redis_up", "1 if Redis accepts commands of this node, else 0"),
-  redisInFlight: gauge("redis_commands_in_flight", "Commands that wait for a reply of Redis"),
+  redisUp: gauge("redis_up", "1 if Redis accepts commands from this node, otherwise 0"),
+  redisInFlight: gauge("redis_commands_in_flight", "Redis commands that wait for a reply"),
   clusterRepairs: counter(
     "cluster_repairs_total",
     "Channels read from Redis because a publication was lost or arrived out of order",
@@ -208,7 +208,7 @@ export const METRICS = {
   ),
   clusterClockOffset: gauge(
     "cluster_clock_offset_seconds",
-    "Difference between the clocks of this node and of Redis, in seconds, less the uncertainty of the heartbeat's round trip. Positive if this node is ahead",
+    "Difference between the clocks of this node and of Redis, in seconds, minus the uncertainty from the heartbeat's round trip. Positive if this node is ahead",
   ),
 } as const satisfies Record<string, MetricRow>;
 
@@ -226,8 +226,8 @@ export function metricsPage(): string {
 
 const INTRODUCTION = `# Metrics
 
-<!-- Made from \`src/observe/table.ts\` by \`npm run config:docs\`; edit that. -->
+<!-- Generated from \`src/observe/table.ts\` by \`npm run config:docs\`. Edit that file instead. -->
 
-\`GET /metrics\` on the address of the API returns the metrics in the Prometheus text format: those
-below, those of the process (\`process_*\`) and those of Node.js (\`nodejs_*\`: event-loop lag, heap,
-garbage collection). A metric without samples is not measured by this node.`;
+\`GET /metrics\` on the address of the API returns the metrics in the Prometheus text format: the
+metrics below, the metrics of the process (\`process_*\`) and the metrics of Node.js (\`nodejs_*\`:
+event-loop lag, heap, garbage collection). This node does not measure a metric that has no samples.`;

@@ -135,7 +135,10 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const clockCheck = new ClockCheck({
     clock: Date.now,
     onLargeOffset: (offsetMs) =>
-      clusterLog.warn({ offsetMs }, "The clocks of this node and of Redis differ"),
+      clusterLog.warn(
+        { offsetMs },
+        "The clocks of this node and of Redis differ; synchronize both, for example with NTP",
+      ),
   });
   const { deadAfterMs } = config.cluster;
   const cluster = createRedisCluster({
