@@ -49,7 +49,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   async function open(): Promise<ListenerPorts> {
     node.status = "starting";
     const { managers: accounts, admin } = config;
-    // Configured accounts do not need the store.
+    // Configured accounts can be loaded without the store.
     if (accounts.length > 0 || admin.password !== "") await managers.start();
     const earlyPorts = await finishMigration();
     await node.store.start();

@@ -103,7 +103,7 @@ function collectIgnored(fields: Fields, value: object, path: string, ignored: st
   }
 }
 
-/** Returns values from the path or the headers, which override those of the query string. */
+/** Returns values from the path or the headers, which override the values of the query string. */
 type OverridingValues = (request: HttpRequest) => Readonly<Record<string, string>>;
 
 const NO_VALUES: OverridingValues = () => ({});

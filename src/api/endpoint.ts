@@ -34,7 +34,7 @@ export interface ApiPorts extends RoutePorts {
   readonly observe?: ApiMetrics["request"];
 }
 
-/** Creates the control plane. Its managers must be started before the listener. */
+/** Creates the control plane. The managers must be started before the listener. */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   const { settings, managers, log, observe } = ports;
   const guard = createGuard({ ...settings, managers });

@@ -71,13 +71,16 @@ const HEADERS = Object.freeze({
 });
 
 /**
- * Range of the reconnect delay that feeds send to their readers. It is random, so that not all
- * readers of a lost node reconnect at once.
+ * Range of the reconnect delay that feeds send to their readers. The delay is random, so that the
+ * readers of a failed node do not all reconnect at once.
  */
 const MIN_RETRY_MS = 1000;
 const RETRY_SPREAD_MS = 2000;
 
-/** A comment, which is not an event. Its bytes keep proxies from closing the connection. */
+/**
+ * A comment of the event-stream format. It is not an event, but keeps proxies from closing the
+ * connection.
+ */
 const COMMENT = ":\n\n";
 
 /** Reply that sends the events of one stream to one reader. */

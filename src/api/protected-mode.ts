@@ -3,8 +3,8 @@
 
 /**
  * Returns true if calls need a credential: the API is reachable from other machines, a static token
- * is set, or the configuration requires it. Manager accounts alone do not make a credential
- * necessary.
+ * is set, or the configuration requires it. Configuring manager accounts alone does not make a
+ * credential necessary.
  */
 export function credentialRule(facts: {
   readonly listensBeyondLoopback: boolean;

@@ -31,9 +31,12 @@ interface RowDocs {
   readonly tag: string;
   readonly summary: string;
   readonly success: Success;
-  /** Error codes of the use case, in addition to those of every call. */
+  /** Error codes of the use case. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];
-  /** Request headers that the row reads in addition to those of every call, in lower case. */
+  /**
+   * Request headers that the row reads, in lower case. Headers that every call reads are not
+   * listed.
+   */
   readonly headers?: readonly string[];
   /**
    * Check that replaces the guard's check of `access`. A row with this check also serves viewers,

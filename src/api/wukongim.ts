@@ -67,7 +67,7 @@ const STATUSES_WITHOUT_BODY: readonly number[] = [401];
 
 /**
  * Returns the error reply as `{msg,status}`, or without a body if the caller has no valid
- * credential. Errors of HTTP itself, such as 404, keep their status.
+ * credential. Errors that exist only in HTTP, such as 404, keep their status.
  */
 function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
   if (STATUSES_WITHOUT_BODY.includes(status)) return { status, headers, body: "" };

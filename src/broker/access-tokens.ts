@@ -99,7 +99,7 @@ export class AccessTokens {
 /**
  * Returns the text that the store keeps as the owner of a token: an HMAC and the username. The HMAC
  * binds the token to the fingerprint of the account. Its key is the token, which is never stored,
- * so that nobody who can read the store can test passwords against it.
+ * so a reader of the store cannot test passwords against the HMAC.
  */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);

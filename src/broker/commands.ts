@@ -17,7 +17,8 @@ export type Audience =
       readonly kind: "store";
       readonly recipients: readonly string[];
       /**
-       * The sender, if it is not a recipient. The command is pushed to its other online sessions.
+       * The sender, if it is not a recipient. The command is pushed to the other online sessions of
+       * the sender.
        */
       readonly pushOnlyRecipients: readonly string[];
     };

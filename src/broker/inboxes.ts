@@ -1,5 +1,6 @@
 // Reads and acknowledges the command inbox of a user on behalf of a backend, for clients that fetch
-// their commands over HTTP. No state: sessions of the user see the same inbox in the store.
+// their commands over HTTP. No state: the inbox is in the store, where the sessions of the user
+// read it too.
 
 import { assertId } from "./ids.ts";
 import type { InboxCommand } from "./model.ts";

@@ -57,8 +57,8 @@ export class LocalSessions {
   }
 
   /**
-   * Marks the next `count` sessions as unconfirmed, continuing after the last one of the previous
-   * call. Stops after the last session; the next call then starts from the first.
+   * Marks the next `count` sessions as unconfirmed, continuing after the last session of the
+   * previous call. Stops after the last session; the next call then starts from the first.
    */
   confirmNextSoon(count: number): void {
     for (let remaining = count; remaining > 0; remaining--) {

@@ -170,7 +170,7 @@ export class LoginGate {
   async #admit(state: Network, network: string, username: string): Promise<number> {
     for (;;) {
       // This promise is read before the decision, so that an attempt that finishes during the
-      // decision wakes this one.
+      // decision wakes this attempt.
       const settled = state.settlement.promise;
       const decision = state.admission.then(() =>
         this.#decide(state, this.#ownFailures(network, username)),

@@ -9,8 +9,7 @@ import { hashPassword, type PasswordHash, parsePasswordHash } from "./passwords.
 import type { ManagerStore } from "./ports.ts";
 
 /**
- * Permissions of control-plane calls. `*` stands for all of them [decisions: Roles and
- * permissions].
+ * Permissions of control-plane calls. `*` means all permissions [decisions: Roles and permissions].
  */
 export const PERMISSIONS = [
   "users:write",

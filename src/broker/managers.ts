@@ -42,8 +42,8 @@ export interface Managers {
   /**
    * Returns the account of a token, `undefined` if the token is not valid. A revoked token is
    * rejected immediately on this node and within 5 s on other nodes. An expired token is rejected
-   * within 5 s. A token also becomes invalid when its account is removed, or gets another password,
-   * role or permissions. Throws `unavailable` before the accounts are loaded.
+   * within 5 s. A token also becomes invalid when its account is removed, or when the password,
+   * role or permissions of the account change. Throws `unavailable` before the accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   /** Revokes a token. Has no effect if it is not valid. */

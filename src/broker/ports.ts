@@ -495,8 +495,8 @@ export interface StreamDraft {
  *
  *     done     the event was applied, by this call or by an earlier one
  *     running  a start was refused, because another stream of the channel is active
- *     missing  the stream does not exist, or a tool-call event came and its stream is not active
- *     closed   a start or content came for a stream that has ended
+ *     missing  the stream does not exist, or a tool-call event was sent and its stream is not active
+ *     closed   a start or content event was refused, because the stream has ended
  *     taken    a start was refused, because its clientMsgNo belongs to a plain message
  *     stopped  the event was not added, because a viewer cancelled the stream
  */
@@ -679,7 +679,7 @@ export interface SessionStore {
   /**
    * Checks, for each session in order, whether it may go on. The caller passes only sessions that
    * logged in on this node and that the node has not removed. Each session is checked in an atomic
-   * step of its own, and its failure does not affect the others.
+   * step of its own, and a failure for one session does not affect the others.
    *
    * `refused` means that a later login, `endSession`, a new token of the device or its logout ended
    * the session. With `confirmed`, the session is in the store under `incarnation`, even if the

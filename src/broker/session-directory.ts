@@ -67,8 +67,8 @@ export class SessionDirectory {
   /** Number of times that events of users may have been missed. */
   #lossCount = 0;
   /**
-   * Number of sessions that are due for the periodic confirmation. It has a fraction, because less
-   * than one session may become due between two heartbeats.
+   * Number of sessions that are due for the periodic confirmation. It is not an integer, because
+   * less than one session may become due between two heartbeats.
    */
   #dueCount = 0;
   #lastBeatMs = performance.now();

@@ -97,7 +97,7 @@ interface Follower {
    *     reading  events are being read from the store
    *     live     each published event is pushed
    *     paused   the sink accepts no events until `resume`
-   *     left     the follower has left
+   *     left     the follower was removed
    */
   status: "opening" | "reading" | "live" | "paused" | "left";
   /** True if an event was published during the read, whose result may not contain it. */

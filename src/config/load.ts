@@ -36,8 +36,8 @@ function assemble(settings: ReadonlyMap<string, Setting>): Config {
 }
 
 /**
- * Returns the last setting of each key, by name. Fills in the defaults inside values that are
- * objects, for example the role of a manager.
+ * Returns the last setting of each key, by name. Fills in defaults of fields inside a value, for
+ * example the role of a manager.
  */
 function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting> {
   return new Map(

@@ -8,7 +8,7 @@ const STEPS_PER_READ = 4;
 const MAX_MS = 10;
 /**
  * Fraction of the time of a busy event loop that a slice may use. With a fixed length, the job
- * would hardly proceed when each iteration of the loop takes long.
+ * would hardly proceed when each iteration of the loop takes a long time.
  */
 const SHARE = 1 / 4;
 

@@ -14,8 +14,8 @@ type Families = {
 };
 
 /**
- * Events that the gateway reports. Device flags, channel types, close reasons and error codes are
- * those of the broker.
+ * Events that the gateway reports. The broker defines the device flags, channel types, close
+ * reasons and error codes.
  */
 export interface GatewayMetrics {
   connectionOpened(): void;

@@ -1,5 +1,5 @@
-// Limits what a node serves while it starts: only health, metrics and the result of a migration.
-// All other calls are rejected with 503, and sockets are closed.
+// While a node starts, it serves only health checks, metrics and the result of a migration. All
+// other calls are rejected with 503, and sockets are closed.
 
 import { errorReply } from "../api/errors.ts";
 import { CLOSE_REASONS } from "../broker/errors.ts";
