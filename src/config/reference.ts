@@ -30,7 +30,7 @@ Nothing needs to be configured: without any setting, one node runs on the embedd
 source overrides the sources listed above it:
 
 1. the defaults, listed below and in \`config/default.json\`;
-2. a JSON file, named by \`--config <file>\` or \`JINDOU_CONFIG\`; its objects nest as the keys do;
+2. a JSON file, named by \`--config <file>\` or \`JINDOU_CONFIG\`; its objects are nested like the keys;
 3. environment variables;
 4. flags named like the keys: \`--client.listen=0.0.0.0:5200\`.
 
