@@ -138,9 +138,7 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
  */
 function refusalsIn(message: string): readonly string[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))
-    return [
-      "a Sentinel does not know the primary that redis.sentinelName names. Check that setting",
-    ];
+    return ["a Sentinel monitors no primary with the name in redis.sentinelName. Check that name"];
   const reply = /\b(NOAUTH|WRONGPASS|NOPERM) .*$/.exec(message)?.[0];
   return reply ? [`a Sentinel rejected redis.sentinelPassword: ${reply}`] : [];
 }
