@@ -71,11 +71,11 @@ export interface ConnectionPorts {
     readonly pingMs: number;
     readonly pongMs: number;
   };
-  /** The server accepted CONNECT. */
+  /** Called when the server has accepted CONNECT. */
   opened(connack: Connack): void;
-  /** The server pushed a frame that is not a reply. */
+  /** Called with each frame that is not a reply. */
   pushed(push: Push): void;
-  /** The connection ended. No other callback follows. */
+  /** Called when the connection has ended, as the last callback. */
   ended(end: ConnectionEnd): void;
 }
 

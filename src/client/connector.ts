@@ -22,13 +22,13 @@ interface ConnectorPorts {
   readonly settings: Settings;
   /** Returns the channels to resume, `limit` at most, most recently used first. */
   resume(limit: number): readonly ResumePoint[];
-  /** The session is open on a new connection. */
+  /** Called when the session is open on a new connection. */
   opened(connection: Connection, connack: Connack): void;
   /** The server pushed a frame. */
   readonly pushed: ConnectionPorts["pushed"];
-  /** The connection of an open session was lost. */
+  /** Called when the connection of an open session was lost. */
   lost(): void;
-  /** The client is closed permanently. All waiting calls must be rejected with `error`. */
+  /** Called when the client is closed. All waiting calls must be rejected with `error`. */
   closed(error: JindouError): void;
   /** Calls the app's handlers of an event. */
   emit<E extends "status" | "kicked" | "error">(event: E, value: ClientEvents[E]): void;

@@ -21,7 +21,7 @@ interface OutboxPorts {
   readonly maxQueued: number;
   /** Maximum time until a message is acknowledged. 0 means no limit. */
   readonly sendMs: number;
-  /** A message was acknowledged. */
+  /** Called when a message was acknowledged. */
   acked(channel: ChannelRef, ack: Sent): void;
 }
 
@@ -109,7 +109,7 @@ export class Outbox {
     this.#sendReady();
   }
 
-  /** Handles the loss of the connection. The messages wait for the next one. */
+  /** Handles the loss of the connection. The messages wait for the next connection. */
   lost(): void {
     this.#connection = undefined;
     this.#sending.clear();

@@ -12,7 +12,7 @@ import { badId } from "./options.ts";
 interface PresencePorts {
   /** Sends a request; repeats it after a temporary failure. */
   readonly ask: RequestFunction;
-  /** The presence of a watched user changed. */
+  /** Called when the presence of a watched user changed. */
   changed(presence: Presence): void;
   onError(error: JindouError): void;
   /** Calls a handler of the app. Reports its error if it throws. */

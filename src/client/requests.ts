@@ -3,7 +3,7 @@
 // connection or a `rate_limited` refusal, and times out. `Background` sends the client's own
 // requests. It sends fewer than the server's rate limit allows, so that they never delay the app's
 // calls. After a temporary failure they are retried on the same connection. When that connection is
-// lost they are rejected, and their callers start again on the next one.
+// lost they are rejected, and their callers start again on the next connection.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Connection, ReplyTo, Request, RequestFunction, RequestKind } from "./connection.ts";
@@ -83,7 +83,7 @@ export class Calls {
     for (const { send } of this.#openCalls) send(connection);
   }
 
-  /** Handles the loss of the connection. Open calls wait for the next one. */
+  /** Handles the loss of the connection. Open calls wait for the next connection. */
   lost(): void {
     this.#connection = undefined;
     this.#rateLimited.clear();
@@ -202,8 +202,8 @@ export class Background {
   }
 
   /**
-   * Resolves when the request may be sent. History requests come after all others, because their
-   * replies can be long.
+   * Resolves when the request may be sent. History requests are sent after all others, because
+   * their replies can be long.
    */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();

@@ -24,9 +24,9 @@ interface StreamsPorts {
   readonly call: RequestFunction;
   /** Sends a request of the client; repeats it after a temporary failure. */
   readonly ask: RequestFunction;
-  /** The client has started to follow an active stream. */
+  /** Called when the client starts to follow an active stream. */
   onStream(stream: Stream): void;
-  /** A custom event or a tool-call event arrived. */
+  /** Called with each custom event and tool-call event. */
   onEvent(event: ReceivedEvent): void;
 }
 
@@ -227,7 +227,7 @@ export class Streams {
     });
   }
 
-  /** Starts to follow a stream. Stops following the oldest one if there are too many. */
+  /** Starts to follow a stream. If there are too many, stops following the oldest. */
   #follow(channel: ChannelRef, clientMsgNo: string): FollowedStream {
     const [oldest] = this.#followed.values();
     if (oldest !== undefined && this.#followed.size >= MAX_FOLLOWED)

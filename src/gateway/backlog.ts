@@ -1,7 +1,7 @@
 // The backlog of one session in one scope: a group, or all personal channels of its user. It
-// records how far the session is from being live there, and holds what has not been pushed yet.
-// State: the status, the position in each channel and each stream, the held messages, the withheld
-// events.
+// records how far the session is from being live there, and holds messages and events that have not
+// been pushed yet. State: the status, the position in each channel and each stream, the held
+// messages, the withheld events.
 
 import {
   type ChannelEvent,
@@ -217,8 +217,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the held messages, except those that the session already has or that would arrive out of
-   * order, and makes the session live for messages.
+   * Pushes the held events and messages, except messages that the session already has or that would
+   * arrive out of order, and makes the session live for messages.
    */
   release(): void {
     const items = this.#heldItems;
@@ -260,7 +260,7 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes an active stream that the client does not know yet. Its later events are not kept until
+   * Pushes an active stream that the client does not have yet. Its later events are not kept until
    * `keepAll`; they are read from the store.
    */
   pushActiveStream(snapshot: StreamSnapshot): void {

@@ -1,7 +1,7 @@
 // Makes a session live in a group or in the personal channels of its user, when it connects, joins,
 // rejoins or has lagged. The steps are always the same: find the position, read from the store in
 // pages while arriving messages are held or left to the store, check that the user may still see
-// each page, push what was held, go live. Messages are pushed first; events follow as fast as the
+// each page, push the held items, go live. Messages are pushed first; events follow as fast as the
 // client reads. The state of each catch-up is in its backlog; this file only decides when each
 // catch-up runs.
 
@@ -99,8 +99,8 @@ export class CatchUps {
 
   /**
    * Makes a session live after `enter`. In its personal channels it goes live after the channels in
-   * `resumedPersonal` were read. In each group it is about to join it goes live at once, or, if it
-   * resumes there, after it has read what it missed. Rejects with `unavailable`.
+   * `resumedPersonal` were read. In each group that it is about to join it goes live at once. If it
+   * resumes in the group, it first reads the missed messages. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
@@ -207,8 +207,8 @@ export class CatchUps {
   }
 
   /**
-   * Sets the position from which the session reads the group: where it was when it left, or where
-   * its user became a member. Returns false if the user is not a member.
+   * Sets the position from which the session reads the group: the position at which it left, or the
+   * position at which its user became a member. Returns false if the user is not a member.
    */
   async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#ports;
@@ -259,8 +259,8 @@ export class CatchUps {
 
   /**
    * Reads the channel to its end. Messages that arrive meanwhile are held only while at most one
-   * page is missing. Otherwise they are left to the store, so that a long catch-up uses little
-   * memory.
+   * page is missing. Otherwise they are dropped and read from the store later, so that a long
+   * catch-up uses little memory.
    */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
@@ -367,8 +367,8 @@ export class CatchUps {
   }
 
   /**
-   * Catches up with the streams that must be read. All but the last are read one by one, so that
-   * the client can read each stream before the next one is pushed.
+   * Catches up with the streams that must be read. All streams except the last are read one by one,
+   * so that the client can read each of them before the next stream is pushed.
    */
   async #catchUpStreams(backlog: Backlog): Promise<void> {
     if (backlog.isJoining) await this.#pushActiveStreams(backlog);

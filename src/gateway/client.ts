@@ -197,7 +197,7 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  /** Refunds what was charged in advance for a request that failed. */
+  /** Refunds the work charged in advance for a request that failed, except `REFUSED_WORK`. */
   #refund(charged: number): void {
     if (charged > REFUSED_WORK) this.#rate.charge(REFUSED_WORK - charged);
   }

@@ -67,9 +67,9 @@ export class Groups {
   }
 
   /**
-   * Registers the session as about to join these groups, and subscribes to them. What is published
-   * after this promise resolves will reach the node, but possibly only after `listenAll`. Rejects
-   * with `unavailable`.
+   * Registers the session as about to join these groups, and subscribes to them. Messages and
+   * events published after this promise resolves will reach the node, but possibly only after
+   * `listenAll`. Rejects with `unavailable`.
    */
   async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
     await this.slice().each(channelIds, async (id) => {
@@ -288,7 +288,7 @@ export class Group implements Scope {
 
   /**
    * Stops withholding events from the session. Does nothing if the session does not follow the
-   * group, because only members get events.
+   * group, because only members receive events.
    */
   goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;

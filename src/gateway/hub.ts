@@ -185,8 +185,8 @@ export class Hub {
   }
 
   /**
-   * Lets the user's sessions join the group. The notification may arrive after that of a later
-   * removal, so `join` checks the membership in the store.
+   * Lets the user's sessions join the group. The notification may arrive after the notification of
+   * a later removal, so `join` checks the membership in the store.
    */
   #include({ uid, channelId }: EventOf<"addition">): void {
     for (const session of this.sessionsOf(uid)) {

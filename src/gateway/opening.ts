@@ -1,6 +1,6 @@
 // Turns a CONNECT into a session: the session enters the hub, the broker logs it in, the node
-// subscribes to its topics, the client gets its CONNACK and then what it missed. After every
-// `await` here the session may have ended; nothing is sent to a session that has ended.
+// subscribes to its topics, the client is sent its CONNACK and then the missed messages. After
+// every `await` here the session may have ended; nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
@@ -63,8 +63,8 @@ export interface OpeningContext extends LivePorts {
   /** Checks logins, and slows down networks that guess tokens. */
   readonly tokens: Pick<TokenGate, "attempt">;
   /**
-   * Runs a step as soon as a slot is free. Without this limit, thousands of simultaneous connects
-   * would access the store at once.
+   * Runs a step as soon as one of a limited number of slots is free. Without the limit, thousands
+   * of simultaneous connects would access the store at once.
    */
   inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;

@@ -3,7 +3,7 @@
 // frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop.
 // `docs/protocol/native.md` has the same table. State: the buckets of the users. A bucket that is
 // not full outlives the user's last session, so that a reconnect does not refill it. The number of
-// users without a session is limited; those that left first are dropped.
+// users without a session is limited; the users that left first are dropped.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -62,11 +62,11 @@ export const connecting = (channels: number): number => CONNECT_WORK + channels 
 export const joining = (groups: number): number => groups / ROWS_PER_FRAME;
 
 export interface WorkLimits {
-  /** Work of one connection, in frames. 0 per second means no limit. */
+  /** Limit on the work of one connection, in frames. 0 per second means no limit. */
   readonly connection: RateLimit;
-  /** Work of all connections of a user on this node. */
+  /** Limit on the work of all connections of a user on this node, in frames. */
   readonly user: RateLimit;
-  /** Bytes that a user stores. */
+  /** Limit on the bytes that a user stores. */
   readonly stored: RateLimit;
 }
 
@@ -130,7 +130,7 @@ export class ConnectionRate implements Rate {
     return userWaitMs;
   }
 
-  /** Charges work in addition to that of the frame. A negative cost is a refund. */
+  /** Charges work in addition to the work of the frame. A negative cost is a refund. */
   charge(cost: number): void {
     this.#own.charge(cost);
     this.#user?.work.charge(cost);

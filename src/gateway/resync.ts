@@ -71,9 +71,10 @@ export class SessionResync {
   }
 
   /**
-   * Makes the session follow exactly the groups in the store, and pushes what was sent in them
-   * since its user joined. Resolves when that is done, or at once if another call is already doing
-   * it. If the session has not joined yet, the update runs after the join. Never rejects.
+   * Makes the session follow exactly the groups in the store, and pushes the messages that were
+   * sent in them since its user became a member. Resolves when that is done, or at once if another
+   * call is already doing it. If the session has not joined yet, the update runs after the join.
+   * Never rejects.
    */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;

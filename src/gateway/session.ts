@@ -1,6 +1,6 @@
 // An authenticated device session on this node: its connection, its wire format, the groups it
 // follows, and the number of bytes held for it while it catches up. It writes pushes to the
-// connection; the hub decides which session gets which push. A node has tens of thousands of
+// connection; the hub decides which sessions receive a push. A node has tens of thousands of
 // sessions, so fields that only a busy session needs are created on first use.
 
 import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
@@ -396,8 +396,8 @@ export class Session {
   }
 
   /**
-   * Returns how much of a group the session had when it left, and forgets it. `undefined` if that
-   * is not remembered.
+   * Returns the position that the session had in a group when it left, and forgets it. Returns
+   * `undefined` if no position is remembered.
    */
   takeGroupPosition(channelId: string): GroupPosition | undefined {
     const position = this.#leftGroups?.get(channelId);

@@ -19,7 +19,7 @@ export class Unacknowledged {
   readonly #resend: (push: Resendable) => void;
   /**
    * The ring: a message is stored at its number modulo the length, and is `undefined` after it was
-   * acknowledged. Sessions that received the same push share it.
+   * acknowledged. Sessions that were sent the same push share the push object.
    */
   #ring: (Resendable | undefined)[] = new Array(INITIAL_LENGTH).fill(undefined);
   /** Number of the oldest unacknowledged message. */

@@ -44,7 +44,7 @@ export class PresenceWatch {
   }
 
   /**
-   * Makes the session watch these users instead of those it watched before. Calls `answer` with
+   * Makes the session watch these users instead of the users it watched before. Calls `answer` with
    * their current state, in the order of `uids`; later changes are pushed. Rejects with
    * `unavailable`, and the session then watches nobody.
    */

@@ -12,7 +12,7 @@ import type { Connection, ConnectionHandler, ListenerSpec, SocketEndpoint } from
 
 type Frame = Uint8Array | string;
 
-/** User data of a native socket, by which native events find the connection. */
+/** User data of a native socket, through which handlers of native events find the connection. */
 export interface SocketData {
   readonly connection: SocketConnection;
 }

@@ -11,7 +11,7 @@ const FALLBACK_LIMIT = 4096;
  * connections to Redis, DNS lookups.
  */
 const RESERVED = 64;
-/** Number of descriptors of the limit for which one more descriptor is left free. */
+/** One more descriptor is left free for every 64 that the limit allows. */
 const RESERVED_SHARE = 64;
 
 /** Returns RLIMIT_NOFILE. Node.js raises the soft limit to the hard limit when it starts. */
@@ -48,7 +48,7 @@ const RESERVE_SIZE = 8;
 const CHECK_MS = 1000;
 
 /**
- * Reserve of file descriptors for when no others are left. Without free descriptors, uWebSockets.js
+ * Reserve of file descriptors for when no others are free. Without free descriptors, uWebSockets.js
  * tries to accept waiting connections without a pause, which uses a whole CPU core. The reserve is
  * then released, and connections are accepted and closed at once until there are free descriptors
  * again. Closing the listening socket would not help: its port cannot be bound again while

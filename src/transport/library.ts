@@ -1,4 +1,4 @@
-// Explains why the binary of uWebSockets.js does not load on a machine, and what to do about it. No
+// Explains why the binary of uWebSockets.js does not load on a machine, and how to fix it. No
 // state. Must import nothing from the library.
 
 /** Facts that decide whether a binary fits a machine. */

@@ -4,7 +4,7 @@
 import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
-/** One HTTP call. It is a copy of what the socket received, so it may be used after an `await`. */
+/** One HTTP call. Its data is copied from the socket, so it may be used after an `await`. */
 export interface HttpRequest {
   readonly method: string;
   readonly path: string;
@@ -77,7 +77,7 @@ export interface HttpRoute {
    * closed with the reply.
    */
   readonly isPublic?: boolean;
-  /** Maximum size of a body, if it is lower than that of the endpoint. */
+  /** Maximum size of a body, if it is lower than the endpoint's maximum. */
   readonly maxBodyBytes?: number;
   /**
    * Checks the caller by the headers, before the body is read. Returns the reply to a refused call,
@@ -95,7 +95,7 @@ export interface HttpEndpoint {
   /** Request headers that the handlers read, in lower case. */
   readonly headers: readonly string[];
   /**
-   * Maximum size of a body. A larger one is not buffered, and the call is refused with `tooLarge`.
+   * Maximum size of a body. A larger body is not buffered, and the call is refused with `tooLarge`.
    */
   readonly maxBodyBytes: number;
   notFound(request: HttpRequest): HttpReply;
@@ -147,8 +147,8 @@ export interface Connection {
 /** Receives the events of one connection. Implemented by its owner. */
 export interface ConnectionHandler {
   /**
-   * Handles a frame. `data` is valid only during the call; the handler copies what it keeps.
-   * `isText` is true for a text frame, whose data is UTF-8.
+   * Handles a frame. `data` is valid only during the call; the handler must copy data that it
+   * keeps. `isText` is true for a text frame, whose data is UTF-8.
    */
   received(data: Uint8Array, isText: boolean): void;
   /**
@@ -163,7 +163,7 @@ export interface ConnectionHandler {
   lagging(): void;
   /**
    * Called exactly once, for every close. Code 1006 means that the peer vanished or violated the
-   * protocol. A slow reader gets the code of `slowReader`, even if it was dropped.
+   * protocol. The code for a slow reader is the code of `slowReader`, even if the peer was dropped.
    */
   closed(code: number): void;
 }

@@ -311,7 +311,7 @@ function readLimit({ reader }: RequestContext, max: number): number {
  * memory.
  */
 const SLAB_BYTES = 8 * 1024;
-/** Maximum size of a payload that is copied into a slab. A longer one gets its own memory. */
+/** Maximum size of a payload that is copied into a slab. A longer payload has its own memory. */
 const MAX_SHARED_BYTES = 1024;
 /**
  * Maximum size of a payload that is copied without a slab, because V8 stores small typed arrays in

@@ -91,7 +91,9 @@ export class FrameReader {
     return token === 0xc3;
   }
 
-  /** Reads a string of at most `maxLength` UTF-16 units. A longer one is rejected with `code`. */
+  /**
+   * Reads a string of at most `maxLength` UTF-16 units. A longer string is rejected with `code`.
+   */
   text(field: string, maxLength: number, code: ErrorCode = "bad_request"): string {
     const length = this.#textHeader(this.#token(field), field);
     const start = this.#advance(length);
