@@ -66,12 +66,12 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
   };
 }
 
-/** Maximum number of ignored fields that a reply names. Further ones are only counted. */
+/** Maximum number of ignored fields that a reply names. Further ignored fields are only counted. */
 const MAX_IGNORED = 8;
 /** Matches field names that are safe in a header. Other names are only counted. */
 const HEADER_SAFE = /^[\w.-]{1,64}$/;
 
-/** Fields of an object schema, including those of nested objects. `null` for other schemas. */
+/** Fields of an object schema, including the fields of nested objects. `null` for other schemas. */
 type Fields = ReadonlyMap<string, Fields | null>;
 
 /** Returns the fields of a schema, `null` if it is not an object schema. */

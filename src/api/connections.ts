@@ -131,7 +131,10 @@ const ORDERS: Readonly<Record<Sort, Order>> = {
   uptimeDesc: (a, b) => byUptime(b, a),
 };
 
-/** The first `count` connections in an order. They form a heap whose top is the last of them. */
+/**
+ * The first `count` connections in an order, stored as a heap. The top of the heap is the
+ * connection that is last in the order.
+ */
 class FirstConnections {
   readonly #count: number;
   readonly #order: Order;
@@ -164,7 +167,7 @@ class FirstConnections {
     heap[at] = connection;
   }
 
-  /** Removes and returns the last connection, `undefined` if there is none. */
+  /** Removes and returns the connection that is last in the order, `undefined` if there is none. */
   removeLast(): LocalConnection | undefined {
     const heap = this.#heap;
     const [last] = heap;

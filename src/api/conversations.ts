@@ -1,6 +1,6 @@
 // Calls about the conversations of a user, for backends that serve conversation lists to their
-// clients. The shapes are those of WuKongIM. Building a long page yields to the event loop from
-// time to time.
+// clients. Requests and replies have the format of WuKongIM. Building a long page yields to the
+// event loop from time to time.
 
 import { type Static, Type } from "typebox";
 import type { Conversations } from "../broker/conversations.ts";

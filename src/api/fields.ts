@@ -11,7 +11,7 @@ export const ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}$";
 export const LABEL_PATTERN = "^\\P{Cs}{1,128}$";
 /** Pattern of an id that may be empty, for example the `from_uid` of an event by the system. */
 export const OPTIONAL_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{0,128}$";
-/** Pattern of a label that may be empty. An empty label has the same meaning as a missing one. */
+/** Pattern of a label that may be empty. An empty label has the same meaning as a missing label. */
 export const OPTIONAL_LABEL_PATTERN = "^\\P{Cs}{0,128}$";
 
 /** Maximum number of uids that one call may look up. */

@@ -13,7 +13,7 @@ const MAX_ID_UNITS = 256;
 /** Matches the part of an entry after its id. */
 const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 
-/** Returns the last seq of a channel that the caller has, 0 if it has none. */
+/** Returns the seq of the last message that the caller has in a channel, 0 if it has none. */
 export type LastSeqs = (channel: ChannelRef) => number;
 
 /** Parses the list. Entries of channels that are not in `channels` are ignored. */

@@ -237,8 +237,8 @@ const END_REASONS: Partial<Record<StreamState, number>> = {
 };
 
 /**
- * Returns a message as JSON. Its channel id is the one that the sender used. A stream is shown in
- * the shape of WuKongIM.
+ * Returns a message as JSON. Its channel id is the id that the sender used. A stream has the format
+ * of WuKongIM.
  */
 function syncedJson(message: Message) {
   const { stream, topic, ...json } = messageJson(message, undefined);

@@ -200,7 +200,7 @@ function toRange(query: HistoryQuery): Parameters<Messages["history"]>[1] {
   };
 }
 
-/** Returns the reply with the three fields of the specification and no others. */
+/** Returns the reply with only the three fields of the specification. */
 function sentReply({ messageId, messageSeq, clientMsgNo }: SendResult) {
   return jsonReply(
     `{"message_id":${messageId},"message_seq":${messageSeq},"client_msg_no":${JSON.stringify(clientMsgNo)}}`,
@@ -225,8 +225,8 @@ export function decodeBase64(text: string): Uint8Array | undefined {
 }
 
 /**
- * Returns a message of history as JSON. Its channel id is the one that `uid` sees, or the one that
- * the sender used if `uid` is `undefined`.
+ * Returns a message of history as JSON. Its channel is named as `uid` sees it, or as the sender
+ * named it if `uid` is `undefined`.
  */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);

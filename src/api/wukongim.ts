@@ -177,7 +177,7 @@ function withOwnBody(row: ApiRoute): ApiRoute {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Fields that are flags. The integer 1 means set, every other integer means not set. */
+/** Fields that are flags. The integer 1 sets the flag, every other integer clears it. */
 const FLAGS: ReadonlySet<string> = new Set([
   "ban",
   "disband",

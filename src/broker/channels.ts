@@ -1,7 +1,7 @@
 // Creates and changes channels, their members and their lists. No state. After adding members, a
-// call notifies all of them, including those that already were members: the call may be a retry
-// after a node died between the change and the notification. Removed members are notified by the
-// store.
+// call notifies all of them, including users that already were members, because the call may be a
+// retry after a node died between the change and the notification. Removed members are notified by
+// the store.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
@@ -46,8 +46,8 @@ export interface Page {
 }
 
 /**
- * The use cases of channels. A call that adds members throws `unavailable` or `overloaded` if one
- * of them could not be notified. Repeating the call notifies all of them again.
+ * The use cases of channels. A call that adds members throws `unavailable` or `overloaded` if a
+ * member could not be notified. Repeating the call notifies all of them again.
  */
 export interface Channels {
   /**
@@ -112,7 +112,7 @@ export function createChannels(ports: {
     await publisher.announce(uids.map((uid) => ({ kind: "addition", uid, channelId })));
   }
 
-  /** Notifies those of `uids` that are members, unless the group is disbanded. */
+  /** Notifies the members among `uids`, unless the group is disbanded. */
   async function announceMembers(channel: ChannelRef, uids: readonly string[]): Promise<void> {
     if (channel.type !== GROUP_CHANNEL || uids.length === 0) return;
     if ((await store.channel(channel))?.disband !== false) return;

@@ -58,7 +58,8 @@ export class LocalSessions {
 
   /**
    * Marks the next `count` sessions as unconfirmed, continuing after the last session of the
-   * previous call. Stops after the last session; the next call then starts from the first.
+   * previous call. Stops after the last session of the node. The next call then starts with the
+   * first session.
    */
   confirmNextSoon(count: number): void {
     for (let remaining = count; remaining > 0; remaining--) {

@@ -86,8 +86,8 @@ export class LoginGate {
 
   /**
    * Runs `verify` unless the network has too many failures. A wrong password counts as a failure of
-   * the network and the username, a right one resets the count of the username, and an error of
-   * `verify` is not counted. Checks with a lower `rank` run first. The rank is -1 for users that
+   * the network and the username, the right password resets the count of the username, and an error
+   * of `verify` is not counted. Checks with a lower `rank` run first. The rank is -1 for users that
    * logged in from this network before, otherwise the number of failures and pending attempts of
    * the network. Throws `too_many_attempts` with the time to wait, or `overloaded`.
    */

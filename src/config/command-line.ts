@@ -36,7 +36,7 @@ const SWITCHES: ReadonlyMap<string, Command> = new Map([
   ["version", "version"],
 ]);
 
-/** Parses the arguments after the program's name. Throws ConfigError if one is invalid. */
+/** Parses the arguments after the program's name. Throws ConfigError if an argument is invalid. */
 export function parseCommandLine(argv: readonly string[]): CommandLine {
   const { tokens } = parseArgs({
     args: [...argv],

@@ -37,8 +37,8 @@ function address(name: string, text: string): readonly string[] {
 }
 
 /**
- * False if the host looks like an IP address (digits and dots, or colons) but is not one. Host
- * names are checked by the system when the listener starts.
+ * Returns false if the host looks like an IP address (digits and dots, or colons) but is not an IP
+ * address. Host names are checked by the system when the listener starts.
  */
 function isPlausible({ host }: Address): boolean {
   const isLiteral = /^[\d.]+$/.test(host) || host.includes(":");

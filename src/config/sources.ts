@@ -245,8 +245,8 @@ function keyNamed(name: string): ConfigKey | undefined {
 }
 
 /**
- * Returns the key or section whose name is closest to `name`. The last part of a name alone
- * (`listen`) matches the first key that ends with it.
+ * Returns the key or section whose name is closest to `name`. If `name` is only the last part of a
+ * key (`listen`), returns the first key that ends with it.
  */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);

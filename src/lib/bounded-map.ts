@@ -1,8 +1,8 @@
 // A map with a maximum size, which drops its oldest entry when it is full.
 
 /**
- * A map with a maximum number of entries. An entry has the age of the first `set` of its key or of
- * the last `renew`.
+ * A map with a maximum number of entries. The age of an entry is counted from the first `set` of
+ * its key or from the last `renew`.
  */
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();

@@ -1,12 +1,12 @@
 // A Bloom filter for pairs of strings, in the split-block layout: a lookup reads one block of eight
-// words, with one bit in each, which fits in a cache line. State: the bits, of which more and more
-// are set until `clear`.
+// words, with one bit in each, which fits in a cache line. State: the bits. Each added pair sets
+// some of them, and `clear` resets all.
 
 import { charCode } from "./char-code.ts";
 
 /**
  * Base-2 logarithm of the number of blocks. The blocks use 8 MiB, which the operating system
- * allocates as they are written. With a million pairs, one lookup in a thousand is a false
+ * allocates when they are first written. With a million pairs, one lookup in a thousand is a false
  * positive.
  */
 const BLOCK_BITS = 18;

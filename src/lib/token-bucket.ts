@@ -9,7 +9,7 @@ export interface RateLimit {
   readonly burst: number;
 }
 
-/** The tokens of one user of a rate limit. */
+/** The tokens of one caller under a rate limit. */
 export class TokenBucket {
   readonly #limit: RateLimit;
   /** Tokens in the bucket. Negative if there is a debt, which is at most one burst. */
