@@ -39,7 +39,7 @@ interface Place {
   cut?(): Promise<void>;
   kill(): Promise<void>;
   /** Where nobody else does. */
-  bringBack?(): Promise<void>;
+  restart?(): Promise<void>;
 }
 
 interface Acknowledged {
@@ -53,7 +53,7 @@ interface Loss {
   /** How long before the kill the oldest of them was acknowledged. */
   readonly oldestMs: number;
   /** From the kill to the next acknowledgement. */
-  readonly awayMs: number;
+  readonly outageMs: number;
 }
 
 async function one(t: Teardown, args: readonly string[]): Promise<Place> {
@@ -61,7 +61,7 @@ async function one(t: Teardown, args: readonly string[]): Promise<Place> {
   return {
     settings: { JINDOU_REDIS_URL: redis.url },
     kill: () => redis.stop("SIGKILL"),
-    bringBack: () => redis.restart(),
+    restart: () => redis.restart(),
   };
 }
 
@@ -154,7 +154,7 @@ async function measure(workbench: Workbench, place: Place): Promise<Loss> {
   const killedMs = performance.now();
   await place.kill();
   const deadMs = performance.now();
-  await place.bringBack?.();
+  await place.restart?.();
   const isBack = () => (load.acknowledged.at(-1)?.atMs ?? 0) > deadMs + 100;
   while (!isBack()) await pause(RETRY_MS);
   const back = load.acknowledged.find(({ atMs }) => atMs > deadMs + 100);
@@ -168,7 +168,7 @@ async function measure(workbench: Workbench, place: Place): Promise<Loss> {
     acknowledged: load.acknowledged.length,
     lost: lost.length,
     oldestMs: Math.max(0, ...lost.map(({ atMs }) => killedMs - atMs)),
-    awayMs: (back?.atMs ?? 0) - killedMs,
+    outageMs: (back?.atMs ?? 0) - killedMs,
   };
 }
 
@@ -215,9 +215,9 @@ for (const [title, open] of Object.entries(CASES).filter(([title]) => title.incl
     const workbench = new Workbench();
     try {
       const loss = await measure(workbench, await open({ teardown }));
-      const { acknowledged, lost, oldestMs, awayMs } = loss;
+      const { acknowledged, lost, oldestMs, outageMs } = loss;
       process.stdout.write(
-        `${title.padEnd(32)}${acknowledged} acknowledged, ${lost} lost, the oldest ${oldestMs.toFixed(0)} ms before; away ${awayMs.toFixed(0)} ms\n`,
+        `${title.padEnd(32)}${acknowledged} acknowledged, ${lost} lost, the oldest ${oldestMs.toFixed(0)} ms before; away ${outageMs.toFixed(0)} ms\n`,
       );
     } finally {
       workbench.close();

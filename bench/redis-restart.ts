@@ -39,26 +39,26 @@ const LATE_MS = 500;
 /** How Redis goes away, and for how long it is kept away. */
 interface Outage {
   readonly name: string;
-  readonly how: "SIGTERM" | "SIGKILL";
-  readonly awayMs: number;
+  readonly signal: "SIGTERM" | "SIGKILL";
+  readonly downMs: number;
 }
 
 const OUTAGES: readonly Outage[] = [
-  { name: "restarted", how: "SIGTERM", awayMs: 0 },
-  { name: "killed", how: "SIGKILL", awayMs: 0 },
-  { name: "killed, 5 s away", how: "SIGKILL", awayMs: 5000 },
+  { name: "restarted", signal: "SIGTERM", downMs: 0 },
+  { name: "killed", signal: "SIGKILL", downMs: 0 },
+  { name: "killed, 5 s away", signal: "SIGKILL", downMs: 5000 },
 ];
 
 /** Seconds count from when Redis answers again. */
 interface Recovery {
   readonly presenceS: number;
   readonly messagesS: number;
-  readonly asked: Watched;
+  readonly queried: Watched;
   /** Until the nodes have nothing more to do. */
   readonly restS: number;
   readonly alone: Watched;
   /** Connections that the nodes ended. */
-  readonly cut: number;
+  readonly closedSessions: number;
   readonly sessions: number;
   readonly topics: number;
 }
@@ -68,50 +68,50 @@ interface World {
   readonly place: RedisPlace;
   redis: Child;
   readonly servers: readonly Server[];
-  readonly held: Held;
+  readonly connections: Held;
   readonly uids: readonly string[];
   /** A member of each by the group's id. */
   readonly groups: ReadonlyMap<string, string>;
   /** Commands a second while nothing happens. */
   readonly idle: number;
   /** Messages that each session was sent so far. */
-  sent: number;
+  sentCount: number;
 }
 
 const QUESTIONS: readonly (Question & {
-  readonly of: (recovery: Recovery) => number;
+  readonly select: (recovery: Recovery) => number;
 })[] = [
   {
     ...{ title: "presence is right at both nodes after", unit: "s" },
-    of: ({ presenceS }) => presenceS,
+    select: ({ presenceS }) => presenceS,
   },
   {
     ...{ title: "the first message is everywhere after", unit: "s" },
-    of: ({ messagesS }) => messagesS,
+    select: ({ messagesS }) => messagesS,
   },
   {
     ...{ title: "the nodes are at rest after, left alone", unit: "s" },
-    of: ({ restS }) => restS,
+    select: ({ restS }) => restS,
   },
   {
     ...{ title: "Redis' processor time, left alone", unit: "s" },
-    of: ({ alone }) => alone.cpuSeconds,
+    select: ({ alone }) => alone.cpuSeconds,
   },
   {
     ...{ title: "Redis' peak, left alone", unit: "% of a core" },
-    of: ({ alone }) => alone.peakShare * 100,
+    select: ({ alone }) => alone.peakShare * 100,
   },
   {
     ...{ title: "Redis' peak, asked", unit: "% of a core" },
-    of: ({ asked }) => asked.peakShare * 100,
+    select: ({ queried }) => queried.peakShare * 100,
   },
   {
     ...{ title: "commands for each session, left alone", unit: "commands" },
-    of: ({ alone, sessions }) => total(alone.commands) / sessions,
+    select: ({ alone, sessions }) => total(alone.commands) / sessions,
   },
   {
     ...{ title: "sessions that stayed", unit: "sessions" },
-    of: ({ sessions, cut }) => sessions - cut,
+    select: ({ sessions, closedSessions }) => sessions - closedSessions,
   },
 ];
 
@@ -137,9 +137,9 @@ export const redisRestart: Benchmark = {
         }
       }
     return pairs(bench, outages).flatMap(([base, other]) =>
-      QUESTIONS.map(({ of, ...question }): Row => {
+      QUESTIONS.map(({ select, ...question }): Row => {
         const samples = (name: string): readonly Sample[] =>
-          (measured.get(name) ?? []).map((one) => ({ value: of(one) }));
+          (measured.get(name) ?? []).map((one) => ({ value: select(one) }));
         return row(question, [{ name: base }, { name: other }], [samples(base), samples(other)]);
       }),
     );
@@ -185,7 +185,7 @@ async function play(
     process.stdout.write(told(name, recovery, world));
     found.push([name, recovery]);
   }
-  await world.held.release();
+  await world.connections.release();
   await Promise.all(world.servers.map((server) => server.stop()));
   await world.redis.stop();
   return found;
@@ -222,7 +222,7 @@ async function open(
   backend.close();
   const channel = { id: "a0", type: 2 } as const;
   const push = sampleMessage({ channel, fromUid: "", clientMsgNo: "" });
-  const held = await load.hold({
+  const connections = await load.hold({
     port: servers.map(({ clientPort }) => clientPort),
     connections: plan.sessions,
     opening: { upgrade: NATIVE_UPGRADE, open: connectFrame(USER, TOKEN) },
@@ -233,8 +233,8 @@ async function open(
   const client = new Redis(place.port, HOST);
   const idle = await idleRate(client, { pid: redis.pid, seconds: idleS });
   client.disconnect(); // it would miss the server
-  const own = { bench, place, redis, servers, held };
-  return { ...own, uids, groups, idle, sent: 0 };
+  const own = { bench, place, redis, servers, connections };
+  return { ...own, uids, groups, idle, sentCount: 0 };
 }
 
 /** Commands a second while nothing happens. */
@@ -265,13 +265,13 @@ function divided(uids: readonly string[]): ReadonlyMap<string, string[]> {
 }
 
 async function suffer(world: World, outage: Outage): Promise<Recovery> {
-  const before = await world.held.status();
+  const before = await world.connections.status();
   const alone = await leftAlone(world, outage);
-  const asked = await whenAsked(world, outage);
-  const after = await world.held.status();
+  const queried = await whenAsked(world, outage);
+  const after = await world.connections.status();
   return {
-    ...{ ...alone, ...asked },
-    cut: before.open - after.open,
+    ...{ ...alone, ...queried },
+    closedSessions: before.open - after.open,
     sessions: world.uids.length,
   };
 }
@@ -279,8 +279,8 @@ async function suffer(world: World, outage: Outage): Promise<Recovery> {
 /** The server is watched from when it takes commands. */
 async function goAway(world: World, outage: Outage) {
   const { bench, place, redis } = world;
-  await (outage.how === "SIGTERM" ? redis.finish() : redis.stop());
-  await pause(outage.awayMs);
+  await (outage.signal === "SIGTERM" ? redis.finish() : redis.stop());
+  await pause(outage.downMs);
   world.redis = spawnRedis(bench, place);
   await redisIsReady(world.redis);
   const client = new Redis(place.port, HOST);
@@ -304,12 +304,12 @@ async function whenAsked(world: World, outage: Outage) {
     untilPresent(world, seconds),
     untilEverywhere(world, seconds),
   ]);
-  const asked = await watch.end();
+  const queried = await watch.end();
   await pause(LATE_MS);
   await untilEverywhere(world, seconds, { isSent: true });
   if ((await absent(world)) > 0) throw new Error("A session was lost later");
   client.disconnect();
-  return { presenceS, messagesS, asked };
+  return { presenceS, messagesS, queried };
 }
 
 async function untilPresent(world: World, seconds: () => number): Promise<number> {
@@ -349,25 +349,26 @@ async function untilEverywhere(
   { isSent = false } = {},
 ): Promise<number> {
   if (!isSent) {
-    world.sent += 2;
+    world.sentCount += 2;
     await sendToAll(world);
   }
   for (;;) {
-    const { least, most } = await world.held.status();
-    if (most > world.sent) throw new Error("A message came twice");
-    if (least === world.sent) return seconds();
-    if (seconds() > MOST_S) throw new Error(`Of ${world.sent} messages a session has ${least}`);
+    const { least, most } = await world.connections.status();
+    if (most > world.sentCount) throw new Error("A message came twice");
+    if (least === world.sentCount) return seconds();
+    if (seconds() > MOST_S)
+      throw new Error(`Of ${world.sentCount} messages a session has ${least}`);
     await pause(LOOK_MS);
   }
 }
 
-async function sendToAll({ servers, groups, sent }: World): Promise<void> {
+async function sendToAll({ servers, groups, sentCount }: World): Promise<void> {
   const backends = servers.map(({ apiPort }) => new Backend(apiPort));
   const waiting = [...groups].entries();
   const work = async () => {
     for (const [at, [id, fromUid]] of waiting) {
       const backend = backends[at % backends.length];
-      const clientMsgNo = `${id}-${sent}`;
+      const clientMsgNo = `${id}-${sentCount}`;
       const channel = { id, type: 2 } as const;
       const body = JSON.parse(sendBody({ channel, fromUid, clientMsgNo }));
       while (!(await isTaken(backend?.post("/message/send", body)))) await pause(AGAIN_MS);
@@ -390,7 +391,7 @@ async function isTaken(call: Promise<string> | undefined): Promise<boolean> {
 
 /** The commands by name, most frequent first. */
 function told(name: string, recovery: Recovery, world: World): string {
-  const { alone, asked, sessions, topics } = recovery;
+  const { alone, queried, sessions, topics } = recovery;
   const groups = world.groups.size;
   const list = ({ commands }: Watched) =>
     [...commands]
@@ -403,10 +404,10 @@ function told(name: string, recovery: Recovery, world: World): string {
   const spent = ({ seconds, cpuSeconds, peakShare }: Watched) =>
     `${cpuSeconds.toFixed(2)} s of Redis' processor in ${seconds.toFixed(1)} s, peak ${(peakShare * 100).toFixed(0)} %`;
   return `
-${name}: ${sessions} sessions, ${groups} groups, ${topics} topics, ${recovery.cut} cut; idle ${world.idle.toFixed(0)} commands/s
+${name}: ${sessions} sessions, ${groups} groups, ${topics} topics, ${recovery.closedSessions} cut; idle ${world.idle.toFixed(0)} commands/s
   left alone: at rest after ${recovery.restS.toFixed(1)} s; ${spent(alone)}
 ${list(alone)}
-  asked: presence after ${recovery.presenceS.toFixed(2)} s, messages after ${recovery.messagesS.toFixed(2)} s; ${spent(asked)}
-${list(asked)}
+  asked: presence after ${recovery.presenceS.toFixed(2)} s, messages after ${recovery.messagesS.toFixed(2)} s; ${spent(queried)}
+${list(queried)}
 `;
 }
